@@ -1,0 +1,26 @@
+// How far one set of gradients is from another, as one number that a tolerance can judge.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <ATen/ATen.h>
+
+namespace paradyse {
+
+struct GradientError {
+  std::string worst_name;  // empty when there are no gradients
+  double worst = 0;
+};
+
+// The largest ||g - g*|| / max(||g*||, 1e-3 ||all g*||) over the gradients g* of `expected`, in
+// float64. The second term keeps a gradient that is nearly zero from being judged by its own noise.
+// A gradient that is NaN or infinite on either side gives infinity, as does one that differs where
+// all of `expected` is zero.
+// Throws std::invalid_argument naming every gradient that only one side has, or whose shapes
+// differ; an undefined tensor counts as absent.
+GradientError compare_gradients(
+    const std::map<std::string, at::Tensor>& actual,
+    const std::map<std::string, at::Tensor>& expected);
+
+}  // namespace paradyse

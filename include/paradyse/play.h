@@ -1,0 +1,56 @@
+// Plays a plan: runs a global batch on this rank, micro-batch after micro-batch, as the plan says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paradyse/executor.h"
+#include "paradyse/plan.h"
+
+namespace paradyse {
+
+// What a rank has for as long as it runs.
+struct RankResources {
+  Communicators* communicators = nullptr;
+  Accountant* memory = nullptr;
+  Trace* trace = nullptr;  // may be absent
+
+  [[nodiscard]] Communicator& world() const { return communicators->world(); }
+  // This rank's weight domain, and the ranks with its place in other domains.
+  [[nodiscard]] Communicator& domain(int weight_domain) const;
+  [[nodiscard]] Communicator& replicas(int weight_domain) const;
+};
+
+struct BatchResult {
+  double loss = 0;                   // mean over the predicted tokens of the global batch
+  std::int64_t predicted_tokens = 0;
+  std::vector<double> loss_sums;     // [document of the plan], over all ranks
+  std::vector<std::int64_t> counts;  // [document of the plan], over all ranks
+  std::int64_t saved_bytes = 0;      // of this rank: the largest of its micro-batches
+};
+
+// Every rank calls this with the same plan and documents (those of plan.lengths, in its order).
+// With `backward` the gradient of the mean token loss is added to the parameters' gradients, summed
+// over all ranks.
+// Throws CommunicatorError when the ranks' plans differ (hashes are compared first).
+BatchResult play(
+    const Plan& plan,
+    std::span<const std::vector<std::int32_t>* const> documents,
+    const RankResources& rank,
+    Parameters& parameters,
+    bool backward);
+
+// The timeline and seat of world rank `rank` in a micro-batch; `group` gives the group's index.
+struct RankPart {
+  std::size_t group = 0;
+  Seat seat;
+  Timeline timeline;
+};
+RankPart rank_part(
+    const Plan& plan, const PlanMicroBatch& micro_batch, const ModelShape& model, int rank,
+    bool keep);
+
+}  // namespace paradyse

@@ -1,0 +1,86 @@
+// Strategies: named builders of programs.
+//
+// A strategy for attention is an attention core and a weight verb; for an MLP it is a weight verb
+// alone.  Every program takes the residual stream as shard(T) and gives it back as shard(T), from the
+// one weight layout, so any strategy may follow any other on the same group.  docs/strategies.md has
+// the table with volumes and saved bytes.  To add one: write its builder in a file of its own beside
+// megatron_ts.cc and name it in the table of strategy.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paradyse/model_shape.h"
+#include "paradyse/program.h"
+#include "paradyse/schedule.h"
+
+namespace paradyse {
+
+// How weights reach the ops: the shard used in place, or gathered from the weight domain.
+enum class Verb { hold, gather };
+
+// What is run again before a part's backward instead of being saved.
+//   none:             nothing but weights and gathered tokens
+//   light:            norms and activation functions
+//   attention_output: everything but the attention core's output (for an MLP: everything)
+//   full:             everything; only the part's input is saved
+enum class Recompute { none, light, attention_output, full };
+inline constexpr Recompute kRecomputeLevels[] = {
+    Recompute::none, Recompute::light, Recompute::attention_output, Recompute::full};
+
+// What a builder is given: the model, the group's documents cut over its ranks, the weight domain.
+struct Task {
+  const ModelShape* model = nullptr;
+  TokenLayout tokens;
+  int domain = 1;
+};
+
+struct Strategy {
+  std::string name;
+  Verb verb = Verb::gather;
+  bool one_rank = false;  // runs on groups of one rank only
+  Program (*attention)(const Task&) = nullptr;
+  std::string summary;  // one line for people
+};
+
+// All strategies, in the order of the table in docs/strategies.md.
+std::span<const Strategy> strategies();
+
+// Throws std::invalid_argument with the nearest names for a name that is not in the table.
+const Strategy& strategy(const std::string& name);
+
+// A verb, or the verb of a published strategy.  Throws like strategy().
+Verb verb(const std::string& name);
+
+std::string to_string(Verb verb);
+std::string to_string(Recompute recompute);
+// "none", "light", "attention-output", "full".  Throws like strategy().
+Recompute recompute(const std::string& name);
+
+// The MLP of every strategy: it differs by verb alone.
+Program mlp_program(const Task& task, Verb verb);
+// Embedding and head, the same under every strategy: tables come in vocabulary tiles.  A `keep`
+// head makes the gradient of the loss along with it; evaluation does not.
+Program embedding_program(const Task& task);
+Program head_program(const Task& task, bool keep);
+
+// Sets the mask.  Weights and what the builder marked itself stay recomputed at every level.
+void apply(Recompute level, Program& program);
+
+// What one layer runs.
+struct LayerChoice {
+  std::string attention = "MegatronTS";
+  std::string mlp = "hold";  // a verb
+  Recompute attention_recompute = Recompute::none;
+  Recompute mlp_recompute = Recompute::none;
+
+  friend bool operator==(const LayerChoice&, const LayerChoice&) = default;
+};
+
+// All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.
+// Throws std::invalid_argument when a strategy does not fit the group: `hold` on a group that is not
+// the whole domain, a one-rank strategy on several ranks, another number of layers.
+Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep = true);
+
+}  // namespace paradyse

@@ -1,0 +1,24 @@
+// Names and values in messages that say what to do: the known name nearest to a mistyped one, and a
+// stranger's value cut to size.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace paradyse {
+
+// The candidate with the least Damerau-Levenshtein distance to `word`, or "" when none is within
+// max(2, a third of the word's length).
+std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+
+// " (did you mean 'x'?)", or "" when none is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+// A value as it appears in a message: JSON in plain ASCII, at most 120 characters; of a list of
+// lists or the like only its kind, however deep it nests.
+std::string excerpt(const nlohmann::json& value);
+
+}  // namespace paradyse

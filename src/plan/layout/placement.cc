@@ -1,0 +1,113 @@
+#include "paradyse/placement.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace paradyse {
+
+using Kind = Placement::Kind;
+
+Placement shard(int dim, Cuts cuts) {
+  return {.kind = Kind::shard, .dim = dim, .cuts = std::move(cuts)};
+}
+Placement replicate() { return {.kind = Kind::replicate, .cuts = {}}; }
+Placement invariant() { return {.kind = Kind::invariant, .cuts = {}}; }
+Placement partial() { return {.kind = Kind::partial, .cuts = {}}; }
+
+Placement gradient(const Placement& placement) {
+  switch (placement.kind) {
+    case Kind::replicate:
+      return partial();
+    case Kind::partial:
+      return replicate();
+    case Kind::shard:
+    case Kind::invariant:
+      break;
+  }
+  return placement;
+}
+
+Redistribution redistribution(const Placement& from, const Placement& to) {
+  using enum Collective;
+  if (from == to) {
+    return {none, none};
+  }
+  switch (from.kind) {
+    case Kind::shard:
+      switch (to.kind) {
+        case Kind::shard:
+          return {all_to_all, all_to_all};
+        case Kind::replicate:
+          return {all_gather, reduce_scatter};
+        case Kind::invariant:
+          return {all_gather, slice};
+        case Kind::partial:
+          break;
+      }
+      break;
+    case Kind::replicate:
+      if (to.kind == Kind::shard) {
+        return {slice, pad};
+      }
+      break;
+    case Kind::invariant:
+      if (to.kind == Kind::shard) {
+        return {slice, all_gather};
+      }
+      if (to.kind == Kind::replicate) {
+        return {none, all_reduce};
+      }
+      break;
+    case Kind::partial:
+      switch (to.kind) {
+        case Kind::shard:
+          return {reduce_scatter, all_gather};
+        case Kind::replicate:
+          return {all_reduce, all_reduce};
+        case Kind::invariant:
+          return {all_reduce, none};
+        case Kind::partial:
+          break;
+      }
+      break;
+  }
+  throw std::invalid_argument(
+      "redistribution: no row turns " + to_string(from) + " into " + to_string(to) +
+      "; the table of docs/strategies.md has those whose adjoint is known");
+}
+
+std::string to_string(const Placement& placement) {
+  switch (placement.kind) {
+    case Kind::shard:
+      return "S(" + std::to_string(placement.dim) + ")";
+    case Kind::replicate:
+      return "R";
+    case Kind::invariant:
+      return "I";
+    case Kind::partial:
+      return "P";
+  }
+  throw std::logic_error("to_string: Placement with an unknown kind");
+}
+
+std::string to_string(Collective collective) {
+  switch (collective) {
+    case Collective::none:
+      return "none";
+    case Collective::slice:
+      return "slice";
+    case Collective::pad:
+      return "pad";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::all_to_all:
+      return "all_to_all";
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+  }
+  throw std::logic_error("to_string: unknown Collective");
+}
+
+}  // namespace paradyse

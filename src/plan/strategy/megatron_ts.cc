@@ -1,0 +1,48 @@
+// MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
+#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/writer.h"
+
+namespace paradyse {
+
+Program megatron_ts_attention(const Task& task) {
+  const ModelShape& model = *task.model;
+  const int p = task.tokens.ranks();
+  const std::int64_t D = model.head_dim;
+  Writer w(task, attention_weights(model, task.domain), "MegatronTS");
+  const std::vector<Heads> heads = own_heads(model, p);
+
+  // A rank's own rows of k and v are what its queries read only where p divides K; else all ranks
+  // gather k and v and take the heads they need.
+  const bool own_keys = model.kv_heads % p == 0;
+  const ValueId stack = w.hold();
+  std::vector<ValueId> stacks = {stack};
+  if (!own_keys) {
+    stacks.push_back(w.gather(1, 2));
+  }
+  std::vector<std::vector<Term>> in_terms;
+  std::vector<std::vector<Term>> out_terms;
+  for (int r = 0; r < p; ++r) {
+    const Heads& h = heads[static_cast<std::size_t>(r)];
+    const auto held = [&](std::size_t m) { return w.weights().rows_of(m, r); };
+    if (own_keys) {
+      in_terms.push_back({{.operand = 1, .rows = {held(0).begin, held(2).end}}});
+    } else {
+      const std::int64_t values = model.kv_heads * D;
+      in_terms.push_back(
+          {{.operand = 1, .rows = held(0)},
+           {.operand = 2, .rows = {h.key.begin * D, h.key.end * D}},
+           {.operand = 2, .rows = {values + h.key.begin * D, values + h.key.end * D}}});
+    }
+    out_terms.push_back({{.operand = 1, .rows = held(3)}});
+  }
+
+  const ValueId xg = w.redistribute(w.norm(w.input()), replicate(), "xg", /*again=*/true);
+  const ValueId qkv = w.linear(
+      xg, stacks, in_terms, "qkv", shard(1, qkv_columns(model, heads)), qkv_width(model));
+  const ValueId o =
+      w.attention(w.rope(qkv, heads), heads, shard(1, output_columns(model, heads)));
+  const ValueId y = w.linear_transposed(o, stack, out_terms, partial());
+  return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
+}
+
+}  // namespace paradyse

@@ -1,0 +1,186 @@
+#include "paradyse/executor.h"
+
+#include <algorithm>
+
+#include <c10/core/InferenceMode.h>
+
+#include "src/run/ops/ops.h"
+
+namespace paradyse {
+namespace {
+
+class Executor final : public Machine {
+ public:
+  Executor(
+      const Timeline& timeline,
+      const MicroBatch& batch,
+      const RankContext& rank,
+      Parameters& parameters,
+      double loss_scale)
+      : timeline_(timeline), rank_(rank), frames_(timeline.size()), labels_(timeline.size()) {
+    const ParameterTypes types = parameters.types();
+    {
+      const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
+      const auto longest =
+          std::max_element(batch.tokens.lengths.begin(), batch.tokens.lengths.end());
+      rope_ = rope_table(
+          parameters.shape(), longest == batch.tokens.lengths.end() ? 0 : *longest,
+          types.gradient);
+    }
+    result_.loss_sums.resize(batch.tokens.lengths.size());
+    result_.counts.resize(batch.tokens.lengths.size());
+    for (std::size_t i = 0; i < timeline.size(); ++i) {
+      const std::size_t values = timeline[i].program().values.size();
+      frames_[i] = Frame{
+          .part = &timeline[i],
+          .rank = &rank_,
+          .batch = &batch,
+          .rope = &rope_,
+          .shape = &parameters.shape(),
+          .parameters = &parameters.parts().at(i),
+          .result = &result_,
+          .loss_scale = loss_scale,
+          .activation = types.weight,
+          .statistic = types.gradient,
+          .values = std::vector<at::Tensor>(values),
+          .gradients = std::vector<at::Tensor>(values),
+          .pending = {}};
+      frames_[i].pending.resize(values);
+      for (const Op& op : timeline[i].program().ops) {
+        labels_[i].push_back(to_string(
+            Call{.op = to_string(op.kind), .part = timeline[i].program().part,
+                 .layer = timeline[i].layer}));
+      }
+    }
+  }
+
+  void prefetch(std::size_t part, int op) override {
+    const MemoryScope scope(*rank_.memory, Category::transient, label(part, op));
+    ops::issue_gather(frames_[part], op_of(part, op));
+  }
+
+  void forward(std::size_t part, int i) override {
+    const Op& op = op_of(part, i);
+    const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
+    const auto begin = Trace::Clock::now();
+    implementation(op.kind).forward(frames_[part], op);
+    if (forward_pass_) {
+      for (const ValueId out : op.out) {
+        mark_saved(part, out);
+      }
+    }
+    record(part, i, forward_pass_ ? "forward" : "recompute", begin);
+  }
+
+  void adjoint(std::size_t part, int i) override {
+    const Op& op = op_of(part, i);
+    const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
+    const auto begin = Trace::Clock::now();
+    implementation(op.kind).adjoint(frames_[part], op);
+    record(part, i, "backward", begin);
+  }
+
+  void drop_value(std::size_t part, ValueId value) override {
+    frames_[part].values[static_cast<std::size_t>(value)] = at::Tensor();
+  }
+  void drop_gradients(std::size_t part, int i) override {
+    for (const ValueId out : op_of(part, i).out) {
+      frames_[part].gradients[static_cast<std::size_t>(out)] = at::Tensor();
+    }
+  }
+  void hand_forward(std::size_t part) override {
+    const auto out = static_cast<std::size_t>(timeline_[part].program().output);
+    const ValueId in = timeline_[part + 1].program().input;
+    frames_[part + 1].values[static_cast<std::size_t>(in)] = std::move(frames_[part].values[out]);
+    frames_[part].values[out] = at::Tensor();
+    mark_saved(part + 1, in);
+  }
+  void hand_backward(std::size_t part) override {
+    const auto out = static_cast<std::size_t>(timeline_[part].program().output);
+    const auto in = static_cast<std::size_t>(timeline_[part + 1].program().input);
+    frames_[part].gradients[out] = std::move(frames_[part + 1].gradients[in]);
+    frames_[part + 1].gradients[in] = at::Tensor();
+  }
+
+  MicroBatchResult run(bool backward) {
+    walk_forward(timeline_, *this);
+    result_.saved_bytes = rank_.memory->live_bytes(Category::saved);
+    forward_pass_ = false;
+    if (backward) {
+      walk_backward(timeline_, *this);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  const Op& op_of(std::size_t part, int op) const {
+    return timeline_[part].program().ops[static_cast<std::size_t>(op)];
+  }
+  const char* label(std::size_t part, int op) const {
+    return labels_[part][static_cast<std::size_t>(op)].c_str();
+  }
+  void mark_saved(std::size_t part, ValueId value) {
+    const std::vector<ValueId>& saved = timeline_[part].schedule().saved;
+    if (std::binary_search(saved.begin(), saved.end(), value)) {
+      Accountant::recategorize(
+          frames_[part].values[static_cast<std::size_t>(value)], Category::saved);
+    }
+  }
+  void record(
+      std::size_t part, int op, const char* category, Trace::Clock::time_point begin) const {
+    if (rank_.trace != nullptr) {
+      rank_.trace->add(
+          rank_.seat.domain_rank, label(part, op), category, begin, Trace::Clock::now());
+    }
+  }
+
+  const Timeline& timeline_;
+  RankContext rank_;
+  RopeTable rope_;
+  std::vector<Frame> frames_;
+  std::vector<std::vector<std::string>> labels_;
+  MicroBatchResult result_;
+  bool forward_pass_ = true;
+};
+
+}  // namespace
+
+MicroBatchResult run_micro_batch(
+    const Timeline& timeline,
+    const MicroBatch& batch,
+    const RankContext& rank,
+    Parameters& parameters,
+    double loss_scale,
+    bool backward) {
+  const c10::InferenceMode no_autograd;
+  return Executor(timeline, batch, rank, parameters, loss_scale).run(backward);
+}
+
+void finish_gradients(Parameters& parameters, Communicator& world, Communicator& replicas) {
+  const c10::InferenceMode no_autograd;
+  std::vector<at::Tensor> all;
+  for (PartParameters& part : parameters.parts()) {
+    for (const at::Tensor& grad : part.vector_grads) {
+      all.push_back(grad);
+    }
+    const auto& matrices = part.model.weights.matrices;
+    if (replicas.size() > 1 && !(matrices.size() == 1 && matrices.front().tied)) {
+      replicas.all_reduce(
+          part.stack_grad,
+          {.op = "replica gradients", .part = part.model.weights.part, .layer = part.model.layer});
+    }
+  }
+  if (all.empty() || world.size() == 1) {
+    return;
+  }
+  const MemoryScope scope(Category::communication, "vector gradients");
+  const at::Tensor together = at::cat(all);
+  world.all_reduce(together, {.op = "vector gradients", .part = ""});
+  std::int64_t at = 0;
+  for (const at::Tensor& grad : all) {
+    grad.copy_(together.narrow(0, at, grad.numel()));
+    at += grad.numel();
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,107 @@
+#include "paradyse/gradients.h"
+
+#include <mutex>
+#include <numeric>
+#include <set>
+
+namespace paradyse {
+
+GradientAnswer gradients(const GradientRequest& request) {
+  install_accounting_allocator();
+  const Plan& plan = *request.plan;
+  GradientAnswer answer;
+  answer.ranks.resize(static_cast<std::size_t>(plan.ranks));
+  std::vector<const std::vector<std::int32_t>*> documents;
+  for (const auto& document : request.documents) {
+    documents.push_back(&document);
+  }
+  run_local_ranks(plan.ranks, request.local, [&](Communicators& communicators) {
+    const int me = communicators.rank();
+    Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{
+        .communicators = &communicators, .memory = &memory, .trace = request.trace};
+    Parameters parameters(
+        *request.model, plan.weight_domain, me % plan.weight_domain,
+        parameter_types(request.dtype), /*gradients=*/true);
+    request.fill(parameters);
+    const BatchResult batch = play(plan, documents, rank, parameters, true);
+    communicators.world().barrier({.op = "batch done", .part = ""});
+    const Counters counters = communicators.counters();
+    answer.ranks[static_cast<std::size_t>(me)] = {
+        .bytes_sent = counters.bytes_sent,
+        .messages = counters.messages,
+        .saved_bytes = batch.saved_bytes,
+        .peak_bytes = memory.peak_bytes()};
+    communicators.world().barrier({.op = "counted", .part = ""});
+    if (me == 0) {
+      answer.batch = batch;
+    }
+    if (me < plan.weight_domain) {
+      const MemoryScope outside(Category::communication, "collected gradients");
+      collect(
+          parameters, Which::gradients, rank.domain(plan.weight_domain),
+          [&](const std::string& name, const at::Tensor& tensor) {
+            answer.gradients[name] = tensor.clone();
+          });
+    }
+  });
+  return answer;
+}
+
+namespace {
+
+// all_reduce is a reduce-scatter and an all-gather of even pieces.
+Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, int ranks) {
+  const Transfer table = transfer({elements, 1}, shard(0, even_cuts(elements, ranks)), replicate(), ranks);
+  const Sent out = table.sent(rank);
+  const Sent in = table.sent_transposed(rank);
+  return {
+      .bytes = (out.elements + in.elements) * width,
+      .messages = out.messages + in.messages,
+      .collectives = 2};
+}
+
+}  // namespace
+
+RankReport predicted_report(
+    const Plan& plan, const ModelShape& model, int rank, Precision precision,
+    std::int64_t static_bytes) {
+  RankReport report;
+  Traffic sent;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    const RankPart part = rank_part(plan, micro, model, rank, true);
+    const Footprint held = footprint(part.timeline, part.seat, precision, static_bytes);
+    report.saved_bytes = std::max(report.saved_bytes, held.saved_bytes);
+    report.peak_bytes = std::max(report.peak_bytes, held.peak_bytes);
+    sent += totals(part.timeline, part.seat, precision).traffic;
+  }
+  if (plan.ranks > 1) {
+    // plan hash (64 int64 from rank 0), gradients of vectors and of replicas, losses and counts
+    if (rank == 0) {
+      sent += {.bytes = std::int64_t{64} * 8 * (plan.ranks - 1), .messages = plan.ranks - 1};
+    }
+    std::int64_t vectors = 0;
+    const int replicas = plan.ranks / plan.weight_domain;
+    for (const ModelPart& part : model_parts(model, plan.weight_domain)) {
+      std::int64_t own = 0;
+      for (const Vector& vector : part.weights.vectors) {
+        own += vector.size;
+      }
+      vectors += own;
+      const std::int64_t stack = part.weights.elements(rank % plan.weight_domain) - own;
+      if (replicas > 1 && stack > 0) {
+        sent += all_reduce_traffic(
+            stack, precision.statistic, rank / plan.weight_domain, replicas);
+      }
+    }
+    sent += all_reduce_traffic(vectors, precision.statistic, rank, plan.ranks);
+    sent += all_reduce_traffic(
+        2 * static_cast<std::int64_t>(plan.lengths.size()), 8, rank, plan.ranks);
+  }
+  report.bytes_sent = sent.bytes;
+  report.messages = sent.messages;
+  return report;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,137 @@
+#include "paradyse/play.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace paradyse {
+
+Communicator& RankResources::domain(int weight_domain) const {
+  const int first = communicators->rank() / weight_domain * weight_domain;
+  std::vector<int> ranks;
+  for (int r = first; r < first + weight_domain; ++r) {
+    ranks.push_back(r);
+  }
+  return communicators->group(ranks);
+}
+
+Communicator& RankResources::replicas(int weight_domain) const {
+  std::vector<int> ranks;
+  for (int r = communicators->rank() % weight_domain; r < communicators->size();
+       r += weight_domain) {
+    ranks.push_back(r);
+  }
+  return communicators->group(ranks);
+}
+
+RankPart rank_part(
+    const Plan& plan, const PlanMicroBatch& micro_batch, const ModelShape& model, int rank,
+    bool keep) {
+  for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
+    const PlanGroup& group = micro_batch.groups[g];
+    const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank);
+    if (me == group.ranks.end()) {
+      continue;
+    }
+    std::vector<std::int64_t> lengths;
+    for (const std::int64_t document : group.documents) {
+      lengths.push_back(plan.lengths.at(static_cast<std::size_t>(document)));
+    }
+    const Task task{
+        .model = &model,
+        .tokens =
+            token_layout(std::move(lengths), static_cast<int>(group.ranks.size()), model.causal),
+        .domain = plan.weight_domain};
+    return {
+        .group = g,
+        .seat =
+            {.group_rank = static_cast<int>(me - group.ranks.begin()),
+             .domain_rank = rank % plan.weight_domain},
+        .timeline = timeline(task, choices(plan.programs.at(group.program)), keep)};
+  }
+  throw std::invalid_argument(
+      fmt::format("plan: rank {} is in no group of a micro-batch", rank));
+}
+
+namespace {
+
+// All ranks must hold the same plan before any of them acts on it.
+void agree(const Plan& plan, Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  const std::string mine = hash(plan);
+  const at::Tensor ours = at::empty({static_cast<std::int64_t>(mine.size())}, at::kLong);
+  auto* data = ours.mutable_data_ptr<std::int64_t>();
+  std::copy(mine.begin(), mine.end(), data);
+  world.broadcast(ours, 0, {.op = "plan hash", .part = ""});
+  if (!std::equal(mine.begin(), mine.end(), data)) {
+    throw CommunicatorError(fmt::format(
+        "rank {} holds another plan than rank 0 (hash {}): was a plan file changed during the run?",
+        world.rank(), mine));
+  }
+}
+
+}  // namespace
+
+BatchResult play(
+    const Plan& plan,
+    std::span<const std::vector<std::int32_t>* const> documents,
+    const RankResources& rank,
+    Parameters& parameters,
+    bool backward) {
+  const MemoryScope scope(*rank.memory, Category::communication, "agreement");
+  agree(plan, rank.world());
+
+  BatchResult result;
+  for (const std::int64_t n : plan.lengths) {
+    result.predicted_tokens += std::max<std::int64_t>(0, n - 1);
+  }
+  const double scale =
+      result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
+
+  const auto count = static_cast<std::int64_t>(plan.lengths.size());
+  const at::Tensor sums = at::zeros({2, count}, at::kDouble);  // loss sums, then counts
+  auto* data = sums.mutable_data_ptr<double>();
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    const RankPart part = rank_part(
+        plan, micro, parameters.shape(), rank.communicators->rank(), backward);
+    const PlanGroup& group = micro.groups[part.group];
+    std::vector<const std::vector<std::int32_t>*> mine;
+    for (const std::int64_t document : group.documents) {
+      mine.push_back(documents[static_cast<std::size_t>(document)]);
+    }
+    const MicroBatch batch = micro_batch(
+        part.timeline.front().program().tokens, mine, part.seat.group_rank);
+    const RankContext context{
+        .seat = part.seat,
+        .group = &rank.communicators->group(group.ranks),
+        .domain = &rank.domain(plan.weight_domain),
+        .memory = rank.memory,
+        .trace = rank.trace};
+    const MicroBatchResult done =
+        run_micro_batch(part.timeline, batch, context, parameters, scale, backward);
+    result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
+    for (std::size_t d = 0; d < group.documents.size(); ++d) {
+      data[group.documents[d]] += done.loss_sums[d];
+      data[count + group.documents[d]] += static_cast<double>(done.counts[d]);
+    }
+  }
+  if (backward) {
+    finish_gradients(parameters, rank.world(), rank.replicas(plan.weight_domain));
+  }
+  if (count > 0) {
+    rank.world().all_reduce(sums, {.op = "losses", .part = ""});
+  }
+  double total = 0;
+  for (std::int64_t d = 0; d < count; ++d) {
+    result.loss_sums.push_back(data[d]);
+    result.counts.push_back(static_cast<std::int64_t>(data[count + d]));
+    total += data[d];
+  }
+  result.loss = total * scale;
+  return result;
+}
+
+}  // namespace paradyse

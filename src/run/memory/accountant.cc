@@ -1,0 +1,364 @@
+#include "paradyse/accountant.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+#include <vector>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <fmt/format.h>
+
+namespace paradyse {
+
+std::string to_string(Category category) {
+  static const char* const kNames[kCategories] = {
+      "parameters", "gradients", "optimizer", "saved", "transient", "communication"};
+  return kNames[static_cast<int>(category)];
+}
+
+std::int64_t parse_bytes(const std::string& text) {
+  static const std::map<std::string, double> kUnits = {
+      {"", 1.0},           {"B", 1.0},          {"KiB", 1024.0},
+      {"MiB", 1048576.0},  {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+      {"kB", 1e3},         {"KB", 1e3},         {"MB", 1e6},
+      {"GB", 1e9},         {"TB", 1e12}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));
+  const auto found = kUnits.find(unit);
+  if (error != std::errc{} || found == kUnits.end() || !(number >= 0) ||
+      number * found->second > 9e18) {
+    throw std::invalid_argument(
+        "'" + text + "' is no amount of memory; write a number and a unit, as in 512MiB or 2GiB");
+  }
+  return static_cast<std::int64_t>(number * found->second);
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (std::abs(value) >= 1024 && unit < 4) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+namespace {
+
+constexpr std::size_t kHeaderBytes = 128;  // in front of every block, keeps it aligned
+
+struct Header {
+  Accountant::State* state = nullptr;
+  std::size_t bytes = 0;     // asked for
+  std::size_t capacity = 0;  // of the block, header excluded
+  Category category = Category::transient;
+  const char* label = "";
+  Header* previous = nullptr;  // live blocks of the state
+  Header* next = nullptr;
+};
+static_assert(sizeof(Header) <= kHeaderBytes);
+
+Header* header_of(void* data) {
+  return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeaderBytes);
+}
+
+// Sizes are rounded to quarters of a power of two, so that blocks of about one size serve each
+// other.
+std::size_t rounded(std::size_t bytes) {
+  if (bytes <= 512) {
+    return 512;
+  }
+  std::size_t power = 512;
+  while (power * 2 < bytes) {
+    power *= 2;
+  }
+  const std::size_t quarter = power / 4;
+  return (bytes + quarter - 1) / quarter * quarter;
+}
+
+void* system_allocate(std::size_t capacity) {
+  void* block = nullptr;
+  if (posix_memalign(&block, 64, capacity + kHeaderBytes) != 0) {
+    return nullptr;
+  }
+  return block;
+}
+
+thread_local Accountant::State* current_state = nullptr;
+thread_local Category current_category = Category::transient;
+thread_local const char* current_label = "";
+
+}  // namespace
+
+struct Accountant::State {
+  std::string name;
+  std::int64_t budget = 0;
+  std::mutex mutex;
+  std::int64_t live = 0;
+  std::array<std::int64_t, kCategories> live_by_category{};
+  std::int64_t peak = 0;
+  std::array<std::int64_t, kCategories> at_peak{};
+  std::unordered_map<std::size_t, std::vector<void*>> free_blocks;  // by capacity
+  std::int64_t free_bytes = 0;
+  Header* blocks = nullptr;
+  bool abandoned = false;  // the accountant is gone, blocks live on
+
+  void count(Category category, std::int64_t bytes) {
+    live += bytes;
+    live_by_category[static_cast<std::size_t>(category)] += bytes;
+    if (live > peak) {
+      peak = live;
+      at_peak = live_by_category;
+    }
+  }
+
+  [[noreturn]] void refuse(std::size_t bytes) const {
+    std::string categories;
+    for (int c = 0; c < kCategories; ++c) {
+      const std::int64_t held = live_by_category[static_cast<std::size_t>(c)];
+      if (held > 0) {
+        categories += fmt::format(
+            "{}{} {}", categories.empty() ? "" : ", ", to_string(static_cast<Category>(c)),
+            bytes_text(held));
+      }
+    }
+    std::map<std::string, std::int64_t> by_label;
+    for (const Header* block = blocks; block != nullptr; block = block->next) {
+      by_label[block->label] += static_cast<std::int64_t>(block->bytes);
+    }
+    std::vector<std::pair<std::int64_t, std::string>> largest;
+    for (const auto& [label, held] : by_label) {
+      largest.emplace_back(held, label);
+    }
+    std::sort(largest.rbegin(), largest.rend());
+    std::string holders;
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, largest.size()); ++i) {
+      holders += fmt::format(
+          "{}{} ({})", i == 0 ? "" : ", ", largest[i].second, bytes_text(largest[i].first));
+    }
+    throw OutOfMemory(fmt::format(
+        "{}: out of memory in {}: asked for {} with {} of a budget of {} in use ({}). Largest "
+        "holders: {}. Give more with --memory-per-rank, recompute more, or split documents over "
+        "more ranks",
+        name, current_label, bytes_text(static_cast<std::int64_t>(bytes)), bytes_text(live),
+        bytes_text(budget), categories, holders));
+  }
+
+  void release_free_blocks() {
+    for (auto& [capacity, list] : free_blocks) {
+      for (void* block : list) {
+        std::free(block);
+      }
+    }
+    free_blocks.clear();
+    free_bytes = 0;
+  }
+
+  void* allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    if (budget > 0 && live + static_cast<std::int64_t>(bytes) > budget) {
+      refuse(bytes);
+    }
+    const std::size_t capacity = rounded(bytes);
+    void* block = nullptr;
+    auto found = free_blocks.find(capacity);
+    if (found != free_blocks.end() && !found->second.empty()) {
+      block = found->second.back();
+      found->second.pop_back();
+      free_bytes -= static_cast<std::int64_t>(capacity);
+    } else {
+      block = system_allocate(capacity);
+      if (block == nullptr) {
+        release_free_blocks();
+        block = system_allocate(capacity);
+      }
+      if (block == nullptr) {
+        throw OutOfMemory(fmt::format(
+            "{}: the system has no {} left for {}; {} are in use by this rank", name,
+            bytes_text(static_cast<std::int64_t>(bytes)), current_label, bytes_text(live)));
+      }
+    }
+    auto* header = new (block) Header{
+        .state = this,
+        .bytes = bytes,
+        .capacity = capacity,
+        .category = current_category,
+        .label = current_label,
+        .next = blocks};
+    if (blocks != nullptr) {
+      blocks->previous = header;
+    }
+    blocks = header;
+    count(header->category, static_cast<std::int64_t>(bytes));
+    return static_cast<char*>(block) + kHeaderBytes;
+  }
+
+  void free(Header* header) {
+    bool last = false;
+    {
+      const std::lock_guard lock(mutex);
+      count(header->category, -static_cast<std::int64_t>(header->bytes));
+      (header->previous != nullptr ? header->previous->next : blocks) = header->next;
+      if (header->next != nullptr) {
+        header->next->previous = header->previous;
+      }
+      const auto capacity = static_cast<std::int64_t>(header->capacity);
+      // Keep at most as much as was ever needed at once.
+      if (!abandoned && free_bytes + capacity <= std::max<std::int64_t>(peak, 1 << 20)) {
+        free_blocks[header->capacity].push_back(header);
+        free_bytes += capacity;
+      } else {
+        std::free(header);
+      }
+      last = abandoned && blocks == nullptr;
+    }
+    if (last) {
+      delete this;
+    }
+  }
+};
+
+Accountant::Accountant(std::string name, std::int64_t budget_bytes) : state_(new State) {
+  state_->name = std::move(name);
+  state_->budget = budget_bytes;
+}
+
+Accountant::~Accountant() {
+  bool last = false;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->release_free_blocks();
+    state_->abandoned = true;
+    last = state_->blocks == nullptr;
+  }
+  if (last) {
+    delete state_;
+  }
+}
+
+std::int64_t Accountant::live_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->live;
+}
+
+std::int64_t Accountant::live_bytes(Category category) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->live_by_category[static_cast<std::size_t>(category)];
+}
+
+std::int64_t Accountant::peak_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->peak;
+}
+
+std::int64_t Accountant::budget_bytes() const { return state_->budget; }
+
+std::array<std::int64_t, kCategories> Accountant::at_peak() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->at_peak;
+}
+
+void Accountant::reset_peak() {
+  const std::lock_guard lock(state_->mutex);
+  state_->peak = state_->live;
+  state_->at_peak = state_->live_by_category;
+}
+
+namespace {
+
+void free_block(void* data) {
+  if (data == nullptr) {
+    return;
+  }
+  Header* header = header_of(data);
+  if (header->state == nullptr) {
+    std::free(header);
+  } else {
+    header->state->free(header);
+  }
+}
+
+// The context of the DataPtr is the data itself: torch's resize and clone of raw storage rely on it.
+class AccountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* data = nullptr;
+    if (bytes > 0) {
+      if (current_state != nullptr) {
+        data = current_state->allocate(bytes);
+      } else {
+        void* block = system_allocate(bytes);
+        if (block == nullptr) {
+          throw OutOfMemory(fmt::format(
+              "the system has no {} left", bytes_text(static_cast<std::int64_t>(bytes))));
+        }
+        new (block) Header{.bytes = bytes, .capacity = bytes};
+        data = static_cast<char*>(block) + kHeaderBytes;
+      }
+    }
+    return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    default_copy_data(destination, source, count);
+  }
+};
+
+}  // namespace
+
+void Accountant::recategorize(const at::Tensor& tensor, Category category) {
+  if (!tensor.defined() || tensor.storage().nbytes() == 0 ||
+      tensor.storage().data_ptr().get_deleter() != &free_block) {
+    return;
+  }
+  Header* header = header_of(tensor.storage().mutable_data());
+  if (header->state == nullptr) {
+    return;
+  }
+  const std::lock_guard lock(header->state->mutex);
+  const auto bytes = static_cast<std::int64_t>(header->bytes);
+  auto& held = header->state->live_by_category;
+  held[static_cast<std::size_t>(header->category)] -= bytes;
+  held[static_cast<std::size_t>(category)] += bytes;
+  header->category = category;
+}
+
+MemoryScope::MemoryScope(Accountant& accountant, Category category, const char* label)
+    : state_before_(current_state),
+      category_before_(current_category),
+      label_before_(current_label) {
+  current_state = accountant.state_;
+  current_category = category;
+  current_label = label;
+}
+
+MemoryScope::MemoryScope(Category category, const char* label)
+    : state_before_(current_state),
+      category_before_(current_category),
+      label_before_(current_label) {
+  current_category = category;
+  current_label = label;
+}
+
+MemoryScope::~MemoryScope() {
+  current_state = state_before_;
+  current_category = category_before_;
+  current_label = label_before_;
+}
+
+void install_accounting_allocator() {
+  static AccountingAllocator allocator;
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetCPUAllocator(&allocator, /*priority=*/100); });
+}
+
+}  // namespace paradyse

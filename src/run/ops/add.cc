@@ -1,0 +1,19 @@
+#include "src/run/ops/ops.h"
+
+namespace paradyse::ops {
+
+void add(Frame& frame, const Op& op) {
+  at::Tensor& y = frame.value(op.in[1]);
+  y.add_(frame.value(op.in[0]));
+  frame.values[static_cast<std::size_t>(op.out[0])] = y;
+  frame.values[static_cast<std::size_t>(op.in[1])] = at::Tensor();
+}
+
+// Both gradients are one tensor; whoever adds to x's later finds that y's has been read.
+void add_adjoint(Frame& frame, const Op& op) {
+  const at::Tensor grad = frame.gradient(op.out[0]);
+  frame.gradients[static_cast<std::size_t>(op.in[0])] = grad;
+  frame.gradients[static_cast<std::size_t>(op.in[1])] = grad;
+}
+
+}  // namespace paradyse::ops

@@ -1,0 +1,258 @@
+// Linear and cross-entropy in one, with the gradient made along the way: logits exist in tiles only.
+//
+// Words.  A *vocabulary tile* is some rows of the head, gathered; a *token tile* some of the rank's
+// tokens; their product a tile of logits.  With one vocabulary tile a token tile's gradient is made at
+// once (3 products); with several, a first pass finds each token's log-sum-exp and a second one makes
+// the tiles again (4 products).  Liger-Kernel (Hsu et al. 2024) does the former on GPUs.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ATen/Dispatch.h>
+
+#include "src/run/ops/ops.h"
+
+namespace paradyse::ops {
+namespace {
+
+// Running softmax statistics of the rank's tokens over the vocabulary tiles seen so far.
+struct Running {
+  std::vector<double> maximum;
+  std::vector<double> sum;    // of exp(logit - maximum)
+  std::vector<double> label;  // the label's logit
+
+  explicit Running(std::size_t tokens)
+      : maximum(tokens, -std::numeric_limits<double>::infinity()), sum(tokens), label(tokens) {}
+
+  [[nodiscard]] double log_sum_exp(std::size_t t) const { return maximum[t] + std::log(sum[t]); }
+};
+
+struct Tile {
+  std::int64_t first_id = 0;
+  std::int64_t first_token = 0;
+  at::Tensor logits;  // [tokens, ids], statistic type
+};
+
+class Loss {
+ public:
+  Loss(Frame& frame, const Op& op)
+      : frame_(frame),
+        op_(op),
+        x_TH_(frame.value(op.in[0])),
+        running_(static_cast<std::size_t>(x_TH_.size(0))) {
+    if (!op.out.empty()) {
+      d_TH_ = frame.make(op.out[0]);
+    }
+  }
+
+  void run() {
+    const bool one_tile = op_.transfers.size() == 1;
+    for_tiles([&](const at::Tensor& w_VH, const Transfer& table, std::int64_t first_id) {
+      const at::Tensor grad_w_VH = one_tile ? gradient_of_tile(w_VH) : at::Tensor();
+      for_token_tiles(w_VH, first_id, [&](Tile& tile) {
+        at::Tensor exponentials = update(tile);
+        if (one_tile && d_TH_.defined()) {
+          to_gradient(tile, exponentials, nullptr);
+          add_gradients(tile, w_VH, grad_w_VH, true);
+        }
+      });
+      scatter(grad_w_VH, table);
+    });
+    if (!one_tile && d_TH_.defined()) {
+      bool first = true;
+      for_tiles([&](const at::Tensor& w_VH, const Transfer& table, std::int64_t first_id) {
+        const at::Tensor grad_w_VH = gradient_of_tile(w_VH);
+        for_token_tiles(w_VH, first_id, [&](Tile& tile) {
+          to_gradient(tile, tile.logits, &running_);
+          add_gradients(tile, w_VH, grad_w_VH, first);
+        });
+        scatter(grad_w_VH, table);
+        first = false;
+      });
+    }
+    add_up();
+  }
+
+ private:
+  template <typename Body>
+  void for_tiles(Body body) {
+    std::int64_t first_id = 0;
+    for (const Transfer& table : op_.transfers) {
+      const Extent extent =
+          table.destination[static_cast<std::size_t>(frame_.rank->seat.domain_rank)];
+      const at::Tensor w_VH = frame_.empty(extent.rows, extent.cols, frame_.activation);
+      frame_.rank->domain
+          ->exchange(frame_.parameters->stack, w_VH, table, frame_.call("cross_entropy", true))
+          ->wait();
+      body(w_VH, table, first_id);
+      first_id += extent.rows;
+    }
+  }
+
+  template <typename Body>
+  void for_token_tiles(const at::Tensor& w_VH, std::int64_t first_id, Body body) {
+    const std::int64_t height = logits_tile_tokens(w_VH.size(0));
+    const std::int64_t tokens = x_TH_.size(0);
+    at::Tensor narrow = frame_.empty(std::min(height, tokens), w_VH.size(0), frame_.activation);
+    at::Tensor wide = frame_.activation == frame_.statistic
+                          ? narrow
+                          : frame_.empty(narrow.size(0), narrow.size(1), frame_.statistic);
+    for (std::int64_t t = 0; t < tokens; t += height) {
+      const std::int64_t count = std::min(height, tokens - t);
+      narrow_ = narrow.narrow(0, 0, count);
+      Tile tile{.first_id = first_id, .first_token = t, .logits = wide.narrow(0, 0, count)};
+      at::mm_out(narrow_, x_TH_.narrow(0, t, count), w_VH.t());
+      if (frame_.activation != frame_.statistic) {
+        tile.logits.copy_(narrow_);
+      }
+      body(tile);
+    }
+    narrow_ = at::Tensor();
+  }
+
+  // Adds the tile to the running statistics.  Gives exp(logits - maximum) in the tile's place; their
+  // maximum and sum are those of this tile when it is the only one.
+  at::Tensor update(Tile& tile) {
+    const at::Tensor maximum = tile.logits.amax(1);
+    const auto rows = static_cast<std::size_t>(tile.logits.size(0));
+    visit_labels(tile, [&](std::size_t t, double logit) { running_.label[t] = logit; });
+    at::Tensor logits = tile.logits;
+    logits.sub_(maximum.unsqueeze(1)).exp_();
+    const at::Tensor sum = logits.sum(1);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::size_t t = static_cast<std::size_t>(tile.first_token) + r;
+      const double m = element(maximum, r);
+      const double s = element(sum, r);
+      const double both = std::max(m, running_.maximum[t]);
+      running_.sum[t] =
+          running_.sum[t] * std::exp(running_.maximum[t] - both) + s * std::exp(m - both);
+      running_.maximum[t] = both;
+    }
+    return logits;
+  }
+
+  // The gradient of loss_scale * loss in the tile's place.  `running`: the tile holds logits still;
+  // else it holds exponentials and running_ has their sums.
+  void to_gradient(Tile& tile, at::Tensor& logits, const Running* running) {
+    const std::int64_t rows = logits.size(0);
+    at::Tensor factor = at::empty({rows, 1}, logits.options());
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::size_t t = static_cast<std::size_t>(tile.first_token + r);
+      set(factor, static_cast<std::size_t>(r),
+          running != nullptr ? running->log_sum_exp(t) : 1.0 / running_.sum[t]);
+    }
+    if (running != nullptr) {
+      logits.sub_(factor).exp_();
+    } else {
+      logits.mul_(factor);
+    }
+    visit_labels(tile, nullptr);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const bool counted =
+          frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)] >= 0;
+      set(factor, static_cast<std::size_t>(r), counted ? frame_.loss_scale : 0.0);
+    }
+    logits.mul_(factor);
+  }
+
+  void add_gradients(
+      const Tile& tile, const at::Tensor& w_VH, const at::Tensor& grad_w_VH, bool first) {
+    const std::int64_t count = tile.logits.size(0);
+    at::Tensor g = tile.logits;
+    if (frame_.activation != frame_.statistic) {
+      narrow_.copy_(g);
+      g = narrow_;
+    }
+    at::Tensor d = d_TH_.narrow(0, tile.first_token, count);
+    const at::Tensor x = x_TH_.narrow(0, tile.first_token, count);
+    if (first) {
+      at::mm_out(d, g, w_VH);
+    } else {
+      at::addmm_out(d, d, g, w_VH);
+    }
+    at::Tensor grad_w = grad_w_VH;
+    if (frame_.activation == frame_.statistic) {
+      at::addmm_out(grad_w, grad_w, g.t(), x);
+    } else {
+      grad_w.add_(at::mm(g.t(), x));
+    }
+  }
+
+  at::Tensor gradient_of_tile(const at::Tensor& w_VH) const {
+    if (!d_TH_.defined()) {
+      return {};
+    }
+    return frame_.empty(w_VH.size(0), w_VH.size(1), frame_.statistic).zero_();
+  }
+
+  void scatter(const at::Tensor& grad_w_VH, const Transfer& table) {
+    if (grad_w_VH.defined()) {
+      frame_.rank->domain
+          ->exchange_sum(
+              grad_w_VH, frame_.parameters->stack_grad, table, true,
+              frame_.call("cross_entropy gradient"))
+          ->wait();
+    }
+  }
+
+  // Calls seen(token, logit) for every label inside the tile; without `seen`, takes 1 off there.
+  template <typename Seen>
+  void visit_labels(Tile& tile, Seen seen) {
+    AT_DISPATCH_FLOATING_TYPES(tile.logits.scalar_type(), "labels", [&] {
+      auto* data = tile.logits.template mutable_data_ptr<scalar_t>();
+      for (std::int64_t r = 0; r < tile.logits.size(0); ++r) {
+        const auto t = static_cast<std::size_t>(tile.first_token + r);
+        const std::int64_t column = frame_.batch->labels[t] - tile.first_id;
+        if (frame_.batch->labels[t] >= 0 && column >= 0 && column < tile.logits.size(1)) {
+          scalar_t& at_label = data[r * tile.logits.stride(0) + column];
+          if constexpr (std::is_same_v<Seen, std::nullptr_t>) {
+            at_label -= 1;
+          } else {
+            seen(t, static_cast<double>(at_label));
+          }
+        }
+      }
+    });
+  }
+
+  static double element(const at::Tensor& vector, std::size_t i) {
+    return vector.scalar_type() == at::kDouble
+               ? vector.const_data_ptr<double>()[i]
+               : static_cast<double>(vector.const_data_ptr<float>()[i]);
+  }
+  static void set(const at::Tensor& vector, std::size_t i, double value) {
+    if (vector.scalar_type() == at::kDouble) {
+      vector.mutable_data_ptr<double>()[i] = value;
+    } else {
+      vector.mutable_data_ptr<float>()[i] = static_cast<float>(value);
+    }
+  }
+
+  void add_up() {
+    const MicroBatch& batch = *frame_.batch;
+    for (std::size_t t = 0; t < batch.labels.size(); ++t) {
+      if (batch.labels[t] >= 0) {
+        const auto document = static_cast<std::size_t>(batch.document_of[t]);
+        frame_.result->loss_sums[document] += running_.log_sum_exp(t) - running_.label[t];
+        ++frame_.result->counts[document];
+      }
+    }
+  }
+
+  Frame& frame_;
+  const Op& op_;
+  at::Tensor x_TH_;
+  at::Tensor d_TH_;
+  at::Tensor narrow_;  // the tile in the activation type
+  Running running_;
+};
+
+}  // namespace
+
+void cross_entropy(Frame& frame, const Op& op) { Loss(frame, op).run(); }
+
+void cross_entropy_adjoint(Frame& frame, const Op& op) {
+  frame.gradients[static_cast<std::size_t>(op.in[0])] = frame.value(op.out[0]);
+}
+
+}  // namespace paradyse::ops

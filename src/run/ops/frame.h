@@ -1,0 +1,58 @@
+// What an op's forward and adjoint see: the values and gradients of one part on one rank.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "paradyse/executor.h"
+
+namespace paradyse {
+
+// cos and sin of every position's angles, [positions, D/2].
+struct RopeTable {
+  at::Tensor cosines;
+  at::Tensor sines;
+};
+RopeTable rope_table(const ModelShape& shape, std::int64_t positions, at::ScalarType type);
+
+struct Frame {
+  const ScheduledPart* part = nullptr;
+  const RankContext* rank = nullptr;
+  const MicroBatch* batch = nullptr;
+  const RopeTable* rope = nullptr;
+  const ModelShape* shape = nullptr;
+  PartParameters* parameters = nullptr;
+  MicroBatchResult* result = nullptr;
+  double loss_scale = 0;
+  at::ScalarType activation = at::kFloat;
+  at::ScalarType statistic = at::kFloat;
+
+  std::vector<at::Tensor> values;     // by ValueId; undefined: not there
+  std::vector<at::Tensor> gradients;  // by ValueId
+  std::vector<std::unique_ptr<Pending>> pending;  // gathers under way, by the ValueId they make
+
+  [[nodiscard]] const Program& program() const { return part->program(); }
+  [[nodiscard]] Call call(const char* op, bool stable = false) const {
+    return {.op = op, .part = program().part, .layer = part->layer, .stable_source = stable};
+  }
+
+  // The value, which must be there (a schedule that frees too early is our mistake).
+  at::Tensor& value(ValueId id);
+  at::Tensor& gradient(ValueId id);
+
+  // Makes room for a value: uninitialised, of this rank's extent.
+  at::Tensor& make(ValueId id);
+  // Where the gradient of `id` goes: fresh, or to be added to (second: true).
+  std::pair<at::Tensor, bool> gradient_target(ValueId id);
+  // Where the gradient of rows `rows` of weight `id` goes, always to be added to: this rank's own
+  // gradient for held weights, else rows of a gathered gradient.  Second: false when the rows are
+  // uninitialised and must be written.
+  std::pair<at::Tensor, bool> weight_gradient_target(ValueId id, Interval rows);
+
+  at::Tensor empty(std::int64_t rows, std::int64_t cols, at::ScalarType type) const {
+    return at::empty({rows, cols}, at::TensorOptions().dtype(type));
+  }
+};
+
+}  // namespace paradyse

@@ -1,0 +1,100 @@
+#include "src/run/ops/ops.h"
+
+#include <stdexcept>
+
+namespace paradyse {
+
+const OpImplementation& implementation(OpKind kind) {
+  static const OpImplementation kTable[] = {
+      {ops::embed, ops::embed_adjoint},
+      {ops::norm, ops::norm_adjoint},
+      {ops::hold_weights, ops::hold_weights_adjoint},
+      {ops::gather_weights, ops::gather_weights_adjoint},
+      {ops::linear, ops::linear_adjoint},
+      {ops::rope, ops::rope_adjoint},
+      {ops::redistribute, ops::redistribute_adjoint},
+      {ops::attention, ops::attention_adjoint},
+      {ops::swiglu, ops::swiglu_adjoint},
+      {ops::add, ops::add_adjoint},
+      {ops::cross_entropy, ops::cross_entropy_adjoint},
+  };
+  return kTable[static_cast<int>(kind)];
+}
+
+at::Tensor& Frame::value(ValueId id) {
+  at::Tensor& tensor = values.at(static_cast<std::size_t>(id));
+  if (!tensor.defined()) {
+    throw std::logic_error(
+        program().part + ": value '" + program().values[static_cast<std::size_t>(id)].name +
+        "' is read but not there");
+  }
+  return tensor;
+}
+
+at::Tensor& Frame::gradient(ValueId id) {
+  at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
+  if (!tensor.defined()) {
+    throw std::logic_error(
+        program().part + ": the gradient of '" +
+        program().values[static_cast<std::size_t>(id)].name + "' is read but not there");
+  }
+  return tensor;
+}
+
+at::Tensor& Frame::make(ValueId id) {
+  const Extent extent = local_extent(program(), id, rank->seat);
+  const bool statistics =
+      program().values[static_cast<std::size_t>(id)].element == Element::statistic;
+  at::Tensor& tensor = values.at(static_cast<std::size_t>(id));
+  tensor = empty(extent.rows, extent.cols, statistics ? statistic : activation);
+  return tensor;
+}
+
+std::pair<at::Tensor, bool> Frame::gradient_target(ValueId id) {
+  at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
+  if (tensor.defined()) {
+    return {tensor, true};
+  }
+  const Extent extent = local_extent(program(), id, rank->seat);
+  tensor = empty(extent.rows, extent.cols, activation);
+  return {tensor, false};
+}
+
+namespace {
+
+// Rows of weight `id` that this rank's linears of the part read; each is read once.
+std::int64_t rows_read(const Program& program, ValueId id, int group_rank) {
+  std::int64_t rows = 0;
+  for (const Op& op : program.ops) {
+    if (op.kind != OpKind::linear) {
+      continue;
+    }
+    for (const Term& term : op.terms[static_cast<std::size_t>(group_rank)]) {
+      if (op.in[static_cast<std::size_t>(term.operand)] == id) {
+        rows += term.rows.size();
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id, Interval rows) {
+  const int maker = producer(program(), id);
+  if (program().ops[static_cast<std::size_t>(maker)].kind == OpKind::hold_weights) {
+    return {parameters->stack_grad.narrow(0, rows.begin, rows.size()), true};
+  }
+  const Extent extent = local_extent(program(), id, rank->seat);
+  const bool covered = rows_read(program(), id, rank->seat.group_rank) == extent.rows;
+  at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
+  if (!tensor.defined()) {
+    tensor = empty(extent.rows, extent.cols, activation);
+    if (!covered) {
+      tensor.zero_();
+    }
+  }
+  return {tensor.narrow(0, rows.begin, rows.size()), false};
+}
+
+}  // namespace paradyse

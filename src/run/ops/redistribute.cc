@@ -1,0 +1,34 @@
+#include "src/run/ops/ops.h"
+
+namespace paradyse::ops {
+
+// One copy table serves both directions: a reduce-scatter is the transpose of its adjoint's
+// all-gather.
+void redistribute(Frame& frame, const Op& op) {
+  const at::Tensor from = frame.value(op.in[0]);
+  const at::Tensor to = frame.make(op.out[0]);
+  Communicator& group = *frame.rank->group;
+  const Transfer& table = op.transfers[0];
+  if (op.collective == Collective::reduce_scatter) {
+    group.exchange_sum(from, to, table, false, frame.call("reduce_scatter"))->wait();
+  } else {
+    group.exchange(from, to, table, frame.call("redistribute"))->wait();
+  }
+}
+
+void redistribute_adjoint(Frame& frame, const Op& op) {
+  const at::Tensor grad = frame.gradient(op.out[0]);
+  const auto [to, accumulate] = frame.gradient_target(op.in[0]);
+  Communicator& group = *frame.rank->group;
+  const Transfer& table = op.transfers[0];
+  if (op.collective == Collective::reduce_scatter) {
+    if (accumulate) {
+      throw std::logic_error("redistribute: an all-gathered gradient has one reader");
+    }
+    group.exchange(grad, to, table, frame.call("reduce_scatter adjoint"))->wait();
+  } else {
+    group.exchange_sum(grad, to, table, accumulate, frame.call("redistribute adjoint"))->wait();
+  }
+}
+
+}  // namespace paradyse::ops

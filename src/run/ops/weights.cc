@@ -1,0 +1,41 @@
+// hold_weights and gather_weights: the two ways in which a part's stack reaches its linears.
+#include "src/run/ops/ops.h"
+
+namespace paradyse::ops {
+
+void hold_weights(Frame& frame, const Op& op) {
+  frame.values[static_cast<std::size_t>(op.out[0])] = frame.parameters->stack;
+}
+
+// Linears add straight into the parameter's gradient.
+void hold_weights_adjoint(Frame&, const Op&) {}
+
+void issue_gather(Frame& frame, const Op& op) {
+  const at::Tensor& w_RH = frame.make(op.out[0]);
+  frame.pending[static_cast<std::size_t>(op.out[0])] = frame.rank->domain->exchange(
+      frame.parameters->stack, w_RH, op.transfers[0], frame.call("gather_weights", true));
+}
+
+void gather_weights(Frame& frame, const Op& op) {
+  auto& pending = frame.pending[static_cast<std::size_t>(op.out[0])];
+  if (pending == nullptr) {
+    issue_gather(frame, op);
+  }
+  pending->wait();
+  pending.reset();
+}
+
+void gather_weights_adjoint(Frame& frame, const Op& op) {
+  at::Tensor& grad_w_RH = frame.gradients[static_cast<std::size_t>(op.out[0])];
+  if (!grad_w_RH.defined()) {  // no linear of this rank read it: it still joins with zeros
+    const Extent extent = local_extent(frame.program(), op.out[0], frame.rank->seat);
+    grad_w_RH = frame.empty(extent.rows, extent.cols, frame.activation).zero_();
+  }
+  frame.rank->domain
+      ->exchange_sum(
+          grad_w_RH, frame.parameters->stack_grad, op.transfers[0], true,
+          frame.call("gather_weights"))
+      ->wait();
+}
+
+}  // namespace paradyse::ops

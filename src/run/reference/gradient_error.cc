@@ -1,0 +1,73 @@
+#include "paradyse/gradient_error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+namespace paradyse {
+namespace {
+
+using Gradients = std::map<std::string, at::Tensor>;
+
+bool has(const Gradients& gradients, const std::string& name) {
+  const auto found = gradients.find(name);
+  return found != gradients.end() && found->second.defined();
+}
+
+void check_alike(const Gradients& actual, const Gradients& expected) {
+  std::ostringstream complaints;
+  for (const auto& [name, gradient] : expected) {
+    if (!has(actual, name)) {
+      complaints << "\n  " << name << ": expected, but not there";
+    } else if (!has(expected, name)) {
+      complaints << "\n  " << name << ": there, but not expected";
+    } else if (gradient.sizes() != actual.at(name).sizes()) {
+      complaints << "\n  " << name << ": has shape " << actual.at(name).sizes() << ", expected "
+                 << gradient.sizes();
+    }
+  }
+  for (const auto& [name, gradient] : actual) {
+    if (!expected.contains(name)) {
+      complaints << "\n  " << name << ": there, but not expected";
+    }
+  }
+  if (!complaints.str().empty()) {
+    throw std::invalid_argument(
+        "gradients cannot be compared: both sides need the same names and shapes" +
+        complaints.str());
+  }
+}
+
+at::Tensor in_float64(const at::Tensor& tensor) { return tensor.detach().to(at::kDouble); }
+
+double length(const at::Tensor& tensor) { return tensor.norm().item<double>(); }
+
+}  // namespace
+
+GradientError compare_gradients(const Gradients& actual, const Gradients& expected) {
+  check_alike(actual, expected);
+  double all_squared = 0;
+  for (const auto& [name, gradient] : expected) {
+    all_squared += std::pow(length(in_float64(gradient)), 2);
+  }
+  const double all = std::sqrt(all_squared);
+
+  GradientError error;
+  for (const auto& [name, gradient] : expected) {
+    const at::Tensor wanted = in_float64(gradient);
+    const double difference = length(in_float64(actual.at(name)) - wanted);
+    const double scale = std::max(length(wanted), 1e-3 * all);
+    double ratio = difference == 0 ? 0 : difference / scale;
+    if (!std::isfinite(ratio)) {
+      ratio = std::numeric_limits<double>::infinity();
+    }
+    if (error.worst_name.empty() || ratio > error.worst) {
+      error = {.worst_name = name, .worst = ratio};
+    }
+  }
+  return error;
+}
+
+}  // namespace paradyse

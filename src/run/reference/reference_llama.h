@@ -1,0 +1,37 @@
+// The judge: a LLaMA on one rank in plain torch autograd, without our ops, placements or programs.
+//
+// Slow and obviously right; `paradyse check` and the tests compare every gradient with it. Do not
+// tune it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/model_shape.h"
+
+namespace paradyse::reference {
+
+struct DocumentLoss {
+  double sum = 0;          // of the token losses
+  std::int64_t count = 0;  // predicted tokens: length - 1, at least 0
+};
+
+struct Answer {
+  double loss = 0;  // sum over documents / predicted tokens (0 / 0 is 0)
+  std::vector<DocumentLoss> documents;
+  std::map<std::string, at::Tensor> gradients;  // of `loss`, by Hugging Face name, same dtype as the weights
+};
+
+// Loss and every gradient for a batch of documents, each run by itself, unpacked and unpadded.
+// `weights`: by Hugging Face name (a tied head absent or ignored); their dtype is the dtype of the
+// computation (rotary tables and statistics included).
+Answer llama(
+    const ModelShape& shape,
+    const std::map<std::string, at::Tensor>& weights,
+    const std::vector<std::vector<std::int32_t>>& documents);
+
+}  // namespace paradyse::reference

@@ -1,0 +1,241 @@
+#include "paradyse/parameters.h"
+
+#include <stdexcept>
+
+#include <ATen/core/PhiloxRNGEngine.h>
+#include <ATen/Dispatch.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/accountant.h"
+
+namespace paradyse {
+
+ParameterTypes parameter_types(const std::string& dtype) {
+  if (dtype == "float64") {
+    return {at::kDouble, at::kDouble};
+  }
+  if (dtype == "float32") {
+    return {at::kFloat, at::kFloat};
+  }
+  if (dtype == "bfloat16") {
+    return {at::kBFloat16, at::kFloat};
+  }
+  throw std::invalid_argument("dtype '" + dtype + "' is not one of float64, float32, bfloat16");
+}
+
+Parameters::Parameters(
+    const ModelShape& shape, int domain, int domain_rank, ParameterTypes types, bool gradients)
+    : shape_(shape), domain_(domain), domain_rank_(domain_rank), types_(types) {
+  const auto make = [&](std::vector<std::int64_t> sizes, bool gradient) {
+    const MemoryScope scope(
+        gradient ? Category::gradients : Category::parameters,
+        gradient ? "gradients" : "parameters");
+    const auto options = at::TensorOptions().dtype(gradient ? types.gradient : types.weight);
+    return gradient ? at::zeros(sizes, options) : at::empty(sizes, options);
+  };
+  for (ModelPart& model : model_parts(shape, domain)) {
+    PartParameters part;
+    part.model = model;
+    const PartWeights& weights = part.model.weights;
+    if (!weights.matrices.empty() && weights.matrices.front().tied) {
+      part.stack = parts_.front().stack;
+      part.stack_grad = parts_.front().stack_grad;
+    } else if (!weights.matrices.empty()) {
+      const std::int64_t rows = size(weights.cuts()[static_cast<std::size_t>(domain_rank)]);
+      part.stack = make({rows, weights.cols}, false);
+      if (gradients) {
+        part.stack_grad = make({rows, weights.cols}, true);
+      }
+    }
+    for (const Vector& vector : weights.vectors) {
+      part.vectors.push_back(make({vector.size}, false));
+      if (gradients) {
+        part.vector_grads.push_back(make({vector.size}, true));
+      }
+    }
+    parts_.push_back(std::move(part));
+  }
+}
+
+void Parameters::zero_gradients() {
+  const c10::InferenceMode no_autograd;
+  for (PartParameters& part : parts_) {
+    if (part.stack_grad.defined()) {
+      part.stack_grad.zero_();
+    }
+    for (const at::Tensor& grad : part.vector_grads) {
+      grad.zero_();
+    }
+  }
+}
+
+namespace {
+
+// FNV-1a: gives each tensor a stream of its own.
+std::uint64_t stream(const std::string& name) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return hash;
+}
+
+// The rank's rows of matrix m inside its stack.
+at::Tensor local_rows(const PartParameters& part, std::size_t m, int rank, const at::Tensor& stack) {
+  const Interval rows = part.model.weights.rows_of(m, rank);
+  return stack.narrow(0, rows.begin, rows.size());
+}
+
+Interval global_rows(const Matrix& matrix, int rank) {
+  const Piece& piece = matrix.cuts[static_cast<std::size_t>(rank)];
+  return piece.empty() ? Interval{} : piece.front();
+}
+
+std::string full_name(const PartParameters& part, const std::string& name) {
+  return layer_prefix(part.model.weights, part.model.layer) + name;
+}
+
+std::vector<std::int64_t> stored_shape(const PartWeights& weights, const Matrix& matrix) {
+  return matrix.transposed ? std::vector<std::int64_t>{weights.cols, matrix.rows}
+                           : std::vector<std::int64_t>{matrix.rows, weights.cols};
+}
+
+}  // namespace
+
+void Parameters::initialize(std::uint64_t seed) {
+  const c10::InferenceMode no_autograd;
+  for (PartParameters& part : parts_) {
+    for (const at::Tensor& vector : part.vectors) {
+      vector.fill_(1);
+    }
+    const auto& matrices = part.model.weights.matrices;
+    for (std::size_t m = 0; m < matrices.size(); ++m) {
+      if (matrices[m].tied) {
+        continue;
+      }
+      const at::Tensor rows = local_rows(part, m, domain_rank_, part.stack);
+      const Interval global = global_rows(matrices[m], domain_rank_);
+      const std::uint64_t its_stream = stream(full_name(part, matrices[m].name));
+      AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, rows.scalar_type(), "initialize", [&] {
+        auto* data = rows.mutable_data_ptr<scalar_t>();
+        for (std::int64_t r = 0; r < rows.size(0); ++r) {
+          // a row's numbers take less than H of the stream's 128-bit steps
+          at::Philox4_32 random(
+              seed, its_stream,
+              static_cast<std::uint64_t>(global.begin + r) *
+                  static_cast<std::uint64_t>(rows.size(1)));
+          for (std::int64_t i = 0; i < rows.size(1); ++i) {
+            data[r * rows.size(1) + i] = static_cast<scalar_t>(
+                static_cast<float>(random.randn(1) * shape_.initializer_range));
+          }
+        }
+      });
+    }
+  }
+}
+
+void Parameters::load(const SafetensorsReader& reader) {
+  const c10::InferenceMode no_autograd;
+  std::map<std::string, StoredTensor> unused = reader.tensors();
+  const auto take = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+    const at::Tensor tensor = reader.view(name);
+    if (tensor.sizes().vec() != shape) {
+      throw std::runtime_error(fmt::format(
+          "weights: {} has shape [{}], the configuration asks for [{}]", name,
+          fmt::join(tensor.sizes().vec(), ", "), fmt::join(shape, ", ")));
+    }
+    unused.erase(name);
+    return tensor;
+  };
+  for (PartParameters& part : parts_) {
+    const PartWeights& weights = part.model.weights;
+    for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
+      part.vectors[v].copy_(
+          take(full_name(part, weights.vectors[v].name), {weights.vectors[v].size}));
+    }
+    for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
+      const Matrix& matrix = weights.matrices[m];
+      const std::string name = full_name(part, matrix.name);
+      if (matrix.tied) {
+        unused.erase(name);  // some files hold the tied copy as well
+        continue;
+      }
+      const at::Tensor whole = take(name, stored_shape(weights, matrix));
+      const Interval rows = global_rows(matrix, domain_rank_);
+      local_rows(part, m, domain_rank_, part.stack)
+          .copy_(
+              matrix.transposed ? whole.narrow(1, rows.begin, rows.size()).t()
+                                : whole.narrow(0, rows.begin, rows.size()));
+    }
+  }
+  for (const auto& [name, stored] : unused) {
+    if (name.find("rotary_emb.inv_freq") == std::string::npos) {
+      throw std::runtime_error(
+          "weights: the file holds " + name +
+          ", which no part of this model uses; is config.json that of another model?");
+    }
+  }
+}
+
+void collect(
+    const Parameters& parameters,
+    Which which,
+    Communicator& domain,
+    const std::function<void(const std::string& name, const at::Tensor& tensor)>& take) {
+  const c10::InferenceMode no_autograd;
+  const bool first = domain.rank() == 0;
+  for (const PartParameters& part : parameters.parts()) {
+    const PartWeights& weights = part.model.weights;
+    const at::Tensor& stack = which == Which::weights ? part.stack : part.stack_grad;
+    for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
+      const Matrix& matrix = weights.matrices[m];
+      if (matrix.tied) {
+        continue;
+      }
+      const Extent whole{matrix.rows, weights.cols};
+      Cuts to_first(static_cast<std::size_t>(domain.size()));
+      append(to_first[0], {0, matrix.rows});
+      const Transfer table =
+          transfer(whole, shard(0, matrix.cuts), shard(0, to_first), domain.size());
+      const at::Tensor together =
+          at::empty({first ? whole.rows : 0, whole.cols}, stack.options());
+      domain
+          .exchange(
+              local_rows(part, m, domain.rank(), stack), together, table,
+              {.op = "collect", .part = weights.part, .layer = part.model.layer})
+          ->wait();
+      if (first) {
+        take(
+            full_name(part, matrix.name),
+            matrix.transposed ? together.t().contiguous() : together);
+      }
+    }
+    const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;
+    for (std::size_t v = 0; v < vectors.size(); ++v) {
+      if (first) {
+        take(full_name(part, weights.vectors[v].name), vectors[v]);
+      }
+    }
+  }
+}
+
+std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
+    const ModelShape& shape) {
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;
+  for (const ModelPart& model : model_parts(shape, 1)) {
+    const std::string prefix = layer_prefix(model.weights, model.layer);
+    for (const Matrix& matrix : model.weights.matrices) {
+      if (!matrix.tied) {
+        shapes.emplace_back(prefix + matrix.name, stored_shape(model.weights, matrix));
+      }
+    }
+    for (const Vector& vector : model.weights.vectors) {
+      shapes.emplace_back(prefix + vector.name, std::vector<std::int64_t>{vector.size});
+    }
+  }
+  return shapes;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,434 @@
+#include "paradyse/model_shape.h"
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace paradyse {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// LlamaConfig().to_dict() of transformers 4.57.6, whole.
+constexpr const char* kTransformers4 = R"({
+ "_name_or_path": "",
+ "add_cross_attention": false,
+ "architectures": null,
+ "attention_bias": false,
+ "attention_dropout": 0.0,
+ "bad_words_ids": null,
+ "begin_suppress_tokens": null,
+ "bos_token_id": 1,
+ "chunk_size_feed_forward": 0,
+ "cross_attention_hidden_size": null,
+ "decoder_start_token_id": null,
+ "diversity_penalty": 0.0,
+ "do_sample": false,
+ "dtype": null,
+ "early_stopping": false,
+ "encoder_no_repeat_ngram_size": 0,
+ "eos_token_id": 2,
+ "exponential_decay_length_penalty": null,
+ "finetuning_task": null,
+ "forced_bos_token_id": null,
+ "forced_eos_token_id": null,
+ "head_dim": 128,
+ "hidden_act": "silu",
+ "hidden_size": 4096,
+ "id2label": {
+  "0": "LABEL_0",
+  "1": "LABEL_1"
+ },
+ "initializer_range": 0.02,
+ "intermediate_size": 11008,
+ "is_decoder": false,
+ "is_encoder_decoder": false,
+ "label2id": {
+  "LABEL_0": 0,
+  "LABEL_1": 1
+ },
+ "length_penalty": 1.0,
+ "max_length": 20,
+ "max_position_embeddings": 2048,
+ "min_length": 0,
+ "mlp_bias": false,
+ "model_type": "llama",
+ "no_repeat_ngram_size": 0,
+ "num_attention_heads": 32,
+ "num_beam_groups": 1,
+ "num_beams": 1,
+ "num_hidden_layers": 32,
+ "num_key_value_heads": 32,
+ "num_return_sequences": 1,
+ "output_attentions": false,
+ "output_hidden_states": false,
+ "output_scores": false,
+ "pad_token_id": null,
+ "prefix": null,
+ "pretraining_tp": 1,
+ "problem_type": null,
+ "pruned_heads": {},
+ "remove_invalid_values": false,
+ "repetition_penalty": 1.0,
+ "return_dict": true,
+ "return_dict_in_generate": false,
+ "rms_norm_eps": 1e-06,
+ "rope_scaling": null,
+ "rope_theta": 10000.0,
+ "sep_token_id": null,
+ "suppress_tokens": null,
+ "task_specific_params": null,
+ "temperature": 1.0,
+ "tf_legacy_loss": false,
+ "tie_encoder_decoder": false,
+ "tie_word_embeddings": false,
+ "tokenizer_class": null,
+ "top_k": 50,
+ "top_p": 1.0,
+ "torchscript": false,
+ "transformers_version": "4.57.6",
+ "typical_p": 1.0,
+ "use_bfloat16": false,
+ "use_cache": true,
+ "vocab_size": 32000
+})";
+
+// LlamaConfig().to_dict() of transformers 5.23.0, whole.
+constexpr const char* kTransformers5 = R"({
+ "_name_or_path": "",
+ "architectures": null,
+ "attention_bias": false,
+ "attention_dropout": 0.0,
+ "bos_token_id": 1,
+ "chunk_size_feed_forward": 0,
+ "dtype": null,
+ "eos_token_id": 2,
+ "head_dim": 128,
+ "hidden_act": "silu",
+ "hidden_size": 4096,
+ "id2label": {
+  "0": "LABEL_0",
+  "1": "LABEL_1"
+ },
+ "initializer_range": 0.02,
+ "intermediate_size": 11008,
+ "is_encoder_decoder": false,
+ "label2id": {
+  "LABEL_0": 0,
+  "LABEL_1": 1
+ },
+ "max_position_embeddings": 2048,
+ "mlp_bias": false,
+ "model_type": "llama",
+ "num_attention_heads": 32,
+ "num_hidden_layers": 32,
+ "num_key_value_heads": 32,
+ "output_attentions": false,
+ "output_hidden_states": false,
+ "pad_token_id": null,
+ "pretraining_tp": 1,
+ "problem_type": null,
+ "return_dict": true,
+ "rms_norm_eps": 1e-06,
+ "rope_parameters": {
+  "rope_theta": 10000.0,
+  "rope_type": "default"
+ },
+ "tie_word_embeddings": false,
+ "transformers_version": "5.23.0",
+ "use_cache": true,
+ "vocab_size": 32000
+})";
+
+// The least that makes a model.
+json small_config() {
+  return {
+      {"model_type", "llama"},
+      {"num_hidden_layers", 2},
+      {"hidden_size", 12},
+      {"num_attention_heads", 3},
+      {"intermediate_size", 20},
+      {"vocab_size", 11},
+  };
+}
+
+ModelShape llama_7b() {
+  ModelShape shape;
+  shape.layers = 32;
+  shape.hidden = 4096;
+  shape.heads = 32;
+  shape.kv_heads = 32;
+  shape.head_dim = 128;
+  shape.ffn = 11008;
+  shape.vocab = 32000;
+  shape.max_positions = 2048;
+  return shape;
+}
+
+ModelShape read(const json& config) { return model_shape_from_config(config, "m/config.json"); }
+
+// small_config() with `key` = `value`.
+json with(const std::string& key, const json& value) {
+  json config = small_config();
+  config[key] = value;
+  return config;
+}
+
+// The config is refused with a message that names the file and says each of `parts`.
+template <class... Parts>
+void expect_refused(const json& config, const Parts&... parts) {
+  SCOPED_TRACE(config.dump());
+  try {
+    read(config);
+    ADD_FAILURE() << "accepted";
+  } catch (const std::invalid_argument& refusal) {
+    EXPECT_THAT(refusal.what(), AllOf(HasSubstr("m/config.json"), HasSubstr(parts)...));
+  }
+}
+
+TEST(ModelShape, ReadsAllThatTransformersWrites) {
+  EXPECT_EQ(read(json::parse(kTransformers4)), llama_7b());
+  EXPECT_EQ(read(json::parse(kTransformers5)), llama_7b());
+}
+
+TEST(ModelShape, DefaultsAreThoseOfLlama) {
+  const ModelShape shape = read(small_config());
+  EXPECT_EQ(shape.architecture, "llama");
+  EXPECT_EQ(shape.kv_heads, 3);
+  EXPECT_EQ(shape.head_dim, 4);
+  EXPECT_EQ(shape.max_positions, 0);
+  EXPECT_EQ(shape.norm_eps, 1e-6);
+  EXPECT_EQ(shape.rope_theta, 10000.0);
+  EXPECT_FALSE(shape.tied);
+  EXPECT_TRUE(shape.causal);
+  // null says as little as leaving it out
+  for (const char* key :
+       {"num_key_value_heads",
+        "head_dim",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "rope_theta",
+        "rope_parameters",
+        "rope_scaling",
+        "tie_word_embeddings",
+        "architectures",
+        "sliding_window",
+        "attention_bias",
+        "hidden_act",
+        "layer_types"}) {
+    EXPECT_EQ(read(with(key, nullptr)), shape) << key;
+  }
+}
+
+TEST(ModelShape, ReadsEachKey) {
+  EXPECT_EQ(read(with("num_key_value_heads", 1)).kv_heads, 1);
+  EXPECT_EQ(read(with("head_dim", 6)).head_dim, 6);
+  EXPECT_EQ(read(with("max_position_embeddings", 64)).max_positions, 64);
+  EXPECT_EQ(read(with("rms_norm_eps", 1e-5)).norm_eps, 1e-5);
+  EXPECT_EQ(read(with("rope_theta", 500000)).rope_theta, 500000.0);
+  EXPECT_EQ(read(with("rope_parameters", {{"rope_theta", 5e5}})).rope_theta, 5e5);
+  EXPECT_EQ(
+      read(with("rope_parameters", {{"rope_theta", 5e5}, {"rope_type", "default"}})).rope_theta,
+      5e5);
+  EXPECT_TRUE(read(with("tie_word_embeddings", true)).tied);
+  EXPECT_FALSE(read(with("is_causal", false)).causal);
+  EXPECT_EQ(read(with("initializer_range", 0.01)).initializer_range, 0.01);
+}
+
+TEST(ModelShape, AcceptsWhatChangesNothing) {
+  const ModelShape shape = read(small_config());
+  const json harmless = json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "hidden_act": "swish", "attention_bias": false,
+    "mlp_bias": false, "attention_dropout": 0, "pretraining_tp": 1, "partial_rotary_factor": 1.0,
+    "layer_types": ["full_attention", "full_attention"], "rope_scaling": null,
+    "torch_dtype": "bfloat16", "transformers_version": "4.31.0", "use_cache": true,
+    "is_decoder": true, "bos_token_id": 1, "eos_token_id": [2, 3], "temperature": 0.6})");
+  for (const auto& [key, value] : harmless.items()) {
+    EXPECT_EQ(read(with(key, value)), shape) << key;
+  }
+  json windowed = with("sliding_window", 4096);
+  windowed["use_sliding_window"] = false;
+  EXPECT_EQ(read(windowed), shape);
+}
+
+TEST(ModelShape, RefusesOtherMathematics) {
+  expect_refused(with("model_type", "mistral"), "model_type", "mistral", "\"llama\"");
+  expect_refused(
+      with("architectures", {"MistralForCausalLM"}), "architectures", "LlamaForCausalLM");
+  expect_refused(with("hidden_act", "gelu"), "hidden_act", "gelu", "silu");
+  expect_refused(with("attention_bias", true), "attention_bias", "true", "false");
+  expect_refused(with("mlp_bias", true), "mlp_bias", "true", "false");
+  expect_refused(with("attention_dropout", 0.1), "attention_dropout", "0.1", "train with 0");
+  expect_refused(with("pretraining_tp", 2), "pretraining_tp", "2", "accepted is 1");
+  expect_refused(with("partial_rotary_factor", 0.5), "partial_rotary_factor", "0.5", "1.0");
+  expect_refused(
+      with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
+      "rope_scaling",
+      "linear",
+      "null");
+  expect_refused(
+      with("rope_parameters", {{"rope_type", "llama3"}}),
+      "rope_parameters: rope_type",
+      "llama3",
+      "default");
+  expect_refused(
+      with("rope_parameters", {{"rope_theta", 1e4}, {"factor", 8.0}}),
+      "rope_parameters",
+      "\"factor\" is not known");
+  expect_refused(with("rope_parameters", 5), "rope_parameters is 5", "object");
+  expect_refused(with("sliding_window", 4096), "sliding_window", "4096", "null");
+  expect_refused(with("use_sliding_window", true), "use_sliding_window", "false");
+  expect_refused(
+      with("layer_types", {"full_attention", "sliding_attention"}),
+      "layer_types",
+      "each of the 2 layers");
+  expect_refused(with("layer_types", {"full_attention"}), "layer_types", "each of the 2 layers");
+  expect_refused(with("quantization_config", {{"bits", 4}}), "quantization_config", "dequantize");
+  expect_refused(with("is_encoder_decoder", true), "is_encoder_decoder", "false");
+  json two_thetas = with("rope_theta", 1e4);
+  two_thetas["rope_parameters"] = {{"rope_theta", 5e5}};
+  expect_refused(two_thetas, "rope_theta", "10000", "500000");
+}
+
+TEST(ModelShape, RefusesUnknownKeys) {
+  expect_refused(
+      with("hiden_size", 12),
+      "\"hiden_size\" is not known",
+      "did you mean 'hidden_size'?",
+      "remove it");
+  expect_refused(with("logit_softcapping", 30.0), "\"logit_softcapping\" is not known");
+}
+
+TEST(ModelShape, RefusesImpossibleSizes) {
+  for (const char* key :
+       {"num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size"}) {
+    json config = small_config();
+    config.erase(key);
+    expect_refused(config, std::string(key) + " is missing", "whole number");
+  }
+  for (const char* key :
+       {"num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "vocab_size"}) {
+    for (const json& value : json::array(
+             {0,
+              -4,
+              1.5,
+              4.0,
+              "4",
+              true,
+              json::array({4}),
+              2147483648,
+              std::numeric_limits<std::uint64_t>::max(),
+              std::numeric_limits<std::int64_t>::min()})) {
+      expect_refused(with(key, value), key, value.dump(), "whole number");
+    }
+  }
+  expect_refused(with("max_position_embeddings", -1), "max_position_embeddings", "-1");
+  expect_refused(with("num_key_value_heads", 2), "num_key_value_heads is 2", "divisor", "= 3");
+  expect_refused(with("num_key_value_heads", 6), "num_key_value_heads is 6", "divisor", "= 3");
+  expect_refused(with("hidden_size", 13), "head_dim", "13", "not divisible", "3");
+  expect_refused(with("hidden_size", 9), "head_dim is 3", "even");
+  expect_refused(with("head_dim", 5), "head_dim is 5", "even");
+  for (const json& value : json::array({0, -1e-6, "1e-6", true})) {
+    expect_refused(with("rms_norm_eps", value), "rms_norm_eps", "positive number");
+    expect_refused(with("rope_theta", value), "rope_theta", "positive number");
+    expect_refused(with("rope_parameters", {{"rope_theta", value}}), "rope_theta", "positive");
+    expect_refused(with("initializer_range", value), "initializer_range", "positive number");
+  }
+  expect_refused(with("rms_norm_eps", std::numeric_limits<double>::infinity()), "rms_norm_eps");
+  expect_refused(with("tie_word_embeddings", 1), "tie_word_embeddings", "true or false");
+  expect_refused(json::array(), "object");
+  expect_refused(nullptr, "object");
+  json huge = small_config();
+  for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size"}) {
+    huge[key] = std::numeric_limits<std::int32_t>::max();
+  }
+  huge["head_dim"] = 2;
+  expect_refused(huge, "parameters", "2^53");
+}
+
+// As published with each model (sum of the sizes in its safetensors files).
+TEST(ModelShape, CountsParameters) {
+  ModelShape shape = llama_7b();
+  EXPECT_EQ(shape.parameters(), 6738415616);  // LLaMA 2 7B
+  shape.ffn = 14336;
+  shape.kv_heads = 8;
+  shape.vocab = 128256;
+  EXPECT_EQ(shape.parameters(), 8030261248);  // LLaMA 3 8B
+  shape.layers = 30;
+  shape.hidden = 576;
+  shape.heads = 9;
+  shape.kv_heads = 3;
+  shape.head_dim = 64;
+  shape.ffn = 1536;
+  shape.vocab = 49152;
+  shape.tied = true;
+  EXPECT_EQ(shape.parameters(), 134515008);  // SmolLM 135M
+  shape.layers = 0;
+  EXPECT_EQ(shape.parameters(), 576 * (49152 + 1));  // embedding and last norm
+}
+
+TEST(ModelShape, ConfigIsTheInverseOfReading) {
+  ModelShape shape = llama_7b();
+  EXPECT_EQ(read(config_of(shape)), shape);
+  shape.kv_heads = 4;
+  shape.head_dim = 100;
+  shape.max_positions = 0;
+  shape.norm_eps = 0.1 + 0.2;  // needs all 17 digits
+  shape.rope_theta = 1e6 / 3;
+  shape.tied = true;
+  shape.causal = false;
+  shape.initializer_range = 1.0 / 3;
+  EXPECT_EQ(read(config_of(shape)), shape);
+  EXPECT_EQ(read(json::parse(config_of(shape).dump())), shape);  // through text, as in a file
+}
+
+// The fingerprint tells two models apart just when their mathematics differs.
+TEST(ModelShape, FingerprintNamesTheMathematics) {
+  const ModelShape shape = llama_7b();
+  EXPECT_EQ(fingerprint(shape).size(), 64);
+  EXPECT_EQ(fingerprint(shape), fingerprint(read(json::parse(kTransformers5))));
+  constexpr std::array kDifferent = {
+      +[](ModelShape& s) { s.architecture = "other"; },
+      +[](ModelShape& s) { ++s.layers; },
+      +[](ModelShape& s) { ++s.hidden; },
+      +[](ModelShape& s) { ++s.heads; },
+      +[](ModelShape& s) { ++s.kv_heads; },
+      +[](ModelShape& s) { ++s.head_dim; },
+      +[](ModelShape& s) { ++s.ffn; },
+      +[](ModelShape& s) { ++s.vocab; },
+      +[](ModelShape& s) { s.norm_eps = 1e-5; },
+      +[](ModelShape& s) { s.rope_theta = 10001.0; },
+      +[](ModelShape& s) { s.tied = true; },
+      +[](ModelShape& s) { s.causal = false; },
+  };
+  for (std::size_t i = 0; i < kDifferent.size(); ++i) {
+    ModelShape other = shape;
+    kDifferent[i](other);
+    EXPECT_NE(fingerprint(other), fingerprint(shape)) << "change " << i;
+  }
+  ModelShape same = shape;
+  same.max_positions = 8192;
+  same.initializer_range = 0.01;
+  EXPECT_EQ(fingerprint(same), fingerprint(shape));
+}
+
+}  // namespace
+}  // namespace paradyse

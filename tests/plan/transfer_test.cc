@@ -1,0 +1,334 @@
+// Transfers against a slow obvious judge: elements with labels, moved one at a time.
+#include "paradyse/transfer.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace paradyse {
+namespace {
+
+// Labels of a rank's local matrix: element (i, j) of the whole is i * cols + j.
+struct Local {
+  Extent extent;
+  std::vector<std::int64_t> labels;
+
+  std::int64_t& at(std::int64_t row, std::int64_t col) {
+    EXPECT_TRUE(row >= 0 && row < extent.rows && col >= 0 && col < extent.cols)
+        << row << "," << col << " is outside " << extent.rows << " x " << extent.cols;
+    return labels.at(static_cast<std::size_t>(row * extent.cols + col));
+  }
+};
+
+std::vector<std::int64_t> indices(
+    const Placement& placement, int dim, std::int64_t size, int rank) {
+  std::vector<std::int64_t> result;
+  if (placement.kind == Placement::Kind::shard && placement.dim == dim) {
+    for (const Interval interval : placement.cuts[static_cast<std::size_t>(rank)]) {
+      for (std::int64_t i = interval.begin; i < interval.end; ++i) {
+        result.push_back(i);
+      }
+    }
+  } else {
+    for (std::int64_t i = 0; i < size; ++i) {
+      result.push_back(i);
+    }
+  }
+  return result;
+}
+
+Local labelled(Extent whole, const Placement& placement, int rank) {
+  const auto rows = indices(placement, 0, whole.rows, rank);
+  const auto cols = indices(placement, 1, whole.cols, rank);
+  Local local{
+      .extent = {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(cols.size())},
+      .labels = {}};
+  for (const std::int64_t i : rows) {
+    for (const std::int64_t j : cols) {
+      local.labels.push_back(i * whole.cols + j);
+    }
+  }
+  return local;
+}
+
+constexpr std::int64_t kNothing = -1;
+
+// The contract of transfer(), element by element.
+void expect_moves_every_element(
+    Extent whole, const Placement& from, const Placement& to, int ranks) {
+  SCOPED_TRACE(
+      testing::Message() << whole.rows << " x " << whole.cols << ", " << to_string(from) << " {"
+                         << to_string(from.cuts) << "} -> " << to_string(to) << " {"
+                         << to_string(to.cuts) << "}");
+  const Transfer table = transfer(whole, from, to, ranks);
+  ASSERT_EQ(table.ranks(), ranks);
+
+  std::vector<Local> source;
+  std::vector<Local> wanted;
+  std::vector<Local> got;
+  for (int r = 0; r < ranks; ++r) {
+    source.push_back(labelled(whole, from, r));
+    wanted.push_back(labelled(whole, to, r));
+    got.push_back(wanted.back());
+    std::fill(got.back().labels.begin(), got.back().labels.end(), kNothing);
+    const auto at = static_cast<std::size_t>(r);
+    ASSERT_EQ(table.source[at], source[at].extent);
+    ASSERT_EQ(table.destination[at], wanted[at].extent);
+    ASSERT_EQ(local_extent(whole, from, r), source[at].extent);
+  }
+
+  // C, and with it: each destination element is written once, from the reader itself or else the
+  // lowest rank that holds it.  C^T: each copy of an element is added up at that rank.
+  std::vector<std::map<std::int64_t, std::int64_t>> added(source.size());
+  std::vector<std::int64_t> elements_out(source.size(), 0);
+  std::vector<std::int64_t> elements_back(source.size(), 0);
+  std::vector<std::set<int>> readers(source.size());
+  std::vector<std::set<int>> givers(source.size());
+  bool stays = true;
+  for (std::size_t b = 0; b < table.blocks.size(); ++b) {
+    const Block& block = table.blocks[b];
+    ASSERT_GT(block.elements(), 0);
+    if (b > 0) {
+      const Block& last = table.blocks[b - 1];
+      ASSERT_LT(
+          std::tuple(last.destination, last.destination_row, last.destination_col),
+          std::tuple(block.destination, block.destination_row, block.destination_col));
+    }
+    Local& give = source.at(static_cast<std::size_t>(block.source));
+    Local& take = got.at(static_cast<std::size_t>(block.destination));
+    for (std::int64_t i = 0; i < block.rows; ++i) {
+      for (std::int64_t j = 0; j < block.cols; ++j) {
+        const std::int64_t label = give.at(block.source_row + i, block.source_col + j);
+        std::int64_t& place = take.at(block.destination_row + i, block.destination_col + j);
+        ASSERT_EQ(place, kNothing) << "written twice";
+        place = label;
+        ++added[static_cast<std::size_t>(block.source)][label];
+
+        int holder = block.destination;
+        const auto holds = [&](int rank) {
+          const auto& labels = source[static_cast<std::size_t>(rank)].labels;
+          return std::find(labels.begin(), labels.end(), label) != labels.end();
+        };
+        if (!holds(holder)) {
+          holder = 0;
+          while (!holds(holder)) {
+            ++holder;
+          }
+        }
+        ASSERT_EQ(block.source, holder) << "element " << label;
+        stays = stays && block.source == block.destination &&
+                block.source_row == block.destination_row &&
+                block.source_col == block.destination_col;
+        if (block.source != block.destination) {
+          ++elements_out[static_cast<std::size_t>(block.source)];
+          ++elements_back[static_cast<std::size_t>(block.destination)];
+          readers[static_cast<std::size_t>(block.source)].insert(block.destination);
+          givers[static_cast<std::size_t>(block.destination)].insert(block.source);
+        }
+      }
+    }
+  }
+  std::map<std::int64_t, std::int64_t> copies;  // of each element on all destinations
+  std::map<std::int64_t, std::int64_t> summed;  // what C^T adds up at all sources together
+  for (std::size_t r = 0; r < source.size(); ++r) {
+    ASSERT_EQ(got[r].labels, wanted[r].labels) << "on rank " << r;
+    for (const std::int64_t label : wanted[r].labels) {
+      ++copies[label];
+    }
+    for (const auto& [label, times] : added[r]) {
+      summed[label] += times;
+    }
+    const int rank = static_cast<int>(r);
+    EXPECT_EQ(
+        table.sent(rank), (Sent{elements_out[r], static_cast<std::int64_t>(readers[r].size())}));
+    EXPECT_EQ(
+        table.sent_transposed(rank),
+        (Sent{elements_back[r], static_cast<std::int64_t>(givers[r].size())}));
+  }
+  EXPECT_EQ(summed, copies);  // each copy exactly once
+  EXPECT_EQ(table.identity(), stays && table.source == table.destination);
+}
+
+// Cuts that partition [0, size): contiguous pieces of random sizes, or tokens of random documents.
+Cuts random_partition(std::mt19937& random, std::int64_t size, int ranks) {
+  const auto up_to = [&](std::int64_t n) {
+    return std::uniform_int_distribution<std::int64_t>(0, n)(random);
+  };
+  if (up_to(1) == 0) {
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t rest = size; rest > 0; rest -= lengths.back()) {
+      lengths.push_back(up_to(rest));
+    }
+    return token_cuts(lengths, ranks, up_to(1) == 0);
+  }
+  std::vector<std::int64_t> ends;
+  for (int r = 1; r < ranks; ++r) {
+    ends.push_back(up_to(size));
+  }
+  ends.push_back(size);
+  std::sort(ends.begin(), ends.end());
+  Cuts cuts(static_cast<std::size_t>(ranks));
+  std::int64_t begin = 0;
+  for (std::size_t r = 0; r < cuts.size(); ++r) {
+    append(cuts[r], {begin, ends[r]});
+    begin = ends[r];
+  }
+  std::shuffle(cuts.begin(), cuts.end(), random);
+  return cuts;
+}
+
+// Any intervals at all: overlapping between ranks, empty, in any order, but disjoint on a rank.
+Cuts random_cuts(std::mt19937& random, std::int64_t size, int ranks) {
+  Cuts cuts;
+  for (int r = 0; r < ranks; ++r) {
+    Piece piece = random_partition(random, size, 4)[0];
+    const Piece more = random_partition(random, size, 3)[1];
+    for (const Interval interval : more) {
+      const bool apart = std::all_of(piece.begin(), piece.end(), [&](Interval other) {
+        return interval.end <= other.begin || other.end <= interval.begin;
+      });
+      if (apart) {
+        append(piece, interval);
+      }
+    }
+    std::shuffle(piece.begin(), piece.end(), random);
+    cuts.push_back(piece);
+  }
+  return cuts;
+}
+
+// Cuts that cover [0, size), with some indices on several ranks.
+Cuts random_cover(std::mt19937& random, std::int64_t size, int ranks) {
+  Cuts cuts = random_partition(random, size, ranks);
+  for (Piece& piece : cuts) {
+    if (std::bernoulli_distribution(0.3)(random)) {
+      piece = whole_cuts(size, 1)[0];
+    }
+  }
+  return cuts;
+}
+
+TEST(Transfer, MovesEveryElementBetweenRandomCuts) {
+  std::mt19937 random(7);
+  const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n)(random); };
+  for (int trial = 0; trial < 1500; ++trial) {
+    SCOPED_TRACE(testing::Message() << "trial " << trial);
+    const int ranks = 1 + pick(4);
+    const Extent whole{pick(9), pick(7)};
+    const auto size = [&](int dim) { return dim == 0 ? whole.rows : whole.cols; };
+    Placement from = replicate();
+    if (pick(5) > 0) {
+      const int dim = pick(1);
+      from = shard(
+          dim,
+          pick(1) == 0 ? random_partition(random, size(dim), ranks)
+                       : random_cover(random, size(dim), ranks));
+    }
+    Placement to = replicate();
+    if (pick(4) > 0) {
+      const int dim = pick(1);
+      to = shard(
+          dim,
+          pick(1) == 0 ? random_partition(random, size(dim), ranks)
+                       : random_cuts(random, size(dim), ranks));
+    }
+    expect_moves_every_element(whole, from, to, ranks);
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
+// The shapes that the strategies use: zigzag tokens -> heads and back, tokens -> all, weights ->
+// all.
+TEST(Transfer, MovesEveryElementOfTheStrategies) {
+  const std::vector<std::vector<std::int64_t>> batches = {
+      {}, {0}, {1}, {2}, {3}, {13}, {5, 0, 1, 9}, {1, 1, 1, 1, 1, 1, 1}};
+  for (const auto& lengths : batches) {
+    std::int64_t tokens = 0;
+    for (const std::int64_t n : lengths) {
+      tokens += n;
+    }
+    for (int p = 1; p <= 5; ++p) {
+      for (const bool causal : {false, true}) {
+        const Placement by_tokens = shard(0, token_cuts(lengths, p, causal));
+        // 3 query heads and 1 key/value head of width 2: heads that p does not divide, keys on many
+        Cuts heads;
+        for (std::int64_t r = 0; r < p; ++r) {
+          Piece piece;
+          append(piece, {r * 3 / p * 2, (r + 1) * 3 / p * 2});
+          if (!piece.empty()) {
+            append(piece, {6, 8});
+          }
+          heads.push_back(piece);
+        }
+        const Placement by_heads = shard(1, heads);
+        const Extent whole{tokens, 8};
+        expect_moves_every_element(whole, by_tokens, by_heads, p);
+        expect_moves_every_element({tokens, 6}, shard(1, scaled(even_cuts(3, p), 2)), by_tokens, p);
+        expect_moves_every_element(whole, by_tokens, replicate(), p);
+        expect_moves_every_element(whole, replicate(), by_tokens, p);
+      }
+    }
+  }
+}
+
+TEST(Transfer, OnOneRankLeavesEverythingWhereItIs) {
+  const Extent whole{6, 4};
+  const std::vector<Placement> all = {
+      shard(0, even_cuts(6, 1)), shard(1, even_cuts(4, 1)), replicate()};
+  for (const Placement& from : all) {
+    for (const Placement& to : all) {
+      const Transfer table = transfer(whole, from, to, 1);
+      EXPECT_TRUE(table.identity()) << to_string(from) << " -> " << to_string(to);
+      EXPECT_EQ(table.sent(0), Sent{});
+      EXPECT_EQ(table.sent_transposed(0), Sent{});
+    }
+  }
+  // but not where the rank stores its rows in another order
+  EXPECT_FALSE(
+      transfer(whole, shard(0, {{{3, 6}, {0, 3}}}), shard(0, even_cuts(6, 1)), 1).identity());
+}
+
+// The volumes of the table in strategies.md: f = (p-1)/p of the elements a rank gives or takes.
+TEST(Transfer, SendsTheClosedForms) {
+  for (const int p : {1, 2, 4, 8}) {
+    const Extent whole{16, 24};
+    const Placement rows = shard(0, even_cuts(16, p));
+    const Placement cols = shard(1, even_cuts(24, p));
+    for (int r = 0; r < p; ++r) {
+      const std::int64_t mine = whole.elements() / p;
+      const Transfer gather = transfer(whole, rows, replicate(), p);
+      EXPECT_EQ(gather.sent(r), (Sent{mine * (p - 1), p - 1}));
+      EXPECT_EQ(gather.sent_transposed(r), (Sent{mine * (p - 1), p - 1}));
+      const Transfer exchange = transfer(whole, rows, cols, p);
+      EXPECT_EQ(exchange.sent(r), (Sent{mine / p * (p - 1), p - 1}));
+      EXPECT_EQ(exchange.sent_transposed(r), (Sent{mine / p * (p - 1), p - 1}));
+    }
+  }
+}
+
+TEST(Transfer, RefusesWhatNoRankHolds) {
+  const Placement first_half = shard(0, {{{0, 2}}, {{2, 3}}});
+  EXPECT_THROW(transfer({5, 2}, first_half, replicate(), 2), std::invalid_argument);
+  EXPECT_THROW(transfer({5, 2}, first_half, shard(1, even_cuts(2, 2)), 2), std::invalid_argument);
+  EXPECT_NO_THROW(transfer({5, 2}, first_half, shard(0, {{{1, 3}}, {}}), 2));
+}
+
+TEST(Transfer, RefusesPlacementsThatAreNoPieces) {
+  for (const Placement& other : {partial(), invariant()}) {
+    EXPECT_THROW(transfer({4, 4}, other, replicate(), 2), std::invalid_argument);
+    EXPECT_THROW(transfer({4, 4}, replicate(), other, 2), std::invalid_argument);
+  }
+}
+
+}  // namespace
+}  // namespace paradyse

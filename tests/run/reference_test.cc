@@ -1,0 +1,251 @@
+// The reference model against Hugging Face transformers (tests/golden/README.md), and the measure
+// of gradients by which everything else is held against the reference.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "paradyse/gradient_error.h"
+#include "paradyse/safetensors.h"
+#include "src/run/reference/reference_llama.h"
+
+namespace paradyse {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using Tensors = std::map<std::string, at::Tensor>;
+using Documents = std::vector<std::vector<std::int32_t>>;
+
+Tensors tensors_of(const std::filesystem::path& path, at::ScalarType dtype) {
+  const SafetensorsReader reader(path);
+  Tensors all;
+  for (const auto& [name, stored] : reader.tensors()) {
+    all[name] = reader.view(name).to(dtype, /*non_blocking=*/false, /*copy=*/true);
+  }
+  return all;
+}
+
+nlohmann::json json_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+// One folder of tests/golden.
+struct Golden {
+  ModelShape shape;
+  std::filesystem::path folder;
+  Documents documents;
+  nlohmann::json expected;
+
+  [[nodiscard]] Tensors weights(at::ScalarType dtype) const {
+    return tensors_of(folder / "model.safetensors", dtype);
+  }
+  [[nodiscard]] Tensors gradients() const {
+    return tensors_of(folder / "expected_gradients.safetensors", at::kDouble);
+  }
+};
+
+Golden golden(const std::string& name) {
+  const auto folder = std::filesystem::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / name;
+  const auto config = folder / "config.json";
+  Golden it{
+      .shape = model_shape_from_config(json_of(config), config.string()),
+      .folder = folder,
+      .documents = {},
+      .expected = json_of(folder / "expected.json")};
+  std::ifstream lines(folder / "documents.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    it.documents.push_back(nlohmann::json::parse(line).at("tokens"));
+  }
+  return it;
+}
+
+// Says what an std::invalid_argument thrown by `body` says; fails the test when there is none.
+template <typename Body>
+std::string refusal(const Body& body) {
+  try {
+    body();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return "";
+}
+
+void expect_mentions(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+}
+
+class GoldenLlama : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenLlama, HasTheLossesAndGradientsOfHuggingFace) {
+  const Golden it = golden(GetParam());
+  const auto answer = reference::llama(it.shape, it.weights(at::kDouble), it.documents);
+
+  EXPECT_NEAR(answer.loss, it.expected.at("loss").get<double>(), 1e-12);
+  ASSERT_EQ(answer.documents.size(), it.expected.at("documents").size());
+  for (std::size_t d = 0; d < answer.documents.size(); ++d) {
+    const auto& wanted = it.expected.at("documents")[d];
+    EXPECT_NEAR(answer.documents[d].sum, wanted.at("sum").get<double>(), 1e-10) << "document " << d;
+    EXPECT_EQ(answer.documents[d].count, wanted.at("count").get<std::int64_t>())
+        << "document " << d;
+  }
+
+  const GradientError error = compare_gradients(answer.gradients, it.gradients());
+  EXPECT_LT(error.worst, 1e-10) << error.worst_name;
+}
+
+TEST_P(GoldenLlama, ComputesInTheDtypeOfTheWeights) {
+  const Golden it = golden(GetParam());
+  const auto answer = reference::llama(it.shape, it.weights(at::kFloat), it.documents);
+  for (const auto& [name, gradient] : answer.gradients) {
+    EXPECT_EQ(gradient.scalar_type(), at::kFloat) << name;
+  }
+  const GradientError error = compare_gradients(answer.gradients, it.gradients());
+  EXPECT_LT(error.worst, 1e-4) << error.worst_name;
+  EXPECT_GT(error.worst, 1e-10) << "this was float64";
+}
+
+TEST_P(GoldenLlama, GivesZerosWhenNothingIsPredicted) {
+  const Golden it = golden(GetParam());
+  const Tensors weights = it.weights(at::kDouble);
+  for (const Documents& documents : {Documents{}, Documents{{}}, Documents{{3}, {}, {4}}}) {
+    const auto answer = reference::llama(it.shape, weights, documents);
+    EXPECT_EQ(answer.loss, 0);
+    EXPECT_EQ(answer.documents.size(), documents.size());
+    ASSERT_EQ(answer.gradients.size(), weights.size());
+    for (const auto& [name, gradient] : answer.gradients) {
+      EXPECT_EQ(gradient.sizes(), weights.at(name).sizes()) << name;
+      EXPECT_EQ(gradient.abs().max().item<double>(), 0) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    HuggingFace,
+    GoldenLlama,
+    testing::Values("hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide"),
+    [](const auto& test) { return test.param; });
+
+TEST(ReferenceLlama, LeavesTheWeightsOfTheCallerAsTheyAre) {
+  const Golden it = golden("hf_llama_gqa");
+  const Tensors weights = it.weights(at::kDouble);
+  reference::llama(it.shape, weights, it.documents);
+  const Tensors fresh = it.weights(at::kDouble);
+  for (const auto& [name, weight] : weights) {
+    EXPECT_TRUE(weight.equal(fresh.at(name))) << name;
+    EXPECT_FALSE(weight.requires_grad()) << name;
+    EXPECT_FALSE(weight.grad().defined()) << name;
+  }
+}
+
+// What a causal model expects after 5, 6, 7 is a distribution whatever comes: it sums to 1 over all
+// that may come. A model that sees what comes has no such distribution.
+TEST(ReferenceLlama, SeesTheFutureOnlyWhenNotCausal) {
+  Golden it = golden("hf_llama_gqa");
+  const Tensors weights = it.weights(at::kDouble);
+  const auto total_probability = [&] {
+    Documents documents = {{5, 6, 7}};
+    for (std::int32_t next = 0; next < it.shape.vocab; ++next) {
+      documents.push_back({5, 6, 7, next});
+    }
+    const auto losses = reference::llama(it.shape, weights, documents).documents;
+    double total = 0;
+    for (std::size_t d = 1; d < losses.size(); ++d) {
+      total += std::exp(losses[0].sum - losses[d].sum);
+    }
+    return total;
+  };
+  EXPECT_NEAR(total_probability(), 1, 1e-12);
+  it.shape.causal = false;
+  EXPECT_GT(std::abs(total_probability() - 1), 1e-3);
+}
+
+TEST(ReferenceLlama, RefusesWeightsAndTokensOfAnotherModel) {
+  const Golden it = golden("hf_llama_gqa");
+  const Tensors weights = it.weights(at::kDouble);
+  const auto refusal_of = [&](const Tensors& changed, const Documents& documents) {
+    return refusal([&] { reference::llama(it.shape, changed, documents); });
+  };
+
+  Tensors changed = weights;
+  changed.erase("model.norm.weight");
+  changed["model.layers.2.mlp.up_proj.weight"] = at::ones({40, 24}, at::kDouble);
+  changed["model.layers.0.mlp.up_proj.weight"] = at::ones({24, 40}, at::kDouble);
+  changed["model.layers.1.mlp.up_proj.weight"] = at::ones({40, 24}, at::kFloat);
+  const std::string message = refusal_of(changed, it.documents);
+  expect_mentions(message, "model.norm.weight: missing");
+  expect_mentions(message, "model.layers.2.mlp.up_proj.weight: not of this model");
+  expect_mentions(message, "model.layers.0.mlp.up_proj.weight: has shape [24, 40]");
+  expect_mentions(message, "model.layers.1.mlp.up_proj.weight: is Float");
+
+  expect_mentions(refusal_of(weights, {{1, 2}, {3, 37}}), "document 1 has token 37");
+  expect_mentions(refusal_of(weights, {{-1}}), "document 0 has token -1");
+}
+
+TEST(CompareGradients, NamesTheWorst) {
+  const Tensors expected = {{"a", at::tensor({3.0, 0.0})}, {"b", at::tensor({4.0})}};
+  EXPECT_EQ(compare_gradients(expected, expected).worst, 0);
+
+  Tensors actual = expected;
+  actual["b"] = at::tensor({4.4});
+  GradientError error = compare_gradients(actual, expected);
+  EXPECT_EQ(error.worst_name, "b");
+  EXPECT_NEAR(error.worst, 0.1, 1e-15);
+
+  actual["a"] = at::tensor({3.0, 0.6});
+  error = compare_gradients(actual, expected);
+  EXPECT_EQ(error.worst_name, "a");
+  EXPECT_NEAR(error.worst, 0.2, 1e-15);
+}
+
+TEST(CompareGradients, JudgesTheNearlyZeroByAllOfThem) {
+  const Tensors expected = {{"big", at::tensor({100.0})}, {"tiny", at::tensor({1e-9})}};
+  const Tensors actual = {{"big", at::tensor({100.0})}, {"tiny", at::tensor({1e-9 + 1e-3})}};
+  EXPECT_NEAR(compare_gradients(actual, expected).worst, 1e-2, 1e-9);
+}
+
+TEST(CompareGradients, ComputesInFloat64) {
+  const Tensors expected = {{"a", at::tensor({1.0, 1.0 + 1e-12})}};
+  const Tensors actual = {{"a", at::ones({2}, at::kFloat)}};
+  EXPECT_NEAR(compare_gradients(actual, expected).worst, 1e-12 / std::sqrt(2.0), 1e-15);
+}
+
+TEST(CompareGradients, NoNumberIsInfinitelyWrong) {
+  const Tensors one = {{"a", at::tensor({1.0})}, {"b", at::tensor({1.0})}};
+  for (const double bad : {std::nan(""), kInfinity}) {
+    Tensors other = one;
+    other["b"] = at::tensor({bad});
+    EXPECT_EQ(compare_gradients(other, one).worst, kInfinity);
+    EXPECT_EQ(compare_gradients(other, one).worst_name, "b");
+    EXPECT_EQ(compare_gradients(one, other).worst, kInfinity);
+    EXPECT_EQ(compare_gradients(other, other).worst, kInfinity);
+  }
+}
+
+TEST(CompareGradients, AcceptsNothingAndZeros) {
+  const Tensors zeros = {{"a", at::zeros({2}, at::kDouble)}};
+  const Tensors ones = {{"a", at::ones({2}, at::kDouble)}};
+  EXPECT_EQ(compare_gradients({}, {}).worst, 0);
+  EXPECT_EQ(compare_gradients(zeros, zeros).worst, 0);
+  EXPECT_EQ(compare_gradients(ones, zeros).worst, kInfinity);
+}
+
+TEST(CompareGradients, RefusesOtherNamesAndShapes) {
+  const Tensors expected = {{"a", at::ones({2})}, {"b", at::ones({2})}, {"c", at::ones({2})}};
+  const Tensors actual = {{"a", at::ones({1, 2})}, {"b", at::Tensor()}, {"d", at::ones({2})}};
+  const std::string message = refusal([&] { compare_gradients(actual, expected); });
+  expect_mentions(message, "a: has shape [1, 2], expected [2]");
+  expect_mentions(message, "b: expected, but not there");
+  expect_mentions(message, "c: expected, but not there");
+  expect_mentions(message, "d: there, but not expected");
+}
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,70 @@
+#include "tests/support/models.h"
+
+#include <random>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+namespace paradyse::test {
+
+ModelShape llama(const LlamaSizes& sizes) {
+  ModelShape model;
+  model.layers = sizes.layers;
+  model.hidden = sizes.hidden;
+  model.heads = sizes.heads;
+  model.kv_heads = sizes.kv_heads;
+  model.head_dim = sizes.head_dim;
+  model.ffn = sizes.ffn;
+  model.vocab = sizes.vocab;
+  model.tied = sizes.tied;
+  model.rope_theta = 500.0;
+  model.norm_eps = 1e-5;
+  return model;
+}
+
+Weights random_weights(const ModelShape& model, std::uint64_t seed) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  Weights weights;
+  for (const auto& [name, shape] : parameter_shapes(model)) {
+    at::Tensor tensor = at::randn(shape, generator, at::kDouble);
+    weights[name] = shape.size() == 1 ? 1 + 0.1 * tensor : 0.3 * tensor;
+  }
+  return weights;
+}
+
+void fill(Parameters& parameters, const Weights& weights) {
+  for (PartParameters& part : parameters.parts()) {
+    const PartWeights& layout = part.model.weights;
+    const std::string prefix = layer_prefix(layout, part.model.layer);
+    for (std::size_t v = 0; v < layout.vectors.size(); ++v) {
+      part.vectors[v].copy_(weights.at(prefix + layout.vectors[v].name));
+    }
+    std::int64_t at = 0;
+    for (const Matrix& matrix : layout.matrices) {
+      if (matrix.tied) {
+        continue;
+      }
+      at::Tensor whole = weights.at(prefix + matrix.name);
+      whole = matrix.transposed ? whole.t() : whole;
+      for (const Interval rows : matrix.cuts[static_cast<std::size_t>(parameters.domain_rank())]) {
+        part.stack.narrow(0, at, rows.size()).copy_(whole.narrow(0, rows.begin, rows.size()));
+        at += rows.size();
+      }
+    }
+  }
+}
+
+std::vector<std::vector<std::int32_t>> random_documents(
+    const std::vector<std::int64_t>& lengths, std::int64_t vocab, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<std::int32_t> id(0, static_cast<std::int32_t>(vocab) - 1);
+  std::vector<std::vector<std::int32_t>> documents;
+  for (const std::int64_t n : lengths) {
+    auto& document = documents.emplace_back();
+    for (std::int64_t i = 0; i < n; ++i) {
+      document.push_back(id(random));
+    }
+  }
+  return documents;
+}
+
+}  // namespace paradyse::test

@@ -1,0 +1,40 @@
+// Small models, weights and documents for tests; the same for the same seed everywhere.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/model_shape.h"
+#include "paradyse/parameters.h"
+
+namespace paradyse::test {
+
+// By Hugging Face name.
+using Weights = std::map<std::string, at::Tensor>;
+
+struct LlamaSizes {
+  std::int64_t layers = 2;
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 2;
+  std::int64_t head_dim = 4;
+  std::int64_t hidden = 12;
+  std::int64_t ffn = 20;
+  std::int64_t vocab = 32;
+  bool tied = false;
+};
+ModelShape llama(const LlamaSizes& sizes);
+
+// float64; norms around one, so that nothing hides behind a factor of one.
+Weights random_weights(const ModelShape& model, std::uint64_t seed);
+
+// Puts a rank's slices of `weights` into `parameters`, by way of a safetensors file in memory's stead:
+// plain slicing, independent of Parameters::load.
+void fill(Parameters& parameters, const Weights& weights);
+
+std::vector<std::vector<std::int32_t>> random_documents(
+    const std::vector<std::int64_t>& lengths, std::int64_t vocab, std::uint64_t seed);
+
+}  // namespace paradyse::test
