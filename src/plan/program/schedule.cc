@@ -60,12 +60,10 @@ void mark_deaths(
   }
 }
 
-// What the op reads and makes when it runs forward; memory that an in-place op took over is gone.
+// What the op reads and makes when it runs forward.  (What an in-place op took over is gone when it
+// dies here; machines let that pass.)
 std::vector<ValueId> touched_forward(const Op& op) {
   std::vector<ValueId> values = op.in;
-  if (op.in_place) {
-    values.pop_back();
-  }
   values.insert(values.end(), op.out.begin(), op.out.end());
   return values;
 }

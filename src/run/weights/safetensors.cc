@@ -521,7 +521,12 @@ std::string header_of(
         {"shape", stored.shape},
         {"data_offsets", {stored.begin, stored.end}},
     };
-    header += (header.size() > 1 ? "," : "") + json(name).dump() + ":" + entry.dump();
+    if (header.size() > 1) {
+      header += ',';
+    }
+    header += json(name).dump();
+    header += ':';
+    header += entry.dump();
   }
   header += "}";
   header.append((8 - header.size() % 8) % 8, ' ');

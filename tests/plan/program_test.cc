@@ -1,0 +1,776 @@
+// Programs, their schedules and their costs: what strategies.md says, found by folding.
+//
+// The closed forms, for LLaMA's attention with grouped keys and gated MLP, by hand.  A rank of p
+// has t = T/p tokens.  Widths: H of the stream, Q = N D of the queries, K' = K D of the keys, F of
+// the feed-forward.  Where p divides T, N, K and F, elements saved a rank are
+//   UlyssesZ attention: x, xn, qkv_N, o_N, o_T    t (2 H + (Q + 2 K') + 2 Q), and l = t N
+//   MegatronTS attention: x, xn, qkv, o           t (2 H + (Q + 2 K') + Q), and l; xg comes again
+//   DataZ attention (p = 1): as MegatronTS on one rank
+//   MLP, both verbs: x, xn, h, a                  t (2 H + 2 F + F)
+// (rotated in place; y is overwritten by the sum.)  With Q = K' = H and F = 4 H in two matrices
+// these are the 7 + 10 = 17 A/p and 6 + 10 = 16 A/p of strategies.md.  Elements sent a rank, f =
+// (p-1)/p:
+//   gather of a part's weights W: f W forward; backward f W again and f W of gradients.
+//     W = (2 Q + 2 K') H for attention, 3 F H for the MLP
+//   UlyssesZ: f t (Q + 2 K') and f t Q, each way
+//   MegatronTS and `hold`: f T H to gather xn, f T H to scatter y; backward the same, and xn again
+#include "paradyse/program.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "paradyse/cost.h"
+#include "paradyse/schedule.h"
+#include "paradyse/strategy.h"
+
+namespace paradyse {
+namespace {
+
+constexpr Precision kElements{.activation = 1, .statistic = 1};  // bytes are then elements
+
+ModelShape gqa() {
+  return {
+      .layers = 2,
+      .hidden = 32,
+      .heads = 16,
+      .kv_heads = 8,
+      .head_dim = 4,  // Q = 64 is not H
+      .ffn = 40,
+      .vocab = 48};
+}
+
+// Nothing divides anything.
+ModelShape odd() {
+  return {
+      .layers = 2, .hidden = 10, .heads = 6, .kv_heads = 3, .head_dim = 2, .ffn = 7, .vocab = 11};
+}
+
+Task task(const ModelShape& model, std::vector<std::int64_t> lengths, int ranks, int domain) {
+  return {
+      .model = &model,
+      .tokens = token_layout(std::move(lengths), ranks, model.causal),
+      .domain = domain};
+}
+
+Task even_task(const ModelShape& model, int p) { return task(model, {32, 16}, p, p); }
+constexpr std::int64_t kTokens = 48;  // of even_task
+
+Program attention_program(const std::string& name, const Task& task, Recompute level) {
+  Program program = strategy(name).attention(task);
+  apply(level, program);
+  return program;
+}
+
+Program mlp_program_at(Verb verb, const Task& task, Recompute level) {
+  Program program = mlp_program(task, verb);
+  apply(level, program);
+  return program;
+}
+
+Seat seat(int rank) { return {.group_rank = rank, .domain_rank = rank}; }
+
+std::int64_t saved_elements(const Program& program, int rank) {
+  std::int64_t sum = 0;
+  for (const ValueId value : schedule(program).saved) {
+    sum += bytes(program, value, seat(rank), kElements);
+  }
+  return sum;
+}
+
+struct Volume {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+
+  friend bool operator==(const Volume&, const Volume&) = default;
+  friend void PrintTo(const Volume& v, std::ostream* out) {
+    *out << v.forward << " forward, " << v.backward << " backward";
+  }
+};
+
+// Elements that a rank sends.
+Volume volume(const Program& program, Seat where) {
+  const Schedule order = schedule(program);
+  Volume sum;
+  const auto add = [&](const std::vector<Step>& steps, Phase phase, std::int64_t& into) {
+    for (const Step& step : steps) {
+      const Op& op = program.ops[static_cast<std::size_t>(step.op)];
+      into += traffic(program, op, where, phase, kElements).bytes;
+    }
+  };
+  add(order.forward, Phase::forward, sum.forward);
+  add(order.recompute, Phase::forward, sum.backward);
+  add(order.backward, Phase::adjoint, sum.backward);
+  return sum;
+}
+
+std::vector<std::string> saved_names(const Program& program) {
+  std::vector<std::string> names;
+  for (const ValueId value : schedule(program).saved) {
+    names.push_back(program.values[static_cast<std::size_t>(value)].name);
+  }
+  return names;
+}
+
+// Every program there is for the task, at every level: what a property has to hold for.
+std::vector<Program> all_programs(const Task& task) {
+  const int p = task.tokens.ranks();
+  const bool may_hold = p == task.domain;
+  std::vector<Program> programs;
+  for (const Recompute level : kRecomputeLevels) {
+    for (const Strategy& s : strategies()) {
+      if ((s.verb == Verb::hold && !may_hold) || (s.one_rank && p != 1)) {
+        continue;
+      }
+      programs.push_back(attention_program(s.name, task, level));
+    }
+    if (may_hold) {
+      programs.push_back(mlp_program_at(Verb::hold, task, level));
+    }
+    programs.push_back(mlp_program_at(Verb::gather, task, level));
+  }
+  programs.push_back(embedding_program(task));
+  programs.push_back(head_program(task, true));
+  return programs;
+}
+
+std::string described(const Program& program) {
+  return program.part + " " + program.strategy + " on " + std::to_string(program.ranks()) + " of " +
+         std::to_string(program.domain) + "\n" + explain(program);
+}
+
+// Layouts of every kind: even, uneven, empty pieces, no documents at all.
+std::vector<Task> all_tasks(const ModelShape& model) {
+  std::vector<Task> tasks;
+  for (const int p : {1, 2, 3, 4, 5, 8}) {
+    for (const auto& lengths : std::vector<std::vector<std::int64_t>>{
+             {32, 16}, {}, {1}, {0, 3, 17, 2}, {1, 1, 1, 1, 1}}) {
+      tasks.push_back(task(model, lengths, p, p));
+      tasks.push_back(task(model, lengths, p, 2 * p));
+    }
+  }
+  return tasks;
+}
+
+// --- closed forms --------------------------------------------------------------------------------
+
+TEST(ClosedForm, SavedElements) {
+  const ModelShape m = gqa();
+  const std::int64_t H = m.hidden;
+  const std::int64_t Q = m.heads * m.head_dim;
+  const std::int64_t K = m.kv_heads * m.head_dim;
+  for (const int p : {1, 2, 4, 8}) {
+    const Task even = even_task(m, p);
+    const std::int64_t t = kTokens / p;
+    const std::int64_t ulysses = t * (2 * H + (Q + 2 * K) + (p == 1 ? 1 : 2) * Q + m.heads);
+    const std::int64_t megatron = t * (2 * H + (Q + 2 * K) + Q + m.heads);
+    const std::int64_t mlp = t * (2 * H + 3 * m.ffn);
+    for (int r = 0; r < p; ++r) {
+      SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p);
+      EXPECT_EQ(saved_elements(attention_program("UlyssesZ", even, Recompute::none), r), ulysses);
+      EXPECT_EQ(
+          saved_elements(attention_program("MegatronTS", even, Recompute::none), r), megatron);
+      EXPECT_EQ(saved_elements(mlp_program_at(Verb::gather, even, Recompute::none), r), mlp);
+      EXPECT_EQ(saved_elements(mlp_program_at(Verb::hold, even, Recompute::none), r), mlp);
+      if (p == 1) {
+        EXPECT_EQ(saved_elements(attention_program("DataZ", even, Recompute::none), r), megatron);
+      }
+      EXPECT_EQ(
+          saved_elements(mlp_program_at(Verb::gather, even, Recompute::light), r),
+          t * (H + 2 * m.ffn));
+      EXPECT_EQ(saved_elements(attention_program("MegatronTS", even, Recompute::full), r), t * H);
+    }
+  }
+}
+
+TEST(ClosedForm, Volumes) {
+  const ModelShape m = gqa();
+  const std::int64_t H = m.hidden;
+  const std::int64_t Q = m.heads * m.head_dim;
+  const std::int64_t K = m.kv_heads * m.head_dim;
+  for (const int p : {1, 2, 4, 8}) {
+    const Task even = even_task(m, p);
+    const auto f = [&](std::int64_t elements) { return elements / p * (p - 1); };
+    const std::int64_t attention = f((2 * Q + 2 * K) * H);
+    const std::int64_t mlp = f(3 * m.ffn * H);
+    const std::int64_t heads = f(kTokens / p * (Q + 2 * K)) + f(kTokens / p * Q);
+    const std::int64_t stream = f(kTokens * H);
+    for (int r = 0; r < p; ++r) {
+      SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p);
+      for (const Recompute level : kRecomputeLevels) {
+        SCOPED_TRACE(to_string(level));
+        const bool again = level == Recompute::attention_output || level == Recompute::full;
+        EXPECT_EQ(
+            volume(attention_program("UlyssesZ", even, level), seat(r)),
+            (Volume{attention + heads, 2 * attention + (again ? 2 : 1) * heads}));
+        // y is not wanted by any adjoint: it is never scattered again
+        EXPECT_EQ(
+            volume(attention_program("MegatronTS", even, level), seat(r)),
+            (Volume{2 * stream, 3 * stream}));
+        EXPECT_EQ(
+            volume(mlp_program_at(Verb::hold, even, level), seat(r)),
+            (Volume{2 * stream, 3 * stream}));
+        EXPECT_EQ(
+            volume(mlp_program_at(Verb::gather, even, level), seat(r)), (Volume{mlp, 2 * mlp}));
+      }
+    }
+  }
+}
+
+// A group of one rank in a domain of p sends weights and nothing else, whatever its documents.
+TEST(ClosedForm, DataZSendsWeightsOnly) {
+  const ModelShape m = gqa();
+  const std::int64_t weights = 2 * (m.heads + m.kv_heads) * m.head_dim * m.hidden;
+  for (const int p : {1, 2, 4, 8}) {
+    for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{}, {5, 9}}) {
+      for (int r = 0; r < p; ++r) {
+        const Program program = attention_program("DataZ", task(m, lengths, 1, p), Recompute::none);
+        const std::int64_t sent = weights / p * (p - 1);
+        EXPECT_EQ(volume(program, {.group_rank = 0, .domain_rank = r}), (Volume{sent, 2 * sent}));
+      }
+    }
+  }
+}
+
+// Embedding: the table once each way.  Head: the same, both in the forward pass; a vocabulary of
+// several tiles comes twice, for the sums and for the gradients.
+TEST(ClosedForm, EndsOfTheModel) {
+  ModelShape m = gqa();
+  for (const std::int64_t vocab : {std::int64_t{48}, kVocabularyTile, 2 * kVocabularyTile + 16}) {
+    m.vocab = vocab;
+    const bool tiles = vocab > kVocabularyTile;
+    for (const int p : {1, 2, 4, 8}) {
+      const Task even = even_task(m, p);
+      const std::int64_t table = vocab * m.hidden / p * (p - 1);
+      Volume embedding;
+      Volume head;
+      Volume evaluation;
+      const auto add = [](Volume& sum, const Volume& one) {
+        sum.forward += one.forward;
+        sum.backward += one.backward;
+      };
+      for (int r = 0; r < p; ++r) {
+        add(embedding, volume(embedding_program(even), seat(r)));
+        add(head, volume(head_program(even, true), seat(r)));
+        add(evaluation, volume(head_program(even, false), seat(r)));
+      }
+      SCOPED_TRACE(testing::Message() << "p " << p << " vocabulary " << vocab);
+      EXPECT_EQ(embedding, (Volume{p * table, p * table}));
+      EXPECT_EQ(head, (Volume{p * table * (tiles ? 3 : 2), 0}));
+      EXPECT_EQ(evaluation, (Volume{p * table, 0}));
+    }
+  }
+}
+
+// --- recomputation -------------------------------------------------------------------------------
+
+TEST(Recomputation, SavesWhatTheLevelSays) {
+  using Names = std::vector<std::string>;
+  const ModelShape m = gqa();
+  const Task even = even_task(m, 4);
+  const std::map<Recompute, Names> ulysses = {
+      {Recompute::none, {"x", "xn", "qkv_N", "o", "l", "o_T"}},
+      {Recompute::light, {"x", "qkv_N", "o", "l", "o_T"}},
+      {Recompute::attention_output, {"x", "o", "l"}},
+      {Recompute::full, {"x"}}};
+  const std::map<Recompute, Names> megatron = {
+      {Recompute::none, {"x", "xn", "qkv_rotated", "o", "l"}},
+      {Recompute::light, {"x", "qkv_rotated", "o", "l"}},
+      {Recompute::attention_output, {"x", "o", "l"}},
+      {Recompute::full, {"x"}}};
+  const std::map<Recompute, Names> mlp = {
+      {Recompute::none, {"x", "xn", "h", "a"}},
+      {Recompute::light, {"x", "h"}},
+      {Recompute::attention_output, {"x"}},
+      {Recompute::full, {"x"}}};
+  for (const Recompute level : kRecomputeLevels) {
+    SCOPED_TRACE(to_string(level));
+    EXPECT_EQ(saved_names(attention_program("UlyssesZ", even, level)), ulysses.at(level));
+    EXPECT_EQ(saved_names(attention_program("MegatronTS", even, level)), megatron.at(level));
+    EXPECT_EQ(
+        saved_names(attention_program("DataZ", task(m, {9}, 1, 4), level)), megatron.at(level));
+    EXPECT_EQ(saved_names(mlp_program_at(Verb::gather, even, level)), mlp.at(level));
+    EXPECT_EQ(saved_names(mlp_program_at(Verb::hold, even, level)), mlp.at(level));
+  }
+}
+
+// A higher level saves no more, on any rank, and weights are never saved.
+TEST(Recomputation, SavesLessAtEachLevel) {
+  const ModelShape m = odd();
+  for (const Task& any : all_tasks(m)) {
+    std::map<std::string, std::vector<std::int64_t>> least;  // by part and strategy, of each rank
+    for (const Program& program : all_programs(any)) {
+      const std::string name = program.part + program.strategy;
+      std::vector<std::int64_t> saved;
+      for (int r = 0; r < program.ranks(); ++r) {
+        saved.push_back(saved_elements(program, r));
+        if (least.contains(name)) {
+          EXPECT_LE(saved.back(), least[name][static_cast<std::size_t>(r)]) << described(program);
+        }
+      }
+      least[name] = saved;
+      for (const ValueId value : schedule(program).saved) {
+        EXPECT_FALSE(program.values[static_cast<std::size_t>(value)].over_domain)
+            << described(program);
+      }
+    }
+  }
+}
+
+TEST(Recomputation, WithoutKeepSavesNothing) {
+  const ModelShape m = odd();
+  for (const Task& any : all_tasks(m)) {
+    for (const Program& program : all_programs(any)) {
+      const Schedule order = schedule(program, /*keep=*/false);
+      EXPECT_TRUE(order.saved.empty());
+      EXPECT_TRUE(order.recompute.empty());
+      EXPECT_TRUE(order.backward.empty());
+      EXPECT_EQ(order.forward.size(), program.ops.size());
+    }
+  }
+}
+
+// --- schedules -----------------------------------------------------------------------------------
+
+// A machine whose values are alive or not: the walk hands every op what it reads, drops everything
+// once (what an op in place took over, too), keeps exactly what is saved over the turn, and leaves
+// nothing behind.
+class Judge : public Machine {
+ public:
+  explicit Judge(const Timeline& timeline) : timeline_(timeline) {}
+
+  std::set<std::pair<std::size_t, ValueId>> alive;
+  std::set<std::pair<std::size_t, ValueId>> gradients;
+
+  void prefetch(std::size_t part, int op) override { make(part, op_of(part, op).out[0]); }
+
+  void forward(std::size_t part, int op) override {
+    const Op& o = op_of(part, op);
+    if (o.kind == OpKind::gather_weights) {
+      EXPECT_TRUE(alive.contains({part, o.out[0]})) << "never prefetched: " << name(part, op);
+      return;
+    }
+    for (const ValueId in : o.in) {
+      EXPECT_TRUE(alive.contains({part, in})) << name(part, op) << " reads " << value(part, in);
+    }
+    if (o.in_place) {
+      alive.erase({part, o.in.back()});
+      taken_.insert({part, o.in.back()});
+    }
+    for (const ValueId out : o.out) {
+      make(part, out);
+    }
+  }
+
+  void adjoint(std::size_t part, int op) override {
+    const Op& o = op_of(part, op);
+    for (const ValueId needed : o.needs) {
+      EXPECT_TRUE(alive.contains({part, needed}))
+          << "the adjoint of " << name(part, op) << " reads " << value(part, needed);
+    }
+    const bool starts = o.kind == OpKind::cross_entropy;  // from the loss
+    const bool weights = o.kind == OpKind::hold_weights;
+    if (!starts && !weights) {
+      EXPECT_TRUE(gradients.contains({part, o.out[0]})) << "no gradient reaches " << name(part, op);
+    }
+    for (const ValueId in : o.in) {
+      gradients.insert({part, in});
+    }
+  }
+
+  void drop_value(std::size_t part, ValueId dead) override {
+    const bool there = alive.erase({part, dead}) + taken_.erase({part, dead}) == 1;
+    EXPECT_TRUE(there) << "dropped, but not there: " << value(part, dead);
+  }
+
+  void drop_gradients(std::size_t part, int op) override {
+    for (const ValueId out : op_of(part, op).out) {
+      gradients.erase({part, out});
+    }
+  }
+
+  void hand_forward(std::size_t part) override {
+    EXPECT_EQ(alive.erase({part, program(part).output}), 1U);
+    make(part + 1, program(part + 1).input);
+  }
+
+  void hand_backward(std::size_t part) override {
+    EXPECT_EQ(gradients.erase({part + 1, program(part + 1).input}), 1U);
+    gradients.insert({part, program(part).output});
+  }
+
+ private:
+  [[nodiscard]] const Program& program(std::size_t part) const { return timeline_[part].program(); }
+  [[nodiscard]] const Op& op_of(std::size_t part, int op) const {
+    return program(part).ops[static_cast<std::size_t>(op)];
+  }
+  [[nodiscard]] std::string name(std::size_t part, int op) const {
+    return program(part).part + " " + program(part).strategy + ": " +
+           to_string(op_of(part, op).kind);
+  }
+  [[nodiscard]] std::string value(std::size_t part, ValueId id) const {
+    return program(part).part + "'s " + program(part).values[static_cast<std::size_t>(id)].name;
+  }
+  void make(std::size_t part, ValueId id) {
+    EXPECT_TRUE(alive.insert({part, id}).second) << "made twice: " << value(part, id);
+  }
+
+  const Timeline& timeline_;
+  std::set<std::pair<std::size_t, ValueId>> taken_;  // by an op in place; still to be dropped
+};
+
+std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) {
+  const auto pick = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
+  std::vector<LayerChoice> layers;
+  for (std::int64_t l = 0; l < task.model->layers; ++l) {
+    std::vector<std::string> names = {"UlyssesZ"};
+    std::vector<std::string> verbs = {"gather"};
+    if (task.tokens.ranks() == 1) {
+      names.emplace_back("DataZ");
+    }
+    if (task.tokens.ranks() == task.domain) {
+      names.emplace_back("MegatronTS");
+      verbs.emplace_back("hold");
+    }
+    layers.push_back(
+        {.attention = names[pick(names.size())],
+         .mlp = verbs[pick(verbs.size())],
+         .attention_recompute = kRecomputeLevels[pick(4)],
+         .mlp_recompute = kRecomputeLevels[pick(4)]});
+  }
+  return layers;
+}
+
+TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
+  std::mt19937 random(11);
+  for (const ModelShape& m : {gqa(), odd()}) {
+    for (const Task& any : all_tasks(m)) {
+      for (int trial = 0; trial < 4; ++trial) {
+        const Timeline parts = timeline(any, random_choices(any, random));
+        Judge judge(parts);
+        walk_forward(parts, judge);
+        std::set<std::pair<std::size_t, ValueId>> saved;
+        for (std::size_t part = 0; part < parts.size(); ++part) {
+          for (const ValueId value : parts[part].schedule().saved) {
+            saved.insert({part, value});
+          }
+        }
+        ASSERT_EQ(judge.alive, saved);
+        walk_backward(parts, judge);
+        ASSERT_TRUE(judge.alive.empty());
+        if (HasFailure()) {
+          return;
+        }
+      }
+      const Timeline evaluation = timeline(any, random_choices(any, random), /*keep=*/false);
+      Judge judge(evaluation);
+      walk_forward(evaluation, judge);
+      ASSERT_TRUE(judge.alive.empty());
+    }
+  }
+}
+
+// What an op overwrites is read by nobody else: no other op, and no adjoint.
+TEST(InPlace, OverwritesWhatNobodyElseReads) {
+  const ModelShape m = odd();
+  for (const Task& any : all_tasks(m)) {
+    for (const Program& program : all_programs(any)) {
+      for (const Op& op : program.ops) {
+        if (!op.in_place) {
+          continue;
+        }
+        const ValueId taken = op.in.back();
+        const Value& from = program.values[static_cast<std::size_t>(taken)];
+        const Value& to = program.values[static_cast<std::size_t>(op.out[0])];
+        EXPECT_EQ(from.whole, to.whole) << described(program);
+        for (int r = 0; r < program.ranks(); ++r) {
+          EXPECT_EQ(
+              local_extent(program, taken, seat(r)), local_extent(program, op.out[0], seat(r)))
+              << described(program);
+        }
+        EXPECT_EQ(from.element, to.element) << described(program);
+        EXPECT_NE(taken, program.input) << described(program);
+        for (const Op& other : program.ops) {
+          const auto reads = [&](const std::vector<ValueId>& values) {
+            return std::find(values.begin(), values.end(), taken) != values.end();
+          };
+          EXPECT_FALSE(reads(other.needs)) << described(program);
+          EXPECT_TRUE(&other == &op || !reads(other.in)) << described(program);
+        }
+      }
+    }
+  }
+}
+
+TEST(InPlace, IsRefusedWhereTheOperandIsSaved) {
+  const ModelShape m = gqa();
+  Program program = attention_program("UlyssesZ", even_task(m, 2), Recompute::none);
+  for (Op& op : program.ops) {
+    if (op.in_place) {
+      op.needs = {op.in.back()};
+      EXPECT_THROW(schedule(program), std::logic_error);
+      return;
+    }
+  }
+  FAIL() << "no op in place";
+}
+
+// Shapes fit: a linear's operand is placed as its result says, redistributions keep the whole.
+TEST(Program, IsWellFormed) {
+  for (const ModelShape& m : {gqa(), odd()}) {
+    for (const Task& any : all_tasks(m)) {
+      for (const Program& program : all_programs(any)) {
+        std::set<ValueId> made = {program.input};
+        for (const Op& op : program.ops) {
+          for (const ValueId in : op.in) {
+            EXPECT_TRUE(made.contains(in)) << described(program);
+          }
+          for (const ValueId out : op.out) {
+            EXPECT_TRUE(made.insert(out).second) << described(program);
+          }
+          if (op.kind == OpKind::redistribute) {
+            const Value& from = program.values[static_cast<std::size_t>(op.in[0])];
+            const Value& to = program.values[static_cast<std::size_t>(op.out[0])];
+            EXPECT_EQ(from.whole, to.whole) << described(program);
+            EXPECT_EQ(
+                redistribution(from.placement, to.placement),
+                (Redistribution{op.collective, op.adjoint_collective}));
+          }
+          for (const Transfer& table : op.transfers) {
+            const bool over_group = op.kind == OpKind::redistribute;
+            EXPECT_EQ(table.ranks(), over_group ? program.ranks() : program.domain);
+          }
+          for (const ValueId needed : op.needs) {
+            EXPECT_TRUE(made.contains(needed)) << described(program);
+          }
+        }
+        for (int r = 0; r < program.ranks(); ++r) {
+          for (const Op& op : program.ops) {
+            if (op.kind != OpKind::linear) {
+              continue;
+            }
+            std::int64_t rows = 0;
+            for (const Term& term : op.terms[static_cast<std::size_t>(r)]) {
+              const Extent stack =
+                  local_extent(program, op.in[static_cast<std::size_t>(term.operand)], seat(r));
+              EXPECT_GE(term.rows.begin, 0) << described(program);
+              EXPECT_LE(term.rows.end, stack.rows) << described(program);
+              rows += term.rows.size();
+            }
+            const Extent x = local_extent(program, op.in[0], seat(r));
+            const Extent y = local_extent(program, op.out[0], seat(r));
+            EXPECT_EQ(op.transposed ? x.cols : y.cols, rows) << described(program);
+            EXPECT_EQ(x.rows, y.rows) << described(program);
+          }
+        }
+      }
+    }
+  }
+}
+
+// --- the order of weight collectives -------------------------------------------------------------
+
+// "layer part phase" of each collective over the weight domain as the walk issues it.
+class Order : public Machine {
+ public:
+  explicit Order(const Timeline& timeline) : timeline_(timeline) {
+    walk_forward(timeline, *this);
+    walk_backward(timeline, *this);
+  }
+  std::vector<std::string> weights;
+
+  void prefetch(std::size_t part, int op) override { add("gather", part, op); }
+  void forward(std::size_t part, int op) override {
+    const OpKind kind = kind_of(part, op);
+    if (kind == OpKind::embed || kind == OpKind::cross_entropy) {
+      add("forward", part, op);
+    }
+  }
+  void adjoint(std::size_t part, int op) override {
+    const OpKind kind = kind_of(part, op);
+    if (kind == OpKind::embed || kind == OpKind::gather_weights) {
+      add("scatter", part, op);
+    }
+  }
+  void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
+  void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
+  void hand_forward(std::size_t /*part*/) override {}
+  void hand_backward(std::size_t /*part*/) override {}
+
+ private:
+  [[nodiscard]] OpKind kind_of(std::size_t part, int op) const {
+    return timeline_[part].program().ops[static_cast<std::size_t>(op)].kind;
+  }
+  void add(const char* what, std::size_t part, int op) {
+    const Program& program = timeline_[part].program();
+    std::int64_t elements = 0;
+    for (const Transfer& table : program.ops[static_cast<std::size_t>(op)].transfers) {
+      for (int r = 0; r < table.ranks(); ++r) {
+        elements += table.sent(r).elements;
+      }
+    }
+    weights.push_back(
+        std::to_string(timeline_[part].layer) + " " + program.part + " " + what + " " +
+        std::to_string(elements));
+  }
+
+  const Timeline& timeline_;
+};
+
+// The same for every strategy with the same verb, every recompute level, group size and documents:
+// so groups of different kinds can run side by side in a weight domain.
+TEST(WeightCollectives, ComeInOneOrderForAVerb) {
+  for (const ModelShape& m : {gqa(), odd()}) {
+    const int domain = 4;
+    std::vector<std::string> first;
+    std::mt19937 random(5);
+    for (const int p : {1, 2, 3, 4}) {
+      for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{32, 16}, {}, {3}}) {
+        const Task any = task(m, lengths, p, domain);
+        for (int trial = 0; trial < 12; ++trial) {
+          std::vector<LayerChoice> layers = random_choices(any, random);
+          for (LayerChoice& layer : layers) {
+            layer.mlp = "gather";
+            layer.attention = p == 1 && trial % 2 == 0 ? "DataZ" : "UlyssesZ";
+          }
+          const Timeline parts = timeline(any, layers);
+          const Order order(parts);
+          if (first.empty()) {
+            first = order.weights;
+          }
+          ASSERT_EQ(order.weights, first);
+        }
+      }
+    }
+    // Forward: attention, MLP; backward: MLP's gather and scatter, then attention's.  Every gather
+    // is issued one part ahead.
+    std::vector<std::string> kinds;
+    for (const std::string& one : first) {
+      kinds.push_back(one.substr(0, one.find_last_of(' ')));
+    }
+    EXPECT_EQ(
+        kinds,
+        (std::vector<std::string>{
+            "0 attention gather",
+            "-1 embedding forward",
+            "0 mlp gather",
+            "1 attention gather",
+            "1 mlp gather",
+            "-1 head forward",
+            "1 mlp gather",
+            "1 attention gather",
+            "1 mlp scatter",
+            "0 mlp gather",
+            "1 attention scatter",
+            "0 attention gather",
+            "0 mlp scatter",
+            "0 attention scatter",
+            "-1 embedding scatter"}));
+  }
+}
+
+// `hold` asks for nothing over the domain, but for keys that ranks have to share.
+TEST(WeightCollectives, OfHoldAreTheEndsAndSharedKeys) {
+  for (const ModelShape& m : {gqa(), odd()}) {
+    for (const int p : {1, 2, 3, 4, 8}) {
+      const Task any = task(m, {20, 7}, p, p);
+      std::vector<std::string> first;
+      for (const Recompute level : kRecomputeLevels) {
+        const std::vector<LayerChoice> layers(
+            2,
+            {.attention = "MegatronTS",
+             .mlp = "hold",
+             .attention_recompute = level,
+             .mlp_recompute = level});
+        const Timeline parts = timeline(any, layers);
+        const Order order(parts);
+        if (first.empty()) {
+          first = order.weights;
+        }
+        EXPECT_EQ(order.weights, first) << "p " << p << " " << to_string(level);
+      }
+      const bool shared = m.kv_heads % p != 0;
+      EXPECT_EQ(first.size(), 3U + (shared ? 2U * 3U : 0U)) << "p " << p;
+    }
+  }
+}
+
+// --- footprints ----------------------------------------------------------------------------------
+
+// What the walk holds at the turn is what the schedules save: counted twice, found equal.
+TEST(Footprint, HoldsWhatIsSaved) {
+  std::mt19937 random(3);
+  constexpr Precision kMixed{.activation = 2, .statistic = 4};
+  for (const ModelShape& m : {gqa(), odd()}) {
+    for (const Task& any : all_tasks(m)) {
+      const Timeline parts = timeline(any, random_choices(any, random));
+      for (int r = 0; r < any.tokens.ranks(); ++r) {
+        std::int64_t saved = 0;
+        for (const ScheduledPart& part : parts) {
+          for (const ValueId value : part.schedule().saved) {
+            saved += bytes(part.program(), value, seat(r), kMixed);
+          }
+        }
+        const Footprint held = footprint(parts, seat(r), kMixed, 1000);
+        ASSERT_EQ(held.saved_bytes, saved);
+        ASSERT_GE(held.peak_bytes, 1000 + saved + rope_table_bytes(parts, kMixed));
+      }
+    }
+  }
+}
+
+TEST(Totals, AddUpTheParts) {
+  const ModelShape m = gqa();
+  const Task even = even_task(m, 4);
+  const std::vector<LayerChoice> layers = {
+      {.attention = "UlyssesZ", .mlp = "gather", .mlp_recompute = Recompute::full},
+      {.attention = "MegatronTS", .mlp = "hold"}};
+  const Timeline parts = timeline(even, layers);
+  const Totals all = totals(parts, seat(1), kElements);
+  std::int64_t sent = 0;
+  for (const ScheduledPart& part : parts) {
+    const Volume one = volume(part.program(), seat(1));
+    sent += one.forward + one.backward;
+  }
+  EXPECT_EQ(all.traffic.bytes, sent);
+  // A matrix product's backward is twice its forward, for all but the head, which does both at
+  // once.
+  Work head;
+  for (const Op& op : parts.back().program().ops) {
+    head += work(parts.back().program(), op, seat(1), Phase::forward, kElements);
+  }
+  EXPECT_DOUBLE_EQ(all.backward.matmul_flops, 2 * (all.forward.matmul_flops - head.matmul_flops));
+  EXPECT_DOUBLE_EQ(all.backward.attention_flops, 2.5 * all.forward.attention_flops);
+}
+
+// --- refusals ------------------------------------------------------------------------------------
+
+TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
+  const ModelShape m = gqa();
+  const Task half = task(m, {8}, 2, 4);
+  const std::vector<LayerChoice> gathers(2, {.attention = "UlyssesZ", .mlp = "gather"});
+  EXPECT_NO_THROW(timeline(half, gathers));
+  const auto with = [&](LayerChoice choice) { return std::vector<LayerChoice>(2, choice); };
+  EXPECT_THROW(
+      timeline(half, with({.attention = "MegatronTS", .mlp = "gather"})), std::invalid_argument);
+  EXPECT_THROW(
+      timeline(half, with({.attention = "UlyssesZ", .mlp = "hold"})), std::invalid_argument);
+  EXPECT_THROW(
+      timeline(half, with({.attention = "DataZ", .mlp = "gather"})), std::invalid_argument);
+  EXPECT_THROW(timeline(half, with({.attention = "METP", .mlp = "gather"})), std::invalid_argument);
+  EXPECT_THROW(timeline(half, std::vector<LayerChoice>(3, gathers[0])), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace paradyse
