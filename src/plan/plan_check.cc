@@ -113,6 +113,8 @@ class Recorder : public Machine {
     const Program& program = scheduled.program();
     const Op& op = op_of(part, i);
     const bool over_group = op.kind == OpKind::redistribute;
+    const std::string layer = scheduled.layer < 0 ? "" : "layer " + text(scheduled.layer) + " ";
+    const std::string what = layer + program.part + ": " + to_string(op.kind) + " " + phase;
     for (const Transfer& table : op.transfers) {
       const int seats = over_group ? program.ranks() : program.domain;
       if (table.ranks() != seats) {
@@ -121,9 +123,7 @@ class Recorder : public Machine {
             text(table.ranks()) + " ranks, but runs on " + text(seats));
       }
       if (!over_group) {
-        const std::string layer = scheduled.layer < 0 ? "" : "layer " + text(scheduled.layer) + " ";
-        over_domain_.push_back(
-            {layer + program.part + ": " + to_string(op.kind) + " " + phase, &table});
+        over_domain_.push_back({what, &table});
       }
     }
   }
@@ -297,6 +297,7 @@ class Checker {
 
   void check_micro_batch(const std::string& path, const PlanMicroBatch& micro_batch) {
     std::vector<Group> groups;
+    groups.reserve(micro_batch.groups.size());
     for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
       groups.push_back(check_group(path_to(path + ".groups", g), micro_batch.groups[g]));
     }
@@ -319,6 +320,7 @@ class Checker {
     const auto found = programs_.find(group.program);
     if (found == programs_.end()) {
       std::vector<std::string> names;
+      names.reserve(programs_.size());
       for (const auto& [name, program] : programs_) {
         names.push_back(name);
       }
@@ -381,33 +383,33 @@ class Checker {
   void check_fit(const Group& checked) {
     const std::size_t size = checked.group->ranks.size();
     const LayerProgram& runs = plan_.programs.at(checked.group->program);
+    const std::string program = path_to("programs", checked.group->program);
+    const auto misfit =
+        [&](const std::string& name, const std::string& part, const std::string& why) {
+          say(checked.path + ".program", "'" + name + "' (" + part + ".strategy) " + why);
+        };
+    const auto check_hold = [&](const std::string& name, const std::string& part, Verb held) {
+      if (held == Verb::hold && size != static_cast<std::size_t>(plan_.weight_domain)) {
+        misfit(
+            name,
+            part,
+            "holds weights, which needs a group that is the whole weight domain of " +
+                text(plan_.weight_domain) + " ranks; this one has " + text(size) +
+                ": use a strategy that gathers");
+      }
+    };
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      const std::string strategy_path =
-          path_to(path_to("programs", checked.group->program), i) + ".parts";
-      const auto misfit = [&](const char* part, const std::string& name, const std::string& why) {
-        say(checked.path + ".program",
-            "'" + name + "' (" + strategy_path + part + ".strategy) " + why);
-      };
-      const auto check_hold = [&](const char* part, const std::string& name, Verb held) {
-        if (held == Verb::hold && size != static_cast<std::size_t>(plan_.weight_domain)) {
-          misfit(
-              part,
-              name,
-              "holds weights, which needs a group that is the whole weight domain of " +
-                  text(plan_.weight_domain) + " ranks; this one has " + text(size) +
-                  ": use a strategy that gathers");
-        }
-      };
+      const std::string parts = path_to(program, i) + ".parts";
       const LayerChoice& choice = runs[i].choice;
       const Strategy& attention = strategy(choice.attention);
       if (attention.one_rank && size != 1) {
         misfit(
-            "[0]",
             choice.attention,
+            path_to(parts, 0),
             "runs on groups of one rank; this one has " + text(size) + ": use another or split it");
       }
-      check_hold("[0]", choice.attention, attention.verb);
-      check_hold("[1]", choice.mlp, verb(choice.mlp));
+      check_hold(choice.attention, path_to(parts, 0), attention.verb);
+      check_hold(choice.mlp, path_to(parts, 1), verb(choice.mlp));
     }
   }
 
@@ -491,10 +493,10 @@ class Checker {
         check_collectives(a, timelines.at(&a), b, timelines.at(&b));
       }
     });
-    if (context_.memory_per_rank) {
+    if (const auto limit = context_.memory_per_rank) {
       for (const Group& group : groups) {
         if (timelines.contains(&group)) {
-          check_memory(group, timelines.at(&group));
+          check_memory(group, timelines.at(&group), *limit);
         }
       }
     }
@@ -502,6 +504,7 @@ class Checker {
 
   [[nodiscard]] Timeline build(const PlanGroup& group) const {
     std::vector<std::int64_t> lengths;
+    lengths.reserve(group.documents.size());
     for (const std::int64_t document : group.documents) {
       lengths.push_back(plan_.lengths[static_cast<std::size_t>(document)]);
     }
@@ -532,8 +535,7 @@ class Checker {
   }
 
   // Every rank's footprint; the fullest that does not fit is named.
-  void check_memory(const Group& group, const Timeline& timeline) {
-    const std::int64_t limit = *context_.memory_per_rank;
+  void check_memory(const Group& group, const Timeline& timeline, std::int64_t limit) {
     std::int64_t most = limit;
     std::string worst;
     for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {

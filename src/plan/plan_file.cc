@@ -75,7 +75,7 @@ Json part(const char* name, const std::string& strategy, Recompute recompute, bo
   return json;
 }
 
-enum class Content { all, hashed };  // hashed: without predicted and planner
+enum class Content : std::uint8_t { all, hashed };  // hashed: without predicted and planner
 
 Json json_of(const Plan& plan, Content content) {
   const bool all = content == Content::all;
@@ -301,6 +301,7 @@ class Node {
       expected("a list");
     }
     std::vector<Node> elements;
+    elements.reserve(json_.size());
     for (std::size_t i = 0; i < json_.size(); ++i) {
       elements.emplace_back(json_[i], path_to(path_, i), source_);
     }
@@ -418,13 +419,16 @@ Part part_from(const Node& node, const std::string& name) {
   }
   Part part{.strategy = node.at("strategy").text()};
   const std::vector<std::string> options = {"recompute", "offload"};
+  const auto refuse = [&](const std::string& key, const Node& option) {
+    option.fail(
+        "strategy '" + part.strategy + "' of part '" + name + "' has no option '" + key + "'" +
+        did_you_mean(key, options) + "; the options of a part are recompute and offload");
+  };
   for (const auto& [key, value] : node.members()) {
     const bool known = key == "part" || key == "strategy" || key == "expanded" ||
                        std::find(options.begin(), options.end(), key) != options.end();
     if (!known) {
-      value.fail(
-          "strategy '" + part.strategy + "' of part '" + name + "' has no option '" + key + "'" +
-          did_you_mean(key, options) + "; the options of a part are recompute and offload");
+      refuse(key, value);
     }
   }
   if (node.has("recompute")) {

@@ -579,6 +579,50 @@ TEST(Program, IsWellFormed) {
   }
 }
 
+// Kernel calls cover each document with each of the rank's query heads once, and give every query
+// head the key/value head that the model says: head h reads h / (N / K).
+TEST(AttentionCalls, PairEveryQueryHeadWithItsKeyHead) {
+  ModelShape m = gqa();
+  for (const auto& [heads, kv_heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {8, 8}, {8, 2}, {6, 1}, {12, 3}, {1, 1}}) {
+    m.heads = heads;
+    m.kv_heads = kv_heads;
+    for (const int p : {1, 2, 3, 4, 5, 8}) {
+      const std::vector<std::int64_t> lengths = {5, 0, 3};
+      const Program program =
+          attention_program("UlyssesZ", task(m, lengths, p, p), Recompute::none);
+      for (const Op& op : program.ops) {
+        if (op.kind != OpKind::attention) {
+          continue;
+        }
+        std::map<std::pair<std::int64_t, std::int64_t>, int> times;  // by document and head
+        for (int r = 0; r < p; ++r) {
+          const Heads mine = op.heads[static_cast<std::size_t>(r)];
+          for (const AttentionCall& call : attention_calls(program, op, r)) {
+            SCOPED_TRACE(
+                testing::Message() << heads << "/" << kv_heads << " rank " << r << "/" << p);
+            EXPECT_TRUE(
+                (call.first_token == 0 && call.tokens == 5) ||
+                (call.first_token == 5 && call.tokens == 3));
+            ASSERT_EQ(call.query.size() % call.key.size(), 0);
+            const std::int64_t share = call.query.size() / call.key.size();
+            for (std::int64_t q = call.query.begin; q < call.query.end; ++q) {
+              const std::int64_t key = call.key.begin + (q - call.query.begin) / share;
+              const std::int64_t head = mine.query.begin + q;
+              EXPECT_EQ(mine.key.begin + key, head / (heads / kv_heads));
+              ++times[{call.first_token, head}];
+            }
+          }
+        }
+        EXPECT_EQ(times.size(), static_cast<std::size_t>(2 * heads));
+        for (const auto& [where, n] : times) {
+          EXPECT_EQ(n, 1);
+        }
+      }
+    }
+  }
+}
+
 // --- the order of weight collectives -------------------------------------------------------------
 
 // "layer part phase" of each collective over the weight domain as the walk issues it.

@@ -1,5 +1,8 @@
 // The main proof: every strategy, mixed and pure, at every recompute level, on 1 to 4 ranks, gives the
 // loss and every gradient of plain single-rank autograd; and memory and traffic are what the folds say.
+#include <numeric>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,6 +104,221 @@ TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
             return;
           }
         }
+      }
+    }
+  }
+}
+
+// Layers differ, and attention differs from the MLP.
+TEST_F(Equality, MixedOverLayersAndBetweenAttentionAndMlp) {
+  using enum Recompute;
+  const std::vector<std::vector<LayerChoice>> mixtures = {
+      {{"MegatronTS", "gather", none, full}, {"UlyssesZ", "hold", light, none}},
+      {{"UlyssesZ", "hold", full, light}, {"MegatronTS", "hold", attention_output, full}},
+      {{"MegatronTS", "hold", none, none}, {"UlyssesZ", "gather", attention_output, none}},
+      {{"UlyssesZ", "gather", none, attention_output}, {"MegatronTS", "gather", full, light}},
+  };
+  for (const Case& c : cases()) {
+    for (const int p : {1, 2, 3, 4}) {
+      for (const auto& layers : mixtures) {
+        const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
+        expect_equal(c, plan, "float64", 1e-10);
+        expect_equal(c, plan, "float32", 2e-5);
+        if (HasFatalFailure()) {
+          return;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Equality, HoldsInFloat32) {
+  for (const Case& c : cases()) {
+    for (const int p : {1, 2, 3, 4}) {
+      for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
+                                           std::pair{"UlyssesZ", "gather"},
+                                           std::pair{"DataZ", "gather"}}) {
+        for (const Recompute level : {Recompute::none, Recompute::full}) {
+          const std::vector<LayerChoice> layers(
+              static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
+          expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float32", 2e-5);
+        }
+      }
+    }
+  }
+}
+
+// A plan of `micro` with programs for groups of every size.
+Plan plan_of(
+    const Case& c, int ranks, int weight_domain, std::vector<PlanMicroBatch> micro,
+    Recompute level = Recompute::none) {
+  Plan plan = uniform_plan(c.model, c.lengths, ranks, {});
+  const auto layers = static_cast<std::size_t>(c.model.layers);
+  plan.weight_domain = weight_domain;
+  plan.programs = {
+      {"data", runs_of(std::vector<LayerChoice>(layers, layer("DataZ", "gather", level)))},
+      {"ulysses", runs_of(std::vector<LayerChoice>(layers, layer("UlyssesZ", "gather", level)))},
+      {"megatron", runs_of(std::vector<LayerChoice>(layers, layer("MegatronTS", "hold", level)))}};
+  plan.micro_batches = std::move(micro);
+  return plan;
+}
+
+PlanGroup group(std::vector<int> ranks, std::vector<std::int64_t> documents, std::string program) {
+  return {std::move(ranks), std::move(documents), std::move(program), {}};
+}
+
+// Groups of one run whole documents while others split theirs; idle ranks join the weights' gathers.
+TEST_F(Equality, GroupsOfDifferentSizesSideBySide) {
+  for (const Case& c : cases()) {
+    for (const Recompute level : {Recompute::none, Recompute::attention_output}) {
+      std::vector<std::int64_t> rest;
+      for (std::size_t d = 3; d < c.lengths.size(); ++d) {
+        rest.push_back(static_cast<std::int64_t>(d));
+      }
+      expect_equal(
+          c,
+          plan_of(
+              c, 4, 4,
+              {{{group({0, 1}, {1, 0}, "ulysses"), group({2}, {2}, "data"),
+                 group({3}, rest, "data")},
+                {}}},
+              level),
+          "float64", 1e-10);
+      expect_equal(
+          c,
+          plan_of(
+              c, 3, 3,
+              {{{group({0, 2}, {0, 1, 2}, "ulysses"), group({1}, {}, "data")}, {}},
+               {{group({0}, {}, "data"), group({1}, rest, "data"), group({2}, {}, "ulysses")}, {}}},
+              level),
+          "float64", 1e-10);
+    }
+  }
+}
+
+// Any split of a batch over micro-batches, groups and strategies gives the same gradient.
+TEST_F(Equality, AnySplitGivesTheSameGradient) {
+  std::mt19937 random(5);
+  for (const Case& c : cases()) {
+    for (int round = 0; round < 25; ++round) {
+      const int ranks = 1 + static_cast<int>(random() % 4);
+      std::vector<std::int64_t> documents(c.lengths.size());
+      std::iota(documents.begin(), documents.end(), 0);
+      std::shuffle(documents.begin(), documents.end(), random);
+      std::vector<PlanMicroBatch> micro_batches;
+      for (std::size_t next = 0; next < documents.size() || micro_batches.empty();) {
+        PlanMicroBatch& micro = micro_batches.emplace_back();
+        const auto take = [&] {
+          std::vector<std::int64_t> taken;
+          while (next < documents.size() && random() % 3 != 0) {
+            taken.push_back(documents[next++]);
+          }
+          return taken;
+        };
+        if (random() % 3 == 0) {
+          std::vector<int> all(static_cast<std::size_t>(ranks));
+          std::iota(all.begin(), all.end(), 0);
+          micro.groups.push_back(group(all, take(), "megatron"));
+          if (micro.groups.back().documents.empty()) {  // an idle group has one rank
+            micro_batches.pop_back();
+          }
+          continue;
+        }
+        for (int first = 0; first < ranks;) {
+          std::vector<std::int64_t> mine = take();
+          const int size =
+              mine.empty() ? 1 : 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - first));
+          std::vector<int> members;
+          for (int i = 0; i < size; ++i) {
+            members.push_back(first++);
+          }
+          micro.groups.push_back(
+              group(members, std::move(mine), size == 1 && random() % 2 == 0 ? "data" : "ulysses"));
+        }
+      }
+      expect_equal(
+          c,
+          plan_of(
+              c, ranks, ranks, std::move(micro_batches),
+              kRecomputeLevels[random() % std::size(kRecomputeLevels)]),
+          "float64", 1e-10);
+      if (HasFailure()) {
+        return;
+      }
+    }
+  }
+}
+
+// Weights cut over two ranks, two copies of the model: replicas sum their gradients.
+TEST_F(Equality, WeightDomainsSmallerThanTheWorld) {
+  for (const Case& c : cases()) {
+    std::vector<std::int64_t> rest;
+    for (std::size_t d = 2; d < c.lengths.size(); ++d) {
+      rest.push_back(static_cast<std::int64_t>(d));
+    }
+    expect_equal(
+        c,
+        plan_of(
+            c, 4, 2,
+            {{{group({0, 1}, {0, 1}, "megatron"), group({2, 3}, rest, "ulysses")}, {}}}),
+        "float64", 1e-10);
+    expect_equal(
+        c,
+        plan_of(
+            c, 4, 1,
+            {{{group({0}, {0}, "data"), group({1}, {1}, "data"), group({2}, rest, "data"),
+               group({3}, {}, "data")},
+              {}}}),
+        "float64", 1e-10);
+  }
+}
+
+// bfloat16 against its own single-rank run: rounding apart, the same.
+TEST_F(Equality, Bfloat16StaysWithinItsRounding) {
+  for (const Case& c : cases()) {
+    const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
+    const Weights weights = test::random_weights(c.model, 11);
+    const auto expected = reference(c, weights, documents);
+    for (const int p : {1, 2, 4}) {
+      for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
+                                           std::pair{"UlyssesZ", "gather"},
+                                           std::pair{"DataZ", "gather"}}) {
+        const std::vector<LayerChoice> layers(
+            static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::light));
+        const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
+        GradientRequest request{
+            .model = &c.model, .plan = &plan, .documents = documents, .dtype = "bfloat16"};
+        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+        const GradientAnswer answer = gradients(request);
+        EXPECT_NEAR(answer.batch.loss, expected.loss, 0.02 * expected.loss);
+        EXPECT_LE(compare_gradients(answer.gradients, expected.gradients).worst, 0.15)
+            << c.name << " " << attention << " " << p;
+      }
+    }
+  }
+}
+
+// The same seed and plan: the same bits, however the threads are scheduled.
+TEST_F(Equality, IsBitIdenticalFromRunToRun) {
+  const Case c = cases().front();
+  const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
+  const Weights weights = test::random_weights(c.model, 11);
+  for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
+                                       std::pair{"UlyssesZ", "gather"},
+                                       std::pair{"DataZ", "gather"}}) {
+    const Plan plan = uniform_plan(
+        c.model, c.lengths, 4,
+        std::vector<LayerChoice>(
+            static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
+    GradientRequest request{
+        .model = &c.model, .plan = &plan, .documents = documents, .dtype = "float32"};
+    request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+    const GradientAnswer first = gradients(request);
+    for (int round = 0; round < 10; ++round) {
+      const GradientAnswer again = gradients(request);
+      EXPECT_EQ(first.batch.loss, again.batch.loss);
+      for (const auto& [name, gradient] : first.gradients) {
+        EXPECT_TRUE(at::equal(gradient, again.gradients.at(name))) << name;
       }
     }
   }

@@ -1,10 +1,10 @@
 // The `local` backend: ranks are threads of one process.
 //
-// Words.  An *operation* has a number, counted by each rank of a group; all ranks issue the same ones
-// in the same order.  To *issue* is to publish a pointer to the source in the operation's slot; to
-// *complete* is to wait until all have issued, read what the table says straight from the peers'
-// memory, and *depart*.  A source may be changed once all have departed.  Slots are reused in turn;
-// an operation waits for its slot to be free.
+// Words.  An *operation* has a number, counted by each rank of a group; all ranks issue the same
+// ones in the same order.  To *issue* is to publish a pointer to the source in the operation's
+// slot; to *complete* is to wait until all have issued, read what the table says straight from the
+// peers' memory, and *depart*.  A source may be changed once all have departed.  Slots are reused
+// in turn; an operation waits for its slot to be free.
 //
 // Waiting yields a few times, then sleeps on a condition variable with a deadline: pure spinning is
 // ruinous with more ranks than cores.
@@ -37,8 +37,8 @@ using Clock = std::chrono::steady_clock;
 enum class Kind { exchange, exchange_sum, broadcast, reduce, shift, barrier };
 
 const char* name(Kind kind) {
-  static const char* const kNames[] = {"exchange", "exchange_sum", "broadcast",
-                                       "reduce",   "shift",        "barrier"};
+  static const char* const kNames[] = {
+      "exchange", "exchange_sum", "broadcast", "reduce", "shift", "barrier"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -76,16 +76,23 @@ struct Meeting {
       : world(its_world), ranks(std::move(group_ranks)), issued(ranks.size()) {
     for (Slot& slot : slots) {
       slot.published.resize(ranks.size());
+      slot.departed = std::vector<std::atomic<std::int64_t>>(ranks.size());
     }
   }
 
   struct Slot {
-    std::vector<Published> published;  // [rank]
-    std::atomic<std::int64_t> departed{0};  // since the start, all operations of this slot
+    std::vector<Published> published;                 // [rank]
+    std::vector<std::atomic<std::int64_t>> departed;  // [rank] 1 + the last operation it left here
+
+    [[nodiscard]] bool left_by_all(std::int64_t number) const {
+      return std::all_of(departed.begin(), departed.end(), [&](const auto& of_rank) {
+        return of_rank.load() > number;
+      });
+    }
   };
 
   World& world;
-  const std::vector<int> ranks;  // world ranks
+  const std::vector<int> ranks;                   // world ranks
   std::vector<std::atomic<std::int64_t>> issued;  // operations of each rank
   std::array<Slot, kSlots> slots;
   std::mutex mutex;
@@ -96,7 +103,9 @@ struct Meeting {
 
   void announce() {
     if (sleepers.load() > 0) {
-      { const std::lock_guard lock(mutex); }
+      {
+        const std::lock_guard lock(mutex);
+      }
       changed.notify_all();
     }
   }
@@ -113,8 +122,8 @@ struct Meeting {
     const auto deadline = Clock::now() + world.options.deadline;
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
-    const bool came = changed.wait_until(
-        lock, deadline, [&] { return ready() || world.aborted.load(); });
+    const bool came =
+        changed.wait_until(lock, deadline, [&] { return ready() || world.aborted.load(); });
     sleepers.fetch_sub(1);
     lock.unlock();
     if (ready()) {
@@ -154,7 +163,11 @@ struct View {
 };
 
 void copy_rows(
-    char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride, std::int64_t rows,
+    char* to,
+    std::int64_t to_stride,
+    const char* from,
+    std::int64_t from_stride,
+    std::int64_t rows,
     std::int64_t row_bytes) {
   if (to_stride == row_bytes && from_stride == row_bytes) {
     std::memcpy(to, from, static_cast<std::size_t>(rows * row_bytes));
@@ -166,12 +179,20 @@ void copy_rows(
 }
 
 void check_matrix(const at::Tensor& tensor, Extent extent, const Call& call, const char* which) {
-  const bool rows_contiguous =
-      tensor.dim() == 2 && (tensor.size(1) <= 1 || tensor.stride(1) == 1);
+  const bool rows_contiguous = tensor.dim() == 2 && (tensor.size(1) <= 1 || tensor.stride(1) == 1);
   if (!rows_contiguous || tensor.size(0) != extent.rows || tensor.size(1) != extent.cols) {
     throw std::logic_error(fmt::format(
-        "{}: the {} is not the [{}, {}] matrix of the copy table", to_string(call), which,
-        extent.rows, extent.cols));
+        "{}: the {} is not the [{}, {}] matrix of the copy table",
+        to_string(call),
+        which,
+        extent.rows,
+        extent.cols));
+  }
+}
+
+void check_contiguous(const at::Tensor& tensor, const Call& call) {
+  if (!tensor.is_contiguous()) {
+    throw std::logic_error(to_string(call) + ": the tensor is not contiguous");
   }
 }
 
@@ -190,6 +211,9 @@ class LocalCommunicator final : public Communicator {
       const Call& call) override {
     check_matrix(from, table.source[at(rank_)], call, "source");
     check_matrix(to, table.destination[at(rank_)], call, "destination");
+    if (from.scalar_type() != to.scalar_type()) {
+      throw std::logic_error(to_string(call) + ": source and destination have different types");
+    }
     return issue(Kind::exchange, from, call, [this, to, &table](const Meeting::Slot& slot) {
       const View mine(to);
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
@@ -197,10 +221,13 @@ class LocalCommunicator final : public Communicator {
         if (block.destination != rank_ || block.elements() == 0) {
           continue;
         }
-        const View theirs(slot.published[at(block.source)].source);
+        const View theirs = view_of(slot, block.source, table.source, to.scalar_type());
         copy_rows(
-            mine.at(block.destination_row, block.destination_col), mine.stride,
-            theirs.at(block.source_row, block.source_col), theirs.stride, block.rows,
+            mine.at(block.destination_row, block.destination_col),
+            mine.stride,
+            theirs.at(block.source_row, block.source_col),
+            theirs.stride,
+            block.rows,
             block.cols * mine.item);
         got[at(block.source)] += block.elements() * mine.item;
       }
@@ -223,9 +250,9 @@ class LocalCommunicator final : public Communicator {
   }
 
   void all_reduce(const at::Tensor& tensor, const Call& call) override {
+    check_contiguous(tensor, call);
     const std::int64_t n = tensor.numel();
-    const Transfer table =
-        transfer({n, 1}, shard(0, even_cuts(n, size())), replicate(), size());
+    const Transfer table = transfer({n, 1}, shard(0, even_cuts(n, size())), replicate(), size());
     const at::Tensor flat = tensor.view({n, 1});
     const MemoryScope scope(Category::communication, "all_reduce");
     const at::Tensor mine = at::empty({table.source[at(rank_)].rows, 1}, tensor.options());
@@ -234,11 +261,12 @@ class LocalCommunicator final : public Communicator {
   }
 
   void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
+    check_contiguous(tensor, call);
     issue(Kind::broadcast, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
       if (rank_ != root) {
-        std::memcpy(
-            View(tensor).data, View(slot.published[at(root)].source).data, tensor.nbytes());
+        const void* theirs = alike(slot, root, tensor);
+        std::memcpy(View(tensor).data, theirs, tensor.nbytes());
         got[at(root)] = static_cast<std::int64_t>(tensor.nbytes());
       }
       count(got);
@@ -246,18 +274,23 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce(const at::Tensor& tensor, int root, const Call& call) override {
+    check_contiguous(tensor, call);
     issue(Kind::reduce, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
       if (rank_ == root) {
         std::vector<const void*> others;
         for (int r = 0; r < size(); ++r) {
           if (r != root) {
-            others.push_back(View(slot.published[at(r)].source).data);
+            others.push_back(alike(slot, r, tensor));
             got[at(r)] = static_cast<std::int64_t>(tensor.nbytes());
           }
         }
         sum_into(
-            View(tensor).data, tensor.scalar_type(), others, tensor.scalar_type(), tensor.numel(),
+            View(tensor).data,
+            tensor.scalar_type(),
+            others,
+            tensor.scalar_type(),
+            tensor.numel(),
             true);
       }
       count(got);
@@ -266,10 +299,12 @@ class LocalCommunicator final : public Communicator {
 
   std::unique_ptr<Pending> shift(
       const at::Tensor& from, const at::Tensor& to, int hops, const Call& call) override {
+    check_contiguous(from, call);
+    check_contiguous(to, call);
     const int source = ((rank_ - hops) % size() + size()) % size();
     return issue(Kind::shift, from, call, [this, to, source](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-      std::memcpy(View(to).data, View(slot.published[at(source)].source).data, to.nbytes());
+      std::memcpy(View(to).data, alike(slot, source, to), to.nbytes());
       got[at(source)] = static_cast<std::int64_t>(to.nbytes());
       count(got);
     });
@@ -305,32 +340,45 @@ class LocalCommunicator final : public Communicator {
     bool done_ = false;
   };
 
-  [[nodiscard]] std::string late(std::int64_t number, const std::string& what) const {
+  // `reached`: issued, or what departed from a slot; a rank is late that has not got past `number`.
+  [[nodiscard]] std::string late(
+      const std::vector<std::atomic<std::int64_t>>& reached,
+      std::int64_t number,
+      const std::string& what) const {
     std::vector<int> missing;
     for (std::size_t r = 0; r < meeting_->ranks.size(); ++r) {
-      if (meeting_->issued[r].load() <= number) {
+      if (reached[r].load() <= number) {
         missing.push_back(meeting_->ranks[r]);
       }
     }
     return fmt::format(
         "rank {} waited {} ms in {} for rank{} {}; that rank is stuck, slow or gone. A longer "
         "deadline is set with --deadline",
-        meeting_->ranks[at(rank_)], meeting_->world.options.deadline.count(), what,
-        missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+        meeting_->ranks[at(rank_)],
+        meeting_->world.options.deadline.count(),
+        what,
+        missing.size() == 1 ? "" : "s",
+        fmt::join(missing, ", "));
   }
 
   template <typename Read>
-  std::unique_ptr<Pending> issue(
-      Kind kind, const at::Tensor& source, const Call& call, Read read) {
+  std::unique_ptr<Pending> issue(Kind kind, const at::Tensor& source, const Call& call, Read read) {
     Meeting& meeting = *meeting_;
     meeting.check_not_aborted();
     const std::int64_t number = meeting.issued[at(rank_)].load();
     Meeting::Slot& slot = meeting.slots[at(number % Meeting::kSlots)];
     std::string what = fmt::format("{} of {}", name(kind), to_string(call));
-    const std::int64_t free_at = number / Meeting::kSlots * meeting.size();
+    const std::int64_t before = number - Meeting::kSlots;  // had the slot
+    if (slot.departed[at(rank_)].load() <= before) {
+      throw std::logic_error(fmt::format(
+          "{}: at most {} operations may be under way at once; wait for {} first",
+          what,
+          Meeting::kSlots,
+          slot.published[at(rank_)].what));
+    }
     meeting.await(
-        [&] { return slot.departed.load() >= free_at; },
-        [&] { return late(number - Meeting::kSlots, what + " (an earlier operation is not over)"); });
+        [&] { return slot.left_by_all(before); },
+        [&] { return late(slot.departed, before, what + " (an earlier operation is not over)"); });
     slot.published[at(rank_)] = {
         .kind = kind, .call = call, .source = source, .what = std::move(what)};
     meeting.issued[at(rank_)].store(number + 1);
@@ -349,30 +397,33 @@ class LocalCommunicator final : public Communicator {
             return issued.load() > number;
           });
         },
-        [&] { return late(number, mine.what); });
+        [&] { return late(meeting.issued, number, mine.what); });
     for (int r = 0; r < size(); ++r) {
       const Published& theirs = slot.published[at(r)];
       if (theirs.what != mine.what) {
         throw CommunicatorError(fmt::format(
             "ranks disagree about operation {} of their group: rank {} is in {}, rank {} in {}",
-            number, meeting.ranks[at(rank_)], mine.what, meeting.ranks[at(r)], theirs.what));
+            number,
+            meeting.ranks[at(rank_)],
+            mine.what,
+            meeting.ranks[at(r)],
+            theirs.what));
       }
     }
     read(slot);
-    const std::int64_t all = (number / Meeting::kSlots + 1) * meeting.size();
     if (stable) {
-      slot.departed.fetch_add(1);
+      slot.departed[at(rank_)].store(number + 1);
       meeting.announce();
       return;
     }
     // Only a rank's own entry may be dropped, and only after everybody has read it: a stable source
     // stays until the slot is used again, which keeps nothing alive that is not alive anyway.
     const std::string what = mine.what;
-    slot.departed.fetch_add(1);
+    slot.departed[at(rank_)].store(number + 1);
     meeting.announce();
     meeting.await(
-        [&] { return slot.departed.load() >= all; },
-        [&] { return late(number + Meeting::kSlots, what + " (reading)"); });
+        [&] { return slot.left_by_all(number); },
+        [&] { return late(slot.departed, number, what + " (to read its results)"); });
     if (meeting.issued[at(rank_)].load() <= number + Meeting::kSlots) {
       mine.source.reset();
     }
@@ -388,12 +439,76 @@ class LocalCommunicator final : public Communicator {
     }
   }
 
+  // What rank `peer` shows in this operation, which must be the matrix that the table says.
+  [[nodiscard]] View view_of(
+      const Meeting::Slot& slot,
+      int peer,
+      const std::vector<Extent>& extents,
+      at::ScalarType type) const {
+    const Published& theirs = slot.published[at(peer)];
+    const Extent extent = extents[at(peer)];
+    const at::Tensor& m = theirs.source;
+    if (m.size(0) != extent.rows || m.size(1) != extent.cols || m.scalar_type() != type) {
+      throw CommunicatorError(fmt::format(
+          "ranks disagree about {}: rank {} shows a [{}, {}] matrix of {}, rank {} expects [{}, "
+          "{}] "
+          "of {}",
+          theirs.what,
+          meeting_->ranks[at(peer)],
+          m.size(0),
+          m.size(1),
+          c10::toString(m.scalar_type()),
+          meeting_->ranks[at(rank_)],
+          extent.rows,
+          extent.cols,
+          c10::toString(type)));
+    }
+    return View(m);
+  }
+
+  // A tensor of rank `peer` that must be like mine.
+  [[nodiscard]] const void* alike(
+      const Meeting::Slot& slot, int peer, const at::Tensor& mine) const {
+    const Published& theirs = slot.published[at(peer)];
+    const at::Tensor& tensor = theirs.source;
+    if (tensor.numel() != mine.numel() || tensor.scalar_type() != mine.scalar_type()) {
+      throw CommunicatorError(fmt::format(
+          "ranks disagree about {}: {} elements of {} on rank {}, {} of {} on rank {}",
+          theirs.what,
+          tensor.numel(),
+          c10::toString(tensor.scalar_type()),
+          meeting_->ranks[at(peer)],
+          mine.numel(),
+          c10::toString(mine.scalar_type()),
+          meeting_->ranks[at(rank_)]));
+    }
+    return tensor.const_data_ptr();
+  }
+
+  using Rectangle = std::array<std::int64_t, 4>;  // row, column, rows, columns
+  using Landing = std::map<Rectangle, std::vector<const Block*>>;
+
+  // Whether the rectangles cover `extent`, every element once, in bands of rows; when in doubt, no.
+  static bool tile(const Landing& landing, Extent extent) {
+    Rectangle band{0, 0, 0, 0};  // rows of the current band, columns covered so far
+    for (const auto& [rectangle, blocks] : landing) {
+      const auto [row, col, rows, cols] = rectangle;
+      const bool next_band = band[3] == extent.cols || (band[2] == 0 && row == 0);
+      if (next_band ? row != band[0] + band[2] || col != 0
+                    : row != band[0] || rows != band[2] || col != band[3]) {
+        return false;
+      }
+      band = next_band ? Rectangle{row, 0, rows, cols} : Rectangle{row, 0, rows, col + cols};
+    }
+    return (extent.elements() == 0 && landing.empty()) ||
+           (band[0] + band[2] == extent.rows && band[3] == extent.cols);
+  }
+
   // Blocks that land on the same rectangle are added in one pass; where rectangles overlap only in
   // part (shared key/value heads), block after block.
   void sum_blocks(
       const at::Tensor& to, const Transfer& table, bool accumulate, const Meeting::Slot& slot) {
-    using Rectangle = std::array<std::int64_t, 4>;  // row, column, rows, columns
-    std::map<Rectangle, std::vector<const Block*>> landing;
+    Landing landing;
     std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
     const View mine(to);
     for (const Block& block : table.blocks) {
@@ -404,11 +519,7 @@ class LocalCommunicator final : public Communicator {
             static_cast<std::int64_t>(slot.published[at(block.destination)].source.element_size());
       }
     }
-    std::int64_t area = 0;
-    for (const auto& [rectangle, blocks] : landing) {
-      area += rectangle[2] * rectangle[3];
-    }
-    const bool tiled = area == table.source[at(rank_)].elements();  // every element once
+    const bool tiled = tile(landing, table.source[at(rank_)]);
     if (!tiled && !accumulate) {
       to.zero_();
     }
@@ -418,7 +529,11 @@ class LocalCommunicator final : public Communicator {
       std::vector<View> theirs;
       bool contiguous = mine.stride == cols * mine.item;
       for (const Block* block : blocks) {
-        theirs.emplace_back(slot.published[at(block->destination)].source);
+        theirs.push_back(view_of(
+            slot,
+            block->destination,
+            table.destination,
+            slot.published[at(rank_)].source.scalar_type()));
         contiguous = contiguous && theirs.back().stride == cols * theirs.back().item;
       }
       const std::int64_t steps = contiguous ? 1 : rows;
@@ -426,12 +541,15 @@ class LocalCommunicator final : public Communicator {
       std::vector<const void*> sources(blocks.size());
       for (std::int64_t r = 0; r < steps; ++r) {
         for (std::size_t b = 0; b < blocks.size(); ++b) {
-          sources[b] =
-              theirs[b].at(blocks[b]->destination_row + r, blocks[b]->destination_col);
+          sources[b] = theirs[b].at(blocks[b]->destination_row + r, blocks[b]->destination_col);
         }
         sum_into(
-            mine.at(row + r, col), to.scalar_type(), sources,
-            slot.published[at(blocks.front()->destination)].source.scalar_type(), length, add);
+            mine.at(row + r, col),
+            to.scalar_type(),
+            sources,
+            slot.published[at(blocks.front()->destination)].source.scalar_type(),
+            length,
+            add);
       }
     }
     count(got);
@@ -498,7 +616,9 @@ class LocalCommunicators final : public Communicators {
       }
     }
     for (const auto& meeting : all) {
-      { const std::lock_guard lock(meeting->mutex); }
+      {
+        const std::lock_guard lock(meeting->mutex);
+      }
       meeting->changed.notify_all();
     }
   }
@@ -569,9 +689,12 @@ void run_local_ranks(
     if (!changed.wait_for(lock, options.grace, [&] { return running == 0; })) {
       std::fprintf(
           stderr,
-          "paradyse: %s\nparadyse: %d of %d ranks did not stop within %lld ms after this; ending the "
+          "paradyse: %s\nparadyse: %d of %d ranks did not stop within %lld ms after this; ending "
+          "the "
           "process\n",
-          message_of(first_failure).c_str(), running, ranks,
+          message_of(first_failure).c_str(),
+          running,
+          ranks,
           static_cast<long long>(options.grace.count()));
       std::_Exit(70);
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
@@ -61,7 +62,7 @@ struct Header {
   std::size_t bytes = 0;     // asked for
   std::size_t capacity = 0;  // of the block, header excluded
   Category category = Category::transient;
-  const char* label = "";
+  std::array<char, 64> label{};  // a copy: blocks outlive scopes
   Header* previous = nullptr;  // live blocks of the state
   Header* next = nullptr;
 };
@@ -133,7 +134,7 @@ struct Accountant::State {
     }
     std::map<std::string, std::int64_t> by_label;
     for (const Header* block = blocks; block != nullptr; block = block->next) {
-      by_label[block->label] += static_cast<std::int64_t>(block->bytes);
+      by_label[block->label.data()] += static_cast<std::int64_t>(block->bytes);
     }
     std::vector<std::pair<std::int64_t, std::string>> largest;
     for (const auto& [label, held] : by_label) {
@@ -192,8 +193,8 @@ struct Accountant::State {
         .bytes = bytes,
         .capacity = capacity,
         .category = current_category,
-        .label = current_label,
         .next = blocks};
+    std::strncpy(header->label.data(), current_label, header->label.size() - 1);
     if (blocks != nullptr) {
       blocks->previous = header;
     }

@@ -1,0 +1,52 @@
+// How fast a training step is: what `paradyse bench step` measures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/communicator.h"
+#include "paradyse/parameters.h"
+#include "paradyse/strategy.h"
+
+namespace paradyse {
+
+struct BenchStepRequest {
+  ModelFolder model;  // without weights: random ones
+  int ranks = 1;
+  std::vector<std::int64_t> lengths = {};
+  LayerChoice layer = {};
+  std::string dtype = "float32";
+  int repeats = 5;  // counted steps, after one that is not
+  std::int64_t memory_per_rank = 0;
+  LocalOptions local = {};
+};
+
+// One length.  With a one-rank strategy each rank has a document of that length, else all share one.
+struct BenchStepRow {
+  std::int64_t length = 0;
+  std::int64_t documents = 0;
+  double step_s = 0;  // median of forward, backward and optimizer
+  double best_s = 0;
+  double worst_s = 0;
+  double forward_backward_s = 0;  // median
+  double optimizer_s = 0;         // median
+  double cpu_s = 0;               // processor seconds of all ranks a step, mean
+  double tokens_per_s = 0;        // by step_s
+  double model_flops = 0;     // a step: matrix products and causal attention, backward twice forward
+  double hardware_flops = 0;  // what was executed: with recomputation
+  double model_utilisation = 0;     // of the measured matrix-product speed of all cores in use
+  double hardware_utilisation = 0;
+  std::int64_t peak_bytes = 0;   // of the fullest rank
+  std::int64_t bytes_sent = 0;   // by rank 0 in a step
+};
+
+struct BenchStepResult {
+  double matmul_flops_per_second = 0;  // of one core
+  int cores = 1;
+  std::vector<BenchStepRow> rows;
+};
+
+BenchStepResult bench_step(const BenchStepRequest& request);
+
+}  // namespace paradyse

@@ -1,0 +1,44 @@
+// Sharded AdamW: each rank updates what it stores.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/communicator.h"
+#include "paradyse/parameters.h"
+#include "paradyse/run_config.h"
+
+namespace paradyse {
+
+// Learning rate of step `step` (from 0) of `steps`: linear from 0 over the warm-up, then half a cosine
+// from lr to lr * min_lr_ratio (Loshchilov & Hutter 2017).
+double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std::int64_t steps);
+
+// Euclidean norm of all gradients, each counted once: matrices over the weight domain, vectors (the
+// same on all ranks) on one.
+double gradient_norm(const Parameters& parameters, Communicator& domain);
+
+// AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
+class AdamW {
+ public:
+  AdamW(Parameters& parameters, const RunConfig::Optimizer& options);
+
+  // Multiplies the gradients by `gradient_scale` (clipping) and updates the weights.
+  void step(double learning_rate, double gradient_scale);
+
+ private:
+  struct Group {
+    double weight_decay = 0;
+    std::vector<at::Tensor> weights;
+    std::vector<at::Tensor> gradients;
+    std::vector<at::Tensor> means;      // first moments
+    std::vector<at::Tensor> variances;  // second moments
+    std::vector<at::Tensor> steps;
+  };
+  RunConfig::Optimizer options_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace paradyse

@@ -1,0 +1,80 @@
+// The configuration of a run: TOML file, `--set a.b=c` over it, defaults below; with the origin of
+// every value.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace paradyse {
+
+struct RunConfig {
+  struct Model {
+    std::string path;  // Hugging Face folder (relative paths: from the working folder), or TOML model file: random weights
+    std::uint64_t seed = 1;  // of random weights
+  } model;
+  struct Data {
+    std::string path;                 // folder of text files, or .jsonl
+    std::string eval_path;            // "": none
+    std::int64_t min_tokens = 2;
+    std::int64_t max_tokens = 0;      // 0: the model's max_positions, or no limit
+    std::string too_long = "cut";     // cut, skip, refuse
+    std::string order = "shuffled";   // shuffled, sorted, curriculum
+    double curriculum_share = 0.3;    // of the run's documents
+    std::uint64_t seed = 1;
+  } data;
+  struct Parallel {
+    std::int64_t ranks = 4;
+    std::string memory_per_rank = "0";     // "512MiB"; 0: no limit
+    std::string attention = "auto";        // auto: planned by cost; or a strategy
+    std::string mlp = "auto";              // auto: the attention's verb when that is set
+    std::string recompute = "auto";        // auto, or a level
+    double deadline_seconds = 60;
+  } parallel;
+  struct Train {
+    std::int64_t steps = 100;
+    std::int64_t tokens_per_step = 16384;  // documents are added to a step until it has so many
+    std::string dtype = "float32";         // float32, float64
+  } train;
+  struct Optimizer {
+    double lr = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    double weight_decay = 0.1;     // decoupled; matrices only
+    double clip_norm = 1.0;        // 0: off
+    std::int64_t warmup_steps = 10;
+    double min_lr_ratio = 0.1;     // cosine from lr to this share of it
+  } optimizer;
+  struct Output {
+    std::string folder = "runs";   // a new folder is made in it for each run
+    std::string name;              // "": from the time of day
+    bool trace = true;
+    bool checkpoint = true;
+  } output;
+};
+
+// One value with its name and where it came from.
+struct ConfigEntry {
+  std::string key;     // "train.steps"
+  std::string value;   // as TOML
+  std::string origin;  // "default", "run.toml:12", "--set"
+};
+
+struct LoadedConfig {
+  RunConfig config;
+  std::vector<ConfigEntry> entries;  // all keys, in the order of the struct
+};
+
+// Reads `file` ("" : defaults only), then applies `settings` ("a.b=c"; c as TOML, or else a bare
+// string).  Throws std::invalid_argument naming file:line, key, what stands there, what would be
+// accepted, and for an unknown key or section the nearest one; also for values out of range.
+LoadedConfig load_config(
+    const std::filesystem::path& file, const std::vector<std::string>& settings);
+
+// TOML that load_config reads back to the same configuration, each value with its origin as comment.
+std::string to_toml(const LoadedConfig& loaded);
+
+}  // namespace paradyse

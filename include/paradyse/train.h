@@ -1,0 +1,75 @@
+// The main job: trains a model on documents by plans that fit their lengths.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "paradyse/documents.h"
+#include "paradyse/planner.h"
+#include "paradyse/run_config.h"
+
+namespace paradyse {
+
+// What there is to tell about a step that is over.
+struct StepReport {
+  std::int64_t step = 0;   // from 1
+  std::int64_t steps = 0;  // of the run
+  double loss = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+  double predicted_seconds = 0;
+  double planning_seconds = 0;
+  std::int64_t peak_bytes = 0;  // of the fullest rank
+  std::int64_t predicted_peak_bytes = 0;
+  std::map<std::string, std::int64_t> micro_batches;  // by the name of their program
+  std::string plan_sha256;
+};
+
+struct TrainSummary {
+  std::filesystem::path folder;
+  std::int64_t steps = 0;
+  bool interrupted = false;
+  double first_loss = 0;       // mean of the first ten steps (or as many as there are)
+  double last_loss = 0;        // mean of the last ten
+  double eval_loss = 0;        // after training; NaN when there is no evaluation data
+  std::int64_t tokens = 0;
+  double seconds = 0;          // of all steps
+  std::int64_t peak_bytes = 0;
+  std::map<std::string, std::int64_t> steps_by_strategy;  // steps that used it at least once
+  DataCounts data;
+};
+
+struct TrainHooks {
+  // Before the first step: what costs the planner goes by, for lengths of the corpus.
+  std::function<void(const std::vector<Planner::Row>& table, const DataCounts& data)> planned;
+  std::function<void(const StepReport& report)> step;  // on one thread
+  const std::atomic<bool>* stop = nullptr;             // ends after the step under way
+};
+
+// Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
+// plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, model/ (a Hugging Face folder).
+// Interrupted or not, what was reached is saved.
+// Throws what is wrong with the configuration, model, data or memory; std::runtime_error when the loss
+// is no number (nothing is saved then: the weights of the step before are lost to it).
+TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks);
+
+// The mean loss per predicted token of a model over documents, by plans as in training.
+struct EvalResult {
+  double loss = 0;
+  std::int64_t documents = 0;
+  std::int64_t predicted_tokens = 0;
+  double seconds = 0;
+  std::int64_t peak_bytes = 0;
+  DataCounts data;
+};
+EvalResult evaluate(const LoadedConfig& config, const std::atomic<bool>* stop = nullptr);
+
+}  // namespace paradyse

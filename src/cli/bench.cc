@@ -1,0 +1,163 @@
+// paradyse bench step: seconds, tokens and operations a step.
+#include "paradyse/bench.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct BenchStepOptions {
+  std::string model;
+  int ranks = 4;
+  std::vector<std::int64_t> lengths = {256, 1024, 4096};
+  std::string attention = "DataZ";
+  std::string mlp;
+  std::string recompute = "none";
+  std::string dtype = "float32";
+  int repeats = 5;
+  std::string memory_per_rank = "0";
+  double deadline = 60;
+};
+
+Json to_json(const BenchStepRow& row) {
+  return {
+      {"length", row.length},
+      {"documents", row.documents},
+      {"step_s", row.step_s},
+      {"best_s", row.best_s},
+      {"worst_s", row.worst_s},
+      {"forward_backward_s", row.forward_backward_s},
+      {"optimizer_s", row.optimizer_s},
+      {"cpu_s", row.cpu_s},
+      {"tokens_per_s", row.tokens_per_s},
+      {"model_flops", row.model_flops},
+      {"hardware_flops", row.hardware_flops},
+      {"model_utilisation", row.model_utilisation},
+      {"hardware_utilisation", row.hardware_utilisation},
+      {"peak_bytes", row.peak_bytes},
+      {"bytes_sent", row.bytes_sent}};
+}
+
+int run_bench_step(const BenchStepOptions& options, const Common& common) {
+  BenchStepRequest request{
+      .model = reading([&] { return open_model(options.model); }),
+      .ranks = options.ranks,
+      .lengths = options.lengths,
+      .layer =
+          {.attention = strategy(options.attention).name,
+           .mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp)),
+           .attention_recompute = recompute(options.recompute),
+           .mlp_recompute = recompute(options.recompute)},
+      .dtype = options.dtype,
+      .repeats = options.repeats,
+      .memory_per_rank = parse_bytes(options.memory_per_rank)};
+  if (options.ranks < 1 || options.repeats < 1) {
+    throw std::invalid_argument("bench step: --ranks and --repeats must be at least 1");
+  }
+  for (const std::int64_t n : options.lengths) {
+    if (n < 1) {
+      throw std::invalid_argument(fmt::format("bench step: a length of {} tokens", n));
+    }
+  }
+  request.local.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline * 1000));
+  request.local.grace = request.local.deadline;
+  const BenchStepResult result = bench_step(request);
+  if (common.json) {
+    Json rows = Json::array();
+    for (const BenchStepRow& row : result.rows) {
+      rows.push_back(to_json(row));
+    }
+    print_json(
+        {{"attention", request.layer.attention},
+         {"mlp", request.layer.mlp},
+         {"recompute", options.recompute},
+         {"dtype", options.dtype},
+         {"ranks", options.ranks},
+         {"cores", result.cores},
+         {"matmul_flops_per_second", result.matmul_flops_per_second},
+         {"rows", rows}});
+    return kOk;
+  }
+  std::printf(
+      "%s + %s, %d ranks on %d cores of %.1f GFLOP/s each (measured), %s, median of %d steps\n",
+      request.layer.attention.c_str(),
+      request.layer.mlp.c_str(),
+      options.ranks,
+      result.cores,
+      result.matmul_flops_per_second / 1e9,
+      options.dtype.c_str(),
+      options.repeats);
+  std::vector<std::vector<std::string>> rows = {
+      {"length",
+       "documents",
+       "step s",
+       "best",
+       "worst",
+       "optimizer s",
+       "cpu s",
+       "tokens/s",
+       "model util",
+       "hardware util",
+       "peak",
+       "sent by rank 0"}};
+  for (const BenchStepRow& row : result.rows) {
+    rows.push_back(
+        {fmt::format("{}", row.length),
+         fmt::format("{}", row.documents),
+         fmt::format("{:.4f}", row.step_s),
+         fmt::format("{:.4f}", row.best_s),
+         fmt::format("{:.4f}", row.worst_s),
+         fmt::format("{:.4f}", row.optimizer_s),
+         fmt::format("{:.4f}", row.cpu_s),
+         fmt::format("{:.0f}", row.tokens_per_s),
+         fmt::format("{:.0f} %", 100 * row.model_utilisation),
+         fmt::format("{:.0f} %", 100 * row.hardware_utilisation),
+         bytes_text(row.peak_bytes),
+         bytes_text(row.bytes_sent)});
+  }
+  std::fputs(aligned(rows, 0).c_str(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Common& common) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed");
+  bench->require_subcommand(1);
+  auto [command, options] = add_command<BenchStepOptions>(
+      *bench, common, "step", "Seconds, tokens/s and FLOP/s of a training step", run_bench_step);
+  command
+      ->add_option(
+          "--model",
+          options->model,
+          "Hugging Face folder or TOML model file; a folder with config.json alone means random "
+          "weights")
+      ->required();
+  command->add_option("--ranks", options->ranks, "Ranks")->capture_default_str();
+  command->add_option("--lengths", options->lengths, "Tokens of a document, as in 256,1024,4096")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--attention",
+          options->attention,
+          "Strategy; DataZ gives each rank a document of its own, others share one")
+      ->capture_default_str();
+  command->add_option(
+      "--mlp", options->mlp, "hold, gather, or a strategy's name; default: the attention's verb");
+  command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32 or float64")->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Counted steps")->capture_default_str();
+  command->add_option(
+      "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
+  command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+      ->capture_default_str();
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,87 @@
+// The sub-commands of the program, one file each: declare options, call the library, print.
+//
+// add_x(app, common) declares a command.  Parsing sets Common::run to what the command does;
+// main.cc calls it and is the only one who catches what it throws.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "paradyse/accountant.h"
+
+namespace paradyse::cli {
+
+using Json = nlohmann::ordered_json;  // keys in the order in which they are documented
+
+enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInternal = 70, kInterrupted = 130 };
+
+// An input that cannot be read or used: exit code 2, as for std::invalid_argument.
+class BadInput : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Calls `body`, which reads inputs: std::runtime_errors (file is not there, is cut off) become
+// BadInput; running out of memory stays what it is.
+template <typename Body>
+auto reading(const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw BadInput(error.what());
+  }
+}
+
+// Shared by all commands.
+struct Common {
+  bool json = false;         // --json: one JSON document on stdout, all else on stderr
+  std::function<int()> run;  // what the given command does; returns the exit code
+};
+
+// Declares a command with --json.  `Options` hold what the options are parsed into.
+//   auto [command, options] = add_command<GradOptions>(app, common, "grad", "...", run_grad);
+template <typename Options>
+std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
+    CLI::App& app,
+    Common& common,
+    const std::string& name,
+    const std::string& description,
+    int (*run)(const Options& options, const Common& common)) {
+  CLI::App* command = app.add_subcommand(name, description);
+  command->add_flag("--json", common.json, "Print one JSON document on stdout and nothing else");
+  auto options = std::make_shared<Options>();
+  command->callback([&common, options, run] {
+    common.run = [&common, options, run] { return run(*options, common); };
+  });
+  return {command, options};
+}
+
+void print_json(const Json& json);
+
+// Columns as wide as their widest cell, two spaces between; the first `left` columns are aligned
+// left, the others right.
+std::string aligned(const std::vector<std::vector<std::string>>& rows, std::size_t left);
+
+// Throws std::invalid_argument, naming the option and the nearest accepted value, unless `value` is
+// one of `accepted`.
+void expect_one_of(
+    const std::string& option, const std::string& value, const std::vector<std::string>& accepted);
+
+void add_doctor(CLI::App& app, Common& common);
+void add_train(CLI::App& app, Common& common);
+void add_eval(CLI::App& app, Common& common);
+void add_grad(CLI::App& app, Common& common);
+void add_check(CLI::App& app, Common& common);
+void add_bench(CLI::App& app, Common& common);
+void add_plan(CLI::App& app, Common& common);
+
+}  // namespace paradyse::cli

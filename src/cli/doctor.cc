@@ -1,0 +1,228 @@
+// paradyse doctor: what this machine is, and whether everything works on it.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include "paradyse/communicator.h"
+#include "paradyse/machine.h"
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct DoctorOptions {};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// One thing looked at.
+struct Finding {
+  std::string name;
+  Json value;          // for --json
+  std::string text;    // for people
+  std::string remedy;  // not empty: something is broken
+};
+
+// A number from a file of the kernel; 0 where there is none ("max", no such file).
+std::int64_t number_in(const std::string& file, const std::string& key = "") {
+  std::ifstream stream(file);
+  std::string word;
+  while (!key.empty() && stream >> word && word != key) {
+  }
+  std::int64_t number = 0;
+  return stream >> number ? number : 0;
+}
+
+Finding cores() {
+  const int usable = usable_cores();
+  return {
+      "cores", usable, fmt::format("{} usable (ranks are threads that share them)", usable), ""};
+}
+
+Finding memory() {
+  const std::int64_t total = number_in("/proc/meminfo", "MemTotal:") * 1024;
+  std::int64_t free = number_in("/proc/meminfo", "MemAvailable:") * 1024;
+  std::string note;
+  const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");
+  if (limit > 0) {
+    free = std::min(free, limit - number_in("/sys/fs/cgroup/memory.current"));
+    note = ", limited to " + bytes_text(limit) + " by the container";
+  }
+  constexpr std::int64_t kNeeded = std::int64_t{1} << 30;
+  return {
+      "memory",
+      {{"total_bytes", total}, {"available_bytes", free}},
+      bytes_text(free) + " available of " + bytes_text(total) + note,
+      free < kNeeded ? "less than 1 GiB is available: end other programs, or train smaller batches "
+                       "(train.tokens_per_step) with fewer ranks"
+                     : ""};
+}
+
+Finding disk() {
+  const auto space = std::filesystem::space(".");
+  const auto free = static_cast<std::int64_t>(space.available);
+  constexpr std::int64_t kNeeded = std::int64_t{1} << 30;
+  return {
+      "disk",
+      {{"available_bytes", free}},
+      bytes_text(free) + " free in this folder",
+      free < kNeeded ? "less than 1 GiB is free: checkpoints may not fit; set output.folder to "
+                       "another disk"
+                     : ""};
+}
+
+Finding torch_version() {
+  return {
+      "libtorch",
+      TORCH_VERSION,
+      TORCH_VERSION,
+      std::string(TORCH_VERSION).starts_with("2.11.")
+          ? ""
+          : "this program is tested with 2.11: run scripts/install.sh and build again"};
+}
+
+Finding vector_instructions() {
+  const std::string level = at::get_cpu_capability();
+  return {
+      "vector instructions",
+      level,
+      level,
+      level == "DEFAULT" ? "neither AVX2 nor AVX-512 is used, which makes everything several times "
+                           "slower: take another machine, or unset ATEN_CPU_CAPABILITY"
+                         : ""};
+}
+
+// float32, one thread; and that the numbers are right.
+Finding matmul() {
+  at::set_num_threads(1);
+  constexpr std::int64_t kSize = 768;
+  const at::Tensor a = at::ones({kSize, kSize});
+  at::Tensor c = at::mm(a, a);
+  const bool right = c.eq(static_cast<double>(kSize)).all().item<bool>();
+  double best = 1e9;
+  const auto begin = Clock::now();
+  while (seconds_since(begin) < 0.5) {
+    const auto one = Clock::now();
+    at::mm_out(c, a, a);
+    best = std::min(best, seconds_since(one));
+  }
+  const double speed = 2.0 * std::pow(static_cast<double>(kSize), 3) / best;
+  return {
+      "matmul",
+      {{"float32_flops_per_second", speed}, {"correct", right}},
+      fmt::format("{:.1f} GFLOP/s (float32, one thread)", speed / 1e9),
+      right ? "" : "products of matrices are wrong: libtorch is damaged; run scripts/install.sh"};
+}
+
+Finding local_communicator() {
+  constexpr int kBarriers = 500;
+  constexpr std::int64_t kElements = std::int64_t{1} << 21;  // 8 MiB
+  constexpr int kShifts = 10;
+  double latency = 0;
+  double bandwidth = 0;
+  std::string failure;
+  try {
+    run_local_ranks(2, {.deadline = std::chrono::seconds(10)}, [&](Communicators& communicators) {
+      Communicator& world = communicators.world();
+      const at::Tensor from = at::full({1, kElements}, communicators.rank() + 1, at::kFloat);
+      const at::Tensor to = at::zeros({1, kElements}, at::kFloat);
+      const Call call{.op = "doctor", .part = ""};
+      world.barrier(call);
+      auto begin = Clock::now();
+      for (int i = 0; i < kBarriers; ++i) {
+        world.barrier(call);
+      }
+      const double barriers = seconds_since(begin);
+      begin = Clock::now();
+      for (int i = 0; i < kShifts; ++i) {
+        world.shift(from, to, 1, call)->wait();
+      }
+      const double shifts = seconds_since(begin);
+      if (!to.eq(2.0 - communicators.rank()).all().item<bool>()) {
+        throw std::runtime_error("what arrived is not what was sent");
+      }
+      if (communicators.rank() == 0) {
+        latency = barriers / kBarriers;
+        bandwidth = static_cast<double>(kElements) * sizeof(float) * kShifts / shifts;
+      }
+    });
+  } catch (const std::runtime_error& error) {
+    failure = error.what();
+  }
+  return {
+      "communicator",
+      {{"backend", "local"}, {"latency_seconds", latency}, {"bytes_per_second", bandwidth}},
+      fmt::format(
+          "local: {:.1f} us a barrier, {:.1f} GB/s a rank (2 ranks)",
+          latency * 1e6,
+          bandwidth / 1e9),
+      failure.empty() ? ""
+                      : "two ranks could not exchange: " + failure +
+                            "; run again when the machine is less busy, else report it"};
+}
+
+int run_doctor(const DoctorOptions& /*options*/, const Common& common) {
+  const std::pair<const char*, Finding (*)()> looks[] = {
+      {"cores", cores},
+      {"memory", memory},
+      {"disk", disk},
+      {"libtorch", torch_version},
+      {"vector instructions", vector_instructions},
+      {"matmul", matmul},
+      {"communicator", local_communicator}};
+  bool broken = false;
+  Json json = {{"ok", true}, {"version", PARADYSE_VERSION}, {"findings", Json::array()}};
+  std::vector<std::vector<std::string>> rows = {{"ok", "paradyse", PARADYSE_VERSION}};
+  std::string remedies;
+  for (const auto& [name, look] : looks) {
+    Finding finding;
+    try {
+      finding = look();
+    } catch (const std::exception& error) {  // the rest is looked at all the same
+      finding = {name, nullptr, "failed", error.what()};
+    }
+    const bool fine = finding.remedy.empty();
+    broken |= !fine;
+    Json one = {{"name", finding.name}, {"ok", fine}, {"value", finding.value}};
+    if (!fine) {
+      one["remedy"] = finding.remedy;
+      remedies += "\n" + finding.name + ": " + finding.remedy;
+    }
+    json["findings"].push_back(std::move(one));
+    rows.push_back({fine ? "ok" : "BROKEN", finding.name, finding.text});
+  }
+  json["ok"] = !broken;
+  if (common.json) {
+    print_json(json);
+  } else {
+    fmt::print("{}", aligned(rows, 3));
+    fmt::print("{}{}", remedies, remedies.empty() ? "" : "\n");
+  }
+  return broken ? kFailed : kOk;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Common& common) {
+  add_command<DoctorOptions>(
+      app,
+      common,
+      "doctor",
+      "Look at this machine and say what is broken, and the remedy",
+      run_doctor);
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,54 @@
+// paradyse eval: the loss of a model on documents.
+#include <cmath>
+#include <cstdio>
+
+#include "paradyse/train.h"
+#include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/run_options.h"
+
+namespace paradyse::cli {
+namespace {
+
+int run_eval(const RunOptions& options, const Common& common) {
+  const LoadedConfig config = load(options);
+  if (options.print_config) {
+    print_config(config, common);
+    return kOk;
+  }
+  const std::atomic<bool>& stop = catch_interrupts();
+  const EvalResult result = evaluate(config, &stop);
+  if (common.json) {
+    print_json(
+        {{"loss", std::isfinite(result.loss) ? Json(result.loss) : Json(nullptr)},
+         {"perplexity", std::isfinite(result.loss) ? Json(std::exp(result.loss)) : Json(nullptr)},
+         {"documents", result.documents},
+         {"predicted_tokens", result.predicted_tokens},
+         {"seconds", result.seconds},
+         {"peak_bytes", result.peak_bytes},
+         {"interrupted", stop.load()}});
+  } else {
+    std::printf(
+        "loss %.6f (perplexity %.3f) over %lld predicted tokens of %lld documents, %.1f s, peak %s "
+        "on "
+        "the fullest rank%s\n",
+        result.loss,
+        std::exp(result.loss),
+        static_cast<long long>(result.predicted_tokens),
+        static_cast<long long>(result.documents),
+        result.seconds,
+        bytes_text(result.peak_bytes).c_str(),
+        stop.load() ? " (interrupted)" : "");
+  }
+  return stop.load() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<RunOptions>(
+      app, common, "eval", "Mean loss per predicted token of a model over documents", run_eval);
+  add_run_options(*command, *options);
+}
+
+}  // namespace paradyse::cli

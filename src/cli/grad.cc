@@ -1,0 +1,322 @@
+// paradyse grad: loss and every gradient of one batch, to hold against another framework.
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "paradyse/documents.h"
+#include "paradyse/gradients.h"
+#include "paradyse/planner.h"
+#include "paradyse/safetensors.h"
+#include "src/cli/commands.h"
+#include "src/cli/inputs.h"
+
+namespace paradyse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct GradOptions {
+  std::string model;
+  std::string data;
+  int ranks = 0;  // 0: the plan's, or 1
+  std::string attention;
+  std::string mlp;
+  std::string recompute;
+  std::string plan;
+  std::string dtype = "float64";
+  std::string memory_per_rank;
+  double deadline = 60;
+  std::string out;
+};
+
+constexpr const char* kDefaultAttention = "UlyssesZ";
+
+// The plan of the options, or one in which all layers run alike.
+Plan plan_of(
+    const GradOptions& options, const ModelShape& model, const std::vector<std::int64_t>& lengths) {
+  if (options.plan.empty()) {
+    LayerChoice layer;
+    layer.attention = options.attention.empty() ? kDefaultAttention : options.attention;
+    layer.mlp = to_string(verb(options.mlp.empty() ? strategy(layer.attention).name : options.mlp));
+    const Recompute level =
+        options.recompute.empty() ? Recompute::none : recompute(options.recompute);
+    layer.attention_recompute = level;
+    layer.mlp_recompute = level;
+    const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), layer);
+    return uniform_plan(model, lengths, options.ranks == 0 ? 1 : options.ranks, layers);
+  }
+  for (const auto& [option, value] :
+       {std::pair{"--attention", options.attention},
+        std::pair{"--mlp", options.mlp},
+        std::pair{"--recompute", options.recompute}}) {
+    if (!value.empty()) {
+      throw std::invalid_argument(
+          std::string("--plan and ") + option +
+          " exclude each other: the plan says what each part runs; give one of them");
+    }
+  }
+  Plan plan = read_plan(options.plan);
+  if (options.ranks != 0 && options.ranks != plan.ranks) {
+    throw std::invalid_argument(fmt::format(
+        "{}: the plan is for {} ranks, --ranks says {}; leave --ranks out, or plan anew",
+        options.plan,
+        plan.ranks,
+        options.ranks));
+  }
+  if (plan.lengths != lengths) {
+    std::size_t d = 0;
+    while (d < lengths.size() && d < plan.lengths.size() && lengths[d] == plan.lengths[d]) {
+      ++d;
+    }
+    const auto tokens = [d](const std::vector<std::int64_t>& of) {
+      return d < of.size() ? fmt::format("{} tokens", of[d]) : std::string("is not there");
+    };
+    throw std::invalid_argument(fmt::format(
+        "{}: lengths: the plan has {} documents, {} has {}; the first that differs is document {}: "
+        "{} in the plan, {} in the data; plan for these documents",
+        options.plan,
+        plan.lengths.size(),
+        options.data,
+        lengths.size(),
+        d,
+        tokens(plan.lengths),
+        tokens(lengths)));
+  }
+  return plan;
+}
+
+// Throws unless the plan is sound and, as far as can be predicted, fits.
+void expect_sound(
+    const Plan& plan, const ModelShape& model, const GradOptions& options, std::int64_t memory) {
+  const Precision precision = precision_of(options.dtype);
+  CheckContext context{.model = &model, .precision = precision};
+  const std::string source = options.plan.empty() ? "" : options.plan + ": ";
+  const auto unsound = problems(plan, context);
+  if (!unsound.empty()) {
+    throw BadInput(source + list_of(unsound));
+  }
+  if (memory > 0) {
+    context.memory_per_rank = memory;
+    context.static_bytes_per_element = precision.activation + precision.statistic;
+    const auto too_large = problems(plan, context);
+    if (!too_large.empty()) {
+      throw OutOfMemory(
+          source + "it does not fit in --memory-per-rank " + bytes_text(memory) + ": " +
+          list_of(too_large));
+    }
+  }
+}
+
+void expect_no_input_overwritten(const GradOptions& options) {
+  const fs::path model = options.model;
+  for (const fs::path& input :
+       {model,
+        model / "model.safetensors",
+        model / "config.json",
+        fs::path(options.data),
+        fs::path(options.plan)}) {
+    std::error_code error;
+    if (fs::equivalent(options.out, input, error)) {
+      throw std::invalid_argument(
+          "--out " + options.out + " is an input of this command; give another file");
+    }
+  }
+}
+
+void expect_finite(const GradientAnswer& answer) {
+  const char* const why =
+      "; the weights or their sums are outside the range of the number format: check the weights, "
+      "or "
+      "take --dtype float64";
+  if (!std::isfinite(answer.batch.loss)) {
+    std::size_t d = 0;
+    while (d < answer.batch.loss_sums.size() && std::isfinite(answer.batch.loss_sums[d])) {
+      ++d;
+    }
+    throw std::runtime_error(
+        fmt::format("the loss is {} (first in document {}){}", answer.batch.loss, d, why));
+  }
+  for (const auto& [name, gradient] : answer.gradients) {
+    if (!at::isfinite(gradient).all().item<bool>()) {
+      throw std::runtime_error(
+          "the gradient of " + name + " holds values that are not finite" + why);
+    }
+  }
+}
+
+Json parts_of(const Plan& plan) {
+  Json parts = Json::array();
+  for (const auto& [name, program] : plan.programs) {
+    std::int64_t layer = 0;
+    for (const LayerChoice& choice : choices(program)) {
+      const auto add = [&](const char* part, const std::string& strategy, Recompute level) {
+        Json one = {
+            {"layer", layer},
+            {"part", part},
+            {"strategy", strategy},
+            {"recompute", to_string(level)}};
+        if (plan.programs.size() > 1) {
+          one["program"] = name;
+        }
+        parts.push_back(std::move(one));
+      };
+      add("attention", choice.attention, choice.attention_recompute);
+      add("mlp", to_string(verb(choice.mlp)), choice.mlp_recompute);
+      ++layer;
+    }
+  }
+  return parts;
+}
+
+Json json_of(const GradientAnswer& answer, const Plan& plan) {
+  Json json = {{"loss", answer.batch.loss}, {"tokens", answer.batch.predicted_tokens}};
+  json["documents"] = Json::array();
+  for (std::size_t d = 0; d < answer.batch.counts.size(); ++d) {
+    json["documents"].push_back(
+        {{"sum", answer.batch.loss_sums[d]}, {"count", answer.batch.counts[d]}});
+  }
+  json["ranks"] = Json::array();
+  for (const RankReport& rank : answer.ranks) {
+    json["ranks"].push_back(
+        {{"bytes_sent", rank.bytes_sent},
+         {"messages", rank.messages},
+         {"saved_bytes", rank.saved_bytes},
+         {"peak_bytes", rank.peak_bytes}});
+  }
+  json["parts"] = parts_of(plan);
+  return json;
+}
+
+void print(const GradientAnswer& answer, const std::string& out) {
+  fmt::print(
+      "loss {:.12g}, mean over {} predicted tokens of {} documents\n\n",
+      answer.batch.loss,
+      answer.batch.predicted_tokens,
+      answer.batch.counts.size());
+  std::vector<std::vector<std::string>> rows = {{"rank", "sent", "messages", "saved", "peak"}};
+  for (std::size_t r = 0; r < answer.ranks.size(); ++r) {
+    const RankReport& rank = answer.ranks[r];
+    rows.push_back(
+        {std::to_string(r),
+         bytes_text(rank.bytes_sent),
+         std::to_string(rank.messages),
+         bytes_text(rank.saved_bytes),
+         bytes_text(rank.peak_bytes)});
+  }
+  fmt::print("{}\ngradients: {}\n", aligned(rows, 0), out);
+}
+
+int run_grad(const GradOptions& options, const Common& common) {
+  expect_one_of("--dtype", options.dtype, {"float64", "float32", "bfloat16"});
+  expect_ranks(options.ranks == 0 ? 1 : options.ranks);
+  const std::int64_t memory = memory_limit(options.memory_per_rank);
+  const LocalOptions local = local_options(options.deadline);
+  const ModelInput model = open_model_input(options.model);
+  const ModelShape& shape = model.folder.shape;
+  const Corpus corpus = reading(
+      [&] { return read_corpus({.path = options.data, .min_tokens = 0, .vocab = shape.vocab}); });
+  std::vector<std::int64_t> lengths;
+  for (const Tokens& document : corpus.documents) {
+    lengths.push_back(static_cast<std::int64_t>(document.size()));
+  }
+  const Plan plan = plan_of(options, shape, lengths);
+  expect_ranks(plan.ranks);
+  expect_sound(plan, shape, options, memory);
+
+  // Opened first: a file that cannot be written is known before the work is done.
+  expect_no_input_overwritten(options);
+  const at::ScalarType stored = parameter_types(options.dtype).gradient;
+  std::vector<std::pair<std::string, StoredTensor>> tensors;
+  for (const auto& [name, sizes] : parameter_shapes(shape)) {
+    tensors.emplace_back(name, StoredTensor{.dtype = stored, .shape = sizes});
+  }
+  SafetensorsWriter writer = reading([&] { return SafetensorsWriter(options.out, tensors); });
+
+  const GradientAnswer answer = gradients(
+      {.model = &shape,
+       .fill = model.fill,
+       .plan = &plan,
+       .documents = corpus.documents,
+       .dtype = options.dtype,
+       .memory_per_rank = memory,
+       .local = local});
+  expect_finite(answer);
+  for (const auto& [name, unused] : tensors) {
+    writer.write(name, answer.gradients.at(name));
+  }
+  writer.finish();
+
+  if (common.json) {
+    print_json(json_of(answer, plan));
+  } else {
+    print(answer, options.out);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_grad(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<GradOptions>(
+      app,
+      common,
+      "grad",
+      "Write the gradient of the mean token loss of one batch, under Hugging Face names",
+      run_grad);
+  command
+      ->add_option(
+          "--model",
+          options->model,
+          "Hugging Face model folder, or TOML model file; without model.safetensors the weights "
+          "are "
+          "random (seed 1)")
+      ->required();
+  command
+      ->add_option(
+          "--data",
+          options->data,
+          "FILE.jsonl: a document a line, {\"tokens\": [...]}; all form one batch, those of 0 or 1 "
+          "tokens with count 0")
+      ->required();
+  command->add_option("--ranks", options->ranks, "Ranks (default: the plan's, or 1)");
+  command->add_option(
+      "--attention",
+      options->attention,
+      std::string("Strategy: MegatronTS, UlyssesZ, DataZ (default: ") + kDefaultAttention + ")");
+  command->add_option(
+      "--mlp",
+      options->mlp,
+      "Weight verb of the MLPs, hold or gather, or a strategy, which means its verb (default: the "
+      "attention's)");
+  command->add_option(
+      "--recompute",
+      options->recompute,
+      "What is run again instead of saved: none, light, attention-output, full (default: none)");
+  command->add_option(
+      "--plan",
+      options->plan,
+      "Plan file for these documents; excludes --attention, --mlp and --recompute");
+  command->add_option(
+      "--dtype",
+      options->dtype,
+      "float64 (default), float32, or bfloat16 with gradients summed in float32");
+  command->add_option(
+      "--memory-per-rank",
+      options->memory_per_rank,
+      "Budget of each rank, as in 512MiB; more is an error (default: no limit)");
+  command->add_option(
+      "--deadline",
+      options->deadline,
+      "Seconds a rank may wait for another before all end with an error (default: 60)");
+  command
+      ->add_option(
+          "--out",
+          options->out,
+          "File for the gradients, safetensors; what it held before is replaced once all is done")
+      ->required();
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,84 @@
+#include "src/cli/inputs.h"
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+
+#include "paradyse/accountant.h"
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+
+ModelInput open_model_input(const std::filesystem::path& path, std::uint64_t seed) {
+  ModelInput input;
+  input.folder = reading([&] { return open_model(path); });
+  if (!input.folder.has_weights()) {
+    input.random = true;
+    input.fill = [seed](Parameters& parameters) { parameters.initialize(seed); };
+    std::fprintf(
+        stderr,
+        "paradyse: %s has no weights (model.safetensors): they are random, seed %llu\n",
+        path.c_str(),
+        static_cast<unsigned long long>(seed));
+    return input;
+  }
+  const auto reader =
+      reading([&] { return std::make_shared<SafetensorsReader>(input.folder.path); });
+  input.fill = [reader, path](Parameters& parameters) {
+    reading([&] {
+      try {
+        parameters.load(*reader);
+      } catch (const OutOfMemory&) {
+        throw;
+      } catch (const std::runtime_error& error) {
+        throw BadInput(path.string() + ": " + error.what());
+      }
+    });
+  };
+  return input;
+}
+
+void expect_ranks(int ranks) {
+  constexpr int kMostRanks = 1024;  // each is a thread with its own memory
+  if (ranks < 1 || ranks > kMostRanks) {
+    throw std::invalid_argument(
+        "--ranks " + std::to_string(ranks) + ": accepted is a number from 1 to " +
+        std::to_string(kMostRanks));
+  }
+}
+
+LocalOptions local_options(double deadline_seconds) {
+  constexpr double kLongest = 1e6;
+  if (!(deadline_seconds > 0 && deadline_seconds <= kLongest)) {  // a NaN is neither
+    throw std::invalid_argument(
+        "--deadline " + std::to_string(deadline_seconds) +
+        ": accepted are seconds, more than 0 and at most 1000000");
+  }
+  const auto deadline =
+      std::chrono::milliseconds(std::max<std::int64_t>(1, std::llround(deadline_seconds * 1e3)));
+  return {.deadline = deadline};
+}
+
+std::int64_t memory_limit(const std::string& text) {
+  try {
+    return text.empty() ? 0 : parse_bytes(text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("--memory-per-rank: ") + error.what());
+  }
+}
+
+std::string list_of(const std::vector<std::string>& problems) {
+  constexpr std::size_t kMost = 5;
+  std::string list;
+  for (std::size_t i = 0; i < problems.size() && i < kMost; ++i) {
+    list += i == 0 ? "" : "; ";
+    list += problems[i];
+  }
+  if (problems.size() > kMost) {
+    list += " (and " + std::to_string(problems.size() - kMost) + " more)";
+  }
+  return list;
+}
+
+}  // namespace paradyse::cli

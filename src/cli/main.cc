@@ -1,0 +1,160 @@
+// The program `paradyse`: finds the sub-command, runs it, and is the one place where errors end.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "paradyse/communicator.h"
+#include "paradyse/text_match.h"
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 1 the run failed, or a check found what it should not; 2 wrong usage or "
+    "a\n"
+    "bad input; 70 a fault of the program itself; 130 interrupted.\n"
+    "\n"
+    "Each command has its own help: paradyse grad --help";
+
+// The command that was being parsed when an error came up.
+CLI::App& deepest(CLI::App& app) {
+  CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().back();
+  }
+  return *at;
+}
+
+std::string full_name(const CLI::App& command) {
+  return command.get_parent() == nullptr
+             ? "paradyse"
+             : full_name(*command.get_parent()) + " " + command.get_name();
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) {
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  return list;
+}
+
+// What is wrong with the command line; an unknown word comes before what is missing because of it.
+std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
+  CLI::App& command = deepest(app);
+  const std::string see = "; see " + full_name(command) + " --help";
+  std::vector<std::string> options;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      options.push_back("--" + name);
+    }
+  }
+  std::vector<std::string> commands;
+  for (const CLI::App* sub : command.get_subcommands({})) {
+    commands.push_back(sub->get_name());
+  }
+  const std::vector<std::string> extras = command.remaining();
+  if (!extras.empty()) {
+    const std::string word = extras.front().substr(0, extras.front().find('='));
+    if (word.starts_with("-")) {
+      return full_name(command) + ": unknown option " + word + did_you_mean(word, options) +
+             "; known: " + joined(options) + see;
+    }
+    if (!commands.empty()) {
+      return full_name(command) + ": unknown command '" + word + "'" +
+             did_you_mean(word, commands) + "; known: " + joined(commands) + see;
+    }
+    return full_name(command) + ": '" + word + "' was not expected" + see;
+  }
+  if (!commands.empty()) {
+    return full_name(command) + ": a command is needed: " + joined(commands) + see;
+  }
+  return full_name(command) + ": " + error.what() + see;
+}
+
+int report(const std::string& message, ExitCode code, bool json) {
+  std::fprintf(stderr, "paradyse: error: %s\n", message.c_str());
+  if (json) {
+    print_json({{"error", message}});
+  }
+  return code;
+}
+
+// The first line of a message; of torch's, without the stack.
+int report_internal(const char* what, bool json) {
+  const std::string text = what;
+  return report(
+      "internal: " + text.substr(0, text.find("\nException raised from")) +
+          " (this is a fault of the program; please report it with the command line)",
+      kInternal,
+      json);
+}
+
+bool given(int argc, char** argv, const char* word) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], word) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int run(int argc, char** argv) {
+  // Errors of the command line are reported in JSON, too, though --json is not parsed then.
+  const bool json = given(argc, argv, "--json");
+  Common common;
+  CLI::App app(
+      "Trains transformers over several ranks, choosing a parallel strategy for every document "
+      "length.",
+      "paradyse");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", PARADYSE_VERSION);
+  app.get_formatter()->column_width(34);
+  add_doctor(app, common);
+  add_grad(app, common);
+  add_check(app, common);
+  add_plan(app, common);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion&) {
+    if (json) {
+      print_json({{"version", PARADYSE_VERSION}});
+    } else {
+      std::printf("paradyse %s\n", PARADYSE_VERSION);
+    }
+    return kOk;
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return report(usage_error(app, error), kUsage, json);
+  }
+  try {
+    return common.run();
+  } catch (const BadInput& error) {
+    return report(error.what(), kUsage, json);
+  } catch (const std::invalid_argument& error) {
+    return report(error.what(), kUsage, json);
+  } catch (const std::bad_alloc&) {
+    return report(
+        "this machine's memory is exhausted; use fewer tokens at once, recompute more, or limit "
+        "each rank with --memory-per-rank",
+        kFailed,
+        json);
+  } catch (const c10::Error& error) {
+    return report_internal(error.what(), json);
+  } catch (const std::runtime_error& error) {
+    return report(error.what(), kFailed, json);
+  } catch (const std::exception& error) {
+    return report_internal(error.what(), json);
+  }
+}
+
+}  // namespace
+}  // namespace paradyse::cli
+
+int main(int argc, char** argv) { return paradyse::cli::run(argc, argv); }

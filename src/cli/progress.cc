@@ -1,0 +1,65 @@
+#include "src/cli/progress.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "paradyse/accountant.h"
+
+namespace paradyse::cli {
+
+std::string strategies_text(const StepReport& report) {
+  std::string text;
+  for (const auto& [name, count] : report.micro_batches) {
+    if (!text.empty()) {
+      text += " | ";
+    }
+    text += fmt::format("{} x{}", name, count);
+  }
+  return text;
+}
+
+Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void Progress::show(const StepReport& report) {
+  const double now = static_cast<double>(report.tokens) / report.seconds;
+  tokens_per_s_ = tokens_per_s_ == 0 ? now : 0.8 * tokens_per_s_ + 0.2 * now;
+  const std::string facts = fmt::format(
+      "step {}/{}  loss {:.4f}  {:.0f} tokens/s  peak {}  {}",
+      report.step,
+      report.steps,
+      report.loss,
+      tokens_per_s_,
+      bytes_text(report.peak_bytes),
+      strategies_text(report));
+  if (!terminal_) {
+    if (report.step == 1 || report.step == report.steps || report.step % 10 == 0) {
+      std::fprintf(stderr, "%s\n", facts.c_str());
+    }
+    return;
+  }
+  constexpr int kWidth = 20;
+  const auto done =
+      static_cast<int>(kWidth * report.step / std::max<std::int64_t>(1, report.steps));
+  std::string line = fmt::format("[{:#<{}}{:.<{}}] {}", "", done, "", kWidth - done, facts);
+  winsize window{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 &&
+      line.size() >= window.ws_col) {
+    line.resize(window.ws_col - 1U);
+  }
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  std::fflush(stderr);
+  open_ = true;
+}
+
+void Progress::finish() {
+  if (open_) {
+    std::fputc('\n', stderr);
+    open_ = false;
+  }
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,25 @@
+// The progress bar of a run: one line that is redrawn on a terminal, a line now and then elsewhere.
+#pragma once
+
+#include <string>
+
+#include "paradyse/train.h"
+
+namespace paradyse::cli {
+
+class Progress {
+ public:
+  Progress();
+  void show(const StepReport& report);
+  void finish();  // leaves the last line standing
+
+ private:
+  bool terminal_;
+  bool open_ = false;
+  double tokens_per_s_ = 0;  // smoothed
+};
+
+// "UlyssesZ+gather x2, DataZ+gather x1"
+std::string strategies_text(const StepReport& report);
+
+}  // namespace paradyse::cli

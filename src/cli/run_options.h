@@ -1,0 +1,32 @@
+// Options of the commands that take a run's configuration: train and eval.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paradyse/run_config.h"
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+
+struct RunOptions {
+  std::string file;
+  std::vector<std::string> settings;
+  bool print_config = false;
+  // shorthands; "" means not given
+  std::string model;
+  std::string data;
+  std::string ranks;
+  std::string memory_per_rank;
+  std::string deadline;
+};
+
+void add_run_options(CLI::App& command, RunOptions& options);
+
+// The configuration: file, then settings, then shorthands.
+LoadedConfig load(const RunOptions& options);
+
+// As TOML with origins, or with --json {"key": {"value", "origin"}}.
+void print_config(const LoadedConfig& config, const Common& common);
+
+}  // namespace paradyse::cli

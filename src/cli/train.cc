@@ -1,0 +1,147 @@
+// paradyse train: the main job.
+#include "paradyse/train.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/progress.h"
+#include "src/cli/run_options.h"
+
+namespace paradyse::cli {
+namespace {
+
+void print_table(const std::vector<Planner::Row>& table, const DataCounts& data) {
+  std::fprintf(
+      stderr,
+      "data: %lld documents, %lld tokens (cut %lld, skipped %lld long and %lld short)\n"
+      "predicted seconds for one document alone (forward, backward, recompute), memory of the "
+      "fullest "
+      "rank:\n",
+      static_cast<long long>(data.documents),
+      static_cast<long long>(data.tokens),
+      static_cast<long long>(data.cut),
+      static_cast<long long>(data.skipped_long),
+      static_cast<long long>(data.skipped_short));
+  // One column a length; options that are dominated by recompute level alone still show: why a
+  // level was not taken is then plain.
+  std::vector<std::int64_t> lengths;
+  std::vector<std::string> options;
+  std::map<std::pair<std::string, std::int64_t>, std::string> cells;
+  for (const Planner::Row& row : table) {
+    if (lengths.empty() || lengths.back() != row.length) {
+      lengths.push_back(row.length);
+    }
+    if (lengths.size() == 1) {
+      options.push_back(row.option);
+    }
+    cells[{row.option, row.length}] = fmt::format(
+        "{:.3f} s {}{}", row.seconds, bytes_text(row.peak_bytes), row.fits ? "" : " (no)");
+  }
+  std::vector<std::vector<std::string>> rows = {{"strategy"}};
+  for (const std::int64_t n : lengths) {
+    rows.front().push_back(fmt::format("{} tokens", n));
+  }
+  for (const std::string& option : options) {
+    std::vector<std::string> row = {option};
+    for (const std::int64_t n : lengths) {
+      row.push_back(cells[{option, n}]);
+    }
+    rows.push_back(row);
+  }
+  std::fprintf(stderr, "%s(no): does not fit the memory budget\n", aligned(rows, 1).c_str());
+}
+
+Json to_json(const TrainSummary& s) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? Json(value) : Json(nullptr);
+  };
+  return {
+      {"folder", s.folder.string()},
+      {"steps", s.steps},
+      {"interrupted", s.interrupted},
+      {"first_loss", number(s.first_loss)},
+      {"last_loss", number(s.last_loss)},
+      {"eval_loss", number(s.eval_loss)},
+      {"tokens", s.tokens},
+      {"seconds", s.seconds},
+      {"tokens_per_s", s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0.0},
+      {"peak_bytes", s.peak_bytes},
+      {"steps_by_strategy", s.steps_by_strategy},
+      {"data",
+       {{"documents", s.data.documents},
+        {"tokens", s.data.tokens},
+        {"cut", s.data.cut},
+        {"skipped_long", s.data.skipped_long},
+        {"skipped_short", s.data.skipped_short}}}};
+}
+
+void print_summary(const TrainSummary& s, bool checkpoint) {
+  std::printf(
+      "%s after %lld steps, %.1f s\n",
+      s.interrupted ? "interrupted" : "done",
+      static_cast<long long>(s.steps),
+      s.seconds);
+  std::printf(
+      "loss            %.4f -> %.4f (mean of the first and last ten steps; %.0f %%)\n",
+      s.first_loss,
+      s.last_loss,
+      100 * s.last_loss / s.first_loss);
+  if (std::isfinite(s.eval_loss)) {
+    std::printf("evaluation loss %.4f\n", s.eval_loss);
+  }
+  std::printf("tokens/s        %.0f\n", static_cast<double>(s.tokens) / s.seconds);
+  std::printf("peak memory     %s on the fullest rank\n", bytes_text(s.peak_bytes).c_str());
+  std::printf("steps that used each strategy (a step may use several):\n");
+  for (const auto& [name, steps] : s.steps_by_strategy) {
+    std::printf("  %-50s %lld\n", name.c_str(), static_cast<long long>(steps));
+  }
+  const std::string folder = s.folder.string();
+  std::printf("run folder      %s\n", folder.c_str());
+  std::printf(
+      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json%s\n"
+      "  trace.json: open it at https://ui.perfetto.dev\n",
+      checkpoint ? ",\n  model/ (a Hugging Face folder)" : "");
+}
+
+int run_train(const RunOptions& options, const Common& common) {
+  const LoadedConfig config = load(options);
+  if (options.print_config) {
+    print_config(config, common);
+    return kOk;
+  }
+  Progress progress;
+  TrainHooks hooks;
+  hooks.stop = &catch_interrupts();
+  if (!common.json) {
+    hooks.planned = print_table;
+    hooks.step = [&](const StepReport& report) { progress.show(report); };
+  }
+  TrainSummary summary;
+  try {
+    summary = train(config, hooks);
+  } catch (...) {
+    progress.finish();
+    throw;
+  }
+  progress.finish();
+  if (common.json) {
+    print_json(to_json(summary));
+  } else {
+    print_summary(summary, config.config.output.checkpoint);
+  }
+  return summary.interrupted ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<RunOptions>(
+      app, common, "train", "Train a model by plans that fit the documents' lengths", run_train);
+  add_run_options(*command, *options);
+}
+
+}  // namespace paradyse::cli

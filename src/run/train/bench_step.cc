@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include <sys/resource.h>
+
+#include "paradyse/bench.h"
+#include "paradyse/machine.h"
+#include "paradyse/optimizer.h"
+#include "paradyse/planner.h"
+#include "paradyse/play.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Operations of a step on all ranks: of the mathematics, and as executed.
+void count_flops(const Plan& plan, const ModelShape& model, BenchStepRow& row) {
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (int r = 0; r < plan.ranks; ++r) {
+      const RankPart part = rank_part(plan, micro, model, r, true);
+      const Totals sum = totals(part.timeline, part.seat, precision_of("float32"));
+      const auto all = [](const Work& work) { return work.matmul_flops + work.attention_flops; };
+      row.hardware_flops += all(sum.forward) + all(sum.recompute) + all(sum.backward);
+      // the fused head makes its gradients in the forward; flash attention recomputes its scores
+      row.model_flops += sum.forward.matmul_flops + sum.backward.matmul_flops +
+                         3 * sum.forward.attention_flops;
+    }
+  }
+}
+
+}  // namespace
+
+BenchStepResult bench_step(const BenchStepRequest& request) {
+  install_accounting_allocator();
+  const ModelShape& model = request.model.shape;
+  BenchStepResult result;
+  const MachineNumbers machine = measure_machine(model.hidden, model.head_dim, request.ranks);
+  result.matmul_flops_per_second = machine.matmul_flops_per_second;
+  result.cores = std::min(machine.cores, request.ranks);
+  const bool whole = strategy(request.layer.attention).one_rank;
+  for (const std::int64_t length : request.lengths) {
+    BenchStepRow row{.length = length, .documents = whole ? request.ranks : 1};
+    const Plan plan = uniform_plan(
+        model, std::vector<std::int64_t>(static_cast<std::size_t>(row.documents), length),
+        request.ranks,
+        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), request.layer));
+    count_flops(plan, model, row);
+    std::vector<std::vector<std::int32_t>> tokens(static_cast<std::size_t>(row.documents));
+    std::vector<const std::vector<std::int32_t>*> documents;
+    for (std::size_t d = 0; d < tokens.size(); ++d) {
+      for (std::int64_t i = 0; i < length; ++i) {  // any ids do: a small generator of Knuth's
+        const auto mixed = static_cast<std::uint64_t>(i + 1) * 6364136223846793005ULL +
+                           static_cast<std::uint64_t>(d) * 1442695040888963407ULL;
+        tokens[d].push_back(
+            static_cast<std::int32_t>((mixed >> 33) % static_cast<std::uint64_t>(model.vocab)));
+      }
+      documents.push_back(&tokens[d]);
+    }
+    std::vector<double> steps;
+    std::vector<double> optimizing;
+    double cpu = 0;
+    std::vector<std::int64_t> peaks(static_cast<std::size_t>(request.ranks));
+    run_local_ranks(request.ranks, request.local, [&](Communicators& communicators) {
+      const int me = communicators.rank();
+      Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
+      const MemoryScope scope(memory, Category::parameters, "parameters");
+      const RankResources rank{.communicators = &communicators, .memory = &memory};
+      Parameters parameters(
+          model, request.ranks, me, parameter_types(request.dtype), /*gradients=*/true);
+      if (request.model.has_weights()) {
+        parameters.load(SafetensorsReader(request.model.path));
+      } else {
+        parameters.initialize(1);
+      }
+      AdamW optimizer(parameters, {});
+      Communicator& world = communicators.world();
+      double cpu_before = 0;
+      for (int i = 0; i <= request.repeats; ++i) {
+        world.barrier({.op = "bench", .part = ""});
+        if (i == 1 && me == 0) {
+          cpu_before = cpu_seconds();
+        }
+        const std::int64_t sent_before = communicators.counters().bytes_sent;
+        const auto begin = Clock::now();
+        parameters.zero_gradients();
+        play(plan, documents, rank, parameters, true);
+        const auto played = Clock::now();
+        optimizer.step(1e-4, 1.0);
+        world.barrier({.op = "bench", .part = ""});
+        const auto end = Clock::now();
+        if (me == 0 && i > 0) {
+          steps.push_back(std::chrono::duration<double>(end - begin).count());
+          optimizing.push_back(std::chrono::duration<double>(end - played).count());
+          row.bytes_sent = communicators.counters().bytes_sent - sent_before;
+        }
+      }
+      if (me == 0) {
+        cpu = (cpu_seconds() - cpu_before) / request.repeats;
+      }
+      peaks[static_cast<std::size_t>(me)] = memory.peak_bytes();
+    });
+    row.step_s = median(steps);
+    row.best_s = *std::min_element(steps.begin(), steps.end());
+    row.worst_s = *std::max_element(steps.begin(), steps.end());
+    row.optimizer_s = median(optimizing);
+    row.forward_backward_s = row.step_s - row.optimizer_s;
+    row.cpu_s = cpu;
+    row.tokens_per_s = static_cast<double>(row.documents * length) / row.step_s;
+    const double speed = machine.matmul_flops_per_second * result.cores;
+    row.model_utilisation = row.model_flops / row.step_s / speed;
+    row.hardware_utilisation = row.hardware_flops / row.step_s / speed;
+    row.peak_bytes = *std::max_element(peaks.begin(), peaks.end());
+    result.rows.push_back(row);
+  }
+  return result;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,454 @@
+#include "paradyse/train.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "paradyse/machine.h"
+#include "paradyse/optimizer.h"
+#include "paradyse/play.h"
+#include "src/run/train/run_folder.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+TooLong too_long(const std::string& name) {
+  return name == "skip" ? TooLong::skip : name == "refuse" ? TooLong::refuse : TooLong::cut;
+}
+
+Order order_of(const std::string& name) {
+  return name == "sorted"       ? Order::sorted
+         : name == "curriculum" ? Order::curriculum
+                                : Order::shuffled;
+}
+
+Corpus corpus_at(const std::string& path, const RunConfig& config, const ModelShape& model) {
+  DataOptions options;
+  options.path = path;
+  options.min_tokens = config.data.min_tokens;
+  options.max_tokens = config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
+  options.too_long = too_long(config.data.too_long);
+  options.vocab = model.vocab;
+  return read_corpus(options);
+}
+
+LocalOptions local_options(const RunConfig& config) {
+  const auto deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(config.parallel.deadline_seconds * 1000));
+  return {.deadline = deadline, .grace = deadline};
+}
+
+PlanningTask planning_task(
+    const RunConfig& config, const ModelShape& model, std::int64_t static_bytes_per_element) {
+  const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
+  PlanningTask task;
+  task.model = model;
+  task.ranks = static_cast<int>(config.parallel.ranks);
+  task.machine = measure_machine(model.hidden, model.head_dim, task.ranks);
+  task.precision = precision_of(config.train.dtype);
+  task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
+  task.static_bytes_per_element = static_bytes_per_element;
+  task.attention = named(config.parallel.attention);
+  task.mlp = named(config.parallel.mlp);
+  if (task.mlp.empty() && !task.attention.empty()) {
+    task.mlp = to_string(strategy(task.attention).verb);
+  }
+  task.recompute = named(config.parallel.recompute);
+  return task;
+}
+
+// Which documents each step trains on: drawn in the run's order until a step has its tokens.
+std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Corpus& corpus) {
+  std::vector<std::int64_t> lengths;
+  for (const Tokens& document : corpus.documents) {
+    lengths.push_back(static_cast<std::int64_t>(document.size()));
+  }
+  // The order wants the number of draws, which follows from the order: the estimate grows until it
+  // suffices.
+  const double mean = static_cast<double>(corpus.counts.tokens) /
+                      static_cast<double>(std::max<std::int64_t>(1, corpus.counts.documents));
+  auto draws = static_cast<std::int64_t>(
+      static_cast<double>(config.train.steps) *
+      std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
+  for (;; draws += draws / 4 + 1) {
+    const std::vector<std::int64_t> order = document_order(
+        lengths, order_of(config.data.order), draws, config.data.seed,
+        config.data.curriculum_share);
+    std::vector<std::vector<std::int64_t>> steps;
+    std::int64_t tokens = 0;
+    std::vector<std::int64_t> step;
+    for (const std::int64_t d : order) {
+      step.push_back(d);
+      tokens += lengths[static_cast<std::size_t>(d)];
+      if (tokens >= config.train.tokens_per_step) {
+        steps.push_back(std::move(step));
+        step.clear();
+        tokens = 0;
+        if (static_cast<std::int64_t>(steps.size()) == config.train.steps) {
+          return steps;
+        }
+      }
+    }
+  }
+}
+
+// Rank 0's plan becomes everybody's; no plan means that the run is over.
+std::optional<Plan> broadcast_plan(const std::optional<Plan>& mine, Communicator& world) {
+  const MemoryScope scope(Category::communication, "plan");
+  const std::string text = mine ? to_json(*mine) : "";
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
+  world.broadcast(size, 0, {.op = "plan size", .part = ""});
+  const std::int64_t bytes = *size.const_data_ptr<std::int64_t>();
+  if (bytes == 0) {
+    return std::nullopt;
+  }
+  const at::Tensor packed = at::empty({bytes}, at::kByte);
+  if (world.rank() == 0) {
+    std::copy(text.begin(), text.end(), packed.mutable_data_ptr<std::uint8_t>());
+  }
+  world.broadcast(packed, 0, {.op = "plan", .part = ""});
+  if (world.rank() == 0) {
+    return mine;
+  }
+  const auto* data = packed.const_data_ptr<std::uint8_t>();
+  return plan_from_json(std::string(data, data + bytes), "rank 0's plan");
+}
+
+// The largest of every rank's number.
+std::int64_t largest(std::int64_t mine, Communicator& world) {
+  const MemoryScope scope(Category::communication, "agreement");
+  const at::Tensor all = at::zeros({world.size()}, at::kLong);
+  all.mutable_data_ptr<std::int64_t>()[world.rank()] = mine;
+  world.all_reduce(all, {.op = "largest", .part = ""});
+  const auto* data = all.const_data_ptr<std::int64_t>();
+  return *std::max_element(data, data + world.size());
+}
+
+double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
+  return end <= begin ? std::numeric_limits<double>::quiet_NaN()
+                      : std::accumulate(
+                            values.begin() + static_cast<std::ptrdiff_t>(begin),
+                            values.begin() + static_cast<std::ptrdiff_t>(end), 0.0) /
+                            static_cast<double>(end - begin);
+}
+
+// A plan for these documents, or the reason why there is none as an exception.
+Plan plan_or_throw(Planner& planner, const std::vector<std::int64_t>& lengths) {
+  Planner::Answer answer = planner.plan(lengths);
+  if (!answer.plan) {
+    throw std::runtime_error(answer.why_not);
+  }
+  return *std::move(answer.plan);
+}
+
+std::vector<std::int64_t> lengths_of(const std::vector<const Tokens*>& documents) {
+  std::vector<std::int64_t> lengths;
+  for (const Tokens* document : documents) {
+    lengths.push_back(static_cast<std::int64_t>(document->size()));
+  }
+  return lengths;
+}
+
+// Runs a corpus forward in batches; every rank gets the result.
+EvalResult evaluate_corpus(
+    const Corpus& corpus, std::int64_t tokens_per_batch, Planner& planner,
+    const RankResources& rank, Parameters& parameters, const std::atomic<bool>* stop) {
+  EvalResult result;
+  result.data = corpus.counts;
+  const auto begin = Clock::now();
+  double sum = 0;
+  Communicator& world = rank.world();
+  for (std::size_t next = 0; next < corpus.documents.size();) {
+    std::vector<const Tokens*> documents;
+    std::int64_t tokens = 0;
+    while (next < corpus.documents.size() && (tokens < tokens_per_batch || documents.empty())) {
+      documents.push_back(&corpus.documents[next++]);
+      tokens += static_cast<std::int64_t>(documents.back()->size());
+    }
+    std::optional<Plan> plan;
+    if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
+      plan = plan_or_throw(planner, lengths_of(documents));
+    }
+    plan = broadcast_plan(plan, world);
+    if (!plan) {
+      break;
+    }
+    const BatchResult batch = play(*plan, documents, rank, parameters, false);
+    sum += std::accumulate(batch.loss_sums.begin(), batch.loss_sums.end(), 0.0);
+    result.predicted_tokens += batch.predicted_tokens;
+    result.documents += static_cast<std::int64_t>(documents.size());
+  }
+  result.loss = result.predicted_tokens == 0
+                    ? std::numeric_limits<double>::quiet_NaN()
+                    : sum / static_cast<double>(result.predicted_tokens);
+  result.seconds = seconds_since(begin);
+  result.peak_bytes = largest(rank.memory->peak_bytes(), world);
+  return result;
+}
+
+void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed) {
+  if (model.has_weights()) {
+    parameters.load(SafetensorsReader(model.path));
+  } else {
+    parameters.initialize(seed);
+  }
+}
+
+// One run; its ranks share it and keep their own state on their stacks.
+class Run {
+ public:
+  Run(const LoadedConfig& loaded, const TrainHooks& hooks)
+      : loaded_(loaded),
+        config_(loaded.config),
+        hooks_(hooks),
+        model_(open_model(config_.model.path)),
+        corpus_(corpus_at(config_.data.path, config_, model_.shape)),
+        steps_(steps_of(config_, corpus_)),
+        planner_(planning_task(
+            config_, model_.shape, 4 * precision_of(config_.train.dtype).statistic)) {
+    if (!config_.data.eval_path.empty()) {
+      eval_ = corpus_at(config_.data.eval_path, config_, model_.shape);
+    }
+    if (hooks_.planned) {
+      hooks_.planned(planner_.table(typical_lengths()), corpus_.counts);
+    }
+    // Before anything is written: the longest document of the run must fit.
+    std::int64_t longest = 0;
+    for (const auto& step : steps_) {
+      for (const std::int64_t d : step) {
+        longest = std::max(longest, length(d));
+      }
+    }
+    plan_or_throw(planner_, {longest});
+  }
+
+  TrainSummary run() {
+    folder_.emplace(loaded_);
+    summary_.folder = folder_->path();
+    summary_.data = corpus_.counts;
+    summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+    install_accounting_allocator();
+    try {
+      run_local_ranks(
+          static_cast<int>(config_.parallel.ranks), local_options(config_),
+          [&](Communicators& communicators) { run_rank(communicators); });
+    } catch (...) {
+      finish();  // what was measured until then is kept
+      throw;
+    }
+    finish();
+    return summary_;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t length(std::int64_t d) const {
+    return static_cast<std::int64_t>(corpus_.documents[static_cast<std::size_t>(d)].size());
+  }
+
+  // Powers of four from the shortest to the longest document, and that one.
+  [[nodiscard]] std::vector<std::int64_t> typical_lengths() const {
+    std::int64_t longest = 0;
+    for (const Tokens& document : corpus_.documents) {
+      longest = std::max(longest, static_cast<std::int64_t>(document.size()));
+    }
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t n = 256; n < longest; n *= 4) {
+      lengths.push_back(n);
+    }
+    lengths.push_back(longest);
+    return lengths;
+  }
+
+  void run_rank(Communicators& communicators) {
+    const int me = communicators.rank();
+    Accountant memory(
+        "rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank));
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{
+        .communicators = &communicators,
+        .memory = &memory,
+        .trace = config_.output.trace ? &trace_ : nullptr};
+    Communicator& world = communicators.world();
+    Parameters parameters(
+        model_.shape, communicators.size(), me, parameter_types(config_.train.dtype), true);
+    fill(parameters, model_, config_.model.seed);
+    AdamW optimizer(parameters, config_.optimizer);
+    world.barrier({.op = "model is there", .part = ""});
+
+    bool interrupted = false;
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      const auto begin = Clock::now();
+      memory.reset_peak();
+      std::vector<const Tokens*> documents;
+      for (const std::int64_t d : steps_[s]) {
+        documents.push_back(&corpus_.documents[static_cast<std::size_t>(d)]);
+      }
+      std::optional<Plan> plan;
+      if (me == 0 && !(hooks_.stop != nullptr && hooks_.stop->load())) {
+        plan = plan_or_throw(planner_, lengths_of(documents));
+        plan->planner_seconds = seconds_since(begin);
+        folder_->write_plan(*plan, static_cast<std::int64_t>(s) + 1);
+      }
+      plan = broadcast_plan(plan, world);
+      if (!plan) {
+        interrupted = true;
+        break;
+      }
+      step(static_cast<std::int64_t>(s), *plan, documents, rank, parameters, optimizer, begin);
+    }
+    if (me == 0) {
+      summary_.interrupted = interrupted;
+    }
+    if (eval_ && !interrupted) {
+      const EvalResult result = evaluate_corpus(
+          *eval_, config_.train.tokens_per_step, planner_, rank, parameters, hooks_.stop);
+      if (me == 0) {
+        summary_.eval_loss = result.loss;
+      }
+    }
+    if (config_.output.checkpoint) {
+      save_model(
+          parameters, rank.domain(communicators.size()), folder_->path() / "model", model_,
+          parameter_types(config_.train.dtype).weight);
+    }
+  }
+
+  void step(
+      std::int64_t s, const Plan& plan, const std::vector<const Tokens*>& documents,
+      const RankResources& rank, Parameters& parameters, AdamW& optimizer,
+      Clock::time_point begin) {
+    parameters.zero_gradients();
+    const BatchResult batch = play(plan, documents, rank, parameters, true);
+    if (!std::isfinite(batch.loss)) {  // the same number on all ranks, so all stop here
+      throw std::runtime_error(fmt::format(
+          "step {}: the loss is {}; the run stops before it spoils the weights. A lower "
+          "optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may help; the documents "
+          "are in {}",
+          s + 1, batch.loss,
+          (folder_->path() / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
+    }
+    const auto optimizer_begin = Clock::now();
+    const double norm = gradient_norm(parameters, rank.domain(plan.weight_domain));
+    const double clip = config_.optimizer.clip_norm;
+    const double rate = learning_rate(config_.optimizer, s, config_.train.steps);
+    optimizer.step(rate, clip > 0 && norm > clip ? clip / norm : 1.0);
+    if (rank.trace != nullptr) {
+      rank.trace->add(
+          rank.communicators->rank(), "optimizer", "optimizer", optimizer_begin, Clock::now());
+    }
+    const std::int64_t peak = largest(rank.memory->peak_bytes(), rank.world());
+    if (rank.communicators->rank() == 0) {
+      report(s, plan, batch, rate, norm, peak, seconds_since(begin));
+    }
+  }
+
+  void report(
+      std::int64_t s, const Plan& plan, const BatchResult& batch, double rate, double norm,
+      std::int64_t peak, double seconds) {
+    StepReport report{
+        .step = s + 1,
+        .steps = config_.train.steps,
+        .loss = batch.loss,
+        .learning_rate = rate,
+        .gradient_norm = norm,
+        .documents = static_cast<std::int64_t>(plan.lengths.size()),
+        .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
+        .seconds = seconds,
+        .predicted_seconds = plan.predicted.seconds.value_or(0),
+        .planning_seconds = plan.planner_seconds.value_or(0),
+        .peak_bytes = peak,
+        .micro_batches = {},
+        .plan_sha256 = hash(plan)};
+    for (const PlanMicroBatch& micro : plan.micro_batches) {
+      for (const PlanGroup& group : micro.groups) {
+        if (group.predicted.bytes) {
+          const PredictedBytes& bytes = *group.predicted.bytes;
+          report.predicted_peak_bytes = std::max(
+              report.predicted_peak_bytes, bytes.static_bytes + bytes.saved + bytes.transient);
+        }
+      }
+      ++report.micro_batches[micro.groups.front().program];
+    }
+    folder_->write_step(report);
+    losses_.push_back(report.loss);
+    ++summary_.steps;
+    summary_.tokens += report.tokens;
+    summary_.seconds += report.seconds;
+    summary_.peak_bytes = std::max(summary_.peak_bytes, report.peak_bytes);
+    for (const auto& [name, count] : report.micro_batches) {
+      ++summary_.steps_by_strategy[name];
+    }
+    if (hooks_.step) {
+      hooks_.step(report);
+    }
+  }
+
+  void finish() {
+    const std::size_t n = losses_.size();
+    summary_.first_loss = mean(losses_, 0, std::min<std::size_t>(10, n));
+    summary_.last_loss = mean(losses_, n - std::min<std::size_t>(10, n), n);
+    folder_->write_summary(summary_);
+    if (config_.output.trace) {
+      trace_.write(folder_->path() / "trace.json");
+    }
+  }
+
+  const LoadedConfig& loaded_;
+  const RunConfig& config_;
+  const TrainHooks& hooks_;
+  ModelFolder model_;
+  Corpus corpus_;
+  std::optional<Corpus> eval_;
+  std::vector<std::vector<std::int64_t>> steps_;  // documents of each
+  Planner planner_;                               // used by rank 0 alone
+  std::optional<RunFolder> folder_;
+  Trace trace_;
+  std::vector<double> losses_;  // rank 0 writes these two
+  TrainSummary summary_;
+};
+
+}  // namespace
+
+TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks) {
+  return Run(config, hooks).run();
+}
+
+EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop) {
+  const RunConfig& config = loaded.config;
+  const ModelFolder model = open_model(config.model.path);
+  const Corpus corpus = corpus_at(config.data.path, config, model.shape);
+  Planner planner(planning_task(config, model.shape, precision_of(config.train.dtype).activation));
+  install_accounting_allocator();
+  EvalResult result;
+  run_local_ranks(
+      static_cast<int>(config.parallel.ranks), local_options(config),
+      [&](Communicators& communicators) {
+        const int me = communicators.rank();
+        Accountant memory(
+            "rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank));
+        const MemoryScope scope(memory, Category::parameters, "parameters");
+        const RankResources rank{.communicators = &communicators, .memory = &memory};
+        Parameters parameters(
+            model.shape, communicators.size(), me, parameter_types(config.train.dtype), false);
+        fill(parameters, model, config.model.seed);
+        communicators.world().barrier({.op = "model is there", .part = ""});
+        const EvalResult mine = evaluate_corpus(
+            corpus, config.train.tokens_per_step, planner, rank, parameters, stop);
+        if (me == 0) {
+          result = mine;
+        }
+      });
+  return result;
+}
+
+}  // namespace paradyse
