@@ -125,10 +125,11 @@ std::map<std::string, at::Tensor> whole_weights(const Subject& subject, const st
         parameters,
         Which::weights,
         communicators.world(),
-        [&](const std::string& name, const at::Tensor& tensor) {
-          weights[name] = tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-        });
+        [&](const std::string& name, const at::Tensor& tensor) { weights[name] = tensor; });
   });
+  for (auto& [name, tensor] : weights) {  // outside collect()'s inference mode: autograd needs them
+    tensor = tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  }
   return weights;
 }
 
@@ -214,7 +215,8 @@ void run_case(
       row.worst_place = fmt::format("{}, {} ranks, {}", subject.name, ranks, what);
     }
   };
-  note(std::abs(answer.batch.loss - expected.loss) / std::abs(expected.loss), "loss");
+  const double difference = std::abs(answer.batch.loss - expected.loss);
+  note(difference == 0 ? 0 : difference / std::abs(expected.loss), "loss");
   const GradientError error = compare_gradients(answer.gradients, expected.gradients);
   note(error.worst, "gradient of " + error.worst_name);
   compare_counts(subject, plan, row.dtype, answer, row);

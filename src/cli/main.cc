@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -19,6 +21,43 @@ constexpr const char* kFooter =
     "bad input; 70 a fault of the program itself; 130 interrupted.\n"
     "\n"
     "Each command has its own help: paradyse grad --help";
+
+// Help in lines of at most 100 columns: descriptions are broken between words.
+class Wrapped : public CLI::Formatter {
+ public:
+  Wrapped() { column_width(kColumn); }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(CLI::Formatter::make_option_desc(option));
+  }
+
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::stringstream out;
+    CLI::detail::format_help(
+        out, command->get_name(), wrapped(command->get_description()), kColumn);
+    return out.str();
+  }
+
+ private:
+  static constexpr std::size_t kColumn = 28;  // where descriptions begin
+
+  static std::string wrapped(const std::string& text) {
+    constexpr std::size_t kWidth = 100 - kColumn;
+    std::istringstream words(text);
+    std::string lines;
+    std::size_t used = 0;
+    for (std::string word; words >> word;) {
+      if (used > 0 && used + 1 + word.size() > kWidth) {
+        lines += '\n';
+        used = 0;
+      }
+      lines += used > 0 ? " " : "";
+      lines += word;
+      used += (used > 0 ? 1 : 0) + word.size();
+    }
+    return lines;
+  }
+};
 
 // The command that was being parsed when an error came up.
 CLI::App& deepest(CLI::App& app) {
@@ -114,11 +153,14 @@ int run(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", PARADYSE_VERSION);
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<Wrapped>());
   add_doctor(app, common);
+  add_train(app, common);
+  add_eval(app, common);
+  add_plan(app, common);
   add_grad(app, common);
   add_check(app, common);
-  add_plan(app, common);
+  add_bench(app, common);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

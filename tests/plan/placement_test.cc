@@ -15,12 +15,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 using enum Collective;
 
-const Placement kShard0 = shard(0, even_cuts(8, 2));
-const Placement kShard1 = shard(1, even_cuts(8, 2));
+const Placement by_rows = shard(0, even_cuts(8, 2));
+const Placement by_cols = shard(1, even_cuts(8, 2));
 
 const std::vector<Placement>& all_placements() {
   static const std::vector<Placement> all = {
-      kShard0, shard(0, {{{0, 6}}, {{6, 8}}}), kShard1, replicate(), invariant(), partial()};
+      by_rows, shard(0, {{{0, 6}}, {{6, 8}}}), by_cols, replicate(), invariant(), partial()};
   return all;
 }
 
@@ -32,16 +32,16 @@ struct Row {
 
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
-      {kShard0, replicate(), {all_gather, reduce_scatter}},
-      {kShard0, invariant(), {all_gather, slice}},
-      {replicate(), kShard0, {slice, pad}},
-      {invariant(), kShard0, {slice, all_gather}},
-      {partial(), kShard0, {reduce_scatter, all_gather}},
+      {by_rows, replicate(), {all_gather, reduce_scatter}},
+      {by_rows, invariant(), {all_gather, slice}},
+      {replicate(), by_rows, {slice, pad}},
+      {invariant(), by_rows, {slice, all_gather}},
+      {partial(), by_rows, {reduce_scatter, all_gather}},
       {partial(), replicate(), {all_reduce, all_reduce}},
       {partial(), invariant(), {all_reduce, none}},
       {invariant(), replicate(), {none, all_reduce}},
-      {kShard0, kShard1, {all_to_all, all_to_all}},
-      {kShard0, all_placements()[1], {all_to_all, all_to_all}},  // other cuts of the same dim
+      {by_rows, by_cols, {all_to_all, all_to_all}},
+      {by_rows, all_placements()[1], {all_to_all, all_to_all}},  // other cuts of the same dim
   };
   return rows;
 }
@@ -115,12 +115,12 @@ TEST(Gradient, OfTheGradientIsThePlacement) {
   }
   EXPECT_EQ(gradient(replicate()), partial());
   EXPECT_EQ(gradient(invariant()), invariant());
-  EXPECT_EQ(gradient(kShard0), kShard0);
+  EXPECT_EQ(gradient(by_rows), by_rows);
 }
 
 TEST(Placement, IsPrintedAsInLogs) {
-  EXPECT_EQ(to_string(kShard0), "S(0)");
-  EXPECT_EQ(to_string(kShard1), "S(1)");
+  EXPECT_EQ(to_string(by_rows), "S(0)");
+  EXPECT_EQ(to_string(by_cols), "S(1)");
   EXPECT_EQ(to_string(replicate()), "R");
   EXPECT_EQ(to_string(invariant()), "I");
   EXPECT_EQ(to_string(partial()), "P");

@@ -392,7 +392,7 @@ TEST(PlanFile, RefusesWithThePath) {
 }
 
 TEST(PlanFile, RefusesWhatIsNoJson) {
-  const std::string whole = example();
+  const std::string& whole = example();
   for (const std::string& text : std::vector<std::string>{
            "", " ", "{", "null x", whole + "x", "\xff", "{\"format\": \"\xff\"}", "[1, 1e999]"}) {
     EXPECT_THAT(refusal(text), StartsWith("plan.json: not JSON: "));
@@ -412,7 +412,7 @@ TEST(PlanFile, RefusesEveryTruncation) {
 // Flipped bytes are refused or read; nothing else.
 TEST(PlanFile, SurvivesDamage) {
   std::mt19937 random(1);
-  const std::string whole = example();
+  const std::string& whole = example();
   for (int trial = 0; trial < 3000; ++trial) {
     std::string text = whole;
     for (int n = 0; n < 3; ++n) {
@@ -420,8 +420,9 @@ TEST(PlanFile, SurvivesDamage) {
       text[at] = static_cast<char>(std::uniform_int_distribution<int>(32, 126)(random));
     }
     try {
-      problems(plan_from_json(text, ""));
-    } catch (const std::invalid_argument&) {
+      problems(plan_from_json(text, "plan.json"));
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), StartsWith("plan.json: "));
     }
   }
 }
@@ -732,6 +733,7 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
   for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
     for (const PlanGroup& group : micro_batch.groups) {
       std::vector<std::int64_t> lengths;
+      lengths.reserve(group.documents.size());
       for (const std::int64_t document : group.documents) {
         lengths.push_back(plan.lengths[static_cast<std::size_t>(document)]);
       }

@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <ostream>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -92,8 +92,8 @@ struct Volume {
   std::int64_t backward = 0;
 
   friend bool operator==(const Volume&, const Volume&) = default;
-  friend void PrintTo(const Volume& v, std::ostream* out) {
-    *out << v.forward << " forward, " << v.backward << " backward";
+  friend std::ostream& operator<<(std::ostream& out, const Volume& v) {
+    return out << v.forward << " forward, " << v.backward << " backward";
   }
 };
 
@@ -165,15 +165,16 @@ std::vector<Task> all_tasks(const ModelShape& model) {
 
 TEST(ClosedForm, SavedElements) {
   const ModelShape m = gqa();
-  const std::int64_t H = m.hidden;
-  const std::int64_t Q = m.heads * m.head_dim;
-  const std::int64_t K = m.kv_heads * m.head_dim;
+  const std::int64_t hidden = m.hidden;
+  const std::int64_t queries = m.heads * m.head_dim;
+  const std::int64_t keys = m.kv_heads * m.head_dim;
   for (const int p : {1, 2, 4, 8}) {
     const Task even = even_task(m, p);
     const std::int64_t t = kTokens / p;
-    const std::int64_t ulysses = t * (2 * H + (Q + 2 * K) + (p == 1 ? 1 : 2) * Q + m.heads);
-    const std::int64_t megatron = t * (2 * H + (Q + 2 * K) + Q + m.heads);
-    const std::int64_t mlp = t * (2 * H + 3 * m.ffn);
+    const std::int64_t ulysses =
+        t * (2 * hidden + (queries + 2 * keys) + (p == 1 ? 1 : 2) * queries + m.heads);
+    const std::int64_t megatron = t * (2 * hidden + (queries + 2 * keys) + queries + m.heads);
+    const std::int64_t mlp = t * (2 * hidden + 3 * m.ffn);
     for (int r = 0; r < p; ++r) {
       SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p);
       EXPECT_EQ(saved_elements(attention_program("UlyssesZ", even, Recompute::none), r), ulysses);
@@ -186,24 +187,25 @@ TEST(ClosedForm, SavedElements) {
       }
       EXPECT_EQ(
           saved_elements(mlp_program_at(Verb::gather, even, Recompute::light), r),
-          t * (H + 2 * m.ffn));
-      EXPECT_EQ(saved_elements(attention_program("MegatronTS", even, Recompute::full), r), t * H);
+          t * (hidden + 2 * m.ffn));
+      EXPECT_EQ(
+          saved_elements(attention_program("MegatronTS", even, Recompute::full), r), t * hidden);
     }
   }
 }
 
 TEST(ClosedForm, Volumes) {
   const ModelShape m = gqa();
-  const std::int64_t H = m.hidden;
-  const std::int64_t Q = m.heads * m.head_dim;
-  const std::int64_t K = m.kv_heads * m.head_dim;
+  const std::int64_t hidden = m.hidden;
+  const std::int64_t queries = m.heads * m.head_dim;
+  const std::int64_t keys = m.kv_heads * m.head_dim;
   for (const int p : {1, 2, 4, 8}) {
     const Task even = even_task(m, p);
     const auto f = [&](std::int64_t elements) { return elements / p * (p - 1); };
-    const std::int64_t attention = f((2 * Q + 2 * K) * H);
-    const std::int64_t mlp = f(3 * m.ffn * H);
-    const std::int64_t heads = f(kTokens / p * (Q + 2 * K)) + f(kTokens / p * Q);
-    const std::int64_t stream = f(kTokens * H);
+    const std::int64_t attention = f((2 * queries + 2 * keys) * hidden);
+    const std::int64_t mlp = f(3 * m.ffn * hidden);
+    const std::int64_t heads = f(kTokens / p * (queries + 2 * keys)) + f(kTokens / p * queries);
+    const std::int64_t stream = f(kTokens * hidden);
     for (int r = 0; r < p; ++r) {
       SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p);
       for (const Recompute level : kRecomputeLevels) {
@@ -700,6 +702,7 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
     // Forward: attention, MLP; backward: MLP's gather and scatter, then attention's.  Every gather
     // is issued one part ahead.
     std::vector<std::string> kinds;
+    kinds.reserve(first.size());
     for (const std::string& one : first) {
       kinds.push_back(one.substr(0, one.find_last_of(' ')));
     }
@@ -805,7 +808,7 @@ TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
   const Task half = task(m, {8}, 2, 4);
   const std::vector<LayerChoice> gathers(2, {.attention = "UlyssesZ", .mlp = "gather"});
   EXPECT_NO_THROW(timeline(half, gathers));
-  const auto with = [&](LayerChoice choice) { return std::vector<LayerChoice>(2, choice); };
+  const auto with = [](const LayerChoice& choice) { return std::vector<LayerChoice>(2, choice); };
   EXPECT_THROW(
       timeline(half, with({.attention = "MegatronTS", .mlp = "gather"})), std::invalid_argument);
   EXPECT_THROW(

@@ -22,8 +22,11 @@ GradientAnswer gradients(const GradientRequest& request) {
     const RankResources rank{
         .communicators = &communicators, .memory = &memory, .trace = request.trace};
     Parameters parameters(
-        *request.model, plan.weight_domain, me % plan.weight_domain,
-        parameter_types(request.dtype), /*gradients=*/true);
+        *request.model,
+        plan.weight_domain,
+        me % plan.weight_domain,
+        parameter_types(request.dtype),
+        /*gradients=*/true);
     request.fill(parameters);
     const BatchResult batch = play(plan, documents, rank, parameters, true);
     communicators.world().barrier({.op = "batch done", .part = ""});
@@ -38,9 +41,12 @@ GradientAnswer gradients(const GradientRequest& request) {
       answer.batch = batch;
     }
     if (me < plan.weight_domain) {
-      const MemoryScope outside(Category::communication, "collected gradients");
+      Accountant answers("answer of rank " + std::to_string(me));  // no part of the run's budget
+      const MemoryScope outside(answers, Category::communication, "collected gradients");
       collect(
-          parameters, Which::gradients, rank.domain(plan.weight_domain),
+          parameters,
+          Which::gradients,
+          rank.domain(plan.weight_domain),
           [&](const std::string& name, const at::Tensor& tensor) {
             answer.gradients[name] = tensor.clone();
           });
@@ -53,7 +59,8 @@ namespace {
 
 // all_reduce is a reduce-scatter and an all-gather of even pieces.
 Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, int ranks) {
-  const Transfer table = transfer({elements, 1}, shard(0, even_cuts(elements, ranks)), replicate(), ranks);
+  const Transfer table =
+      transfer({elements, 1}, shard(0, even_cuts(elements, ranks)), replicate(), ranks);
   const Sent out = table.sent(rank);
   const Sent in = table.sent_transposed(rank);
   return {
@@ -65,7 +72,10 @@ Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, 
 }  // namespace
 
 RankReport predicted_report(
-    const Plan& plan, const ModelShape& model, int rank, Precision precision,
+    const Plan& plan,
+    const ModelShape& model,
+    int rank,
+    Precision precision,
     std::int64_t static_bytes) {
   RankReport report;
   Traffic sent;
@@ -91,13 +101,12 @@ RankReport predicted_report(
       vectors += own;
       const std::int64_t stack = part.weights.elements(rank % plan.weight_domain) - own;
       if (replicas > 1 && stack > 0) {
-        sent += all_reduce_traffic(
-            stack, precision.statistic, rank / plan.weight_domain, replicas);
+        sent += all_reduce_traffic(stack, precision.statistic, rank / plan.weight_domain, replicas);
       }
     }
     sent += all_reduce_traffic(vectors, precision.statistic, rank, plan.ranks);
-    sent += all_reduce_traffic(
-        2 * static_cast<std::int64_t>(plan.lengths.size()), 8, rank, plan.ranks);
+    sent +=
+        all_reduce_traffic(2 * static_cast<std::int64_t>(plan.lengths.size()), 8, rank, plan.ranks);
   }
   report.bytes_sent = sent.bytes;
   report.messages = sent.messages;

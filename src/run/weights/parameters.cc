@@ -105,6 +105,7 @@ std::vector<std::int64_t> stored_shape(const PartWeights& weights, const Matrix&
 }  // namespace
 
 void Parameters::initialize(std::uint64_t seed) {
+  constexpr std::uint32_t kRounds = 10;  // Salmon et al. 2011: Philox4x32-10
   const c10::InferenceMode no_autograd;
   for (PartParameters& part : parts_) {
     for (const at::Tensor& vector : part.vectors) {
@@ -121,14 +122,14 @@ void Parameters::initialize(std::uint64_t seed) {
       AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, rows.scalar_type(), "initialize", [&] {
         auto* data = rows.mutable_data_ptr<scalar_t>();
         for (std::int64_t r = 0; r < rows.size(0); ++r) {
-          // a row's numbers take less than H of the stream's 128-bit steps
+          // each of a row's H numbers takes one of the stream's 128-bit steps
           at::Philox4_32 random(
               seed, its_stream,
               static_cast<std::uint64_t>(global.begin + r) *
                   static_cast<std::uint64_t>(rows.size(1)));
           for (std::int64_t i = 0; i < rows.size(1); ++i) {
             data[r * rows.size(1) + i] = static_cast<scalar_t>(
-                static_cast<float>(random.randn(1) * shape_.initializer_range));
+                static_cast<float>(random.randn(kRounds) * shape_.initializer_range));
           }
         }
       });

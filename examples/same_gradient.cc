@@ -1,0 +1,71 @@
+// One model, one batch, three strategies on four ranks: the same loss and gradient, other bytes.
+//
+// A tour of the public interface in a page: a model's shape, plans, what they will cost by counting,
+// and what they did cost.  Built and run by the tests.
+#include <cmath>
+#include <cstdio>
+
+#include "paradyse/gradient_error.h"
+#include "paradyse/gradients.h"
+#include "paradyse/planner.h"
+
+using namespace paradyse;  // an example may
+
+int main() {
+  ModelShape model;
+  model.layers = 2;
+  model.hidden = 32;
+  model.heads = 6;  // four ranks divide neither the heads ...
+  model.kv_heads = 2;
+  model.head_dim = 8;
+  model.ffn = 50;  // ... nor the feed-forward width
+  model.vocab = 61;
+
+  // Three documents of odd lengths, one of a single token.
+  const std::vector<std::int64_t> lengths = {41, 1, 7};
+  std::vector<std::vector<std::int32_t>> documents;
+  for (const std::int64_t n : lengths) {
+    auto& document = documents.emplace_back();
+    for (std::int64_t i = 0; i < n; ++i) {
+      document.push_back(static_cast<std::int32_t>((i * i + 3 * n) % model.vocab));
+    }
+  }
+
+  std::map<std::string, at::Tensor> first;
+  double worst = 0;
+  for (const Strategy& s : strategies()) {
+    const std::vector<LayerChoice> layers(
+        static_cast<std::size_t>(model.layers),
+        {.attention = s.name, .mlp = to_string(s.verb)});
+    const Plan plan = uniform_plan(model, lengths, 4, layers);
+
+    GradientRequest request{.model = &model, .plan = &plan, .documents = documents};
+    request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
+    const GradientAnswer answer = gradients(request);
+
+    // Known before anything ran: the folds over the program, for rank 0 in float64.
+    const RankReport counted = predicted_report(
+        plan, model, 0, precision_of("float64"), 16 * stored_elements(model, 4, 0));
+    const RankReport& did = answer.ranks[0];
+    std::printf(
+        "%-10s loss %.12f  rank 0 sent %lld bytes (counted %lld), saved %lld (counted %lld)\n",
+        s.name.c_str(), answer.batch.loss, static_cast<long long>(did.bytes_sent),
+        static_cast<long long>(counted.bytes_sent), static_cast<long long>(did.saved_bytes),
+        static_cast<long long>(counted.saved_bytes));
+    if (first.empty()) {
+      first = answer.gradients;
+    }
+    worst = std::max(worst, compare_gradients(answer.gradients, first).worst);
+    if (did.bytes_sent != counted.bytes_sent || did.saved_bytes != counted.saved_bytes) {
+      return 1;
+    }
+  }
+  std::printf("largest relative difference of any gradient: %.1e\n\n", worst);
+
+  // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward pass).
+  const Task task{.model = &model, .tokens = token_layout(lengths, 4, true), .domain = 4};
+  Program program = strategy("UlyssesZ").attention(task);
+  apply(Recompute::light, program);
+  std::printf("%s", explain(program).c_str());
+  return worst < 1e-10 ? 0 : 1;
+}
