@@ -1,7 +1,7 @@
 // One model, one batch, three strategies on four ranks: the same loss and gradient, other bytes.
 //
-// A tour of the public interface in a page: a model's shape, plans, what they will cost by counting,
-// and what they did cost.  Built and run by the tests.
+// A tour of the public interface in a page: a model's shape, plans, what they will cost by
+// counting, and what they did cost.  Built and run by the tests.
 #include <cmath>
 #include <cstdio>
 
@@ -35,8 +35,7 @@ int main() {
   double worst = 0;
   for (const Strategy& s : strategies()) {
     const std::vector<LayerChoice> layers(
-        static_cast<std::size_t>(model.layers),
-        {.attention = s.name, .mlp = to_string(s.verb)});
+        static_cast<std::size_t>(model.layers), {.attention = s.name, .mlp = to_string(s.verb)});
     const Plan plan = uniform_plan(model, lengths, 4, layers);
 
     GradientRequest request{.model = &model, .plan = &plan, .documents = documents};
@@ -49,8 +48,11 @@ int main() {
     const RankReport& did = answer.ranks[0];
     std::printf(
         "%-10s loss %.12f  rank 0 sent %lld bytes (counted %lld), saved %lld (counted %lld)\n",
-        s.name.c_str(), answer.batch.loss, static_cast<long long>(did.bytes_sent),
-        static_cast<long long>(counted.bytes_sent), static_cast<long long>(did.saved_bytes),
+        s.name.c_str(),
+        answer.batch.loss,
+        static_cast<long long>(did.bytes_sent),
+        static_cast<long long>(counted.bytes_sent),
+        static_cast<long long>(did.saved_bytes),
         static_cast<long long>(counted.saved_bytes));
     if (first.empty()) {
       first = answer.gradients;
@@ -62,7 +64,8 @@ int main() {
   }
   std::printf("largest relative difference of any gradient: %.1e\n\n", worst);
 
-  // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward pass).
+  // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward
+  // pass).
   const Task task{.model = &model, .tokens = token_layout(lengths, 4, true), .domain = 4};
   Program program = strategy("UlyssesZ").attention(task);
   apply(Recompute::light, program);

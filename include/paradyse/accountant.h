@@ -2,9 +2,9 @@
 // budget.
 //
 // Over the budget an allocation fails as it would on a full device, so running out of memory is a
-// real, testable event on CPU ranks as well.  Freed blocks are kept for the next allocation of their
-// size (returning large blocks to the system costs up to a third of a short step); what is kept that
-// way is not counted.
+// real, testable event on CPU ranks as well.  Freed blocks are kept for the next allocation of
+// their size (returning large blocks to the system costs up to a third of a short step); what is
+// kept that way is not counted.
 #pragma once
 
 #include <array>
@@ -50,7 +50,8 @@ class Accountant {
   // Forgets the peak: it starts again from what is live now.
   void reset_peak();
 
-  // Counts the memory of `tensor` under `category` from now on.  Memory of no accountant is ignored.
+  // Counts the memory of `tensor` under `category` from now on.  Memory of no accountant is
+  // ignored.
   static void recategorize(const at::Tensor& tensor, Category category);
 
   struct State;

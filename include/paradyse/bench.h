@@ -22,7 +22,8 @@ struct BenchStepRequest {
   LocalOptions local = {};
 };
 
-// One length.  With a one-rank strategy each rank has a document of that length, else all share one.
+// One length.  With a one-rank strategy each rank has a document of that length, else all share
+// one.
 struct BenchStepRow {
   std::int64_t length = 0;
   std::int64_t documents = 0;
@@ -33,12 +34,12 @@ struct BenchStepRow {
   double optimizer_s = 0;         // median
   double cpu_s = 0;               // processor seconds of all ranks a step, mean
   double tokens_per_s = 0;        // by step_s
-  double model_flops = 0;     // a step: matrix products and causal attention, backward twice forward
-  double hardware_flops = 0;  // what was executed: with recomputation
-  double model_utilisation = 0;     // of the measured matrix-product speed of all cores in use
+  double model_flops = 0;  // a step: matrix products and causal attention, backward twice forward
+  double hardware_flops = 0;     // what was executed: with recomputation
+  double model_utilisation = 0;  // of the measured matrix-product speed of all cores in use
   double hardware_utilisation = 0;
-  std::int64_t peak_bytes = 0;   // of the fullest rank
-  std::int64_t bytes_sent = 0;   // by rank 0 in a step
+  std::int64_t peak_bytes = 0;  // of the fullest rank
+  std::int64_t bytes_sent = 0;  // by rank 0 in a step
 };
 
 struct BenchStepResult {

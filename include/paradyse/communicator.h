@@ -1,12 +1,13 @@
 // How ranks exchange tensors: one interface, several backends.
 //
 // `exchange` runs a copy table (transfer.h): it is all-gather, all-to-all and slice, even or not.
-// `exchange_sum` runs its transpose: reduce-scatter and the adjoint of the others.  Every rank of the
-// communicator calls the same operations in the same order with the same table; each operation
-// carries a name and peers compare names, so a rank that took another path is found, not waited for.
+// `exchange_sum` runs its transpose: reduce-scatter and the adjoint of the others.  Every rank of
+// the communicator calls the same operations in the same order with the same table; each operation
+// carries a name and peers compare names, so a rank that took another path is found, not waited
+// for.
 //
-// Every wait has a deadline; past it CommunicatorError names the operation and the ranks that did not
-// come.  When a rank fails, abort() frees all that wait for it.
+// Every wait has a deadline; past it CommunicatorError names the operation and the ranks that did
+// not come.  When a rank fails, abort() frees all that wait for it.
 #pragma once
 
 #include <chrono>
@@ -69,11 +70,12 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  // `to` = C `from`.  Both are matrices with contiguous rows; `to` is there and of the table's shape.
+  // `to` = C `from`.  Both are matrices with contiguous rows; `to` is there and of the table's
+  // shape.
   virtual std::unique_ptr<Pending> exchange(
       const at::Tensor& from, const at::Tensor& to, const Transfer& table, const Call& call) = 0;
-  // `to` = C^T `from`, or added to `to`.  `to` may be wider (float32 sums of bfloat16).  Adds in the
-  // order of ranks: the same bits every time.
+  // `to` = C^T `from`, or added to `to`.  `to` may be wider (float32 sums of bfloat16).  Adds in
+  // the order of ranks: the same bits every time.
   virtual std::unique_ptr<Pending> exchange_sum(
       const at::Tensor& from,
       const at::Tensor& to,
@@ -91,8 +93,8 @@ class Communicator {
   virtual void barrier(const Call& call) = 0;
 };
 
-// The communicators of one rank: the world and groups inside it, each made once for its set of ranks
-// and kept.
+// The communicators of one rank: the world and groups inside it, each made once for its set of
+// ranks and kept.
 class Communicators {
  public:
   virtual ~Communicators() = default;

@@ -1,7 +1,8 @@
 // What a program costs, as folds over its ops: bytes held, bytes and messages sent, operations.
 //
 // Bytes and messages are counted, not modelled: the run's accountant and counters must equal them
-// (tests/run/fold_test.cc).  Seconds are a closed form of these counts and of a machine's few numbers.
+// (tests/run/fold_test.cc).  Seconds are a closed form of these counts and of a machine's few
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,7 @@ Work work(const Program& program, const Op& op, Seat seat, Phase phase, Precisio
 struct Totals {
   Traffic traffic;
   Work forward;
-  Work backward;   // adjoints
+  Work backward;  // adjoints
   Work recompute;
 };
 Totals totals(const Timeline& timeline, Seat seat, Precision precision);

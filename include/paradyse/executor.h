@@ -1,5 +1,6 @@
-// Plays the timeline of a micro-batch on tensors: the second machine that the walk drives (the first
-// is the footprint fold), so what is saved, when it dies and which collectives run is the plan's.
+// Plays the timeline of a micro-batch on tensors: the second machine that the walk drives (the
+// first is the footprint fold), so what is saved, when it dies and which collectives run is the
+// plan's.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,11 @@ namespace paradyse {
 // The tokens of one rank in a micro-batch, in the order in which the rank stores them.
 struct MicroBatch {
   TokenLayout tokens;
-  std::vector<std::int32_t> ids;           // [t]
-  std::vector<std::int32_t> labels;        // [t] the next id of the document; -1: none
-  std::vector<std::int32_t> document_of;   // [t] index into the layout's documents
-  std::vector<std::int64_t> positions;     // [t] inside the document
-  std::vector<std::int64_t> all_positions; // [T] of the packed tokens in natural order
+  std::vector<std::int32_t> ids;            // [t]
+  std::vector<std::int32_t> labels;         // [t] the next id of the document; -1: none
+  std::vector<std::int32_t> document_of;    // [t] index into the layout's documents
+  std::vector<std::int64_t> positions;      // [t] inside the document
+  std::vector<std::int64_t> all_positions;  // [T] of the packed tokens in natural order
 };
 
 // `documents`: those of the layout, in its order.  Labels are shifted before tokens are cut.
@@ -44,15 +45,15 @@ struct RankContext {
 };
 
 struct MicroBatchResult {
-  std::vector<double> loss_sums;      // [document of the layout] of this rank's tokens
-  std::vector<std::int64_t> counts;   // [document] predicted tokens on this rank
-  std::int64_t saved_bytes = 0;       // at the end of the forward pass, as the accountant saw it
+  std::vector<double> loss_sums;     // [document of the layout] of this rank's tokens
+  std::vector<std::int64_t> counts;  // [document] predicted tokens on this rank
+  std::int64_t saved_bytes = 0;      // at the end of the forward pass, as the accountant saw it
 };
 
-// Runs forward and, when the timeline keeps (and `loss_scale` is given), backward: adds the gradient
-// of loss_scale * (sum of this group's token losses) to the parameters' gradients.  Vectors'
-// gradients stay partial over the ranks of the domain until finish_gradients().
-// Post: nothing but `parameters` is held.
+// Runs forward and, when the timeline keeps (and `loss_scale` is given), backward: adds the
+// gradient of loss_scale * (sum of this group's token losses) to the parameters' gradients.
+// Vectors' gradients stay partial over the ranks of the domain until finish_gradients(). Post:
+// nothing but `parameters` is held.
 MicroBatchResult run_micro_batch(
     const Timeline& timeline,
     const MicroBatch& batch,

@@ -1,5 +1,5 @@
-// Loss and every gradient of one batch, by a plan on ranks of this process: what `paradyse grad` and
-// `paradyse check` compute.
+// Loss and every gradient of one batch, by a plan on ranks of this process: what `paradyse grad`
+// and `paradyse check` compute.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,10 @@ GradientAnswer gradients(const GradientRequest& request);
 // largest saved bytes and peak of the micro-batches.  `elements_bytes`: bytes a rank holds for each
 // element it stores (weight and gradient, and optimizer state in training).
 RankReport predicted_report(
-    const Plan& plan, const ModelShape& model, int rank, Precision precision,
+    const Plan& plan,
+    const ModelShape& model,
+    int rank,
+    Precision precision,
     std::int64_t static_bytes);
 
 }  // namespace paradyse

@@ -12,8 +12,8 @@
 
 namespace paradyse {
 
-// Learning rate of step `step` (from 0) of `steps`: linear from 0 over the warm-up, then half a cosine
-// from lr to lr * min_lr_ratio (Loshchilov & Hutter 2017).
+// Learning rate of step `step` (from 0) of `steps`: linear from 0 over the warm-up, then half a
+// cosine from lr to lr * min_lr_ratio (Loshchilov & Hutter 2017).
 double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std::int64_t steps);
 
 // Euclidean norm of all gradients, each counted once: matrices over the weight domain, vectors (the

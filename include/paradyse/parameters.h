@@ -51,12 +51,12 @@ class Parameters {
 
   void zero_gradients();
 
-  // Normal with the model's initializer_range (vectors: ones), a function of (seed, name, row) alone:
-  // the same on every rank and for every number of ranks.
+  // Normal with the model's initializer_range (vectors: ones), a function of (seed, name, row)
+  // alone: the same on every rank and for every number of ranks.
   void initialize(std::uint64_t seed);
 
-  // Copies this rank's slices from Hugging Face tensors.  Throws std::runtime_error naming the tensor
-  // for a missing one, a wrong shape or one that no part of the model uses.
+  // Copies this rank's slices from Hugging Face tensors.  Throws std::runtime_error naming the
+  // tensor for a missing one, a wrong shape or one that no part of the model uses.
   void load(const SafetensorsReader& reader);
 
  private:
@@ -69,8 +69,8 @@ class Parameters {
 
 enum class Which { weights, gradients };
 
-// Brings every tensor together under its Hugging Face name and shape, one after the other, a tied one
-// once: `take` is called on domain rank 0 with each.  Every rank of `domain` calls this.
+// Brings every tensor together under its Hugging Face name and shape, one after the other, a tied
+// one once: `take` is called on domain rank 0 with each.  Every rank of `domain` calls this.
 void collect(
     const Parameters& parameters,
     Which which,
@@ -85,7 +85,7 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
 struct ModelFolder {
   std::filesystem::path path;
   ModelShape shape;
-  nlohmann::json config() const;       // config.json as it is there
+  nlohmann::json config() const;  // config.json as it is there
   [[nodiscard]] bool has_weights() const;
 };
 
@@ -93,8 +93,8 @@ struct ModelFolder {
 // or std::invalid_argument, naming the file and what is wrong.
 ModelFolder open_model(const std::filesystem::path& path);
 
-// Writes config.json and model.safetensors (and copies tokenizer files of `from`, if given) into the
-// new folder `to`; the tensors have `dtype`.  Every rank of `domain` calls this, rank 0 writes.
+// Writes config.json and model.safetensors (and copies tokenizer files of `from`, if given) into
+// the new folder `to`; the tensors have `dtype`.  Every rank of `domain` calls this, rank 0 writes.
 // Throws std::runtime_error when `to` holds a model already: nothing is overwritten.
 void save_model(
     const Parameters& parameters,

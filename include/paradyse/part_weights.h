@@ -1,8 +1,8 @@
 // The one weight layout: how the matrices of a part are cut over the weight domain.
 //
-// A part's matrices all have H columns (output matrices are kept transposed) and are cut along their
-// rows: heads, feed-forward width, vocabulary.  A rank stores its rows of all of them under one
-// another, in the order of `matrices`: the *stack*.  Its piece is a tensor-parallel shard as it
+// A part's matrices all have H columns (output matrices are kept transposed) and are cut along
+// their rows: heads, feed-forward width, vocabulary.  A rank stores its rows of all of them under
+// one another, in the order of `matrices`: the *stack*.  Its piece is a tensor-parallel shard as it
 // stands and a ZeRO-3 shard to gather, so a change of strategy moves nothing.  Vectors (norms) are
 // replicated.
 #pragma once

@@ -101,12 +101,14 @@ std::string hash(const Plan& plan);
 struct CheckContext {
   const ModelShape* model = nullptr;
   std::optional<std::int64_t> memory_per_rank = {};  // bytes
-  std::int64_t static_bytes_per_element = 16;   // parameter, gradient and optimizer state
+  std::int64_t static_bytes_per_element = 16;        // parameter, gradient and optimizer state
   Precision precision = {};
 };
 
-// Everything that is wrong with a plan, each a sentence with its JSON path; none: the plan is sound.
-//   - groups of a micro-batch are disjoint and cover the ranks; ranks ascend; an idle group is of one
+// Everything that is wrong with a plan, each a sentence with its JSON path; none: the plan is
+// sound.
+//   - groups of a micro-batch are disjoint and cover the ranks; ranks ascend; an idle group is of
+//   one
 //     rank; groups of a weight domain are inside it
 //   - each document stands in exactly one group of the whole plan
 //   - a named program exists, its layers add up to the model's, its strategies and recompute levels

@@ -12,10 +12,12 @@
 
 namespace paradyse {
 
-// A plan of one micro-batch in which all documents run as `layers` says on all ranks; with a one-rank
-// strategy, documents are dealt to the ranks, longest first to the least loaded.
+// A plan of one micro-batch in which all documents run as `layers` says on all ranks; with a
+// one-rank strategy, documents are dealt to the ranks, longest first to the least loaded.
 Plan uniform_plan(
-    const ModelShape& model, std::vector<std::int64_t> lengths, int ranks,
+    const ModelShape& model,
+    std::vector<std::int64_t> lengths,
+    int ranks,
     const std::vector<LayerChoice>& layers);
 
 // What plans are made for.
@@ -24,15 +26,15 @@ struct PlanningTask {
   int ranks = 1;
   MachineNumbers machine;
   Precision precision;
-  std::int64_t memory_per_rank = 0;           // bytes; 0: no limit
-  std::int64_t static_bytes_per_element = 16; // parameter, gradient, optimizer state
-  std::string attention;  // a strategy's name, or "" for any
-  std::string mlp;        // a verb or strategy's name, or "" for any
-  std::string recompute;  // a level, or "" for any
+  std::int64_t memory_per_rank = 0;            // bytes; 0: no limit
+  std::int64_t static_bytes_per_element = 16;  // parameter, gradient, optimizer state
+  std::string attention;                       // a strategy's name, or "" for any
+  std::string mlp;                             // a verb or strategy's name, or "" for any
+  std::string recompute;                       // a level, or "" for any
 };
 
-// What all documents of one micro-batch may do: a choice for every layer, on groups of one rank or on
-// all ranks together.
+// What all documents of one micro-batch may do: a choice for every layer, on groups of one rank or
+// on all ranks together.
 struct Option {
   LayerChoice layer;
   bool one_rank = false;
@@ -40,13 +42,13 @@ struct Option {
   [[nodiscard]] std::string name() const;  // "UlyssesZ+gather", "DataZ+gather, recompute full"
 };
 
-// The first planner: short documents are packed and dealt to the ranks whole (DataZ), each long one is
-// split over all ranks by the fastest strategy that fits; where the border lies is found by trying
-// every document as the longest short one.
+// The first planner: short documents are packed and dealt to the ranks whole (DataZ), each long one
+// is split over all ranks by the fastest strategy that fits; where the border lies is found by
+// trying every document as the longest short one.
 //
 // Costs come from the closed form of cost.h, folded on a ladder of lengths once and read off by
-// interpolation; the plan that is chosen is folded again exactly, and its bytes are checked on every
-// rank.
+// interpolation; the plan that is chosen is folded again exactly, and its bytes are checked on
+// every rank.
 class Planner {
  public:
   // Throws std::invalid_argument for a name that is unknown or does not fit.
@@ -77,20 +79,23 @@ class Planner {
  private:
   // What one document costs under an option.
   struct Estimate {
-    double wall = 0;             // seconds of the micro-batch when it runs alone
-    double busy = 0;             // seconds of the busiest rank
-    std::int64_t saved = 0;      // bytes on the fullest rank
-    std::int64_t peak = 0;       // static bytes included
+    double wall = 0;         // seconds of the micro-batch when it runs alone
+    double busy = 0;         // seconds of the busiest rank
+    std::int64_t saved = 0;  // bytes on the fullest rank
+    std::int64_t peak = 0;   // static bytes included
   };
   const Estimate& at(std::size_t option, std::int64_t length);  // folded, remembered
-  Estimate read_off(std::size_t option, std::int64_t length);  // between two rungs
+  Estimate read_off(std::size_t option, std::int64_t length);   // between two rungs
   [[nodiscard]] bool fits(std::int64_t bytes) const;
   std::optional<Plan> build(
-      const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& order,
-      std::size_t long_documents, std::size_t short_option);
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& order,
+      std::size_t long_documents,
+      std::size_t short_option);
   void predict(Plan& plan) const;
   std::vector<PlanMicroBatch> deal(
-      const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& documents,
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& documents,
       std::size_t option);
   std::optional<std::size_t> best_long(std::int64_t length);
 

@@ -25,7 +25,7 @@ struct RankResources {
 };
 
 struct BatchResult {
-  double loss = 0;                   // mean over the predicted tokens of the global batch
+  double loss = 0;  // mean over the predicted tokens of the global batch
   std::int64_t predicted_tokens = 0;
   std::vector<double> loss_sums;     // [document of the plan], over all ranks
   std::vector<std::int64_t> counts;  // [document of the plan], over all ranks
@@ -50,7 +50,10 @@ struct RankPart {
   Timeline timeline;
 };
 RankPart rank_part(
-    const Plan& plan, const PlanMicroBatch& micro_batch, const ModelShape& model, int rank,
+    const Plan& plan,
+    const PlanMicroBatch& micro_batch,
+    const ModelShape& model,
+    int rank,
     bool keep);
 
 }  // namespace paradyse

@@ -1,10 +1,10 @@
 // A part of a model (embedding, attention, MLP, head) as a straight list of operations on named,
 // placed matrices; the quantities that follow from the list are folds over it (cost.h).
 //
-// Words.  A *value* is a matrix [rows, cols] of the program, placed over the program's group (weights:
-// over the weight domain).  An op *needs* the values that its adjoint reads.  A value is *saved* when
-// it lives from the forward to the backward pass.  A *seat* is where a rank sits: its number in the
-// group and in the weight domain.
+// Words.  A *value* is a matrix [rows, cols] of the program, placed over the program's group
+// (weights: over the weight domain).  An op *needs* the values that its adjoint reads.  A value is
+// *saved* when it lives from the forward to the backward pass.  A *seat* is where a rank sits: its
+// number in the group and in the weight domain.
 //
 // Letters: T tokens of the micro-batch, H hidden width, N/K query/key heads, D width of a head, F
 // feed-forward width, R rows of a part's weight stack.  Next: schedule.h, then strategy.h.
@@ -21,9 +21,9 @@
 namespace paradyse {
 
 enum class OpKind {
-  embed,           // () -> x: rows of the embedding by token id; the table comes in vocabulary tiles
-  norm,            // (x) -> xn: RMSNorm with the part's vector
-  hold_weights,    // () -> w: this rank's own stack, in place
+  embed,         // () -> x: rows of the embedding by token id; the table comes in vocabulary tiles
+  norm,          // (x) -> xn: RMSNorm with the part's vector
+  hold_weights,  // () -> w: this rank's own stack, in place
   gather_weights,  // () -> w: rows of the stack from all ranks of the weight domain
   linear,          // (x, w...) -> y = x w^T, columns from the op's terms; or y = x w (`transposed`)
   rope,            // (qkv) -> qkv with rotated queries and keys
@@ -61,9 +61,9 @@ struct Op {
   bool recompute = false;  // the mask: run again before the part's backward, outputs not saved
   bool in_place = false;   // out[0] takes over the memory of in.back(), which nobody else reads
 
-  std::vector<std::vector<Term>> terms = {};  // linear: [group rank]
-  bool transposed = false;               // linear: y = x w with the single term's rows
-  std::vector<Heads> heads = {};         // rope, attention: [group rank]
+  std::vector<std::vector<Term>> terms = {};         // linear: [group rank]
+  bool transposed = false;                           // linear: y = x w with the single term's rows
+  std::vector<Heads> heads = {};                     // rope, attention: [group rank]
   Collective collective = Collective::none;          // redistribute
   Collective adjoint_collective = Collective::none;  // redistribute
   // redistribute: the copy table of the forward, or, for partial -> shard, of the adjoint;

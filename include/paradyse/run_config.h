@@ -12,25 +12,26 @@ namespace paradyse {
 
 struct RunConfig {
   struct Model {
-    std::string path;  // Hugging Face folder (relative paths: from the working folder), or TOML model file: random weights
+    std::string path;  // Hugging Face folder (relative paths: from the working folder), or TOML
+                       // model file: random weights
     std::uint64_t seed = 1;  // of random weights
   } model;
   struct Data {
-    std::string path;                 // folder of text files, or .jsonl
-    std::string eval_path;            // "": none
+    std::string path;       // folder of text files, or .jsonl
+    std::string eval_path;  // "": none
     std::int64_t min_tokens = 2;
-    std::int64_t max_tokens = 0;      // 0: the model's max_positions, or no limit
-    std::string too_long = "cut";     // cut, skip, refuse
-    std::string order = "shuffled";   // shuffled, sorted, curriculum
-    double curriculum_share = 0.3;    // of the run's documents
+    std::int64_t max_tokens = 0;     // 0: the model's max_positions, or no limit
+    std::string too_long = "cut";    // cut, skip, refuse
+    std::string order = "shuffled";  // shuffled, sorted, curriculum
+    double curriculum_share = 0.3;   // of the run's documents
     std::uint64_t seed = 1;
   } data;
   struct Parallel {
     std::int64_t ranks = 4;
-    std::string memory_per_rank = "0";     // "512MiB"; 0: no limit
-    std::string attention = "auto";        // auto: planned by cost; or a strategy
-    std::string mlp = "auto";              // auto: the attention's verb when that is set
-    std::string recompute = "auto";        // auto, or a level
+    std::string memory_per_rank = "0";  // "512MiB"; 0: no limit
+    std::string attention = "auto";     // auto: planned by cost; or a strategy
+    std::string mlp = "auto";           // auto: the attention's verb when that is set
+    std::string recompute = "auto";     // auto, or a level
     double deadline_seconds = 60;
   } parallel;
   struct Train {
@@ -43,14 +44,14 @@ struct RunConfig {
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
-    double weight_decay = 0.1;     // decoupled; matrices only
-    double clip_norm = 1.0;        // 0: off
+    double weight_decay = 0.1;  // decoupled; matrices only
+    double clip_norm = 1.0;     // 0: off
     std::int64_t warmup_steps = 10;
-    double min_lr_ratio = 0.1;     // cosine from lr to this share of it
+    double min_lr_ratio = 0.1;  // cosine from lr to this share of it
   } optimizer;
   struct Output {
-    std::string folder = "runs";   // a new folder is made in it for each run
-    std::string name;              // "": from the time of day
+    std::string folder = "runs";  // a new folder is made in it for each run
+    std::string name;             // "": from the time of day
     bool trace = true;
     bool checkpoint = true;
   } output;
@@ -74,7 +75,8 @@ struct LoadedConfig {
 LoadedConfig load_config(
     const std::filesystem::path& file, const std::vector<std::string>& settings);
 
-// TOML that load_config reads back to the same configuration, each value with its origin as comment.
+// TOML that load_config reads back to the same configuration, each value with its origin as
+// comment.
 std::string to_toml(const LoadedConfig& loaded);
 
 }  // namespace paradyse

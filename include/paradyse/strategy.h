@@ -1,10 +1,10 @@
 // Strategies: named builders of programs.
 //
 // A strategy for attention is an attention core and a weight verb; for an MLP it is a weight verb
-// alone.  Every program takes the residual stream as shard(T) and gives it back as shard(T), from the
-// one weight layout, so any strategy may follow any other on the same group.  docs/strategies.md has
-// the table with volumes and saved bytes.  To add one: write its builder in a file of its own beside
-// megatron_ts.cc and name it in the table of strategy.cc.
+// alone.  Every program takes the residual stream as shard(T) and gives it back as shard(T), from
+// the one weight layout, so any strategy may follow any other on the same group. docs/strategies.md
+// has the table with volumes and saved bytes.  To add one: write its builder in a file of its own
+// beside megatron_ts.cc and name it in the table of strategy.cc.
 #pragma once
 
 #include <span>
@@ -79,8 +79,8 @@ struct LayerChoice {
 };
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.
-// Throws std::invalid_argument when a strategy does not fit the group: `hold` on a group that is not
-// the whole domain, a one-rank strategy on several ranks, another number of layers.
+// Throws std::invalid_argument when a strategy does not fit the group: `hold` on a group that is
+// not the whole domain, a one-rank strategy on several ranks, another number of layers.
 Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep = true);
 
 }  // namespace paradyse

@@ -37,11 +37,11 @@ struct TrainSummary {
   std::filesystem::path folder;
   std::int64_t steps = 0;
   bool interrupted = false;
-  double first_loss = 0;       // mean of the first ten steps (or as many as there are)
-  double last_loss = 0;        // mean of the last ten
-  double eval_loss = 0;        // after training; NaN when there is no evaluation data
+  double first_loss = 0;  // mean of the first ten steps (or as many as there are)
+  double last_loss = 0;   // mean of the last ten
+  double eval_loss = 0;   // after training; NaN when there is no evaluation data
   std::int64_t tokens = 0;
-  double seconds = 0;          // of all steps
+  double seconds = 0;  // of all steps
   std::int64_t peak_bytes = 0;
   std::map<std::string, std::int64_t> steps_by_strategy;  // steps that used it at least once
   DataCounts data;
@@ -55,10 +55,10 @@ struct TrainHooks {
 };
 
 // Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
-// plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, model/ (a Hugging Face folder).
-// Interrupted or not, what was reached is saved.
-// Throws what is wrong with the configuration, model, data or memory; std::runtime_error when the loss
-// is no number (nothing is saved then: the weights of the step before are lost to it).
+// plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, model/ (a Hugging Face
+// folder). Interrupted or not, what was reached is saved. Throws what is wrong with the
+// configuration, model, data or memory; std::runtime_error when the loss is no number (nothing is
+// saved then: the weights of the step before are lost to it).
 TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks);
 
 // The mean loss per predicted token of a model over documents, by plans as in training.

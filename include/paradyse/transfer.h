@@ -64,8 +64,8 @@ struct Transfer {
 // A rank's piece of a whole [rows, cols] matrix placed like this.
 Extent local_extent(Extent whole, const Placement& placement, int rank);
 
-// C for `from` -> `to`, both shard or replicate (a replicated tensor is a shard whose every piece is
-// the whole); an element that several ranks hold is taken from the reader itself if it is one of
+// C for `from` -> `to`, both shard or replicate (a replicated tensor is a shard whose every piece
+// is the whole); an element that several ranks hold is taken from the reader itself if it is one of
 // them, else from the lowest.
 // Throws std::invalid_argument when an element of `to` is on no rank of `from`.
 Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks);

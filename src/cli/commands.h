@@ -47,7 +47,8 @@ struct Common {
   std::function<int()> run;  // what the given command does; returns the exit code
 };
 
-// Declares a command with --json.  `Options` hold what the options are parsed into.
+// Declares a command (main.cc adds --json to all).  `Options` hold what the options are parsed
+// into.
 //   auto [command, options] = add_command<GradOptions>(app, common, "grad", "...", run_grad);
 template <typename Options>
 std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
@@ -57,7 +58,6 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
     const std::string& description,
     int (*run)(const Options& options, const Common& common)) {
   CLI::App* command = app.add_subcommand(name, description);
-  command->add_flag("--json", common.json, "Print one JSON document on stdout and nothing else");
   auto options = std::make_shared<Options>();
   command->callback([&common, options, run] {
     common.run = [&common, options, run] { return run(*options, common); };

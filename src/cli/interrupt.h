@@ -1,11 +1,13 @@
-// Ctrl-C as a wish, not an axe: the first one asks the run to stop after its step, a second one kills.
+// Ctrl-C as a wish, not an axe: the first one asks the run to stop after its step, a second one
+// kills.
 #pragma once
 
 #include <atomic>
 
 namespace paradyse::cli {
 
-// From now on SIGINT and SIGTERM set the returned flag once; after that they do what they always did.
+// From now on SIGINT and SIGTERM set the returned flag once; after that they do what they always
+// did.
 const std::atomic<bool>& catch_interrupts();
 
 }  // namespace paradyse::cli

@@ -142,6 +142,16 @@ bool given(int argc, char** argv, const char* word) {
   return false;
 }
 
+// Before a command, and on those that only hold others, --json means the same.
+void add_json(CLI::App& app, Common& common) {
+  if (app.get_option_no_throw("--json") == nullptr) {
+    app.add_flag("--json", common.json, "Print one JSON document on stdout and nothing else");
+  }
+  for (CLI::App* command : app.get_subcommands({})) {
+    add_json(*command, common);
+  }
+}
+
 int run(int argc, char** argv) {
   // Errors of the command line are reported in JSON, too, though --json is not parsed then.
   const bool json = given(argc, argv, "--json");
@@ -161,6 +171,7 @@ int run(int argc, char** argv) {
   add_grad(app, common);
   add_check(app, common);
   add_bench(app, common);
+  add_json(app, common);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

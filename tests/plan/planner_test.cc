@@ -42,11 +42,12 @@ std::vector<std::int64_t> long_tailed(std::uint64_t seed, int count) {
   return lengths;
 }
 
-// Whatever the lengths, ranks and budget: each document once, the checker content, every rank within
-// its budget.
+// Whatever the lengths, ranks and budget: each document once, the checker content, every rank
+// within its budget.
 TEST(Planner, GivesSoundPlansThatFit) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    for (const std::int64_t memory : {std::int64_t{0}, std::int64_t{64} << 20, std::int64_t{256} << 20}) {
+    for (const std::int64_t memory :
+         {std::int64_t{0}, std::int64_t{64} << 20, std::int64_t{256} << 20}) {
       Planner planner(task(ranks, memory));
       for (std::uint64_t seed = 0; seed < 5; ++seed) {
         const std::vector<std::int64_t> lengths = long_tailed(seed, 12);
@@ -93,8 +94,8 @@ TEST(Planner, SplitsLongDocumentsAndKeepsShortOnesWhole) {
   EXPECT_EQ(one.micro_batches[0].groups[0].ranks.size(), 4U);
 }
 
-// Less memory: first documents are split, then parts recomputed, then there is no plan; and the longest
-// document it names is indeed the longest that fits.
+// Less memory: first documents are split, then parts recomputed, then there is no plan; and the
+// longest document it names is indeed the longest that fits.
 TEST(Planner, SaysWhatDoesNotFitAndWhatWould) {
   const std::int64_t memory = std::int64_t{48} << 20;
   Planner planner(task(4, memory));

@@ -1,5 +1,6 @@
-// The main proof: every strategy, mixed and pure, at every recompute level, on 1 to 4 ranks, gives the
-// loss and every gradient of plain single-rank autograd; and memory and traffic are what the folds say.
+// The main proof: every strategy, mixed and pure, at every recompute level, on 1 to 4 ranks, gives
+// the loss and every gradient of plain single-rank autograd; and memory and traffic are what the
+// folds say.
 #include <numeric>
 #include <random>
 
@@ -39,11 +40,13 @@ class Equality : public testing::Test {
  protected:
   static void expect_equal(
       const Case& c, const Plan& plan, const std::string& dtype, double tolerance) {
-    SCOPED_TRACE(c.name + ", " + std::to_string(plan.ranks) + " ranks, " + dtype + "\n" + to_json(plan));
+    SCOPED_TRACE(
+        c.name + ", " + std::to_string(plan.ranks) + " ranks, " + dtype + "\n" + to_json(plan));
     ASSERT_THAT(problems(plan, {.model = &c.model}), testing::IsEmpty());
     const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
     const Weights weights = test::random_weights(c.model, 11);
-    GradientRequest request{.model = &c.model, .fill = {}, .plan = &plan, .documents = documents, .dtype = dtype};
+    GradientRequest request{
+        .model = &c.model, .fill = {}, .plan = &plan, .documents = documents, .dtype = dtype};
     request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
     const GradientAnswer answer = gradients(request);
     const auto expected = reference(c, weights, documents);
@@ -66,7 +69,8 @@ class Equality : public testing::Test {
       EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
       EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
       EXPECT_NEAR(
-          static_cast<double>(measured.peak_bytes), static_cast<double>(predicted.peak_bytes),
+          static_cast<double>(measured.peak_bytes),
+          static_cast<double>(predicted.peak_bytes),
           0.02 * static_cast<double>(predicted.peak_bytes))
           << "rank " << r;
     }
@@ -92,9 +96,10 @@ LayerChoice layer(const std::string& attention, const std::string& mlp, Recomput
 TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 3, 4}) {
-      for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
-                                           std::pair{"UlyssesZ", "gather"},
-                                           std::pair{"DataZ", "gather"}}) {
+      for (const auto& [attention, mlp] :
+           {std::pair{"MegatronTS", "hold"},
+            std::pair{"UlyssesZ", "gather"},
+            std::pair{"DataZ", "gather"}}) {
         for (const Recompute level : kRecomputeLevels) {
           const std::vector<LayerChoice> layers(
               static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
@@ -135,9 +140,10 @@ TEST_F(Equality, MixedOverLayersAndBetweenAttentionAndMlp) {
 TEST_F(Equality, HoldsInFloat32) {
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 3, 4}) {
-      for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
-                                           std::pair{"UlyssesZ", "gather"},
-                                           std::pair{"DataZ", "gather"}}) {
+      for (const auto& [attention, mlp] :
+           {std::pair{"MegatronTS", "hold"},
+            std::pair{"UlyssesZ", "gather"},
+            std::pair{"DataZ", "gather"}}) {
         for (const Recompute level : {Recompute::none, Recompute::full}) {
           const std::vector<LayerChoice> layers(
               static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
@@ -150,7 +156,10 @@ TEST_F(Equality, HoldsInFloat32) {
 
 // A plan of `micro` with programs for groups of every size.
 Plan plan_of(
-    const Case& c, int ranks, int weight_domain, std::vector<PlanMicroBatch> micro,
+    const Case& c,
+    int ranks,
+    int weight_domain,
+    std::vector<PlanMicroBatch> micro,
     Recompute level = Recompute::none) {
   Plan plan = uniform_plan(c.model, c.lengths, ranks, {});
   const auto layers = static_cast<std::size_t>(c.model.layers);
@@ -167,7 +176,8 @@ PlanGroup group(std::vector<int> ranks, std::vector<std::int64_t> documents, std
   return {std::move(ranks), std::move(documents), std::move(program), {}};
 }
 
-// Groups of one run whole documents while others split theirs; idle ranks join the weights' gathers.
+// Groups of one run whole documents while others split theirs; idle ranks join the weights'
+// gathers.
 TEST_F(Equality, GroupsOfDifferentSizesSideBySide) {
   for (const Case& c : cases()) {
     for (const Recompute level : {Recompute::none, Recompute::attention_output}) {
@@ -178,20 +188,27 @@ TEST_F(Equality, GroupsOfDifferentSizesSideBySide) {
       expect_equal(
           c,
           plan_of(
-              c, 4, 4,
-              {{{group({0, 1}, {1, 0}, "ulysses"), group({2}, {2}, "data"),
+              c,
+              4,
+              4,
+              {{{group({0, 1}, {1, 0}, "ulysses"),
+                 group({2}, {2}, "data"),
                  group({3}, rest, "data")},
                 {}}},
               level),
-          "float64", 1e-10);
+          "float64",
+          1e-10);
       expect_equal(
           c,
           plan_of(
-              c, 3, 3,
+              c,
+              3,
+              3,
               {{{group({0, 2}, {0, 1, 2}, "ulysses"), group({1}, {}, "data")}, {}},
                {{group({0}, {}, "data"), group({1}, rest, "data"), group({2}, {}, "ulysses")}, {}}},
               level),
-          "float64", 1e-10);
+          "float64",
+          1e-10);
     }
   }
 }
@@ -227,7 +244,8 @@ TEST_F(Equality, AnySplitGivesTheSameGradient) {
         for (int first = 0; first < ranks;) {
           std::vector<std::int64_t> mine = take();
           const int size =
-              mine.empty() ? 1 : 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - first));
+              mine.empty() ? 1
+                           : 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - first));
           std::vector<int> members;
           for (int i = 0; i < size; ++i) {
             members.push_back(first++);
@@ -239,9 +257,13 @@ TEST_F(Equality, AnySplitGivesTheSameGradient) {
       expect_equal(
           c,
           plan_of(
-              c, ranks, ranks, std::move(micro_batches),
+              c,
+              ranks,
+              ranks,
+              std::move(micro_batches),
               kRecomputeLevels[random() % std::size(kRecomputeLevels)]),
-          "float64", 1e-10);
+          "float64",
+          1e-10);
       if (HasFailure()) {
         return;
       }
@@ -259,17 +281,22 @@ TEST_F(Equality, WeightDomainsSmallerThanTheWorld) {
     expect_equal(
         c,
         plan_of(
-            c, 4, 2,
-            {{{group({0, 1}, {0, 1}, "megatron"), group({2, 3}, rest, "ulysses")}, {}}}),
-        "float64", 1e-10);
+            c, 4, 2, {{{group({0, 1}, {0, 1}, "megatron"), group({2, 3}, rest, "ulysses")}, {}}}),
+        "float64",
+        1e-10);
     expect_equal(
         c,
         plan_of(
-            c, 4, 1,
-            {{{group({0}, {0}, "data"), group({1}, {1}, "data"), group({2}, rest, "data"),
+            c,
+            4,
+            1,
+            {{{group({0}, {0}, "data"),
+               group({1}, {1}, "data"),
+               group({2}, rest, "data"),
                group({3}, {}, "data")},
               {}}}),
-        "float64", 1e-10);
+        "float64",
+        1e-10);
   }
 }
 
@@ -280,9 +307,10 @@ TEST_F(Equality, Bfloat16StaysWithinItsRounding) {
     const Weights weights = test::random_weights(c.model, 11);
     const auto expected = reference(c, weights, documents);
     for (const int p : {1, 2, 4}) {
-      for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
-                                           std::pair{"UlyssesZ", "gather"},
-                                           std::pair{"DataZ", "gather"}}) {
+      for (const auto& [attention, mlp] :
+           {std::pair{"MegatronTS", "hold"},
+            std::pair{"UlyssesZ", "gather"},
+            std::pair{"DataZ", "gather"}}) {
         const std::vector<LayerChoice> layers(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::light));
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
@@ -303,11 +331,14 @@ TEST_F(Equality, IsBitIdenticalFromRunToRun) {
   const Case c = cases().front();
   const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
   const Weights weights = test::random_weights(c.model, 11);
-  for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
-                                       std::pair{"UlyssesZ", "gather"},
-                                       std::pair{"DataZ", "gather"}}) {
+  for (const auto& [attention, mlp] :
+       {std::pair{"MegatronTS", "hold"},
+        std::pair{"UlyssesZ", "gather"},
+        std::pair{"DataZ", "gather"}}) {
     const Plan plan = uniform_plan(
-        c.model, c.lengths, 4,
+        c.model,
+        c.lengths,
+        4,
         std::vector<LayerChoice>(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
     GradientRequest request{

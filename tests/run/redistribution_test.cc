@@ -16,7 +16,7 @@ struct Row {
   Placement to;
 };
 
-double dot(const at::Tensor& a, const at::Tensor& b) {
+double inner_product(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) * b.to(at::kDouble)).sum().item<double>();
 }
 
@@ -96,8 +96,8 @@ void expect_row(const Row& row, Extent whole, int p, std::uint64_t seed, test::T
         EXPECT_TRUE(at::equal(back, test::transposed_copy(whole, row.from, row.to, gradients)[i]));
       }
       EXPECT_EQ(
-          over_ranks(world, dot(run.value(y), gradients[i])),
-          over_ranks(world, dot(given[i], back)));
+          over_ranks(world, inner_product(run.value(y), gradients[i])),
+          over_ranks(world, inner_product(given[i], back)));
     }
   });
 }

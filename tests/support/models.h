@@ -30,8 +30,8 @@ ModelShape llama(const LlamaSizes& sizes);
 // float64; norms around one, so that nothing hides behind a factor of one.
 Weights random_weights(const ModelShape& model, std::uint64_t seed);
 
-// Puts a rank's slices of `weights` into `parameters`, by way of a safetensors file in memory's stead:
-// plain slicing, independent of Parameters::load.
+// Puts a rank's slices of `weights` into `parameters`, by way of a safetensors file in memory's
+// stead: plain slicing, independent of Parameters::load.
 void fill(Parameters& parameters, const Weights& weights);
 
 std::vector<std::vector<std::int32_t>> random_documents(

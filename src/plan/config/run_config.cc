@@ -330,6 +330,7 @@ class Loader {
 
   [[nodiscard]] std::vector<ConfigEntry> entries() const {
     std::vector<ConfigEntry> entries;
+    entries.reserve(fields_.size());
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       entries.push_back(
           {.key = fields_[i].key, .value = toml_text(fields_[i]), .origin = origins_[i]});
@@ -446,7 +447,7 @@ std::string to_toml(const LoadedConfig& loaded) {
         origin.end(),
         [](unsigned char letter) { return letter < ' ' || letter == 127; },
         '?');
-    text += line + " # " + origin + "\n";
+    text.append(line).append(" # ").append(origin).append("\n");
   }
   return text;
 }

@@ -17,8 +17,7 @@ Precision precision_of(const std::string& dtype) {
   if (dtype == "bfloat16") {
     return {2, 4};
   }
-  throw std::invalid_argument(
-      "dtype '" + dtype + "' is not one of float64, float32, bfloat16");
+  throw std::invalid_argument("dtype '" + dtype + "' is not one of float64, float32, bfloat16");
 }
 
 std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision) {
@@ -76,8 +75,7 @@ Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Pr
       // the table is the copy's; a reduce-scatter is its transpose
       const bool copies = (op.collective != Collective::reduce_scatter) == forward;
       const Transfer& table = op.transfers[0];
-      add(
-          copies ? table.sent(seat.group_rank) : table.sent_transposed(seat.group_rank),
+      add(copies ? table.sent(seat.group_rank) : table.sent_transposed(seat.group_rank),
           precision.activation);
       break;
     }
@@ -257,9 +255,9 @@ class Ledger : public Machine {
     } else {
       for (const ValueId in : op.in) {
         const Value& value = program(part).values[static_cast<std::size_t>(in)];
-        const bool own =
-            value.over_domain && op_of(part, producer(program(part), in)).kind ==
-                                     OpKind::hold_weights;  // straight into the parameter's gradient
+        const bool own = value.over_domain &&
+                         op_of(part, producer(program(part), in)).kind ==
+                             OpKind::hold_weights;  // straight into the parameter's gradient
         if (!own && !gradients_.contains({part, in})) {
           gradients_[{part, in}] = hold(bytes(program(part), in, seat_, precision_));
         }

@@ -165,8 +165,7 @@ bool Transfer::identity() const {
 // source is chosen along the source's cut dim, so the other dim's run is always one block.
 Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks) {
   const auto movable = [](const Placement& placement) {
-    return placement.kind == Placement::Kind::shard ||
-           placement.kind == Placement::Kind::replicate;
+    return placement.kind == Placement::Kind::shard || placement.kind == Placement::Kind::replicate;
   };
   if (!movable(from) || !movable(to)) {
     throw std::invalid_argument(

@@ -38,7 +38,8 @@ std::string Option::name() const {
 Planner::Planner(PlanningTask task) : task_(std::move(task)) {
   for (int r = 0; r < task_.ranks; ++r) {
     static_bytes_ = std::max(
-        static_bytes_, stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element);
+        static_bytes_,
+        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element);
   }
   if (!task_.attention.empty()) {
     strategy(task_.attention);  // refuses unknown names
@@ -154,11 +155,12 @@ std::optional<std::size_t> Planner::best_long(std::int64_t length) {
   return std::nullopt;
 }
 
-// Whole documents, longest first to the least busy rank with room, in as few micro-batches as memory
-// allows.  A rank's packed documents hold at most what one document of as many tokens would.
+// Whole documents, longest first to the least busy rank with room, in as few micro-batches as
+// memory allows.  A rank's packed documents hold at most what one document of as many tokens would.
 // Empty when a document has room nowhere.
 std::vector<PlanMicroBatch> Planner::deal(
-    const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& documents,
+    const std::vector<std::int64_t>& lengths,
+    const std::vector<std::int64_t>& documents,
     std::size_t option) {
   struct Rank {
     double busy = 0;
@@ -208,8 +210,10 @@ std::vector<PlanMicroBatch> Planner::deal(
 
 // The first `long_documents` of `order` are split over all ranks, the rest dealt whole.
 std::optional<Plan> Planner::build(
-    const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& order,
-    std::size_t long_documents, std::size_t short_option) {
+    const std::vector<std::int64_t>& lengths,
+    const std::vector<std::int64_t>& order,
+    std::size_t long_documents,
+    std::size_t short_option) {
   Plan plan;
   plan.model_name = task_.model.architecture;
   plan.model_sha256 = fingerprint(task_.model);
@@ -233,10 +237,8 @@ std::optional<Plan> Planner::build(
       return std::nullopt;
     }
     plan.micro_batches.push_back(
-        {.groups = {{.ranks = everyone,
-                     .documents = {order[i]},
-                     .program = use(*o),
-                     .predicted = {}}},
+        {.groups =
+             {{.ranks = everyone, .documents = {order[i]}, .program = use(*o), .predicted = {}}},
          .predicted = {}});
   }
   if (long_documents < order.size()) {
@@ -276,8 +278,9 @@ void Planner::predict(Plan& plan) const {
       for (int r = 0; r < ranks; ++r) {
         const int rank = group.ranks[static_cast<std::size_t>(r)];
         const Seat seat{.group_rank = r, .domain_rank = rank % plan.weight_domain};
-        const std::int64_t held = stored_elements(task_.model, plan.weight_domain, seat.domain_rank) *
-                                  task_.static_bytes_per_element;
+        const std::int64_t held =
+            stored_elements(task_.model, plan.weight_domain, seat.domain_rank) *
+            task_.static_bytes_per_element;
         const Footprint foot = footprint(parts, seat, task_.precision, held);
         if (foot.peak_bytes > peak) {
           peak = foot.peak_bytes;

@@ -6,7 +6,9 @@
 namespace paradyse {
 
 Plan uniform_plan(
-    const ModelShape& model, std::vector<std::int64_t> lengths, int ranks,
+    const ModelShape& model,
+    std::vector<std::int64_t> lengths,
+    int ranks,
     const std::vector<LayerChoice>& layers) {
   Plan plan;
   plan.model_name = model.architecture;
@@ -40,8 +42,8 @@ Plan uniform_plan(
     });
     std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
     for (const std::int64_t d : order) {
-      const auto r = static_cast<std::size_t>(
-          std::min_element(load.begin(), load.end()) - load.begin());
+      const auto r =
+          static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
       load[r] += length(d);
       micro.groups[r].documents.push_back(d);
     }

@@ -37,10 +37,9 @@ Program megatron_ts_attention(const Task& task) {
   }
 
   const ValueId xg = w.redistribute(w.norm(w.input()), replicate(), "xg", /*again=*/true);
-  const ValueId qkv = w.linear(
-      xg, stacks, in_terms, "qkv", shard(1, qkv_columns(model, heads)), qkv_width(model));
-  const ValueId o =
-      w.attention(w.rope(qkv, heads), heads, shard(1, output_columns(model, heads)));
+  const ValueId qkv =
+      w.linear(xg, stacks, in_terms, "qkv", shard(1, qkv_columns(model, heads)), qkv_width(model));
+  const ValueId o = w.attention(w.rope(qkv, heads), heads, shard(1, output_columns(model, heads)));
   const ValueId y = w.linear_transposed(o, stack, out_terms, partial());
   return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
 }

@@ -11,8 +11,8 @@ Program mlp_program(const Task& task, Verb verb) {
 
   if (verb == Verb::gather) {
     const ValueId stack = w.gather();
-    const ValueId h = w.linear(
-        w.norm(w.input()), {stack}, same_terms(p, {0, 2 * F}), "h", w.by_tokens(), 2 * F);
+    const ValueId h =
+        w.linear(w.norm(w.input()), {stack}, same_terms(p, {0, 2 * F}), "h", w.by_tokens(), 2 * F);
     return w.residual(w.linear_transposed(
         w.swiglu(h, w.by_tokens()), stack, same_terms(p, {2 * F, 3 * F}), w.by_tokens()));
   }

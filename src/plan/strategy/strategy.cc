@@ -124,8 +124,10 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
   const auto check_hold = [&](Verb verb, const std::string& part) {
     if (verb == Verb::hold && p != task.domain) {
       throw std::invalid_argument(
-          part + ": weights can be held only by a group that is the whole weight domain; this group "
-                 "has " + std::to_string(p) + " ranks of " + std::to_string(task.domain) +
+          part +
+          ": weights can be held only by a group that is the whole weight domain; this group "
+          "has " +
+          std::to_string(p) + " ranks of " + std::to_string(task.domain) +
           ": use a strategy that gathers");
     }
   };

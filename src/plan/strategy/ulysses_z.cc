@@ -14,7 +14,11 @@ Program ulysses_z_attention(const Task& task) {
   const ValueId stack = w.gather();
   const ValueId qkv_T = w.rope(
       w.linear(
-          w.norm(w.input()), {stack}, same_terms(p, qkv_rows), "qkv_T", w.by_tokens(),
+          w.norm(w.input()),
+          {stack},
+          same_terms(p, qkv_rows),
+          "qkv_T",
+          w.by_tokens(),
           qkv_width(model)),
       all_heads(model, p));
   const ValueId qkv_N = w.redistribute(qkv_T, shard(1, qkv_columns(model, heads)), "qkv_N");

@@ -16,8 +16,7 @@ Writer::Writer(const Task& task, PartWeights weights, std::string strategy, bool
   }
 }
 
-ValueId Writer::value(
-    const std::string& name, Extent whole, Placement placement, Element element) {
+ValueId Writer::value(const std::string& name, Extent whole, Placement placement, Element element) {
   program_.values.push_back(
       {.name = name, .whole = whole, .placement = std::move(placement), .element = element});
   return static_cast<ValueId>(program_.values.size()) - 1;
@@ -121,8 +120,7 @@ ValueId Writer::swiglu(ValueId gate_up, Placement out) {
   return a;
 }
 
-ValueId Writer::redistribute(
-    ValueId x, const Placement& to, const std::string& name, bool again) {
+ValueId Writer::redistribute(ValueId x, const Placement& to, const std::string& name, bool again) {
   if (program_.ranks() == 1) {
     return x;  // every placement over one rank is the same
   }

@@ -38,8 +38,7 @@ class Writer {
   ValueId attention(ValueId qkv, std::vector<Heads> heads, Placement out);
   ValueId swiglu(ValueId gate_up, Placement out);
   // By the redistribution table; `again`: gathered again for the backward pass rather than saved.
-  ValueId redistribute(
-      ValueId x, const Placement& to, const std::string& name, bool again = false);
+  ValueId redistribute(ValueId x, const Placement& to, const std::string& name, bool again = false);
   ValueId embed();
   void cross_entropy(ValueId xn, bool keep);
 

@@ -9,11 +9,7 @@ namespace {
 
 // Element by element over stretches that stay in the first cache.
 template <typename To, typename Source, typename Sum>
-void sum(
-    To* to,
-    const std::vector<const void*>& sources,
-    std::int64_t count,
-    bool accumulate) {
+void sum(To* to, const std::vector<const void*>& sources, std::int64_t count, bool accumulate) {
   constexpr std::int64_t kStretch = 1024;
   Sum part[kStretch];
   for (std::int64_t begin = 0; begin < count; begin += kStretch) {

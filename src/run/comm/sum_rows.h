@@ -8,8 +8,9 @@
 
 namespace paradyse {
 
-// to[i] = (accumulate ? to[i] : 0) + sources[0][i] + sources[1][i] + ...  Sums of bfloat16 are made in
-// float32 and rounded once.  Throws std::invalid_argument for a pair of types it has no loop for.
+// to[i] = (accumulate ? to[i] : 0) + sources[0][i] + sources[1][i] + ...  Sums of bfloat16 are made
+// in float32 and rounded once.  Throws std::invalid_argument for a pair of types it has no loop
+// for.
 void sum_into(
     void* to,
     at::ScalarType to_type,

@@ -24,8 +24,7 @@ class Executor final : public Machine {
       const auto longest =
           std::max_element(batch.tokens.lengths.begin(), batch.tokens.lengths.end());
       rope_ = rope_table(
-          parameters.shape(), longest == batch.tokens.lengths.end() ? 0 : *longest,
-          types.gradient);
+          parameters.shape(), longest == batch.tokens.lengths.end() ? 0 : *longest, types.gradient);
     }
     result_.loss_sums.resize(batch.tokens.lengths.size());
     result_.counts.resize(batch.tokens.lengths.size());
@@ -47,9 +46,10 @@ class Executor final : public Machine {
           .pending = {}};
       frames_[i].pending.resize(values);
       for (const Op& op : timeline[i].program().ops) {
-        labels_[i].push_back(to_string(
-            Call{.op = to_string(op.kind), .part = timeline[i].program().part,
-                 .layer = timeline[i].layer}));
+        labels_[i].push_back(to_string(Call{
+            .op = to_string(op.kind),
+            .part = timeline[i].program().part,
+            .layer = timeline[i].layer}));
       }
     }
   }

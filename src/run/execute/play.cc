@@ -26,7 +26,10 @@ Communicator& RankResources::replicas(int weight_domain) const {
 }
 
 RankPart rank_part(
-    const Plan& plan, const PlanMicroBatch& micro_batch, const ModelShape& model, int rank,
+    const Plan& plan,
+    const PlanMicroBatch& micro_batch,
+    const ModelShape& model,
+    int rank,
     bool keep) {
   for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
     const PlanGroup& group = micro_batch.groups[g];
@@ -50,8 +53,7 @@ RankPart rank_part(
              .domain_rank = rank % plan.weight_domain},
         .timeline = timeline(task, choices(plan.programs.at(group.program)), keep)};
   }
-  throw std::invalid_argument(
-      fmt::format("plan: rank {} is in no group of a micro-batch", rank));
+  throw std::invalid_argument(fmt::format("plan: rank {} is in no group of a micro-batch", rank));
 }
 
 namespace {
@@ -69,7 +71,8 @@ void agree(const Plan& plan, Communicator& world) {
   if (!std::equal(mine.begin(), mine.end(), data)) {
     throw CommunicatorError(fmt::format(
         "rank {} holds another plan than rank 0 (hash {}): was a plan file changed during the run?",
-        world.rank(), mine));
+        world.rank(),
+        mine));
   }
 }
 
@@ -95,15 +98,15 @@ BatchResult play(
   const at::Tensor sums = at::zeros({2, count}, at::kDouble);  // loss sums, then counts
   auto* data = sums.mutable_data_ptr<double>();
   for (const PlanMicroBatch& micro : plan.micro_batches) {
-    const RankPart part = rank_part(
-        plan, micro, parameters.shape(), rank.communicators->rank(), backward);
+    const RankPart part =
+        rank_part(plan, micro, parameters.shape(), rank.communicators->rank(), backward);
     const PlanGroup& group = micro.groups[part.group];
     std::vector<const std::vector<std::int32_t>*> mine;
     for (const std::int64_t document : group.documents) {
       mine.push_back(documents[static_cast<std::size_t>(document)]);
     }
-    const MicroBatch batch = micro_batch(
-        part.timeline.front().program().tokens, mine, part.seat.group_rank);
+    const MicroBatch batch =
+        micro_batch(part.timeline.front().program().tokens, mine, part.seat.group_rank);
     const RankContext context{
         .seat = part.seat,
         .group = &rank.communicators->group(group.ranks),

@@ -20,7 +20,10 @@ void Trace::add(
     return;
   }
   spans_.push_back(
-      {rank, std::move(name), category, Microseconds(begin - start_).count(),
+      {rank,
+       std::move(name),
+       category,
+       Microseconds(begin - start_).count(),
        Microseconds(end - begin).count()});
 }
 
@@ -32,8 +35,12 @@ void Trace::write(const std::filesystem::path& file) const {
   bool first = true;
   for (const Span& span : spans_) {
     const nlohmann::json event = {
-        {"name", span.name},       {"cat", span.category}, {"ph", "X"},
-        {"ts", span.begin_us},     {"dur", span.length_us}, {"pid", 0},
+        {"name", span.name},
+        {"cat", span.category},
+        {"ph", "X"},
+        {"ts", span.begin_us},
+        {"dur", span.length_us},
+        {"pid", 0},
         {"tid", span.rank}};
     out << (first ? "" : ",\n") << event.dump();
     first = false;

@@ -14,6 +14,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
+#include <malloc.h>
 
 namespace paradyse {
 
@@ -25,10 +26,17 @@ std::string to_string(Category category) {
 
 std::int64_t parse_bytes(const std::string& text) {
   static const std::map<std::string, double> kUnits = {
-      {"", 1.0},           {"B", 1.0},          {"KiB", 1024.0},
-      {"MiB", 1048576.0},  {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-      {"kB", 1e3},         {"KB", 1e3},         {"MB", 1e6},
-      {"GB", 1e9},         {"TB", 1e12}};
+      {"", 1.0},
+      {"B", 1.0},
+      {"KiB", 1024.0},
+      {"MiB", 1048576.0},
+      {"GiB", 1073741824.0},
+      {"TiB", 1099511627776.0},
+      {"kB", 1e3},
+      {"KB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"TB", 1e12}};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string unit(end, text.data() + text.size());
@@ -63,7 +71,7 @@ struct Header {
   std::size_t capacity = 0;  // of the block, header excluded
   Category category = Category::transient;
   std::array<char, 64> label{};  // a copy: blocks outlive scopes
-  Header* previous = nullptr;  // live blocks of the state
+  Header* previous = nullptr;    // live blocks of the state
   Header* next = nullptr;
 };
 static_assert(sizeof(Header) <= kHeaderBytes);
@@ -128,7 +136,9 @@ struct Accountant::State {
       const std::int64_t held = live_by_category[static_cast<std::size_t>(c)];
       if (held > 0) {
         categories += fmt::format(
-            "{}{} {}", categories.empty() ? "" : ", ", to_string(static_cast<Category>(c)),
+            "{}{} {}",
+            categories.empty() ? "" : ", ",
+            to_string(static_cast<Category>(c)),
             bytes_text(held));
       }
     }
@@ -150,8 +160,13 @@ struct Accountant::State {
         "{}: out of memory in {}: asked for {} with {} of a budget of {} in use ({}). Largest "
         "holders: {}. Give more with --memory-per-rank, recompute more, or split documents over "
         "more ranks",
-        name, current_label, bytes_text(static_cast<std::int64_t>(bytes)), bytes_text(live),
-        bytes_text(budget), categories, holders));
+        name,
+        current_label,
+        bytes_text(static_cast<std::int64_t>(bytes)),
+        bytes_text(live),
+        bytes_text(budget),
+        categories,
+        holders));
   }
 
   void release_free_blocks() {
@@ -184,8 +199,11 @@ struct Accountant::State {
       }
       if (block == nullptr) {
         throw OutOfMemory(fmt::format(
-            "{}: the system has no {} left for {}; {} are in use by this rank", name,
-            bytes_text(static_cast<std::int64_t>(bytes)), current_label, bytes_text(live)));
+            "{}: the system has no {} left for {}; {} are in use by this rank",
+            name,
+            bytes_text(static_cast<std::int64_t>(bytes)),
+            current_label,
+            bytes_text(live)));
       }
     }
     auto* header = new (block) Header{
@@ -213,12 +231,16 @@ struct Accountant::State {
         header->next->previous = header->previous;
       }
       const auto capacity = static_cast<std::int64_t>(header->capacity);
-      // Keep at most as much as was ever needed at once.
-      if (!abandoned && free_bytes + capacity <= std::max<std::int64_t>(peak, 1 << 20)) {
+      if (abandoned) {
+        std::free(header);
+      } else {
+        // Keep at most as much as was ever needed at once; when lengths change, other sizes go
+        // first.
+        if (free_bytes + capacity > peak) {
+          release_free_blocks();
+        }
         free_blocks[header->capacity].push_back(header);
         free_bytes += capacity;
-      } else {
-        std::free(header);
       }
       last = abandoned && blocks == nullptr;
     }
@@ -288,7 +310,8 @@ void free_block(void* data) {
   }
 }
 
-// The context of the DataPtr is the data itself: torch's resize and clone of raw storage rely on it.
+// The context of the DataPtr is the data itself: torch's resize and clone of raw storage rely on
+// it.
 class AccountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -359,7 +382,12 @@ MemoryScope::~MemoryScope() {
 void install_accounting_allocator() {
   static AccountingAllocator allocator;
   static std::once_flag once;
-  std::call_once(once, [] { c10::SetCPUAllocator(&allocator, /*priority=*/100); });
+  std::call_once(once, [] {
+    // Large blocks come from the system and go back to it: in glibc's per-thread arenas, blocks of
+    // ever new sizes would leave gigabytes of holes.
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    c10::SetCPUAllocator(&allocator, /*priority=*/100);
+  });
 }
 
 }  // namespace paradyse

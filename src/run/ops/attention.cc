@@ -11,8 +11,12 @@ namespace {
 // Heads [first, first + count) of the `tokens` rows from `token`, as the kernel wants them:
 // [1, heads, tokens, D] without a copy.
 at::Tensor heads_view(
-    const at::Tensor& matrix, std::int64_t token, std::int64_t tokens, std::int64_t first,
-    std::int64_t count, std::int64_t D) {
+    const at::Tensor& matrix,
+    std::int64_t token,
+    std::int64_t tokens,
+    std::int64_t first,
+    std::int64_t count,
+    std::int64_t D) {
   return matrix.narrow(0, token, tokens)
       .narrow(1, first * D, count * D)
       .unflatten(1, {count, D})
@@ -89,10 +93,17 @@ void attention_adjoint(Frame& frame, const Op& op) {
       return heads_view(
           matrix, call.first_token, call.tokens, call.query.begin, call.query.size(), width);
     };
-    const auto [grad_q, grad_k, grad_v] =
-        at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            mine_of(grad_o_TN, D), q, k, v, mine_of(o_TN, D), mine_of(l_TN, 1).squeeze(3), 0.0,
-            causal, {}, scale(D));
+    const auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        mine_of(grad_o_TN, D),
+        q,
+        k,
+        v,
+        mine_of(o_TN, D),
+        mine_of(l_TN, 1).squeeze(3),
+        0.0,
+        causal,
+        {},
+        scale(D));
     const auto [to_q, to_k, to_v] = operands(grad_qkv, mine, call, D);
     to_q.copy_(grad_q);
     to_k.copy_(grad_k);

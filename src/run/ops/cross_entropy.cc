@@ -1,9 +1,10 @@
-// Linear and cross-entropy in one, with the gradient made along the way: logits exist in tiles only.
+// Linear and cross-entropy in one, with the gradient made along the way: logits exist in tiles
+// only.
 //
 // Words.  A *vocabulary tile* is some rows of the head, gathered; a *token tile* some of the rank's
-// tokens; their product a tile of logits.  With one vocabulary tile a token tile's gradient is made at
-// once (3 products); with several, a first pass finds each token's log-sum-exp and a second one makes
-// the tiles again (4 products).  Liger-Kernel (Hsu et al. 2024) does the former on GPUs.
+// tokens; their product a tile of logits.  With one vocabulary tile a token tile's gradient is made
+// at once (3 products); with several, a first pass finds each token's log-sum-exp and a second one
+// makes the tiles again (4 products).  Liger-Kernel (Hsu et al. 2024) does the former on GPUs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -110,8 +111,8 @@ class Loss {
     narrow_ = at::Tensor();
   }
 
-  // Adds the tile to the running statistics.  Gives exp(logits - maximum) in the tile's place; their
-  // maximum and sum are those of this tile when it is the only one.
+  // Adds the tile to the running statistics.  Gives exp(logits - maximum) in the tile's place;
+  // their maximum and sum are those of this tile when it is the only one.
   at::Tensor update(Tile& tile) {
     const at::Tensor maximum = tile.logits.amax(1);
     const auto rows = static_cast<std::size_t>(tile.logits.size(0));
@@ -138,7 +139,8 @@ class Loss {
     at::Tensor factor = at::empty({rows, 1}, logits.options());
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::size_t t = static_cast<std::size_t>(tile.first_token + r);
-      set(factor, static_cast<std::size_t>(r),
+      set(factor,
+          static_cast<std::size_t>(r),
           running != nullptr ? running->log_sum_exp(t) : 1.0 / running_.sum[t]);
     }
     if (running != nullptr) {
@@ -189,7 +191,10 @@ class Loss {
     if (grad_w_VH.defined()) {
       frame_.rank->domain
           ->exchange_sum(
-              grad_w_VH, frame_.parameters->stack_grad, table, true,
+              grad_w_VH,
+              frame_.parameters->stack_grad,
+              table,
+              true,
               frame_.call("cross_entropy gradient"))
           ->wait();
     }

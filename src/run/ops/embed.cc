@@ -22,7 +22,8 @@ void embed(Frame& frame, const Op& op) {
     for (std::size_t t = 0; t < frame.batch->ids.size(); ++t) {
       const std::int64_t id = frame.batch->ids[t] - first;
       if (id >= 0 && id < extent.rows) {
-        std::memcpy(rows + t * row_bytes, entries + static_cast<std::size_t>(id) * row_bytes, row_bytes);
+        std::memcpy(
+            rows + t * row_bytes, entries + static_cast<std::size_t>(id) * row_bytes, row_bytes);
       }
     }
     first += extent.rows;

@@ -28,8 +28,8 @@ struct Frame {
   at::ScalarType activation = at::kFloat;
   at::ScalarType statistic = at::kFloat;
 
-  std::vector<at::Tensor> values;     // by ValueId; undefined: not there
-  std::vector<at::Tensor> gradients;  // by ValueId
+  std::vector<at::Tensor> values;                 // by ValueId; undefined: not there
+  std::vector<at::Tensor> gradients;              // by ValueId
   std::vector<std::unique_ptr<Pending>> pending;  // gathers under way, by the ValueId they make
 
   [[nodiscard]] const Program& program() const { return part->program(); }

@@ -9,7 +9,8 @@
 
 // Compiled for the wide vectors of newer machines as well; the fitting one is chosen at load.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define PARADYSE_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define PARADYSE_CLONES \
+  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else
 #define PARADYSE_CLONES
 #endif
@@ -115,13 +116,27 @@ PARADYSE_CLONES void norm_f(
   norm_rows<float>(x, w, eps, y, rows, H);
 }
 PARADYSE_CLONES void norm_adjoint_f(
-    const float* x, const float* w, float eps, const float* grad_y, float* grad_x, bool accumulate,
-    float* grad_w, std::int64_t rows, std::int64_t H) {
+    const float* x,
+    const float* w,
+    float eps,
+    const float* grad_y,
+    float* grad_x,
+    bool accumulate,
+    float* grad_w,
+    std::int64_t rows,
+    std::int64_t H) {
   norm_adjoint_rows<float>(x, w, eps, grad_y, grad_x, accumulate, grad_w, rows, H);
 }
 PARADYSE_CLONES void rotate_f(
-    float* x, std::int64_t stride, std::int64_t heads, std::int64_t half, const float* cosines,
-    const float* sines, const std::int64_t* positions, std::int64_t rows, float sign) {
+    float* x,
+    std::int64_t stride,
+    std::int64_t heads,
+    std::int64_t half,
+    const float* cosines,
+    const float* sines,
+    const std::int64_t* positions,
+    std::int64_t rows,
+    float sign) {
   rotate_rows<float>(x, stride, heads, half, cosines, sines, positions, rows, sign);
 }
 
@@ -136,8 +151,15 @@ void norm_any(const T* x, const T* w, double eps, T* y, std::int64_t rows, std::
 
 template <typename T>
 void norm_adjoint_any(
-    const T* x, const T* w, double eps, const T* grad_y, T* grad_x, bool accumulate,
-    Sum<T>* grad_w, std::int64_t rows, std::int64_t H) {
+    const T* x,
+    const T* w,
+    double eps,
+    const T* grad_y,
+    T* grad_x,
+    bool accumulate,
+    Sum<T>* grad_w,
+    std::int64_t rows,
+    std::int64_t H) {
   if constexpr (std::is_same_v<T, float>) {
     norm_adjoint_f(x, w, static_cast<float>(eps), grad_y, grad_x, accumulate, grad_w, rows, H);
   } else {
@@ -148,8 +170,15 @@ void norm_adjoint_any(
 
 template <typename T>
 void rotate_any(
-    T* x, std::int64_t stride, std::int64_t heads, std::int64_t half, const Sum<T>* cosines,
-    const Sum<T>* sines, const std::int64_t* positions, std::int64_t rows, Sum<T> sign) {
+    T* x,
+    std::int64_t stride,
+    std::int64_t heads,
+    std::int64_t half,
+    const Sum<T>* cosines,
+    const Sum<T>* sines,
+    const std::int64_t* positions,
+    std::int64_t rows,
+    Sum<T> sign) {
   if constexpr (std::is_same_v<T, float>) {
     rotate_f(x, stride, heads, half, cosines, sines, positions, rows, sign);
   } else {
@@ -162,8 +191,12 @@ void rotate_any(
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm", [&] {
     norm_any<scalar_t>(
-        x.const_data_ptr<scalar_t>(), w.const_data_ptr<scalar_t>(), eps,
-        y.mutable_data_ptr<scalar_t>(), x.size(0), x.size(1));
+        x.const_data_ptr<scalar_t>(),
+        w.const_data_ptr<scalar_t>(),
+        eps,
+        y.mutable_data_ptr<scalar_t>(),
+        x.size(0),
+        x.size(1));
   });
 }
 
@@ -177,9 +210,15 @@ void rms_norm_adjoint(
     const at::Tensor& grad_w) {
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm_adjoint", [&] {
     norm_adjoint_any<scalar_t>(
-        x.const_data_ptr<scalar_t>(), w.const_data_ptr<scalar_t>(), eps,
-        grad_y.const_data_ptr<scalar_t>(), grad_x.mutable_data_ptr<scalar_t>(), accumulate,
-        grad_w.mutable_data_ptr<Sum<scalar_t>>(), x.size(0), x.size(1));
+        x.const_data_ptr<scalar_t>(),
+        w.const_data_ptr<scalar_t>(),
+        eps,
+        grad_y.const_data_ptr<scalar_t>(),
+        grad_x.mutable_data_ptr<scalar_t>(),
+        accumulate,
+        grad_w.mutable_data_ptr<Sum<scalar_t>>(),
+        x.size(0),
+        x.size(1));
   });
 }
 
@@ -198,9 +237,15 @@ void rotate(
   }
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rotate", [&] {
     rotate_any<scalar_t>(
-        x.mutable_data_ptr<scalar_t>(), x.stride(0), heads, head_dim / 2,
-        cosines.const_data_ptr<Sum<scalar_t>>(), sines.const_data_ptr<Sum<scalar_t>>(),
-        positions.data(), x.size(0), Sum<scalar_t>(inverse ? -1 : 1));
+        x.mutable_data_ptr<scalar_t>(),
+        x.stride(0),
+        heads,
+        head_dim / 2,
+        cosines.const_data_ptr<Sum<scalar_t>>(),
+        sines.const_data_ptr<Sum<scalar_t>>(),
+        positions.data(),
+        x.size(0),
+        Sum<scalar_t>(inverse ? -1 : 1));
   });
 }
 

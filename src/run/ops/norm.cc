@@ -12,8 +12,13 @@ void norm(Frame& frame, const Op& op) {
 void norm_adjoint(Frame& frame, const Op& op) {
   const auto [grad_x_TH, accumulate] = frame.gradient_target(op.in[0]);
   kernels::rms_norm_adjoint(
-      frame.value(op.in[0]), frame.parameters->vectors.at(0), frame.shape->norm_eps,
-      frame.gradient(op.out[0]), grad_x_TH, accumulate, frame.parameters->vector_grads.at(0));
+      frame.value(op.in[0]),
+      frame.parameters->vectors.at(0),
+      frame.shape->norm_eps,
+      frame.gradient(op.out[0]),
+      grad_x_TH,
+      accumulate,
+      frame.parameters->vector_grads.at(0));
 }
 
 }  // namespace paradyse::ops

@@ -11,8 +11,8 @@ void swiglu(Frame& frame, const Op& op) {
   a_TF.mul_(h_T2F.narrow(1, F, F));
 }
 
-// grad_gate = (grad_a up) silu'(gate), grad_up = grad_a silu(gate); each result's place serves as the
-// other's scratch.
+// grad_gate = (grad_a up) silu'(gate), grad_up = grad_a silu(gate); each result's place serves as
+// the other's scratch.
 void swiglu_adjoint(Frame& frame, const Op& op) {
   const at::Tensor h_T2F = frame.value(op.in[0]);
   const at::Tensor grad_a_TF = frame.gradient(op.out[0]);

@@ -33,7 +33,10 @@ void gather_weights_adjoint(Frame& frame, const Op& op) {
   }
   frame.rank->domain
       ->exchange_sum(
-          grad_w_RH, frame.parameters->stack_grad, op.transfers[0], true,
+          grad_w_RH,
+          frame.parameters->stack_grad,
+          op.transfers[0],
+          true,
           frame.call("gather_weights"))
       ->wait();
 }

@@ -23,7 +23,8 @@ struct DocumentLoss {
 struct Answer {
   double loss = 0;  // sum over documents / predicted tokens (0 / 0 is 0)
   std::vector<DocumentLoss> documents;
-  std::map<std::string, at::Tensor> gradients;  // of `loss`, by Hugging Face name, same dtype as the weights
+  std::map<std::string, at::Tensor>
+      gradients;  // of `loss`, by Hugging Face name, same dtype as the weights
 };
 
 // Loss and every gradient for a batch of documents, each run by itself, unpacked and unpadded.

@@ -39,8 +39,8 @@ void count_flops(const Plan& plan, const ModelShape& model, BenchStepRow& row) {
       const auto all = [](const Work& work) { return work.matmul_flops + work.attention_flops; };
       row.hardware_flops += all(sum.forward) + all(sum.recompute) + all(sum.backward);
       // the fused head makes its gradients in the forward; flash attention recomputes its scores
-      row.model_flops += sum.forward.matmul_flops + sum.backward.matmul_flops +
-                         3 * sum.forward.attention_flops;
+      row.model_flops +=
+          sum.forward.matmul_flops + sum.backward.matmul_flops + 3 * sum.forward.attention_flops;
     }
   }
 }
@@ -58,7 +58,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   for (const std::int64_t length : request.lengths) {
     BenchStepRow row{.length = length, .documents = whole ? request.ranks : 1};
     const Plan plan = uniform_plan(
-        model, std::vector<std::int64_t>(static_cast<std::size_t>(row.documents), length),
+        model,
+        std::vector<std::int64_t>(static_cast<std::size_t>(row.documents), length),
         request.ranks,
         std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), request.layer));
     count_flops(plan, model, row);

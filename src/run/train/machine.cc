@@ -28,7 +28,8 @@ double median_seconds(double budget, Body body) {
     times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     sum += times.back();
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  std::nth_element(
+      times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];
 }
 
@@ -64,11 +65,10 @@ MachineNumbers measure_machine(std::int64_t hidden, std::int64_t head_dim, int r
     const at::Tensor q = at::randn({1, 2, n, D});
     double sink = 0;
     const double attention = median_seconds(0.08, [&] {
-      const auto [o, l] =
-          at::_scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.0, true);
+      const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.0, true);
       sink += static_cast<double>(o.numel());
-      const auto grads = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          o, q, q, q, o, l, 0.0, true);
+      const auto grads =
+          at::_scaled_dot_product_flash_attention_for_cpu_backward(o, q, q, q, o, l, 0.0, true);
       sink += static_cast<double>(std::get<0>(grads).numel());
     });
     const double pairs = static_cast<double>(n) * static_cast<double>(n + 1) / 2;
@@ -119,8 +119,7 @@ MachineNumbers measure_machine(std::int64_t hidden, std::int64_t head_dim, int r
         std::max(1.0, static_cast<double>(ranks) / static_cast<double>(machine.cores));
     const double sent = static_cast<double>(table.sent(0).elements) * 4.0;
     machine.collective_seconds = latency / sharing;
-    machine.sent_bytes_per_second =
-        sent * sharing / std::max(1e-6, transfer_seconds - latency);
+    machine.sent_bytes_per_second = sent * sharing / std::max(1e-6, transfer_seconds - latency);
   }
   return machine;
 }

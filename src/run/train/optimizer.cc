@@ -99,9 +99,19 @@ void AdamW::step(double learning_rate, double gradient_scale) {
       group.steps[i].add_(1);
     }
     at::_fused_adamw_(
-        group.weights, group.gradients, group.means, group.variances, {}, group.steps,
-        learning_rate, options_.beta1, options_.beta2, group.weight_decay, options_.eps,
-        /*amsgrad=*/false, /*maximize=*/false);
+        group.weights,
+        group.gradients,
+        group.means,
+        group.variances,
+        {},
+        group.steps,
+        learning_rate,
+        options_.beta1,
+        options_.beta2,
+        group.weight_decay,
+        options_.eps,
+        /*amsgrad=*/false,
+        /*maximize=*/false);
   }
 }
 

@@ -13,8 +13,9 @@ namespace paradyse {
 
 class RunFolder {
  public:
-  // Makes a new folder below `output.folder` named `output.name`, or for the time of day, and writes
-  // config.toml.  Throws std::runtime_error when a folder of the given name is there already.
+  // Makes a new folder below `output.folder` named `output.name`, or for the time of day, and
+  // writes config.toml.  Throws std::runtime_error when a folder of the given name is there
+  // already.
   explicit RunFolder(const LoadedConfig& config);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

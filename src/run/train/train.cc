@@ -82,7 +82,10 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
       std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
   for (;; draws += draws / 4 + 1) {
     const std::vector<std::int64_t> order = document_order(
-        lengths, order_of(config.data.order), draws, config.data.seed,
+        lengths,
+        order_of(config.data.order),
+        draws,
+        config.data.seed,
         config.data.curriculum_share);
     std::vector<std::vector<std::int64_t>> steps;
     std::int64_t tokens = 0;
@@ -138,7 +141,8 @@ double mean(const std::vector<double>& values, std::size_t begin, std::size_t en
   return end <= begin ? std::numeric_limits<double>::quiet_NaN()
                       : std::accumulate(
                             values.begin() + static_cast<std::ptrdiff_t>(begin),
-                            values.begin() + static_cast<std::ptrdiff_t>(end), 0.0) /
+                            values.begin() + static_cast<std::ptrdiff_t>(end),
+                            0.0) /
                             static_cast<double>(end - begin);
 }
 
@@ -161,8 +165,12 @@ std::vector<std::int64_t> lengths_of(const std::vector<const Tokens*>& documents
 
 // Runs a corpus forward in batches; every rank gets the result.
 EvalResult evaluate_corpus(
-    const Corpus& corpus, std::int64_t tokens_per_batch, Planner& planner,
-    const RankResources& rank, Parameters& parameters, const std::atomic<bool>* stop) {
+    const Corpus& corpus,
+    std::int64_t tokens_per_batch,
+    Planner& planner,
+    const RankResources& rank,
+    Parameters& parameters,
+    const std::atomic<bool>* stop) {
   EvalResult result;
   result.data = corpus.counts;
   const auto begin = Clock::now();
@@ -188,9 +196,8 @@ EvalResult evaluate_corpus(
     result.predicted_tokens += batch.predicted_tokens;
     result.documents += static_cast<std::int64_t>(documents.size());
   }
-  result.loss = result.predicted_tokens == 0
-                    ? std::numeric_limits<double>::quiet_NaN()
-                    : sum / static_cast<double>(result.predicted_tokens);
+  result.loss = result.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                             : sum / static_cast<double>(result.predicted_tokens);
   result.seconds = seconds_since(begin);
   result.peak_bytes = largest(rank.memory->peak_bytes(), world);
   return result;
@@ -214,8 +221,8 @@ class Run {
         model_(open_model(config_.model.path)),
         corpus_(corpus_at(config_.data.path, config_, model_.shape)),
         steps_(steps_of(config_, corpus_)),
-        planner_(planning_task(
-            config_, model_.shape, 4 * precision_of(config_.train.dtype).statistic)) {
+        planner_(
+            planning_task(config_, model_.shape, 4 * precision_of(config_.train.dtype).statistic)) {
     if (!config_.data.eval_path.empty()) {
       eval_ = corpus_at(config_.data.eval_path, config_, model_.shape);
     }
@@ -240,7 +247,8 @@ class Run {
     install_accounting_allocator();
     try {
       run_local_ranks(
-          static_cast<int>(config_.parallel.ranks), local_options(config_),
+          static_cast<int>(config_.parallel.ranks),
+          local_options(config_),
           [&](Communicators& communicators) { run_rank(communicators); });
     } catch (...) {
       finish();  // what was measured until then is kept
@@ -271,8 +279,7 @@ class Run {
 
   void run_rank(Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory(
-        "rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank));
+    Accountant memory("rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank));
     const MemoryScope scope(memory, Category::parameters, "parameters");
     const RankResources rank{
         .communicators = &communicators,
@@ -318,23 +325,32 @@ class Run {
     }
     if (config_.output.checkpoint) {
       save_model(
-          parameters, rank.domain(communicators.size()), folder_->path() / "model", model_,
+          parameters,
+          rank.domain(communicators.size()),
+          folder_->path() / "model",
+          model_,
           parameter_types(config_.train.dtype).weight);
     }
   }
 
   void step(
-      std::int64_t s, const Plan& plan, const std::vector<const Tokens*>& documents,
-      const RankResources& rank, Parameters& parameters, AdamW& optimizer,
+      std::int64_t s,
+      const Plan& plan,
+      const std::vector<const Tokens*>& documents,
+      const RankResources& rank,
+      Parameters& parameters,
+      AdamW& optimizer,
       Clock::time_point begin) {
     parameters.zero_gradients();
     const BatchResult batch = play(plan, documents, rank, parameters, true);
     if (!std::isfinite(batch.loss)) {  // the same number on all ranks, so all stop here
       throw std::runtime_error(fmt::format(
           "step {}: the loss is {}; the run stops before it spoils the weights. A lower "
-          "optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may help; the documents "
+          "optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may help; the "
+          "documents "
           "are in {}",
-          s + 1, batch.loss,
+          s + 1,
+          batch.loss,
           (folder_->path() / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
     }
     const auto optimizer_begin = Clock::now();
@@ -353,8 +369,13 @@ class Run {
   }
 
   void report(
-      std::int64_t s, const Plan& plan, const BatchResult& batch, double rate, double norm,
-      std::int64_t peak, double seconds) {
+      std::int64_t s,
+      const Plan& plan,
+      const BatchResult& batch,
+      double rate,
+      double norm,
+      std::int64_t peak,
+      double seconds) {
     StepReport report{
         .step = s + 1,
         .steps = config_.train.steps,
@@ -431,7 +452,8 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop) {
   install_accounting_allocator();
   EvalResult result;
   run_local_ranks(
-      static_cast<int>(config.parallel.ranks), local_options(config),
+      static_cast<int>(config.parallel.ranks),
+      local_options(config),
       [&](Communicators& communicators) {
         const int me = communicators.rank();
         Accountant memory(
@@ -442,8 +464,8 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop) {
             model.shape, communicators.size(), me, parameter_types(config.train.dtype), false);
         fill(parameters, model, config.model.seed);
         communicators.world().barrier({.op = "model is there", .part = ""});
-        const EvalResult mine = evaluate_corpus(
-            corpus, config.train.tokens_per_step, planner, rank, parameters, stop);
+        const EvalResult mine =
+            evaluate_corpus(corpus, config.train.tokens_per_step, planner, rank, parameters, stop);
         if (me == 0) {
           result = mine;
         }

@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
-#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/Dispatch.h>
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -83,7 +83,8 @@ std::uint64_t stream(const std::string& name) {
 }
 
 // The rank's rows of matrix m inside its stack.
-at::Tensor local_rows(const PartParameters& part, std::size_t m, int rank, const at::Tensor& stack) {
+at::Tensor local_rows(
+    const PartParameters& part, std::size_t m, int rank, const at::Tensor& stack) {
   const Interval rows = part.model.weights.rows_of(m, rank);
   return stack.narrow(0, rows.begin, rows.size());
 }
@@ -124,7 +125,8 @@ void Parameters::initialize(std::uint64_t seed) {
         for (std::int64_t r = 0; r < rows.size(0); ++r) {
           // each of a row's H numbers takes one of the stream's 128-bit steps
           at::Philox4_32 random(
-              seed, its_stream,
+              seed,
+              its_stream,
               static_cast<std::uint64_t>(global.begin + r) *
                   static_cast<std::uint64_t>(rows.size(1)));
           for (std::int64_t i = 0; i < rows.size(1); ++i) {
@@ -144,8 +146,10 @@ void Parameters::load(const SafetensorsReader& reader) {
     const at::Tensor tensor = reader.view(name);
     if (tensor.sizes().vec() != shape) {
       throw std::runtime_error(fmt::format(
-          "weights: {} has shape [{}], the configuration asks for [{}]", name,
-          fmt::join(tensor.sizes().vec(), ", "), fmt::join(shape, ", ")));
+          "weights: {} has shape [{}], the configuration asks for [{}]",
+          name,
+          fmt::join(tensor.sizes().vec(), ", "),
+          fmt::join(shape, ", ")));
     }
     unused.erase(name);
     return tensor;
@@ -200,17 +204,17 @@ void collect(
       append(to_first[0], {0, matrix.rows});
       const Transfer table =
           transfer(whole, shard(0, matrix.cuts), shard(0, to_first), domain.size());
-      const at::Tensor together =
-          at::empty({first ? whole.rows : 0, whole.cols}, stack.options());
+      const at::Tensor together = at::empty({first ? whole.rows : 0, whole.cols}, stack.options());
       domain
           .exchange(
-              local_rows(part, m, domain.rank(), stack), together, table,
+              local_rows(part, m, domain.rank(), stack),
+              together,
+              table,
               {.op = "collect", .part = weights.part, .layer = part.model.layer})
           ->wait();
       if (first) {
         take(
-            full_name(part, matrix.name),
-            matrix.transposed ? together.t().contiguous() : together);
+            full_name(part, matrix.name), matrix.transposed ? together.t().contiguous() : together);
       }
     }
     const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;

@@ -1,0 +1,101 @@
+"""paradyse check and paradyse plan check."""
+
+import json
+import unittest
+
+from support import FAILED, GOLDEN, ProgramTest, uniform_plan
+
+MODEL = GOLDEN / "hf_llama_gqa"
+
+
+class CheckTest(ProgramTest):
+    def test_every_strategy_is_right_on_this_machine(self):
+        text = self.run_program("check").stdout
+        for name in ("MegatronTS", "UlyssesZ", "DataZ", "attention-output", "4 ranks"):
+            self.assertIn(name, text)
+        self.assertNotIn("TOO FAR", text)
+        self.assertNotIn("DIFFER", text)
+
+    def test_json(self):
+        found = self.json_of("check", "--ranks", 2, 3, "--dtype", "float64", "--strategy", "DataZ")
+        self.assertTrue(found["ok"])
+        self.assertEqual(found["counts_differ"], [])
+        self.assertEqual(len(found["rows"]), 4 * 2)  # recompute levels, numbers of ranks
+        for row in found["rows"]:
+            self.assertIn(row["ranks"], (2, 3))
+            self.assertLessEqual(row["error"], row["tolerance"])
+
+    def test_a_given_model(self):
+        found = self.json_of("check", "--model", MODEL, "--ranks", "1,4")
+        self.assertTrue(found["ok"])
+
+    def test_errors(self):
+        self.assertIn("'UlyssesZ'", self.error_of("check", "--strategy", "Ulysses"))
+        self.assertIn("'float32'", self.error_of("check", "--dtype", "flaot32"))
+        self.assertIn("--ranks", self.error_of("check", "--ranks", "0"))
+        self.assertIn("nowhere", self.error_of("check", "--model", self.folder / "nowhere"))
+
+
+class PlanCheckTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.plan = uniform_plan("llama", [17, 1, 40], 2, 2)
+
+    def write_plan(self):
+        return self.write("plan.json", json.dumps(self.plan))
+
+    def test_a_sound_plan(self):
+        path = self.write_plan()
+        text = self.run_program("plan", "check", path).stdout
+        self.assertRegex(text, r"^ok [0-9a-f]{64}\n")
+        self.assertIn("2 ranks", text)
+        self.assertIn("3 documents of 58 tokens", text)
+        found = self.json_of("plan", "check", path, "--model", MODEL, "--memory-per-rank", "1MiB")
+        self.assertTrue(found["ok"])
+        self.assertIn(found["hash"], text)
+
+    def test_all_problems_are_told(self):
+        self.plan["micro_batches"][0]["groups"][0]["documents"] = [0, 1, 1]
+        self.plan["programs"]["all"][0]["layers"] = 3
+        path = self.write_plan()
+        done = self.run_program("plan", "check", path, code=FAILED)
+        found = self.json_of("plan", "check", path, code=FAILED)
+        self.assertFalse(found["ok"])
+        self.assertGreaterEqual(len(found["problems"]), 3)
+        for problem in found["problems"]:
+            self.assertIn(problem, done.stdout)
+
+    def test_what_does_not_fit(self):
+        path = self.write_plan()
+        found = self.json_of(
+            "plan", "check", path, "--model", MODEL, "--memory-per-rank", "100KiB", code=FAILED)
+        self.assertIn("needs", found["problems"][0])
+        found = self.json_of(
+            "plan", "check", path, "--model", GOLDEN / "hf_llama_mha_wide", code=FAILED)
+        self.assertIn("layers", found["problems"][0])
+
+    def test_explain(self):
+        path = self.write_plan()
+        arguments = ["plan", "check", path, "--model", MODEL, "--explain"]
+        text = self.run_program(*arguments).stdout
+        for word in ("embedding", "attention UlyssesZ, layers 0 1", "gather_weights", "head"):
+            self.assertIn(word, text)
+        programs = self.json_of(*arguments)["programs"]
+        self.assertEqual(
+            [program["part"] for program in programs], ["embedding", "attention", "mlp", "head"])
+        self.assertEqual(programs[1]["layers"], [0, 1])
+        self.assertIn("linear", programs[2]["text"])
+
+    def test_errors(self):
+        path = self.write_plan()
+        self.assertIn("--model", self.error_of("plan", "check", path, "--explain"))
+        self.assertIn("--model", self.error_of("plan", "check", path, "--memory-per-rank", "1GiB"))
+        self.assertIn("nowhere", self.error_of("plan", "check", self.folder / "nowhere"))
+        del self.plan["weight_domain"]
+        self.assertIn("weight_domain", self.error_of("plan", "check", self.write_plan()))
+        self.plan["wieght_domain"] = 2
+        self.assertIn("'weight_domain'", self.error_of("plan", "check", self.write_plan()))
+
+
+if __name__ == "__main__":
+    unittest.main()

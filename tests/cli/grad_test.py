@@ -1,0 +1,299 @@
+"""paradyse grad against what Hugging Face transformers computes (tests/golden), and its errors."""
+
+import itertools
+import json
+import math
+import os
+import shutil
+import unittest
+
+from support import (
+    FAILED, GOLDEN, MODELS, ProgramTest, gradient_error, read_tensors, uniform_plan)
+
+VERBS = {"MegatronTS": "hold", "UlyssesZ": "gather", "DataZ": "gather"}
+LEVELS = ["none", "light", "attention-output", "full"]
+
+
+def golden_documents(name):
+    lines = (GOLDEN / name / "documents.jsonl").read_text().splitlines()
+    return [json.loads(line)["tokens"] for line in lines]
+
+
+class GradTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "grads.safetensors"
+
+    def arguments(self, name, *more):
+        folder = GOLDEN / name
+        return ["grad", "--model", folder, "--data", folder / "documents.jsonl",
+                "--out", self.out, *more]
+
+    def expect_golden(self, name, *more, tolerance=1e-9):
+        """Loss, documents and every gradient are those of the golden file."""
+        answer = self.json_of(*self.arguments(name, *more))
+        expected = json.loads((GOLDEN / name / "expected.json").read_text())
+        self.assertEqual(list(answer), ["loss", "tokens", "documents", "ranks", "parts"])
+        self.assertLessEqual(
+            abs(answer["loss"] - expected["loss"]), tolerance * abs(expected["loss"]))
+        counts = [document["count"] for document in expected["documents"]]
+        self.assertEqual([document["count"] for document in answer["documents"]], counts)
+        self.assertEqual(answer["tokens"], sum(counts))
+        for got, wanted in zip(answer["documents"], expected["documents"]):
+            self.assertEqual(list(got), ["sum", "count"])
+            self.assertLessEqual(
+                abs(got["sum"] - wanted["sum"]), tolerance * max(1, abs(wanted["sum"])))
+        for rank in answer["ranks"]:
+            self.assertEqual(
+                list(rank), ["bytes_sent", "messages", "saved_bytes", "peak_bytes"])
+        error = gradient_error(
+            read_tensors(self.out),
+            read_tensors(GOLDEN / name / "expected_gradients.safetensors"))
+        self.assertLessEqual(error, tolerance)
+        return answer
+
+    def test_every_strategy_on_every_number_of_ranks(self):
+        for name, (strategy, verb), ranks in itertools.product(MODELS, VERBS.items(), [1, 2, 3, 4]):
+            with self.subTest(model=name, strategy=strategy, ranks=ranks):
+                answer = self.expect_golden(name, "--attention", strategy, "--ranks", ranks)
+                self.assertEqual(len(answer["ranks"]), ranks)
+                layers = json.loads((GOLDEN / name / "config.json").read_text())["num_hidden_layers"]
+                self.assertEqual(
+                    answer["parts"],
+                    [{"layer": layer, "part": part, "strategy": runs, "recompute": "none"}
+                     for layer in range(layers)
+                     for part, runs in [("attention", strategy), ("mlp", verb)]])
+                if ranks == 1:
+                    self.assertEqual(answer["ranks"][0]["bytes_sent"], 0)
+                else:
+                    self.assertTrue(all(rank["bytes_sent"] > 0 for rank in answer["ranks"]))
+
+    def test_mixed_parts_and_recompute_levels(self):
+        saved = []
+        for level in LEVELS:
+            answer = self.expect_golden(
+                "hf_llama_gqa", "--attention", "UlyssesZ", "--mlp", "MegatronTS", "--ranks", 3,
+                "--recompute", level)
+            self.assertEqual(answer["parts"][0]["recompute"], level)
+            self.assertEqual(answer["parts"][1]["strategy"], "hold")
+            saved.append(max(rank["saved_bytes"] for rank in answer["ranks"]))
+        self.assertEqual(saved, sorted(saved, reverse=True))
+        self.assertGreater(saved[0], saved[-1])
+
+    def test_narrower_numbers(self):
+        self.expect_golden("hf_llama_gqa", "--dtype", "float32", "--ranks", 2, tolerance=2e-5)
+        self.assertEqual({dtype for dtype, _, _ in read_tensors(self.out).values()}, {"F32"})
+        self.run_program(*self.arguments("hf_llama_gqa", "--dtype", "bfloat16", "--ranks", 2))
+        tensors = read_tensors(self.out)
+        self.assertEqual({dtype for dtype, _, _ in tensors.values()}, {"F32"})
+        expected = read_tensors(GOLDEN / "hf_llama_gqa" / "expected_gradients.safetensors")
+        self.assertLess(gradient_error(tensors, expected), 0.1)
+
+    def test_more_ranks_than_documents_with_data_parallelism(self):
+        data = self.write_documents([[1, 2, 3]])
+        arguments = ["grad", "--model", GOLDEN / MODELS[0], "--data", data, "--out", self.out]
+        alone = self.json_of(*arguments)
+        spread = self.json_of(*arguments, "--attention", "DataZ", "--ranks", 4)
+        self.assertAlmostEqual(alone["loss"], spread["loss"], delta=1e-12)
+        self.assertEqual([rank["saved_bytes"] > 0 for rank in spread["ranks"]].count(True), 1)
+
+    def test_documents_without_predicted_tokens(self):
+        for documents in ([[], [5], []], [[]], [[3]]):
+            for strategy in VERBS:
+                for ranks in (1, 3):
+                    data = self.write_documents(documents)
+                    answer = self.json_of(
+                        "grad", "--model", GOLDEN / MODELS[0], "--data", data, "--out", self.out,
+                        "--attention", strategy, "--ranks", ranks)
+                    self.assertEqual((answer["loss"], answer["tokens"]), (0, 0))
+                    self.assertEqual(
+                        answer["documents"], [{"sum": 0, "count": 0}] * len(documents))
+                    for _, _, values in read_tensors(self.out).values():
+                        self.assertFalse(any(values))
+
+    def test_empty_documents_among_others_change_nothing(self):
+        documents = golden_documents("hf_llama_gqa")
+        data = self.write_documents([[], *documents, []])
+        for strategy in VERBS:
+            answer = self.json_of(
+                "grad", "--model", GOLDEN / "hf_llama_gqa", "--data", data, "--out", self.out,
+                "--attention", strategy, "--ranks", 3)
+            self.assertEqual(len(answer["documents"]), len(documents) + 2)
+            error = gradient_error(
+                read_tensors(self.out),
+                read_tensors(GOLDEN / "hf_llama_gqa" / "expected_gradients.safetensors"))
+            self.assertLessEqual(error, 1e-9)
+
+    def test_a_plan_of_several_programs(self):
+        documents = golden_documents("hf_llama_gqa")
+        plan = uniform_plan("llama", [len(d) for d in documents], 2, 2)
+        plan["programs"]["alone"] = json.loads(json.dumps(plan["programs"]["all"]))
+        plan["programs"]["alone"][0]["parts"][0]["strategy"] = "DataZ"
+        plan["micro_batches"] = [
+            {"groups": [{"ranks": [0, 1], "documents": [0, 2], "program": "all"}]},
+            {"groups": [{"ranks": [0], "documents": [1, 3], "program": "alone"},
+                        {"ranks": [1], "documents": [4], "program": "alone"}]}]
+        path = self.write("plan.json", json.dumps(plan))
+        answer = self.expect_golden("hf_llama_gqa", "--plan", path)
+        self.assertEqual(len(answer["ranks"]), 2)
+        self.assertEqual(len(answer["parts"]), 2 * 2 * 2)
+        self.assertEqual({part["program"] for part in answer["parts"]}, {"all", "alone"})
+        self.assertIn({"layer": 1, "part": "mlp", "strategy": "gather", "recompute": "light",
+                       "program": "alone"}, answer["parts"])
+
+        self.assertIn("--ranks says 3", self.error_of(
+            *self.arguments("hf_llama_gqa", "--plan", path, "--ranks", 3)))
+        for option, value in [("--attention", "UlyssesZ"), ("--mlp", "hold"),
+                              ("--recompute", "none")]:
+            message = self.error_of(*self.arguments("hf_llama_gqa", "--plan", path, option, value))
+            self.assertIn(f"--plan and {option}", message)
+        data = self.write_documents(documents[1:])
+        self.assertIn("document 0", self.error_of(
+            "grad", "--model", GOLDEN / "hf_llama_gqa", "--data", data, "--plan", path,
+            "--out", self.out))
+        self.assertIn("layers", self.error_of(
+            "grad", "--model", GOLDEN / "hf_llama_mha_wide", "--out", self.out, "--plan", path,
+            "--data", self.write_documents([[1] * len(d) for d in documents])))
+
+    def test_a_folder_without_weights_has_random_ones(self):
+        for name in ("config.json", "documents.jsonl"):
+            shutil.copy(GOLDEN / MODELS[0] / name, self.folder / name)
+        losses = set()
+        for ranks in (1, 3):
+            done = self.run_program(
+                "grad", "--model", self.folder, "--data", self.folder / "documents.jsonl",
+                "--out", self.out, "--ranks", ranks, "--json")
+            self.assertIn("random", done.stderr)
+            losses.add(round(json.loads(done.stdout)["loss"], 10))
+        self.assertEqual(len(losses), 1)
+        self.assertAlmostEqual(losses.pop(), math.log(37), delta=0.1)
+
+    def test_the_file_is_replaced_only_when_all_is_done(self):
+        self.out.write_text("before")
+        self.error_of(*self.arguments("hf_llama_gqa", "--attention", "Ulysses"))
+        self.error_of(
+            *self.arguments("hf_llama_gqa", "--memory-per-rank", "64KiB"), code=FAILED)
+        self.assertEqual(self.out.read_text(), "before")
+        self.assertEqual(os.listdir(self.folder), [self.out.name])
+        self.expect_golden("hf_llama_gqa")
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def test_names_that_are_not_known(self):
+        for option, value, near in [
+                ("--attention", "Ulysses", "'UlyssesZ'"), ("--mlp", "holt", "'hold'"),
+                ("--recompute", "attention_output", "'attention-output'"),
+                ("--dtype", "float16", "float")]:
+            message = self.error_of(*self.arguments("hf_llama_gqa", option, value))
+            self.assertIn(f"'{value}'", message)
+            self.assertIn(near, message)
+
+    def test_numbers_out_of_range(self):
+        for ranks in (-1, 100000):
+            self.assertIn("--ranks", self.error_of(
+                *self.arguments("hf_llama_gqa", "--ranks", ranks)))
+        for deadline in ("0", "-1", "nan"):
+            self.assertIn("--deadline", self.error_of(
+                *self.arguments("hf_llama_gqa", "--deadline", deadline)))
+        self.assertIn("512MiB", self.error_of(
+            *self.arguments("hf_llama_gqa", "--memory-per-rank", "many")))
+
+    def test_a_verb_that_does_not_fit_the_group(self):
+        message = self.error_of(
+            *self.arguments("hf_llama_gqa", "--attention", "DataZ", "--mlp", "hold", "--ranks", 2))
+        self.assertIn("hold", message)
+        self.assertIn("gathers", message)
+
+    def test_memory_that_does_not_suffice(self):
+        for memory in ("1KiB", "100KiB", "250KiB"):
+            message = self.error_of(
+                *self.arguments("hf_llama_gqa", "--ranks", 2, "--memory-per-rank", memory),
+                code=FAILED)
+            self.assertIn("rank", message)
+            self.assertIn("KiB", message)
+            self.assertFalse(self.out.exists())
+        peak = max(rank["peak_bytes"] for rank in self.expect_golden(
+            "hf_llama_gqa", "--ranks", 2)["ranks"])
+        self.expect_golden("hf_llama_gqa", "--ranks", 2, "--memory-per-rank", math.ceil(peak * 1.02))
+
+    def test_files_that_are_not_there(self):
+        here = self.folder / "nowhere"
+        for arguments in (["--model", here, "--data", GOLDEN / MODELS[0] / "documents.jsonl"],
+                          ["--model", GOLDEN / MODELS[0], "--data", here]):
+            self.assertIn("nowhere", self.error_of("grad", *arguments, "--out", self.out))
+        self.assertIn("nowhere", self.error_of(*self.arguments(MODELS[0], "--plan", here)))
+        arguments = self.arguments(MODELS[0])
+        arguments[arguments.index(self.out)] = here / "grads.safetensors"
+        self.assertIn("nowhere", self.error_of(*arguments))
+
+    def test_data_that_is_none(self):
+        for text, said in [
+                ("{\"tokens\": [1, 2\n", ":1: is no JSON"),
+                ("{\"tokens\": [1]}\n[1, 2]\n", ":2:"),
+                ("{\"tokens\": [1, 37]}\n", "token 1 is 37"),
+                ("{\"tokens\": [-1]}\n", "token 0 is -1"),
+                ("{\"tokens\": [1.5]}\n", "token 0 is 1.5"),
+                ("{\"tokens\": \"abc\"}\n", "a list of ids"),
+                ("{\"token\": [1]}\n", "tokens"),
+                ("", "no document")]:
+            data = self.write("bad.jsonl", text)
+            message = self.error_of(
+                "grad", "--model", GOLDEN / MODELS[0], "--data", data, "--out", self.out)
+            self.assertIn("bad.jsonl", message)
+            self.assertIn(said, message)
+
+    def copied_model(self):
+        folder = self.folder / "model"
+        shutil.copytree(GOLDEN / "hf_llama_gqa", folder)
+        return folder
+
+    def model_error(self, folder):
+        return self.error_of(
+            "grad", "--model", folder, "--data", folder / "documents.jsonl", "--ranks", 2,
+            "--out", self.out)
+
+    def test_weights_that_are_cut_off_or_not_a_model(self):
+        folder = self.copied_model()
+        weights = folder / "model.safetensors"
+        whole = weights.read_bytes()
+        for content in (whole[:len(whole) // 2], whole[:-1], whole[:5], b"", b"\xff" * 64):
+            weights.write_bytes(content)
+            self.assertIn("model.safetensors", self.model_error(folder))
+        weights.write_bytes(whole.replace(b"layers.0.mlp.up_proj", b"layers.7.mlp.up_proj"))
+        self.assertIn("up_proj", self.model_error(folder))
+
+    def test_configurations_that_are_not_understood(self):
+        folder = self.copied_model()
+        config = folder / "config.json"
+        whole = json.loads(config.read_text())
+        for key, value, said in [
+                ("hiden_size", 3, "hidden_size"), ("attention_bias", True, "attention_bias"),
+                ("vocab_size", 99, "[37, 24]"), ("num_key_value_heads", 4, "divisor")]:
+            config.write_text(json.dumps({**whole, key: value}))
+            self.assertIn(said, self.model_error(folder))
+        config.write_text("{")
+        self.assertIn("no JSON", self.model_error(folder))
+
+    def test_weights_that_are_not_finite(self):
+        folder = self.copied_model()
+        weights = folder / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-4:] = b"\x00\x00\xc0\x7f"  # NaN
+        weights.write_bytes(content)
+        for strategy in VERBS:
+            message = self.error_of(
+                "grad", "--model", folder, "--data", folder / "documents.jsonl", "--ranks", 2,
+                "--attention", strategy, "--out", self.out, code=FAILED)
+            self.assertIn("nan", message)
+            self.assertFalse(self.out.exists())
+
+    def test_inputs_are_not_overwritten(self):
+        folder = self.copied_model()
+        self.out = folder / "model.safetensors"
+        self.assertIn("is an input", self.model_error(folder))
+        self.assertEqual(
+            self.out.read_bytes(), (GOLDEN / "hf_llama_gqa" / "model.safetensors").read_bytes())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,108 @@
+"""What tests of the program share: running it, and safetensors files read and written by hand."""
+
+import array
+import json
+import math
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import unittest
+
+PARADYSE = os.environ.get("PARADYSE", "build/release/paradyse")
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
+MODELS = ["hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide"]
+
+OK, FAILED, USAGE, INTERNAL = 0, 1, 2, 70
+
+
+class ProgramTest(unittest.TestCase):
+    """Runs the program in a folder of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="paradyse_cli_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_program(self, *arguments, code=OK, timeout=120):
+        """Post: the exit code is `code`."""
+        command = [PARADYSE, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        self.assertEqual(
+            done.returncode, code, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def json_of(self, *arguments, code=OK):
+        """The one JSON document that the program prints with --json."""
+        return json.loads(self.run_program(*arguments, "--json", code=code).stdout)
+
+    def error_of(self, *arguments, code=USAGE):
+        """The message of a run that fails, the same with and without --json."""
+        plain = self.run_program(*arguments, code=code)
+        self.assertEqual(plain.stdout, "")
+        messages = [line for line in plain.stderr.splitlines() if "error: " in line]
+        self.assertEqual(len(messages), 1, plain.stderr)
+        prefix = "paradyse: error: "
+        self.assertTrue(messages[0].startswith(prefix), messages[0])
+        self.assertEqual(
+            self.json_of(*arguments, code=code), {"error": messages[0][len(prefix):]})
+        return messages[0]
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def write_documents(self, documents, name="data.jsonl"):
+        return self.write(
+            name, "".join(json.dumps({"tokens": tokens}) + "\n" for tokens in documents))
+
+
+def read_tensors(path):
+    """{name: (dtype, shape, values)} of a safetensors file."""
+    content = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8:8 + length])
+    data = content[8 + length:]
+    tensors = {}
+    for name, stored in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = stored["data_offsets"]
+        values = array.array({"F64": "d", "F32": "f"}[stored["dtype"]])
+        values.frombytes(data[begin:end])
+        assert len(values) == math.prod(stored["shape"]), name
+        tensors[name] = (stored["dtype"], stored["shape"], values)
+    return tensors
+
+
+def gradient_error(actual, expected):
+    """The worst of ||g - g*|| / max(||g*||, 1e-3 ||all g*||)."""
+    def length(values):
+        return math.sqrt(math.fsum(value * value for value in values))
+
+    whole = math.sqrt(math.fsum(length(values) ** 2 for _, _, values in expected.values()))
+    worst = 0.0
+    for name, (_, shape, values) in expected.items():
+        assert actual[name][1] == shape, name
+        difference = length(a - e for a, e in zip(actual[name][2], values))
+        worst = max(worst, difference / max(length(values), 1e-3 * whole))
+    assert set(actual) == set(expected), set(actual) ^ set(expected)
+    return worst
+
+
+def uniform_plan(model, lengths, ranks, layers, strategy="UlyssesZ", mlp="gather"):
+    """A plan in which all documents run in one group of all ranks."""
+    return {
+        "format": "paradyse-plan", "version": 1,
+        "model": {"name": model, "sha256": "", "layers": layers},
+        "cluster": {"name": "local", "sha256": "", "ranks": ranks},
+        "weight_domain": ranks,
+        "lengths": lengths,
+        "programs": {"all": [{"layers": layers, "parts": [
+            {"part": "attention", "strategy": strategy, "recompute": "none"},
+            {"part": "mlp", "strategy": mlp, "recompute": "light"}]}]},
+        "micro_batches": [{"groups": [{
+            "ranks": list(range(ranks)), "documents": list(range(len(lengths))),
+            "program": "all"}]}]}

@@ -1,0 +1,75 @@
+"""Help, version, and what is said of a wrong command line."""
+
+import unittest
+
+from support import OK, USAGE, ProgramTest
+
+COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
+
+
+class UsageTest(ProgramTest):
+    def test_help_names_every_command_and_the_exit_codes(self):
+        text = self.run_program("--help").stdout
+        for command in COMMANDS:
+            self.assertIn(f"  {command} ", text)
+        self.assertIn("Exit codes:", text)
+        self.assertIn("130", text)
+
+    def test_every_command_has_help_and_json(self):
+        for command in [*COMMANDS, "plan check", "bench step"]:
+            text = self.run_program(*command.split(), "--help").stdout
+            self.assertIn("Exit codes:", text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 110)
+            if command not in ("plan", "bench"):
+                self.assertIn("--json", text)
+
+    def test_version(self):
+        self.assertRegex(self.run_program("--version").stdout, r"^paradyse \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.json_of("--version")["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_nothing_at_all(self):
+        self.assertIn("doctor, train", self.error_of())
+        self.assertIn("check", self.error_of("plan"))
+
+    def test_unknown_command_gets_the_nearest(self):
+        self.assertIn("did you mean 'train'?", self.error_of("trian"))
+        self.assertIn("did you mean 'check'?", self.error_of("plan", "chek"))
+        self.assertIn("did you mean '--version'?", self.error_of("--versoin"))
+
+    def test_unknown_option_gets_the_nearest(self):
+        for command, wrong, right in [
+                ("doctor", "--jsno", "--json"),
+                ("grad", "--modle", "--model"),
+                ("grad", "--memory-per-rnak=1GiB", "--memory-per-rank"),
+                ("check", "--rank", "--ranks"),
+                ("plan check", "--explian", "--explain"),
+                ("train", "--print-confg", "--print-config")]:
+            message = self.error_of(*command.split(), wrong)
+            self.assertIn(f"unknown option {wrong.split('=')[0]}", message)
+            self.assertIn(f"did you mean '{right}'?", message)
+            self.assertIn(f"paradyse {command} --help", message)
+
+    def test_unknown_option_far_from_all_gets_the_list(self):
+        message = self.error_of("grad", "--zzzzzzzzzzzz")
+        self.assertNotIn("did you mean", message)
+        self.assertIn("--attention", message)
+
+    def test_missing_and_malformed_values(self):
+        self.assertIn("--data", self.error_of("grad", "--model", "x", "--out", "y"))
+        self.assertIn("--model", self.run_program("grad", "--model", code=USAGE).stderr)
+        self.assertIn(
+            "--ranks",
+            self.error_of("grad", "--model", "x", "--data", "y", "--out", "z", "--ranks", "two"))
+        self.assertIn("FILE", self.error_of("plan", "check"))
+
+    def test_doctor_finds_nothing_broken_here(self):
+        found = self.json_of("doctor")
+        self.assertTrue(found["ok"])
+        names = [finding["name"] for finding in found["findings"]]
+        for name in ["cores", "memory", "disk", "libtorch", "matmul", "communicator"]:
+            self.assertIn(name, names)
+        self.assertIn("GFLOP/s", self.run_program("doctor", code=OK).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,171 @@
+// What load_config promises: values, origins and messages.
+#include "paradyse/run_config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace paradyse {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class RunConfigTest : public testing::Test {
+ protected:
+  RunConfigTest() {
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    file_ = std::filesystem::temp_directory_path() /
+            (std::string("paradyse_run_config_") + test->name() + "_" + std::to_string(::getpid()) +
+             ".toml");
+  }
+  ~RunConfigTest() override { std::filesystem::remove(file_); }
+  RunConfigTest(const RunConfigTest&) = delete;
+  RunConfigTest& operator=(const RunConfigTest&) = delete;
+
+  LoadedConfig load(const std::string& text, const std::vector<std::string>& settings = {}) const {
+    std::ofstream(file_) << text;
+    return load_config(file_, settings);
+  }
+
+  // What is said of this file and these settings; fails the test when nothing is wrong with them.
+  std::string refusal(
+      const std::string& text, const std::vector<std::string>& settings = {}) const {
+    try {
+      load(text, settings);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was refused in:\n" << text;
+    return "";
+  }
+
+  static std::string origin(const LoadedConfig& loaded, const std::string& key) {
+    for (const ConfigEntry& entry : loaded.entries) {
+      if (entry.key == key) {
+        return entry.origin;
+      }
+    }
+    return "no such entry";
+  }
+
+  [[nodiscard]] std::string at_line(int line) const {
+    return file_.string() + ":" + std::to_string(line);
+  }
+
+  std::filesystem::path file_;
+};
+
+TEST_F(RunConfigTest, WithoutFileAndSettingsAllIsDefault) {
+  const LoadedConfig loaded = load_config("", {});
+  EXPECT_EQ(loaded.config.train.steps, RunConfig{}.train.steps);
+  EXPECT_GT(loaded.entries.size(), 25U);
+  for (const ConfigEntry& entry : loaded.entries) {
+    EXPECT_EQ(entry.origin, "default") << entry.key;
+  }
+}
+
+TEST_F(RunConfigTest, SettingsComeOverTheFileAndTheFileOverDefaults) {
+  const LoadedConfig loaded = load(
+      "[train]\nsteps = 7\ntokens_per_step = 512\n\n[optimizer]\nlr = 1\n[output]\ntrace = false\n",
+      {"train.steps=9", "output.name=first run", "model.path=\"a b\"", "optimizer.lr=2e-4"});
+  EXPECT_EQ(loaded.config.train.steps, 9);
+  EXPECT_EQ(loaded.config.train.tokens_per_step, 512);
+  EXPECT_EQ(loaded.config.optimizer.lr, 2e-4);
+  EXPECT_EQ(loaded.config.output.name, "first run");
+  EXPECT_EQ(loaded.config.model.path, "a b");
+  EXPECT_FALSE(loaded.config.output.trace);
+  EXPECT_TRUE(loaded.config.output.checkpoint);
+  EXPECT_EQ(origin(loaded, "train.steps"), "--set");
+  EXPECT_EQ(origin(loaded, "train.tokens_per_step"), at_line(3));
+  EXPECT_EQ(origin(loaded, "output.trace"), at_line(8));
+  EXPECT_EQ(origin(loaded, "output.checkpoint"), "default");
+}
+
+TEST_F(RunConfigTest, ASettingOfAStringNeedsNoQuotesWhateverItLooksLike) {
+  const LoadedConfig loaded = load_config(
+      "",
+      {"output.name=12",
+       "output.folder=",
+       "model.path=[x",
+       "data.path=a=b",
+       "parallel.memory_per_rank=1048576"});
+  EXPECT_EQ(loaded.config.output.name, "12");
+  EXPECT_EQ(loaded.config.output.folder, "");
+  EXPECT_EQ(loaded.config.model.path, "[x");
+  EXPECT_EQ(loaded.config.data.path, "a=b");
+  EXPECT_EQ(loaded.config.parallel.memory_per_rank, "1048576");
+}
+
+TEST_F(RunConfigTest, ToTomlIsReadBackToTheSame) {
+  const LoadedConfig loaded = load(
+      "[optimizer]\nlr = 1\neps = 1e-12\nbeta2 = 0.30000000000000004\n[model]\nseed = "
+      "9223372036854775807\n",
+      {"output.name=it's \"quoted\" \\ # and\ttabbed\nlines \x7f", "data.order=curriculum"});
+  const LoadedConfig again = load(to_toml(loaded));
+  ASSERT_EQ(again.entries.size(), loaded.entries.size());
+  for (std::size_t i = 0; i < loaded.entries.size(); ++i) {
+    EXPECT_EQ(again.entries[i].key, loaded.entries[i].key);
+    EXPECT_EQ(again.entries[i].value, loaded.entries[i].value);
+  }
+  EXPECT_EQ(again.config.output.name, loaded.config.output.name);
+  EXPECT_EQ(again.config.optimizer.beta2, 0.30000000000000004);
+  EXPECT_THAT(to_toml(loaded), HasSubstr("# --set"));
+  EXPECT_THAT(to_toml(loaded), HasSubstr("# default"));
+}
+
+TEST_F(RunConfigTest, UnknownNamesGetTheNearest) {
+  EXPECT_THAT(
+      refusal("[train]\nstep = 3\n"),
+      AllOf(HasSubstr(at_line(2)), HasSubstr("train.step "), HasSubstr("'train.steps'")));
+  EXPECT_THAT(
+      refusal("\n[trian]\nsteps = 3\n"),
+      AllOf(HasSubstr(at_line(2)), HasSubstr("[trian]"), HasSubstr("'train'")));
+  EXPECT_THAT(refusal("steps = 3\n"), HasSubstr("'train.steps'"));
+  EXPECT_THAT(
+      refusal("", {"optimizer.learning_rate=1"}),
+      AllOf(HasSubstr("--set"), HasSubstr("optimizer.lr")));
+  EXPECT_THAT(refusal("", {"lr=1"}), HasSubstr("'optimizer.lr'"));
+  EXPECT_THAT(refusal("", {"train.steps"}), HasSubstr("key=value"));
+  EXPECT_THAT(
+      refusal("[parallel]\nattention = \"Ulysses\"\n"),
+      AllOf(HasSubstr(at_line(2)), HasSubstr("'UlyssesZ'"), HasSubstr("MegatronTS")));
+}
+
+TEST_F(RunConfigTest, WrongTypesAndRangesAreRefusedWithWhatIsAccepted) {
+  EXPECT_THAT(
+      refusal("[train]\nsteps = \"ten\"\n"),
+      AllOf(HasSubstr(at_line(2)), HasSubstr("train.steps"), HasSubstr("a whole number from 1")));
+  EXPECT_THAT(refusal("[train]\nsteps = 1.5\n"), HasSubstr("a whole number"));
+  EXPECT_THAT(refusal("[train]\nsteps = 0\n"), HasSubstr("from 1"));
+  EXPECT_THAT(refusal("[model]\nseed = -1\n"), HasSubstr("from 0"));
+  EXPECT_THAT(refusal("[parallel]\nranks = 0\n"), HasSubstr("from 1 to 1024"));
+  EXPECT_THAT(refusal("[optimizer]\nbeta1 = 1.0\n"), HasSubstr("from 0 and below 1"));
+  EXPECT_THAT(refusal("[optimizer]\nlr = nan\n"), HasSubstr("optimizer.lr"));
+  EXPECT_THAT(refusal("[optimizer]\nlr = inf\n"), HasSubstr("optimizer.lr"));
+  EXPECT_THAT(refusal("[optimizer]\neps = 0.0\n"), HasSubstr("above 0"));
+  EXPECT_THAT(refusal("[data]\ncurriculum_share = 1.5\n"), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(refusal("[data]\norder = \"random\"\n"), HasSubstr("shuffled, sorted, curriculum"));
+  EXPECT_THAT(refusal("[output]\ntrace = 1\n"), HasSubstr("true or false"));
+  EXPECT_THAT(refusal("[output]\nname = [1, 2]\n"), HasSubstr("a string"));
+  EXPECT_THAT(refusal("train = 3\n"), HasSubstr("[train]"));
+  EXPECT_THAT(refusal("", {"train.steps=1\ntrain.dtype=3"}), HasSubstr("a whole number"));
+  EXPECT_THAT(
+      refusal("[data]\nmin_tokens = 9\n", {"data.max_tokens=3"}),
+      AllOf(HasSubstr("data.max_tokens"), HasSubstr(at_line(2)), HasSubstr("--set")));
+}
+
+TEST_F(RunConfigTest, FilesThatAreNoTomlAreNamedWithTheLine) {
+  EXPECT_THAT(refusal("[train]\nsteps = \n"), AllOf(HasSubstr(file_.string()), HasSubstr("TOML")));
+  EXPECT_THAT(refusal("[train]\nsteps = 1\nsteps = 2\n"), HasSubstr(at_line(3)));
+  EXPECT_THROW(load_config("/nowhere/run.toml", {}), std::invalid_argument);
+  EXPECT_THROW(load_config("/tmp", {}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace paradyse

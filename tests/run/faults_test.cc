@@ -1,0 +1,347 @@
+// Faults in the middle of a batch, from the outside: whatever happens on one rank, all ranks end in
+// bounded time, with a message that says what happened.
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/gradients.h"
+#include "paradyse/planner.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr milliseconds kDeadline{200};
+constexpr LocalOptions kLocal{.deadline = kDeadline, .grace = milliseconds(20000)};
+
+int repeats() { return std::getenv("PARADYSE_TEST_LONG") != nullptr ? 50 : 3; }
+
+std::ptrdiff_t threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Counts the operations of a rank over all of its communicators; at the chosen one does `strike`.
+class FaultyCommunicator final : public Communicator {
+ public:
+  FaultyCommunicator(Communicator& real, const std::function<void()>& before)
+      : real_(real), before_(before) {}
+
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  std::unique_ptr<Pending> exchange(
+      const at::Tensor& from,
+      const at::Tensor& to,
+      const Transfer& table,
+      const Call& call) override {
+    before_();
+    return real_.exchange(from, to, table, call);
+  }
+  std::unique_ptr<Pending> exchange_sum(
+      const at::Tensor& from,
+      const at::Tensor& to,
+      const Transfer& table,
+      bool accumulate,
+      const Call& call) override {
+    before_();
+    return real_.exchange_sum(from, to, table, accumulate, call);
+  }
+  void all_reduce(const at::Tensor& tensor, const Call& call) override {
+    before_();
+    real_.all_reduce(tensor, call);
+  }
+  void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
+    before_();
+    real_.broadcast(tensor, root, call);
+  }
+  void reduce(const at::Tensor& tensor, int root, const Call& call) override {
+    before_();
+    real_.reduce(tensor, root, call);
+  }
+  std::unique_ptr<Pending> shift(
+      const at::Tensor& from, const at::Tensor& to, int hops, const Call& call) override {
+    before_();
+    return real_.shift(from, to, hops, call);
+  }
+  void barrier(const Call& call) override {
+    before_();
+    real_.barrier(call);
+  }
+
+ private:
+  Communicator& real_;
+  const std::function<void()>& before_;
+};
+
+class FaultyCommunicators final : public Communicators {
+ public:
+  FaultyCommunicators(Communicators& real, int operation, std::function<void()> strike)
+      : real_(real), before_([this, operation, strike = std::move(strike)] {
+          if (operations_++ == operation) {
+            strike();
+          }
+        }) {}
+
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  Communicator& world() override { return faulty(real_.world()); }
+  Communicator& group(const std::vector<int>& ranks) override { return faulty(real_.group(ranks)); }
+  Counters counters() const override { return real_.counters(); }
+  void abort(const std::string& message) override { real_.abort(message); }
+
+  [[nodiscard]] int operations() const { return operations_; }
+
+ private:
+  Communicator& faulty(Communicator& communicator) {
+    auto& made = made_[&communicator];
+    if (made == nullptr) {
+      made = std::make_unique<FaultyCommunicator>(communicator, before_);
+    }
+    return *made;
+  }
+
+  Communicators& real_;
+  int operations_ = 0;
+  std::function<void()> before_;
+  std::map<Communicator*, std::unique_ptr<FaultyCommunicator>> made_;
+};
+
+struct Choice {
+  std::string attention;
+  std::string mlp;
+};
+const Choice kChoices[] = {{"MegatronTS", "hold"}, {"UlyssesZ", "gather"}, {"DataZ", "gather"}};
+
+class Faults : public testing::Test {
+ protected:
+  void SetUp() override { threads_ = threads(); }
+  void TearDown() override { EXPECT_EQ(threads(), threads_) << "a thread is left over"; }
+
+  Plan plan(const Choice& choice, int ranks, Recompute level = Recompute::none) const {
+    return uniform_plan(
+        model_,
+        lengths_,
+        ranks,
+        std::vector<LayerChoice>(
+            static_cast<std::size_t>(model_.layers), {choice.attention, choice.mlp, level, level}));
+  }
+
+  GradientRequest request(const Plan& plan) const {
+    return {
+        .model = &model_,
+        .fill = [this](Parameters& parameters) { test::fill(parameters, weights_); },
+        .plan = &plan,
+        .documents = documents_,
+        .dtype = "float32",
+        .local = kLocal};
+  }
+
+  // Runs a batch on `plan.ranks` ranks as gradients() does, with `strike` on `rank` before its
+  // operation number `operation`.  Gives the message of each rank.
+  std::vector<std::string> play_with_fault(
+      const Plan& plan,
+      int rank,
+      int operation,
+      const std::function<void()>& strike,
+      int* operations = nullptr) const {
+    install_accounting_allocator();
+    std::vector<std::string> messages(static_cast<std::size_t>(plan.ranks));
+    std::vector<const std::vector<std::int32_t>*> documents;
+    for (const auto& document : documents_) {
+      documents.push_back(&document);
+    }
+    run_local_ranks(plan.ranks, kLocal, [&](Communicators& communicators) {
+      const int me = communicators.rank();
+      try {
+        FaultyCommunicators faulty(communicators, me == rank ? operation : -1, strike);
+        Accountant memory("rank " + std::to_string(me));
+        const MemoryScope scope(memory, Category::parameters, "parameters");
+        const RankResources resources{.communicators = &faulty, .memory = &memory};
+        Parameters parameters(
+            model_, plan.weight_domain, me % plan.weight_domain, parameter_types("float32"), true);
+        test::fill(parameters, weights_);
+        play(plan, documents, resources, parameters, true);
+        if (operations != nullptr && me == rank) {
+          *operations = faulty.operations();
+        }
+      } catch (const std::exception& error) {
+        messages[static_cast<std::size_t>(me)] = error.what();
+        throw;
+      }
+    });
+    return messages;
+  }
+
+  ModelShape model_ = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+  std::vector<std::int64_t> lengths_ = {5, 1, 12, 3, 8};
+  std::vector<std::vector<std::int32_t>> documents_ = test::random_documents(lengths_, 31, 5);
+  test::Weights weights_ = test::random_weights(model_, 5);
+  std::ptrdiff_t threads_ = 0;
+};
+
+TEST_F(Faults, WeightsThatCannotBeRead) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const Choice& choice : kChoices) {
+      const Plan p = plan(choice, 3);
+      GradientRequest r = request(p);
+      r.fill = [&](Parameters& parameters) {
+        if (parameters.domain_rank() == 1) {
+          throw Fault("no such tensor: lm_head.weight");
+        }
+        test::fill(parameters, weights_);
+      };
+      try {
+        gradients(r);
+        ADD_FAILURE() << "no failure";
+      } catch (const Fault& fault) {
+        EXPECT_STREQ(fault.what(), "no such tensor: lm_head.weight");
+      }
+    }
+  }
+}
+
+// Before each of a step's operations in turn: the first failure comes out and all ranks end.
+TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const Choice& choice : kChoices) {
+      const Plan p = plan(choice, 3, repeat % 2 == 0 ? Recompute::none : Recompute::full);
+      int operations = 0;
+      play_with_fault(p, 1, -1, [] {}, &operations);
+      EXPECT_GT(operations, 10);
+      for (int operation = 0; operation < operations; ++operation) {
+        try {
+          play_with_fault(p, 1, operation, [] { throw Fault("a broken disk"); });
+          ADD_FAILURE() << "no failure at operation " << operation;
+        } catch (const Fault& fault) {
+          EXPECT_STREQ(fault.what(), "a broken disk");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Faults, ARankThatStallsPastTheDeadline) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const Choice& choice : kChoices) {
+      const Plan p = plan(choice, 3);
+      const int operation = 3 + repeat % 12;
+      const auto begin = std::chrono::steady_clock::now();
+      try {
+        play_with_fault(p, 2, operation, [] { std::this_thread::sleep_for(3 * kDeadline); });
+        ADD_FAILURE() << "no failure";
+      } catch (const CommunicatorError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("waited 200 ms in "));
+        EXPECT_THAT(error.what(), HasSubstr("for rank 2; that rank is stuck, slow or gone"));
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * kDeadline + milliseconds(5000));
+    }
+  }
+}
+
+// From what the parameters take to just below the peak: every rank ends, and the message names op,
+// request and budget.  With the peak that was measured it fits.
+TEST_F(Faults, ABudgetThatIsTooSmall) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const Choice& choice : kChoices) {
+      for (const Recompute level : {Recompute::none, Recompute::full}) {
+        const Plan p = plan(choice, 3, level);
+        GradientRequest r = request(p);
+        std::int64_t peak = 0;
+        for (const RankReport& rank : gradients(r).ranks) {
+          peak = std::max(peak, rank.peak_bytes);
+        }
+        for (const double share : {0.01, 0.4, 0.6, 0.8, 0.9, 0.99}) {
+          r.memory_per_rank = static_cast<std::int64_t>(share * static_cast<double>(peak));
+          try {
+            gradients(r);
+            ADD_FAILURE() << choice.attention << " ran in " << share << " of its peak";
+          } catch (const OutOfMemory& error) {
+            EXPECT_THAT(
+                error.what(),
+                testing::MatchesRegex("rank [0-2]: out of memory in .+: asked for .+ with .+ of a "
+                                      "budget of .+ in use.+"));
+            EXPECT_THAT(error.what(), HasSubstr("budget of " + bytes_text(r.memory_per_rank)));
+          }
+        }
+        r.memory_per_rank = peak;
+        EXPECT_NO_THROW(gradients(r));
+      }
+    }
+  }
+}
+
+// NaN in, NaN out, on all ranks alike: refusing it is the caller's.
+TEST_F(Faults, NaNWeightsEndInANaNLoss) {
+  for (const Choice& choice : kChoices) {
+    const Plan p = plan(choice, 3);
+    GradientRequest r = request(p);
+    r.fill = [&](Parameters& parameters) {
+      test::fill(parameters, weights_);
+      if (parameters.domain_rank() == 1) {
+        parameters.parts()[1].stack.fill_(std::numeric_limits<double>::quiet_NaN());
+      }
+    };
+    EXPECT_TRUE(std::isnan(gradients(r).batch.loss));
+  }
+}
+
+TEST_F(Faults, PlansThatDiffer) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    const Plan one = plan(kChoices[0], 3);
+    const Plan other = plan(kChoices[1], 3);
+    std::vector<std::string> messages(3);
+    std::vector<const std::vector<std::int32_t>*> documents;
+    for (const auto& document : documents_) {
+      documents.push_back(&document);
+    }
+    EXPECT_THROW(
+        run_local_ranks(
+            3,
+            kLocal,
+            [&](Communicators& communicators) {
+              const auto me = static_cast<std::size_t>(communicators.rank());
+              Accountant memory("rank");
+              const RankResources resources{.communicators = &communicators, .memory = &memory};
+              Parameters parameters(
+                  model_, 3, communicators.rank(), parameter_types("float32"), true);
+              test::fill(parameters, weights_);
+              try {
+                play(me == 2 ? other : one, documents, resources, parameters, true);
+              } catch (const std::exception& error) {
+                messages[me] = error.what();
+                throw;
+              }
+            }),
+        CommunicatorError);
+    for (const std::string& message : messages) {
+      EXPECT_THAT(message, HasSubstr("rank 2 holds another plan than rank 0"));
+    }
+  }
+}
+
+// Documents that are not those of the plan.
+TEST_F(Faults, DocumentsOfAnotherLength) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const Choice& choice : kChoices) {
+      const Plan p = plan(choice, 3);
+      GradientRequest r = request(p);
+      r.documents[2].pop_back();
+      EXPECT_THROW(gradients(r), std::invalid_argument);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,117 @@
+// Saved bytes and peak as measured by the accountant against the footprint fold, at sizes where
+// attention's and the logits' workspace matters.
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "paradyse/gradients.h"
+#include "paradyse/planner.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+bool all_cases() { return std::getenv("PARADYSE_TEST_LONG") != nullptr; }
+
+struct Case {
+  std::string name;
+  ModelShape model;
+  std::vector<std::int64_t> lengths;
+};
+
+ModelShape model(
+    std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t vocab) {
+  return test::llama(
+      {.layers = 2,
+       .heads = heads,
+       .kv_heads = kv_heads,
+       .head_dim = hidden / heads,
+       .hidden = hidden,
+       .ffn = hidden * 11 / 4,
+       .vocab = vocab});
+}
+
+// The block sizes of the flash kernel change at 192 and 768 tokens.
+std::vector<Case> cases() {
+  return {
+      {"gqa", model(64, 8, 2, 260), {40, 200, 300}},
+      {"mha", model(64, 4, 4, 260), {700}},
+      {"gqa long", model(64, 4, 2, 260), {900}},
+      {"long and short", model(64, 6, 3, 260), {40, 900, 1, 200}},
+      {"mha long", model(128, 8, 8, 512), {1500}},
+      {"wide", model(256, 8, 8, 512), {300, 40}},
+      {"mqa", model(128, 2, 1, 3000), {191, 768}},
+  };
+}
+
+// What may be off, of the predicted peak.  float32 and float64 come within 0.012 % in all cases
+// (what is left are the losses of the batch).  In bfloat16 torch's products go through oneDNN,
+// whose scratch comes on top and depends on the machine: 4 to 14 % here (Xeon with AMX, November
+// 2026).
+struct Tolerance {
+  double below;
+  double above;
+};
+Tolerance tolerance(const std::string& dtype) {
+  return dtype == "bfloat16" ? Tolerance{0.02, 0.25} : Tolerance{0.002, 0.002};
+}
+
+void expect_predicted(
+    const Case& c,
+    int ranks,
+    const std::string& attention,
+    const std::string& mlp,
+    Recompute level,
+    const std::string& dtype) {
+  const std::vector<LayerChoice> layers(
+      static_cast<std::size_t>(c.model.layers), {attention, mlp, level, level});
+  const Plan plan = uniform_plan(c.model, c.lengths, ranks, layers);
+  GradientRequest request{
+      .model = &c.model,
+      .fill = [](Parameters& parameters) { parameters.initialize(1); },
+      .plan = &plan,
+      .documents = test::random_documents(c.lengths, c.model.vocab, 3),
+      .dtype = dtype};
+  const GradientAnswer answer = gradients(request);
+  const Precision precision = precision_of(dtype);
+  for (int r = 0; r < ranks; ++r) {
+    const std::int64_t elements =
+        stored_elements(c.model, plan.weight_domain, r % plan.weight_domain);
+    const RankReport predicted = predicted_report(
+        plan, c.model, r, precision, elements * (precision.activation + precision.statistic));
+    const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
+    const std::string what = c.name + " " + dtype + " " + attention + " " + to_string(level) +
+                             ", rank " + std::to_string(r) + " of " + std::to_string(ranks);
+    EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << what;
+    const auto peak = static_cast<double>(predicted.peak_bytes);
+    const Tolerance off = tolerance(dtype);
+    EXPECT_GE(static_cast<double>(measured.peak_bytes), peak * (1 - off.below)) << what;
+    EXPECT_LE(static_cast<double>(measured.peak_bytes), peak * (1 + off.above)) << what;
+  }
+}
+
+// All of it in make test-long; else every seventh.
+void expect_all(const std::string& dtype) {
+  int turn = 0;
+  for (const Case& c : cases()) {
+    for (const int p : {1, 2, 4}) {
+      for (const auto& [attention, mlp] :
+           {std::pair{"MegatronTS", "hold"},
+            std::pair{"UlyssesZ", "gather"},
+            std::pair{"DataZ", "gather"}}) {
+        for (const Recompute level : kRecomputeLevels) {
+          if (all_cases() || turn++ % 7 == 0) {
+            expect_predicted(c, p, attention, mlp, level, dtype);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Memory, Float32) { expect_all("float32"); }
+TEST(Memory, Float64) { expect_all("float64"); }
+TEST(Memory, BFloat16) { expect_all("bfloat16"); }
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,353 @@
+// Models come from files onto ranks and back without the loss of a bit, for every number of ranks.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "paradyse/parameters.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Weights;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const char* const kGolden[] = {"hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide"};
+
+fs::path golden(const std::string& name) {
+  return fs::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / name;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+Weights tensors_of(const fs::path& path) {
+  const SafetensorsReader reader(path);
+  Weights all;
+  for (const auto& [name, stored] : reader.tensors()) {
+    all[name] = reader.view(name).clone();
+  }
+  return all;
+}
+
+void write_tensors(const fs::path& path, const Weights& weights) {
+  std::vector<std::pair<std::string, StoredTensor>> tensors;
+  for (const auto& [name, tensor] : weights) {
+    tensors.emplace_back(
+        name, StoredTensor{.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()});
+  }
+  SafetensorsWriter writer(path, tensors);
+  for (const auto& [name, tensor] : weights) {
+    writer.write(name, tensor);
+  }
+  writer.finish();
+}
+
+void expect_same(const Weights& actual, const Weights& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, tensor] : expected) {
+    ASSERT_TRUE(actual.contains(name)) << name;
+    EXPECT_EQ(actual.at(name).scalar_type(), tensor.scalar_type()) << name;
+    EXPECT_TRUE(at::equal(actual.at(name), tensor)) << name;
+  }
+}
+
+Weights cast(Weights weights, at::ScalarType dtype) {
+  for (auto& [name, tensor] : weights) {
+    tensor = tensor.to(dtype);
+  }
+  return weights;
+}
+
+// Runs a body that throws on some rank; what it says.
+template <typename Body>
+std::string refusal(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return "";
+}
+
+class ModelFolderTest : public testing::Test {
+ protected:
+  ModelFolderTest()
+      : folder_(
+            fs::temp_directory_path() /
+            (std::string("paradyse_model_folder_") +
+             testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
+             std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~ModelFolderTest() override { fs::remove_all(folder_); }
+  ModelFolderTest(const ModelFolderTest&) = delete;
+  ModelFolderTest& operator=(const ModelFolderTest&) = delete;
+
+  // A copy of a golden model in a folder of its own.
+  [[nodiscard]] fs::path copy_of(const std::string& name, const std::string& as = "copy") const {
+    const fs::path to = folder_ / as;
+    fs::create_directories(to);
+    for (const char* const file : {"config.json", "model.safetensors"}) {
+      fs::copy_file(golden(name) / file, to / file, fs::copy_options::overwrite_existing);
+    }
+    return to;
+  }
+
+  // Loads `from` on `ranks` ranks in `type` and saves it to `to` in `dtype`.
+  static void round_trip(
+      const fs::path& from,
+      const fs::path& to,
+      int ranks,
+      at::ScalarType type,
+      at::ScalarType dtype) {
+    const ModelFolder model = open_model(from);
+    const SafetensorsReader reader(from);
+    run_local_ranks(ranks, {}, [&](Communicators& communicators) {
+      Parameters parameters(
+          model.shape, ranks, communicators.rank(), {.weight = type, .gradient = type}, false);
+      parameters.load(reader);
+      save_model(parameters, communicators.world(), to, model, dtype);
+    });
+  }
+
+  // What loading `from` on two ranks says.
+  static std::string load_refusal(const fs::path& from) {
+    return refusal([&] { round_trip(from, from / "never", 2, at::kFloat, at::kFloat); });
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(ModelFolderTest, GoldenModelsComeBackBitByBit) {
+  for (const std::string name : kGolden) {
+    const Weights expected = tensors_of(golden(name) / "model.safetensors");
+    for (const int p : {1, 2, 3, 4}) {
+      SCOPED_TRACE(name + " on " + std::to_string(p) + " ranks");
+      const fs::path to = folder_ / (name + std::to_string(p));
+      round_trip(golden(name), to, p, at::kFloat, at::kFloat);
+      expect_same(tensors_of(to), expected);
+      EXPECT_EQ(text_of(to / "config.json"), text_of(golden(name) / "config.json"));
+    }
+  }
+}
+
+TEST_F(ModelFolderTest, NarrowWeightsSurviveWideRanks) {
+  for (const std::string name : kGolden) {
+    for (const at::ScalarType stored : {at::kBFloat16, at::kHalf}) {
+      const fs::path from = copy_of(name);
+      const Weights expected = cast(tensors_of(golden(name)), stored);
+      write_tensors(from / "model.safetensors", expected);
+      for (const int p : {1, 3}) {
+        const fs::path to = folder_ / "saved";
+        fs::remove_all(to);
+        round_trip(from, to, p, at::kFloat, stored);
+        expect_same(tensors_of(to), expected);
+      }
+    }
+  }
+}
+
+TEST_F(ModelFolderTest, ShardsOfAnIndexAreOneModel) {
+  const fs::path from = copy_of("hf_llama_gqa");
+  const Weights expected = tensors_of(from);
+  fs::remove(from / "model.safetensors");
+  Weights shards[2];
+  nlohmann::json map;
+  std::size_t number = 0;
+  for (const auto& [name, tensor] : expected) {
+    const std::size_t shard = number++ % 2;
+    shards[shard][name] = tensor;
+    map[name] = "model-" + std::to_string(shard) + ".safetensors";
+  }
+  write_tensors(from / "model-0.safetensors", shards[0]);
+  write_tensors(from / "model-1.safetensors", shards[1]);
+  write(from / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+  ASSERT_TRUE(open_model(from).has_weights());
+  for (const int p : {1, 2, 3, 4}) {
+    const fs::path to = folder_ / ("saved" + std::to_string(p));
+    round_trip(from, to, p, at::kFloat, at::kFloat);
+    expect_same(tensors_of(to), expected);
+  }
+}
+
+TEST_F(ModelFolderTest, TokenizerFilesGoAlongAndOthersDoNot) {
+  const fs::path from = copy_of("hf_llama_mqa_tied");
+  for (const char* const name :
+       {"tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "generation_config.json",
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.model"}) {
+    write(from / name, std::string("contents of ") + name);
+  }
+  write(from / "optimizer.pt", "large");
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 2, at::kFloat, at::kFloat);
+  EXPECT_EQ(text_of(to / "tokenizer.json"), "contents of tokenizer.json");
+  EXPECT_EQ(text_of(to / "merges.txt"), "contents of merges.txt");
+  EXPECT_EQ(std::distance(fs::directory_iterator(to), fs::directory_iterator()), 9);
+  EXPECT_FALSE(fs::exists(to / "optimizer.pt"));
+}
+
+TEST_F(ModelFolderTest, NothingIsOverwrittenAndNoRankWaits) {
+  const fs::path to = copy_of("hf_llama_gqa", "taken");
+  write(to / "config.json", "mine");
+  for (const int p : {1, 3}) {
+    EXPECT_THAT(
+        refusal([&] { round_trip(golden("hf_llama_gqa"), to, p, at::kFloat, at::kFloat); }),
+        AllOf(HasSubstr(to.string()), HasSubstr("not overwritten")));
+  }
+  EXPECT_EQ(text_of(to / "config.json"), "mine");
+  // A file stands where the folder would be.
+  write(folder_ / "file", "");
+  EXPECT_THAT(
+      refusal([&] {
+        round_trip(golden("hf_llama_gqa"), folder_ / "file" / "to", 2, at::kFloat, at::kFloat);
+      }),
+      HasSubstr("file"));
+}
+
+TEST_F(ModelFolderTest, WeightsThatDoNotFitTheConfigurationAreNamed) {
+  const fs::path from = copy_of("hf_llama_gqa");
+  const Weights whole = tensors_of(golden("hf_llama_gqa"));
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+
+  Weights weights = whole;
+  weights.erase(name);
+  write_tensors(from / "model.safetensors", weights);
+  EXPECT_THAT(load_refusal(from), HasSubstr(name));
+
+  weights = whole;
+  weights[name] = weights[name].t().contiguous();
+  write_tensors(from / "model.safetensors", weights);
+  EXPECT_THAT(load_refusal(from), AllOf(HasSubstr(name), HasSubstr("[40, 24]")));
+
+  weights = whole;
+  weights["model.layers.1.self_attn.q_proj.bias"] = at::zeros({24});
+  write_tensors(from / "model.safetensors", weights);
+  EXPECT_THAT(load_refusal(from), HasSubstr("q_proj.bias"));
+}
+
+TEST_F(ModelFolderTest, ATiedCopyInTheFileIsNoSecondParameter) {
+  const fs::path from = copy_of("hf_llama_mqa_tied");
+  const Weights expected = tensors_of(from);
+  Weights weights = expected;
+  weights["lm_head.weight"] = weights["model.embed_tokens.weight"];
+  write_tensors(from / "model.safetensors", weights);
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 3, at::kFloat, at::kFloat);
+  expect_same(tensors_of(to), expected);
+}
+
+TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
+  const fs::path toml = folder_ / "tiny.toml";
+  write(
+      toml,
+      "model_type = 'llama'\nhidden_size = 24\nnum_hidden_layers = 2\nnum_attention_heads = 6\n"
+      "num_key_value_heads = 2\nintermediate_size = 40\nvocab_size = 37\nrms_norm_eps = 1e-5\n"
+      "tie_word_embeddings = false\n[rope_parameters]\nrope_theta = 50000.0\n");
+  const ModelFolder from_toml = open_model(toml);
+  EXPECT_FALSE(from_toml.has_weights());
+  EXPECT_EQ(from_toml.config()["hidden_size"], 24);
+  EXPECT_EQ(fingerprint(from_toml.shape), fingerprint(open_model(golden("hf_llama_gqa")).shape));
+
+  // Saved: config_of its shape, which opens as the same model.
+  const fs::path to = folder_ / "saved";
+  run_local_ranks(2, {}, [&](Communicators& communicators) {
+    Parameters parameters(
+        from_toml.shape, 2, communicators.rank(), parameter_types("float32"), false);
+    parameters.initialize(1);
+    save_model(parameters, communicators.world(), to, from_toml, at::kFloat);
+  });
+  EXPECT_EQ(open_model(to).shape, from_toml.shape);
+  EXPECT_TRUE(open_model(to).has_weights());
+  EXPECT_EQ(text_of(to / "config.json"), config_of(from_toml.shape).dump(2) + "\n");
+
+  fs::remove(to / "model.safetensors");
+  EXPECT_FALSE(open_model(to).has_weights());
+}
+
+TEST_F(ModelFolderTest, WhatIsNoModelIsNamed) {
+  const auto said = [](const fs::path& path) { return refusal([&] { open_model(path); }); };
+  EXPECT_THAT(said(folder_ / "nowhere"), AllOf(HasSubstr("nowhere"), HasSubstr("not there")));
+  EXPECT_THAT(said(folder_), HasSubstr("without config.json"));
+  EXPECT_THAT(said(golden("hf_llama_gqa") / "config.json"), HasSubstr(".toml"));
+  write(folder_ / "config.json", "{\"model_type\": ");
+  EXPECT_THAT(said(folder_), AllOf(HasSubstr("config.json"), HasSubstr("no JSON")));
+  write(folder_ / "bad.toml", "hidden_size = 3\nhidden_size = 4\n");
+  EXPECT_THAT(said(folder_ / "bad.toml"), HasSubstr("bad.toml:2"));
+  write(folder_ / "bad.toml", "hidden_sise = 3\n");
+  EXPECT_THAT(said(folder_ / "bad.toml"), AllOf(HasSubstr("bad.toml"), HasSubstr("hidden_size")));
+}
+
+// Random weights are a function of seed, name and row alone, and normal.
+TEST_F(ModelFolderTest, RandomWeightsAreTheSameForEveryNumberOfRanks) {
+  for (const bool tied : {false, true}) {
+    ModelShape model = test::llama(
+        {.heads = 6, .kv_heads = 2, .hidden = 50, .ffn = 67, .vocab = 101, .tied = tied});
+    model.initializer_range = 0.05;
+    const auto weights = [&](int ranks, std::uint64_t seed) {
+      Weights all;
+      run_local_ranks(ranks, {}, [&](Communicators& communicators) {
+        Parameters parameters(
+            model, ranks, communicators.rank(), parameter_types("float32"), false);
+        parameters.initialize(seed);
+        collect(
+            parameters,
+            Which::weights,
+            communicators.world(),
+            [&](const std::string& name, const at::Tensor& tensor) { all[name] = tensor.clone(); });
+      });
+      return all;
+    };
+    const Weights expected = weights(1, 5);
+    for (const int p : {2, 3, 4}) {
+      SCOPED_TRACE(p);
+      expect_same(weights(p, 5), expected);
+    }
+    EXPECT_EQ(expected.contains("lm_head.weight"), !tied);
+    const Weights others = weights(1, 6);
+    for (const auto& [name, tensor] : expected) {
+      SCOPED_TRACE(name);
+      if (tensor.dim() == 1) {
+        EXPECT_TRUE(tensor.eq(1).all().item<bool>());
+        continue;
+      }
+      EXPECT_FALSE(at::equal(tensor, others.at(name)));
+      const double n = static_cast<double>(tensor.numel());
+      EXPECT_NEAR(tensor.mean().item<double>(), 0, 5 * 0.05 / std::sqrt(n));
+      EXPECT_NEAR(tensor.std().item<double>(), 0.05, 5 * 0.05 / std::sqrt(2 * n));
+      // Neither rows nor columns are alike: |correlation| of neighbours stays near 0.
+      const at::Tensor unit = tensor.to(at::kDouble) / 0.05;
+      const auto across =
+          (unit.narrow(0, 1, unit.size(0) - 1) * unit.narrow(0, 0, unit.size(0) - 1)).mean();
+      const auto along =
+          (unit.narrow(1, 1, unit.size(1) - 1) * unit.narrow(1, 0, unit.size(1) - 1)).mean();
+      EXPECT_NEAR(across.item<double>(), 0, 5 / std::sqrt(n));
+      EXPECT_NEAR(along.item<double>(), 0, 5 / std::sqrt(n));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
