@@ -332,6 +332,7 @@ Planner::Answer Planner::plan(const std::vector<std::int64_t>& lengths) {
       const std::vector<PlanMicroBatch> dealt = deal(lengths, rest, o);
       for (const PlanMicroBatch& micro : dealt) {
         std::vector<double> busy;
+        busy.reserve(micro.groups.size());
         for (const PlanGroup& group : micro.groups) {
           double its = 0;
           for (const std::int64_t d : group.documents) {
