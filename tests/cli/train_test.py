@@ -1,0 +1,168 @@
+"""paradyse train and eval, as a user runs them: small runs in a temporary folder."""
+import json
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from support import PARADYSE, ProgramTest
+
+MODEL = """
+architectures = ["LlamaForCausalLM"]
+model_type = "llama"
+hidden_size = 24
+num_hidden_layers = 2
+num_attention_heads = 3
+num_key_value_heads = 1
+intermediate_size = 40
+vocab_size = 256
+tie_word_embeddings = true
+rms_norm_eps = 1e-5
+"""
+
+
+class TrainTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "model.toml").write_text(MODEL)
+        texts = self.folder / "texts"
+        texts.mkdir()
+        for i in range(40):
+            line = f"the quick brown fox number {i % 7} jumps over the lazy dog\n"
+            (texts / f"{i:03}.txt").write_text(line * (1 + i * i // 40))
+        self.config = self.folder / "run.toml"
+        self.config.write_text(f"""
+[model]
+path = "{self.folder}/model.toml"
+[data]
+path = "{texts}"
+min_tokens = 10
+[parallel]
+ranks = 3
+[train]
+steps = 25
+tokens_per_step = 1500
+[optimizer]
+lr = 1e-2
+warmup_steps = 5
+[output]
+folder = "{self.folder}/runs"
+""")
+
+    def train(self, *extra, code=0):
+        return self.run_program("train", "-c", self.config, *extra, code=code)
+
+    def summary(self, *extra):
+        return json.loads(self.train("--json", *extra).stdout)
+
+    def eval(self, model, data, ranks):
+        return self.json_of("eval", "--model", model, "--data", data, "--ranks", ranks)
+
+    def test_learns_and_leaves_a_run_folder(self):
+        summary = self.summary()
+        self.assertLess(summary["last_loss"], 0.8 * summary["first_loss"])
+        folder = pathlib.Path(summary["folder"])
+        for name in ["config.toml", "metrics.jsonl", "summary.json", "trace.json"]:
+            self.assertTrue((folder / name).is_file(), name)
+        steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([s["step"] for s in steps], list(range(1, 26)))
+        for step in steps:
+            self.assertEqual(step["peak_bytes"] > 0, True)
+            self.assertLess(abs(step["peak_bytes"] / step["predicted_peak_bytes"] - 1), 0.02)
+        self.assertEqual(len(list((folder / "plans").iterdir())), 25)
+        trace = json.loads((folder / "trace.json").read_text())
+        self.assertEqual({e["tid"] for e in trace["traceEvents"]}, {0, 1, 2})
+        self.assertIn("backward", {e["cat"] for e in trace["traceEvents"]})
+        # every plan of the run is one that the checker accepts
+        plan = sorted((folder / "plans").iterdir())[3]
+        self.run_program("plan", "check", plan, "--model", folder / "model")
+        # the saved model is one that other commands read; its resolved configuration runs again
+        again = self.eval(folder / "model", self.folder / "texts", 2)
+        self.assertLess(again["loss"], summary["first_loss"])
+        shown = self.run_program("train", "-c", folder / "config.toml", "--print-config").stdout
+        self.assertIn("steps = 25", shown)
+
+    def test_same_seed_gives_the_same_losses(self):
+        losses = []
+        for _ in range(2):
+            folder = pathlib.Path(self.summary("--set", "parallel.attention=UlyssesZ",
+                                               "--set", "parallel.recompute=none")["folder"])
+            lines = (folder / "metrics.jsonl").read_text().splitlines()
+            losses.append([json.loads(line)["loss"] for line in lines])
+        self.assertEqual(losses[0], losses[1])
+
+    def test_strategy_changes_nothing_but_speed(self):
+        finals = []
+        for name in ["MegatronTS", "UlyssesZ", "DataZ"]:
+            finals.append(self.summary("--set", f"parallel.attention={name}", "--set", "train.steps=8",
+                                       "--set", "train.dtype=float64")["last_loss"])
+        self.assertLess(max(finals) - min(finals), 1e-8)
+
+    def test_evaluation_after_training(self):
+        held_out = self.folder / "held_out"
+        held_out.mkdir()
+        (held_out / "a.txt").write_text("the quick brown fox number 3 jumps over the lazy dog\n" * 9)
+        summary = self.summary("--set", f"data.eval_path={held_out}")
+        again = self.eval(summary["folder"] + "/model", held_out, 3)
+        self.assertAlmostEqual(summary["eval_loss"], again["loss"], places=5)
+
+    def test_jsonl_orders_and_too_long(self):
+        data = self.folder / "data.jsonl"
+        data.write_text("".join(json.dumps({"tokens": [i % 200] * (5 + 13 * i)}) + "\n"
+                                for i in range(20)))
+        for order in ["shuffled", "sorted", "curriculum"]:
+            summary = self.summary("--data", str(data), "--set", f"data.order={order}",
+                                   "--set", "train.steps=3")
+            self.assertEqual(summary["steps"], 3)
+        cut = self.summary("--data", str(data), "--set", "data.max_tokens=100",
+                           "--set", "train.steps=2")
+        self.assertEqual(cut["data"]["cut"], 12)
+        skipped = self.summary("--data", str(data), "--set", "data.max_tokens=100",
+                               "--set", "data.too_long=skip", "--set", "train.steps=2")
+        self.assertEqual(skipped["data"]["skipped_long"], 12)
+        refused = self.train("--data", str(data), "--set", "data.max_tokens=100",
+                             "--set", "data.too_long=refuse", code=1)
+        self.assertIn("data.jsonl:", refused.stderr)
+
+    def test_ctrl_c_saves(self):
+        process = subprocess.Popen(
+            [PARADYSE, "train", "-c", str(self.config), "--set", "train.steps=100000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        runs = self.folder / "runs"
+        deadline = time.time() + 60
+        while time.time() < deadline and not list(runs.glob("*/plans/step-00003.json")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertIn("interrupted after", out)
+        folder = next(runs.iterdir())
+        self.assertTrue((folder / "model" / "model.safetensors").is_file())
+        self.assertTrue(json.loads((folder / "summary.json").read_text())["interrupted"])
+        self.eval(folder / "model", self.folder / "texts", 1)
+
+    def test_nothing_is_overwritten(self):
+        self.summary("--set", "output.name=mine", "--set", "train.steps=1")
+        again = self.train("--set", "output.name=mine", "--set", "train.steps=1", code=1)
+        self.assertIn("is there already", again.stderr)
+
+    def test_says_what_is_wrong(self):
+        for arguments, code, words in [
+            (["--set", "train.stepz=3"], 2, ["stepz", "steps"]),
+            (["--set", "parallel.attention=Ulyses"], 2, ["Ulyses", "UlyssesZ"]),
+            (["--set", "parallel.memory_per_rank=lots"], 2, ["lots", "512MiB"]),
+            (["--data", self.folder / "nowhere"], 1, ["nowhere"]),
+            (["--model", self.folder / "nowhere"], 1, ["nowhere"]),
+            (["--set", "parallel.memory_per_rank=1MiB"], 1, ["no plan fits", "longest document"]),
+            (["--set", "optimizer.lr=1e30", "--set", "optimizer.clip_norm=0",
+              "--set", "optimizer.warmup_steps=0"], 1, ["loss is", "optimizer.lr"]),
+        ]:
+            with self.subTest(arguments):
+                failed = self.train(*arguments, code=code)
+                for word in words:
+                    self.assertIn(word, failed.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

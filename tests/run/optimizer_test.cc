@@ -1,0 +1,127 @@
+// Sharded AdamW, clipping and the learning rate, against their formulas on whole tensors.
+#include "paradyse/optimizer.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "paradyse/accountant.h"
+#include "paradyse/gradients.h"
+#include "paradyse/planner.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+TEST(LearningRate, WarmsUpThenFollowsACosine) {
+  RunConfig::Optimizer o;
+  o.lr = 2.0;
+  o.warmup_steps = 4;
+  o.min_lr_ratio = 0.25;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 0, 14), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 3, 14), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 4, 14), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 9, 14), 0.5 * (2.0 + 0.5));  // half-way down the cosine
+  EXPECT_NEAR(learning_rate(o, 14, 14), 0.5, 1e-12);
+  o.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 0, 1), 2.0);
+}
+
+// What AdamW with decoupled decay does, written down for one whole tensor.
+struct PlainAdamW {
+  at::Tensor m, v;
+  int t = 0;
+
+  void step(at::Tensor& w, const at::Tensor& g, double lr, const RunConfig::Optimizer& o, double decay) {
+    if (!m.defined()) {
+      m = at::zeros_like(w);
+      v = at::zeros_like(w);
+    }
+    ++t;
+    w = w * (1 - lr * decay);
+    m = o.beta1 * m + (1 - o.beta1) * g;
+    v = o.beta2 * v + (1 - o.beta2) * g * g;
+    const at::Tensor mean = m / (1 - std::pow(o.beta1, t));
+    const at::Tensor root = (v / (1 - std::pow(o.beta2, t))).sqrt();
+    w = w - lr * mean / (root + o.eps);
+  }
+};
+
+// Three steps with clipping, on 1 to 4 ranks and under each strategy: the weights are those of plain
+// AdamW on one rank.
+TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
+  const ModelShape model =
+      test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31, .tied = true});
+  const std::vector<std::int64_t> lengths = {1, 9, 2, 17};
+  const auto documents = test::random_documents(lengths, model.vocab, 3);
+  std::vector<const std::vector<std::int32_t>*> pointers;
+  for (const auto& document : documents) {
+    pointers.push_back(&document);
+  }
+  RunConfig::Optimizer options;
+  options.lr = 0.01;
+  options.weight_decay = 0.3;
+  options.clip_norm = 0.5;
+  const test::Weights start = test::random_weights(model, 5);
+  const auto layers = [&](const std::string& attention, const std::string& mlp) {
+    return std::vector<LayerChoice>(
+        static_cast<std::size_t>(model.layers), {.attention = attention, .mlp = mlp});
+  };
+
+  test::Weights expected = start;
+  std::map<std::string, PlainAdamW> plain;
+  for (int s = 0; s < 3; ++s) {
+    const Plan plan = uniform_plan(model, lengths, 1, layers("DataZ", "gather"));
+    GradientRequest request{.model = &model, .plan = &plan, .documents = documents};
+    request.fill = [&](Parameters& parameters) { test::fill(parameters, expected); };
+    const GradientAnswer answer = gradients(request);
+    double squares = 0;
+    for (const auto& [name, gradient] : answer.gradients) {
+      squares += gradient.pow(2).sum().item<double>();
+    }
+    const double scale = std::min(1.0, options.clip_norm / std::sqrt(squares));
+    EXPECT_LT(scale, 1.0) << "clipping is to be tested";
+    for (auto& [name, weight] : expected) {
+      plain[name].step(
+          weight, answer.gradients.at(name) * scale, 0.01, options,
+          weight.dim() == 2 ? options.weight_decay : 0.0);
+    }
+  }
+
+  for (const int p : {1, 2, 3, 4}) {
+    for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
+                                         std::pair{"UlyssesZ", "gather"},
+                                         std::pair{"DataZ", "gather"}}) {
+      SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
+      const Plan plan = uniform_plan(model, lengths, p, layers(attention, mlp));
+      std::map<std::string, at::Tensor> reached;
+      run_local_ranks(p, {}, [&](Communicators& communicators) {
+        Accountant memory("rank");
+        const MemoryScope scope(memory, Category::parameters, "parameters");
+        const RankResources rank{.communicators = &communicators, .memory = &memory};
+        Parameters parameters(
+            model, p, communicators.rank(), parameter_types("float64"), /*gradients=*/true);
+        test::fill(parameters, start);
+        AdamW optimizer(parameters, options);
+        for (int s = 0; s < 3; ++s) {
+          parameters.zero_gradients();
+          play(plan, pointers, rank, parameters, true);
+          const double norm = gradient_norm(parameters, rank.domain(p));
+          optimizer.step(0.01, std::min(1.0, options.clip_norm / norm));
+        }
+        collect(
+            parameters, Which::weights, rank.domain(p),
+            [&](const std::string& name, const at::Tensor& tensor) {
+              reached[name] = tensor.clone();
+            });
+      });
+      ASSERT_EQ(reached.size(), expected.size());
+      for (const auto& [name, weight] : expected) {
+        EXPECT_LE((reached.at(name) - weight).abs().max().item<double>(), 1e-9) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
