@@ -6,6 +6,9 @@
 // carries a name and peers compare names, so a rank that took another path is found, not waited
 // for.
 //
+// Operations under way are waited for in the order of their issue, and at most 8 at once, on all
+// ranks.
+//
 // Every wait has a deadline; past it CommunicatorError names the operation and the ranks that did
 // not come.  When a rank fails, abort() frees all that wait for it.
 #pragma once

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,12 @@ struct RankResources {
   [[nodiscard]] Communicator& replicas(int weight_domain) const;
 };
 
+// The loss of a batch is no number.
+class NotFinite : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 struct BatchResult {
   double loss = 0;  // mean over the predicted tokens of the global batch
   std::int64_t predicted_tokens = 0;
@@ -35,7 +42,9 @@ struct BatchResult {
 // Every rank calls this with the same plan and documents (those of plan.lengths, in its order).
 // With `backward` the gradient of the mean token loss is added to the parameters' gradients, summed
 // over all ranks.
-// Throws CommunicatorError when the ranks' plans differ (hashes are compared first).
+// Throws CommunicatorError when the ranks' plans differ (hashes are compared first),
+// std::invalid_argument for a token id outside the vocabulary, and NotFinite, on all ranks, naming the
+// first document to blame, when the loss is no number.
 BatchResult play(
     const Plan& plan,
     std::span<const std::vector<std::int32_t>* const> documents,

@@ -282,8 +282,8 @@ TEST_F(Faults, ABudgetThatIsTooSmall) {
   }
 }
 
-// NaN in, NaN out, on all ranks alike: refusing it is the caller's.
-TEST_F(Faults, NaNWeightsEndInANaNLoss) {
+// A loss that is no number is refused, on all ranks alike.
+TEST_F(Faults, NaNWeightsAreRefused) {
   for (const Choice& choice : kChoices) {
     const Plan p = plan(choice, 3);
     GradientRequest r = request(p);
@@ -293,7 +293,16 @@ TEST_F(Faults, NaNWeightsEndInANaNLoss) {
         parameters.parts()[1].stack.fill_(std::numeric_limits<double>::quiet_NaN());
       }
     };
-    EXPECT_TRUE(std::isnan(gradients(r).batch.loss));
+    EXPECT_THROW(gradients(r), NotFinite);
+  }
+}
+
+TEST_F(Faults, TokenIdsOutsideTheVocabularyAreRefused) {
+  for (const std::int32_t id : {-1, static_cast<std::int32_t>(model_.vocab)}) {
+    const Plan p = plan(kChoices[0], 3);
+    GradientRequest r = request(p);
+    r.documents.back().back() = id;
+    EXPECT_THROW(gradients(r), std::invalid_argument);
   }
 }
 

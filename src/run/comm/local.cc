@@ -19,6 +19,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -680,8 +681,16 @@ void run_local_ranks(
 
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back(run, rank);
+  try {
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back(run, rank);
+    }
+  } catch (const std::system_error& error) {  // no more threads: those that run are freed
+    const std::lock_guard lock(mutex);
+    running -= ranks - static_cast<int>(threads.size());
+    first_failure = std::make_exception_ptr(std::runtime_error(fmt::format(
+        "rank {} of {} could not be started: {}", threads.size(), ranks, error.what())));
+    LocalCommunicators(world, 0, ranks).abort("a rank could not be started");
   }
   {
     std::unique_lock lock(mutex);

@@ -1,6 +1,7 @@
 #include "paradyse/play.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -58,6 +59,22 @@ RankPart rank_part(
 
 namespace {
 
+void check_ids(
+    std::span<const std::vector<std::int32_t>* const> documents, std::int64_t vocabulary) {
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    for (const std::int32_t id : *documents[d]) {
+      if (id < 0 || id >= vocabulary) {
+        throw std::invalid_argument(fmt::format(
+            "document {} of the batch has the token id {}; the model's vocabulary has {} entries, "
+            "numbered from 0",
+            d,
+            id,
+            vocabulary));
+      }
+    }
+  }
+}
+
 // All ranks must hold the same plan before any of them acts on it.
 void agree(const Plan& plan, Communicator& world) {
   if (world.size() == 1) {
@@ -85,6 +102,7 @@ BatchResult play(
     Parameters& parameters,
     bool backward) {
   const MemoryScope scope(*rank.memory, Category::communication, "agreement");
+  check_ids(documents, parameters.shape().vocab);
   agree(plan, rank.world());
 
   BatchResult result;
@@ -134,6 +152,19 @@ BatchResult play(
     total += data[d];
   }
   result.loss = total * scale;
+  if (!std::isfinite(result.loss)) {
+    std::size_t d = 0;
+    while (d + 1 < result.loss_sums.size() && std::isfinite(result.loss_sums[d])) {
+      ++d;
+    }
+    throw NotFinite(fmt::format(
+        "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums are "
+        "outside the range of the number format: check the weights, lower the learning rate, or take "
+        "float64",
+        result.loss,
+        d,
+        plan.lengths.empty() ? 0 : plan.lengths[d]));
+  }
   return result;
 }
 

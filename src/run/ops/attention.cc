@@ -82,7 +82,7 @@ void attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor o_TN = frame.value(op.out[0]);
   const at::Tensor l_TN = frame.value(op.out[1]);
   const at::Tensor grad_o_TN = frame.gradient(op.out[0]);
-  const at::Tensor grad_qkv = frame.gradient_target(op.in[0]).first;
+  const at::Tensor grad_qkv = frame.only_gradient_target(op.in[0]);
   const std::int64_t D = frame.program().head_dim;
   const Heads& mine = my_heads(frame, op);
   const bool causal = frame.program().tokens.causal;

@@ -45,6 +45,8 @@ struct Frame {
   at::Tensor& make(ValueId id);
   // Where the gradient of `id` goes: fresh, or to be added to (second: true).
   std::pair<at::Tensor, bool> gradient_target(ValueId id);
+  // The same for an adjoint that cannot add: the value must have one reader.
+  at::Tensor only_gradient_target(ValueId id);
   // Where the gradient of rows `rows` of weight `id` goes, always to be added to: this rank's own
   // gradient for held weights, else rows of a gathered gradient.  Second: false when the rows are
   // uninitialised and must be written.

@@ -60,6 +60,16 @@ std::pair<at::Tensor, bool> Frame::gradient_target(ValueId id) {
   return {tensor, false};
 }
 
+at::Tensor Frame::only_gradient_target(ValueId id) {
+  const auto [target, accumulate] = gradient_target(id);
+  if (accumulate) {
+    throw std::logic_error(
+        program().part + ": '" + program().values[static_cast<std::size_t>(id)].name +
+        "' has two readers, one of whose adjoints cannot add");
+  }
+  return target;
+}
+
 namespace {
 
 // Rows of weight `id` that this rank's linears of the part read; each is read once.

@@ -18,15 +18,13 @@ void redistribute(Frame& frame, const Op& op) {
 
 void redistribute_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad = frame.gradient(op.out[0]);
-  const auto [to, accumulate] = frame.gradient_target(op.in[0]);
   Communicator& group = *frame.rank->group;
   const Transfer& table = op.transfers[0];
   if (op.collective == Collective::reduce_scatter) {
-    if (accumulate) {
-      throw std::logic_error("redistribute: an all-gathered gradient has one reader");
-    }
+    const at::Tensor to = frame.only_gradient_target(op.in[0]);
     group.exchange(grad, to, table, frame.call("reduce_scatter adjoint"))->wait();
   } else {
+    const auto [to, accumulate] = frame.gradient_target(op.in[0]);
     group.exchange_sum(grad, to, table, accumulate, frame.call("redistribute adjoint"))->wait();
   }
 }

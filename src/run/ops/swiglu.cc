@@ -16,7 +16,7 @@ void swiglu(Frame& frame, const Op& op) {
 void swiglu_adjoint(Frame& frame, const Op& op) {
   const at::Tensor h_T2F = frame.value(op.in[0]);
   const at::Tensor grad_a_TF = frame.gradient(op.out[0]);
-  const at::Tensor grad_h_T2F = frame.gradient_target(op.in[0]).first;
+  const at::Tensor grad_h_T2F = frame.only_gradient_target(op.in[0]);
   const std::int64_t F = grad_a_TF.size(1);
   const at::Tensor gate = h_T2F.narrow(1, 0, F);
   at::Tensor grad_gate = grad_h_T2F.narrow(1, 0, F);

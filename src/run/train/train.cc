@@ -342,17 +342,18 @@ class Run {
       AdamW& optimizer,
       Clock::time_point begin) {
     parameters.zero_gradients();
-    const BatchResult batch = play(plan, documents, rank, parameters, true);
-    if (!std::isfinite(batch.loss)) {  // the same number on all ranks, so all stop here
-      throw std::runtime_error(fmt::format(
-          "step {}: the loss is {}; the run stops before it spoils the weights. A lower "
-          "optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may help; the "
-          "documents "
-          "are in {}",
-          s + 1,
-          batch.loss,
-          (folder_->path() / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
-    }
+    const BatchResult batch = [&] {
+      try {
+        return play(plan, documents, rank, parameters, true);
+      } catch (const NotFinite& error) {  // on all ranks alike
+        throw NotFinite(fmt::format(
+            "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may "
+            "help; its documents are in {}",
+            s + 1,
+            error.what(),
+            (folder_->path() / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
+      }
+    }();
     const auto optimizer_begin = Clock::now();
     const double norm = gradient_norm(parameters, rank.domain(plan.weight_domain));
     const double clip = config_.optimizer.clip_norm;
