@@ -66,8 +66,9 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision);
 
 // What a rank holds in a micro-batch.  Found by walking the timeline as the executor does.
 struct Footprint {
-  std::int64_t saved_bytes = 0;  // at the end of the forward pass
-  std::int64_t peak_bytes = 0;   // at any time, `base_bytes` included
+  std::int64_t saved_bytes = 0;      // at the end of the forward pass
+  std::int64_t offloaded_bytes = 0;  // then in host memory
+  std::int64_t peak_bytes = 0;       // at any time, `base_bytes` included
 };
 
 // `base_bytes`: what is there all the time (parameters, gradients, optimizer state).

@@ -36,8 +36,6 @@ struct Predicted {
 struct LayerRun {
   std::int64_t layers = 0;
   LayerChoice choice;
-  bool attention_offload = false;
-  bool mlp_offload = false;
 
   friend bool operator==(const LayerRun&, const LayerRun&) = default;
 };

@@ -43,8 +43,8 @@ struct BatchResult {
 // With `backward` the gradient of the mean token loss is added to the parameters' gradients, summed
 // over all ranks.
 // Throws CommunicatorError when the ranks' plans differ (hashes are compared first),
-// std::invalid_argument for a token id outside the vocabulary, and NotFinite, on all ranks, naming the
-// first document to blame, when the loss is no number.
+// std::invalid_argument for a token id outside the vocabulary, and NotFinite, on all ranks, naming
+// the first document to blame, when the loss is no number.
 BatchResult play(
     const Plan& plan,
     std::span<const std::vector<std::int32_t>* const> documents,

@@ -19,7 +19,8 @@ struct Step {
 };
 
 struct Schedule {
-  std::vector<ValueId> saved;  // ascending: what adjoints need or recomputation starts from
+  std::vector<ValueId> saved;      // ascending: what adjoints need or recomputation starts from
+  std::vector<ValueId> offloaded;  // those of them that wait in host memory
   std::vector<Step> forward;
   std::vector<Step> recompute;  // before the part's adjoints
   std::vector<Step> backward;   // adjoints, last op first
@@ -27,8 +28,9 @@ struct Schedule {
 
 // Values that must live until the backward pass: what the adjoints need, or, where the producer is
 // recomputed, what the producer needs to run again.  Weights are recomputed, hence never saved.
-// Without `keep` (evaluation) nothing is saved and there is no backward pass.
-Schedule schedule(const Program& program, bool keep = true);
+// Without `keep` (evaluation) nothing is saved and there is no backward pass.  With `offload` all
+// that is saved goes to host memory once the part has run, and comes back before its backward pass.
+Schedule schedule(const Program& program, bool keep = true, bool offload = false);
 
 // A part of the model on its way through a micro-batch; layers that run alike share the program.
 struct ScheduledPart {
@@ -55,6 +57,9 @@ class Machine {
   virtual void forward(std::size_t part, int op) = 0;
   virtual void adjoint(std::size_t part, int op) = 0;
   virtual void drop_value(std::size_t part, ValueId value) = 0;
+  // Moves a saved value to host memory, and back.
+  virtual void offload(std::size_t part, ValueId value) = 0;
+  virtual void fetch(std::size_t part, ValueId value) = 0;
   // The gradients of the op's outputs, consumed by its adjoint.
   virtual void drop_gradients(std::size_t part, int op) = 0;
   // Output of `part` becomes input of `part + 1`; its gradient goes the other way.

@@ -74,6 +74,8 @@ struct LayerChoice {
   std::string mlp = "hold";  // a verb
   Recompute attention_recompute = Recompute::none;
   Recompute mlp_recompute = Recompute::none;
+  bool attention_offload = false;  // saved values wait in host memory for the backward pass
+  bool mlp_offload = false;
 
   friend bool operator==(const LayerChoice&, const LayerChoice&) = default;
 };

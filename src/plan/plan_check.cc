@@ -99,6 +99,8 @@ class Recorder : public Machine {
   }
   void adjoint(std::size_t part, int op) override { record(part, op, "backward"); }
   void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
+  void offload(std::size_t /*part*/, ValueId /*value*/) override {}
+  void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
   void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
   void hand_forward(std::size_t /*part*/) override {}
   void hand_backward(std::size_t /*part*/) override {}

@@ -95,9 +95,9 @@ Json json_of(const Plan& plan, Content content) {
     for (const LayerRun& run : runs) {
       const LayerChoice choice = canonical(run.choice);
       Json parts = Json::array();
-      parts.push_back(
-          part("attention", choice.attention, choice.attention_recompute, run.attention_offload));
-      parts.push_back(part("mlp", choice.mlp, choice.mlp_recompute, run.mlp_offload));
+      parts.push_back(part(
+          "attention", choice.attention, choice.attention_recompute, choice.attention_offload));
+      parts.push_back(part("mlp", choice.mlp, choice.mlp_recompute, choice.mlp_offload));
       program.push_back({{"layers", run.layers}, {"parts", std::move(parts)}});
     }
   }
@@ -457,12 +457,10 @@ LayerRun run_from(const Node& node) {
       .attention = attention.strategy,
       .mlp = mlp.strategy,
       .attention_recompute = attention.level,
-      .mlp_recompute = mlp.level};
-  return {
-      .layers = node.at("layers").integer<std::int64_t>(),
-      .choice = canonical(choice),
+      .mlp_recompute = mlp.level,
       .attention_offload = attention.offload,
       .mlp_offload = mlp.offload};
+  return {.layers = node.at("layers").integer<std::int64_t>(), .choice = canonical(choice)};
 }
 
 PlanGroup group_from(const Node& node) {

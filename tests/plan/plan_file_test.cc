@@ -120,8 +120,8 @@ Plan random_plan(std::mt19937& random) {
     }
     LayerProgram runs = runs_of(layers);
     for (LayerRun& run : runs) {
-      run.attention_offload = pick(0, 3) == 0;
-      run.mlp_offload = pick(0, 3) == 0;
+      run.choice.attention_offload = pick(0, 3) == 0;
+      run.choice.mlp_offload = pick(0, 3) == 0;
     }
     return runs;
   };
@@ -183,8 +183,8 @@ TEST(PlanFile, IsReadAsItStands) {
   EXPECT_EQ(
       program[0].choice,
       (LayerChoice{.attention = "MegatronTS", .mlp = "gather", .mlp_recompute = Recompute::full}));
-  EXPECT_FALSE(program[1].attention_offload);
-  EXPECT_TRUE(program[1].mlp_offload);
+  EXPECT_FALSE(program[1].choice.attention_offload);
+  EXPECT_TRUE(program[1].choice.mlp_offload);
   ASSERT_EQ(plan.micro_batches.size(), 2U);
   EXPECT_EQ(plan.micro_batches[0].groups[0].predicted.bytes, (PredictedBytes{1, 2, 3}));
   EXPECT_EQ(plan.micro_batches[0].predicted.seconds, 1.91);

@@ -394,6 +394,17 @@ class Judge : public Machine {
     EXPECT_TRUE(there) << "dropped, but not there: " << value(part, dead);
   }
 
+  void offload(std::size_t part, ValueId moved) override {
+    EXPECT_EQ(alive.erase({part, moved}), 1U)
+        << "moved away, but not there: " << value(part, moved);
+    host_.insert({part, moved});
+  }
+
+  void fetch(std::size_t part, ValueId moved) override {
+    EXPECT_EQ(host_.erase({part, moved}), 1U) << "fetched, but not there: " << value(part, moved);
+    make(part, moved);
+  }
+
   void drop_gradients(std::size_t part, int op) override {
     for (const ValueId out : op_of(part, op).out) {
       gradients.erase({part, out});
@@ -428,6 +439,7 @@ class Judge : public Machine {
 
   const Timeline& timeline_;
   std::set<std::pair<std::size_t, ValueId>> taken_;  // by an op in place; still to be dropped
+  std::set<std::pair<std::size_t, ValueId>> host_;   // moved to host memory
 };
 
 std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) {
@@ -449,7 +461,9 @@ std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) 
         {.attention = names[pick(names.size())],
          .mlp = verbs[pick(verbs.size())],
          .attention_recompute = kRecomputeLevels[pick(4)],
-         .mlp_recompute = kRecomputeLevels[pick(4)]});
+         .mlp_recompute = kRecomputeLevels[pick(4)],
+         .attention_offload = pick(3) == 0,
+         .mlp_offload = pick(3) == 0});
   }
   return layers;
 }
@@ -466,6 +480,9 @@ TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
         for (std::size_t part = 0; part < parts.size(); ++part) {
           for (const ValueId value : parts[part].schedule().saved) {
             saved.insert({part, value});
+          }
+          for (const ValueId value : parts[part].schedule().offloaded) {
+            saved.erase({part, value});
           }
         }
         ASSERT_EQ(judge.alive, saved);
@@ -650,6 +667,8 @@ class Order : public Machine {
     }
   }
   void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
+  void offload(std::size_t /*part*/, ValueId /*value*/) override {}
+  void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
   void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
   void hand_forward(std::size_t /*part*/) override {}
   void hand_backward(std::size_t /*part*/) override {}
@@ -817,6 +836,40 @@ TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
       timeline(half, with({.attention = "DataZ", .mlp = "gather"})), std::invalid_argument);
   EXPECT_THROW(timeline(half, with({.attention = "METP", .mlp = "gather"})), std::invalid_argument);
   EXPECT_THROW(timeline(half, std::vector<LayerChoice>(3, gathers[0])), std::invalid_argument);
+}
+
+// Offloading moves what is saved to the host and back: as many bytes, a lower peak, nothing left
+// over.
+TEST(Footprint, CountsOffloadedBytesOnTheHost) {
+  ModelShape model;
+  model.layers = 6;
+  model.hidden = 32;
+  model.heads = model.kv_heads = 4;
+  model.head_dim = 8;
+  model.ffn = 80;
+  model.vocab = 64;
+  for (const int p : {1, 2, 4}) {
+    const Task task{.model = &model, .tokens = token_layout({700, 1, 30}, p, true), .domain = p};
+    LayerChoice choice{.attention = "UlyssesZ", .mlp = "gather"};
+    const auto held = [&] {
+      const std::vector<LayerChoice> layers(6, choice);
+      return footprint(timeline(task, layers), {}, {}, 1000);
+    };
+    const Footprint all = held();
+    EXPECT_EQ(all.offloaded_bytes, 0);
+    choice.mlp_offload = true;
+    const Footprint some = held();
+    choice.attention_offload = true;
+    const Footprint most = held();
+    EXPECT_GT(some.offloaded_bytes, 0);
+    EXPECT_EQ(some.saved_bytes + some.offloaded_bytes, all.saved_bytes);
+    EXPECT_EQ(most.saved_bytes + most.offloaded_bytes, all.saved_bytes);
+    EXPECT_LT(some.peak_bytes, all.peak_bytes);
+    EXPECT_LT(most.peak_bytes, some.peak_bytes);
+    // what is left on the device is the head's
+    choice = {.attention = "UlyssesZ", .mlp = "gather"};
+    EXPECT_LT(most.saved_bytes, all.saved_bytes / 6);
+  }
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ struct PlainAdamW {
   at::Tensor m, v;
   int t = 0;
 
-  void step(at::Tensor& w, const at::Tensor& g, double lr, const RunConfig::Optimizer& o, double decay) {
+  void step(
+      at::Tensor& w, const at::Tensor& g, double lr, const RunConfig::Optimizer& o, double decay) {
     if (!m.defined()) {
       m = at::zeros_like(w);
       v = at::zeros_like(w);
@@ -47,8 +48,8 @@ struct PlainAdamW {
   }
 };
 
-// Three steps with clipping, on 1 to 4 ranks and under each strategy: the weights are those of plain
-// AdamW on one rank.
+// Three steps with clipping, on 1 to 4 ranks and under each strategy: the weights are those of
+// plain AdamW on one rank.
 TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   const ModelShape model =
       test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31, .tied = true});
@@ -83,15 +84,19 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
     EXPECT_LT(scale, 1.0) << "clipping is to be tested";
     for (auto& [name, weight] : expected) {
       plain[name].step(
-          weight, answer.gradients.at(name) * scale, 0.01, options,
+          weight,
+          answer.gradients.at(name) * scale,
+          0.01,
+          options,
           weight.dim() == 2 ? options.weight_decay : 0.0);
     }
   }
 
   for (const int p : {1, 2, 3, 4}) {
-    for (const auto& [attention, mlp] : {std::pair{"MegatronTS", "hold"},
-                                         std::pair{"UlyssesZ", "gather"},
-                                         std::pair{"DataZ", "gather"}}) {
+    for (const auto& [attention, mlp] :
+         {std::pair{"MegatronTS", "hold"},
+          std::pair{"UlyssesZ", "gather"},
+          std::pair{"DataZ", "gather"}}) {
       SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
       const Plan plan = uniform_plan(model, lengths, p, layers(attention, mlp));
       std::map<std::string, at::Tensor> reached;
@@ -110,7 +115,9 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
           optimizer.step(0.01, std::min(1.0, options.clip_norm / norm));
         }
         collect(
-            parameters, Which::weights, rank.domain(p),
+            parameters,
+            Which::weights,
+            rank.domain(p),
             [&](const std::string& name, const at::Tensor& tensor) {
               reached[name] = tensor.clone();
             });

@@ -267,6 +267,15 @@ class Ledger : public Machine {
   }
 
   void drop_value(std::size_t part, ValueId value) override { values_.erase({part, value}); }
+  void offload(std::size_t part, ValueId value) override {
+    host_ += bytes(program(part), value, seat_, precision_);
+    values_.erase({part, value});
+  }
+  void fetch(std::size_t part, ValueId value) override {
+    const std::int64_t count = bytes(program(part), value, seat_, precision_);
+    host_ -= count;
+    values_[{part, value}] = hold(count);
+  }
   void drop_gradients(std::size_t part, int i) override {
     for (const ValueId out : op_of(part, i).out) {
       gradients_.erase({part, out});
@@ -282,6 +291,7 @@ class Ledger : public Machine {
   }
 
   [[nodiscard]] std::int64_t live() const { return live_; }
+  [[nodiscard]] std::int64_t host() const { return host_; }
   [[nodiscard]] std::int64_t peak() const { return peak_; }
 
  private:
@@ -304,6 +314,7 @@ class Ledger : public Machine {
   Precision precision_;
   std::int64_t live_;
   std::int64_t peak_;
+  std::int64_t host_ = 0;
   std::map<Key, Memory> values_;
   std::map<Key, Memory> gradients_;
 };
@@ -317,6 +328,7 @@ Footprint footprint(
   walk_forward(timeline, ledger);
   Footprint result;
   result.saved_bytes = ledger.live() - base;
+  result.offloaded_bytes = ledger.host();
   walk_backward(timeline, ledger);
   result.peak_bytes = ledger.peak();
   return result;

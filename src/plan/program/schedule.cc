@@ -70,7 +70,7 @@ std::vector<ValueId> touched_forward(const Op& op) {
 
 }  // namespace
 
-Schedule schedule(const Program& program, bool keep) {
+Schedule schedule(const Program& program, bool keep, bool offload) {
   Keeper keeper(program);
   if (!keep) {
     keeper.saved.clear();
@@ -78,6 +78,9 @@ Schedule schedule(const Program& program, bool keep) {
   }
   Schedule result;
   result.saved.assign(keeper.saved.begin(), keeper.saved.end());
+  if (offload) {
+    result.offloaded = result.saved;
+  }
   for (const Op& op : program.ops) {
     if (op.in_place && keeper.saved.contains(op.in.back())) {
       throw std::logic_error(
@@ -169,6 +172,9 @@ void walk_forward(const Timeline& timeline, Machine& machine) {
         prefetch(timeline, part + 1, machine);
       }
     });
+    for (const ValueId value : timeline[part].schedule().offloaded) {
+      machine.offload(part, value);
+    }
     if (part + 1 < timeline.size()) {
       machine.hand_forward(part);
     }
@@ -181,6 +187,9 @@ void walk_backward(const Timeline& timeline, Machine& machine) {
   }
   for (std::size_t part = timeline.size(); part-- > 0;) {
     const ScheduledPart& p = timeline[part];
+    for (const ValueId value : p.schedule().offloaded) {
+      machine.fetch(part, value);
+    }
     run_forward(timeline, part, p.schedule().recompute, machine, [&] {
       if (part > 0) {
         prefetch(timeline, part - 1, machine);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <tuple>
 
 #include "paradyse/text_match.h"
 #include "src/plan/strategy/builders.h"
@@ -133,21 +134,22 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
   };
   // Layers are alike: each distinct choice is built once.
   using Body = std::shared_ptr<const ScheduledPart::Body>;
-  std::map<std::pair<std::string, Recompute>, Body> built;
+  std::map<std::tuple<std::string, Recompute, bool>, Body> built;
   Timeline parts;
-  const auto add = [&](std::int64_t layer, const std::string& name, Recompute level, auto build) {
-    Body& body = built[{name, level}];
-    if (body == nullptr) {
-      Program program = build();
-      apply(level, program);
-      Schedule order = schedule(program, keep);
-      body = std::make_shared<ScheduledPart::Body>(
-          ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
-    }
-    parts.push_back({.layer = layer, .body = body});
-  };
+  const auto add =
+      [&](std::int64_t layer, const std::string& name, Recompute level, bool offload, auto build) {
+        Body& body = built[{name, level, offload}];
+        if (body == nullptr) {
+          Program program = build();
+          apply(level, program);
+          Schedule order = schedule(program, keep, keep && offload);
+          body = std::make_shared<ScheduledPart::Body>(
+              ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
+        }
+        parts.push_back({.layer = layer, .body = body});
+      };
 
-  add(-1, "embedding", Recompute::none, [&] { return embedding_program(task); });
+  add(-1, "embedding", Recompute::none, false, [&] { return embedding_program(task); });
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const LayerChoice& choice = layers[l];
     const Strategy& attention = strategy(choice.attention);
@@ -159,14 +161,16 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
     const Verb mlp = verb(choice.mlp);
     check_hold(mlp, "mlp");
     const auto layer = static_cast<std::int64_t>(l);
-    add(layer, "attention " + attention.name, choice.attention_recompute, [&] {
-      return attention.attention(task);
-    });
-    add(layer, "mlp " + to_string(mlp), choice.mlp_recompute, [&] {
+    add(layer,
+        "attention " + attention.name,
+        choice.attention_recompute,
+        choice.attention_offload,
+        [&] { return attention.attention(task); });
+    add(layer, "mlp " + to_string(mlp), choice.mlp_recompute, choice.mlp_offload, [&] {
       return mlp_program(task, mlp);
     });
   }
-  add(-1, "head", Recompute::none, [&] { return head_program(task, keep); });
+  add(-1, "head", Recompute::none, false, [&] { return head_program(task, keep); });
   return parts;
 }
 

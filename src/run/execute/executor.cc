@@ -1,6 +1,7 @@
 #include "paradyse/executor.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <c10/core/InferenceMode.h>
 
@@ -83,6 +84,9 @@ class Executor final : public Machine {
   void drop_value(std::size_t part, ValueId value) override {
     frames_[part].values[static_cast<std::size_t>(value)] = at::Tensor();
   }
+  // play() refuses such plans before they get here.
+  void offload(std::size_t, ValueId) override { throw std::logic_error("offload cannot run yet"); }
+  void fetch(std::size_t, ValueId) override { throw std::logic_error("offload cannot run yet"); }
   void drop_gradients(std::size_t part, int i) override {
     for (const ValueId out : op_of(part, i).out) {
       frames_[part].gradients[static_cast<std::size_t>(out)] = at::Tensor();

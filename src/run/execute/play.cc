@@ -75,6 +75,19 @@ void check_ids(
   }
 }
 
+void refuse_offload(const Plan& plan) {
+  for (const auto& [name, program] : plan.programs) {
+    for (const LayerRun& run : program) {
+      if (run.choice.attention_offload || run.choice.mlp_offload) {
+        throw std::invalid_argument(
+            "plan: program '" + name +
+            "' offloads saved tensors, which this version can plan but not run; set \"offload\" to "
+            "false, or recompute more");
+      }
+    }
+  }
+}
+
 // All ranks must hold the same plan before any of them acts on it.
 void agree(const Plan& plan, Communicator& world) {
   if (world.size() == 1) {
@@ -102,6 +115,7 @@ BatchResult play(
     Parameters& parameters,
     bool backward) {
   const MemoryScope scope(*rank.memory, Category::communication, "agreement");
+  refuse_offload(plan);
   check_ids(documents, parameters.shape().vocab);
   agree(plan, rank.world());
 
@@ -158,8 +172,10 @@ BatchResult play(
       ++d;
     }
     throw NotFinite(fmt::format(
-        "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums are "
-        "outside the range of the number format: check the weights, lower the learning rate, or take "
+        "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums "
+        "are "
+        "outside the range of the number format: check the weights, lower the learning rate, or "
+        "take "
         "float64",
         result.loss,
         d,

@@ -347,7 +347,8 @@ class Run {
         return play(plan, documents, rank, parameters, true);
       } catch (const NotFinite& error) {  // on all ranks alike
         throw NotFinite(fmt::format(
-            "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may "
+            "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) "
+            "may "
             "help; its documents are in {}",
             s + 1,
             error.what(),

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Seconds a step of `paradyse bench step` beside PyTorch's own parallelisms, in turn in one run.
+
+    benchmarks/peers.py --peers torch_peers.py --torchrun VENV/bin/torchrun [--repeats 5] [--json FILE]
+
+torch_peers.py times FSDP2 and DTensor tensor + sequence parallelism on CPU ranks over Gloo on the
+model of configs/models/bench.toml; it needs an environment with torch 2.11.  Each repeat runs every
+mode once, one after the other, so that what else the machine does falls on all of them.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import time
+
+PAIRS = [  # ours, theirs
+    (["--attention", "DataZ"], "fsdp"),
+    (["--attention", "MegatronTS"], "tp_sp"),
+    (["--attention", "UlyssesZ"], "tp_sp"),
+]
+
+
+def ours(args, options):
+    command = [args.paradyse, "bench", "step", "--model", "configs/models/bench.toml", "--ranks",
+               str(args.ranks), "--lengths", args.lengths, "--repeats", "3", "--json", *options]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"]
+    return {row["length"]: (row["best_s"], row["tokens_per_s"] * row["step_s"] / row["best_s"],
+                            row["cpu_s"]) for row in rows}
+
+
+def theirs(args, mode):
+    command = [args.torchrun, "--nproc-per-node", str(args.ranks), args.peers, mode, "--lengths",
+               args.lengths]
+    done = subprocess.run(command, check=True, capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {row["S"]: (row["step_s"], row["tokens_per_s"], None) for row in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", required=True)
+    parser.add_argument("--torchrun", required=True)
+    parser.add_argument("--paradyse", default="build/release/paradyse")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--lengths", default="256,1024,4096")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json")
+    args = parser.parse_args()
+
+    results = {}  # name -> length -> list of tokens/s
+    for repeat in range(args.repeats):
+        for mode in sorted({theirs for _, theirs in PAIRS}):
+            for length, (_, speed, _) in theirs(args, mode).items():
+                results.setdefault(mode, {}).setdefault(length, []).append(speed)
+        for options, _ in PAIRS:
+            for length, (_, speed, _) in ours(args, options).items():
+                results.setdefault(options[1], {}).setdefault(length, []).append(speed)
+        print(f"repeat {repeat + 1} of {args.repeats} done at {time.strftime('%H:%M:%S')}", flush=True)
+    print("tokens/s, best step of each run: median over repeats (least - most)")
+    table = []
+    for options, peer in PAIRS:
+        for length in map(int, args.lengths.split(",")):
+            mine, other = results[options[1]][length], results[peer][length]
+            ratios = [a / b for a, b in zip(mine, other)]
+            table.append({"ours": options[1], "peer": peer, "length": length, "ours_tokens_per_s": mine,
+                          "peer_tokens_per_s": other, "ratio": statistics.median(ratios),
+                          "ratio_least": min(ratios), "ratio_most": max(ratios)})
+            print(f"{options[1]:11} {length:6}  {statistics.median(mine):7.0f} ({min(mine):.0f} - "
+                  f"{max(mine):.0f})  {peer:6} {statistics.median(other):7.0f} ({min(other):.0f} - "
+                  f"{max(other):.0f})  ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} - "
+                  f"{max(ratios):.2f})")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as out:
+            json.dump({"ranks": args.ranks, "repeats": args.repeats, "rows": table}, out, indent=1)
+
+
+if __name__ == "__main__":
+    main()
