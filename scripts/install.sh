@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   g++ make cmake ninja-build ccache mold python3 python3-pip unzip
-  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libspdlog-dev libfmt-dev libeigen3-dev
+  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
 # The last two are what libtorch_cpu.so links even on a machine without a GPU.
@@ -73,7 +73,7 @@ install_torch() {
       "check the network (and PIP_INDEX_URL where a mirror is used), then run this again"
 
   # The folders stay as in the wheels: libtorch_cpu.so finds nvidia/cu13/lib relative to itself.
-  # Its copy of fmt stays out: it would hide the one that spdlog was built with.
+  # Its copy of fmt stays out: it would hide Debian's.
   local wheel
   for wheel in .deps/partial/wheels/torch-*.whl; do
     unzip -q "$wheel" 'torch/include/*' torch/lib/libtorch_cpu.so torch/lib/libc10.so \

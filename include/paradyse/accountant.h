@@ -78,6 +78,19 @@ class MemoryScope {
   const char* label_before_;
 };
 
+// While it lives, allocations on this thread are nobody's: control data of a few bytes (plans,
+// losses, counters), which stays on the host whatever device a rank has.
+class HostScope {
+ public:
+  HostScope();
+  ~HostScope();
+  HostScope(const HostScope&) = delete;
+  HostScope& operator=(const HostScope&) = delete;
+
+ private:
+  Accountant::State* state_before_;
+};
+
 // Makes torch allocate CPU tensors through the accountants.  Called once by whatever starts ranks;
 // calling it again does nothing.
 void install_accounting_allocator();

@@ -42,6 +42,7 @@ struct RankContext {
   Communicator* domain = nullptr;  // of the weight domain
   Accountant* memory = nullptr;
   Trace* trace = nullptr;  // may be absent
+  int world_rank = 0;      // names the rank in the trace
 };
 
 struct MicroBatchResult {

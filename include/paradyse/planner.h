@@ -27,6 +27,7 @@ struct PlanningTask {
   MachineNumbers machine;
   Precision precision;
   std::int64_t memory_per_rank = 0;            // bytes; 0: no limit
+  bool training = true;                        // else forward passes alone: nothing is saved
   std::int64_t static_bytes_per_element = 16;  // parameter, gradient, optimizer state
   std::string attention;                       // a strategy's name, or "" for any
   std::string mlp;                             // a verb or strategy's name, or "" for any

@@ -57,8 +57,8 @@ struct TrainHooks {
 // Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
 // plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, model/ (a Hugging Face
 // folder). Interrupted or not, what was reached is saved. Throws what is wrong with the
-// configuration, model, data or memory; std::runtime_error when the loss is no number (nothing is
-// saved then: the weights of the step before are lost to it).
+// configuration, model, data or memory; NotFinite when the loss is no number (the weights from
+// before that step are saved).
 TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks);
 
 // The mean loss per predicted token of a model over documents, by plans as in training.
@@ -68,6 +68,7 @@ struct EvalResult {
   std::int64_t predicted_tokens = 0;
   double seconds = 0;
   std::int64_t peak_bytes = 0;
+  bool interrupted = false;  // the loss is of what was reached
   DataCounts data;
 };
 EvalResult evaluate(const LoadedConfig& config, const std::atomic<bool>* stop = nullptr);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/cli/inputs.h"
 
 namespace paradyse::cli {
 namespace {
@@ -43,7 +44,7 @@ Json to_json(const BenchStepRow& row) {
 }
 
 int run_bench_step(const BenchStepOptions& options, const Common& common) {
-  BenchStepRequest request{
+  const BenchStepRequest request{
       .model = reading([&] { return open_model(options.model); }),
       .ranks = options.ranks,
       .lengths = options.lengths,
@@ -54,18 +55,18 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
            .mlp_recompute = recompute(options.recompute)},
       .dtype = options.dtype,
       .repeats = options.repeats,
-      .memory_per_rank = parse_bytes(options.memory_per_rank)};
-  if (options.ranks < 1 || options.repeats < 1) {
-    throw std::invalid_argument("bench step: --ranks and --repeats must be at least 1");
+      .memory_per_rank = memory_limit(options.memory_per_rank),
+      .local = local_options(options.deadline)};
+  expect_ranks(options.ranks);
+  expect_one_of("--dtype", options.dtype, {"float32", "float64"});
+  if (options.repeats < 1) {
+    throw std::invalid_argument("bench step: --repeats must be at least 1");
   }
   for (const std::int64_t n : options.lengths) {
     if (n < 1) {
       throw std::invalid_argument(fmt::format("bench step: a length of {} tokens", n));
     }
   }
-  request.local.deadline =
-      std::chrono::milliseconds(static_cast<std::int64_t>(options.deadline * 1000));
-  request.local.grace = request.local.deadline;
   const BenchStepResult result = bench_step(request);
   if (common.json) {
     Json rows = Json::array();

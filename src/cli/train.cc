@@ -85,15 +85,18 @@ void print_summary(const TrainSummary& s, bool checkpoint) {
       s.interrupted ? "interrupted" : "done",
       static_cast<long long>(s.steps),
       s.seconds);
-  std::printf(
-      "loss            %.4f -> %.4f (mean of the first and last ten steps; %.0f %%)\n",
-      s.first_loss,
-      s.last_loss,
-      100 * s.last_loss / s.first_loss);
+  if (s.steps > 0) {
+    std::printf(
+        "loss            %.4f -> %.4f (mean of the first and last ten steps; %.0f %%)\n"
+        "tokens/s        %.0f\n",
+        s.first_loss,
+        s.last_loss,
+        100 * s.last_loss / s.first_loss,
+        static_cast<double>(s.tokens) / s.seconds);
+  }
   if (std::isfinite(s.eval_loss)) {
     std::printf("evaluation loss %.4f\n", s.eval_loss);
   }
-  std::printf("tokens/s        %.0f\n", static_cast<double>(s.tokens) / s.seconds);
   std::printf("peak memory     %s on the fullest rank\n", bytes_text(s.peak_bytes).c_str());
   std::printf("steps that used each strategy (a step may use several):\n");
   for (const auto& [name, steps] : s.steps_by_strategy) {

@@ -122,7 +122,7 @@ folder = "{self.folder}/runs"
                                "--set", "data.too_long=skip", "--set", "train.steps=2")
         self.assertEqual(skipped["data"]["skipped_long"], 12)
         refused = self.train("--data", str(data), "--set", "data.max_tokens=100",
-                             "--set", "data.too_long=refuse", code=1)
+                             "--set", "data.too_long=refuse", code=2)
         self.assertIn("data.jsonl:", refused.stderr)
 
     def test_ctrl_c_saves(self):
@@ -151,9 +151,10 @@ folder = "{self.folder}/runs"
         for arguments, code, words in [
             (["--set", "train.stepz=3"], 2, ["stepz", "steps"]),
             (["--set", "parallel.attention=Ulyses"], 2, ["Ulyses", "UlyssesZ"]),
-            (["--set", "parallel.memory_per_rank=lots"], 2, ["lots", "512MiB"]),
-            (["--data", self.folder / "nowhere"], 1, ["nowhere"]),
-            (["--model", self.folder / "nowhere"], 1, ["nowhere"]),
+            (["--set", "parallel.memory_per_rank=lots"], 2, ["parallel.memory_per_rank", "lots", "512MiB"]),
+            (["--data", self.folder / "nowhere"], 2, ["data.path", "nowhere"]),
+            (["--model", self.folder / "nowhere"], 2, ["model.path", "nowhere"]),
+            (["--set", "data.path="], 2, ["data.path is not set"]),
             (["--set", "parallel.memory_per_rank=1MiB"], 1, ["no plan fits", "longest document"]),
             (["--set", "optimizer.lr=1e30", "--set", "optimizer.clip_norm=0",
               "--set", "optimizer.warmup_steps=0"], 1, ["loss is", "optimizer.lr"]),

@@ -373,7 +373,7 @@ std::vector<std::string> failing(
   return messages;
 }
 
-constexpr LocalOptions kShort{.deadline = milliseconds(200), .grace = milliseconds(20000)};
+constexpr LocalOptions kShort{.deadline = milliseconds(500), .grace = milliseconds(20000)};
 
 TEST(Faults, RanksThatDisagreeAreNamedOnAllRanks) {
   for (int repeat = 0; repeat < fault_repeats(); ++repeat) {
@@ -421,14 +421,14 @@ TEST(Faults, DeadlineNamesTheOperationAndTheLateRanks) {
   for (int repeat = 0; repeat < fault_repeats(); ++repeat) {
     const auto messages = failing<CommunicatorError>(4, kShort, [](Communicators& communicators) {
       if (communicators.rank() == 1 || communicators.rank() == 3) {
-        std::this_thread::sleep_for(milliseconds(600));
+        std::this_thread::sleep_for(milliseconds(1500));
       }
       communicators.world().barrier({.op = "tokens", .part = "attention", .layer = 5});
     });
     for (const std::string& message : messages) {  // late ones are told when they come
       EXPECT_THAT(message, testing::HasSubstr("barrier of layer 5 attention tokens"));
       EXPECT_THAT(message, testing::HasSubstr("for ranks 1, 3"));
-      EXPECT_THAT(message, testing::HasSubstr("200 ms"));
+      EXPECT_THAT(message, testing::HasSubstr("500 ms"));
     }
   }
 }
@@ -441,7 +441,7 @@ TEST(Faults, ARankThatDoesNotReadIsNamed) {
       const at::Tensor to = at::zeros({2});
       const auto pending = communicators.world().shift(from, to, 1, {.op = "ring", .part = ""});
       if (communicators.rank() == 2) {
-        std::this_thread::sleep_for(milliseconds(600));
+        std::this_thread::sleep_for(milliseconds(1500));
       }
       pending->wait();
     });

@@ -355,5 +355,47 @@ TEST_F(Equality, IsBitIdenticalFromRunToRun) {
   }
 }
 
+// The largest footprint the folds name is a budget that suffices, to the byte; less is refused
+// while running, by a message that says what asked for what.
+TEST_F(Equality, TheCountedPeakIsABudgetThatSuffices) {
+  const Case c = cases().front();
+  const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
+  const Weights weights = test::random_weights(c.model, 11);
+  for (const int p : {1, 3}) {
+    for (const auto& [attention, mlp] :
+         {std::pair{"MegatronTS", "hold"},
+          std::pair{"UlyssesZ", "gather"},
+          std::pair{"DataZ", "gather"}}) {
+      for (const Recompute level : {Recompute::none, Recompute::full}) {
+        SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
+        const Plan plan = uniform_plan(
+            c.model,
+            c.lengths,
+            p,
+            std::vector<LayerChoice>(
+                static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level)));
+        std::int64_t peak = 0;
+        for (int r = 0; r < p; ++r) {
+          peak = std::max(
+              peak,
+              predicted_report(
+                  plan, c.model, r, precision_of("float32"), 8 * stored_elements(c.model, p, r))
+                  .peak_bytes);
+        }
+        GradientRequest request{
+            .model = &c.model,
+            .plan = &plan,
+            .documents = documents,
+            .dtype = "float32",
+            .memory_per_rank = peak};
+        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+        EXPECT_NO_THROW(gradients(request));
+        request.memory_per_rank = peak - 64;
+        EXPECT_THROW(gradients(request), OutOfMemory);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace paradyse

@@ -19,8 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-constexpr milliseconds kDeadline{200};
-constexpr LocalOptions kLocal{.deadline = kDeadline, .grace = milliseconds(20000)};
+// Long enough that a busy machine is not taken for a stalled rank.
+constexpr LocalOptions kLocal{.deadline = milliseconds(30000), .grace = milliseconds(30000)};
+constexpr milliseconds kDeadline{500};
+constexpr LocalOptions kStall{.deadline = kDeadline, .grace = milliseconds(30000)};
 
 int repeats() { return std::getenv("PARADYSE_TEST_LONG") != nullptr ? 50 : 3; }
 
@@ -155,14 +157,15 @@ class Faults : public testing::Test {
       int rank,
       int operation,
       const std::function<void()>& strike,
-      int* operations = nullptr) const {
+      int* operations = nullptr,
+      const LocalOptions& options = kLocal) const {
     install_accounting_allocator();
     std::vector<std::string> messages(static_cast<std::size_t>(plan.ranks));
     std::vector<const std::vector<std::int32_t>*> documents;
     for (const auto& document : documents_) {
       documents.push_back(&document);
     }
-    run_local_ranks(plan.ranks, kLocal, [&](Communicators& communicators) {
+    run_local_ranks(plan.ranks, options, [&](Communicators& communicators) {
       const int me = communicators.rank();
       try {
         FaultyCommunicators faulty(communicators, me == rank ? operation : -1, strike);
@@ -239,10 +242,11 @@ TEST_F(Faults, ARankThatStallsPastTheDeadline) {
       const int operation = 3 + repeat % 12;
       const auto begin = std::chrono::steady_clock::now();
       try {
-        play_with_fault(p, 2, operation, [] { std::this_thread::sleep_for(3 * kDeadline); });
+        play_with_fault(
+            p, 2, operation, [] { std::this_thread::sleep_for(3 * kDeadline); }, nullptr, kStall);
         ADD_FAILURE() << "no failure";
       } catch (const CommunicatorError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("waited 200 ms in "));
+        EXPECT_THAT(error.what(), HasSubstr("waited 500 ms in "));
         EXPECT_THAT(error.what(), HasSubstr("for rank 2; that rank is stuck, slow or gone"));
       }
       EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * kDeadline + milliseconds(5000));

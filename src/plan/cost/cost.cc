@@ -329,7 +329,9 @@ Footprint footprint(
   Footprint result;
   result.saved_bytes = ledger.live() - base;
   result.offloaded_bytes = ledger.host();
-  walk_backward(timeline, ledger);
+  if (!timeline.empty() && !timeline.back().schedule().backward.empty()) {  // not evaluation
+    walk_backward(timeline, ledger);
+  }
   result.peak_bytes = ledger.peak();
   return result;
 }

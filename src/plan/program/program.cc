@@ -47,10 +47,10 @@ std::vector<AttentionCall> attention_calls(const Program& program, const Op& op,
     queries = std::max(queries, heads.query.end);
     keys = std::max(keys, heads.key.end);
   }
-  if (keys == 0) {
-    throw std::logic_error("attention_calls: an op without key heads");
+  const std::int64_t group = keys == 0 ? 0 : queries / keys;
+  if (group == 0) {
+    throw std::logic_error("attention_calls: an op with fewer query heads than key heads");
   }
-  const std::int64_t group = queries / keys;
   std::vector<Interval> runs;
   std::int64_t at = mine.query.begin;
   const auto take = [&](std::int64_t end) {

@@ -98,7 +98,7 @@ const Planner::Estimate& Planner::at(std::size_t option, std::int64_t length) {
       .model = &task_.model,
       .tokens = token_layout({length}, ranks, task_.model.causal),
       .domain = task_.ranks};
-  const Timeline parts = timeline(task, all_layers(task_.model, o.layer));
+  const Timeline parts = timeline(task, all_layers(task_.model, o.layer), task_.training);
   Estimate estimate;
   std::vector<double> busy;
   for (int r = 0; r < ranks; ++r) {
@@ -271,7 +271,8 @@ void Planner::predict(Plan& plan) const {
           .model = &task_.model,
           .tokens = token_layout(std::move(lengths), ranks, task_.model.causal),
           .domain = plan.weight_domain};
-      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
+      const Timeline parts =
+          timeline(task, choices(plan.programs.at(group.program)), task_.training);
       PredictedBytes fullest;
       std::int64_t peak = 0;
       double slowest = 0;

@@ -132,10 +132,17 @@ class Executor final : public Machine {
   }
   void record(
       std::size_t part, int op, const char* category, Trace::Clock::time_point begin) const {
-    if (rank_.trace != nullptr) {
-      rank_.trace->add(
-          rank_.seat.domain_rank, label(part, op), category, begin, Trace::Clock::now());
+    if (rank_.trace == nullptr) {
+      return;
     }
+    const OpKind kind = op_of(part, op).kind;
+    const bool exchanges = kind == OpKind::redistribute || kind == OpKind::gather_weights;
+    rank_.trace->add(
+        rank_.world_rank,
+        label(part, op),
+        exchanges ? "communication" : category,
+        begin,
+        Trace::Clock::now());
   }
 
   const Timeline& timeline_;

@@ -93,6 +93,7 @@ void agree(const Plan& plan, Communicator& world) {
   if (world.size() == 1) {
     return;
   }
+  const HostScope control;
   const std::string mine = hash(plan);
   const at::Tensor ours = at::empty({static_cast<std::int64_t>(mine.size())}, at::kLong);
   auto* data = ours.mutable_data_ptr<std::int64_t>();
@@ -127,7 +128,10 @@ BatchResult play(
       result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
 
   const auto count = static_cast<std::int64_t>(plan.lengths.size());
-  const at::Tensor sums = at::zeros({2, count}, at::kDouble);  // loss sums, then counts
+  const at::Tensor sums = [&] {  // loss sums, then counts
+    const HostScope control;
+    return at::zeros({2, count}, at::kDouble);
+  }();
   auto* data = sums.mutable_data_ptr<double>();
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     const RankPart part =
@@ -144,7 +148,8 @@ BatchResult play(
         .group = &rank.communicators->group(group.ranks),
         .domain = &rank.domain(plan.weight_domain),
         .memory = rank.memory,
-        .trace = rank.trace};
+        .trace = rank.trace,
+        .world_rank = rank.communicators->rank()};
     const MicroBatchResult done =
         run_micro_batch(part.timeline, batch, context, parameters, scale, backward);
     result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
@@ -157,6 +162,7 @@ BatchResult play(
     finish_gradients(parameters, rank.world(), rank.replicas(plan.weight_domain));
   }
   if (count > 0) {
+    const HostScope control;
     rank.world().all_reduce(sums, {.op = "losses", .part = ""});
   }
   double total = 0;

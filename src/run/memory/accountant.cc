@@ -379,6 +379,9 @@ MemoryScope::~MemoryScope() {
   current_label = label_before_;
 }
 
+HostScope::HostScope() : state_before_(current_state) { current_state = nullptr; }
+HostScope::~HostScope() { current_state = state_before_; }
+
 void install_accounting_allocator() {
   static AccountingAllocator allocator;
   static std::once_flag once;

@@ -38,7 +38,7 @@ double square_sum(const at::Tensor& tensor) {
 
 double gradient_norm(const Parameters& parameters, Communicator& domain) {
   const c10::InferenceMode no_autograd;
-  const MemoryScope scope(Category::communication, "gradient norm");
+  const HostScope control;
   double squares = 0;
   for (const PartParameters& part : parameters.parts()) {
     if (owns_stack(part)) {
@@ -77,7 +77,8 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
       add(groups_[1], part.vectors[v], part.vector_grads[v]);
     }
   }
-  for (Group& group : groups_) {  // one counter a tensor is what torch wants; 4 bytes each
+  const HostScope control;
+  for (Group& group : groups_) {  // one counter a tensor is what torch wants
     const at::Tensor counters =
         at::zeros({static_cast<std::int64_t>(group.weights.size())}, at::kFloat);
     for (std::size_t i = 0; i < group.weights.size(); ++i) {

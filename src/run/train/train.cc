@@ -32,32 +32,57 @@ Order order_of(const std::string& name) {
                                 : Order::shuffled;
 }
 
-Corpus corpus_at(const std::string& path, const RunConfig& config, const ModelShape& model) {
+// Inputs that cannot be read are the caller's: std::invalid_argument.
+template <typename Body>
+auto reading(const std::string& key, const std::string& path, const Body& body) {
+  if (path.empty()) {
+    throw std::invalid_argument(
+        key + " is not set: write it in the configuration, or --set " + key + "=...");
+  }
+  try {
+    return body();
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(key + ": " + error.what());
+  }
+}
+
+ModelFolder model_at(const RunConfig& config) {
+  return reading("model.path", config.model.path, [&] { return open_model(config.model.path); });
+}
+
+Corpus corpus_at(
+    const char* key, const std::string& path, const RunConfig& config, const ModelShape& model) {
   DataOptions options;
   options.path = path;
   options.min_tokens = config.data.min_tokens;
   options.max_tokens = config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
   options.too_long = too_long(config.data.too_long);
   options.vocab = model.vocab;
-  return read_corpus(options);
+  return reading(key, path, [&] { return read_corpus(options); });
 }
 
 LocalOptions local_options(const RunConfig& config) {
-  const auto deadline =
-      std::chrono::milliseconds(static_cast<std::int64_t>(config.parallel.deadline_seconds * 1000));
-  return {.deadline = deadline, .grace = deadline};
+  const auto deadline = std::chrono::milliseconds(
+      std::max<std::int64_t>(1, std::llround(config.parallel.deadline_seconds * 1000)));
+  return {.deadline = deadline};
 }
 
-PlanningTask planning_task(
-    const RunConfig& config, const ModelShape& model, std::int64_t static_bytes_per_element) {
+PlanningTask planning_task(const RunConfig& config, const ModelShape& model, bool training) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   PlanningTask task;
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = measure_machine(model.hidden, model.head_dim, task.ranks);
   task.precision = precision_of(config.train.dtype);
-  task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
-  task.static_bytes_per_element = static_bytes_per_element;
+  try {
+    task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
+  }
+  task.training = training;
+  // weight, gradient and two moments, or the weight alone
+  task.static_bytes_per_element =
+      task.precision.activation + (training ? 3 * task.precision.statistic : 0);
   task.attention = named(config.parallel.attention);
   task.mlp = named(config.parallel.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {
@@ -73,6 +98,11 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
   for (const Tokens& document : corpus.documents) {
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
+  if (corpus.counts.tokens == 0) {
+    throw std::invalid_argument(
+        config.data.path + ": all " + std::to_string(corpus.counts.documents) +
+        " documents are empty; give data.path with text in it, or data.min_tokens of at least 1");
+  }
   // The order wants the number of draws, which follows from the order: the estimate grows until it
   // suffices.
   const double mean = static_cast<double>(corpus.counts.tokens) /
@@ -80,11 +110,11 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
   auto draws = static_cast<std::int64_t>(
       static_cast<double>(config.train.steps) *
       std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
-  for (;; draws += draws / 4 + 1) {
+  const auto cut = [&](std::int64_t count) {  // fewer steps than asked for: too few draws
     const std::vector<std::int64_t> order = document_order(
         lengths,
         order_of(config.data.order),
-        draws,
+        count,
         config.data.seed,
         config.data.curriculum_share);
     std::vector<std::vector<std::int64_t>> steps;
@@ -98,16 +128,43 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
         step.clear();
         tokens = 0;
         if (static_cast<std::int64_t>(steps.size()) == config.train.steps) {
-          return steps;
+          break;
         }
       }
     }
+    return steps;
+  };
+  const auto drawn = [](const std::vector<std::vector<std::int64_t>>& steps) {
+    std::int64_t count = 0;
+    for (const auto& step : steps) {
+      count += static_cast<std::int64_t>(step.size());
+    }
+    return count;
+  };
+  auto steps = cut(draws);
+  while (static_cast<std::int64_t>(steps.size()) < config.train.steps) {
+    draws += draws / 4 + 1;
+    steps = cut(draws);
   }
+  // A curriculum's share is of the draws: give it the number that the run really takes.
+  for (int i = 0; i < 8 && order_of(config.data.order) == Order::curriculum; ++i) {
+    const std::int64_t taken = drawn(steps);
+    if (taken >= draws) {
+      break;
+    }
+    auto again = cut(taken);
+    if (static_cast<std::int64_t>(again.size()) < config.train.steps) {
+      break;
+    }
+    draws = taken;
+    steps = std::move(again);
+  }
+  return steps;
 }
 
 // Rank 0's plan becomes everybody's; no plan means that the run is over.
 std::optional<Plan> broadcast_plan(const std::optional<Plan>& mine, Communicator& world) {
-  const MemoryScope scope(Category::communication, "plan");
+  const HostScope control;
   const std::string text = mine ? to_json(*mine) : "";
   const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
   world.broadcast(size, 0, {.op = "plan size", .part = ""});
@@ -129,7 +186,7 @@ std::optional<Plan> broadcast_plan(const std::optional<Plan>& mine, Communicator
 
 // The largest of every rank's number.
 std::int64_t largest(std::int64_t mine, Communicator& world) {
-  const MemoryScope scope(Category::communication, "agreement");
+  const HostScope control;
   const at::Tensor all = at::zeros({world.size()}, at::kLong);
   all.mutable_data_ptr<std::int64_t>()[world.rank()] = mine;
   world.all_reduce(all, {.op = "largest", .part = ""});
@@ -189,6 +246,7 @@ EvalResult evaluate_corpus(
     }
     plan = broadcast_plan(plan, world);
     if (!plan) {
+      result.interrupted = true;
       break;
     }
     const BatchResult batch = play(*plan, documents, rank, parameters, false);
@@ -218,13 +276,12 @@ class Run {
       : loaded_(loaded),
         config_(loaded.config),
         hooks_(hooks),
-        model_(open_model(config_.model.path)),
-        corpus_(corpus_at(config_.data.path, config_, model_.shape)),
+        model_(model_at(config_)),
+        corpus_(corpus_at("data.path", config_.data.path, config_, model_.shape)),
         steps_(steps_of(config_, corpus_)),
-        planner_(
-            planning_task(config_, model_.shape, 4 * precision_of(config_.train.dtype).statistic)) {
+        planner_(planning_task(config_, model_.shape, /*training=*/true)) {
     if (!config_.data.eval_path.empty()) {
-      eval_ = corpus_at(config_.data.eval_path, config_, model_.shape);
+      eval_ = corpus_at("data.eval_path", config_.data.eval_path, config_, model_.shape);
     }
     if (hooks_.planned) {
       hooks_.planned(planner_.table(typical_lengths()), corpus_.counts);
@@ -311,7 +368,12 @@ class Run {
         interrupted = true;
         break;
       }
-      step(static_cast<std::int64_t>(s), *plan, documents, rank, parameters, optimizer, begin);
+      try {
+        step(static_cast<std::int64_t>(s), *plan, documents, rank, parameters, optimizer, begin);
+      } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
+        save(parameters, rank);
+        throw;
+      }
     }
     if (me == 0) {
       summary_.interrupted = interrupted;
@@ -320,13 +382,19 @@ class Run {
       const EvalResult result = evaluate_corpus(
           *eval_, config_.train.tokens_per_step, planner_, rank, parameters, hooks_.stop);
       if (me == 0) {
-        summary_.eval_loss = result.loss;
+        summary_.interrupted = result.interrupted;
+        summary_.eval_loss =
+            result.interrupted ? std::numeric_limits<double>::quiet_NaN() : result.loss;
       }
     }
+    save(parameters, rank);
+  }
+
+  void save(const Parameters& parameters, const RankResources& rank) {
     if (config_.output.checkpoint) {
       save_model(
           parameters,
-          rank.domain(communicators.size()),
+          rank.domain(rank.communicators->size()),
           folder_->path() / "model",
           model_,
           parameter_types(config_.train.dtype).weight);
@@ -349,7 +417,7 @@ class Run {
         throw NotFinite(fmt::format(
             "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) "
             "may "
-            "help; its documents are in {}",
+            "help; its documents are in {}, the weights from before it in model/",
             s + 1,
             error.what(),
             (folder_->path() / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
@@ -448,9 +516,9 @@ TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks) {
 
 EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop) {
   const RunConfig& config = loaded.config;
-  const ModelFolder model = open_model(config.model.path);
-  const Corpus corpus = corpus_at(config.data.path, config, model.shape);
-  Planner planner(planning_task(config, model.shape, precision_of(config.train.dtype).activation));
+  const ModelFolder model = model_at(config);
+  const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
+  Planner planner(planning_task(config, model.shape, /*training=*/false));
   install_accounting_allocator();
   EvalResult result;
   run_local_ranks(

@@ -156,6 +156,29 @@ ModelFolder open_model(const fs::path& path) {
   return model;
 }
 
+namespace {
+
+// The configuration of `from` as it stands, but for the type it gives the weights when they are
+// saved in another: a loader that believes it would round them.
+std::string config_for(const ModelFolder& from, at::ScalarType dtype) {
+  const std::string name = dtype == at::kDouble     ? "float64"
+                           : dtype == at::kBFloat16 ? "bfloat16"
+                           : dtype == at::kHalf     ? "float16"
+                                                    : "float32";
+  const std::string text = text_of(from.path / kConfig);
+  auto config = nlohmann::ordered_json::parse(text);
+  bool changed = false;
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (config.contains(key) && config[key] != name) {
+      config[key] = name;
+      changed = true;
+    }
+  }
+  return changed ? config.dump(2) + "\n" : text;
+}
+
+}  // namespace
+
 void save_model(
     const Parameters& parameters,
     Communicator& domain,
@@ -190,7 +213,7 @@ void save_model(
   // Last: a folder with this file alone would mean random weights.
   write_file(
       to / kConfig,
-      from_folder ? text_of(from.path / kConfig) : config_of(parameters.shape()).dump(2) + "\n");
+      from_folder ? config_for(from, dtype) : config_of(parameters.shape()).dump(2) + "\n");
   domain.barrier({.op = "model saved", .part = ""});
 }
 
