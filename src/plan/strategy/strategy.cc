@@ -13,8 +13,10 @@ namespace {
 
 [[noreturn]] void unknown(
     const std::string& what, const std::string& name, const std::vector<std::string>& known) {
-  static const std::string later_names[] = {"MegatronCZ", "ColossalZ", "METP", "AllGatherKV", "pass"};
-  const bool later = std::find(std::begin(later_names), std::end(later_names), name) != std::end(later_names);
+  static const std::string later_names[] = {
+      "MegatronCZ", "ColossalZ", "METP", "AllGatherKV", "pass"};
+  const bool later =
+      std::find(std::begin(later_names), std::end(later_names), name) != std::end(later_names);
   std::string list;
   for (const std::string& k : known) {
     list += (list.empty() ? "" : ", ") + k;
