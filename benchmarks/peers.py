@@ -22,8 +22,10 @@ PAIRS = [  # ours, theirs
 
 
 def ours(args, options):
-    command = [args.paradyse, "bench", "step", "--model", "configs/models/bench.toml", "--ranks",
-               str(args.ranks), "--lengths", args.lengths, "--repeats", "3", "--json", *options]
+    launcher = ["launch", "-n", str(args.ranks), "--"] if args.backend == "gloo" else []
+    command = [args.paradyse, *launcher, "bench", "step", "--model", "configs/models/bench.toml",
+               "--backend", args.backend, "--ranks", str(args.ranks), "--lengths", args.lengths,
+               "--repeats", "3", "--json", *options]
     rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"]
     return {row["length"]: (row["best_s"], row["tokens_per_s"] * row["step_s"] / row["best_s"],
                             row["cpu_s"]) for row in rows}
@@ -45,6 +47,7 @@ def main():
     parser.add_argument("--torchrun", required=True)
     parser.add_argument("--paradyse", default="build/release/paradyse")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--backend", default="local", choices=["local", "gloo"], help="of paradyse")
     parser.add_argument("--lengths", default="256,1024,4096")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
@@ -74,7 +77,7 @@ def main():
                   f"{max(ratios):.2f})")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as out:
-            json.dump({"ranks": args.ranks, "repeats": args.repeats, "rows": table}, out, indent=1)
+            json.dump({"ranks": args.ranks, "backend": args.backend, "repeats": args.repeats, "rows": table}, out, indent=1)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ make cmake ninja-build ccache mold python3 python3-pip unzip
   nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev
+  libgloo-dev  # the headers alone: libtorch has Gloo inside
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
 # The last two are what libtorch_cpu.so links even on a machine without a GPU.

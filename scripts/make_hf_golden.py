@@ -1,16 +1,18 @@
-"""Makes tests/golden/hf_llama_*: tiny LLaMA models, and what Hugging Face transformers says of them.
+"""Makes tests/golden/hf_*: tiny models of every architecture, and what Hugging Face transformers says of them.
 
     python3 -m venv /tmp/hfvenv
     /tmp/hfvenv/bin/pip install torch==2.11.0 transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
     /tmp/hfvenv/bin/python scripts/make_hf_golden.py            # writes below tests/golden
 
-The judge is LlamaForCausalLM with eager attention in float64, each document run by itself; the loss
-is the cross entropy of its logits, summed and divided by all predicted tokens (its own `labels` loss
-would first round the logits to float32).
+The judge is the architecture's class with eager attention in float64, without dropout, each document
+run by itself; the loss is the cross entropy of its logits, summed and divided by all predicted tokens
+(its own `labels` loss would first round the logits to float32). BERT's labels are those of about a
+third of the tokens.
 
 Even in a float64 model, transformers computes three things in float32: the rotary angles (frequencies,
-angles, cosines), the RMSNorm, and the softmax of the attention. Here the source of these functions is
-taken as installed and only their float32 is made float64 (`in_float64` below); nothing else changes.
+angles, cosines), the RMSNorm, and, in most architectures, the softmax of the attention. Here the source
+of these functions is taken as installed and only their float32 is made float64 (`in_float64` below);
+nothing else changes.
 What the unpatched functions give is stored too, in expected.json, so that the difference is on record.
 """
 
@@ -27,35 +29,91 @@ import safetensors
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, OPTConfig,
+    OPTForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, modeling_rope_utils)
 from transformers.models.llama import modeling_llama
+from transformers.models.opt import modeling_opt
+from transformers.models.qwen2 import modeling_qwen2
+from transformers.models.qwen3 import modeling_qwen3
+
+ARCHITECTURES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "gpt2": (GPT2Config, GPT2LMHeadModel),
+    "opt": (OPTConfig, OPTForCausalLM),
+    "bert": (BertConfig, BertForMaskedLM),
+}
+
+SMALL = dict(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=20,
+             vocab_size=23, num_hidden_layers=2)
+LENGTHS = [17, 1, 40, 3, 2]
 
 MODELS = {
     # name: (seed, document lengths, config). Each has at least one thing the others lack.
-    "gqa": (  # 3 query heads a key/value head, head of its own
+    "llama_gqa": (  # 3 query heads a key/value head, head of its own
         1,
         [17, 1, 40, 3, 2],
         dict(hidden_size=24, num_attention_heads=6, num_key_value_heads=2, intermediate_size=40,
              vocab_size=37, num_hidden_layers=2, rms_norm_eps=1e-5, rope_theta=50000.0),
     ),
-    "mqa_tied": (  # one key/value head, tied head, N x D = 24 != H = 20
+    "llama_mqa_tied": (  # one key/value head, tied head, N x D = 24 != H = 20
         2,
         [2, 40, 17, 1, 3],
         dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=1, intermediate_size=28,
              vocab_size=31, num_hidden_layers=2, rms_norm_eps=1e-6, rope_theta=500.0, head_dim=6,
              tie_word_embeddings=True),
     ),
-    "mha_wide": (  # as many key/value heads as query heads, N x D = 20 > H = 16, three layers
+    "llama_mha_wide": (  # as many key/value heads as query heads, N x D = 20 > H = 16, three layers
         3,
         [3, 17, 2, 40, 1],
         dict(hidden_size=16, num_attention_heads=2, num_key_value_heads=2, intermediate_size=24,
              vocab_size=29, num_hidden_layers=3, rms_norm_eps=1e-3, rope_theta=1000000.0, head_dim=10),
     ),
+    "llama_bias_llama3": (  # biases everywhere; some pairs fast, some slow, some between
+        4, LENGTHS,
+        dict(**SMALL, head_dim=12, attention_bias=True, mlp_bias=True, rope_theta=100.0,
+             rope=dict(rope_type="llama3", factor=4.0, original_max_position_embeddings=32,
+                       low_freq_factor=1.0, high_freq_factor=4.0)),
+    ),
+    "llama_linear": (
+        5, LENGTHS,
+        dict(**SMALL, pad_token_id=3, rope_theta=100.0, rope=dict(rope_type="linear", factor=3.0)),
+    ),
+    "llama_yarn": (
+        6, LENGTHS,
+        dict(**SMALL, head_dim=16, rope_theta=100.0,
+             rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=6.0)),
+    ),
+    "llama_yarn_mscale": (  # its own attention factor; borders between two pairs
+        7, LENGTHS,
+        dict(**SMALL, head_dim=16, rope_theta=100.0,
+             rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=6.0,
+                       mscale=0.7, mscale_all_dim=0.4, truncate=False)),
+    ),
+    "qwen2": (8, LENGTHS, dict(**SMALL, rope_theta=500.0, tie_word_embeddings=True)),
+    "qwen3": (9, LENGTHS, dict(**SMALL, rope_theta=500.0, head_dim=6, attention_bias=True)),
+    "gpt2": (
+        10, LENGTHS,
+        dict(n_embd=15, n_head=3, n_layer=2, n_inner=22, vocab_size=23, n_positions=41,
+             layer_norm_epsilon=1e-3),
+    ),
+    "opt": (
+        11, LENGTHS,
+        dict(hidden_size=15, word_embed_proj_dim=15, num_attention_heads=3, num_hidden_layers=2, ffn_dim=22,
+             vocab_size=23, max_position_embeddings=41),
+    ),
+    "bert": (
+        12, LENGTHS,
+        dict(hidden_size=15, num_attention_heads=3, num_hidden_layers=2, intermediate_size=22, vocab_size=23,
+             max_position_embeddings=41, layer_norm_eps=1e-3),
+    ),
 }
 
 
-def in_float64(function, times):
-    """`function` of modeling_llama, its source as installed but for float32, `times` times float64."""
+def in_float64(module, function, times):
+    """`function` of `module`, its source as installed but for float32, `times` times float64."""
     source = textwrap.dedent(inspect.getsource(function))
     source, found = re.subn(r"torch\.float(32)?\b", "torch.float64", source)
     source, also_found = re.subn(r"\.float\(\)", ".double()", source)
@@ -64,45 +122,62 @@ def in_float64(function, times):
             f"{function.__qualname__}: {found + also_found} uses of float32, not {times}: "
             f"transformers {transformers.__version__} differs from the one this was written for")
     scope = {}
-    exec(compile(source, f"<{function.__qualname__} in float64>", "exec"), vars(modeling_llama), scope)
+    exec(compile(source, f"<{function.__qualname__} in float64>", "exec"), vars(module), scope)
     return scope[function.__name__]
 
 
 def patch_transformers():
-    rotary = modeling_llama.LlamaRotaryEmbedding
-    rotary.compute_default_rope_parameters = in_float64(rotary.compute_default_rope_parameters, 1)
-    rotary.forward = in_float64(rotary.forward, 2)
-    modeling_llama.LlamaRMSNorm.forward = in_float64(modeling_llama.LlamaRMSNorm.forward, 1)
-    modeling_llama.eager_attention_forward = in_float64(modeling_llama.eager_attention_forward, 1)
+    for module, name in [(modeling_llama, "Llama"), (modeling_qwen2, "Qwen2"), (modeling_qwen3, "Qwen3")]:
+        rotary = getattr(module, name + "RotaryEmbedding")
+        rotary.compute_default_rope_parameters = in_float64(module, rotary.compute_default_rope_parameters, 1)
+        rotary.forward = in_float64(module, rotary.forward, 2)
+        norm = getattr(module, name + "RMSNorm")
+        norm.forward = in_float64(module, norm.forward, 1)
+        module.eager_attention_forward = in_float64(module, module.eager_attention_forward, 1)
+    modeling_opt.eager_attention_forward = in_float64(
+        modeling_opt, modeling_opt.eager_attention_forward, 1)
+    functions = modeling_rope_utils.ROPE_INIT_FUNCTIONS
+    for name, times in [("linear", 1), ("llama3", 1), ("yarn", 3)]:
+        functions[name] = in_float64(modeling_rope_utils, functions[name], times)
 
 
-def config_of(keys):
+def architecture_of(name):
+    return name.split("_")[0]
+
+
+def config_of(name, keys):
     keys = dict(keys)
-    rope = {"rope_type": "default", "rope_theta": keys.pop("rope_theta")}
-    return LlamaConfig(**keys, rope_parameters=rope, max_position_embeddings=64,
-                       attn_implementation="eager")
+    if "rope_theta" in keys:
+        rope = {"rope_type": "default", **keys.pop("rope", {}), "rope_theta": keys.pop("rope_theta")}
+        keys |= dict(rope_parameters=rope, max_position_embeddings=64)
+    return ARCHITECTURES[architecture_of(name)][0](**keys, attn_implementation="eager")
 
 
-def weights_of(config, seed):
+def weights_of(name, config, seed):
     """Random weights, float32 values: large enough that attention and gates are far from uniform."""
     random = numpy.random.default_rng(seed)
     weights = {}
-    for name, parameter in sorted(LlamaForCausalLM(config).named_parameters()):
+    for parameter_name, parameter in sorted(ARCHITECTURES[architecture_of(name)][1](config).named_parameters()):
         normal = random.standard_normal(tuple(parameter.shape))
-        if parameter.dim() == 1:
+        if parameter_name.endswith("bias"):
+            value = 0.3 * normal
+        elif parameter.dim() == 1:
             value = 1.0 + 0.3 * normal  # of a norm
-        elif "embed_tokens" in name:
+        elif re.search("embed|wte|wpe", parameter_name):
             value = (0.4 if config.tie_word_embeddings else 1.0) * normal
         else:
-            value = 1.2 / parameter.shape[1] ** 0.5 * normal
-        weights[name] = torch.from_numpy(value.astype(numpy.float32))
+            inputs = parameter.shape[0 if architecture_of(name) == "gpt2" else 1]
+            value = 1.2 / inputs ** 0.5 * normal
+        weights[parameter_name] = torch.from_numpy(value.astype(numpy.float32))
     return weights
 
 
-def model_of(config, weights):
-    model = LlamaForCausalLM(config).double()
+def model_of(name, config, weights):
+    model = ARCHITECTURES[architecture_of(name)][1](config).double().eval()
     missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert missing == (["lm_head.weight"] if config.tie_word_embeddings else []), missing
+    tied = ["lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"]
+    assert all(one in tied for one in missing), missing
+    assert bool(missing) == config.tie_word_embeddings, missing
     assert not unexpected, unexpected
     model.tie_weights()
     return model
@@ -110,17 +185,35 @@ def model_of(config, weights):
 
 def answer_of(model, documents):
     """The loss, [(sum, count)] by document, and every gradient of the loss."""
-    count = sum(len(tokens) - 1 for tokens in documents)
+    count = sum(sum(label >= 0 for label in labels) for _, labels in documents)
     sums = []
-    for tokens in documents:
-        ids = torch.tensor(tokens)
-        logits = model(input_ids=ids[None], use_cache=False).logits[0]
+    for tokens, labels in documents:
+        logits = model(input_ids=torch.tensor(tokens)[None]).logits[0]
         assert logits.dtype == torch.float64
-        token_losses = torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+        token_losses = torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="sum")
         (token_losses / count).backward()
-        sums.append((token_losses.item(), len(tokens) - 1))
+        sums.append((token_losses.item(), sum(label >= 0 for label in labels)))
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     return sum(total for total, _ in sums) / count, sums, gradients
+
+
+def documents_of(name, config, seed, lengths):
+    """[(tokens, labels)]: the next token, or, for a masked LM, a token for about every third."""
+    random = numpy.random.default_rng(1000 + seed)
+    documents = []
+    for n in lengths:
+        tokens = random.integers(0, config.vocab_size, size=n).tolist()
+        labels = tokens[1:] + [-100]
+        if architecture_of(name) == "bert":
+            labels = numpy.where(
+                random.random(n) < 0.35, random.integers(0, config.vocab_size, size=n), -100).tolist()
+        documents.append((tokens, labels))
+    return documents
+
+
+def line_of(name, tokens, labels):
+    return json.dumps(
+        {"tokens": tokens, "labels": labels} if architecture_of(name) == "bert" else {"tokens": tokens})
 
 
 def worst_error(actual, expected):
@@ -138,30 +231,28 @@ def main():
 
     problems = {}
     for name, (seed, lengths, keys) in MODELS.items():
-        config = config_of(keys)
-        random = numpy.random.default_rng(1000 + seed)
-        documents = [random.integers(0, config.vocab_size, size=n).tolist() for n in lengths]
-        problems[name] = (seed, config, weights_of(config, seed), documents)
+        config = config_of(name, keys)
+        problems[name] = (
+            seed, config, weights_of(name, config, seed), documents_of(name, config, seed, lengths))
 
     unpatched = {
-        name: answer_of(model_of(config, weights), documents)
+        name: answer_of(model_of(name, config, weights), documents)
         for name, (_, config, weights, documents) in problems.items()
     }
     patch_transformers()
 
     for name, (seed, config, weights, documents) in problems.items():
-        model = model_of(config, weights)
-        assert model.model.rotary_emb.inv_freq.dtype == torch.float64
+        model = model_of(name, config, weights)
         loss, sums, gradients = answer_of(model, documents)
         unpatched_loss, _, unpatched_gradients = unpatched[name]
 
-        folder = out / f"hf_llama_{name}"
+        folder = out / f"hf_{name}"
         folder.mkdir(parents=True, exist_ok=True)
         model.float().save_pretrained(folder)  # every weight is a float32 value
         (folder / "generation_config.json").unlink(missing_ok=True)
         save_file(gradients, folder / "expected_gradients.safetensors", metadata={"format": "pt"})
         (folder / "documents.jsonl").write_text(
-            "".join(json.dumps({"tokens": tokens}) + "\n" for tokens in documents))
+            "".join(line_of(name, tokens, labels) + "\n" for tokens, labels in documents))
         expected = {
             "loss": loss,
             "documents": [{"sum": total, "count": count} for total, count in sums],

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "paradyse/communicator.h"
+#include "paradyse/backend.h"
 #include "paradyse/parameters.h"
 #include "paradyse/strategy.h"
 
@@ -19,7 +20,7 @@ struct BenchStepRequest {
   std::string dtype = "float32";
   int repeats = 5;  // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
-  LocalOptions local = {};
+  std::shared_ptr<Backend> backend = local_backend();
 };
 
 // One length.  With a one-rank strategy each rank has a document of that length, else all share
@@ -42,6 +43,7 @@ struct BenchStepRow {
   std::int64_t bytes_sent = 0;  // by rank 0 in a step
 };
 
+// In the process that leads (backend.h).
 struct BenchStepResult {
   double matmul_flops_per_second = 0;  // of one core
   int cores = 1;

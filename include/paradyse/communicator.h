@@ -6,8 +6,8 @@
 // carries a name and peers compare names, so a rank that took another path is found, not waited
 // for.
 //
-// Operations under way are waited for in the order of their issue, and at most 8 at once, on all
-// ranks.
+// All ranks wait for operations under way in the same order.  A backend has room for at least 8; to
+// issue one more than it has completes the oldest first.
 //
 // Every wait has a deadline; past it CommunicatorError names the operation and the ranks that did
 // not come.  When a rank fails, abort() frees all that wait for it.
@@ -86,7 +86,7 @@ class Communicator {
       bool accumulate,
       const Call& call) = 0;
   // Everybody's `tensor` becomes the sum, the same bits on every rank.  Contiguous.
-  virtual void all_reduce(const at::Tensor& tensor, const Call& call) = 0;
+  virtual void all_reduce(const at::Tensor& tensor, const Call& call);
   // Everybody's `tensor` becomes root's; root's becomes the sum.
   virtual void broadcast(const at::Tensor& tensor, int root, const Call& call) = 0;
   virtual void reduce(const at::Tensor& tensor, int root, const Call& call) = 0;
@@ -120,6 +120,10 @@ struct LocalOptions {
   // message and exit status 70, since a thread cannot be stopped.
   std::chrono::milliseconds grace = std::chrono::seconds(60);
 };
+
+// With a deadline in seconds.  Throws std::invalid_argument naming --deadline unless it is more
+// than 0 and at most a million.
+LocalOptions local_options(double deadline_seconds);
 
 // Runs body(communicators) on `ranks` threads of this process that exchange through shared memory.
 // torch runs one thread in each.  Returns when all are done; throws what the first failing rank

@@ -18,10 +18,16 @@ struct Precision {
   std::int64_t activation = 4;  // and the weights that ops read
   std::int64_t statistic = 4;
 
+  // Of an element that is trained: weight, gradient, two moments and, of a narrow weight, the
+  // master that the optimizer updates.
+  [[nodiscard]] constexpr std::int64_t trained() const {
+    return activation + 3 * statistic + (activation < statistic ? statistic : 0);
+  }
+
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
-// "float64", "float32", "bfloat16".  Throws std::invalid_argument for another name.
+// "float64", "float32", "bfloat16", "float16".  Throws std::invalid_argument for another name.
 Precision precision_of(const std::string& dtype);
 
 enum class Phase { forward, adjoint };

@@ -10,6 +10,9 @@ namespace paradyse {
 
 using Tokens = std::vector<std::int32_t>;
 
+// The label of a token that is not to be predicted.
+inline constexpr std::int32_t kNoLabel = -100;
+
 enum class TooLong { cut, skip, refuse };
 enum class Order { shuffled, sorted, curriculum };
 
@@ -20,6 +23,7 @@ struct DataOptions {
   std::int64_t max_tokens = 0;  // 0: no limit
   TooLong too_long = TooLong::cut;
   std::int64_t vocab = 256;  // ids must be below
+  bool labels = false;       // a masked LM: every document brings a label for each token
 };
 
 // What became of what was found.
@@ -33,13 +37,15 @@ struct DataCounts {
 
 struct Corpus {
   std::vector<Tokens> documents;
+  std::vector<Tokens> labels;      // [document], or empty; kNoLabel: not to be predicted
   std::vector<std::string> names;  // file, or file:line: for messages
   DataCounts counts;
 };
 
 // Reads all documents. A folder: every regular file below it in sorted order of path, its bytes as
 // tokens. A .jsonl file: each line an object with `tokens` (ids) or else `text` (its UTF-8 bytes as
-// tokens); other keys and blank lines are ignored.
+// tokens); other keys and blank lines are ignored.  With options.labels each line has `tokens` and,
+// as long, `labels` (ids or kNoLabel), and folders are refused.
 // Throws std::runtime_error naming file, line and remedy: nothing there or nothing kept, not
 // readable, a link to a folder or to nothing, no JSON, neither key, an id that is negative, not an
 // integer or not below `vocab`, bytes with vocab < 256, a document over max_tokens where `too_long`

@@ -23,17 +23,24 @@ namespace paradyse {
 struct MicroBatch {
   TokenLayout tokens;
   std::vector<std::int32_t> ids;            // [t]
-  std::vector<std::int32_t> labels;         // [t] the next id of the document; -1: none
+  std::vector<std::int32_t> labels;         // [t] the id to predict; -1: none
   std::vector<std::int32_t> document_of;    // [t] index into the layout's documents
   std::vector<std::int64_t> positions;      // [t] inside the document
   std::vector<std::int64_t> all_positions;  // [T] of the packed tokens in natural order
+  std::vector<std::int64_t> tokens_of;      // [t] index of the token in the global batch
+  std::uint64_t dropout_seed = 0;
 };
 
-// `documents`: those of the layout, in its order.  Labels are shifted before tokens are cut.
+// `documents`: those of the layout, in its order.  A token's label is the next id of its document,
+// or, where there are `labels` (a list as long for every document), its own: negative for none.
+// Labels are made before tokens are cut.  `first_tokens`: the index of every document's first token
+// in the global batch; empty: as they come.
 MicroBatch micro_batch(
     const TokenLayout& tokens,
     std::span<const std::vector<std::int32_t>* const> documents,
-    int group_rank);
+    int group_rank,
+    std::span<const std::vector<std::int32_t>* const> labels = {},
+    std::span<const std::int64_t> first_tokens = {});
 
 // What a rank is while it runs: who it talks to and where its memory is counted.
 struct RankContext {

@@ -1,13 +1,14 @@
-// Loss and every gradient of one batch, by a plan on ranks of this process: what `paradyse grad`
+// Loss and every gradient of one batch, by a plan on the ranks of a backend: what `paradyse grad`
 // and `paradyse check` compute.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "paradyse/communicator.h"
+#include "paradyse/backend.h"
 #include "paradyse/parameters.h"
 #include "paradyse/play.h"
 
@@ -18,9 +19,11 @@ struct GradientRequest {
   std::function<void(Parameters& parameters)> fill = {};  // the weights of each rank; called on all
   const Plan* plan = nullptr;
   std::vector<std::vector<std::int32_t>> documents = {};
+  std::vector<std::vector<std::int32_t>> labels = {};  // of a masked LM, as long as the documents
+  std::uint64_t dropout_seed = 0;                      // of the model's dropout, if it has any
   std::string dtype = "float64";
   std::int64_t memory_per_rank = 0;  // bytes, 0: no limit
-  LocalOptions local = {};
+  std::shared_ptr<Backend> backend = local_backend();
   Trace* trace = nullptr;
 };
 
@@ -31,12 +34,15 @@ struct RankReport {
   std::int64_t peak_bytes = 0;
 };
 
+// In the process that leads (backend.h); elsewhere nothing of it is set.
 struct GradientAnswer {
   BatchResult batch;
   std::map<std::string, at::Tensor> gradients;  // by Hugging Face name
   std::vector<RankReport> ranks;
 };
 
+// Throws std::invalid_argument for a token id or label outside the vocabulary, and what play()
+// throws.
 GradientAnswer gradients(const GradientRequest& request);
 
 // What the folds say of the same batch: traffic of all micro-batches and the closing agreement, the

@@ -7,27 +7,71 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace paradyse {
 
+enum class Activation { swiglu, gelu, gelu_tanh, relu };  // gelu: exact, by the error function
+
+// How rotary frequencies are stretched beyond the positions a model was trained on.
+struct RopeScaling {
+  enum class Type { none, linear, llama3, yarn };
+  Type type = Type::none;
+  double factor = 1.0;
+  std::int64_t original_positions = 0;  // llama3, yarn: what the model was trained on
+  double low_freq_factor = 1.0;         // llama3
+  double high_freq_factor = 4.0;        // llama3
+  double beta_fast = 32.0;              // yarn
+  double beta_slow = 1.0;               // yarn
+  double attention_factor = 1.0;        // yarn: of cosines and sines
+  bool truncate = true;                 // yarn: borders are whole dims
+
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
 struct ModelShape {
-  std::string architecture = "llama";
-  std::int64_t layers = 0;         // L, num_hidden_layers
-  std::int64_t hidden = 0;         // H, hidden_size
-  std::int64_t heads = 0;          // N, num_attention_heads
-  std::int64_t kv_heads = 0;       // K, num_key_value_heads; divides N
-  std::int64_t head_dim = 0;       // D, head_dim; H / N where the file does not say
-  std::int64_t ffn = 0;            // F, intermediate_size
-  std::int64_t vocab = 0;          // V, vocab_size
-  std::int64_t max_positions = 0;  // max_position_embeddings, 0 = no limit
-  double norm_eps = 1e-6;          // rms_norm_eps
+  std::string architecture = "llama";  // llama, qwen2, qwen3, gpt2, opt or bert: names of weights
+  std::int64_t layers = 0;             // L, num_hidden_layers
+  std::int64_t hidden = 0;             // H, hidden_size
+  std::int64_t heads = 0;              // N, num_attention_heads
+  std::int64_t kv_heads = 0;           // K, num_key_value_heads; divides N
+  std::int64_t head_dim = 0;           // D, head_dim; H / N where the file does not say
+  std::int64_t ffn = 0;                // F, intermediate_size
+  std::int64_t vocab = 0;              // V, vocab_size
+  std::int64_t max_positions = 0;      // max_position_embeddings, 0 = no limit
+  double norm_eps = 1e-6;              // rms_norm_eps, layer_norm_eps
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling = {};
   bool tied = false;   // tie_word_embeddings
   bool causal = true;  // is_causal, as transformers 5 reads it
   double initializer_range = 0.02;
 
+  // What sets the architectures apart.
+  Activation activation = Activation::swiglu;
+  bool layer_norm = false;           // LayerNorm (with bias) instead of RMSNorm
+  bool post_norm = false;            // norms after the residual sums; no norm before the head
+  bool qk_norm = false;              // an RMSNorm of every query and key head
+  bool qkv_bias = false;             // of queries, keys and values
+  bool out_bias = false;             // of the attention's output
+  bool mlp_bias = false;             // of all the MLP's products
+  bool learned_positions = false;    // a row a position, instead of rotation
+  std::int64_t position_offset = 0;  // position i has row i + offset
+  std::int64_t segments = 0;         // rows of the segment embedding; every token is of segment 0
+  bool masked_lm = false;            // labels come with the tokens; a transform before the head
+  std::int64_t padding_id = -1;  // its embedding gets no gradient from being looked up; -1: none
+
+  // Dropout in training: of the embeddings, and of what is added to the residual stream.
+  double embedding_dropout = 0.0;
+  double residual_dropout = 0.0;
+  double attention_dropout = 0.0;  // not implemented: training refuses it (expect_trainable)
+
+  [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
+  // Rows of the position embedding.
+  [[nodiscard]] std::int64_t position_rows() const {
+    return learned_positions ? max_positions + position_offset : 0;
+  }
   // Parameters of the whole model; a tied matrix counts once.
   [[nodiscard]] std::int64_t parameters() const;
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
@@ -35,19 +79,30 @@ struct ModelShape {
 
 // The shape that a parsed `config.json` describes. `source` names the file in messages.
 //
-// Accepts `rope_theta` at the top (transformers 4) and in `rope_parameters` (transformers 5).
+// `model_type` says which keys there are; without one the model is a LLaMA.  Accepts rope keys at
+// the top (transformers 4: `rope_theta`, `rope_scaling`) and in `rope_parameters` (transformers 5).
 // Throws std::invalid_argument, naming the key and what would be accepted, for a missing key, a
-// size that is not positive, K that does not divide N, an odd D, a key that asks for mathematics
-// this program does not have (rope scaling, biases, another activation), and for any key it does
-// not know: it cannot tell whether that one changes the mathematics.
+// size that is not positive, K that does not divide N, an odd D of a rotary model, a key that asks
+// for mathematics this program does not have, and for any key it does not know: it cannot tell
+// whether that one changes the mathematics.
 ModelShape model_shape_from_config(const nlohmann::json& config, const std::string& source);
 
 // The `config.json` of a model of this shape, as transformers 4 writes it and 4 and 5 read it; the
 // inverse of the above.
 nlohmann::json config_of(const ModelShape& shape);
 
-// SHA-256, in hexadecimal, of what the shape says about the mathematics (all but max_positions and
-// initializer_range): names the model in a plan.
+// SHA-256, in hexadecimal, of what the shape says about the mathematics (all but initializer_range,
+// dropout, and max_positions where positions are rotated): names the model in a plan.
 std::string fingerprint(const ModelShape& shape);
+
+// Frequencies of the D/2 rotated pairs: position t turns pair i by t * frequency[i].
+std::vector<double> rope_frequencies(const ModelShape& shape);
+
+// The model without dropout: what evaluates and compares.
+ModelShape without_dropout(ModelShape shape);
+
+// Throws std::invalid_argument for a model with attention dropout, which the attention kernels do
+// not have; the message says how to train without it.
+void expect_trainable(const ModelShape& shape);
 
 }  // namespace paradyse

@@ -20,7 +20,29 @@ double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std
 // same on all ranks) on one.
 double gradient_norm(const Parameters& parameters, Communicator& domain);
 
+// What the loss is multiplied with, so that its gradients are no float16 zeros (Micikevicius et al.
+// 2018): halved at each overflow, doubled after 2000 steps without one, as torch.amp.GradScaler
+// does.  All ranks see the same overflows, so they agree.
+class LossScale {
+ public:
+  static constexpr double kInitial = 65536;
+  static constexpr std::int64_t kGrowthInterval = 2000;
+
+  // Not `dynamic`: always 1.
+  explicit LossScale(bool dynamic) : dynamic_(dynamic), value_(dynamic ? kInitial : 1) {}
+
+  [[nodiscard]] double value() const { return value_; }
+  // Whether the step counts: its gradients are numbers.
+  bool update(bool overflow);
+
+ private:
+  bool dynamic_;
+  double value_;
+  std::int64_t steps_ = 0;  // since it changed
+};
+
 // AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
+// Narrow weights are rounded from their updated masters.
 class AdamW {
  public:
   AdamW(Parameters& parameters, const RunConfig::Optimizer& options);
@@ -37,6 +59,7 @@ class AdamW {
     std::vector<at::Tensor> variances;  // second moments
     std::vector<at::Tensor> steps;
   };
+  Parameters& parameters_;
   RunConfig::Optimizer options_;
   std::vector<Group> groups_;
 };

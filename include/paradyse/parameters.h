@@ -25,6 +25,9 @@ struct PartParameters {
   at::Tensor stack_grad;  // the same shape, statistic type; undefined without gradients
   std::vector<at::Tensor> vectors;
   std::vector<at::Tensor> vector_grads;
+  // What is trained: the weights themselves, or, where they are narrow, their float32 masters.
+  at::Tensor stack_master;
+  std::vector<at::Tensor> vector_masters;
 };
 
 // How the model is stored.
@@ -32,14 +35,21 @@ struct ParameterTypes {
   at::ScalarType weight = at::kFloat;    // what ops read
   at::ScalarType gradient = at::kFloat;  // what gradients are summed in
 };
-// float64, float32, bfloat16 (gradients float32).  Throws std::invalid_argument for another name.
+// float64, float32, bfloat16 and float16 (gradients float32).  Throws std::invalid_argument for
+// another name.
 ParameterTypes parameter_types(const std::string& dtype);
 
 class Parameters {
  public:
-  // Allocates, uninitialised, what rank `domain_rank` of `domain` stores; gradients zero.
+  // Allocates, uninitialised, what rank `domain_rank` of `domain` stores; gradients zero.  With
+  // `masters` narrow weights have float32 ones beside them (Micikevicius et al. 2018).
   Parameters(
-      const ModelShape& shape, int domain, int domain_rank, ParameterTypes types, bool gradients);
+      const ModelShape& shape,
+      int domain,
+      int domain_rank,
+      ParameterTypes types,
+      bool gradients,
+      bool masters = false);
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   [[nodiscard]] int domain() const { return domain_; }
@@ -50,13 +60,19 @@ class Parameters {
   [[nodiscard]] const std::vector<PartParameters>& parts() const { return parts_; }
 
   void zero_gradients();
+  void scale_gradients(double factor);
+  // Rounds the masters into the weights that ops read.
+  void round_masters();
 
-  // Normal with the model's initializer_range (vectors: ones), a function of (seed, name, row)
-  // alone: the same on every rank and for every number of ranks.
+  // As transformers does: matrices normal with the model's initializer_range (times their scale),
+  // norms one, biases zero.  A function of (seed, name, row) alone: the same on every rank and for
+  // every number of ranks.
   void initialize(std::uint64_t seed);
 
-  // Copies this rank's slices from Hugging Face tensors.  Throws std::runtime_error naming the
-  // tensor for a missing one, a wrong shape or one that no part of the model uses.
+  // Copies this rank's slices from Hugging Face tensors, under their names of today, older ones, or
+  // those of the model without a head.  Throws std::runtime_error naming the tensor for a missing
+  // one, a wrong shape or one that no part of the model uses (known buffers and heads for other
+  // tasks apart).
   void load(const SafetensorsReader& reader);
 
  private:

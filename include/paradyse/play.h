@@ -32,25 +32,37 @@ class NotFinite : public std::runtime_error {
 };
 
 struct BatchResult {
-  double loss = 0;  // mean over the predicted tokens of the global batch
+  double loss = 0;  // mean over the predicted tokens (labels that count) of the global batch
   std::int64_t predicted_tokens = 0;
   std::vector<double> loss_sums;     // [document of the plan], over all ranks
   std::vector<std::int64_t> counts;  // [document of the plan], over all ranks
   std::int64_t saved_bytes = 0;      // of this rank: the largest of its micro-batches
 };
 
+// What comes with the documents of a batch.
+struct BatchOptions {
+  // Of a masked LM: for every document, a label for every token; negative ones do not count.
+  std::span<const std::vector<std::int32_t>* const> labels = {};
+  std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
+};
+
 // Every rank calls this with the same plan and documents (those of plan.lengths, in its order).
-// With `backward` the gradient of the mean token loss is added to the parameters' gradients, summed
-// over all ranks.
-// Throws CommunicatorError when the ranks' plans differ (hashes are compared first),
-// std::invalid_argument for a token id outside the vocabulary, and NotFinite, on all ranks, naming
-// the first document to blame, when the loss is no number.
+// With `backward` the gradient of loss_scale times the mean token loss is added to the parameters'
+// gradients, summed over all ranks.  Dropout is that of the parameters' shape, and on only with
+// `backward`.
+// Token ids must be inside the vocabulary (whoever reads documents checks it).
+// Throws std::invalid_argument for a masked LM without labels, or another model with them, and for
+// a document longer than the positions that the model has learned; CommunicatorError when the
+// ranks' plans differ (hashes are compared first), and NotFinite, on all ranks, naming the first
+// document to blame, when the loss is no number.
 BatchResult play(
     const Plan& plan,
     std::span<const std::vector<std::int32_t>* const> documents,
     const RankResources& rank,
     Parameters& parameters,
-    bool backward);
+    bool backward,
+    double loss_scale = 1,
+    const BatchOptions& options = {});
 
 // The timeline and seat of world rank `rank` in a micro-batch; `group` gives the group's index.
 struct RankPart {

@@ -14,7 +14,9 @@ struct RunConfig {
   struct Model {
     std::string path;  // Hugging Face folder (relative paths: from the working folder), or TOML
                        // model file: random weights
-    std::uint64_t seed = 1;  // of random weights
+    std::uint64_t seed = 1;         // of random weights, and of dropout
+    double dropout = -1;            // residual and embedding dropout; negative: the model's own
+    double attention_dropout = -1;  // negative: the model's own; only 0 can be trained
   } model;
   struct Data {
     std::string path;       // folder of text files, or .jsonl
@@ -33,6 +35,9 @@ struct RunConfig {
     std::string mlp = "auto";           // auto: the attention's verb when that is set
     std::string recompute = "auto";     // auto, or a level
     double deadline_seconds = 60;
+    std::string backend = "auto";  // auto: gloo where a launcher started processes, else local
+    std::string rendezvous;        // HOST[:PORT] where gloo's processes meet; "": the launcher's
+    std::string interface;         // network interface for gloo; "": the one that leads there
   } parallel;
   struct Train {
     std::int64_t steps = 100;

@@ -12,18 +12,18 @@
 
 namespace paradyse {
 
-// One op, and what nobody reads after it.
+// One op or its adjoint, and what nobody reads after it.
 struct Step {
   int op = 0;
-  std::vector<ValueId> dead_values;
+  bool adjoint = false;
+  std::vector<ValueId> dead_values = {};
 };
 
 struct Schedule {
   std::vector<ValueId> saved;      // ascending: what adjoints need or recomputation starts from
   std::vector<ValueId> offloaded;  // those of them that wait in host memory
   std::vector<Step> forward;
-  std::vector<Step> recompute;  // before the part's adjoints
-  std::vector<Step> backward;   // adjoints, last op first
+  std::vector<Step> backward;  // adjoints, last op first; what is recomputed, just before its need
 };
 
 // Values that must live until the backward pass: what the adjoints need, or, where the producer is
@@ -67,7 +67,7 @@ class Machine {
   virtual void hand_backward(std::size_t part) = 0;
 };
 
-// The weights of the next part are prefetched once those of a part are there.
+// Weights are gathered one ahead: the next ones are prefetched once those of an op are there.
 void walk_forward(const Timeline& timeline, Machine& machine);
 void walk_backward(const Timeline& timeline, Machine& machine);
 

@@ -3,8 +3,8 @@
 // A strategy for attention is an attention core and a weight verb; for an MLP it is a weight verb
 // alone.  Every program takes the residual stream as shard(T) and gives it back as shard(T), from
 // the one weight layout, so any strategy may follow any other on the same group. docs/strategies.md
-// has the table with volumes and saved bytes.  To add one: write its builder in a file of its own
-// beside megatron_ts.cc and name it in the table of strategy.cc.
+// has the table with volumes and saved bytes.  To add one: write its builder with
+// program_writer.h and name it in the table of strategy.cc, or call add_strategy().
 #pragma once
 
 #include <span>
@@ -17,8 +17,10 @@
 
 namespace paradyse {
 
-// How weights reach the ops: the shard used in place, or gathered from the weight domain.
-enum class Verb { hold, gather };
+// How weights reach the ops: the shard used in place, gathered from the weight domain, or gathered
+// and dropped a piece at a time (heads or feed-forward width).
+enum class Verb { hold, gather, pass };
+inline constexpr Verb kVerbs[] = {Verb::hold, Verb::gather, Verb::pass};
 
 // What is run again before a part's backward instead of being saved.
 //   none:             nothing but weights and gathered tokens
@@ -34,6 +36,8 @@ struct Task {
   const ModelShape* model = nullptr;
   TokenLayout tokens;
   int domain = 1;
+  int head_groups = 0;   // METP: pieces in which heads pass by; 0: as many as ranks or key heads
+  bool dropout = false;  // the model's dropout is on; timeline() says so when training
 };
 
 struct Strategy {
@@ -46,6 +50,10 @@ struct Strategy {
 
 // All strategies, in the order of the table in docs/strategies.md.
 std::span<const Strategy> strategies();
+
+// Adds one (examples/own_strategy.cc): plans, checks and commands then know its name.  Before any
+// planner or rank starts.  Throws std::invalid_argument for a name that is taken or no builder.
+void add_strategy(Strategy strategy);
 
 // Throws std::invalid_argument with the nearest names for a name that is not in the table.
 const Strategy& strategy(const std::string& name);
@@ -60,9 +68,11 @@ Recompute recompute(const std::string& name);
 
 // The MLP of every strategy: it differs by verb alone.
 Program mlp_program(const Task& task, Verb verb);
-// Embedding and head, the same under every strategy: tables come in vocabulary tiles.  A `keep`
-// head makes the gradient of the loss along with it; evaluation does not.
+// Embedding, the masked-LM head's transform, and head, the same under every strategy: tables come
+// in vocabulary tiles.  A `keep` head makes the gradient of the loss along with it; evaluation does
+// not.
 Program embedding_program(const Task& task);
+Program transform_program(const Task& task);
 Program head_program(const Task& task, bool keep);
 
 // Sets the mask.  Weights and what the builder marked itself stay recomputed at every level.
@@ -76,11 +86,13 @@ struct LayerChoice {
   Recompute mlp_recompute = Recompute::none;
   bool attention_offload = false;  // saved values wait in host memory for the backward pass
   bool mlp_offload = false;
+  int head_groups = 0;  // of METP; 0: its own choice
 
   friend bool operator==(const LayerChoice&, const LayerChoice&) = default;
 };
 
-// All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.
+// All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
+// `keep` (evaluation) nothing is saved, and dropout is off.
 // Throws std::invalid_argument when a strategy does not fit the group: `hold` on a group that is
 // not the whole domain, a one-rank strategy on several ranks, another number of layers.
 Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep = true);

@@ -24,6 +24,12 @@ class Trace {
       Clock::time_point begin,
       Clock::time_point end);
 
+  // Time is counted from here; spans so far are forgotten.
+  void restart();
+  // What write() would write of the spans; and spans of another process in that form.
+  [[nodiscard]] std::string events() const;
+  void add_events(std::string events);
+
   // Writes JSON (Trace Event Format, complete events, microseconds).  Throws std::runtime_error.
   void write(const std::filesystem::path& file) const;
 
@@ -40,6 +46,7 @@ class Trace {
   Clock::time_point start_;
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
+  std::vector<std::string> others_;  // of other processes
   std::size_t dropped_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/backend.h"
 #include "paradyse/documents.h"
 #include "paradyse/planner.h"
 #include "paradyse/run_config.h"
@@ -22,6 +23,7 @@ struct StepReport {
   double loss = 0;
   double learning_rate = 0;
   double gradient_norm = 0;
+  double loss_scale = 1;  // float16: a step whose gradient_norm is no number was skipped
   std::int64_t documents = 0;
   std::int64_t tokens = 0;
   double seconds = 0;
@@ -59,7 +61,9 @@ struct TrainHooks {
 // folder). Interrupted or not, what was reached is saved. Throws what is wrong with the
 // configuration, model, data or memory; NotFinite when the loss is no number (the weights from
 // before that step are saved).
-TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks);
+// The process that leads (backend.h) writes the folder and calls the hooks; the others return an
+// empty summary.
+TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks, Backend& backend);
 
 // The mean loss per predicted token of a model over documents, by plans as in training.
 struct EvalResult {
@@ -71,6 +75,6 @@ struct EvalResult {
   bool interrupted = false;  // the loss is of what was reached
   DataCounts data;
 };
-EvalResult evaluate(const LoadedConfig& config, const std::atomic<bool>* stop = nullptr);
+EvalResult evaluate(const LoadedConfig& config, const std::atomic<bool>* stop, Backend& backend);
 
 }  // namespace paradyse

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 struct BenchStepOptions {
   std::string model;
-  int ranks = 4;
+  int ranks = 0;
   std::vector<std::int64_t> lengths = {256, 1024, 4096};
   std::string attention = "DataZ";
   std::string mlp;
@@ -22,6 +23,7 @@ struct BenchStepOptions {
   int repeats = 5;
   std::string memory_per_rank = "0";
   double deadline = 60;
+  BackendOptions backend;
 };
 
 Json to_json(const BenchStepRow& row) {
@@ -43,10 +45,13 @@ Json to_json(const BenchStepRow& row) {
       {"bytes_sent", row.bytes_sent}};
 }
 
-int run_bench_step(const BenchStepOptions& options, const Common& common) {
+int bench_step_on(
+    const std::shared_ptr<Backend>& backend,
+    const BenchStepOptions& options,
+    const Common& common) {
   const BenchStepRequest request{
       .model = reading([&] { return open_model(options.model); }),
-      .ranks = options.ranks,
+      .ranks = ranks_of(options.backend, options.ranks, 4),
       .lengths = options.lengths,
       .layer =
           {.attention = strategy(options.attention).name,
@@ -56,9 +61,8 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
       .dtype = options.dtype,
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
-      .local = local_options(options.deadline)};
-  expect_ranks(options.ranks);
-  expect_one_of("--dtype", options.dtype, {"float32", "float64"});
+      .backend = backend};
+  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   if (options.repeats < 1) {
     throw std::invalid_argument("bench step: --repeats must be at least 1");
   }
@@ -68,6 +72,9 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
     }
   }
   const BenchStepResult result = bench_step(request);
+  if (!backend->leads()) {
+    return kOk;
+  }
   if (common.json) {
     Json rows = Json::array();
     for (const BenchStepRow& row : result.rows) {
@@ -78,17 +85,20 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
          {"mlp", request.layer.mlp},
          {"recompute", options.recompute},
          {"dtype", options.dtype},
-         {"ranks", options.ranks},
+         {"ranks", request.ranks},
+         {"backend", backend->name()},
          {"cores", result.cores},
          {"matmul_flops_per_second", result.matmul_flops_per_second},
          {"rows", rows}});
     return kOk;
   }
   std::printf(
-      "%s + %s, %d ranks on %d cores of %.1f GFLOP/s each (measured), %s, median of %d steps\n",
+      "%s + %s, %d ranks (%s) on %d cores of %.1f GFLOP/s each (measured), %s, median of %d "
+      "steps\n",
       request.layer.attention.c_str(),
       request.layer.mlp.c_str(),
-      options.ranks,
+      request.ranks,
+      backend->name().c_str(),
       result.cores,
       result.matmul_flops_per_second / 1e9,
       options.dtype.c_str(),
@@ -125,6 +135,14 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
   return kOk;
 }
 
+int run_bench_step(const BenchStepOptions& options, const Common& common) {
+  expect_ranks(ranks_of(options.backend, options.ranks, 4));
+  return on_backend(
+      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+        return bench_step_on(backend, options, common);
+      });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Common& common) {
@@ -139,7 +157,7 @@ void add_bench(CLI::App& app, Common& common) {
           "Hugging Face folder or TOML model file; a folder with config.json alone means random "
           "weights")
       ->required();
-  command->add_option("--ranks", options->ranks, "Ranks")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)");
   command->add_option("--lengths", options->lengths, "Tokens of a document, as in 256,1024,4096")
       ->delimiter(',')
       ->capture_default_str();
@@ -153,12 +171,15 @@ void add_bench(CLI::App& app, Common& common) {
       "--mlp", options->mlp, "hold, gather, or a strategy's name; default: the attention's verb");
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
-  command->add_option("--dtype", options->dtype, "float32 or float64")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
+      ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps")->capture_default_str();
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
       ->capture_default_str();
+  add_backend_options(*command, options->backend);
+  add_bench_comm(*bench, common);
 }
 
 }  // namespace paradyse::cli

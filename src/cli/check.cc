@@ -7,22 +7,25 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/documents.h"
 #include "paradyse/gradient_error.h"
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
+#include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
-#include "src/run/reference/reference_llama.h"
+#include "src/run/reference/reference_model.h"
 
 namespace paradyse::cli {
 namespace {
 
 struct CheckOptions {
-  std::vector<int> ranks = {1, 2, 3, 4};
+  std::vector<int> ranks;
   std::string model;
   std::vector<std::string> dtypes = {"float64", "float32"};
   std::vector<std::string> strategies;
   double deadline = 60;
+  BackendOptions backend;
 };
 
 // Of the loss and every gradient, in the measure of gradient_error.h.
@@ -36,6 +39,7 @@ struct Subject {
   ModelShape model;
   std::function<void(Parameters& parameters)> fill;
   std::vector<std::vector<std::int32_t>> documents;
+  std::vector<std::vector<std::int32_t>> labels;  // of a masked LM
 };
 
 // What one layer runs, and the layer after it, and so on in turn.
@@ -58,13 +62,30 @@ std::vector<std::vector<std::int32_t>> random_documents(
   return documents;
 }
 
+// Of a masked LM: about every third token is another one.
+std::vector<std::vector<std::int32_t>> labels_of(
+    const ModelShape& model, const std::vector<std::vector<std::int32_t>>& documents) {
+  if (!model.masked_lm) {
+    return {};
+  }
+  std::mt19937_64 random(8);
+  std::vector<std::vector<std::int32_t>> labels = documents;
+  for (auto& of_document : labels) {
+    for (std::int32_t& label : of_document) {
+      const auto id = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab));
+      label = random() % 3 == 0 ? id : kNoLabel;
+    }
+  }
+  return labels;
+}
+
 // Weights wide enough, and norms apart enough from one, that no mistake hides behind them.
 void fill_widely(Parameters& parameters) {
   parameters.initialize(11);
   for (PartParameters& part : parameters.parts()) {
     for (const at::Tensor& vector : part.vectors) {
       const at::Tensor place = at::arange(vector.size(0), at::kFloat);
-      vector.copy_(1 + 0.25 * at::cos(place));
+      vector.add_(0.25 * at::cos(place));
     }
   }
 }
@@ -75,11 +96,13 @@ std::vector<Subject> built_in_subjects() {
     model.layers = 2;
     model.rope_theta = 500.0;
     model.initializer_range = 0.3;
+    const auto documents = random_documents(lengths, model.vocab);
     return Subject{
         .name = name,
         .model = model,
         .fill = fill_widely,
-        .documents = random_documents(lengths, model.vocab)};
+        .documents = documents,
+        .labels = labels_of(model, documents)};
   };
   ModelShape grouped;  // query heads share key/value heads
   grouped.hidden = 12;
@@ -100,19 +123,59 @@ std::vector<Subject> built_in_subjects() {
   few.kv_heads = 2;
   few.ffn = 3;
   few.vocab = 7;
+  ModelShape qwen2 = grouped;
+  qwen2.architecture = "qwen2";
+  qwen2.qkv_bias = true;
+  ModelShape qwen3 = grouped;
+  qwen3.architecture = "qwen3";
+  qwen3.qk_norm = true;
+  ModelShape gpt2;  // learned positions, LayerNorm, biases; as many key/value heads as query heads
+  gpt2.architecture = "gpt2";
+  gpt2.hidden = 15;
+  gpt2.heads = gpt2.kv_heads = 3;
+  gpt2.head_dim = 5;
+  gpt2.ffn = 13;
+  gpt2.vocab = 31;
+  gpt2.max_positions = 20;
+  gpt2.learned_positions = gpt2.layer_norm = true;
+  gpt2.qkv_bias = gpt2.out_bias = gpt2.mlp_bias = true;
+  gpt2.tied = true;
+  gpt2.activation = Activation::gelu_tanh;
+  ModelShape opt = gpt2;
+  opt.architecture = "opt";
+  opt.position_offset = 2;
+  opt.activation = Activation::relu;
+  ModelShape bert = gpt2;  // bidirectional, norms after the sums, masked tokens
+  bert.architecture = "bert";
+  bert.causal = false;
+  bert.post_norm = bert.masked_lm = true;
+  bert.segments = 2;
+  bert.activation = Activation::gelu;
   return {
       subject("gqa 6/2", grouped, {1, 9, 2, 17, 3}),
       subject("mqa 5/1 tied", shared, {3, 1, 8, 2}),
-      subject("mha 2/2", few, {1, 2, 6})};
+      subject("mha 2/2", few, {1, 2, 6}),
+      subject("qwen2", qwen2, {3, 1, 8}),
+      subject("qwen3", qwen3, {3, 1, 8}),
+      subject("gpt2", gpt2, {3, 1, 8}),
+      subject("opt", opt, {3, 1, 8}),
+      subject("bert", bert, {3, 1, 8})};
 }
 
-Subject given_subject(const std::string& path) {
-  const ModelInput input = open_model_input(path);
+Subject given_subject(const std::string& path, bool quiet) {
+  const ModelInput input = open_model_input(path, quiet);
+  const ModelShape model = without_dropout(input.folder.shape);
+  std::vector<std::int64_t> lengths = {1, 9, 2, 17, 3};
+  for (std::int64_t& length : lengths) {
+    length = model.learned_positions ? std::min(length, model.max_positions) : length;
+  }
+  const auto documents = random_documents(lengths, model.vocab);
   return {
       .name = path,
-      .model = input.folder.shape,
+      .model = model,
       .fill = input.fill,
-      .documents = random_documents({1, 9, 2, 17, 3}, input.folder.shape.vocab)};
+      .documents = documents,
+      .labels = labels_of(model, documents)};
 }
 
 // The weights as a rank of this dtype holds them, whole and in float64.
@@ -188,7 +251,7 @@ void run_case(
     std::size_t ranks_index,
     int ranks,
     const reference::Answer& expected,
-    const LocalOptions& local,
+    const std::shared_ptr<Backend>& backend,
     Row& row) {
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
@@ -205,8 +268,12 @@ void run_case(
        .fill = subject.fill,
        .plan = &plan,
        .documents = subject.documents,
+       .labels = subject.labels,
        .dtype = row.dtype,
-       .local = local});
+       .backend = backend});
+  if (!backend->leads()) {
+    return;
+  }
   const auto note = [&](double error, const std::string& what) {
     const double judged = std::isfinite(error) ? error : INFINITY;  // a NaN is never largest
     row.worst[ranks_index] = std::max(row.worst[ranks_index], judged);
@@ -314,6 +381,50 @@ void print(const std::vector<Row>& rows, const std::vector<int>& ranks, bool ok)
   fmt::print("{}\n", ok ? "ok: everything is within its tolerance" : "FAILED");
 }
 
+int check_on(
+    const std::shared_ptr<Backend>& backend,
+    const std::vector<int>& ranks,
+    const CheckOptions& options,
+    const Common& common) {
+  const std::vector<Subject> subjects =
+      options.model.empty() ? built_in_subjects()
+                            : std::vector<Subject>{given_subject(options.model, !backend->leads())};
+  std::vector<Row> rows;
+  for (const std::string& dtype : options.dtypes) {
+    std::vector<reference::Answer> expected;
+    for (const Subject& subject : subjects) {
+      expected.push_back(reference::model(
+          subject.model, whole_weights(subject, dtype), subject.documents, subject.labels));
+    }
+    for (const Way& way : ways(options.strategies)) {
+      for (const Recompute level : kRecomputeLevels) {
+        Row& row = rows.emplace_back();
+        row.way = way.name;
+        row.recompute = to_string(level);
+        row.dtype = dtype;
+        row.worst.resize(ranks.size());
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+          for (std::size_t s = 0; s < subjects.size(); ++s) {
+            run_case(subjects[s], way, level, i, ranks[i], expected[s], backend, row);
+          }
+        }
+      }
+    }
+  }
+  if (!backend->leads()) {
+    return kOk;
+  }
+  const bool ok = std::all_of(rows.begin(), rows.end(), [](const Row& row) {
+    return row.worst_of_all <= tolerance(row.dtype) && row.counts_differ.empty();
+  });
+  if (common.json) {
+    print_json(json_of(rows, ranks, ok));
+  } else {
+    print(rows, ranks, ok);
+  }
+  return ok ? kOk : kFailed;
+}
+
 int run_check(const CheckOptions& options, const Common& common) {
   for (const int p : options.ranks) {
     expect_ranks(p);
@@ -324,41 +435,17 @@ int run_check(const CheckOptions& options, const Common& common) {
   for (const std::string& name : options.strategies) {
     strategy(name);  // throws for an unknown one
   }
-  const LocalOptions local = local_options(options.deadline);
-  const std::vector<Subject> subjects = options.model.empty()
-                                            ? built_in_subjects()
-                                            : std::vector<Subject>{given_subject(options.model)};
-  std::vector<Row> rows;
-  for (const std::string& dtype : options.dtypes) {
-    std::vector<reference::Answer> expected;
-    for (const Subject& subject : subjects) {
-      expected.push_back(
-          reference::llama(subject.model, whole_weights(subject, dtype), subject.documents));
-    }
-    for (const Way& way : ways(options.strategies)) {
-      for (const Recompute level : kRecomputeLevels) {
-        Row& row = rows.emplace_back();
-        row.way = way.name;
-        row.recompute = to_string(level);
-        row.dtype = dtype;
-        row.worst.resize(options.ranks.size());
-        for (std::size_t i = 0; i < options.ranks.size(); ++i) {
-          for (std::size_t s = 0; s < subjects.size(); ++s) {
-            run_case(subjects[s], way, level, i, options.ranks[i], expected[s], local, row);
-          }
-        }
-      }
+  std::vector<int> ranks = options.ranks;
+  if (ranks.empty()) {
+    const int processes = ranks_of(options.backend, 0, 0);
+    for (int p = 1; p <= (processes == 0 ? 4 : processes); ++p) {
+      ranks.push_back(p);
     }
   }
-  const bool ok = std::all_of(rows.begin(), rows.end(), [](const Row& row) {
-    return row.worst_of_all <= tolerance(row.dtype) && row.counts_differ.empty();
-  });
-  if (common.json) {
-    print_json(json_of(rows, options.ranks, ok));
-  } else {
-    print(rows, options.ranks, ok);
-  }
-  return ok ? kOk : kFailed;
+  return on_backend(
+      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+        return check_on(backend, ranks, options, common);
+      });
 }
 
 }  // namespace
@@ -370,7 +457,11 @@ void add_check(CLI::App& app, Common& common) {
       "check",
       "Hold every strategy and recompute level against plain autograd on one rank",
       run_check);
-  command->add_option("--ranks", options->ranks, "Numbers of ranks (default: 1 2 3 4)")
+  command
+      ->add_option(
+          "--ranks",
+          options->ranks,
+          "Numbers of ranks (default: 1 2 3 4; over gloo 1 to the number of processes)")
       ->delimiter(',');
   command->add_option(
       "--model",
@@ -384,6 +475,7 @@ void add_check(CLI::App& app, Common& common) {
       "--deadline",
       options->deadline,
       "Seconds a rank may wait for another before all end with an error (default: 60)");
+  add_backend_options(*command, options->backend);
 }
 
 }  // namespace paradyse::cli

@@ -14,32 +14,13 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/accountant.h"
+#include "paradyse/reading.h"
 
 namespace paradyse::cli {
 
 using Json = nlohmann::ordered_json;  // keys in the order in which they are documented
 
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInternal = 70, kInterrupted = 130 };
-
-// An input that cannot be read or used: exit code 2, as for std::invalid_argument.
-class BadInput : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// Calls `body`, which reads inputs: std::runtime_errors (file is not there, is cut off) become
-// BadInput; running out of memory stays what it is.
-template <typename Body>
-auto reading(const Body& body) -> decltype(body()) {
-  try {
-    return body();
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    throw BadInput(error.what());
-  }
-}
 
 // Shared by all commands.
 struct Common {
@@ -82,6 +63,8 @@ void add_eval(CLI::App& app, Common& common);
 void add_grad(CLI::App& app, Common& common);
 void add_check(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
+void add_bench_comm(CLI::App& bench, Common& common);
 void add_plan(CLI::App& app, Common& common);
+void add_launch(CLI::App& app, Common& common);
 
 }  // namespace paradyse::cli

@@ -10,14 +10,12 @@
 namespace paradyse::cli {
 namespace {
 
-int run_eval(const RunOptions& options, const Common& common) {
-  const LoadedConfig config = load(options);
-  if (options.print_config) {
-    print_config(config, common);
+int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
+  const std::atomic<bool>& stop = catch_interrupts();
+  const EvalResult result = evaluate(config, &stop, backend);
+  if (!backend.leads()) {
     return kOk;
   }
-  const std::atomic<bool>& stop = catch_interrupts();
-  const EvalResult result = evaluate(config, &stop);
   if (common.json) {
     print_json(
         {{"loss", std::isfinite(result.loss) ? Json(result.loss) : Json(nullptr)},
@@ -41,6 +39,18 @@ int run_eval(const RunOptions& options, const Common& common) {
         stop.load() ? " (interrupted)" : "");
   }
   return stop.load() ? kInterrupted : kOk;
+}
+
+int run_eval(const RunOptions& options, const Common& common) {
+  const LoadedConfig config = load(options);
+  if (options.print_config) {
+    print_config(config, common);
+    return kOk;
+  }
+  return on_backend(
+      backend_options(config.config),
+      config.config.parallel.deadline_seconds,
+      [&](const std::shared_ptr<Backend>& backend) { return eval_on(*backend, config, common); });
 }
 
 }  // namespace

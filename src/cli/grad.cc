@@ -10,6 +10,7 @@
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
 #include "paradyse/safetensors.h"
+#include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 
@@ -29,14 +30,21 @@ struct GradOptions {
   std::string dtype = "float64";
   std::string memory_per_rank;
   double deadline = 60;
+  std::optional<std::uint64_t> dropout_seed;
+  double attention_dropout = -1;  // negative: the model's own
   std::string out;
+  BackendOptions backend;
 };
 
 constexpr const char* kDefaultAttention = "UlyssesZ";
 
 // The plan of the options, or one in which all layers run alike.
+// `ranks` 0: not said.
 Plan plan_of(
-    const GradOptions& options, const ModelShape& model, const std::vector<std::int64_t>& lengths) {
+    const GradOptions& options,
+    const ModelShape& model,
+    const std::vector<std::int64_t>& lengths,
+    int ranks) {
   if (options.plan.empty()) {
     LayerChoice layer;
     layer.attention = options.attention.empty() ? kDefaultAttention : options.attention;
@@ -46,7 +54,7 @@ Plan plan_of(
     layer.attention_recompute = level;
     layer.mlp_recompute = level;
     const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), layer);
-    return uniform_plan(model, lengths, options.ranks == 0 ? 1 : options.ranks, layers);
+    return uniform_plan(model, lengths, ranks == 0 ? 1 : ranks, layers);
   }
   for (const auto& [option, value] :
        {std::pair{"--attention", options.attention},
@@ -59,12 +67,12 @@ Plan plan_of(
     }
   }
   Plan plan = read_plan(options.plan);
-  if (options.ranks != 0 && options.ranks != plan.ranks) {
+  if (ranks != 0 && ranks != plan.ranks) {
     throw std::invalid_argument(fmt::format(
         "{}: the plan is for {} ranks, --ranks says {}; leave --ranks out, or plan anew",
         options.plan,
         plan.ranks,
-        options.ranks));
+        ranks));
   }
   if (plan.lengths != lengths) {
     std::size_t d = 0;
@@ -96,7 +104,7 @@ void expect_sound(
   const std::string source = options.plan.empty() ? "" : options.plan + ": ";
   const auto unsound = problems(plan, context);
   if (!unsound.empty()) {
-    throw BadInput(source + list_of(unsound));
+    throw std::invalid_argument(source + list_of(unsound));
   }
   if (memory > 0) {
     context.memory_per_rank = memory;
@@ -202,20 +210,27 @@ void print(const GradientAnswer& answer, const std::string& out) {
   fmt::print("{}\ngradients: {}\n", aligned(rows, 0), out);
 }
 
-int run_grad(const GradOptions& options, const Common& common) {
-  expect_one_of("--dtype", options.dtype, {"float64", "float32", "bfloat16"});
-  expect_ranks(options.ranks == 0 ? 1 : options.ranks);
+int grad_on(
+    const std::shared_ptr<Backend>& backend, const GradOptions& options, const Common& common) {
   const std::int64_t memory = memory_limit(options.memory_per_rank);
-  const LocalOptions local = local_options(options.deadline);
-  const ModelInput model = open_model_input(options.model);
-  const ModelShape& shape = model.folder.shape;
-  const Corpus corpus = reading(
-      [&] { return read_corpus({.path = options.data, .min_tokens = 0, .vocab = shape.vocab}); });
+  const ModelInput model = open_model_input(options.model, /*quiet=*/!backend->leads());
+  ModelShape shape = model.folder.shape;
+  if (!options.dropout_seed) {
+    shape = without_dropout(shape);
+  }
+  if (options.attention_dropout >= 0) {
+    shape.attention_dropout = options.attention_dropout;
+  }
+  expect_trainable(shape);
+  const Corpus corpus = reading([&] {
+    return read_corpus(
+        {.path = options.data, .min_tokens = 0, .vocab = shape.vocab, .labels = shape.masked_lm});
+  });
   std::vector<std::int64_t> lengths;
   for (const Tokens& document : corpus.documents) {
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
-  const Plan plan = plan_of(options, shape, lengths);
+  const Plan plan = plan_of(options, shape, lengths, ranks_of(options.backend, options.ranks, 0));
   expect_ranks(plan.ranks);
   expect_sound(plan, shape, options, memory);
 
@@ -226,21 +241,29 @@ int run_grad(const GradOptions& options, const Common& common) {
   for (const auto& [name, sizes] : parameter_shapes(shape)) {
     tensors.emplace_back(name, StoredTensor{.dtype = stored, .shape = sizes});
   }
-  SafetensorsWriter writer = reading([&] { return SafetensorsWriter(options.out, tensors); });
+  std::optional<SafetensorsWriter> writer;
+  if (backend->leads()) {
+    reading([&] { writer.emplace(options.out, tensors); });
+  }
 
   const GradientAnswer answer = gradients(
       {.model = &shape,
        .fill = model.fill,
        .plan = &plan,
        .documents = corpus.documents,
+       .labels = corpus.labels,
+       .dropout_seed = options.dropout_seed.value_or(0),
        .dtype = options.dtype,
        .memory_per_rank = memory,
-       .local = local});
+       .backend = backend});
+  if (!backend->leads()) {
+    return kOk;
+  }
   expect_finite(answer);
   for (const auto& [name, unused] : tensors) {
-    writer.write(name, answer.gradients.at(name));
+    writer->write(name, answer.gradients.at(name));
   }
-  writer.finish();
+  writer->finish();
 
   if (common.json) {
     print_json(json_of(answer, plan));
@@ -248,6 +271,15 @@ int run_grad(const GradOptions& options, const Common& common) {
     print(answer, options.out);
   }
   return kOk;
+}
+
+int run_grad(const GradOptions& options, const Common& common) {
+  expect_one_of("--dtype", options.dtype, {"float64", "float32", "bfloat16", "float16"});
+  expect_ranks(ranks_of(options.backend, options.ranks, 1));
+  return on_backend(
+      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+        return grad_on(backend, options, common);
+      });
 }
 
 }  // namespace
@@ -272,9 +304,11 @@ void add_grad(CLI::App& app, Common& common) {
           "--data",
           options->data,
           "FILE.jsonl: a document a line, {\"tokens\": [...]}; all form one batch, those of 0 or 1 "
-          "tokens with count 0")
+          "tokens with count 0.  For a masked LM {\"tokens\": [...], \"labels\": [...]}, -100: "
+          "none")
       ->required();
-  command->add_option("--ranks", options->ranks, "Ranks (default: the plan's, or 1)");
+  command->add_option(
+      "--ranks", options->ranks, "Ranks (default: the plan's, or 1; over gloo the processes)");
   command->add_option(
       "--attention",
       options->attention,
@@ -304,12 +338,22 @@ void add_grad(CLI::App& app, Common& common) {
       "--deadline",
       options->deadline,
       "Seconds a rank may wait for another before all end with an error (default: 60)");
+  command->add_option(
+      "--dropout-seed",
+      options->dropout_seed,
+      "Draw the model's residual and embedding dropout by this seed (default: no dropout)");
+  command->add_option(
+      "--attention-dropout",
+      options->attention_dropout,
+      "With --dropout-seed: in place of the model's attention dropout, of which only 0 is "
+      "implemented");
   command
       ->add_option(
           "--out",
           options->out,
           "File for the gradients, safetensors; what it held before is replaced once all is done")
       ->required();
+  add_backend_options(*command, options->backend);
 }
 
 }  // namespace paradyse::cli

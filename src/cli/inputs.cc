@@ -10,12 +10,15 @@
 
 namespace paradyse::cli {
 
-ModelInput open_model_input(const std::filesystem::path& path, std::uint64_t seed) {
+ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::uint64_t seed) {
   ModelInput input;
   input.folder = reading([&] { return open_model(path); });
   if (!input.folder.has_weights()) {
     input.random = true;
     input.fill = [seed](Parameters& parameters) { parameters.initialize(seed); };
+    if (quiet) {
+      return input;
+    }
     std::fprintf(
         stderr,
         "paradyse: %s has no weights (model.safetensors): they are random, seed %llu\n",
@@ -26,15 +29,7 @@ ModelInput open_model_input(const std::filesystem::path& path, std::uint64_t see
   const auto reader =
       reading([&] { return std::make_shared<SafetensorsReader>(input.folder.path); });
   input.fill = [reader, path](Parameters& parameters) {
-    reading([&] {
-      try {
-        parameters.load(*reader);
-      } catch (const OutOfMemory&) {
-        throw;
-      } catch (const std::runtime_error& error) {
-        throw BadInput(path.string() + ": " + error.what());
-      }
-    });
+    reading([&] { parameters.load(*reader); }, path.string());
   };
   return input;
 }
@@ -46,18 +41,6 @@ void expect_ranks(int ranks) {
         "--ranks " + std::to_string(ranks) + ": accepted is a number from 1 to " +
         std::to_string(kMostRanks));
   }
-}
-
-LocalOptions local_options(double deadline_seconds) {
-  constexpr double kLongest = 1e6;
-  if (!(deadline_seconds > 0 && deadline_seconds <= kLongest)) {  // a NaN is neither
-    throw std::invalid_argument(
-        "--deadline " + std::to_string(deadline_seconds) +
-        ": accepted are seconds, more than 0 and at most 1000000");
-  }
-  const auto deadline =
-      std::chrono::milliseconds(std::max<std::int64_t>(1, std::llround(deadline_seconds * 1e3)));
-  return {.deadline = deadline};
 }
 
 std::int64_t memory_limit(const std::string& text) {

@@ -18,19 +18,17 @@ namespace paradyse::cli {
 struct ModelInput {
   ModelFolder folder;
   bool random = false;  // the folder says nothing about weights
-  // Puts this rank's weights in place; safe on several ranks at once.  Throws BadInput.
+  // Puts this rank's weights in place; safe on several ranks at once.
   std::function<void(Parameters& parameters)> fill;
 };
 
 // Opens a folder or .toml file and its weight files; without weights they are random, by `seed`,
-// and a line on stderr says so.  Throws BadInput or std::invalid_argument.
-ModelInput open_model_input(const std::filesystem::path& path, std::uint64_t seed = 1);
+// and a line on stderr says so unless `quiet`.  Throws std::invalid_argument.
+ModelInput open_model_input(
+    const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
 
 // Throws std::invalid_argument unless ranks can be started: from 1 to 1024.
 void expect_ranks(int ranks);
-
-// Throws std::invalid_argument unless it is a positive time.
-LocalOptions local_options(double deadline_seconds);
 
 // "512MiB"; "" or "0": no limit, 0.  Throws std::invalid_argument naming --memory-per-rank.
 std::int64_t memory_limit(const std::string& text);

@@ -171,6 +171,7 @@ int run(int argc, char** argv) {
   add_grad(app, common);
   add_check(app, common);
   add_bench(app, common);
+  add_launch(app, common);
   add_json(app, common);
   try {
     app.parse(argc, argv);
@@ -188,8 +189,6 @@ int run(int argc, char** argv) {
   }
   try {
     return common.run();
-  } catch (const BadInput& error) {
-    return report(error.what(), kUsage, json);
   } catch (const std::invalid_argument& error) {
     return report(error.what(), kUsage, json);
   } catch (const std::bad_alloc&) {

@@ -1,5 +1,6 @@
 #include "src/cli/run_options.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace paradyse::cli {
@@ -25,6 +26,16 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "--deadline",
       options.deadline,
       "Seconds a rank waits for others: short for --set parallel.deadline_seconds=...");
+  command.add_option("--backend", options.backend, "Short for --set parallel.backend=...");
+  command.add_option("--rendezvous", options.rendezvous, "Short for --set parallel.rendezvous=...");
+  command.add_option("--interface", options.interface, "Short for --set parallel.interface=...");
+}
+
+BackendOptions backend_options(const RunConfig& config) {
+  return {
+      .backend = config.parallel.backend,
+      .rendezvous = config.parallel.rendezvous,
+      .interface = config.parallel.interface};
 }
 
 LoadedConfig load(const RunOptions& options) {
@@ -42,7 +53,21 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("parallel.ranks", options.ranks, false);
   shorthand("parallel.memory_per_rank", options.memory_per_rank, true);
   shorthand("parallel.deadline_seconds", options.deadline, false);
-  return reading([&] { return load_config(options.file, settings); });
+  shorthand("parallel.backend", options.backend, true);
+  shorthand("parallel.rendezvous", options.rendezvous, true);
+  shorthand("parallel.interface", options.interface, true);
+  LoadedConfig loaded = reading([&] { return load_config(options.file, settings); });
+  const auto ranks = std::find_if(loaded.entries.begin(), loaded.entries.end(), [](const auto& e) {
+    return e.key == "parallel.ranks";
+  });
+  const bool given = ranks->origin != "default";
+  const int asked = given ? static_cast<int>(loaded.config.parallel.ranks) : 0;
+  const int processes = ranks_of(backend_options(loaded.config), asked, 0);
+  if (processes > 0 && !given) {
+    settings.push_back("parallel.ranks=" + std::to_string(processes));
+    loaded = load_config(options.file, settings);
+  }
+  return loaded;
 }
 
 void print_config(const LoadedConfig& config, const Common& common) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "paradyse/run_config.h"
+#include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {
@@ -19,12 +20,18 @@ struct RunOptions {
   std::string ranks;
   std::string memory_per_rank;
   std::string deadline;
+  std::string backend;
+  std::string rendezvous;
+  std::string interface;
 };
 
 void add_run_options(CLI::App& command, RunOptions& options);
 
-// The configuration: file, then settings, then shorthands.
+// The configuration: file, then settings, then shorthands.  Where processes are the ranks, their
+// number stands for parallel.ranks unless that is given.
 LoadedConfig load(const RunOptions& options);
+
+BackendOptions backend_options(const RunConfig& config);
 
 // As TOML with origins, or with --json {"key": {"value", "origin"}}.
 void print_config(const LoadedConfig& config, const Common& common);

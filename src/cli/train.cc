@@ -1,11 +1,14 @@
 // paradyse train: the main job.
 #include "paradyse/train.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include <fmt/format.h>
 
+#include "paradyse/strategy.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
@@ -26,11 +29,12 @@ void print_table(const std::vector<Planner::Row>& table, const DataCounts& data)
       static_cast<long long>(data.cut),
       static_cast<long long>(data.skipped_long),
       static_cast<long long>(data.skipped_short));
-  // One column a length; options that are dominated by recompute level alone still show: why a
-  // level was not taken is then plain.
+  // One column a length.  Of all options those that are among the three fastest that fit somewhere,
+  // and each strategy as it is without recomputation.
   std::vector<std::int64_t> lengths;
   std::vector<std::string> options;
   std::map<std::pair<std::string, std::int64_t>, std::string> cells;
+  std::map<std::int64_t, std::vector<std::pair<double, std::string>>> fitting;
   for (const Planner::Row& row : table) {
     if (lengths.empty() || lengths.back() != row.length) {
       lengths.push_back(row.length);
@@ -38,21 +42,42 @@ void print_table(const std::vector<Planner::Row>& table, const DataCounts& data)
     if (lengths.size() == 1) {
       options.push_back(row.option);
     }
+    if (row.fits) {
+      fitting[row.length].emplace_back(row.seconds, row.option);
+    }
     cells[{row.option, row.length}] = fmt::format(
         "{:.3f} s {}{}", row.seconds, bytes_text(row.peak_bytes), row.fits ? "" : " (no)");
+  }
+  std::set<std::string> shown;
+  for (const Strategy& s : strategies()) {
+    shown.insert(s.name + "+" + to_string(s.verb));
+  }
+  for (auto& [length, candidates] : fitting) {
+    std::sort(candidates.begin(), candidates.end());
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, candidates.size()); ++i) {
+      shown.insert(candidates[i].second);
+    }
   }
   std::vector<std::vector<std::string>> rows = {{"strategy"}};
   for (const std::int64_t n : lengths) {
     rows.front().push_back(fmt::format("{} tokens", n));
   }
   for (const std::string& option : options) {
+    if (!shown.contains(option)) {
+      continue;
+    }
     std::vector<std::string> row = {option};
     for (const std::int64_t n : lengths) {
       row.push_back(cells[{option, n}]);
     }
     rows.push_back(row);
   }
-  std::fprintf(stderr, "%s(no): does not fit the memory budget\n", aligned(rows, 1).c_str());
+  std::fprintf(
+      stderr,
+      "%s(no): does not fit the memory budget; %zu of %zu options are shown\n",
+      aligned(rows, 1).c_str(),
+      rows.size() - 1,
+      options.size());
 }
 
 Json to_json(const TrainSummary& s) {
@@ -79,7 +104,7 @@ Json to_json(const TrainSummary& s) {
         {"skipped_short", s.data.skipped_short}}}};
 }
 
-void print_summary(const TrainSummary& s, bool checkpoint) {
+void print_summary(const TrainSummary& s, const RunConfig::Output& output) {
   std::printf(
       "%s after %lld steps, %.1f s\n",
       s.interrupted ? "interrupted" : "done",
@@ -105,17 +130,12 @@ void print_summary(const TrainSummary& s, bool checkpoint) {
   const std::string folder = s.folder.string();
   std::printf("run folder      %s\n", folder.c_str());
   std::printf(
-      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json%s\n"
-      "  trace.json: open it at https://ui.perfetto.dev\n",
-      checkpoint ? ",\n  model/ (a Hugging Face folder)" : "");
+      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json%s\n%s",
+      output.checkpoint ? ",\n  model/ (a Hugging Face folder)" : "",
+      output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
 }
 
-int run_train(const RunOptions& options, const Common& common) {
-  const LoadedConfig config = load(options);
-  if (options.print_config) {
-    print_config(config, common);
-    return kOk;
-  }
+int train_on(Backend& backend, const LoadedConfig& config, const Common& common) {
   Progress progress;
   TrainHooks hooks;
   hooks.stop = &catch_interrupts();
@@ -125,18 +145,33 @@ int run_train(const RunOptions& options, const Common& common) {
   }
   TrainSummary summary;
   try {
-    summary = train(config, hooks);
+    summary = train(config, hooks, backend);
   } catch (...) {
     progress.finish();
     throw;
   }
   progress.finish();
+  if (!backend.leads()) {
+    return kOk;
+  }
   if (common.json) {
     print_json(to_json(summary));
   } else {
-    print_summary(summary, config.config.output.checkpoint);
+    print_summary(summary, config.config.output);
   }
   return summary.interrupted ? kInterrupted : kOk;
+}
+
+int run_train(const RunOptions& options, const Common& common) {
+  const LoadedConfig config = load(options);
+  if (options.print_config) {
+    print_config(config, common);
+    return kOk;
+  }
+  return on_backend(
+      backend_options(config.config),
+      config.config.parallel.deadline_seconds,
+      [&](const std::shared_ptr<Backend>& backend) { return train_on(*backend, config, common); });
 }
 
 }  // namespace

@@ -390,12 +390,13 @@ class Checker {
         [&](const std::string& name, const std::string& part, const std::string& why) {
           say(checked.path + ".program", "'" + name + "' (" + part + ".strategy) " + why);
         };
-    const auto check_hold = [&](const std::string& name, const std::string& part, Verb held) {
-      if (held == Verb::hold && size != static_cast<std::size_t>(plan_.weight_domain)) {
+    const auto check_verb = [&](const std::string& name, const std::string& part, Verb verb) {
+      if (verb != Verb::gather && size != static_cast<std::size_t>(plan_.weight_domain)) {
         misfit(
             name,
             part,
-            "holds weights, which needs a group that is the whole weight domain of " +
+            std::string(verb == Verb::hold ? "holds" : "passes") +
+                " weights, which needs a group that is the whole weight domain of " +
                 text(plan_.weight_domain) + " ranks; this one has " + text(size) +
                 ": use a strategy that gathers");
       }
@@ -410,8 +411,13 @@ class Checker {
             path_to(parts, 0),
             "runs on groups of one rank; this one has " + text(size) + ": use another or split it");
       }
-      check_hold(choice.attention, path_to(parts, 0), attention.verb);
-      check_hold(choice.mlp, path_to(parts, 1), verb(choice.mlp));
+      check_verb(choice.attention, path_to(parts, 0), attention.verb);
+      check_verb(choice.mlp, path_to(parts, 1), verb(choice.mlp));
+      if (context_.model != nullptr && choice.head_groups > context_.model->kv_heads) {
+        say(path_to(parts, 0) + ".head_groups",
+            text(choice.head_groups) + " groups of the model's " + text(context_.model->kv_heads) +
+                " key/value heads: there are at most as many as heads");
+      }
     }
   }
 

@@ -67,10 +67,18 @@ LayerChoice canonical(LayerChoice choice) {
   return choice;
 }
 
-Json part(const char* name, const std::string& strategy, Recompute recompute, bool offload) {
+Json part(
+    const char* name,
+    const std::string& strategy,
+    Recompute recompute,
+    bool offload,
+    int head_groups = 0) {
   Json json = {{"part", name}, {"strategy", strategy}, {"recompute", to_string(recompute)}};
   if (offload) {
     json["offload"] = true;
+  }
+  if (head_groups != 0) {
+    json["head_groups"] = head_groups;
   }
   return json;
 }
@@ -96,7 +104,11 @@ Json json_of(const Plan& plan, Content content) {
       const LayerChoice choice = canonical(run.choice);
       Json parts = Json::array();
       parts.push_back(part(
-          "attention", choice.attention, choice.attention_recompute, choice.attention_offload));
+          "attention",
+          choice.attention,
+          choice.attention_recompute,
+          choice.attention_offload,
+          choice.head_groups));
       parts.push_back(part("mlp", choice.mlp, choice.mlp_recompute, choice.mlp_offload));
       program.push_back({{"layers", run.layers}, {"parts", std::move(parts)}});
     }
@@ -408,6 +420,7 @@ struct Part {
   std::string strategy;
   Recompute level = Recompute::none;
   bool offload = false;
+  int head_groups = 0;
 };
 
 Part part_from(const Node& node, const std::string& name) {
@@ -418,11 +431,15 @@ Part part_from(const Node& node, const std::string& name) {
         "\": the parts of a layer are attention, then mlp");
   }
   Part part{.strategy = node.at("strategy").text()};
-  const std::vector<std::string> options = {"recompute", "offload"};
+  std::vector<std::string> options = {"recompute", "offload"};
+  if (part.strategy == "METP" && name == "attention") {
+    options.emplace_back("head_groups");
+  }
   const auto refuse = [&](const std::string& key, const Node& option) {
     option.fail(
         "strategy '" + part.strategy + "' of part '" + name + "' has no option '" + key + "'" +
-        did_you_mean(key, options) + "; the options of a part are recompute and offload");
+        did_you_mean(key, options) +
+        "; the options of a part are recompute, offload and, with METP, head_groups");
   };
   for (const auto& [key, value] : node.members()) {
     const bool known = key == "part" || key == "strategy" || key == "expanded" ||
@@ -441,6 +458,12 @@ Part part_from(const Node& node, const std::string& name) {
     }
   }
   part.offload = node.has("offload") && node.at("offload").truth();
+  if (node.has("head_groups")) {
+    part.head_groups = node.at("head_groups").integer<int>();
+    if (part.head_groups < 1) {
+      node.at("head_groups").fail("at least 1 is needed");
+    }
+  }
   return part;
 }
 
@@ -459,7 +482,8 @@ LayerRun run_from(const Node& node) {
       .attention_recompute = attention.level,
       .mlp_recompute = mlp.level,
       .attention_offload = attention.offload,
-      .mlp_offload = mlp.offload};
+      .mlp_offload = mlp.offload,
+      .head_groups = attention.head_groups};
   return {.layers = node.at("layers").integer<std::int64_t>(), .choice = canonical(choice)};
 }
 

@@ -29,6 +29,13 @@ class CheckTest(ProgramTest):
         found = self.json_of("check", "--model", MODEL, "--ranks", "1,4")
         self.assertTrue(found["ok"])
 
+    def test_models_of_every_architecture(self):
+        for name in ("hf_gpt2", "hf_opt", "hf_bert", "hf_qwen2", "hf_qwen3", "hf_llama_yarn"):
+            with self.subTest(model=name):
+                found = self.json_of(
+                    "check", "--model", GOLDEN / name, "--ranks", "3", "--dtype", "float64")
+                self.assertTrue(found["ok"])
+
     def test_errors(self):
         self.assertIn("'UlyssesZ'", self.error_of("check", "--strategy", "Ulysses"))
         self.assertIn("'float32'", self.error_of("check", "--dtype", "flaot32"))

@@ -59,6 +59,63 @@ folder = "{self.folder}/runs"
     def eval(self, model, data, ranks):
         return self.json_of("eval", "--model", model, "--data", data, "--ranks", ranks)
 
+    def test_learns_with_every_architecture(self):
+        models = pathlib.Path(__file__).resolve().parents[2] / "configs" / "models"
+        masked = self.folder / "masked.jsonl"
+        with masked.open("w") as file:  # every third byte is to be found, from the others
+            for text in sorted((self.folder / "texts").iterdir()):
+                ids = list(text.read_bytes())
+                tokens = [256 if i % 3 == 1 else id for i, id in enumerate(ids)]
+                labels = [id if i % 3 == 1 else -100 for i, id in enumerate(ids)]
+                file.write(json.dumps({"tokens": tokens, "labels": labels}) + "\n")
+        for name in ("gpt2", "opt", "bert", "qwen2", "qwen3"):
+            with self.subTest(model=name):
+                more = ["--set", f"model.path={models / name}.toml", "--set", "train.steps=12",
+                        "--set", "optimizer.lr=3e-3", "--set", "optimizer.warmup_steps=2"]
+                if name == "bert":
+                    more += ["--set", f"data.path={masked}"]
+                summary = self.summary(*more)
+                self.assertLess(summary["last_loss"], 0.9 * summary["first_loss"])
+                data = masked if name == "bert" else self.folder / "texts"
+                model = pathlib.Path(summary["folder"]) / "model"
+                one, two = self.eval(model, data, 1), self.eval(model, data, 2)
+                self.assertAlmostEqual(one["loss"], two["loss"], 4)
+                config = json.loads((model / "config.json").read_text())
+                self.assertEqual(config["model_type"], name)
+
+    # Attention dropout cannot be trained; the message says how to go without.
+    def test_dropout_of_the_model_and_over_it(self):
+        path = self.folder / "gpt2.toml"
+        path.write_text("""
+model_type = "gpt2"
+n_embd = 24
+n_layer = 1
+n_head = 3
+vocab_size = 256
+n_positions = 64
+""")
+        here = ["--set", f"model.path={path}", "--set", "train.steps=2", "--set", "data.max_tokens=0"]
+        error = self.error_of("train", "-c", self.config, *here)
+        self.assertIn("model.attention_dropout = 0", error)
+        here += ["--set", "model.attention_dropout=0"]
+
+        def losses(*more):
+            folder = pathlib.Path(self.summary(*here, *more)["folder"])
+            lines = (folder / "metrics.jsonl").read_text().splitlines()
+            return [json.loads(line)["loss"] for line in lines]
+
+        own = losses()
+        self.assertEqual(own, losses())
+        self.assertNotEqual(own, losses("--set", "model.dropout=0"))
+        # seeds of the weights and of dropout; the first step tells the latter apart
+        plan = ["--set", "parallel.attention=DataZ"]
+        other = ["--set", "parallel.attention=MegatronTS", "--set", "parallel.recompute=full"]
+        for a, b in zip(losses(*plan), losses(*other)):
+            self.assertAlmostEqual(a, b, 4)
+        error = self.error_of(
+            "train", "-c", self.config, *here, "--set", "data.max_tokens=65")
+        self.assertIn("64 positions", error)
+
     def test_learns_and_leaves_a_run_folder(self):
         summary = self.summary()
         self.assertLess(summary["last_loss"], 0.8 * summary["first_loss"])

@@ -1,6 +1,7 @@
 #include "paradyse/model_shape.h"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -9,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "paradyse/part_weights.h"
 
 namespace paradyse {
 namespace {
@@ -260,29 +263,41 @@ TEST(ModelShape, AcceptsWhatChangesNothing) {
 }
 
 TEST(ModelShape, RefusesOtherMathematics) {
-  expect_refused(with("model_type", "mistral"), "model_type", "mistral", "\"llama\"");
+  expect_refused(with("model_type", "mistral"), "model_type", "mistral", "\"llama\"", "\"bert\"");
   expect_refused(
       with("architectures", {"MistralForCausalLM"}), "architectures", "LlamaForCausalLM");
   expect_refused(with("hidden_act", "gelu"), "hidden_act", "gelu", "silu");
-  expect_refused(with("attention_bias", true), "attention_bias", "true", "false");
-  expect_refused(with("mlp_bias", true), "mlp_bias", "true", "false");
-  expect_refused(with("attention_dropout", 0.1), "attention_dropout", "0.1", "train with 0");
+  expect_refused(with("attention_bias", 1), "attention_bias", "true or false");
+  expect_refused(with("attention_dropout", 1.0), "attention_dropout", "from 0 to below 1");
+  expect_refused(with("resid_pdrop", 0.1), "resid_pdrop", "0.1", "train with 0");
   expect_refused(with("pretraining_tp", 2), "pretraining_tp", "2", "accepted is 1");
   expect_refused(with("partial_rotary_factor", 0.5), "partial_rotary_factor", "0.5", "1.0");
-  expect_refused(
-      with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
-      "rope_scaling",
-      "linear",
-      "null");
-  expect_refused(
-      with("rope_parameters", {{"rope_type", "llama3"}}),
-      "rope_parameters: rope_type",
-      "llama3",
-      "default");
-  expect_refused(
-      with("rope_parameters", {{"rope_theta", 1e4}, {"factor", 8.0}}),
-      "rope_parameters",
-      "\"factor\" is not known");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const std::string place = std::string(key) + ": ";
+    expect_refused(
+        with(key, {{"rope_type", "dynamic"}, {"factor", 2.0}}), place + "rope_type", "\"yarn\"");
+    expect_refused(with(key, {{"type", "longrope"}}), place + "type", "longrope", "\"linear\"");
+    expect_refused(with(key, {{"rope_type", "linear"}}), place + "factor is missing");
+    expect_refused(
+        with(key, {{"rope_type", "llama3"}, {"factor", 8.0}}),
+        place + "original_max_position_embeddings is missing");
+    expect_refused(
+        with(
+            key,
+            {{"rope_type", "llama3"},
+             {"factor", 8.0},
+             {"original_max_position_embeddings", 8192},
+             {"low_freq_factor", 1.0}}),
+        place + "high_freq_factor is missing");
+    expect_refused(
+        with(key, {{"rope_theta", 1e4}, {"factor", 8.0}}), key, "\"factor\" is not known");
+    expect_refused(
+        with(key, {{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}}),
+        "\"beta_fast\" is not known");
+  }
+  json two_scalings = with("rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}});
+  two_scalings["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  expect_refused(two_scalings, "rope_parameters", "rope_scaling differs");
   expect_refused(with("rope_parameters", 5), "rope_parameters is 5", "object");
   expect_refused(with("sliding_window", 4096), "sliding_window", "4096", "null");
   expect_refused(with("use_sliding_window", true), "use_sliding_window", "false");
@@ -296,6 +311,185 @@ TEST(ModelShape, RefusesOtherMathematics) {
   json two_thetas = with("rope_theta", 1e4);
   two_thetas["rope_parameters"] = {{"rope_theta", 5e5}};
   expect_refused(two_thetas, "rope_theta", "10000", "500000");
+}
+
+// The least that makes a model of each architecture.
+json least(const std::string& type) {
+  if (type == "gpt2") {
+    return {
+        {"model_type", type}, {"n_layer", 2}, {"n_embd", 15}, {"n_head", 3}, {"vocab_size", 11}};
+  }
+  json config = small_config();
+  config["model_type"] = type;
+  if (type == "opt") {
+    config.erase("intermediate_size");
+    config["ffn_dim"] = 20;
+  }
+  return config;
+}
+
+const char* const kTypes[] = {"llama", "qwen2", "qwen3", "gpt2", "opt", "bert"};
+
+TEST(ModelShape, ReadsEveryArchitecture) {
+  const ModelShape qwen2 = read(least("qwen2"));
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.out_bias && !qwen2.mlp_bias && !qwen2.qk_norm);
+  EXPECT_EQ(qwen2.head_dim, 4);
+  json windows = least("qwen2");
+  windows["max_window_layers"] = 28;
+  EXPECT_EQ(read(windows), qwen2);
+
+  const ModelShape qwen3 = read(least("qwen3"));
+  EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.head_dim, 128);  // its default
+
+  const ModelShape gpt2 = read(least("gpt2"));
+  EXPECT_EQ(gpt2.ffn, 60);
+  EXPECT_EQ(gpt2.head_dim, 5);  // odd: nothing turns
+  EXPECT_EQ(gpt2.max_positions, 1024);
+  EXPECT_EQ(gpt2.position_rows(), 1024);
+  EXPECT_EQ(gpt2.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(gpt2.tied && gpt2.layer_norm && gpt2.causal && !gpt2.post_norm);
+  EXPECT_TRUE(gpt2.qkv_bias && gpt2.out_bias && gpt2.mlp_bias);
+  EXPECT_EQ(gpt2.embedding_dropout, 0.1);
+  EXPECT_EQ(gpt2.residual_dropout, 0.1);
+  EXPECT_EQ(gpt2.attention_dropout, 0.1);
+  EXPECT_EQ(gpt2.padding_id, -1);
+
+  const ModelShape opt = read(least("opt"));
+  EXPECT_EQ(opt.position_rows(), 2048 + 2);
+  EXPECT_EQ(opt.activation, Activation::relu);
+  EXPECT_EQ(opt.padding_id, 1);
+  EXPECT_EQ(opt.residual_dropout, 0.1);
+  EXPECT_EQ(opt.embedding_dropout, 0.0);
+  EXPECT_EQ(opt.attention_dropout, 0.0);
+
+  const ModelShape bert = read(least("bert"));
+  EXPECT_FALSE(bert.causal);
+  EXPECT_TRUE(bert.masked_lm && bert.post_norm && bert.layer_norm && bert.tied);
+  EXPECT_EQ(bert.position_rows(), 512);
+  EXPECT_EQ(bert.segments, 2);
+  EXPECT_EQ(bert.norm_eps, 1e-12);
+  EXPECT_EQ(bert.activation, Activation::gelu);
+  EXPECT_EQ(bert.padding_id, 0);
+}
+
+// Leaving pad_token_id out is the architecture's default, null is none, -1 the last.
+TEST(ModelShape, PaddingId) {
+  json opt = least("opt");
+  for (const auto& [said, meant] : {std::pair{json(nullptr), -1}, {json(4), 4}, {json(-1), 10}}) {
+    opt["pad_token_id"] = said;
+    EXPECT_EQ(read(opt).padding_id, meant);
+    EXPECT_EQ(read(with("pad_token_id", said)).padding_id, meant);
+  }
+  opt["pad_token_id"] = 11;
+  expect_refused(opt, "pad_token_id is 11", "from -11 to 10");
+  EXPECT_EQ(read(small_config()).padding_id, -1);
+}
+
+TEST(ModelShape, RefusesOtherMathematicsOfEveryArchitecture) {
+  const auto refused =
+      [](const char* type, const char* key, const json& value, const auto&... parts) {
+        json config = least(type);
+        config[key] = value;
+        expect_refused(config, std::string(key) + " is", parts...);
+      };
+  for (const char* type : kTypes) {
+    refused(type, "architectures", {"OtherModel"}, "accepted", type);
+    refused(type, "add_cross_attention", true, "cross-attention");
+    json unknown = least(type);
+    unknown["logit_softcapping"] = 3.0;
+    expect_refused(unknown, "\"logit_softcapping\" is not known");
+  }
+  refused("gpt2", "scale_attn_weights", false, "true");
+  refused("gpt2", "scale_attn_by_inverse_layer_idx", true, "false");
+  refused("gpt2", "activation_function", "swish", "gelu_new");
+  refused("opt", "do_layer_norm_before", false, "350M");
+  refused("opt", "word_embed_proj_dim", 6, "hidden_size = 12", "350M");
+  refused("opt", "enable_bias", false, "true");
+  refused("opt", "layerdrop", 0.1, "dropping layers");
+  refused("opt", "activation_dropout", 0.1, "0.0");
+  refused("opt", "_remove_final_layer_norm", true, "last norm");
+  refused("bert", "position_embedding_type", "relative_key", "absolute");
+  refused("bert", "is_decoder", true, "false");
+  refused("qwen2", "use_sliding_window", true, "sliding windows");
+  refused("qwen3", "head_dim", 5, "even");
+  json foreign = least("qwen2");  // a key of another architecture
+  foreign["n_embd"] = 12;
+  expect_refused(foreign, "\"n_embd\" is not known");
+}
+
+// Attention dropout is read, and refused where it would matter, with the way out.
+TEST(ModelShape, AttentionDropoutCannotBeTrained) {
+  const ModelShape gpt2 = read(least("gpt2"));
+  try {
+    expect_trainable(gpt2);
+    ADD_FAILURE() << "accepted";
+  } catch (const std::invalid_argument& refusal) {
+    EXPECT_THAT(refusal.what(), AllOf(HasSubstr("0.1"), HasSubstr("model.attention_dropout = 0")));
+  }
+  EXPECT_NO_THROW(expect_trainable(without_dropout(gpt2)));
+  EXPECT_NO_THROW(expect_trainable(read(small_config())));
+}
+
+// In both spellings; what yarn leaves out follows from the rest.
+TEST(ModelShape, ReadsRopeScaling) {
+  using Type = RopeScaling::Type;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    for (const char* type_key : {"type", "rope_type"}) {
+      const RopeScaling linear =
+          read(with(key, {{type_key, "linear"}, {"factor", 3}})).rope_scaling;
+      EXPECT_EQ(linear.type, Type::linear);
+      EXPECT_EQ(linear.factor, 3.0);
+    }
+    json llama3 = with(
+        key,
+        {{"rope_type", "llama3"},
+         {"factor", 8.0},
+         {"low_freq_factor", 1.0},
+         {"high_freq_factor", 4.0}});
+    llama3["max_position_embeddings"] = 4096;
+    EXPECT_EQ(read(llama3).rope_scaling.original_positions, 4096);
+    llama3[key]["original_max_position_embeddings"] = 512;
+    EXPECT_EQ(read(llama3).rope_scaling.original_positions, 512);
+    EXPECT_EQ(read(llama3).rope_scaling.type, Type::llama3);
+
+    json yarn = with(key, {{"rope_type", "yarn"}, {"original_max_position_embeddings", 512}});
+    yarn["max_position_embeddings"] = 4096;
+    EXPECT_EQ(read(yarn).rope_scaling.factor, 8.0);
+    EXPECT_DOUBLE_EQ(read(yarn).rope_scaling.attention_factor, 0.1 * std::log(8.0) + 1);
+    yarn[key]["factor"] = 4.0;
+    yarn[key]["mscale"] = 0.7;
+    yarn[key]["mscale_all_dim"] = 0.4;
+    EXPECT_DOUBLE_EQ(
+        read(yarn).rope_scaling.attention_factor,
+        (0.07 * std::log(4.0) + 1) / (0.04 * std::log(4.0) + 1));
+    yarn[key]["attention_factor"] = 1.5;
+    EXPECT_EQ(read(yarn).rope_scaling.attention_factor, 1.5);
+  }
+}
+
+// Ends of the scale: fast pairs keep their frequency, slow ones are divided by the factor.
+TEST(ModelShape, RopeFrequencies) {
+  ModelShape shape = llama_7b();
+  const std::vector<double> plain = rope_frequencies(shape);
+  ASSERT_EQ(plain.size(), 64);
+  EXPECT_EQ(plain[0], 1.0);
+  EXPECT_DOUBLE_EQ(plain[32], 0.01);
+  for (const auto type : {RopeScaling::Type::llama3, RopeScaling::Type::yarn}) {
+    shape.rope_scaling = {.type = type, .factor = 8.0, .original_positions = 8192};
+    const std::vector<double> scaled = rope_frequencies(shape);
+    EXPECT_EQ(scaled.front(), plain.front());
+    EXPECT_DOUBLE_EQ(scaled.back(), plain.back() / 8);
+    int between = 0;
+    for (std::size_t i = 0; i < scaled.size(); ++i) {
+      EXPECT_LE(scaled[i], plain[i]);
+      EXPECT_GE(scaled[i], plain[i] / 8 * (1 - 1e-15));
+      between += scaled[i] < plain[i] && scaled[i] > plain[i] / 8 * (1 + 1e-15) ? 1 : 0;
+    }
+    EXPECT_GT(between, 3);
+  }
+  shape.rope_scaling = {.type = RopeScaling::Type::linear, .factor = 2.0};
+  EXPECT_EQ(rope_frequencies(shape)[0], 0.5);
 }
 
 TEST(ModelShape, RefusesUnknownKeys) {
@@ -383,6 +577,60 @@ TEST(ModelShape, CountsParameters) {
   EXPECT_EQ(shape.parameters(), 134515008);  // SmolLM 135M
   shape.layers = 0;
   EXPECT_EQ(shape.parameters(), 576 * (49152 + 1));  // embedding and last norm
+
+  const ModelShape gpt2 = read(
+      {{"model_type", "gpt2"},
+       {"n_layer", 12},
+       {"n_embd", 768},
+       {"n_head", 12},
+       {"vocab_size", 50257}});
+  EXPECT_EQ(gpt2.parameters(), 124439808);  // GPT-2 small
+  const json opt = {
+      {"model_type", "opt"},
+      {"num_hidden_layers", 12},
+      {"hidden_size", 768},
+      {"num_attention_heads", 12},
+      {"ffn_dim", 3072},
+      {"vocab_size", 50272}};
+  EXPECT_EQ(read(opt).parameters(), 125239296);  // OPT 125M
+  const json bert = {
+      {"model_type", "bert"},
+      {"num_hidden_layers", 12},
+      {"hidden_size", 768},
+      {"num_attention_heads", 12},
+      {"intermediate_size", 3072},
+      {"vocab_size", 30522}};
+  EXPECT_EQ(read(bert).parameters(), 109514298);  // BERT base, uncased, without pooler
+  const json qwen = {
+      {"model_type", "qwen2"},
+      {"num_hidden_layers", 24},
+      {"hidden_size", 896},
+      {"num_attention_heads", 14},
+      {"num_key_value_heads", 2},
+      {"intermediate_size", 4864},
+      {"vocab_size", 151936},
+      {"tie_word_embeddings", true}};
+  EXPECT_EQ(read(qwen).parameters(), 494032768);  // Qwen2 0.5B
+}
+
+// The count is that of what the ranks store, whatever the domain.
+TEST(ModelShape, ParametersAreThoseStored) {
+  for (const char* type : kTypes) {
+    json config = least(type);
+    config["tie_word_embeddings"] = std::string(type) == "qwen3";
+    const ModelShape shape = read(config);
+    std::int64_t vectors = 0;  // replicated
+    for (const ModelPart& part : model_parts(shape, 3)) {
+      for (const Vector& vector : part.weights.vectors) {
+        vectors += vector.size;
+      }
+    }
+    std::int64_t stored = -2 * vectors;
+    for (int rank = 0; rank < 3; ++rank) {
+      stored += stored_elements(shape, 3, rank);
+    }
+    EXPECT_EQ(stored, shape.parameters()) << type;
+  }
 }
 
 TEST(ModelShape, ConfigIsTheInverseOfReading) {
@@ -398,6 +646,44 @@ TEST(ModelShape, ConfigIsTheInverseOfReading) {
   shape.initializer_range = 1.0 / 3;
   EXPECT_EQ(read(config_of(shape)), shape);
   EXPECT_EQ(read(json::parse(config_of(shape).dump())), shape);  // through text, as in a file
+  for (const char* type : kTypes) {
+    SCOPED_TRACE(type);
+    ModelShape other = read(least(type));
+    EXPECT_EQ(read(config_of(other)), other);
+    other.initializer_range = 1.0 / 3;
+    other.tied = !other.tied;
+    other.padding_id = other.learned_positions && std::string(type) == "gpt2" ? -1 : 7;
+    other.attention_dropout = 0.25;
+    if (other.learned_positions) {
+      other.activation = Activation::relu;
+      other.max_positions = 77;
+      other.residual_dropout = 0.35;
+      other.embedding_dropout = std::string(type) == "opt" ? 0.0 : 0.35;
+    }
+    EXPECT_EQ(read(config_of(other)), other);
+  }
+  shape.causal = true;
+  for (const RopeScaling& scaling :
+       {RopeScaling{.type = RopeScaling::Type::linear, .factor = 2.5},
+        RopeScaling{
+            .type = RopeScaling::Type::llama3,
+            .factor = 8,
+            .original_positions = 100,
+            .low_freq_factor = 2,
+            .high_freq_factor = 3},
+        RopeScaling{
+            .type = RopeScaling::Type::yarn,
+            .factor = 8,
+            .original_positions = 100,
+            .beta_fast = 20,
+            .beta_slow = 2,
+            .attention_factor = 1.25,
+            .truncate = false}}) {
+    shape.rope_scaling = scaling;
+    EXPECT_EQ(read(config_of(shape)), shape);
+  }
+  shape.qkv_bias = shape.out_bias = shape.mlp_bias = true;
+  EXPECT_EQ(read(config_of(shape)), shape);
 }
 
 // The fingerprint tells two models apart just when their mathematics differs.
@@ -418,6 +704,21 @@ TEST(ModelShape, FingerprintNamesTheMathematics) {
       +[](ModelShape& s) { s.rope_theta = 10001.0; },
       +[](ModelShape& s) { s.tied = true; },
       +[](ModelShape& s) { s.causal = false; },
+      +[](ModelShape& s) { s.activation = Activation::relu; },
+      +[](ModelShape& s) { s.layer_norm = true; },
+      +[](ModelShape& s) { s.post_norm = true; },
+      +[](ModelShape& s) { s.qk_norm = true; },
+      +[](ModelShape& s) { s.qkv_bias = true; },
+      +[](ModelShape& s) { s.out_bias = true; },
+      +[](ModelShape& s) { s.mlp_bias = true; },
+      +[](ModelShape& s) { s.learned_positions = true; },
+      +[](ModelShape& s) { s.segments = 2; },
+      +[](ModelShape& s) { s.masked_lm = true; },
+      +[](ModelShape& s) { s.padding_id = 0; },
+      +[](ModelShape& s) { s.rope_scaling.type = RopeScaling::Type::linear; },
+      +[](ModelShape& s) { s.rope_scaling.factor = 2; },
+      +[](ModelShape& s) { s.rope_scaling.original_positions = 2; },
+      +[](ModelShape& s) { s.rope_scaling.attention_factor = 2; },
   };
   for (std::size_t i = 0; i < kDifferent.size(); ++i) {
     ModelShape other = shape;
@@ -427,6 +728,7 @@ TEST(ModelShape, FingerprintNamesTheMathematics) {
   ModelShape same = shape;
   same.max_positions = 8192;
   same.initializer_range = 0.01;
+  same.residual_dropout = same.embedding_dropout = same.attention_dropout = 0.1;
   EXPECT_EQ(fingerprint(same), fingerprint(shape));
 }
 

@@ -97,12 +97,12 @@ TEST(Planner, SplitsLongDocumentsAndKeepsShortOnesWhole) {
 // Less memory: first documents are split, then parts recomputed, then there is no plan; and the
 // longest document it names is indeed the longest that fits.
 TEST(Planner, SaysWhatDoesNotFitAndWhatWould) {
-  const std::int64_t memory = std::int64_t{48} << 20;
+  const std::int64_t memory = std::int64_t{24} << 20;
   Planner planner(task(4, memory));
   const Planner::Answer answer = planner.plan({100, 16384});
   ASSERT_FALSE(answer.plan);
   EXPECT_THAT(answer.why_not, testing::HasSubstr("16384 tokens needs"));
-  EXPECT_THAT(answer.why_not, testing::HasSubstr("48.0 MiB"));
+  EXPECT_THAT(answer.why_not, testing::HasSubstr("24.0 MiB"));
   const std::string marker = "longest document that fits has ";
   const std::int64_t longest =
       std::stoll(answer.why_not.substr(answer.why_not.find(marker) + marker.size()));

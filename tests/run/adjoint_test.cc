@@ -1,7 +1,9 @@
 // Every op's adjoint against central differences in float64, and the kernels' narrower types
 // against float64.
 #include <cmath>
+#include <numeric>
 
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
 
 #include "paradyse/strategy.h"
@@ -59,6 +61,99 @@ TEST(Adjoint, Norm) {
     c.inputs = {x};
     c.accumulating = accumulate ? std::vector<ValueId>{x} : std::vector<ValueId>{};
     expect_adjoint(c, 1);
+  }
+}
+
+TEST(Adjoint, LayerNorm) {
+  for (const bool accumulate : {false, true}) {
+    AdjointCase c{.name = "layer norm", .program = one_op(one_rank({5})), .model = test::llama({})};
+    c.model.norm_eps = 0.1;
+    const ValueId x = add_value(c.program, "x", {5, 7}, replicate());
+    const ValueId y = add_value(c.program, "y", {5, 7}, replicate());
+    c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x})};
+    c.program.ops[0].vectors = {1, 3};  // the second and third of the part's
+    c.local = [=](int) {
+      return Local{
+          .inputs = {{x, numbers({5, 7}, 1)}},
+          .vectors = {numbers({4}, 2), numbers({7}, 3), numbers({7}, 4)}};
+    };
+    c.outputs = {y};
+    c.inputs = {x};
+    c.accumulating = accumulate ? std::vector<ValueId>{x} : std::vector<ValueId>{};
+    expect_adjoint(c, 1);
+  }
+}
+
+// Three vectors side by side; ranks have all columns of some tokens, or some columns of all, among
+// them the end of one vector and the beginning of the next, and none at all.
+TEST(Adjoint, Bias) {
+  for (const int p : {1, 2, 3}) {
+    for (const bool by_tokens : {true, false}) {
+      AdjointCase c{
+          .name = by_tokens ? "bias by tokens" : "bias by columns",
+          .program = one_op(token_layout({4}, p, true)),
+          .model = test::llama({})};
+      Cuts columns(static_cast<std::size_t>(p));
+      append(columns[0], {1, 4});
+      append(columns[0], {6, 9});
+      if (p > 1) {
+        append(columns[1], {0, 1});
+        append(columns[1], {4, 10});
+      }
+      const Placement placement = by_tokens ? shard(0, c.program.tokens.cuts) : shard(1, columns);
+      const ValueId y = add_value(c.program, "y", {4, 10}, placement);
+      const ValueId out = add_value(c.program, "yb", {4, 10}, placement);
+      Op bias = op_of(OpKind::bias, {y}, {out});
+      bias.in_place = true;
+      bias.vectors = {1, 4};
+      bias.entries = by_tokens ? Cuts(static_cast<std::size_t>(p), {{0, 10}}) : columns;
+      c.program.ops = {bias};
+      c.local = [=](int rank) {
+        return Local{
+            .inputs = {{y, numbers_of(local_extent({4, 10}, placement, rank), rank)}},
+            .vectors = {
+                numbers({2}, rank),
+                numbers({3}, 10 + rank),
+                numbers({5}, 20 + rank),
+                numbers({2}, 30 + rank)}};
+      };
+      c.outputs = {out};
+      c.inputs = {y};
+      expect_adjoint(c, p);
+    }
+  }
+}
+
+TEST(Adjoint, QkNorm) {
+  for (const int p : {1, 2, 3}) {
+    ModelShape model = test::llama({.heads = 3, .kv_heads = 1, .head_dim = 4});
+    model.norm_eps = 0.1;
+    AdjointCase c{
+        .name = "qk_norm", .program = one_op(token_layout({3, 2}, p, true), 4), .model = model};
+    const std::vector<Heads> heads = own_heads(model, p);
+    Cuts columns;
+    for (const Heads& h : heads) {
+      Piece piece;
+      append(piece, {h.query.begin * 4, h.query.end * 4});
+      append(piece, {12 + h.key.begin * 4, 12 + h.key.end * 4});
+      append(piece, {16 + h.key.begin * 4, 16 + h.key.end * 4});
+      columns.push_back(piece);
+    }
+    const Placement placement = shard(1, columns);
+    const ValueId x = add_value(c.program, "qkv", {5, 20}, placement);
+    const ValueId y = add_value(c.program, "normed", {5, 20}, placement);
+    Op norm = op_of(OpKind::qk_norm, {x}, {y}, {x});
+    norm.vectors = {0, 2};
+    norm.heads = heads;
+    c.program.ops = {norm};
+    c.local = [=](int rank) {
+      return Local{
+          .inputs = {{x, numbers_of(local_extent({5, 20}, placement, rank), rank)}},
+          .vectors = {numbers({4}, 5 + rank), numbers({4}, 9 + rank)}};
+    };
+    c.outputs = {y};
+    c.inputs = {x};
+    expect_adjoint(c, p, 60);
   }
 }
 
@@ -249,6 +344,54 @@ TEST(Adjoint, Swiglu) {
   expect_adjoint(c, 1);
 }
 
+TEST(Adjoint, ActivationFunctions) {
+  for (const auto function : {Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    AdjointCase c{
+        .name = "activation " + std::to_string(static_cast<int>(function)),
+        .program = one_op(one_rank({4})),
+        .model = test::llama({})};
+    c.model.activation = function;
+    const ValueId h = add_value(c.program, "h", {4, 10}, replicate());
+    const ValueId a = add_value(c.program, "a", {4, 10}, replicate());
+    c.program.ops = {op_of(OpKind::activation, {h}, {a}, {h})};
+    c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
+    c.outputs = {a};
+    c.inputs = {h};
+    expect_adjoint(c, 1);
+  }
+}
+
+// The adjoint draws the same mask, and leaves the gradient that the residual sum shares alone.
+TEST(Adjoint, DropoutBesideAResidual) {
+  for (const int p : {1, 3}) {
+    AdjointCase c{
+        .name = "dropout",
+        .program = one_op(token_layout({5, 2}, p, true)),
+        .model = test::llama({})};
+    const Placement tokens = shard(0, c.program.tokens.cuts);
+    const ValueId x = add_value(c.program, "x", {7, 9}, tokens);
+    const ValueId y = add_value(c.program, "y", {7, 9}, tokens);
+    const ValueId yd = add_value(c.program, "yd", {7, 9}, tokens);
+    const ValueId out = add_value(c.program, "out", {7, 9}, tokens);
+    c.program.ops = {
+        op_of(OpKind::norm, {x}, {y}, {x}),
+        op_of(OpKind::dropout, {y}, {yd}),
+        op_of(OpKind::add, {x, yd}, {out})};
+    c.program.ops[1].probability = 0.4;
+    c.program.ops[1].in_place = c.program.ops[2].in_place = true;
+    const TokenLayout layout = c.program.tokens;
+    c.local = [=](int rank) {
+      return Local{
+          .inputs = {{x, numbers_of(local_extent({7, 9}, tokens, rank), rank)}},
+          .vectors = {numbers({9}, 2)},
+          .batch = batch_of(layout, rank, 30)};
+    };
+    c.outputs = {out};
+    c.inputs = {x};
+    expect_adjoint(c, p);
+  }
+}
+
 // A residual: x goes round the norm, so its gradient is added to after the sum's was handed on.
 TEST(Adjoint, AddAroundANorm) {
   AdjointCase c{.name = "add", .program = one_op(one_rank({3})), .model = test::llama({})};
@@ -303,6 +446,117 @@ TEST(Adjoint, Embed) {
       };
       c.outputs = {x};
       expect_adjoint(c, p, 60);
+    }
+  }
+}
+
+// Positions and segments are rows of the same table, below the vocabulary, here in a tile of their
+// own or beside it.
+TEST(Adjoint, EmbedWithPositionsAndSegments) {
+  for (const int p : {1, 2, 3}) {
+    for (const std::int64_t vocab : {std::int64_t{11}, kVocabularyTile}) {
+      AdjointCase c{
+          .name = "embed, positions, vocabulary " + std::to_string(vocab),
+          .program = one_op(token_layout({6, 1, 4}, p, false)),
+          .model = test::llama({})};
+      c.model.vocab = vocab;
+      c.model.learned_positions = true;
+      c.model.max_positions = 6;
+      c.model.position_offset = 2;
+      c.model.segments = 2;
+      const std::int64_t rows = vocab + 8 + 2;
+      const Placement tokens = shard(0, c.program.tokens.cuts);
+      const ValueId x = add_value(c.program, "x", {11, 3}, tokens);
+      Op embed = op_of(OpKind::embed, {}, {x});
+      embed.transfers = vocabulary_tiles(rows, 3, p);
+      c.program.ops = {embed};
+      const TokenLayout layout = c.program.tokens;
+      c.local = [=](int rank) {
+        const Cuts cuts = even_cuts(rows, p);
+        return Local{
+            .stack = numbers_of(local_extent({rows, 3}, shard(0, cuts), rank), rank),
+            .batch = batch_of(layout, rank, 11)};
+      };
+      c.outputs = {x};
+      expect_adjoint(c, p, 60);
+      if (vocab > 100) {  // what the sample above may have missed: the last rows
+        run_local_ranks(1, {}, [&](Communicators& communicators) {
+          const c10::InferenceMode no_autograd;
+          const TokenLayout whole = one_rank({6, 1, 4}, false);
+          Program program = one_op(whole);
+          const ValueId out = add_value(program, "x", {11, 3}, replicate());
+          Op op = op_of(OpKind::embed, {}, {out});
+          op.transfers = vocabulary_tiles(rows, 3, 1);
+          program.ops = {op};
+          test::OpRun run(
+              program,
+              c.model,
+              communicators.world(),
+              {.stack = numbers({rows, 3}, 0), .batch = batch_of(whole, 0, 11)});
+          run.gradient(out) = at::ones({11, 3}, at::kDouble);
+          run.backward();
+          const at::Tensor counts = run.parameters().stack_grad.select(1, 0).narrow(0, vocab, 10);
+          // rows 0 and 1 unused; positions 0 to 5 of documents of 6, 1 and 4; segment 0
+          EXPECT_TRUE(at::equal(
+              counts, at::tensor({0., 0., 3., 2., 2., 2., 1., 1., 11., 0.}, at::kDouble)));
+        });
+      }
+    }
+  }
+}
+
+// Looking a padding id up gives its row no gradient.
+TEST(Embed, PaddingGetsNoGradient) {
+  run_local_ranks(1, {}, [&](Communicators& communicators) {
+    const c10::InferenceMode no_autograd;
+    ModelShape model = test::llama({});
+    model.padding_id = 4;
+    Program program = one_op(one_rank({3}));
+    const ValueId x = add_value(program, "x", {3, 2}, replicate());
+    Op embed = op_of(OpKind::embed, {}, {x});
+    embed.transfers = vocabulary_tiles(6, 2, 1);
+    program.ops = {embed};
+    Local local{.stack = numbers({6, 2}, 1), .batch = batch_of(program.tokens, 0, 6)};
+    local.batch.ids = {4, 2, 4};
+    test::OpRun run(program, model, communicators.world(), local);
+    run.gradient(x) = at::ones({3, 2}, at::kDouble);
+    run.backward();
+    const at::Tensor rows = run.parameters().stack_grad.select(1, 0);
+    EXPECT_TRUE(at::equal(rows, at::tensor({0., 0., 1., 0., 0., 0.}, at::kDouble)));
+  });
+}
+
+// A bias of the logits; some tokens without a label.
+TEST(Adjoint, CrossEntropyWithBias) {
+  for (const std::int64_t vocab : {std::int64_t{7}, 2 * kVocabularyTile + 5}) {
+    for (const int p : {1, 3}) {
+      AdjointCase c{
+          .name = "cross_entropy with bias, vocabulary " + std::to_string(vocab),
+          .program = one_op(token_layout({9, 5}, p, false)),
+          .model = test::llama({}),
+          .loss_scale = 0.37};
+      const Placement tokens = shard(0, c.program.tokens.cuts);
+      const ValueId x = add_value(c.program, "xn", {14, 3}, tokens);
+      const ValueId d = add_value(c.program, "d", {14, 3}, tokens);
+      Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
+      loss.transfers = vocabulary_tiles(vocab, 3, p);
+      loss.vectors = {1, 2};
+      c.program.ops = {loss};
+      const TokenLayout layout = c.program.tokens;
+      c.local = [=](int rank) {
+        const Cuts cuts = even_cuts(vocab, p);
+        Local local{
+            .inputs = {{x, numbers_of(local_extent({14, 3}, tokens, rank), rank)}},
+            .stack = 2 * numbers_of(local_extent({vocab, 3}, shard(0, cuts), rank), 5 + rank),
+            .vectors = {numbers({3}, 1), numbers({vocab}, 8 + rank)},
+            .batch = batch_of(layout, rank, vocab)};
+        for (std::size_t t = 0; t < local.batch.labels.size(); t += 3) {
+          local.batch.labels[t] = -1;
+        }
+        return local;
+      };
+      c.inputs = {x};
+      expect_adjoint(c, p, vocab > 100 ? 12 : 60);
     }
   }
 }
@@ -439,6 +693,121 @@ TEST(Kernels, NarrowTypesFollowFloat64) {
         EXPECT_LT(worst(narrow_w, grad_w), 5e-7);  // summed in float32 from the same narrow values
       }
     }
+  }
+}
+
+TEST(Kernels, LayerNormInNarrowTypesFollowsFloat64) {
+  for (const Width& width : kWidths) {
+    for (const std::int64_t H : {8, 33, 256}) {
+      const auto rounded = [&](std::vector<std::int64_t> sizes, int salt) {
+        return numbers(std::move(sizes), salt).to(width.type).to(at::kDouble);
+      };
+      const at::Tensor x = rounded({9, H}, 1) + 2;  // a mean that matters, exact in all types
+      const at::Tensor w = rounded({H}, 2);
+      const at::Tensor b = rounded({H}, 5);
+      const at::Tensor g = rounded({9, H}, 3);
+      const at::Tensor narrow_x = x.to(width.type);
+      const at::Tensor wide_x = narrow_x.to(at::kDouble);
+      const at::Tensor y = at::empty_like(wide_x);
+      kernels::layer_norm(wide_x, w, b, 1e-5, y);
+      EXPECT_LT(worst(y, at::layer_norm(wide_x, {H}, w, b, 1e-5)), 1e-13);
+      const at::Tensor narrow = at::empty({9, H}, width.type);
+      kernels::layer_norm(narrow_x, w.to(width.type), b.to(width.type), 1e-5, narrow);
+      EXPECT_LT(worst(narrow, y), 2 * width.tolerance);
+
+      const at::Tensor grad = at::empty_like(wide_x);
+      const at::Tensor grad_w = at::zeros({H}, at::kDouble);
+      const at::Tensor grad_b = at::zeros({H}, at::kDouble);
+      kernels::layer_norm_adjoint(wide_x, w, 1e-5, g, grad, false, grad_w, grad_b);
+      const at::Tensor narrow_grad = at::empty({9, H}, width.type);
+      const at::Tensor narrow_w = at::zeros({H}, width.statistic);
+      const at::Tensor narrow_b = at::zeros({H}, width.statistic);
+      kernels::layer_norm_adjoint(
+          narrow_x,
+          w.to(width.type),
+          1e-5,
+          g.to(width.type),
+          narrow_grad,
+          false,
+          narrow_w,
+          narrow_b);
+      EXPECT_LT(worst(narrow_grad, grad), 4 * width.tolerance);
+      EXPECT_LT(worst(narrow_w, grad_w), 2e-6);  // summed in float32 from the same narrow values
+      EXPECT_LT(worst(narrow_b, g.sum(0)), 2e-6);
+    }
+  }
+}
+
+// Logits are of the type of sums, their bias of that of weights.
+TEST(Kernels, RowsAndTheirSums) {
+  for (const Width& width : kWidths) {
+    const at::Tensor whole = numbers({5, 9}, 1).to(width.type);
+    const at::Tensor y = whole.narrow(1, 2, 6);  // rows with a stride
+    const at::Tensor b = numbers({6}, 2).to(width.type);
+    const at::Tensor before = whole.clone();
+    at::Tensor sums = at::ones({6}, width.statistic);
+    kernels::add_sum_of_rows(y, sums);
+    EXPECT_LT(worst(sums, 1 + y.to(at::kDouble).sum(0)), 1e-6);
+    const at::Tensor expected = y.to(at::kDouble) + b.to(at::kDouble);
+    const at::Tensor logits = y.to(width.statistic).clone();
+    kernels::add_to_rows(logits, b);
+    EXPECT_LT(worst(logits, expected), 1e-6);
+    kernels::add_to_rows(y, b);
+    EXPECT_LT(worst(y, expected), width.tolerance);
+    EXPECT_TRUE(at::equal(whole.narrow(1, 0, 2), before.narrow(1, 0, 2)));
+    EXPECT_TRUE(at::equal(whole.narrow(1, 8, 1), before.narrow(1, 8, 1)));
+  }
+}
+
+at::Tensor kept(
+    const kernels::Dropout& dropout, const std::vector<std::int64_t>& tokens, std::int64_t H) {
+  const at::Tensor to = at::empty({static_cast<std::int64_t>(tokens.size()), H}, at::kDouble);
+  kernels::dropout(dropout, tokens, at::ones_like(to), to);
+  return to;
+}
+
+// An element's fate is that of its seed, site, token and column; the share of zeros is right, and
+// what stays is larger by as much.
+TEST(Kernels, DropoutIsAFunctionOfTheToken) {
+  const kernels::Dropout dropout{.probability = 0.3, .seed = 0x123456789ULL, .site = 5};
+  const std::vector<std::int64_t> tokens = {7, 0, 123, std::int64_t{1} << 40};
+  const at::Tensor some = kept(dropout, tokens, 131);
+  for (std::size_t t = 0; t < tokens.size(); ++t) {  // alone, and narrower
+    EXPECT_TRUE(at::equal(
+        kept(dropout, {tokens[t]}, 70)[0], some[static_cast<std::int64_t>(t)].narrow(0, 0, 70)));
+    for (std::int64_t i = 0; i < 131; ++i) {  // the generator of torch says the same
+      at::Philox4_32 draw(
+          dropout.seed,
+          static_cast<std::uint64_t>(tokens[t]),
+          static_cast<std::uint64_t>(i / 4) + (std::uint64_t{dropout.site} << 32));
+      std::uint32_t number = 0;
+      for (std::int64_t j = 0; j <= i % 4; ++j) {
+        number = draw(10);
+      }
+      const double expected = number < 0.3 * 4294967296.0 ? 0.0 : 1 / 0.7;
+      EXPECT_DOUBLE_EQ(some[static_cast<std::int64_t>(t)][i].item<double>(), expected);
+    }
+  }
+  for (const kernels::Dropout& other :
+       {kernels::Dropout{0.3, dropout.seed + 1, 5}, kernels::Dropout{0.3, dropout.seed, 6}}) {
+    EXPECT_FALSE(at::equal(kept(other, tokens, 131), some));
+  }
+  std::vector<std::int64_t> many(2000);
+  std::iota(many.begin(), many.end(), 0);
+  for (const double p : {0.1, 0.5, 0.9}) {
+    const at::Tensor all = kept({.probability = p, .seed = 3, .site = 1}, many, 100);
+    const double share = (all == 0).to(at::kDouble).mean().item<double>();
+    EXPECT_NEAR(share, p, 5 * std::sqrt(p * (1 - p) / 200000));
+    EXPECT_NEAR(all.mean().item<double>(), 1, 5 * std::sqrt(p / (1 - p) / 200000));
+    EXPECT_DOUBLE_EQ(all.max().item<double>(), 1 / (1 - p));
+    // columns and tokens beside one another are strangers
+    const at::Tensor zero = (all == 0).to(at::kDouble) - share;
+    const double deviation = p * (1 - p) * 5 / std::sqrt(2e5);
+    EXPECT_LT(
+        std::abs((zero.narrow(1, 0, 99) * zero.narrow(1, 1, 99)).mean().item<double>()), deviation);
+    EXPECT_LT(
+        std::abs((zero.narrow(0, 0, 1999) * zero.narrow(0, 1, 1999)).mean().item<double>()),
+        deviation);
   }
 }
 

@@ -133,6 +133,44 @@ TEST_F(Documents, TooLongAndTooShort) {
   expect_refused(limits, "no document", "5 were shorter than 9");
 }
 
+// A masked LM: a label for every token, -100 where there is none; both are cut alike.
+TEST_F(Documents, LabelsComeWithTheTokens) {
+  write_file(
+      "d.jsonl",
+      R"({"tokens": [1, 2, 3], "labels": [-100, 5, -100], "other": 1})"
+      "\n"
+      R"({"tokens": [4], "labels": [0]})");
+  DataOptions masked = options("d.jsonl");
+  masked.vocab = 6;
+  masked.labels = true;
+  const Corpus corpus = read_corpus(masked);
+  EXPECT_THAT(corpus.documents, ElementsAre(ElementsAre(1, 2, 3), ElementsAre(4)));
+  EXPECT_THAT(corpus.labels, ElementsAre(ElementsAre(kNoLabel, 5, kNoLabel), ElementsAre(0)));
+  masked.max_tokens = 2;
+  EXPECT_THAT(read_corpus(masked).labels, ElementsAre(ElementsAre(kNoLabel, 5), ElementsAre(0)));
+  masked.labels = false;  // another key among others
+  EXPECT_TRUE(read_corpus(masked).labels.empty());
+
+  masked.labels = true;
+  for (const auto& [line, part] :
+       {std::pair{R"({"tokens": [1, 2], "labels": [1]})", "2 tokens and 1 labels"},
+        std::pair{R"({"tokens": [1]})", "tokens and labels"},
+        std::pair{R"({"text": "a", "labels": [1]})", "tokens and labels"},
+        std::pair{R"({"tokens": [1], "labels": [6]})", "label 0 is 6"},
+        std::pair{R"({"tokens": [1], "labels": [-1]})", "label 0 is -1"},
+        std::pair{R"({"tokens": [-100], "labels": [1]})", "token 0 is -100"},
+        std::pair{R"({"tokens": [1], "labels": 1})", "labels is 1"}}) {
+    write_file("bad.jsonl", line);
+    DataOptions bad = masked;
+    bad.path = path("bad.jsonl");
+    expect_refused(bad, "bad.jsonl:1", part);
+  }
+  write_file("folder/a.txt", "text");
+  DataOptions folder = masked;
+  folder.path = path("folder");
+  expect_refused(folder, "masked tokens", ".jsonl");
+}
+
 TEST_F(Documents, RefusesWhatIsNotThere) {
   expect_refused(options("none"), "is not there", "folder of text files or a .jsonl file");
   expect_refused(options("none.jsonl"), "is not there");

@@ -147,7 +147,7 @@ class Faults : public testing::Test {
         .plan = &plan,
         .documents = documents_,
         .dtype = "float32",
-        .local = kLocal};
+        .backend = local_backend(kLocal)};
   }
 
   // Runs a batch on `plan.ranks` ranks as gradients() does, with `strike` on `rank` before its

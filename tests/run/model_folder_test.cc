@@ -20,7 +20,17 @@ using test::Weights;
 using testing::AllOf;
 using testing::HasSubstr;
 
-const char* const kGolden[] = {"hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide"};
+const char* const kGolden[] = {
+    "hf_llama_gqa",
+    "hf_llama_mqa_tied",
+    "hf_llama_mha_wide",
+    "hf_llama_bias_llama3",
+    "hf_llama_yarn_mscale",
+    "hf_qwen2",
+    "hf_qwen3",
+    "hf_gpt2",
+    "hf_opt",
+    "hf_bert"};
 
 fs::path golden(const std::string& name) {
   return fs::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / name;
@@ -166,26 +176,66 @@ TEST_F(ModelFolderTest, NarrowWeightsSurviveWideRanks) {
 }
 
 TEST_F(ModelFolderTest, ShardsOfAnIndexAreOneModel) {
-  const fs::path from = copy_of("hf_llama_gqa");
-  const Weights expected = tensors_of(from);
-  fs::remove(from / "model.safetensors");
-  Weights shards[2];
-  nlohmann::json map;
-  std::size_t number = 0;
-  for (const auto& [name, tensor] : expected) {
-    const std::size_t shard = number++ % 2;
-    shards[shard][name] = tensor;
-    map[name] = "model-" + std::to_string(shard) + ".safetensors";
+  for (const std::string model : {"hf_llama_gqa", "hf_gpt2", "hf_bert"}) {
+    const fs::path from = copy_of(model, model);
+    const Weights expected = tensors_of(from);
+    fs::remove(from / "model.safetensors");
+    Weights shards[2];
+    nlohmann::json map;
+    std::size_t number = 0;
+    for (const auto& [name, tensor] : expected) {
+      const std::size_t shard = number++ % 2;
+      shards[shard][name] = tensor;
+      map[name] = "model-" + std::to_string(shard) + ".safetensors";
+    }
+    write_tensors(from / "model-0.safetensors", shards[0]);
+    write_tensors(from / "model-1.safetensors", shards[1]);
+    write(from / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+    ASSERT_TRUE(open_model(from).has_weights());
+    for (const int p : {1, 2, 3, 4}) {
+      const fs::path to = folder_ / (model + "_saved" + std::to_string(p));
+      round_trip(from, to, p, at::kFloat, at::kFloat);
+      expect_same(tensors_of(to), expected);
+    }
   }
-  write_tensors(from / "model-0.safetensors", shards[0]);
-  write_tensors(from / "model-1.safetensors", shards[1]);
-  write(from / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
-  ASSERT_TRUE(open_model(from).has_weights());
-  for (const int p : {1, 2, 3, 4}) {
-    const fs::path to = folder_ / ("saved" + std::to_string(p));
-    round_trip(from, to, p, at::kFloat, at::kFloat);
-    expect_same(tensors_of(to), expected);
+}
+
+// As they lie about: without the first part of the name, with norms' old names, with buffers, heads
+// for other tasks and copies of tied weights.
+TEST_F(ModelFolderTest, OldAndHeadlessFilesAreRead) {
+  const auto expect_read = [&](const std::string& model, const Weights& stored) {
+    const fs::path from = copy_of(model, model);
+    write_tensors(from / "model.safetensors", stored);
+    const fs::path to = folder_ / (model + "_saved");
+    round_trip(from, to, 2, at::kFloat, at::kFloat);
+    expect_same(tensors_of(to), tensors_of(golden(model)));
+  };
+  Weights gpt2;
+  for (const auto& [name, tensor] : tensors_of(golden("hf_gpt2"))) {
+    gpt2[name.substr(std::string("transformer.").size())] = tensor;
   }
+  gpt2["h.0.attn.bias"] = at::ones({1, 1, 4, 4});
+  gpt2["h.0.attn.masked_bias"] = at::ones({1});
+  expect_read("hf_gpt2", gpt2);
+
+  Weights bert;
+  for (const auto& [today, tensor] : tensors_of(golden("hf_bert"))) {
+    std::string name = today;
+    for (const auto& [now, before] :
+         {std::pair<std::string, std::string>{"LayerNorm.weight", "LayerNorm.gamma"},
+          std::pair<std::string, std::string>{"LayerNorm.bias", "LayerNorm.beta"}}) {
+      if (name.ends_with(now)) {
+        name.replace(name.size() - now.size(), now.size(), before);
+      }
+    }
+    bert[name] = tensor;
+  }
+  bert["cls.predictions.decoder.weight"] = bert["bert.embeddings.word_embeddings.weight"];
+  bert["cls.predictions.decoder.bias"] = bert["cls.predictions.bias"];
+  bert["cls.seq_relationship.weight"] = at::ones({2, 15});
+  bert["bert.pooler.dense.weight"] = at::ones({15, 15});
+  bert["bert.embeddings.position_ids"] = at::ones({1, 41});
+  expect_read("hf_bert", bert);
 }
 
 TEST_F(ModelFolderTest, TokenizerFilesGoAlongAndOthersDoNot) {

@@ -93,10 +93,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   }
 
   for (const int p : {1, 2, 3, 4}) {
-    for (const auto& [attention, mlp] :
-         {std::pair{"MegatronTS", "hold"},
-          std::pair{"UlyssesZ", "gather"},
-          std::pair{"DataZ", "gather"}}) {
+    for (const auto& [attention, mlp] : test::pure_strategies()) {
       SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
       const Plan plan = uniform_plan(model, lengths, p, layers(attention, mlp));
       std::map<std::string, at::Tensor> reached;
@@ -125,6 +122,70 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
       ASSERT_EQ(reached.size(), expected.size());
       for (const auto& [name, weight] : expected) {
         EXPECT_LE((reached.at(name) - weight).abs().max().item<double>(), 1e-9) << name;
+      }
+    }
+  }
+}
+
+TEST(LossScale, HalvesAtOverflowsAndDoublesAfterManySteps) {
+  LossScale off(false);
+  EXPECT_TRUE(off.update(false));
+  EXPECT_FALSE(off.update(true));
+  EXPECT_EQ(off.value(), 1);
+
+  LossScale scale(true);
+  EXPECT_EQ(scale.value(), 65536);
+  EXPECT_FALSE(scale.update(true));
+  EXPECT_EQ(scale.value(), 32768);
+  for (std::int64_t i = 0; i + 1 < LossScale::kGrowthInterval; ++i) {
+    EXPECT_TRUE(scale.update(false));
+  }
+  EXPECT_EQ(scale.value(), 32768);
+  EXPECT_TRUE(scale.update(false));
+  EXPECT_EQ(scale.value(), 65536);
+  for (int i = 0; i < 100; ++i) {
+    scale.update(true);
+  }
+  EXPECT_EQ(scale.value(), 1);
+}
+
+// Updates far below the spacing of a narrow type add up all the same, and what ops read is the
+// rounded master.
+TEST(AdamW, TrainsMastersOfNarrowWeights) {
+  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
+  RunConfig::Optimizer options;
+  const auto trained = [&](const std::string& dtype) {
+    auto parameters = std::make_unique<Parameters>(
+        model, 1, 0, parameter_types(dtype), /*gradients=*/true, /*masters=*/true);
+    parameters->initialize(1);
+    AdamW optimizer(*parameters, options);
+    for (int s = 0; s < 60; ++s) {
+      for (const PartParameters& part : parameters->parts()) {
+        if (part.stack_grad.defined()) {
+          at::Tensor(part.stack_grad).fill_(1e-3);
+        }
+        for (const at::Tensor& grad : part.vector_grads) {
+          at::Tensor(grad).fill_(-1e-3);
+        }
+      }
+      optimizer.step(1e-5, 1.0);
+    }
+    return parameters;
+  };
+  const auto wide = trained("float32");
+  for (const std::string dtype : {"bfloat16", "float16"}) {
+    const auto narrow = trained(dtype);
+    for (std::size_t i = 0; i < wide->parts().size(); ++i) {
+      const PartParameters& part = narrow->parts()[i];
+      const PartParameters& judge = wide->parts()[i];
+      if (part.stack.defined()) {
+        EXPECT_TRUE(at::equal(part.stack_master, judge.stack)) << dtype;
+        EXPECT_TRUE(at::equal(part.stack, judge.stack.to(part.stack.scalar_type()))) << dtype;
+      }
+      for (std::size_t v = 0; v < part.vectors.size(); ++v) {
+        EXPECT_TRUE(at::equal(part.vector_masters[v], judge.vectors[v])) << dtype;
+        EXPECT_FALSE(
+            at::equal(part.vectors[v], at::ones_like(part.vectors[v])) && dtype == "float16");
       }
     }
   }

@@ -12,7 +12,7 @@
 
 #include "paradyse/gradient_error.h"
 #include "paradyse/safetensors.h"
-#include "src/run/reference/reference_llama.h"
+#include "src/run/reference/reference_model.h"
 
 namespace paradyse {
 namespace {
@@ -41,6 +41,7 @@ struct Golden {
   ModelShape shape;
   std::filesystem::path folder;
   Documents documents;
+  Documents labels;
   nlohmann::json expected;
 
   [[nodiscard]] Tensors weights(at::ScalarType dtype) const {
@@ -58,10 +59,15 @@ Golden golden(const std::string& name) {
       .shape = model_shape_from_config(json_of(config), config.string()),
       .folder = folder,
       .documents = {},
+      .labels = {},
       .expected = json_of(folder / "expected.json")};
   std::ifstream lines(folder / "documents.jsonl");
   for (std::string line; std::getline(lines, line);) {
-    it.documents.push_back(nlohmann::json::parse(line).at("tokens"));
+    const auto record = nlohmann::json::parse(line);
+    it.documents.push_back(record.at("tokens"));
+    if (record.contains("labels")) {
+      it.labels.push_back(record.at("labels"));
+    }
   }
   return it;
 }
@@ -82,11 +88,11 @@ void expect_mentions(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
 }
 
-class GoldenLlama : public testing::TestWithParam<std::string> {};
+class GoldenModel : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenLlama, HasTheLossesAndGradientsOfHuggingFace) {
+TEST_P(GoldenModel, HasTheLossesAndGradientsOfHuggingFace) {
   const Golden it = golden(GetParam());
-  const auto answer = reference::llama(it.shape, it.weights(at::kDouble), it.documents);
+  const auto answer = reference::model(it.shape, it.weights(at::kDouble), it.documents, it.labels);
 
   EXPECT_NEAR(answer.loss, it.expected.at("loss").get<double>(), 1e-12);
   ASSERT_EQ(answer.documents.size(), it.expected.at("documents").size());
@@ -101,9 +107,9 @@ TEST_P(GoldenLlama, HasTheLossesAndGradientsOfHuggingFace) {
   EXPECT_LT(error.worst, 1e-10) << error.worst_name;
 }
 
-TEST_P(GoldenLlama, ComputesInTheDtypeOfTheWeights) {
+TEST_P(GoldenModel, ComputesInTheDtypeOfTheWeights) {
   const Golden it = golden(GetParam());
-  const auto answer = reference::llama(it.shape, it.weights(at::kFloat), it.documents);
+  const auto answer = reference::model(it.shape, it.weights(at::kFloat), it.documents, it.labels);
   for (const auto& [name, gradient] : answer.gradients) {
     EXPECT_EQ(gradient.scalar_type(), at::kFloat) << name;
   }
@@ -112,11 +118,17 @@ TEST_P(GoldenLlama, ComputesInTheDtypeOfTheWeights) {
   EXPECT_GT(error.worst, 1e-10) << "this was float64";
 }
 
-TEST_P(GoldenLlama, GivesZerosWhenNothingIsPredicted) {
+TEST_P(GoldenModel, GivesZerosWhenNothingIsPredicted) {
   const Golden it = golden(GetParam());
   const Tensors weights = it.weights(at::kDouble);
   for (const Documents& documents : {Documents{}, Documents{{}}, Documents{{3}, {}, {4}}}) {
-    const auto answer = reference::llama(it.shape, weights, documents);
+    Documents labels;
+    for (const auto& document : documents) {
+      if (it.shape.masked_lm) {
+        labels.emplace_back(document.size(), -100);
+      }
+    }
+    const auto answer = reference::model(it.shape, weights, documents, labels);
     EXPECT_EQ(answer.loss, 0);
     EXPECT_EQ(answer.documents.size(), documents.size());
     ASSERT_EQ(answer.gradients.size(), weights.size());
@@ -129,14 +141,26 @@ TEST_P(GoldenLlama, GivesZerosWhenNothingIsPredicted) {
 
 INSTANTIATE_TEST_SUITE_P(
     HuggingFace,
-    GoldenLlama,
-    testing::Values("hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide"),
+    GoldenModel,
+    testing::Values(
+        "hf_llama_gqa",
+        "hf_llama_mqa_tied",
+        "hf_llama_mha_wide",
+        "hf_llama_bias_llama3",
+        "hf_llama_linear",
+        "hf_llama_yarn",
+        "hf_llama_yarn_mscale",
+        "hf_qwen2",
+        "hf_qwen3",
+        "hf_gpt2",
+        "hf_opt",
+        "hf_bert"),
     [](const auto& test) { return test.param; });
 
-TEST(ReferenceLlama, LeavesTheWeightsOfTheCallerAsTheyAre) {
+TEST(ReferenceModel, LeavesTheWeightsOfTheCallerAsTheyAre) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
-  reference::llama(it.shape, weights, it.documents);
+  reference::model(it.shape, weights, it.documents);
   const Tensors fresh = it.weights(at::kDouble);
   for (const auto& [name, weight] : weights) {
     EXPECT_TRUE(weight.equal(fresh.at(name))) << name;
@@ -147,7 +171,7 @@ TEST(ReferenceLlama, LeavesTheWeightsOfTheCallerAsTheyAre) {
 
 // What a causal model expects after 5, 6, 7 is a distribution whatever comes: it sums to 1 over all
 // that may come. A model that sees what comes has no such distribution.
-TEST(ReferenceLlama, SeesTheFutureOnlyWhenNotCausal) {
+TEST(ReferenceModel, SeesTheFutureOnlyWhenNotCausal) {
   Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
   const auto total_probability = [&] {
@@ -155,7 +179,7 @@ TEST(ReferenceLlama, SeesTheFutureOnlyWhenNotCausal) {
     for (std::int32_t next = 0; next < it.shape.vocab; ++next) {
       documents.push_back({5, 6, 7, next});
     }
-    const auto losses = reference::llama(it.shape, weights, documents).documents;
+    const auto losses = reference::model(it.shape, weights, documents).documents;
     double total = 0;
     for (std::size_t d = 1; d < losses.size(); ++d) {
       total += std::exp(losses[0].sum - losses[d].sum);
@@ -167,11 +191,11 @@ TEST(ReferenceLlama, SeesTheFutureOnlyWhenNotCausal) {
   EXPECT_GT(std::abs(total_probability() - 1), 1e-3);
 }
 
-TEST(ReferenceLlama, RefusesWeightsAndTokensOfAnotherModel) {
+TEST(ReferenceModel, RefusesWeightsAndTokensOfAnotherModel) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
   const auto refusal_of = [&](const Tensors& changed, const Documents& documents) {
-    return refusal([&] { reference::llama(it.shape, changed, documents); });
+    return refusal([&] { reference::model(it.shape, changed, documents); });
   };
 
   Tensors changed = weights;

@@ -3,6 +3,10 @@
 #include <random>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <nlohmann/json.hpp>
+
+#include "paradyse/documents.h"
+#include "paradyse/strategy.h"
 
 namespace paradyse::test {
 
@@ -21,12 +25,17 @@ ModelShape llama(const LlamaSizes& sizes) {
   return model;
 }
 
+ModelShape model_of(const std::string& config) {
+  return model_shape_from_config(nlohmann::json::parse(config), "a test");
+}
+
 Weights random_weights(const ModelShape& model, std::uint64_t seed) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   Weights weights;
   for (const auto& [name, shape] : parameter_shapes(model)) {
     at::Tensor tensor = at::randn(shape, generator, at::kDouble);
-    weights[name] = shape.size() == 1 ? 1 + 0.1 * tensor : 0.3 * tensor;
+    const bool bias = name.ends_with("bias");
+    weights[name] = shape.size() == 1 && !bias ? 1 + 0.1 * tensor : 0.3 * tensor;
   }
   return weights;
 }
@@ -45,6 +54,7 @@ void fill(Parameters& parameters, const Weights& weights) {
       }
       at::Tensor whole = weights.at(prefix + matrix.name);
       whole = matrix.transposed ? whole.t() : whole;
+      whole = whole.narrow(0, matrix.first, matrix.rows);
       for (const Interval rows : matrix.cuts[static_cast<std::size_t>(parameters.domain_rank())]) {
         part.stack.narrow(0, at, rows.size()).copy_(whole.narrow(0, rows.begin, rows.size()));
         at += rows.size();
@@ -65,6 +75,29 @@ std::vector<std::vector<std::int32_t>> random_documents(
     }
   }
   return documents;
+}
+
+std::vector<std::pair<std::string, std::string>> pure_strategies() {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const Strategy& s : strategies()) {
+    pairs.emplace_back(s.name, to_string(s.verb));
+  }
+  return pairs;
+}
+
+std::vector<std::vector<std::int32_t>> random_labels(
+    const ModelShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed) {
+  if (!model.masked_lm) {
+    return {};
+  }
+  auto labels = random_documents(lengths, model.vocab, seed + 1);
+  std::mt19937_64 random(seed);
+  for (auto& of_document : labels) {
+    for (std::int32_t& label : of_document) {
+      label = random() % 3 == 0 ? label : kNoLabel;
+    }
+  }
+  return labels;
 }
 
 }  // namespace paradyse::test

@@ -27,14 +27,24 @@ struct LlamaSizes {
 };
 ModelShape llama(const LlamaSizes& sizes);
 
-// float64; norms around one, so that nothing hides behind a factor of one.
+// A model of another architecture, read from its configuration (JSON text).
+ModelShape model_of(const std::string& config);
+
+// float64; norms around one and biases around zero, so that nothing hides behind either.
 Weights random_weights(const ModelShape& model, std::uint64_t seed);
 
 // Puts a rank's slices of `weights` into `parameters`, by way of a safetensors file in memory's
 // stead: plain slicing, independent of Parameters::load.
 void fill(Parameters& parameters, const Weights& weights);
 
+// For a masked LM: ids for some of the tokens, kNoLabel for the others; for other models none.
+std::vector<std::vector<std::int32_t>> random_labels(
+    const ModelShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed);
+
 std::vector<std::vector<std::int32_t>> random_documents(
     const std::vector<std::int64_t>& lengths, std::int64_t vocab, std::uint64_t seed);
+
+// Every attention strategy with the MLP of its verb.
+std::vector<std::pair<std::string, std::string>> pure_strategies();
 
 }  // namespace paradyse::test

@@ -68,10 +68,15 @@ std::vector<Field> fields(RunConfig& c) {
   const Range from_zero{.low = 0};
   const Range from_one{.low = 1};
   const Range share{.low = 0, .high = 1};
+  const Range own_or_share{.low = -1, .high = 1, .high_open = true};
   const Range beta{.low = 0, .high = 1, .high_open = true};
   return {
       {.key = "model.path", .value = &c.model.path},
       {.key = "model.seed", .value = &c.model.seed, .range = from_zero},
+      {.key = "model.dropout", .value = &c.model.dropout, .range = own_or_share},
+      {.key = "model.attention_dropout",
+       .value = &c.model.attention_dropout,
+       .range = own_or_share},
       {.key = "data.path", .value = &c.data.path},
       {.key = "data.eval_path", .value = &c.data.eval_path},
       {.key = "data.min_tokens", .value = &c.data.min_tokens, .range = from_zero},
@@ -91,14 +96,21 @@ std::vector<Field> fields(RunConfig& c) {
        .accepted = names_of_strategies({"auto"})},
       {.key = "parallel.mlp",
        .value = &c.parallel.mlp,
-       .accepted = names_of_strategies({"auto", to_string(Verb::hold), to_string(Verb::gather)})},
+       .accepted = names_of_strategies({"auto", "hold", "gather", "pass"})},
       {.key = "parallel.recompute", .value = &c.parallel.recompute, .accepted = names_of_levels()},
       {.key = "parallel.deadline_seconds",
        .value = &c.parallel.deadline_seconds,
        .range = {.low = 0, .high = 1e6, .low_open = true}},
+      {.key = "parallel.backend",
+       .value = &c.parallel.backend,
+       .accepted = {"auto", "local", "gloo", "nccl"}},
+      {.key = "parallel.rendezvous", .value = &c.parallel.rendezvous},
+      {.key = "parallel.interface", .value = &c.parallel.interface},
       {.key = "train.steps", .value = &c.train.steps, .range = from_one},
       {.key = "train.tokens_per_step", .value = &c.train.tokens_per_step, .range = from_one},
-      {.key = "train.dtype", .value = &c.train.dtype, .accepted = {"float32", "float64"}},
+      {.key = "train.dtype",
+       .value = &c.train.dtype,
+       .accepted = {"float32", "float64", "bfloat16", "float16"}},
       {.key = "optimizer.lr", .value = &c.optimizer.lr, .range = from_zero},
       {.key = "optimizer.beta1", .value = &c.optimizer.beta1, .range = beta},
       {.key = "optimizer.beta2", .value = &c.optimizer.beta2, .range = beta},

@@ -14,10 +14,11 @@ Precision precision_of(const std::string& dtype) {
   if (dtype == "float32") {
     return {4, 4};
   }
-  if (dtype == "bfloat16") {
+  if (dtype == "bfloat16" || dtype == "float16") {
     return {2, 4};
   }
-  throw std::invalid_argument("dtype '" + dtype + "' is not one of float64, float32, bfloat16");
+  throw std::invalid_argument(
+      "dtype '" + dtype + "' is not one of float64, float32, bfloat16, float16");
 }
 
 std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision) {
@@ -79,16 +80,37 @@ Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Pr
           precision.activation);
       break;
     }
+    case OpKind::ring_attention:
+    case OpKind::score_attention: {
+      const int p = program.ranks();
+      const int rings = forward && op.kind == OpKind::score_attention ? 2 : 1;  // keys, then values
+      for (int hop = 0; hop < p; ++hop) {
+        const int source = (seat.group_rank - hop + p) % p;
+        const std::int64_t block =
+            local_extent(program, op.in[1], {.group_rank = source}).elements();
+        const std::int64_t messages = block > 0 ? 1 : 0;
+        for (int ring = 0; hop + 1 < p && ring < rings; ++ring) {
+          add({.elements = block / rings, .messages = messages}, precision.activation);
+        }
+        if (!forward && hop > 0) {  // the sums of their gradients
+          add({.elements = block, .messages = messages}, precision.statistic);
+        }
+      }
+      break;
+    }
     case OpKind::norm:
     case OpKind::hold_weights:
     case OpKind::linear:
+    case OpKind::bias:
+    case OpKind::qk_norm:
     case OpKind::rope:
     case OpKind::attention:
     case OpKind::swiglu:
+    case OpKind::activation:
+    case OpKind::dropout:
     case OpKind::add:
       break;
   }
-  (void)program;
   return sum;
 }
 
@@ -122,16 +144,32 @@ Work work(const Program& program, const Op& op, Seat seat, Phase phase, Precisio
       break;
     }
     case OpKind::attention:
+    case OpKind::ring_attention:
+    case OpKind::score_attention: {
       sum.calls = 0;
-      for (const AttentionCall& call : attention_calls(program, op, seat.group_rank)) {
-        const auto n = static_cast<double>(call.tokens);
-        const double pairs = program.tokens.causal ? n * (n + 1) / 2 : n * n;
-        // forward: scores and values; adjoint: scores again, dP, dV, dQ, dK
-        sum.attention_flops += (forward ? 4.0 : 10.0) * pairs *
-                               static_cast<double>(call.query.size() * program.head_dim);
-        ++sum.calls;
+      const double adjoint = op.kind == OpKind::score_attention ? 8.0 : 10.0;
+      const std::int64_t heads = op.heads[static_cast<std::size_t>(seat.group_rank)].query.size();
+      const auto attend = [&](const std::vector<AttentionBlock>& blocks) {
+        for (const AttentionBlock& block : blocks) {
+          // forward: scores and values; adjoint: scores again (if not kept), dP, dV, dQ, dK
+          sum.attention_flops += (forward ? 4.0 : adjoint) *
+                                 static_cast<double>(block.pairs(program.tokens.causal)) *
+                                 static_cast<double>(heads * program.head_dim);
+          sum.calls += heads;
+        }
+      };
+      if (op.kind == OpKind::score_attention) {  // written, made probabilities in two passes, read
+        sum.touched_bytes += 6.0 * static_cast<double>(bytes(program, op.out[1], seat, precision));
+      }
+      if (op.kind == OpKind::attention) {
+        attend(attention_blocks(program, op, seat.group_rank));
+      } else {
+        for (int hop = 0; hop < program.ranks(); ++hop) {
+          attend(ring_blocks(program, seat.group_rank, hop));
+        }
       }
       break;
+    }
     case OpKind::cross_entropy:
       if (forward) {
         const Extent x = local_extent(program, op.in[0], seat);
@@ -148,8 +186,12 @@ Work work(const Program& program, const Op& op, Seat seat, Phase phase, Precisio
       break;
     case OpKind::embed:
     case OpKind::norm:
+    case OpKind::bias:
+    case OpKind::qk_norm:
     case OpKind::rope:
     case OpKind::swiglu:
+    case OpKind::activation:
+    case OpKind::dropout:
     case OpKind::add:
     case OpKind::redistribute:
       touch(op.in);
@@ -174,30 +216,32 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
   Totals sum;
   for (const ScheduledPart& part : timeline) {
     const Program& program = part.program();
-    const auto run = [&](const std::vector<Step>& steps, Phase phase, Work& into) {
+    const auto run = [&](const std::vector<Step>& steps, Work& forward) {
       for (const Step& step : steps) {
         const Op& op = program.ops[static_cast<std::size_t>(step.op)];
-        into += work(program, op, seat, phase, precision);
+        const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
+        (step.adjoint ? sum.backward : forward) += work(program, op, seat, phase, precision);
         sum.traffic += traffic(program, op, seat, phase, precision);
       }
     };
-    run(part.schedule().forward, Phase::forward, sum.forward);
-    run(part.schedule().recompute, Phase::forward, sum.recompute);
-    run(part.schedule().backward, Phase::adjoint, sum.backward);
+    run(part.schedule().forward, sum.forward);
+    run(part.schedule().backward, sum.recompute);
   }
   return sum;
 }
 
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
-  std::int64_t longest = 0;
-  std::int64_t head_dim = 0;
+  std::int64_t bytes = 0;
   for (const ScheduledPart& part : timeline) {
-    head_dim = std::max(head_dim, part.program().head_dim);
-    for (const std::int64_t n : part.program().tokens.lengths) {
-      longest = std::max(longest, n);
+    const Program& program = part.program();
+    const bool turns = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+      return op.kind == OpKind::rope;
+    });
+    for (const std::int64_t n : program.tokens.lengths) {
+      bytes = std::max(bytes, turns ? n * program.head_dim * precision.statistic : 0);
     }
   }
-  return longest * head_dim * precision.statistic;
+  return bytes;
 }
 
 double seconds(const Totals& totals, const MachineNumbers& machine) {
@@ -248,7 +292,10 @@ class Ledger : public Machine {
       gradients_[{part, op.in[0]}] = values_[{part, op.out[0]}];
       return;
     }
-    if (op.in_place) {
+    if (shares_gradient(op)) {
+      gradients_[{part, op.in.back()}] = gradients_[{part, op.out[0]}];
+    }
+    if (shares_gradient(op) && op.kind != OpKind::linear && !op.apart) {
       for (const ValueId in : op.in) {
         gradients_[{part, in}] = gradients_[{part, op.out[0]}];
       }

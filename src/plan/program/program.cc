@@ -16,6 +16,8 @@ TokenLayout token_layout(std::vector<std::int64_t> lengths, int ranks, bool caus
   return {.lengths = std::move(lengths), .cuts = std::move(cuts), .causal = causal};
 }
 
+bool shares_gradient(const Op& op) { return op.in_place && op.kind != OpKind::dropout; }
+
 Extent local_extent(const Program& program, ValueId value, Seat seat) {
   const Value& v = program.values.at(static_cast<std::size_t>(value));
   return local_extent(v.whole, v.placement, v.over_domain ? seat.domain_rank : seat.group_rank);
@@ -31,59 +33,185 @@ int producer(const Program& program, ValueId value) {
   return -1;
 }
 
-// A *group* is the query heads that share a key/value head.  A rank's heads may begin and end in
-// the middle of one; only whole groups go into one call.
-std::vector<AttentionCall> attention_calls(const Program& program, const Op& op, int group_rank) {
-  const Heads mine = op.heads.at(static_cast<std::size_t>(group_rank));
-  std::vector<AttentionCall> calls;
-  if (mine.query.empty()) {
-    return calls;
+std::int64_t AttentionBlock::pairs(bool causal) const {
+  if (!causal) {
+    return queries.size() * keys.size();
   }
-  // own_heads: the key heads are exactly those the queries read, so the group size follows from any
-  // rank that has all of a group; all ranks know the model's.
+  std::int64_t sum = 0;  // query i sees clamp(i + diagonal + 1, 0, keys)
+  const std::int64_t first = std::clamp<std::int64_t>(-diagonal, 0, queries.size());
+  const std::int64_t full = std::clamp(keys.size() - diagonal, first, queries.size());
+  sum += (full - first) * (first + full - 1) / 2 + (full - first) * (diagonal + 1);
+  sum += (queries.size() - full) * keys.size();
+  return sum;
+}
+
+namespace {
+
+// A run of tokens of one document, and where its rows begin among those that are stored.
+struct Run {
+  std::size_t document;
+  Interval tokens;
+  std::int64_t row;
+};
+
+std::vector<Run> runs(const TokenLayout& layout, const Piece& piece) {
+  std::vector<Run> found;
+  std::size_t document = 0;
+  Interval in{0, layout.lengths.empty() ? 0 : layout.lengths[0]};
+  std::int64_t row = 0;
+  for (Interval left : piece) {
+    while (!left.empty()) {
+      while (left.begin >= in.end) {
+        ++document;
+        in = {in.end, in.end + layout.lengths.at(document)};
+      }
+      const Interval here{left.begin, std::min(left.end, in.end)};
+      found.push_back({.document = document, .tokens = here, .row = row});
+      row += here.size();
+      left.begin = here.end;
+    }
+  }
+  return found;
+}
+
+Piece tokens_of(const Program& program, ValueId value, int group_rank) {
+  const Placement& placement = program.values[static_cast<std::size_t>(value)].placement;
+  return placement.kind == Placement::Kind::shard && placement.dim == 0
+             ? placement.cuts[static_cast<std::size_t>(group_rank)]
+             : Piece{{0, program.tokens.tokens()}};
+}
+
+}  // namespace
+
+std::vector<AttentionBlock> attention_blocks(
+    const TokenLayout& tokens, const Piece& queries, const Piece& keys) {
+  std::vector<AttentionBlock> blocks;
+  const std::vector<Run> all_keys = runs(tokens, keys);
+  auto first = all_keys.begin();  // of the queries' document
+  for (const Run& q : runs(tokens, queries)) {
+    while (first != all_keys.end() && first->document < q.document) {
+      ++first;
+    }
+    for (auto k = first; k != all_keys.end() && k->document == q.document; ++k) {
+      const std::int64_t end =
+          tokens.causal ? std::min(k->tokens.end, q.tokens.end) : k->tokens.end;
+      const std::int64_t seen = end - k->tokens.begin;
+      if (seen > 0) {
+        blocks.push_back(
+            {.queries = {q.row, q.row + q.tokens.size()},
+             .keys = {k->row, k->row + seen},
+             .diagonal = q.tokens.begin - k->tokens.begin});
+      }
+    }
+  }
+  return blocks;
+}
+
+std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank) {
+  if (op.heads.at(static_cast<std::size_t>(group_rank)).query.empty()) {
+    return {};
+  }
+  return attention_blocks(
+      program.tokens,
+      tokens_of(program, op.in.front(), group_rank),
+      tokens_of(program, op.in.back(), group_rank));
+}
+
+std::vector<AttentionBlock> ring_blocks(const Program& program, int group_rank, int hop) {
+  const int p = program.ranks();
+  const auto& cuts = program.tokens.cuts;
+  return attention_blocks(
+      program.tokens,
+      cuts[static_cast<std::size_t>(group_rank)],
+      cuts[static_cast<std::size_t>((group_rank - hop + p) % p)]);
+}
+
+std::vector<ScoreRun> score_runs(const TokenLayout& tokens, int group_rank, std::int64_t heads) {
+  std::vector<std::int64_t> first_token(tokens.lengths.size());
+  std::exclusive_scan(
+      tokens.lengths.begin(), tokens.lengths.end(), first_token.begin(), std::int64_t{0});
+  std::vector<ScoreRun> found;
+  std::int64_t score = 0;
+  for (const Run& run : runs(tokens, tokens.cuts[static_cast<std::size_t>(group_rank)])) {
+    const std::int64_t first = first_token[run.document];
+    const std::int64_t keys = tokens.lengths[run.document];
+    found.push_back(
+        {.tokens = {run.tokens.begin - first, run.tokens.end - first},
+         .rows = {run.row, run.row + run.tokens.size()},
+         .keys = keys,
+         .first_score = score});
+    score += run.tokens.size() * heads * keys;
+  }
+  return found;
+}
+
+std::int64_t longest(const std::vector<ScoreRun>& runs) {
+  std::int64_t most = 0;
+  for (const ScoreRun& run : runs) {
+    most = std::max(most, run.keys);
+  }
+  return most;
+}
+
+std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs) {
+  std::int64_t most = 0;
+  for (const ScoreRun& run : runs) {
+    most = std::max(most, run.rows.size());
+  }
+  return std::min<std::int64_t>(64, most);
+}
+
+ScoreMatrix score_matrix(const TokenLayout& tokens, std::int64_t heads) {
+  std::vector<std::int64_t> first_score(tokens.lengths.size());  // of each document
+  std::int64_t scores = 0;
+  for (std::size_t d = 0; d < tokens.lengths.size(); ++d) {
+    first_score[d] = scores;
+    scores += heads * tokens.lengths[d] * tokens.lengths[d];
+  }
+  Cuts cuts(tokens.cuts.size());
+  for (int r = 0; r < tokens.ranks(); ++r) {
+    std::size_t document = 0;
+    std::int64_t begin = 0;
+    for (const Run& run : runs(tokens, tokens.cuts[static_cast<std::size_t>(r)])) {
+      for (; document < run.document; ++document) {
+        begin += tokens.lengths[document];
+      }
+      const std::int64_t width = heads * tokens.lengths[document];
+      append(
+          cuts[static_cast<std::size_t>(r)],
+          {first_score[document] + (run.tokens.begin - begin) * width,
+           first_score[document] + (run.tokens.end - begin) * width});
+    }
+  }
+  return {.whole = {scores, 1}, .placement = shard(0, std::move(cuts))};
+}
+
+std::int64_t heads_per_key(const Op& op) {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
   for (const Heads& heads : op.heads) {
     queries = std::max(queries, heads.query.end);
     keys = std::max(keys, heads.key.end);
   }
-  const std::int64_t group = keys == 0 ? 0 : queries / keys;
-  if (group == 0) {
-    throw std::logic_error("attention_calls: an op with fewer query heads than key heads");
+  if (keys == 0 || queries < keys) {
+    throw std::logic_error("heads_per_key: an op with fewer query heads than key heads");
   }
-  std::vector<Interval> runs;
-  std::int64_t at = mine.query.begin;
-  const auto take = [&](std::int64_t end) {
-    if (at < end) {
-      runs.push_back({at, end});
-      at = end;
-    }
-  };
-  if (at % group != 0) {
-    take(std::min(mine.query.end, (at / group + 1) * group));
-  }
-  take(mine.query.end / group * group);
-  take(mine.query.end);
+  return queries / keys;
+}
 
-  std::int64_t first = 0;
-  for (const std::int64_t n : program.tokens.lengths) {
-    for (const Interval run : runs) {
-      if (n > 0) {
-        calls.push_back(
-            {.first_token = first,
-             .tokens = n,
-             .query = {run.begin - mine.query.begin, run.end - mine.query.begin},
-             .key = {
-                 run.begin / group - mine.key.begin, (run.end - 1) / group + 1 - mine.key.begin}});
-      }
-    }
-    first += n;
-  }
-  return calls;
+AttentionTile attention_tile(const AttentionBlock& block) {
+  // Higher tiles multiply faster, lower ones waste less above the diagonal.
+  const std::int64_t queries = block.queries.size() >= 768 ? 128 : 64;
+  return {std::min(queries, block.queries.size()), std::min<std::int64_t>(512, block.keys.size())};
 }
 
 std::int64_t logits_tile_tokens(std::int64_t vocabulary_tile_rows) {
   return std::max<std::int64_t>(1, kLogitsTile / std::max<std::int64_t>(1, vocabulary_tile_rows));
+}
+
+std::int64_t product_tile_rows(std::int64_t columns) {
+  // Lower tiles cost speed: the product copies its right factor for each.
+  return std::max<std::int64_t>(64, (std::int64_t{1} << 17) / std::max<std::int64_t>(1, columns));
 }
 
 std::string to_string(OpKind kind) {
@@ -98,14 +226,26 @@ std::string to_string(OpKind kind) {
       return "gather_weights";
     case OpKind::linear:
       return "linear";
+    case OpKind::bias:
+      return "bias";
+    case OpKind::qk_norm:
+      return "qk_norm";
     case OpKind::rope:
       return "rope";
     case OpKind::redistribute:
       return "redistribute";
     case OpKind::attention:
       return "attention";
+    case OpKind::ring_attention:
+      return "ring_attention";
+    case OpKind::score_attention:
+      return "score_attention";
     case OpKind::swiglu:
       return "swiglu";
+    case OpKind::activation:
+      return "activation";
+    case OpKind::dropout:
+      return "dropout";
     case OpKind::add:
       return "add";
     case OpKind::cross_entropy:

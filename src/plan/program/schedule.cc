@@ -8,10 +8,6 @@
 namespace paradyse {
 namespace {
 
-bool weight_op(const Op& op) {
-  return op.kind == OpKind::hold_weights || op.kind == OpKind::gather_weights;
-}
-
 // Finds what is kept and which ops run again, starting from what the adjoints need.
 class Keeper {
  public:
@@ -104,21 +100,31 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     return result;
   }
 
-  for (const int op : keeper.rerun) {
-    result.recompute.push_back({.op = op, .dead_values = {}});
-  }
+  // Adjoints, last op first, and before each what it needs and was not saved.
+  std::set<int> waiting = keeper.rerun;
   for (int i = static_cast<int>(program.ops.size()) - 1; i >= 0; --i) {
-    result.backward.push_back({.op = i, .dead_values = {}});
+    std::set<int> now;
+    std::vector<ValueId> wanted = program.ops[static_cast<std::size_t>(i)].needs;
+    while (!wanted.empty()) {
+      const int maker = producer(program, wanted.back());
+      wanted.pop_back();
+      if (waiting.erase(maker) != 0) {
+        now.insert(maker);
+        const Op& op = program.ops[static_cast<std::size_t>(maker)];
+        wanted.insert(wanted.end(), op.in.begin(), op.in.end());
+      }
+    }
+    for (const int op : now) {
+      result.backward.push_back({.op = op});
+    }
+    result.backward.push_back({.op = i, .adjoint = true});
   }
   steps.clear();
   touched.clear();
-  for (Step& step : result.recompute) {
-    steps.push_back(&step);
-    touched.push_back(touched_forward(program.ops[static_cast<std::size_t>(step.op)]));
-  }
   for (Step& step : result.backward) {
+    const Op& op = program.ops[static_cast<std::size_t>(step.op)];
     steps.push_back(&step);
-    touched.push_back(program.ops[static_cast<std::size_t>(step.op)].needs);
+    touched.push_back(step.adjoint ? op.needs : touched_forward(op));
   }
   mark_deaths(steps, touched, {});
   return result;
@@ -126,52 +132,58 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
 
 namespace {
 
-void prefetch(const Timeline& timeline, std::size_t part, Machine& machine) {
-  const Program& program = timeline[part].program();
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (program.ops[i].kind == OpKind::gather_weights) {
-      machine.prefetch(part, static_cast<int>(i));
-    }
-  }
-}
+// Issues the weight gathers of a pass, each once the one before it is there.
+class Gathers {
+ public:
+  Gathers(const Timeline& timeline, Machine& machine) : timeline_(timeline), machine_(machine) {}
 
-// Runs `steps`; `next` is called once, as soon as the part's own weights are there.
-template <typename Next>
-void run_forward(
-    const Timeline& timeline,
-    std::size_t part,
-    const std::vector<Step>& steps,
-    Machine& machine,
-    Next next) {
-  bool called = false;
-  for (const Step& step : steps) {
-    const auto op = static_cast<std::size_t>(step.op);
-    if (!called && !weight_op(timeline[part].program().ops[op])) {
-      next();
-      called = true;
-    }
-    machine.forward(part, step.op);
-    for (const ValueId value : step.dead_values) {
-      machine.drop_value(part, value);
+  void expect(std::size_t part, const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      if (!step.adjoint && is_gather(part, step.op)) {
+        expected_.emplace_back(part, step.op);
+      }
     }
   }
-  if (!called) {
-    next();
+  void issue_next() {
+    if (next_ < expected_.size()) {
+      machine_.prefetch(expected_[next_].first, expected_[next_].second);
+      ++next_;
+    }
   }
-}
+  void forward(std::size_t part, int op) {
+    machine_.forward(part, op);
+    if (is_gather(part, op)) {
+      issue_next();
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_gather(std::size_t part, int op) const {
+    return timeline_[part].program().ops[static_cast<std::size_t>(op)].kind ==
+           OpKind::gather_weights;
+  }
+
+  const Timeline& timeline_;
+  Machine& machine_;
+  std::vector<std::pair<std::size_t, int>> expected_;  // in the order of their use
+  std::size_t next_ = 0;
+};
 
 }  // namespace
 
 void walk_forward(const Timeline& timeline, Machine& machine) {
-  if (!timeline.empty()) {
-    prefetch(timeline, 0, machine);
-  }
+  Gathers gathers(timeline, machine);
   for (std::size_t part = 0; part < timeline.size(); ++part) {
-    run_forward(timeline, part, timeline[part].schedule().forward, machine, [&] {
-      if (part + 1 < timeline.size()) {
-        prefetch(timeline, part + 1, machine);
+    gathers.expect(part, timeline[part].schedule().forward);
+  }
+  gathers.issue_next();
+  for (std::size_t part = 0; part < timeline.size(); ++part) {
+    for (const Step& step : timeline[part].schedule().forward) {
+      gathers.forward(part, step.op);
+      for (const ValueId value : step.dead_values) {
+        machine.drop_value(part, value);
       }
-    });
+    }
     for (const ValueId value : timeline[part].schedule().offloaded) {
       machine.offload(part, value);
     }
@@ -182,25 +194,27 @@ void walk_forward(const Timeline& timeline, Machine& machine) {
 }
 
 void walk_backward(const Timeline& timeline, Machine& machine) {
-  if (!timeline.empty()) {
-    prefetch(timeline, timeline.size() - 1, machine);
-  }
+  Gathers gathers(timeline, machine);
   for (std::size_t part = timeline.size(); part-- > 0;) {
-    const ScheduledPart& p = timeline[part];
-    for (const ValueId value : p.schedule().offloaded) {
+    gathers.expect(part, timeline[part].schedule().backward);
+  }
+  gathers.issue_next();
+  for (std::size_t part = timeline.size(); part-- > 0;) {
+    for (const ValueId value : timeline[part].schedule().offloaded) {
       machine.fetch(part, value);
     }
-    run_forward(timeline, part, p.schedule().recompute, machine, [&] {
-      if (part > 0) {
-        prefetch(timeline, part - 1, machine);
+    for (const Step& step : timeline[part].schedule().backward) {
+      if (step.adjoint) {
+        machine.adjoint(part, step.op);
+      } else {
+        gathers.forward(part, step.op);
       }
-    });
-    for (const Step& step : p.schedule().backward) {
-      machine.adjoint(part, step.op);
       for (const ValueId value : step.dead_values) {
         machine.drop_value(part, value);
       }
-      machine.drop_gradients(part, step.op);
+      if (step.adjoint) {
+        machine.drop_gradients(part, step.op);
+      }
     }
     if (part > 0) {
       machine.hand_backward(part - 1);

@@ -44,7 +44,7 @@ Planner::Planner(PlanningTask task) : task_(std::move(task)) {
   if (!task_.attention.empty()) {
     strategy(task_.attention);  // refuses unknown names
   }
-  std::vector<Verb> verbs = {Verb::hold, Verb::gather};
+  std::vector<Verb> verbs(std::begin(kVerbs), std::end(kVerbs));
   if (!task_.mlp.empty()) {
     verbs = {verb(task_.mlp)};
   }
@@ -59,7 +59,7 @@ Planner::Planner(PlanningTask task) : task_(std::move(task)) {
     for (const Verb v : verbs) {
       // on one rank all strategies compute alike: whole documents need no second name
       const bool alone = s.one_rank;
-      if (v == Verb::hold && alone && task_.ranks > 1) {
+      if (v != Verb::gather && alone && task_.ranks > 1) {
         continue;
       }
       if (task_.ranks == 1 && !alone && task_.attention.empty()) {
@@ -263,6 +263,7 @@ void Planner::predict(Plan& plan) const {
     std::vector<double> busy;
     for (PlanGroup& group : micro.groups) {
       std::vector<std::int64_t> lengths;
+      lengths.reserve(group.documents.size());
       for (const std::int64_t d : group.documents) {
         lengths.push_back(plan.lengths[static_cast<std::size_t>(d)]);
       }

@@ -1,6 +1,6 @@
 // DataZ: a group of one rank runs whole documents; weights gathered (ZeRO-3).
+#include "paradyse/program_writer.h"
 #include "src/plan/strategy/builders.h"
-#include "src/plan/strategy/writer.h"
 
 namespace paradyse {
 

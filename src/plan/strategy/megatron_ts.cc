@@ -1,6 +1,6 @@
 // MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
+#include "paradyse/program_writer.h"
 #include "src/plan/strategy/builders.h"
-#include "src/plan/strategy/writer.h"
 
 namespace paradyse {
 
@@ -36,10 +36,10 @@ Program megatron_ts_attention(const Task& task) {
     out_terms.push_back({{.operand = 1, .rows = held(3)}});
   }
 
-  const ValueId xg = w.redistribute(w.norm(w.input()), replicate(), "xg", /*again=*/true);
+  const ValueId xg = w.redistribute(w.normed_input(), replicate(), "xg", /*again=*/true);
   const ValueId qkv =
-      w.linear(xg, stacks, in_terms, "qkv", shard(1, qkv_columns(model, heads)), qkv_width(model));
-  const ValueId o = w.attention(w.rope(qkv, heads), heads, shard(1, output_columns(model, heads)));
+      w.qkv(xg, stacks, in_terms, heads, "qkv", shard(1, qkv_columns(model, heads)));
+  const ValueId o = w.attention({qkv}, heads, shard(1, output_columns(model, heads)));
   const ValueId y = w.linear_transposed(o, stack, out_terms, partial());
   return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
 }

@@ -1,5 +1,5 @@
-// The gated MLP (SwiGLU, Shazeer 2020) under either weight verb, and the two ends of the model.
-#include "src/plan/strategy/writer.h"
+// The MLP under either weight verb, gated (SwiGLU, Shazeer 2020) or not, and the ends of the model.
+#include "paradyse/program_writer.h"
 
 namespace paradyse {
 
@@ -8,45 +8,86 @@ Program mlp_program(const Task& task, Verb verb) {
   const int p = task.tokens.ranks();
   Writer w(task, mlp_weights(model, task.domain), to_string(verb));
   const std::int64_t F = model.ffn;
+  const std::size_t down = w.weights().matrices.size() - 1;  // what stands before it makes h
+  const std::int64_t in_width = w.weights().rows_of(down).begin;
+
+  if (verb == Verb::pass) {  // shard after shard: what it makes is made again going back
+    const ValueId xn = w.normed_input();
+    w.recompute_from_here();
+    ValueId y = -1;
+    for (const Piece& piece : even_cuts(F, p)) {
+      if (piece.empty()) {
+        continue;
+      }
+      const auto [begin, end] = piece.front();
+      const std::int64_t f = end - begin;
+      Piece columns;  // of the whole h
+      for (std::int64_t first = 0; first < in_width; first += F) {
+        append(columns, {first + begin, first + end});
+      }
+      Piece rows = columns;
+      append(rows, {in_width + begin, in_width + end});
+      const ValueId stack = w.gather(rows);
+      const std::int64_t width = size(columns);
+      const ValueId h = w.linear(xn, {stack}, same_terms(p, {0, width}), "h", w.by_tokens(), width);
+      const ValueId a = w.activation(w.bias(h, Role::in_bias, columns), w.by_tokens());
+      y = w.linear_transposed(a, stack, same_terms(p, {width, width + f}), w.by_tokens(), y);
+    }
+    return w.residual(y);
+  }
 
   if (verb == Verb::gather) {
     const ValueId stack = w.gather();
-    const ValueId h =
-        w.linear(w.norm(w.input()), {stack}, same_terms(p, {0, 2 * F}), "h", w.by_tokens(), 2 * F);
-    return w.residual(w.linear_transposed(
-        w.swiglu(h, w.by_tokens()), stack, same_terms(p, {2 * F, 3 * F}), w.by_tokens()));
+    const ValueId h = w.linear(
+        w.normed_input(), {stack}, same_terms(p, {0, in_width}), "h", w.by_tokens(), in_width);
+    const ValueId a = w.activation(w.bias(h, Role::in_bias), w.by_tokens());
+    return w.residual(
+        w.linear_transposed(a, stack, same_terms(p, {in_width, in_width + F}), w.by_tokens()));
   }
 
   const Cuts width = even_cuts(F, p);
-  Cuts gate_up(width.size());
+  Cuts columns(width.size());  // of h
   std::vector<std::vector<Term>> in_terms;
   std::vector<std::vector<Term>> out_terms;
   for (int r = 0; r < p; ++r) {
-    for (const Interval rows : width[static_cast<std::size_t>(r)]) {
-      append(gate_up[static_cast<std::size_t>(r)], rows);
-      append(gate_up[static_cast<std::size_t>(r)], {F + rows.begin, F + rows.end});
+    for (std::int64_t first = 0; first < in_width; first += F) {
+      for (const Interval rows : width[static_cast<std::size_t>(r)]) {
+        append(columns[static_cast<std::size_t>(r)], {first + rows.begin, first + rows.end});
+      }
     }
-    in_terms.push_back(
-        {{.rows = {w.weights().rows_of(0, r).begin, w.weights().rows_of(1, r).end}}});
-    out_terms.push_back({{.rows = w.weights().rows_of(2, r)}});
+    in_terms.push_back({{.rows = {0, w.weights().rows_of(down, r).begin}}});
+    out_terms.push_back({{.rows = w.weights().rows_of(down, r)}});
   }
   const ValueId stack = w.hold();
-  const ValueId xg = w.redistribute(w.norm(w.input()), replicate(), "xg", /*again=*/true);
-  const ValueId h = w.linear(xg, {stack}, in_terms, "h", shard(1, gate_up), 2 * F);
-  const ValueId y = w.linear_transposed(w.swiglu(h, shard(1, width)), stack, out_terms, partial());
+  const ValueId xg = w.redistribute(w.normed_input(), replicate(), "xg", /*again=*/true);
+  const ValueId h = w.linear(xg, {stack}, in_terms, "h", shard(1, columns), in_width);
+  const ValueId a = w.activation(w.bias(h, Role::in_bias), shard(1, width));
+  const ValueId y = w.linear_transposed(a, stack, out_terms, partial());
   return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
 }
 
 Program embedding_program(const Task& task) {
   Writer w(task, embedding_weights(*task.model, task.domain), "gather", /*has_input=*/false);
-  w.embed();
-  return w.finish();
+  ValueId x = w.embed();
+  if (!w.weights().vectors.empty()) {
+    x = w.norm(x);
+  }
+  return w.finish(w.dropout(x, task.model->embedding_dropout));
+}
+
+Program transform_program(const Task& task) {
+  const std::int64_t H = task.model->hidden;
+  Writer w(task, transform_weights(*task.model, task.domain), "gather");
+  const ValueId stack = w.gather();
+  const ValueId h =
+      w.linear(w.input(), {stack}, same_terms(task.tokens.ranks(), {0, H}), "h", w.by_tokens(), H);
+  return w.finish(w.norm(w.activation(w.bias(h, Role::in_bias), w.by_tokens())));
 }
 
 Program head_program(const Task& task, bool keep) {
   Writer w(task, head_weights(*task.model, task.domain), "gather");
-  w.cross_entropy(w.norm(w.input()), keep);
-  return w.finish();
+  const bool normed = !w.weights().vectors_of(Role::norm).empty();
+  return w.cross_entropy(normed ? w.norm(w.input()) : w.input(), keep);
 }
 
 }  // namespace paradyse

@@ -13,24 +13,35 @@ namespace {
 
 [[noreturn]] void unknown(
     const std::string& what, const std::string& name, const std::vector<std::string>& known) {
-  static const std::string later_names[] = {
-      "MegatronCZ", "ColossalZ", "METP", "AllGatherKV", "pass"};
-  const bool later =
-      std::find(std::begin(later_names), std::end(later_names), name) != std::end(later_names);
   std::string list;
   for (const std::string& k : known) {
     list += (list.empty() ? "" : ", ") + k;
   }
   throw std::invalid_argument(
-      (later ? what + " '" + name + "' is planned, but not in this version"
-             : "unknown " + what + " '" + name + "'" + did_you_mean(name, known)) +
-      "; known: " + list);
+      "unknown " + what + " '" + name + "'" + did_you_mean(name, known) + "; known: " + list);
 }
 
-}  // namespace
+void check_head_groups(const LayerChoice& choice, std::int64_t kv_heads) {
+  if (choice.attention != "METP" || choice.head_groups < 1 || choice.head_groups > kv_heads) {
+    throw std::invalid_argument(
+        "head_groups " + std::to_string(choice.head_groups) + " with " + choice.attention +
+        ": METP alone has head groups, from 1 to the model's " + std::to_string(kv_heads) +
+        " key/value heads");
+  }
+}
 
-std::span<const Strategy> strategies() {
-  static const std::vector<Strategy> table = {
+bool light(OpKind kind) {
+  return kind == OpKind::norm || kind == OpKind::qk_norm || kind == OpKind::swiglu ||
+         kind == OpKind::activation;
+}
+
+bool made_by(const Program& program, ValueId value, OpKind kind) {
+  const int maker = producer(program, value);
+  return maker >= 0 && program.ops[static_cast<std::size_t>(maker)].kind == kind;
+}
+
+std::vector<Strategy>& table() {
+  static std::vector<Strategy> all = {
       {.name = "MegatronTS",
        .verb = Verb::hold,
        .attention = megatron_ts_attention,
@@ -44,8 +55,40 @@ std::span<const Strategy> strategies() {
        .one_rank = true,
        .attention = data_z_attention,
        .summary = "a rank runs whole documents; weights are gathered"},
+      {.name = "MegatronCZ",
+       .verb = Verb::gather,
+       .attention = megatron_cz_attention,
+       .summary = "keys and values go round a ring; weights are gathered"},
+      {.name = "ColossalZ",
+       .verb = Verb::gather,
+       .attention = colossal_z_attention,
+       .summary = "ring self-attention with full rows of scores (quadratic memory)"},
+      {.name = "METP",
+       .verb = Verb::pass,
+       .attention = metp_attention,
+       .summary = "head groups in turn, a ring for each; weights pass by"},
+      {.name = "AllGatherKV",
+       .verb = Verb::gather,
+       .attention = all_gather_kv_attention,
+       .summary = "keys and values are gathered for own queries; so are weights"},
   };
-  return table;
+  return all;
+}
+
+}  // namespace
+
+std::span<const Strategy> strategies() { return table(); }
+
+void add_strategy(Strategy strategy) {
+  for (const Strategy& s : table()) {
+    if (s.name == strategy.name) {
+      throw std::invalid_argument("add_strategy: '" + s.name + "' is taken; take another name");
+    }
+  }
+  if (strategy.attention == nullptr) {
+    throw std::invalid_argument("add_strategy: '" + strategy.name + "' has no attention builder");
+  }
+  table().push_back(std::move(strategy));
 }
 
 const Strategy& strategy(const std::string& name) {
@@ -60,12 +103,12 @@ const Strategy& strategy(const std::string& name) {
 }
 
 Verb verb(const std::string& name) {
-  std::vector<std::string> names = {"hold", "gather"};
-  if (name == names[0]) {
-    return Verb::hold;
-  }
-  if (name == names[1]) {
-    return Verb::gather;
+  std::vector<std::string> names;
+  for (const Verb verb : kVerbs) {
+    names.push_back(to_string(verb));
+    if (names.back() == name) {
+      return verb;
+    }
   }
   for (const Strategy& s : strategies()) {
     if (s.name == name) {
@@ -76,7 +119,10 @@ Verb verb(const std::string& name) {
   unknown("MLP strategy", name, names);
 }
 
-std::string to_string(Verb verb) { return verb == Verb::hold ? "hold" : "gather"; }
+std::string to_string(Verb verb) {
+  static const char* const names[] = {"hold", "gather", "pass"};
+  return names[static_cast<int>(verb)];
+}
 
 std::string to_string(Recompute recompute) {
   switch (recompute) {
@@ -109,10 +155,12 @@ void apply(Recompute level, Program& program) {
       case Recompute::none:
         break;
       case Recompute::light:
-        op.recompute |= op.kind == OpKind::norm || op.kind == OpKind::swiglu;
+        // rope works in the memory of the norm that it follows
+        op.recompute |= light(op.kind) ||
+                        (op.kind == OpKind::rope && made_by(program, op.in[0], OpKind::qk_norm));
         break;
       case Recompute::attention_output:
-        op.recompute |= op.kind != OpKind::attention;
+        op.recompute |= !is_attention(op.kind);
         break;
       case Recompute::full:
         op.recompute = true;
@@ -122,17 +170,19 @@ void apply(Recompute level, Program& program) {
 }
 
 Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep) {
+  Task run = task;
+  run.dropout = keep;
   const int p = task.tokens.ranks();
   if (static_cast<std::int64_t>(layers.size()) != task.model->layers) {
     throw std::invalid_argument(
         "a plan for " + std::to_string(layers.size()) + " layers does not fit a model of " +
         std::to_string(task.model->layers));
   }
-  const auto check_hold = [&](Verb verb, const std::string& part) {
-    if (verb == Verb::hold && p != task.domain) {
+  const auto check_verb = [&](Verb verb, const std::string& part) {
+    if (verb != Verb::gather && p != task.domain) {
       throw std::invalid_argument(
-          part +
-          ": weights can be held only by a group that is the whole weight domain; this group "
+          part + ": weights can be " + (verb == Verb::hold ? "held" : "passed") +
+          " only by a group that is the whole weight domain; this group "
           "has " +
           std::to_string(p) + " ranks of " + std::to_string(task.domain) +
           ": use a strategy that gathers");
@@ -155,7 +205,7 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
         parts.push_back({.layer = layer, .body = body});
       };
 
-  add(-1, "embedding", Recompute::none, false, [&] { return embedding_program(task); });
+  add(-1, "embedding", Recompute::none, false, [&] { return embedding_program(run); });
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const LayerChoice& choice = layers[l];
     const Strategy& attention = strategy(choice.attention);
@@ -163,20 +213,28 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
       throw std::invalid_argument(
           attention.name + " runs on groups of one rank; this group has " + std::to_string(p));
     }
-    check_hold(attention.verb, "attention");
+    check_verb(attention.verb, "attention");
     const Verb mlp = verb(choice.mlp);
-    check_hold(mlp, "mlp");
+    check_verb(mlp, "mlp");
     const auto layer = static_cast<std::int64_t>(l);
+    Task with_options = run;
+    with_options.head_groups = choice.head_groups;
+    if (choice.head_groups != 0) {
+      check_head_groups(choice, task.model->kv_heads);
+    }
     add(layer,
-        "attention " + attention.name,
+        "attention " + attention.name + " " + std::to_string(choice.head_groups),
         choice.attention_recompute,
         choice.attention_offload,
-        [&] { return attention.attention(task); });
+        [&] { return attention.attention(with_options); });
     add(layer, "mlp " + to_string(mlp), choice.mlp_recompute, choice.mlp_offload, [&] {
-      return mlp_program(task, mlp);
+      return mlp_program(run, mlp);
     });
   }
-  add(-1, "head", Recompute::none, false, [&] { return head_program(task, keep); });
+  if (task.model->masked_lm) {
+    add(-1, "transform", Recompute::none, false, [&] { return transform_program(run); });
+  }
+  add(-1, "head", Recompute::none, false, [&] { return head_program(run, keep); });
   return parts;
 }
 

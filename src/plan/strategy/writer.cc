@@ -1,11 +1,11 @@
-#include "src/plan/strategy/writer.h"
-
 #include <algorithm>
+
+#include "paradyse/program_writer.h"
 
 namespace paradyse {
 
 Writer::Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input)
-    : weights_(std::move(weights)) {
+    : model_(task.model), dropout_(task.dropout), weights_(std::move(weights)) {
   program_.part = weights_.part;
   program_.strategy = std::move(strategy);
   program_.tokens = task.tokens;
@@ -25,7 +25,11 @@ ValueId Writer::value(const std::string& name, Extent whole, Placement placement
 Op& Writer::op(
     OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out, std::vector<ValueId> needs) {
   program_.ops.push_back(
-      {.kind = kind, .in = std::move(in), .out = std::move(out), .needs = std::move(needs)});
+      {.kind = kind,
+       .in = std::move(in),
+       .out = std::move(out),
+       .needs = std::move(needs),
+       .recompute = recompute_ && !is_attention(kind)});
   return program_.ops.back();
 }
 
@@ -39,10 +43,14 @@ ValueId Writer::hold() {
 ValueId Writer::gather() { return gather(0, weights_.matrices.size() - 1); }
 
 ValueId Writer::gather(std::size_t first_matrix, std::size_t last_matrix) {
+  Piece rows;
+  append(rows, {weights_.rows_of(first_matrix).begin, weights_.rows_of(last_matrix).end});
+  return gather(rows);
+}
+
+ValueId Writer::gather(const Piece& rows) {
   const Extent stack{weights_.rows(), weights_.cols};
-  Piece wanted;
-  append(wanted, {weights_.rows_of(first_matrix).begin, weights_.rows_of(last_matrix).end});
-  const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), wanted));
+  const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), rows));
   const ValueId w = value("w_gathered", stack, everywhere);
   program_.values.back().over_domain = true;
   Op& gather = op(OpKind::gather_weights, {}, {w}, {});
@@ -51,11 +59,88 @@ ValueId Writer::gather(std::size_t first_matrix, std::size_t last_matrix) {
   return w;
 }
 
+ValueId Writer::normed_input() { return model_->post_norm ? input() : norm(input()); }
+
+ValueId Writer::qkv(
+    ValueId xn,
+    const std::vector<ValueId>& weights,
+    std::vector<std::vector<Term>> terms,
+    const std::vector<Heads>& heads,
+    const std::string& name,
+    Placement placement) {
+  const ValueId y = bias(
+      linear(xn, weights, std::move(terms), name, std::move(placement), qkv_width(*model_)),
+      Role::in_bias);
+  return prepared(y, heads);
+}
+
+Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
+  const std::int64_t D = model_->head_dim;
+  const std::int64_t q_rows = mine.query.size() * D;
+  const std::int64_t kv_rows = 2 * mine.key.size() * D;
+  // `taken`: of these heads.
+  const auto part = [&](const char* name, Interval rows, Heads taken) {
+    const ValueId y =
+        linear(xn, {stack}, same_terms(ranks(), rows), name, by_tokens(), rows.size());
+    const Piece columns = qkv_columns(*model_, {taken}).front();
+    return prepared(
+        bias(y, Role::in_bias, columns),
+        std::vector<Heads>(static_cast<std::size_t>(ranks()), taken));
+  };
+  return {
+      .q = part("q", {0, q_rows}, {.query = mine.query, .key = {}}),
+      .kv = part("kv", {q_rows, q_rows + kv_rows}, {.query = {}, .key = mine.key})};
+}
+
+ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
+  const ValueId normed = model_->qk_norm ? qk_norm(y, heads) : y;
+  return model_->learned_positions ? normed : rope(normed, heads);
+}
+
 ValueId Writer::norm(ValueId x) {
   const Value& in = program_.values[static_cast<std::size_t>(x)];
   const ValueId xn = value(in.name + "n", in.whole, in.placement);
-  op(OpKind::norm, {x}, {xn}, {x});
+  op(OpKind::norm, {x}, {xn}, {x}).vectors = weights_.vectors_of(Role::norm);
   return xn;
+}
+
+ValueId Writer::bias(ValueId y, Role role) {
+  const Value& in = program_.values[static_cast<std::size_t>(y)];
+  Piece whole;
+  append(whole, {0, in.whole.cols});
+  const bool by_columns = in.placement.kind == Placement::Kind::shard && in.placement.dim == 1;
+  return add_bias(
+      y, role, by_columns ? in.placement.cuts : Cuts(static_cast<std::size_t>(ranks()), whole));
+}
+
+ValueId Writer::bias(ValueId y, Role role, const Piece& entries) {
+  return add_bias(y, role, Cuts(static_cast<std::size_t>(ranks()), entries));
+}
+
+ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
+  const Interval vectors = weights_.vectors_of(role);
+  if (vectors.empty()) {
+    return y;
+  }
+  const Value in = program_.values[static_cast<std::size_t>(y)];
+  const ValueId out = value(in.name + "b", in.whole, in.placement);
+  Op& bias = op(OpKind::bias, {y}, {out}, {});
+  bias.entries = std::move(entries);
+  bias.vectors = vectors;
+  bias.in_place = true;
+  return out;
+}
+
+ValueId Writer::dropout(ValueId y, double probability) {
+  if (!dropout_ || probability == 0) {
+    return y;
+  }
+  const Value in = program_.values[static_cast<std::size_t>(y)];
+  const ValueId out = value(in.name + "d", in.whole, in.placement);
+  Op& dropout = op(OpKind::dropout, {y}, {out}, {});
+  dropout.probability = probability;
+  dropout.in_place = true;
+  return out;
 }
 
 ValueId Writer::linear(
@@ -74,25 +159,60 @@ ValueId Writer::linear(
 }
 
 ValueId Writer::linear_transposed(
-    ValueId x, ValueId weights, std::vector<std::vector<Term>> terms, Placement placement) {
+    ValueId x,
+    ValueId weights,
+    std::vector<std::vector<Term>> terms,
+    Placement placement,
+    ValueId onto) {
   const std::int64_t rows = program_.values[static_cast<std::size_t>(x)].whole.rows;
   const ValueId y = value("y", {rows, weights_.cols}, std::move(placement));
   Op& linear = op(OpKind::linear, {x, weights}, {y}, {x, weights});
   linear.terms = std::move(terms);
   linear.transposed = true;
+  if (onto >= 0) {
+    linear.in.push_back(onto);
+    linear.in_place = true;
+  }
   return y;
+}
+
+ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
+  const Value in = program_.values[static_cast<std::size_t>(qkv)];
+  const ValueId out = value(in.name + "_normed", in.whole, in.placement);
+  Op& norm = op(OpKind::qk_norm, {qkv}, {out}, {qkv});
+  norm.vectors = weights_.vectors_of(Role::qk_norm);
+  norm.heads = heads;
+  return out;
 }
 
 ValueId Writer::rope(ValueId qkv, std::vector<Heads> heads) {
   const Value in = program_.values[static_cast<std::size_t>(qkv)];
-  const ValueId out = value("qkv_rotated", in.whole, in.placement);
+  const ValueId out = value(in.name + "_rotated", in.whole, in.placement);
   Op& rope = op(OpKind::rope, {qkv}, {out}, {});
   rope.heads = std::move(heads);
   rope.in_place = true;
   return out;
 }
 
-ValueId Writer::attention(ValueId qkv, std::vector<Heads> heads, Placement out) {
+ValueId Writer::attention(std::vector<ValueId> in, std::vector<Heads> heads, Placement out) {
+  return attend(OpKind::attention, std::move(in), std::move(heads), std::move(out));
+}
+
+ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
+  return attend(OpKind::ring_attention, {q, kv}, std::move(heads), by_tokens());
+}
+
+ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
+  const Value queries = program_.values[static_cast<std::size_t>(q)];
+  const ValueId o = value("o", queries.whole, queries.placement);
+  ScoreMatrix scores = score_matrix(program_.tokens, heads.front().query.size());
+  const ValueId p = value("p", scores.whole, std::move(scores.placement));
+  op(OpKind::score_attention, {q, kv}, {o, p}, {q, kv, o, p}).heads = std::move(heads);
+  return o;
+}
+
+ValueId Writer::attend(
+    OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Placement out) {
   std::int64_t queries = 0;
   for (const Heads& h : heads) {
     queries = std::max(queries, h.query.end);
@@ -109,14 +229,17 @@ ValueId Writer::attention(ValueId qkv, std::vector<Heads> heads, Placement out) 
   }
   const ValueId o = value("o", {tokens, queries * D}, std::move(out));
   const ValueId l = value("l", {tokens, queries}, std::move(statistics), Element::statistic);
-  op(OpKind::attention, {qkv}, {o, l}, {qkv, o, l}).heads = std::move(heads);
+  std::vector<ValueId> needs = in;
+  needs.insert(needs.end(), {o, l});
+  op(kind, std::move(in), {o, l}, std::move(needs)).heads = std::move(heads);
   return o;
 }
 
-ValueId Writer::swiglu(ValueId gate_up, Placement out) {
-  const Extent in = program_.values[static_cast<std::size_t>(gate_up)].whole;
-  const ValueId a = value("a", {in.rows, in.cols / 2}, std::move(out));
-  op(OpKind::swiglu, {gate_up}, {a}, {gate_up});
+ValueId Writer::activation(ValueId h, Placement out) {
+  const Extent in = program_.values[static_cast<std::size_t>(h)].whole;
+  const bool gated = model_->gated();
+  const ValueId a = value("a", {in.rows, gated ? in.cols / 2 : in.cols}, std::move(out));
+  op(gated ? OpKind::swiglu : OpKind::activation, {h}, {a}, {h});
   return a;
 }
 
@@ -139,13 +262,13 @@ ValueId Writer::redistribute(ValueId x, const Placement& to, const std::string& 
   return y;
 }
 
-std::vector<Transfer> Writer::vocabulary_tiles() const {
+std::vector<Transfer> Writer::tiles(std::int64_t rows) const {
   const Extent stack{weights_.rows(), weights_.cols};
   std::vector<Transfer> tiles;
-  for (std::int64_t begin = 0; begin < stack.rows; begin += kVocabularyTile) {
-    Piece rows;
-    append(rows, {begin, std::min(begin + kVocabularyTile, stack.rows)});
-    const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), rows));
+  for (std::int64_t begin = 0; begin < rows; begin += kVocabularyTile) {
+    Piece tile;
+    append(tile, {begin, std::min(begin + kVocabularyTile, rows)});
+    const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), tile));
     tiles.push_back(transfer(stack, shard(0, weights_.cuts()), everywhere, program_.domain));
   }
   return tiles;
@@ -153,25 +276,39 @@ std::vector<Transfer> Writer::vocabulary_tiles() const {
 
 ValueId Writer::embed() {
   const ValueId x = value("x", {program_.tokens.tokens(), weights_.cols}, by_tokens());
-  op(OpKind::embed, {}, {x}, {}).transfers = vocabulary_tiles();
-  program_.output = x;
+  op(OpKind::embed, {}, {x}, {}).transfers = tiles(weights_.rows());
   return x;
 }
 
-void Writer::cross_entropy(ValueId xn, bool keep) {
+Program Writer::cross_entropy(ValueId xn, bool keep) {
   const Value in = program_.values[static_cast<std::size_t>(xn)];
   std::vector<ValueId> out;
   if (keep) {
     out = {value("d", in.whole, in.placement)};
   }
-  op(OpKind::cross_entropy, {xn}, out, out).transfers = vocabulary_tiles();
+  Op& loss = op(OpKind::cross_entropy, {xn}, out, out);
+  loss.transfers = tiles(weights_.rows_of(0).end);
+  loss.vectors = weights_.vectors_of(Role::out_bias);
+  return std::move(program_);
 }
 
 Program Writer::residual(ValueId y) {
+  // Weights that passed by leave y's gradient to be read by shard after shard, while that of their
+  // input grows; without a norm between them the input is x itself.
+  const bool apart = recompute_ && model_->post_norm;
+  recompute_ = false;  // a norm after the sum would make all of it again
+  const ValueId added = dropout(bias(y, Role::out_bias), model_->residual_dropout);
   const Value in = program_.values[static_cast<std::size_t>(program_.input)];
-  program_.output = value("out", in.whole, in.placement);
-  op(OpKind::add, {program_.input, y}, {program_.output}, {}).in_place = true;
-  return finish();
+  const ValueId sum = value("out", in.whole, in.placement);
+  Op& add = op(OpKind::add, {program_.input, added}, {sum}, {});
+  add.in_place = true;
+  add.apart = apart;
+  return finish(model_->post_norm ? norm(sum) : sum);
+}
+
+Program Writer::finish(ValueId output) {
+  program_.output = output;
+  return std::move(program_);
 }
 
 std::int64_t qkv_width(const ModelShape& model) {

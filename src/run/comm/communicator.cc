@@ -1,5 +1,8 @@
 #include "paradyse/communicator.h"
 
+#include "paradyse/accountant.h"
+#include "src/run/comm/blocks.h"
+
 namespace paradyse {
 
 std::string to_string(const Call& call) {
@@ -8,6 +11,18 @@ std::string to_string(const Call& call) {
     text += std::string(call.part) + " ";
   }
   return text + std::string(call.op);
+}
+
+void Communicator::all_reduce(const at::Tensor& tensor, const Call& call) {
+  check_contiguous(tensor, call);
+  const std::int64_t n = tensor.numel();
+  const Transfer table = transfer({n, 1}, shard(0, even_cuts(n, size())), replicate(), size());
+  const at::Tensor flat = tensor.view({n, 1});
+  const MemoryScope scope(Category::communication, "all_reduce");
+  const at::Tensor mine =
+      at::empty({table.source[static_cast<std::size_t>(rank())].rows, 1}, tensor.options());
+  exchange_sum(flat, mine, table, false, call)->wait();
+  exchange(mine, flat, table, call)->wait();
 }
 
 }  // namespace paradyse

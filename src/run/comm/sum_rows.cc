@@ -43,6 +43,7 @@ void sum_into(
     std::int64_t count,
     bool accumulate) {
   using at::BFloat16;
+  using at::Half;
   if (to_type == at::kFloat && source_type == at::kFloat) {
     sum<float, float, float>(static_cast<float*>(to), sources, count, accumulate);
   } else if (to_type == at::kDouble && source_type == at::kDouble) {
@@ -51,6 +52,10 @@ void sum_into(
     sum<BFloat16, BFloat16, float>(static_cast<BFloat16*>(to), sources, count, accumulate);
   } else if (to_type == at::kFloat && source_type == at::kBFloat16) {
     sum<float, BFloat16, float>(static_cast<float*>(to), sources, count, accumulate);
+  } else if (to_type == at::kHalf && source_type == at::kHalf) {
+    sum<Half, Half, float>(static_cast<Half*>(to), sources, count, accumulate);
+  } else if (to_type == at::kFloat && source_type == at::kHalf) {
+    sum<float, Half, float>(static_cast<float*>(to), sources, count, accumulate);
   } else if (to_type == at::kLong && source_type == at::kLong) {
     sum<std::int64_t, std::int64_t, std::int64_t>(
         static_cast<std::int64_t*>(to), sources, count, accumulate);

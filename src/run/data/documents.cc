@@ -75,9 +75,15 @@ Tokens byte_tokens(std::string_view bytes, const DataOptions& options, const std
   return tokens;
 }
 
-Tokens id_tokens(const json& ids, const DataOptions& options, const std::string& where) {
+// The ids under `key`; negative ones only where kNoLabel is `allowed`.
+Tokens id_tokens(
+    const json& ids,
+    const DataOptions& options,
+    const std::string& where,
+    const std::string& key = "tokens",
+    bool no_label_allowed = false) {
   if (!ids.is_array()) {
-    refuse(where, "tokens is " + excerpt(ids) + "; it takes a list of ids");
+    refuse(where, key + " is " + excerpt(ids) + "; it takes a list of ids");
   }
   // Ids are 32 bits wide, whatever the vocabulary.
   const std::int64_t limit =
@@ -86,43 +92,75 @@ Tokens id_tokens(const json& ids, const DataOptions& options, const std::string&
   tokens.reserve(ids.size());
   for (const json& id : ids) {
     // Compared as unsigned: a number over 2^63 would wrap to a negative one.
-    const bool fits = id.is_number_integer() && (id.is_number_unsigned() || id >= 0) &&
-                      std::cmp_less(id.get<std::uint64_t>(), limit);
+    const bool fits = (id.is_number_integer() && (id.is_number_unsigned() || id >= 0) &&
+                       std::cmp_less(id.get<std::uint64_t>(), limit)) ||
+                      (no_label_allowed && id == kNoLabel);
     if (!fits) {
       refuse(
           where,
-          "token " + std::to_string(tokens.size()) + " is " + excerpt(id) +
-              "; an id is a whole number from 0 to " + std::to_string(limit - 1) +
-              ": tokenize with the tokenizer of this model");
+          (no_label_allowed ? "label " : "token ") + std::to_string(tokens.size()) + " is " +
+              excerpt(id) + "; an id is a whole number from 0 to " + std::to_string(limit - 1) +
+              (no_label_allowed ? ", or -100 for no label"
+                                : ": tokenize with the tokenizer of this model"));
     }
     tokens.push_back(id.get<std::int32_t>());
   }
   return tokens;
 }
 
+struct Document {
+  Tokens tokens;
+  Tokens labels;
+};
+
+Document labelled(const json& record, const DataOptions& options, const std::string& where) {
+  if (!record.is_object() || !record.contains("tokens") || !record.contains("labels")) {
+    refuse(
+        where,
+        "is " + excerpt(record) +
+            "; this model predicts masked tokens: a line takes an object with tokens and labels");
+  }
+  Document document{
+      .tokens = id_tokens(record["tokens"], options, where),
+      .labels = id_tokens(record["labels"], options, where, "labels", true)};
+  if (document.tokens.size() != document.labels.size()) {
+    refuse(
+        where,
+        "has " + std::to_string(document.tokens.size()) + " tokens and " +
+            std::to_string(document.labels.size()) + " labels; every token takes one (-100: none)");
+  }
+  return document;
+}
+
 // The document of one line of a .jsonl file.
-Tokens line_tokens(const std::string& line, const DataOptions& options, const std::string& where) {
+Document line_document(
+    const std::string& line, const DataOptions& options, const std::string& where) {
   json record;
   try {
     record = json::parse(line);
   } catch (const json::exception&) {
     refuse(where, "is no JSON (in UTF-8); each line takes one object");
   }
+  if (options.labels) {
+    return labelled(record, options, where);
+  }
   if (record.is_object() && record.contains("tokens")) {
-    return id_tokens(record["tokens"], options, where);
+    return {.tokens = id_tokens(record["tokens"], options, where), .labels = {}};
   }
   if (record.is_object() && record.contains("text")) {
     const json& text = record["text"];
     if (!text.is_string()) {
       refuse(where, "text is " + excerpt(text) + "; it takes a string");
     }
-    return byte_tokens(text.get_ref<const std::string&>(), options, where);
+    return {
+        .tokens = byte_tokens(text.get_ref<const std::string&>(), options, where), .labels = {}};
   }
   refuse(where, "is " + excerpt(record) + "; it takes an object with tokens (ids) or text");
 }
 
 // Keeps a document, or as much of it as the options say, and counts what became of it.
-void take(Corpus& corpus, Tokens tokens, const DataOptions& options, const std::string& where) {
+void take(Corpus& corpus, Document document, const DataOptions& options, const std::string& where) {
+  Tokens& tokens = document.tokens;
   const auto length = static_cast<std::int64_t>(tokens.size());
   if (length < options.min_tokens) {
     ++corpus.counts.skipped_short;
@@ -132,6 +170,7 @@ void take(Corpus& corpus, Tokens tokens, const DataOptions& options, const std::
     switch (options.too_long) {
       case TooLong::cut:
         tokens.resize(static_cast<std::size_t>(options.max_tokens));
+        document.labels.resize(options.labels ? tokens.size() : 0);
         ++corpus.counts.cut;
         break;
       case TooLong::skip:
@@ -148,6 +187,9 @@ void take(Corpus& corpus, Tokens tokens, const DataOptions& options, const std::
   ++corpus.counts.documents;
   corpus.counts.tokens += static_cast<std::int64_t>(tokens.size());
   corpus.documents.push_back(std::move(tokens));
+  if (options.labels) {
+    corpus.labels.push_back(std::move(document.labels));
+  }
   corpus.names.push_back(where);
 }
 
@@ -159,7 +201,7 @@ void read_lines(Corpus& corpus, const DataOptions& options) {
       continue;
     }
     const std::string where = options.path.string() + ":" + std::to_string(number);
-    take(corpus, line_tokens(line, options, where), options, where);
+    take(corpus, line_document(line, options, where), options, where);
   }
   if (stream.bad()) {
     refuse(options.path.string(), "cannot be read to its end");
@@ -173,7 +215,11 @@ void read_folder(Corpus& corpus, const DataOptions& options) {
     if (stream.bad()) {
       refuse(path.string(), "cannot be read to its end");
     }
-    take(corpus, byte_tokens(bytes, options, path.string()), options, path.string());
+    take(
+        corpus,
+        {.tokens = byte_tokens(bytes, options, path.string()), .labels = {}},
+        options,
+        path.string());
   }
 }
 
@@ -214,6 +260,12 @@ Corpus read_corpus(const DataOptions& options) {
   std::error_code error;
   const fs::file_status status = fs::status(options.path, error);
   Corpus corpus;
+  if (options.labels && fs::is_directory(status)) {
+    refuse(
+        where,
+        "is a folder of text, but this model predicts masked tokens; give a .jsonl file with "
+        "{\"tokens\": [...], \"labels\": [...]} a line");
+  }
   if (fs::is_directory(status)) {
     read_folder(corpus, options);
   } else if (!fs::exists(status)) {
@@ -226,7 +278,7 @@ Corpus read_corpus(const DataOptions& options) {
   if (corpus.documents.empty()) {
     refuse(
         where,
-        "has no document to train on: " + std::to_string(corpus.counts.skipped_short) +
+        "has no document to use: " + std::to_string(corpus.counts.skipped_short) +
             " were shorter than " + std::to_string(options.min_tokens) + " tokens, " +
             std::to_string(corpus.counts.skipped_long) + " longer than " +
             std::to_string(options.max_tokens) + "; " + accepted + ", or change the limits");

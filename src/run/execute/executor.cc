@@ -5,6 +5,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "src/run/memory/host_store.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse {
@@ -24,8 +25,12 @@ class Executor final : public Machine {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
       const auto longest =
           std::max_element(batch.tokens.lengths.begin(), batch.tokens.lengths.end());
-      rope_ = rope_table(
-          parameters.shape(), longest == batch.tokens.lengths.end() ? 0 : *longest, types.gradient);
+      if (!parameters.shape().learned_positions && parameters.shape().layers > 0) {
+        rope_ = rope_table(
+            parameters.shape(),
+            longest == batch.tokens.lengths.end() ? 0 : *longest,
+            types.gradient);
+      }
     }
     result_.loss_sums.resize(batch.tokens.lengths.size());
     result_.counts.resize(batch.tokens.lengths.size());
@@ -84,9 +89,17 @@ class Executor final : public Machine {
   void drop_value(std::size_t part, ValueId value) override {
     frames_[part].values[static_cast<std::size_t>(value)] = at::Tensor();
   }
-  // play() refuses such plans before they get here.
-  void offload(std::size_t, ValueId) override { throw std::logic_error("offload cannot run yet"); }
-  void fetch(std::size_t, ValueId) override { throw std::logic_error("offload cannot run yet"); }
+  void offload(std::size_t part, ValueId value) override {
+    at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(value)];
+    tensor = to_host(tensor);
+  }
+  void fetch(std::size_t part, ValueId value) override {
+    at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(value)];
+    const MemoryScope scope(*rank_.memory, Category::saved, "offloaded tensors");
+    const at::Tensor here = at::empty(tensor.sizes(), tensor.options());
+    here.copy_(tensor);
+    tensor = here;
+  }
   void drop_gradients(std::size_t part, int i) override {
     for (const ValueId out : op_of(part, i).out) {
       frames_[part].gradients[static_cast<std::size_t>(out)] = at::Tensor();
@@ -175,7 +188,7 @@ void finish_gradients(Parameters& parameters, Communicator& world, Communicator&
       all.push_back(grad);
     }
     const auto& matrices = part.model.weights.matrices;
-    if (replicas.size() > 1 && !(matrices.size() == 1 && matrices.front().tied)) {
+    if (replicas.size() > 1 && !matrices.empty() && !matrices.front().tied) {
       replicas.all_reduce(
           part.stack_grad,
           {.op = "replica gradients", .part = part.model.weights.part, .layer = part.model.layer});

@@ -3,19 +3,53 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "paradyse/documents.h"
+#include "src/run/execute/gather.h"
 
 namespace paradyse {
+namespace {
+
+void check_ids(
+    const std::vector<std::vector<std::int32_t>>& documents,
+    std::int64_t vocabulary,
+    const char* what,
+    std::int32_t least) {
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    for (const std::int32_t id : documents[d]) {
+      if (id < least || id >= vocabulary) {
+        throw std::invalid_argument(fmt::format(
+            "document {} of the batch has the {} {}; the model's vocabulary has {} entries, "
+            "numbered from 0",
+            d,
+            what,
+            id,
+            vocabulary));
+      }
+    }
+  }
+}
+
+}  // namespace
 
 GradientAnswer gradients(const GradientRequest& request) {
   install_accounting_allocator();
   const Plan& plan = *request.plan;
   GradientAnswer answer;
-  answer.ranks.resize(static_cast<std::size_t>(plan.ranks));
+  check_ids(request.documents, request.model->vocab, "token id", 0);
+  check_ids(request.labels, request.model->vocab, "label", kNoLabel);
   std::vector<const std::vector<std::int32_t>*> documents;
   for (const auto& document : request.documents) {
     documents.push_back(&document);
   }
-  run_local_ranks(plan.ranks, request.local, [&](Communicators& communicators) {
+  std::vector<const std::vector<std::int32_t>*> labels;
+  for (const auto& of_document : request.labels) {
+    labels.push_back(&of_document);
+  }
+  request.backend->run(plan.ranks, [&](Communicators& communicators) {
     const int me = communicators.rank();
     Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
     const MemoryScope scope(memory, Category::parameters, "parameters");
@@ -28,17 +62,33 @@ GradientAnswer gradients(const GradientRequest& request) {
         parameter_types(request.dtype),
         /*gradients=*/true);
     request.fill(parameters);
-    const BatchResult batch = play(plan, documents, rank, parameters, true);
+    // float16 has no numbers below 6e-8: gradients are made 1024 times as large.
+    const double loss_scale = request.dtype == "float16" ? 1024 : 1;
+    const BatchResult batch = play(
+        plan,
+        documents,
+        rank,
+        parameters,
+        true,
+        loss_scale,
+        {.labels = labels, .dropout_seed = request.dropout_seed});
     communicators.world().barrier({.op = "batch done", .part = ""});
     const Counters counters = communicators.counters();
-    answer.ranks[static_cast<std::size_t>(me)] = {
-        .bytes_sent = counters.bytes_sent,
-        .messages = counters.messages,
-        .saved_bytes = batch.saved_bytes,
-        .peak_bytes = memory.peak_bytes()};
-    communicators.world().barrier({.op = "counted", .part = ""});
+    const std::vector<std::vector<std::int64_t>> reports = gather(
+        {counters.bytes_sent, counters.messages, batch.saved_bytes, memory.peak_bytes()},
+        communicators.world());
     if (me == 0) {
       answer.batch = batch;
+      for (const auto& report : reports) {
+        answer.ranks.push_back(
+            {.bytes_sent = report[0],
+             .messages = report[1],
+             .saved_bytes = report[2],
+             .peak_bytes = report[3]});
+      }
+    }
+    if (loss_scale != 1) {
+      parameters.scale_gradients(1 / loss_scale);
     }
     if (me < plan.weight_domain) {
       Accountant answers("answer of rank " + std::to_string(me));  // no part of the run's budget

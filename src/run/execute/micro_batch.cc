@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 
 #include "paradyse/executor.h"
@@ -7,7 +8,9 @@ namespace paradyse {
 MicroBatch micro_batch(
     const TokenLayout& tokens,
     std::span<const std::vector<std::int32_t>* const> documents,
-    int group_rank) {
+    int group_rank,
+    std::span<const std::vector<std::int32_t>* const> labels,
+    std::span<const std::int64_t> first_tokens) {
   MicroBatch batch;
   batch.tokens = tokens;
   std::vector<std::int64_t> starts;  // of each document among the packed tokens
@@ -17,6 +20,11 @@ MicroBatch micro_batch(
       throw std::invalid_argument(
           "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
           " tokens, the plan says " + std::to_string(tokens.lengths[d]));
+    }
+    if (!labels.empty() && labels[d]->size() != documents[d]->size()) {
+      throw std::invalid_argument(
+          "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
+          " tokens, but " + std::to_string(labels[d]->size()) + " labels; every token takes one");
     }
     starts.push_back(start);
     start += tokens.lengths[d];
@@ -33,7 +41,13 @@ MicroBatch micro_batch(
       const std::vector<std::int32_t>& document = *documents[d];
       const auto i = static_cast<std::size_t>(t - starts[d]);
       batch.ids.push_back(document[i]);
-      batch.labels.push_back(i + 1 < document.size() ? document[i + 1] : -1);
+      if (labels.empty()) {
+        batch.labels.push_back(i + 1 < document.size() ? document[i + 1] : -1);
+      } else {
+        batch.labels.push_back(std::max((*labels[d])[i], -1));
+      }
+      batch.tokens_of.push_back(
+          (first_tokens.empty() ? starts[d] : first_tokens[d]) + static_cast<std::int64_t>(i));
       batch.document_of.push_back(static_cast<std::int32_t>(d));
       batch.positions.push_back(static_cast<std::int64_t>(i));
     }

@@ -59,31 +59,25 @@ RankPart rank_part(
 
 namespace {
 
-void check_ids(
-    std::span<const std::vector<std::int32_t>* const> documents, std::int64_t vocabulary) {
-  for (std::size_t d = 0; d < documents.size(); ++d) {
-    for (const std::int32_t id : *documents[d]) {
-      if (id < 0 || id >= vocabulary) {
-        throw std::invalid_argument(fmt::format(
-            "document {} of the batch has the token id {}; the model's vocabulary has {} entries, "
-            "numbered from 0",
-            d,
-            id,
-            vocabulary));
-      }
-    }
+void expect_fitting(const Plan& plan, const ModelShape& shape, const BatchOptions& options) {
+  if (shape.masked_lm && options.labels.size() != plan.lengths.size()) {
+    throw std::invalid_argument(fmt::format(
+        "the model predicts masked tokens: it takes labels for each of the {} documents, there are "
+        "{}; give data with {{\"tokens\": [...], \"labels\": [...]}}",
+        plan.lengths.size(),
+        options.labels.size()));
   }
-}
-
-void refuse_offload(const Plan& plan) {
-  for (const auto& [name, program] : plan.programs) {
-    for (const LayerRun& run : program) {
-      if (run.choice.attention_offload || run.choice.mlp_offload) {
-        throw std::invalid_argument(
-            "plan: program '" + name +
-            "' offloads saved tensors, which this version can plan but not run; set \"offload\" to "
-            "false, or recompute more");
-      }
+  if (!shape.masked_lm && !options.labels.empty()) {
+    throw std::invalid_argument(
+        "the model predicts the next token: it takes documents without labels");
+  }
+  for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
+    if (shape.learned_positions && plan.lengths[d] > shape.max_positions) {
+      throw std::invalid_argument(fmt::format(
+          "document {} of the batch has {} tokens; the model has learned {} positions: cut it",
+          d,
+          plan.lengths[d],
+          shape.max_positions));
     }
   }
 }
@@ -114,15 +108,25 @@ BatchResult play(
     std::span<const std::vector<std::int32_t>* const> documents,
     const RankResources& rank,
     Parameters& parameters,
-    bool backward) {
+    bool backward,
+    double loss_scale,
+    const BatchOptions& options) {
+  expect_fitting(plan, parameters.shape(), options);
   const MemoryScope scope(*rank.memory, Category::communication, "agreement");
-  refuse_offload(plan);
-  check_ids(documents, parameters.shape().vocab);
   agree(plan, rank.world());
 
   BatchResult result;
-  for (const std::int64_t n : plan.lengths) {
-    result.predicted_tokens += std::max<std::int64_t>(0, n - 1);
+  std::vector<std::int64_t> first_tokens;  // of every document of the batch
+  std::int64_t tokens = 0;
+  for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
+    first_tokens.push_back(tokens);
+    tokens += plan.lengths[d];
+    result.predicted_tokens +=
+        options.labels.empty()
+            ? std::max<std::int64_t>(0, plan.lengths[d] - 1)
+            : std::count_if(options.labels[d]->begin(), options.labels[d]->end(), [](auto label) {
+                return label >= 0;
+              });
   }
   const double scale =
       result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
@@ -138,11 +142,19 @@ BatchResult play(
         rank_part(plan, micro, parameters.shape(), rank.communicators->rank(), backward);
     const PlanGroup& group = micro.groups[part.group];
     std::vector<const std::vector<std::int32_t>*> mine;
+    std::vector<const std::vector<std::int32_t>*> labels;
+    std::vector<std::int64_t> firsts;
     for (const std::int64_t document : group.documents) {
-      mine.push_back(documents[static_cast<std::size_t>(document)]);
+      const auto d = static_cast<std::size_t>(document);
+      mine.push_back(documents[d]);
+      firsts.push_back(first_tokens[d]);
+      if (!options.labels.empty()) {
+        labels.push_back(options.labels[d]);
+      }
     }
-    const MicroBatch batch =
-        micro_batch(part.timeline.front().program().tokens, mine, part.seat.group_rank);
+    MicroBatch batch = micro_batch(
+        part.timeline.front().program().tokens, mine, part.seat.group_rank, labels, firsts);
+    batch.dropout_seed = options.dropout_seed;
     const RankContext context{
         .seat = part.seat,
         .group = &rank.communicators->group(group.ranks),
@@ -151,7 +163,7 @@ BatchResult play(
         .trace = rank.trace,
         .world_rank = rank.communicators->rank()};
     const MicroBatchResult done =
-        run_micro_batch(part.timeline, batch, context, parameters, scale, backward);
+        run_micro_batch(part.timeline, batch, context, parameters, scale * loss_scale, backward);
     result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
     for (std::size_t d = 0; d < group.documents.size(); ++d) {
       data[group.documents[d]] += done.loss_sums[d];

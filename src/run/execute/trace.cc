@@ -27,12 +27,16 @@ void Trace::add(
        Microseconds(end - begin).count()});
 }
 
-void Trace::write(const std::filesystem::path& file) const {
+void Trace::restart() {
   const std::lock_guard lock(mutex_);
-  std::ofstream out(file);
-  out << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_spans\":" << dropped_
-      << "},\"traceEvents\":[\n";
-  bool first = true;
+  start_ = Clock::now();
+  spans_.clear();
+  dropped_ = 0;
+}
+
+std::string Trace::events() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
   for (const Span& span : spans_) {
     const nlohmann::json event = {
         {"name", span.name},
@@ -42,8 +46,28 @@ void Trace::write(const std::filesystem::path& file) const {
         {"dur", span.length_us},
         {"pid", 0},
         {"tid", span.rank}};
-    out << (first ? "" : ",\n") << event.dump();
-    first = false;
+    text += text.empty() ? "" : ",\n";
+    text += event.dump();
+  }
+  return text;
+}
+
+void Trace::add_events(std::string events) {
+  if (!events.empty()) {
+    const std::lock_guard lock(mutex_);
+    others_.push_back(std::move(events));
+  }
+}
+
+void Trace::write(const std::filesystem::path& file) const {
+  const std::string mine = events();
+  const std::lock_guard lock(mutex_);
+  std::ofstream out(file);
+  out << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_spans\":" << dropped_
+      << "},\"traceEvents\":[\n"
+      << mine;
+  for (const std::string& other : others_) {
+    out << (mine.empty() && &other == &others_.front() ? "" : ",\n") << other;
   }
   out << "\n]}\n";
   out.close();

@@ -9,11 +9,16 @@ void add(Frame& frame, const Op& op) {
   frame.values[static_cast<std::size_t>(op.in[1])] = at::Tensor();
 }
 
-// Both gradients are one tensor; whoever adds to x's later finds that y's has been read.
+// Both gradients are one tensor; whoever adds to x's later finds that y's has been read, or they
+// are kept apart.
 void add_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad = frame.gradient(op.out[0]);
-  frame.gradients[static_cast<std::size_t>(op.in[0])] = grad;
   frame.gradients[static_cast<std::size_t>(op.in[1])] = grad;
+  if (op.apart) {
+    frame.only_gradient_target(op.in[0]).copy_(grad);
+  } else {
+    frame.gradients[static_cast<std::size_t>(op.in[0])] = grad;
+  }
 }
 
 }  // namespace paradyse::ops

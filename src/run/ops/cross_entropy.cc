@@ -11,7 +11,9 @@
 
 #include <ATen/Dispatch.h>
 
+#include "src/run/ops/kernels.h"
 #include "src/run/ops/ops.h"
+#include "src/run/ops/products.h"
 
 namespace paradyse::ops {
 namespace {
@@ -94,21 +96,17 @@ class Loss {
   void for_token_tiles(const at::Tensor& w_VH, std::int64_t first_id, Body body) {
     const std::int64_t height = logits_tile_tokens(w_VH.size(0));
     const std::int64_t tokens = x_TH_.size(0);
-    at::Tensor narrow = frame_.empty(std::min(height, tokens), w_VH.size(0), frame_.activation);
-    at::Tensor wide = frame_.activation == frame_.statistic
-                          ? narrow
-                          : frame_.empty(narrow.size(0), narrow.size(1), frame_.statistic);
+    const at::Tensor logits =
+        frame_.empty(std::min(height, tokens), w_VH.size(0), frame_.statistic);
     for (std::int64_t t = 0; t < tokens; t += height) {
       const std::int64_t count = std::min(height, tokens - t);
-      narrow_ = narrow.narrow(0, 0, count);
-      Tile tile{.first_id = first_id, .first_token = t, .logits = wide.narrow(0, 0, count)};
-      at::mm_out(narrow_, x_TH_.narrow(0, t, count), w_VH.t());
-      if (frame_.activation != frame_.statistic) {
-        tile.logits.copy_(narrow_);
+      Tile tile{.first_id = first_id, .first_token = t, .logits = logits.narrow(0, 0, count)};
+      product(x_TH_.narrow(0, t, count), w_VH.t(), tile.logits, false);
+      if (const auto bias = bias_of(tile, frame_.parameters->vectors); bias.defined()) {
+        kernels::add_to_rows(tile.logits, bias);
       }
       body(tile);
     }
-    narrow_ = at::Tensor();
   }
 
   // Adds the tile to the running statistics.  Gives exp(logits - maximum) in the tile's place;
@@ -160,24 +158,19 @@ class Loss {
   void add_gradients(
       const Tile& tile, const at::Tensor& w_VH, const at::Tensor& grad_w_VH, bool first) {
     const std::int64_t count = tile.logits.size(0);
-    at::Tensor g = tile.logits;
-    if (frame_.activation != frame_.statistic) {
-      narrow_.copy_(g);
-      g = narrow_;
+    if (const auto sums = bias_of(tile, frame_.parameters->vector_grads); sums.defined()) {
+      kernels::add_sum_of_rows(tile.logits, sums);
     }
-    at::Tensor d = d_TH_.narrow(0, tile.first_token, count);
-    const at::Tensor x = x_TH_.narrow(0, tile.first_token, count);
-    if (first) {
-      at::mm_out(d, g, w_VH);
-    } else {
-      at::addmm_out(d, d, g, w_VH);
-    }
-    at::Tensor grad_w = grad_w_VH;
-    if (frame_.activation == frame_.statistic) {
-      at::addmm_out(grad_w, grad_w, g.t(), x);
-    } else {
-      grad_w.add_(at::mm(g.t(), x));
-    }
+    const at::Tensor g = tile.logits.to(frame_.activation);
+    product(g, w_VH, d_TH_.narrow(0, tile.first_token, count), !first);
+    product(g.t(), x_TH_.narrow(0, tile.first_token, count), grad_w_VH, true);
+  }
+
+  // The tile's entries of the logits' bias, or of its gradient; undefined where there is none.
+  at::Tensor bias_of(const Tile& tile, const std::vector<at::Tensor>& vectors) const {
+    return op_.vectors.empty() ? at::Tensor()
+                               : vectors.at(static_cast<std::size_t>(op_.vectors.begin))
+                                     .narrow(0, tile.first_id, tile.logits.size(1));
   }
 
   at::Tensor gradient_of_tile(const at::Tensor& w_VH) const {

@@ -1,5 +1,6 @@
-// Rows of the embedding by token id.  The table is gathered in vocabulary tiles.
-#include <cstring>
+// The sum of the rows that a token's id, position and segment name.  They lie under one another in
+// one table, which is gathered in tiles.
+#include <stdexcept>
 #include <type_traits>
 
 #include <ATen/Dispatch.h>
@@ -8,49 +9,97 @@
 
 namespace paradyse::ops {
 
+namespace {
+
+// What is looked up: for every token a row of the table.
+struct Lookup {
+  std::vector<std::int64_t> rows;  // [token]
+  std::int64_t no_gradient = -1;   // the row that gets none
+};
+
+std::vector<Lookup> lookups(const Frame& frame) {
+  const ModelShape& shape = *frame.shape;
+  const MicroBatch& batch = *frame.batch;
+  std::vector<Lookup> all(1);
+  all[0].rows.assign(batch.ids.begin(), batch.ids.end());
+  all[0].no_gradient = shape.padding_id;
+  if (shape.learned_positions) {
+    Lookup& positions = all.emplace_back();
+    for (const std::int64_t position : batch.positions) {
+      if (position >= shape.max_positions) {
+        throw std::logic_error(
+            "embed: position " + std::to_string(position) + " of " +
+            std::to_string(shape.max_positions));
+      }
+      positions.rows.push_back(shape.vocab + shape.position_offset + position);
+    }
+  }
+  if (shape.segments > 0) {
+    all.push_back(
+        {.rows = std::vector<std::int64_t>(batch.ids.size(), shape.vocab + shape.position_rows())});
+  }
+  return all;
+}
+
+}  // namespace
+
 void embed(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.make(op.out[0]);
-  const auto row_bytes = static_cast<std::size_t>(x_TH.size(1)) * x_TH.element_size();
-  auto* rows = static_cast<char*>(x_TH.mutable_data_ptr());
+  const std::vector<Lookup> all = lookups(frame);
+  const std::int64_t H = x_TH.size(1);
   std::int64_t first = 0;
   for (const Transfer& tile : op.transfers) {
     const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
     frame.rank->domain->exchange(frame.parameters->stack, table, tile, frame.call("embed", true))
         ->wait();
-    const auto* entries = static_cast<const char*>(table.const_data_ptr());
-    for (std::size_t t = 0; t < frame.batch->ids.size(); ++t) {
-      const std::int64_t id = frame.batch->ids[t] - first;
-      if (id >= 0 && id < extent.rows) {
-        std::memcpy(
-            rows + t * row_bytes, entries + static_cast<std::size_t>(id) * row_bytes, row_bytes);
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, frame.activation, "embed", [&] {
+      const auto* entries = table.const_data_ptr<scalar_t>();
+      auto* x = x_TH.mutable_data_ptr<scalar_t>();
+      for (const Lookup& lookup : all) {
+        const bool sets = &lookup == all.data();  // ids are looked up first, in the first rows
+        for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
+          const std::int64_t row = lookup.rows[t] - first;
+          if (row < 0 || row >= extent.rows) {
+            continue;
+          }
+          scalar_t* to = x + static_cast<std::int64_t>(t) * H;
+          for (std::int64_t i = 0; i < H; ++i) {
+            to[i] = sets ? entries[row * H + i] : to[i] + entries[row * H + i];
+          }
+        }
       }
-    }
+    });
     first += extent.rows;
   }
 }
 
 void embed_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_x_TH = frame.gradient(op.out[0]);
+  const std::vector<Lookup> all = lookups(frame);
+  const std::int64_t H = grad_x_TH.size(1);
   std::int64_t first = 0;
   for (const Transfer& tile : op.transfers) {
     const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
     const at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, frame.activation, "embed_adjoint", [&] {
-      using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
-      const auto* grads = grad_x_TH.const_data_ptr<scalar_t>();
-      auto* sums = grad_table.mutable_data_ptr<Sum>();
-      const std::int64_t H = extent.cols;
-      for (std::size_t t = 0; t < frame.batch->ids.size(); ++t) {
-        const std::int64_t id = frame.batch->ids[t] - first;
-        if (id >= 0 && id < extent.rows) {
-          const scalar_t* from = grads + static_cast<std::int64_t>(t) * H;
-          for (std::int64_t i = 0; i < H; ++i) {
-            sums[id * H + i] += static_cast<Sum>(from[i]);
+    AT_DISPATCH_FLOATING_TYPES_AND2(
+        at::kBFloat16, at::kHalf, frame.activation, "embed_adjoint", [&] {
+          using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+          const auto* grads = grad_x_TH.const_data_ptr<scalar_t>();
+          auto* sums = grad_table.mutable_data_ptr<Sum>();
+          for (const Lookup& lookup : all) {
+            for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
+              const std::int64_t row = lookup.rows[t] - first;
+              if (row < 0 || row >= extent.rows || lookup.rows[t] == lookup.no_gradient) {
+                continue;
+              }
+              const scalar_t* from = grads + static_cast<std::int64_t>(t) * H;
+              for (std::int64_t i = 0; i < H; ++i) {
+                sums[row * H + i] += static_cast<Sum>(from[i]);
+              }
+            }
           }
-        }
-      }
-    });
+        });
     frame.rank->domain
         ->exchange_sum(
             grad_table, frame.parameters->stack_grad, tile, true, frame.call("embed adjoint"))

@@ -1,3 +1,4 @@
+// RMSNorm, or LayerNorm where the part has a bias for it.
 #include "src/run/ops/kernels.h"
 #include "src/run/ops/ops.h"
 
@@ -5,20 +6,32 @@ namespace paradyse::ops {
 
 void norm(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.value(op.in[0]);
-  kernels::rms_norm(
-      x_TH, frame.parameters->vectors.at(0), frame.shape->norm_eps, frame.make(op.out[0]));
+  const auto& vectors = frame.parameters->vectors;
+  const auto v = static_cast<std::size_t>(op.vectors.begin);
+  const double eps = frame.shape->norm_eps;
+  const at::Tensor y_TH = frame.make(op.out[0]);
+  if (op.vectors.size() == 2) {
+    kernels::layer_norm(x_TH, vectors.at(v), vectors.at(v + 1), eps, y_TH);
+  } else {
+    kernels::rms_norm(x_TH, vectors.at(v), eps, y_TH);
+  }
 }
 
 void norm_adjoint(Frame& frame, const Op& op) {
   const auto [grad_x_TH, accumulate] = frame.gradient_target(op.in[0]);
-  kernels::rms_norm_adjoint(
-      frame.value(op.in[0]),
-      frame.parameters->vectors.at(0),
-      frame.shape->norm_eps,
-      frame.gradient(op.out[0]),
-      grad_x_TH,
-      accumulate,
-      frame.parameters->vector_grads.at(0));
+  const at::Tensor x_TH = frame.value(op.in[0]);
+  const at::Tensor grad_y_TH = frame.gradient(op.out[0]);
+  const auto& weights = frame.parameters->vectors;
+  const auto& grads = frame.parameters->vector_grads;
+  const auto v = static_cast<std::size_t>(op.vectors.begin);
+  const double eps = frame.shape->norm_eps;
+  if (op.vectors.size() == 2) {
+    kernels::layer_norm_adjoint(
+        x_TH, weights.at(v), eps, grad_y_TH, grad_x_TH, accumulate, grads.at(v), grads.at(v + 1));
+  } else {
+    kernels::rms_norm_adjoint(
+        x_TH, weights.at(v), eps, grad_y_TH, grad_x_TH, accumulate, grads.at(v));
+  }
 }
 
 }  // namespace paradyse::ops

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <numbers>
 
 #include "src/run/ops/kernels.h"
 #include "src/run/ops/ops.h"
@@ -12,18 +11,15 @@ RopeTable rope_table(const ModelShape& shape, std::int64_t positions, at::Scalar
   RopeTable table;
   table.cosines = at::empty({positions, half}, at::TensorOptions().dtype(type));
   table.sines = at::empty({positions, half}, at::TensorOptions().dtype(type));
-  std::vector<double> frequency;
-  for (std::int64_t i = 0; i < half; ++i) {
-    frequency.push_back(std::pow(
-        shape.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(shape.head_dim)));
-  }
+  const std::vector<double> frequency = rope_frequencies(shape);
+  const double factor = shape.rope_scaling.attention_factor;
   const auto fill = [&](auto* cosines, auto* sines) {
     using T = std::remove_pointer_t<decltype(cosines)>;
     for (std::int64_t t = 0; t < positions; ++t) {
       for (std::int64_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
-        cosines[t * half + i] = static_cast<T>(std::cos(angle));
-        sines[t * half + i] = static_cast<T>(std::sin(angle));
+        cosines[t * half + i] = static_cast<T>(factor * std::cos(angle));
+        sines[t * half + i] = static_cast<T>(factor * std::sin(angle));
       }
     }
   };

@@ -9,6 +9,7 @@
 #include "paradyse/optimizer.h"
 #include "paradyse/planner.h"
 #include "paradyse/play.h"
+#include "src/run/execute/gather.h"
 
 namespace paradyse {
 namespace {
@@ -51,7 +52,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   install_accounting_allocator();
   const ModelShape& model = request.model.shape;
   BenchStepResult result;
-  const MachineNumbers machine = measure_machine(model.hidden, model.head_dim, request.ranks);
+  const MachineNumbers machine =
+      measure_machine(model.hidden, model.head_dim, request.ranks, *request.backend);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
   const bool whole = strategy(request.layer.attention).one_rank;
@@ -77,14 +79,19 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     std::vector<double> steps;
     std::vector<double> optimizing;
     double cpu = 0;
-    std::vector<std::int64_t> peaks(static_cast<std::size_t>(request.ranks));
-    run_local_ranks(request.ranks, request.local, [&](Communicators& communicators) {
+    std::int64_t peak = 0;
+    request.backend->run(request.ranks, [&](Communicators& communicators) {
       const int me = communicators.rank();
       Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
       const MemoryScope scope(memory, Category::parameters, "parameters");
       const RankResources rank{.communicators = &communicators, .memory = &memory};
       Parameters parameters(
-          model, request.ranks, me, parameter_types(request.dtype), /*gradients=*/true);
+          model,
+          request.ranks,
+          me,
+          parameter_types(request.dtype),
+          /*gradients=*/true,
+          /*masters=*/true);
       if (request.model.has_weights()) {
         parameters.load(SafetensorsReader(request.model.path));
       } else {
@@ -95,13 +102,21 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       double cpu_before = 0;
       for (int i = 0; i <= request.repeats; ++i) {
         world.barrier({.op = "bench", .part = ""});
-        if (i == 1 && me == 0) {
+        if (i == 1 && me == request.backend->first_rank()) {
           cpu_before = cpu_seconds();
         }
         const std::int64_t sent_before = communicators.counters().bytes_sent;
         const auto begin = Clock::now();
         parameters.zero_gradients();
-        play(plan, documents, rank, parameters, true);
+        const std::span<const std::vector<std::int32_t>* const> labels = documents;
+        play(
+            plan,
+            documents,
+            rank,
+            parameters,
+            true,
+            1,
+            {.labels = model.masked_lm ? labels : labels.first(0)});
         const auto played = Clock::now();
         optimizer.step(1e-4, 1.0);
         world.barrier({.op = "bench", .part = ""});
@@ -112,11 +127,19 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
           row.bytes_sent = communicators.counters().bytes_sent - sent_before;
         }
       }
+      const double used = me == request.backend->first_rank() ? cpu_seconds() - cpu_before : 0.0;
+      const auto numbers =
+          gather({static_cast<std::int64_t>(used * 1e6), memory.peak_bytes()}, world);
       if (me == 0) {
-        cpu = (cpu_seconds() - cpu_before) / request.repeats;
+        for (const auto& of_rank : numbers) {
+          cpu += static_cast<double>(of_rank[0]) / 1e6 / request.repeats;
+          peak = std::max(peak, of_rank[1]);
+        }
       }
-      peaks[static_cast<std::size_t>(me)] = memory.peak_bytes();
     });
+    if (!request.backend->leads()) {
+      continue;
+    }
     row.step_s = median(steps);
     row.best_s = *std::min_element(steps.begin(), steps.end());
     row.worst_s = *std::max_element(steps.begin(), steps.end());
@@ -127,7 +150,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     const double speed = machine.matmul_flops_per_second * result.cores;
     row.model_utilisation = row.model_flops / row.step_s / speed;
     row.hardware_utilisation = row.hardware_flops / row.step_s / speed;
-    row.peak_bytes = *std::max_element(peaks.begin(), peaks.end());
+    row.peak_bytes = peak;
     result.rows.push_back(row);
   }
   return result;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include <sched.h>
 
 #include "paradyse/communicator.h"
+#include "src/run/ops/tile_attention.h"
 
 namespace paradyse {
 namespace {
@@ -44,12 +46,13 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-MachineNumbers measure_machine(std::int64_t hidden, std::int64_t head_dim, int ranks) {
+MachineNumbers measure_machine(
+    std::int64_t hidden, std::int64_t head_dim, int ranks, Backend& backend) {
   const c10::InferenceMode no_autograd;
   MachineNumbers machine;
   machine.cores = usable_cores();
   // In a thread of its own: the number of torch's threads belongs to the thread.
-  std::thread([&] {
+  const auto compute = [&] {
     at::set_num_threads(1);
     const c10::InferenceMode here_too;
     const std::int64_t tokens = 512;
@@ -62,17 +65,23 @@ MachineNumbers measure_machine(std::int64_t hidden, std::int64_t head_dim, int r
 
     const std::int64_t n = 1024;
     const std::int64_t D = head_dim;
-    const at::Tensor q = at::randn({1, 2, n, D});
-    double sink = 0;
+    const at::Tensor qkv = at::randn({n, 3 * D});
+    const at::Tensor o = at::empty({n, D});
+    const at::Tensor l = at::empty({n, 1});
+    const at::Tensor grad = at::zeros({n, 3 * D});
+    const ops::Attention one_head{
+        .block = {.queries = {0, n}, .keys = {0, n}},
+        .head_dim = D,
+        .scale = 1 / std::sqrt(static_cast<double>(D))};
     const double attention = median_seconds(0.08, [&] {
-      const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.0, true);
-      sink += static_cast<double>(o.numel());
-      const auto grads =
-          at::_scaled_dot_product_flash_attention_for_cpu_backward(o, q, q, q, o, l, 0.0, true);
-      sink += static_cast<double>(std::get<0>(grads).numel());
+      const ops::Columns q{qkv, 0};
+      const ops::Columns k{qkv, D};
+      const ops::Columns v{qkv, 2 * D};
+      ops::attend(one_head, q, k, v, {o}, {l});
+      ops::attend_adjoint(one_head, q, k, v, {o}, {l}, {o}, {grad, 0}, {grad, D}, {grad, 2 * D});
     });
     const double pairs = static_cast<double>(n) * static_cast<double>(n + 1) / 2;
-    machine.attention_flops_per_second = 14.0 * pairs * static_cast<double>(2 * D) / attention;
+    machine.attention_flops_per_second = 14.0 * pairs * static_cast<double>(D) / attention;
 
     at::Tensor a = at::randn({std::int64_t{1} << 20});
     const at::Tensor b = at::randn({std::int64_t{1} << 20});
@@ -83,7 +92,10 @@ MachineNumbers measure_machine(std::int64_t hidden, std::int64_t head_dim, int r
     at::Tensor out = at::empty({8, 8});
     const at::Tensor narrow = at::randn({8, H});
     machine.call_seconds = median_seconds(0.02, [&] { at::mm_out(out, small, narrow.t()); });
-  }).join();
+  };
+  if (backend.leads()) {
+    std::thread(compute).join();
+  }
 
   if (ranks > 1) {
     double latency = 0;
@@ -92,7 +104,7 @@ MachineNumbers measure_machine(std::int64_t hidden, std::int64_t head_dim, int r
     const std::int64_t H = std::clamp<std::int64_t>(hidden, 32, 2048);
     const Placement pieces = shard(0, even_cuts(rows, ranks));
     const Transfer table = transfer({rows, H}, pieces, replicate(), ranks);
-    run_local_ranks(ranks, {}, [&](Communicators& communicators) {
+    backend.run(ranks, [&](Communicators& communicators) {
       Communicator& world = communicators.world();
       const at::Tensor mine = at::ones({rows / ranks, H});
       const at::Tensor all = at::empty({rows, H});

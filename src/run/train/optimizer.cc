@@ -55,8 +55,24 @@ double gradient_norm(const Parameters& parameters, Communicator& domain) {
   return std::sqrt(*sum.const_data_ptr<double>());
 }
 
+bool LossScale::update(bool overflow) {
+  if (!dynamic_) {
+    return !overflow;
+  }
+  if (overflow) {
+    value_ = std::max(1.0, value_ / 2);
+    steps_ = 0;
+    return false;
+  }
+  if (++steps_ == kGrowthInterval) {
+    value_ *= 2;
+    steps_ = 0;
+  }
+  return true;
+}
+
 AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
-    : options_(options), groups_(2) {
+    : parameters_(parameters), options_(options), groups_(2) {
   const c10::InferenceMode no_autograd;
   const MemoryScope scope(Category::optimizer, "optimizer state");
   groups_[0].weight_decay = options.weight_decay;
@@ -71,10 +87,10 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
   };
   for (PartParameters& part : parameters.parts()) {
     if (owns_stack(part)) {
-      add(groups_[0], part.stack, part.stack_grad);
+      add(groups_[0], part.stack_master, part.stack_grad);
     }
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
-      add(groups_[1], part.vectors[v], part.vector_grads[v]);
+      add(groups_[1], part.vector_masters[v], part.vector_grads[v]);
     }
   }
   const HostScope control;
@@ -114,6 +130,7 @@ void AdamW::step(double learning_rate, double gradient_scale) {
         /*amsgrad=*/false,
         /*maximize=*/false);
   }
+  parameters_.round_masters();
 }
 
 }  // namespace paradyse

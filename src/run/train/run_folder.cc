@@ -75,6 +75,7 @@ void RunFolder::write_step(const StepReport& report) {
       {"loss", number(report.loss)},
       {"learning_rate", report.learning_rate},
       {"gradient_norm", number(report.gradient_norm)},
+      {"loss_scale", report.loss_scale},
       {"documents", report.documents},
       {"tokens", report.tokens},
       {"seconds", report.seconds},

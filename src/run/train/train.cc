@@ -11,6 +11,8 @@
 #include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/play.h"
+#include "paradyse/reading.h"
+#include "src/run/execute/gather.h"
 #include "src/run/train/run_folder.h"
 
 namespace paradyse {
@@ -32,22 +34,23 @@ Order order_of(const std::string& name) {
                                 : Order::shuffled;
 }
 
-// Inputs that cannot be read are the caller's: std::invalid_argument.
-template <typename Body>
-auto reading(const std::string& key, const std::string& path, const Body& body) {
-  if (path.empty()) {
+void expect_set(const std::string& key, const std::string& value) {
+  if (value.empty()) {
     throw std::invalid_argument(
         key + " is not set: write it in the configuration, or --set " + key + "=...");
-  }
-  try {
-    return body();
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(key + ": " + error.what());
   }
 }
 
 ModelFolder model_at(const RunConfig& config) {
-  return reading("model.path", config.model.path, [&] { return open_model(config.model.path); });
+  expect_set("model.path", config.model.path);
+  ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
+  if (config.model.dropout >= 0) {
+    model.shape.residual_dropout = model.shape.embedding_dropout = config.model.dropout;
+  }
+  if (config.model.attention_dropout >= 0) {
+    model.shape.attention_dropout = config.model.attention_dropout;
+  }
+  return model;
 }
 
 Corpus corpus_at(
@@ -58,21 +61,24 @@ Corpus corpus_at(
   options.max_tokens = config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
   options.too_long = too_long(config.data.too_long);
   options.vocab = model.vocab;
-  return reading(key, path, [&] { return read_corpus(options); });
+  options.labels = model.masked_lm;
+  if (model.learned_positions && options.max_tokens > model.max_positions) {
+    throw std::invalid_argument(fmt::format(
+        "data.max_tokens is {}, but the model has learned {} positions: accepted is at most that",
+        options.max_tokens,
+        model.max_positions));
+  }
+  expect_set(key, path);
+  return reading([&] { return read_corpus(options); }, key);
 }
 
-LocalOptions local_options(const RunConfig& config) {
-  const auto deadline = std::chrono::milliseconds(
-      std::max<std::int64_t>(1, std::llround(config.parallel.deadline_seconds * 1000)));
-  return {.deadline = deadline};
-}
-
-PlanningTask planning_task(const RunConfig& config, const ModelShape& model, bool training) {
+PlanningTask planning_task(
+    const RunConfig& config, const ModelShape& model, bool training, Backend& backend) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   PlanningTask task;
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
-  task.machine = measure_machine(model.hidden, model.head_dim, task.ranks);
+  task.machine = measure_machine(model.hidden, model.head_dim, task.ranks, backend);
   task.precision = precision_of(config.train.dtype);
   try {
     task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
@@ -80,9 +86,7 @@ PlanningTask planning_task(const RunConfig& config, const ModelShape& model, boo
     throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
   }
   task.training = training;
-  // weight, gradient and two moments, or the weight alone
-  task.static_bytes_per_element =
-      task.precision.activation + (training ? 3 * task.precision.statistic : 0);
+  task.static_bytes_per_element = training ? task.precision.trained() : task.precision.activation;
   task.attention = named(config.parallel.attention);
   task.mlp = named(config.parallel.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {
@@ -220,6 +224,18 @@ std::vector<std::int64_t> lengths_of(const std::vector<const Tokens*>& documents
   return lengths;
 }
 
+// The labels of some documents of a corpus; none where it has none.
+std::vector<const Tokens*> labels_of(
+    const Corpus& corpus, const std::vector<std::int64_t>& documents) {
+  std::vector<const Tokens*> labels;
+  for (const std::int64_t d : documents) {
+    if (!corpus.labels.empty()) {
+      labels.push_back(&corpus.labels[static_cast<std::size_t>(d)]);
+    }
+  }
+  return labels;
+}
+
 // Runs a corpus forward in batches; every rank gets the result.
 EvalResult evaluate_corpus(
     const Corpus& corpus,
@@ -235,8 +251,10 @@ EvalResult evaluate_corpus(
   Communicator& world = rank.world();
   for (std::size_t next = 0; next < corpus.documents.size();) {
     std::vector<const Tokens*> documents;
+    std::vector<std::int64_t> numbers;
     std::int64_t tokens = 0;
     while (next < corpus.documents.size() && (tokens < tokens_per_batch || documents.empty())) {
+      numbers.push_back(static_cast<std::int64_t>(next));
       documents.push_back(&corpus.documents[next++]);
       tokens += static_cast<std::int64_t>(documents.back()->size());
     }
@@ -249,7 +267,9 @@ EvalResult evaluate_corpus(
       result.interrupted = true;
       break;
     }
-    const BatchResult batch = play(*plan, documents, rank, parameters, false);
+    const std::vector<const Tokens*> labels = labels_of(corpus, numbers);
+    const BatchResult batch =
+        play(*plan, documents, rank, parameters, false, 1, {.labels = labels});
     sum += std::accumulate(batch.loss_sums.begin(), batch.loss_sums.end(), 0.0);
     result.predicted_tokens += batch.predicted_tokens;
     result.documents += static_cast<std::int64_t>(documents.size());
@@ -272,16 +292,21 @@ void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed) 
 // One run; its ranks share it and keep their own state on their stacks.
 class Run {
  public:
-  Run(const LoadedConfig& loaded, const TrainHooks& hooks)
+  Run(const LoadedConfig& loaded, const TrainHooks& hooks, Backend& backend)
       : loaded_(loaded),
         config_(loaded.config),
         hooks_(hooks),
+        backend_(backend),
         model_(model_at(config_)),
         corpus_(corpus_at("data.path", config_.data.path, config_, model_.shape)),
         steps_(steps_of(config_, corpus_)),
-        planner_(planning_task(config_, model_.shape, /*training=*/true)) {
+        planner_(planning_task(config_, model_.shape, /*training=*/true, backend)) {
+    expect_trainable(model_.shape);
     if (!config_.data.eval_path.empty()) {
       eval_ = corpus_at("data.eval_path", config_.data.eval_path, config_, model_.shape);
+    }
+    if (!backend_.leads()) {
+      return;
     }
     if (hooks_.planned) {
       hooks_.planned(planner_.table(typical_lengths()), corpus_.counts);
@@ -297,16 +322,17 @@ class Run {
   }
 
   TrainSummary run() {
-    folder_.emplace(loaded_);
-    summary_.folder = folder_->path();
+    if (backend_.leads()) {
+      folder_.emplace(loaded_);
+      summary_.folder = folder_->path();
+    }
     summary_.data = corpus_.counts;
     summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
     install_accounting_allocator();
     try {
-      run_local_ranks(
-          static_cast<int>(config_.parallel.ranks),
-          local_options(config_),
-          [&](Communicators& communicators) { run_rank(communicators); });
+      backend_.run(static_cast<int>(config_.parallel.ranks), [&](Communicators& communicators) {
+        run_rank(communicators);
+      });
     } catch (...) {
       finish();  // what was measured until then is kept
       throw;
@@ -344,10 +370,20 @@ class Run {
         .trace = config_.output.trace ? &trace_ : nullptr};
     Communicator& world = communicators.world();
     Parameters parameters(
-        model_.shape, communicators.size(), me, parameter_types(config_.train.dtype), true);
+        model_.shape,
+        communicators.size(),
+        me,
+        parameter_types(config_.train.dtype),
+        /*gradients=*/true,
+        /*masters=*/true);
     fill(parameters, model_, config_.model.seed);
     AdamW optimizer(parameters, config_.optimizer);
+    LossScale scale(/*dynamic=*/config_.train.dtype == "float16");
     world.barrier({.op = "model is there", .part = ""});
+    if (me == backend_.first_rank()) {
+      trace_.restart();  // the clocks of processes are set by this barrier
+    }
+    world.barrier({.op = "begin", .part = ""});
 
     bool interrupted = false;
     for (std::size_t s = 0; s < steps_.size(); ++s) {
@@ -369,7 +405,15 @@ class Run {
         break;
       }
       try {
-        step(static_cast<std::int64_t>(s), *plan, documents, rank, parameters, optimizer, begin);
+        step(
+            static_cast<std::int64_t>(s),
+            *plan,
+            documents,
+            rank,
+            parameters,
+            optimizer,
+            scale,
+            begin);
       } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
         save(parameters, rank);
         throw;
@@ -388,6 +432,10 @@ class Run {
       }
     }
     save(parameters, rank);
+    const bool elsewhere = me != 0 && me == backend_.first_rank();
+    for (std::string& events : gather_texts(elsewhere ? trace_.events() : "", world)) {
+      trace_.add_events(std::move(events));
+    }
   }
 
   void save(const Parameters& parameters, const RankResources& rank) {
@@ -395,7 +443,7 @@ class Run {
       save_model(
           parameters,
           rank.domain(rank.communicators->size()),
-          folder_->path() / "model",
+          summary_.folder / "model",  // rank 0 writes
           model_,
           parameter_types(config_.train.dtype).weight);
     }
@@ -408,33 +456,55 @@ class Run {
       const RankResources& rank,
       Parameters& parameters,
       AdamW& optimizer,
+      LossScale& scale,
       Clock::time_point begin) {
     parameters.zero_gradients();
+    const auto not_finite = [&](const std::string& what) {  // on all ranks alike
+      return NotFinite(fmt::format(
+          "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) "
+          "may "
+          "help; its documents are in {}, the weights from before it in model/",
+          s + 1,
+          what,
+          (summary_.folder / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
+    };
+    const double loss_scale = scale.value();
     const BatchResult batch = [&] {
       try {
-        return play(plan, documents, rank, parameters, true);
-      } catch (const NotFinite& error) {  // on all ranks alike
-        throw NotFinite(fmt::format(
-            "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) "
-            "may "
-            "help; its documents are in {}, the weights from before it in model/",
-            s + 1,
-            error.what(),
-            (folder_->path() / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
+        const std::vector<const Tokens*> labels =
+            labels_of(corpus_, steps_[static_cast<std::size_t>(s)]);
+        // Another draw each step; seeds differ by their low 32 bits.
+        const std::uint64_t dropout_seed =
+            (config_.model.seed << 32) + static_cast<std::uint64_t>(s);
+        return play(
+            plan,
+            documents,
+            rank,
+            parameters,
+            true,
+            loss_scale,
+            {.labels = labels, .dropout_seed = dropout_seed});
+      } catch (const NotFinite& error) {
+        throw not_finite(error.what());
       }
     }();
     const auto optimizer_begin = Clock::now();
-    const double norm = gradient_norm(parameters, rank.domain(plan.weight_domain));
-    const double clip = config_.optimizer.clip_norm;
+    const double norm = gradient_norm(parameters, rank.domain(plan.weight_domain)) / loss_scale;
     const double rate = learning_rate(config_.optimizer, s, config_.train.steps);
-    optimizer.step(rate, clip > 0 && norm > clip ? clip / norm : 1.0);
+    const bool counts = scale.update(!std::isfinite(norm));
+    if (counts) {
+      const double clip = config_.optimizer.clip_norm;
+      optimizer.step(rate, (clip > 0 && norm > clip ? clip / norm : 1.0) / loss_scale);
+    } else if (config_.train.dtype != "float16" || loss_scale <= 1) {
+      throw not_finite(fmt::format("the norm of the gradients is {}", norm));
+    }
     if (rank.trace != nullptr) {
       rank.trace->add(
           rank.communicators->rank(), "optimizer", "optimizer", optimizer_begin, Clock::now());
     }
     const std::int64_t peak = largest(rank.memory->peak_bytes(), rank.world());
     if (rank.communicators->rank() == 0) {
-      report(s, plan, batch, rate, norm, peak, seconds_since(begin));
+      report(s, plan, batch, rate, norm, loss_scale, peak, seconds_since(begin));
     }
   }
 
@@ -444,6 +514,7 @@ class Run {
       const BatchResult& batch,
       double rate,
       double norm,
+      double loss_scale,
       std::int64_t peak,
       double seconds) {
     StepReport report{
@@ -452,6 +523,7 @@ class Run {
         .loss = batch.loss,
         .learning_rate = rate,
         .gradient_norm = norm,
+        .loss_scale = loss_scale,
         .documents = static_cast<std::int64_t>(plan.lengths.size()),
         .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
         .seconds = seconds,
@@ -485,6 +557,9 @@ class Run {
   }
 
   void finish() {
+    if (!backend_.leads()) {
+      return;
+    }
     const std::size_t n = losses_.size();
     summary_.first_loss = mean(losses_, 0, std::min<std::size_t>(10, n));
     summary_.last_loss = mean(losses_, n - std::min<std::size_t>(10, n), n);
@@ -497,6 +572,7 @@ class Run {
   const LoadedConfig& loaded_;
   const RunConfig& config_;
   const TrainHooks& hooks_;
+  Backend& backend_;
   ModelFolder model_;
   Corpus corpus_;
   std::optional<Corpus> eval_;
@@ -510,36 +586,32 @@ class Run {
 
 }  // namespace
 
-TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks) {
-  return Run(config, hooks).run();
+TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks, Backend& backend) {
+  return Run(config, hooks, backend).run();
 }
 
-EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop) {
+EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {
   const RunConfig& config = loaded.config;
   const ModelFolder model = model_at(config);
   const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
-  Planner planner(planning_task(config, model.shape, /*training=*/false));
+  Planner planner(planning_task(config, model.shape, /*training=*/false, backend));
   install_accounting_allocator();
   EvalResult result;
-  run_local_ranks(
-      static_cast<int>(config.parallel.ranks),
-      local_options(config),
-      [&](Communicators& communicators) {
-        const int me = communicators.rank();
-        Accountant memory(
-            "rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank));
-        const MemoryScope scope(memory, Category::parameters, "parameters");
-        const RankResources rank{.communicators = &communicators, .memory = &memory};
-        Parameters parameters(
-            model.shape, communicators.size(), me, parameter_types(config.train.dtype), false);
-        fill(parameters, model, config.model.seed);
-        communicators.world().barrier({.op = "model is there", .part = ""});
-        const EvalResult mine =
-            evaluate_corpus(corpus, config.train.tokens_per_step, planner, rank, parameters, stop);
-        if (me == 0) {
-          result = mine;
-        }
-      });
+  backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
+    const int me = communicators.rank();
+    Accountant memory("rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank));
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{.communicators = &communicators, .memory = &memory};
+    Parameters parameters(
+        model.shape, communicators.size(), me, parameter_types(config.train.dtype), false);
+    fill(parameters, model, config.model.seed);
+    communicators.world().barrier({.op = "model is there", .part = ""});
+    const EvalResult mine =
+        evaluate_corpus(corpus, config.train.tokens_per_step, planner, rank, parameters, stop);
+    if (me == 0) {
+      result = mine;
+    }
+  });
   return result;
 }
 

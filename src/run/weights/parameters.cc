@@ -1,5 +1,6 @@
 #include "paradyse/parameters.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include <ATen/Dispatch.h>
@@ -22,11 +23,20 @@ ParameterTypes parameter_types(const std::string& dtype) {
   if (dtype == "bfloat16") {
     return {at::kBFloat16, at::kFloat};
   }
-  throw std::invalid_argument("dtype '" + dtype + "' is not one of float64, float32, bfloat16");
+  if (dtype == "float16") {
+    return {at::kHalf, at::kFloat};
+  }
+  throw std::invalid_argument(
+      "dtype '" + dtype + "' is not one of float64, float32, bfloat16, float16");
 }
 
 Parameters::Parameters(
-    const ModelShape& shape, int domain, int domain_rank, ParameterTypes types, bool gradients)
+    const ModelShape& shape,
+    int domain,
+    int domain_rank,
+    ParameterTypes types,
+    bool gradients,
+    bool masters)
     : shape_(shape), domain_(domain), domain_rank_(domain_rank), types_(types) {
   const auto make = [&](std::vector<std::int64_t> sizes, bool gradient) {
     const MemoryScope scope(
@@ -35,6 +45,12 @@ Parameters::Parameters(
     const auto options = at::TensorOptions().dtype(gradient ? types.gradient : types.weight);
     return gradient ? at::zeros(sizes, options) : at::empty(sizes, options);
   };
+  const auto make_master = [&](const at::Tensor& weight) {
+    const MemoryScope scope(Category::optimizer, "master weights");
+    return masters && types.weight != types.gradient
+               ? at::empty(weight.sizes(), at::TensorOptions().dtype(types.gradient))
+               : weight;
+  };
   for (ModelPart& model : model_parts(shape, domain)) {
     PartParameters part;
     part.model = model;
@@ -42,15 +58,18 @@ Parameters::Parameters(
     if (!weights.matrices.empty() && weights.matrices.front().tied) {
       part.stack = parts_.front().stack;
       part.stack_grad = parts_.front().stack_grad;
+      part.stack_master = parts_.front().stack_master;
     } else if (!weights.matrices.empty()) {
       const std::int64_t rows = size(weights.cuts()[static_cast<std::size_t>(domain_rank)]);
       part.stack = make({rows, weights.cols}, false);
+      part.stack_master = make_master(part.stack);
       if (gradients) {
         part.stack_grad = make({rows, weights.cols}, true);
       }
     }
     for (const Vector& vector : weights.vectors) {
       part.vectors.push_back(make({vector.size}, false));
+      part.vector_masters.push_back(make_master(part.vectors.back()));
       if (gradients) {
         part.vector_grads.push_back(make({vector.size}, true));
       }
@@ -67,6 +86,19 @@ void Parameters::zero_gradients() {
     }
     for (const at::Tensor& grad : part.vector_grads) {
       grad.zero_();
+    }
+  }
+}
+
+void Parameters::scale_gradients(double factor) {
+  const c10::InferenceMode no_autograd;
+  for (const PartParameters& part : parts_) {
+    const auto& matrices = part.model.weights.matrices;
+    if (part.stack_grad.defined() && !matrices.front().tied) {
+      at::Tensor(part.stack_grad).mul_(factor);
+    }
+    for (const at::Tensor& grad : part.vector_grads) {
+      at::Tensor(grad).mul_(factor);
     }
   }
 }
@@ -99,8 +131,20 @@ std::string full_name(const PartParameters& part, const std::string& name) {
 }
 
 std::vector<std::int64_t> stored_shape(const PartWeights& weights, const Matrix& matrix) {
-  return matrix.transposed ? std::vector<std::int64_t>{weights.cols, matrix.rows}
-                           : std::vector<std::int64_t>{matrix.rows, weights.cols};
+  const std::int64_t rows = matrix.stored_rows > 0 ? matrix.stored_rows : matrix.rows;
+  return matrix.transposed ? std::vector<std::int64_t>{weights.cols, rows}
+                           : std::vector<std::int64_t>{rows, weights.cols};
+}
+
+// The matrix's rows in the tensor that stores it.
+at::Tensor stored_rows(const Matrix& matrix, const at::Tensor& stored) {
+  return (matrix.transposed ? stored.t() : stored).narrow(0, matrix.first, matrix.rows);
+}
+
+// A tensor that stores several matrices is complete with the last of them.
+bool completes(const PartWeights& weights, std::size_t m) {
+  return m + 1 == weights.matrices.size() ||
+         weights.matrices[m + 1].name != weights.matrices[m].name;
 }
 
 }  // namespace
@@ -109,40 +153,98 @@ void Parameters::initialize(std::uint64_t seed) {
   constexpr std::uint32_t kRounds = 10;  // Salmon et al. 2011: Philox4x32-10
   const c10::InferenceMode no_autograd;
   for (PartParameters& part : parts_) {
-    for (const at::Tensor& vector : part.vectors) {
-      vector.fill_(1);
+    for (std::size_t v = 0; v < part.vectors.size(); ++v) {
+      part.vector_masters[v].fill_(part.model.weights.vectors[v].initial);
     }
     const auto& matrices = part.model.weights.matrices;
     for (std::size_t m = 0; m < matrices.size(); ++m) {
       if (matrices[m].tied) {
         continue;
       }
-      const at::Tensor rows = local_rows(part, m, domain_rank_, part.stack);
+      const at::Tensor rows = local_rows(part, m, domain_rank_, part.stack_master);
       const Interval global = global_rows(matrices[m], domain_rank_);
+      const std::int64_t first_row = global.begin + matrices[m].first;  // of the stored tensor
+      const double deviation = shape_.initializer_range * matrices[m].scale;
       const std::uint64_t its_stream = stream(full_name(part, matrices[m].name));
-      AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, rows.scalar_type(), "initialize", [&] {
-        auto* data = rows.mutable_data_ptr<scalar_t>();
-        for (std::int64_t r = 0; r < rows.size(0); ++r) {
-          // each of a row's H numbers takes one of the stream's 128-bit steps
-          at::Philox4_32 random(
-              seed,
-              its_stream,
-              static_cast<std::uint64_t>(global.begin + r) *
-                  static_cast<std::uint64_t>(rows.size(1)));
-          for (std::int64_t i = 0; i < rows.size(1); ++i) {
-            data[r * rows.size(1) + i] = static_cast<scalar_t>(
-                static_cast<float>(random.randn(kRounds) * shape_.initializer_range));
-          }
-        }
-      });
+      AT_DISPATCH_FLOATING_TYPES_AND2(
+          at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
+            auto* data = rows.mutable_data_ptr<scalar_t>();
+            for (std::int64_t r = 0; r < rows.size(0); ++r) {
+              // each of a row's H numbers takes one of the stream's 128-bit steps
+              at::Philox4_32 random(
+                  seed,
+                  its_stream,
+                  static_cast<std::uint64_t>(first_row + r) *
+                      static_cast<std::uint64_t>(rows.size(1)));
+              for (std::int64_t i = 0; i < rows.size(1); ++i) {
+                data[r * rows.size(1) + i] =
+                    static_cast<scalar_t>(static_cast<float>(random.randn(kRounds) * deviation));
+              }
+            }
+          });
+    }
+  }
+  round_masters();
+}
+
+void Parameters::round_masters() {
+  const c10::InferenceMode no_autograd;
+  for (const PartParameters& part : parts_) {
+    if (part.stack.defined() && !part.stack.is_same(part.stack_master)) {
+      at::Tensor(part.stack).copy_(part.stack_master);
+    }
+    for (std::size_t v = 0; v < part.vectors.size(); ++v) {
+      if (!part.vectors[v].is_same(part.vector_masters[v])) {
+        at::Tensor(part.vectors[v]).copy_(part.vector_masters[v]);
+      }
     }
   }
 }
 
+namespace {
+
+// What the file calls a weight: older files name the LayerNorms' vectors otherwise, and files of
+// the model without a head leave its first name out ("transformer.wte.weight" is "wte.weight").
+std::string name_in(const SafetensorsReader& reader, const std::string& name) {
+  const auto there = [&](const std::string& other) { return reader.tensors().contains(other); };
+  std::vector<std::string> names = {name};
+  for (const auto& [now, before] :
+       {std::pair<std::string, std::string>{".LayerNorm.weight", ".LayerNorm.gamma"},
+        std::pair<std::string, std::string>{".LayerNorm.bias", ".LayerNorm.beta"}}) {
+    if (name.ends_with(now)) {
+      names.push_back(name.substr(0, name.size() - now.size()) + before);
+    }
+  }
+  for (std::size_t i = 0, count = names.size(); i < count; ++i) {
+    names.push_back(names[i].substr(names[i].find('.') + 1));
+  }
+  const auto found = std::find_if(names.begin(), names.end(), there);
+  return found == names.end() ? name : *found;
+}
+
+// Tensors that files hold and no loss depends on: tables, masks, heads for other tasks, copies of
+// tied weights under other names.
+bool without_effect(const std::string& name) {
+  static const char* const kParts[] = {
+      "rotary_emb.inv_freq",
+      "attn.masked_bias",
+      "embeddings.position_ids",
+      "pooler.dense.",
+      "cls.seq_relationship.",
+      "cls.predictions.decoder.bias"};
+  const bool mask = name.ends_with(".attn.bias");  // of GPT-2; its attention's bias is c_attn.bias
+  return mask || std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
+           return name.find(part) != std::string::npos;
+         });
+}
+
+}  // namespace
+
 void Parameters::load(const SafetensorsReader& reader) {
   const c10::InferenceMode no_autograd;
   std::map<std::string, StoredTensor> unused = reader.tensors();
-  const auto take = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+  const auto take = [&](const std::string& wanted, const std::vector<std::int64_t>& shape) {
+    const std::string name = name_in(reader, wanted);
     const at::Tensor tensor = reader.view(name);
     if (tensor.sizes().vec() != shape) {
       throw std::runtime_error(fmt::format(
@@ -157,31 +259,30 @@ void Parameters::load(const SafetensorsReader& reader) {
   for (PartParameters& part : parts_) {
     const PartWeights& weights = part.model.weights;
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
-      part.vectors[v].copy_(
+      part.vector_masters[v].copy_(
           take(full_name(part, weights.vectors[v].name), {weights.vectors[v].size}));
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
       const std::string name = full_name(part, matrix.name);
       if (matrix.tied) {
-        unused.erase(name);  // some files hold the tied copy as well
+        unused.erase(name_in(reader, name));  // some files hold the tied copy as well
         continue;
       }
-      const at::Tensor whole = take(name, stored_shape(weights, matrix));
+      const at::Tensor whole = stored_rows(matrix, take(name, stored_shape(weights, matrix)));
       const Interval rows = global_rows(matrix, domain_rank_);
-      local_rows(part, m, domain_rank_, part.stack)
-          .copy_(
-              matrix.transposed ? whole.narrow(1, rows.begin, rows.size()).t()
-                                : whole.narrow(0, rows.begin, rows.size()));
+      local_rows(part, m, domain_rank_, part.stack_master)
+          .copy_(whole.narrow(0, rows.begin, rows.size()));
     }
   }
   for (const auto& [name, stored] : unused) {
-    if (name.find("rotary_emb.inv_freq") == std::string::npos) {
+    if (!without_effect(name)) {
       throw std::runtime_error(
           "weights: the file holds " + name +
           ", which no part of this model uses; is config.json that of another model?");
     }
   }
+  round_masters();
 }
 
 void collect(
@@ -194,6 +295,7 @@ void collect(
   for (const PartParameters& part : parameters.parts()) {
     const PartWeights& weights = part.model.weights;
     const at::Tensor& stack = which == Which::weights ? part.stack : part.stack_grad;
+    at::Tensor stored;  // the whole tensor that matrices are put together in
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
       if (matrix.tied) {
@@ -212,9 +314,19 @@ void collect(
               table,
               {.op = "collect", .part = weights.part, .layer = part.model.layer})
           ->wait();
-      if (first) {
-        take(
-            full_name(part, matrix.name), matrix.transposed ? together.t().contiguous() : together);
+      if (!first) {
+        continue;
+      }
+      if (matrix.stored_rows == 0) {
+        stored = matrix.transposed ? together.t().contiguous() : together;
+      } else {
+        if (matrix.first == 0) {
+          stored = at::empty(stored_shape(weights, matrix), stack.options());
+        }
+        stored_rows(matrix, stored).copy_(together);
+      }
+      if (completes(weights, m)) {
+        take(full_name(part, matrix.name), stored);
       }
     }
     const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;
@@ -231,8 +343,9 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;
   for (const ModelPart& model : model_parts(shape, 1)) {
     const std::string prefix = layer_prefix(model.weights, model.layer);
-    for (const Matrix& matrix : model.weights.matrices) {
-      if (!matrix.tied) {
+    for (std::size_t m = 0; m < model.weights.matrices.size(); ++m) {
+      const Matrix& matrix = model.weights.matrices[m];
+      if (!matrix.tied && completes(model.weights, m)) {
         shapes.emplace_back(prefix + matrix.name, stored_shape(model.weights, matrix));
       }
     }

@@ -1,4 +1,4 @@
-// The judge: a LLaMA on one rank in plain torch autograd, without our ops, placements or programs.
+// The judge: a model on one rank in plain torch autograd, without our ops, placements or programs.
 //
 // Slow and obviously right; `paradyse check` and the tests compare every gradient with it. Do not
 // tune it.
@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace paradyse::reference {
 
 struct DocumentLoss {
   double sum = 0;          // of the token losses
-  std::int64_t count = 0;  // predicted tokens: length - 1, at least 0
+  std::int64_t count = 0;  // predicted tokens: length - 1, at least 0; or labels that count
 };
 
 struct Answer {
@@ -29,10 +30,13 @@ struct Answer {
 
 // Loss and every gradient for a batch of documents, each run by itself, unpacked and unpadded.
 // `weights`: by Hugging Face name (a tied head absent or ignored); their dtype is the dtype of the
-// computation (rotary tables and statistics included).
-Answer llama(
+// computation (rotary tables and statistics included).  `labels`: of a masked LM, one for every
+// token, negative ones not counted.  `dropout_seed`: draws the model's dropout; absent: none.
+Answer model(
     const ModelShape& shape,
     const std::map<std::string, at::Tensor>& weights,
-    const std::vector<std::vector<std::int32_t>>& documents);
+    const std::vector<std::vector<std::int32_t>>& documents,
+    const std::vector<std::vector<std::int32_t>>& labels = {},
+    std::optional<std::uint64_t> dropout_seed = std::nullopt);
 
 }  // namespace paradyse::reference

@@ -1,0 +1,153 @@
+#include "src/cli/backend_options.h"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "src/cli/environment.h"
+
+namespace paradyse::cli {
+namespace {
+
+// The processes this one belongs to; none for `local`.
+std::optional<Membership> processes(const BackendOptions& options) {
+  expect_one_of("--backend", options.backend, {"auto", "local", "gloo", "nccl"});
+  if (options.backend == "nccl") {
+    throw std::invalid_argument(
+        "--backend nccl: this program was built without it; it needs the preset `cuda` (a CUDA 13 "
+        "toolkit and nccl.h). Accepted here: local, gloo");
+  }
+  if (options.backend == "local") {
+    return std::nullopt;
+  }
+  auto member = membership();
+  if (options.backend == "gloo" && !member) {
+    throw std::invalid_argument(
+        "--backend gloo: nothing in the environment says which of how many processes this is; "
+        "start it by `paradyse launch -n 4 -- ...`, torchrun, srun or mpirun");
+  }
+  return options.backend == "auto" && member && member->size == 1 ? std::nullopt : member;
+}
+
+GlooOptions gloo_options(const BackendOptions& options, const Membership& member, double deadline) {
+  GlooOptions gloo{
+      .rank = member.rank,
+      .size = member.size,
+      .host = member.host,
+      .port = member.port,
+      .kept_elsewhere = member.kept_elsewhere,
+      .attempt = member.attempt,
+      .interface = options.interface,
+      .deadline = local_options(deadline).deadline};
+  if (!options.rendezvous.empty()) {
+    parse_rendezvous(options.rendezvous, gloo.host, gloo.port);
+    gloo.kept_elsewhere = false;  // the launcher's own is somewhere else
+  }
+  if (gloo.host.empty()) {
+    throw std::invalid_argument(
+        "gloo: " + member.launcher +
+        " does not say where rank 0 runs; give --rendezvous HOST:PORT, or set MASTER_ADDR");
+  }
+  if (const char* named = std::getenv("GLOO_SOCKET_IFNAME");
+      gloo.interface.empty() && named != nullptr) {
+    gloo.interface = named;
+  }
+  return gloo;
+}
+
+}  // namespace
+
+void add_backend_options(CLI::App& command, BackendOptions& options) {
+  command
+      .add_option(
+          "--backend",
+          options.backend,
+          "local: ranks are threads; gloo: ranks are processes that a launcher started; auto "
+          "(default): gloo where it started several")
+      ->option_text("NAME");
+  command
+      .add_option(
+          "--rendezvous",
+          options.rendezvous,
+          "Where the processes of gloo meet, on rank 0's machine (default: what the launcher says)")
+      ->option_text("HOST[:PORT]");
+  command
+      .add_option(
+          "--interface",
+          options.interface,
+          "Network interface for gloo (default: GLOO_SOCKET_IFNAME, or the one that leads to the "
+          "rendezvous)")
+      ->option_text("NAME");
+}
+
+int ranks_of(const BackendOptions& options, int asked, int otherwise) {
+  const auto member = processes(options);
+  if (!member) {
+    return asked == 0 ? otherwise : asked;
+  }
+  if (asked != 0 && asked != member->size) {
+    throw std::invalid_argument(fmt::format(
+        "{} ranks were asked for, but {} started {} processes, each of them a rank; leave the "
+        "number out, or start as many",
+        asked,
+        member->launcher,
+        member->size));
+  }
+  return member->size;
+}
+
+int on_backend(
+    const BackendOptions& options,
+    double deadline_seconds,
+    const std::function<int(const std::shared_ptr<Backend>& backend)>& main) {
+  const auto member = processes(options);
+  if (!member) {
+    return main(local_backend(local_options(deadline_seconds)));
+  }
+  std::shared_ptr<Backend> backend;
+  try {
+    backend = gloo_backend(gloo_options(options, *member, deadline_seconds));
+    const int code = main(backend);
+    backend->leave();
+    return code;
+  } catch (const std::exception& error) {
+    const std::string message = fmt::format("rank {} failed: {}", member->rank, error.what());
+    const bool first = backend == nullptr || backend->fail(message);
+    if (member->rank == 0) {
+      throw;
+    }
+    if (first) {
+      const std::string what = error.what();
+      const std::string whose =
+          what.starts_with("rank ") ? "" : "rank " + std::to_string(member->rank) + ": ";
+      std::fprintf(stderr, "paradyse: error: %s%s\n", whose.c_str(), what.c_str());
+    }
+    return kFailed;
+  }
+}
+
+void parse_rendezvous(const std::string& text, std::string& host, int& port) {
+  const std::size_t bracket = text.find(']');
+  const std::size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
+  host = text.substr(0, colon);
+  if (bracket != std::string::npos) {
+    host = text.substr(1, bracket - 1);
+  }
+  bool fine = !host.empty() && (bracket == std::string::npos || text.front() == '[');
+  if (colon != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto [parsed, error] = std::from_chars(text.data() + colon + 1, end, port);
+    fine = fine && error == std::errc{} && parsed == end && port > 0 && port <= 65535;
+  }
+  if (!fine) {
+    throw std::invalid_argument(
+        "--rendezvous " + text +
+        ": accepted is HOST or HOST:PORT, as in 10.0.0.1:29500, or "
+        "[ADDRESS]:PORT");
+  }
+}
+
+}  // namespace paradyse::cli

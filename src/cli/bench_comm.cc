@@ -1,0 +1,95 @@
+// paradyse bench comm: seconds and bytes a second of the collectives.
+#include "paradyse/bench_comm.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "paradyse/accountant.h"
+#include "src/cli/backend_options.h"
+#include "src/cli/inputs.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct BenchCommOptions {
+  int ranks = 0;
+  std::vector<std::int64_t> bytes = {64, 4096, 65536, 1048576, 4194304};
+  double seconds = 0.2;
+  double deadline = 60;
+  BackendOptions backend;
+};
+
+int bench_comm_on(
+    const std::shared_ptr<Backend>& backend,
+    const BenchCommOptions& options,
+    const Common& common) {
+  const int ranks = ranks_of(options.backend, options.ranks, 4);
+  const auto rows = bench_comm(
+      {.ranks = ranks, .bytes = options.bytes, .seconds = options.seconds, .backend = backend});
+  if (!backend->leads()) {
+    return kOk;
+  }
+  if (common.json) {
+    Json json = Json::array();
+    for (const BenchCommRow& row : rows) {
+      json.push_back(
+          {{"collective", row.collective},
+           {"bytes", row.bytes},
+           {"seconds", row.seconds},
+           {"bytes_per_s", row.bytes_per_s},
+           {"memcpy_seconds", row.memcpy_seconds}});
+    }
+    print_json({{"backend", backend->name()}, {"ranks", ranks}, {"rows", json}});
+    return kOk;
+  }
+  std::printf(
+      "%s, %d ranks; a message is what one rank hands to another; memcpy: of what a rank "
+      "receives\n",
+      backend->name().c_str(),
+      ranks);
+  std::vector<std::vector<std::string>> table = {
+      {"collective", "message", "microseconds", "GB/s received", "memcpy microseconds"}};
+  for (const BenchCommRow& row : rows) {
+    table.push_back(
+        {row.collective,
+         bytes_text(row.bytes),
+         fmt::format("{:.1f}", row.seconds * 1e6),
+         fmt::format("{:.3f}", row.bytes_per_s / 1e9),
+         fmt::format("{:.1f}", row.memcpy_seconds * 1e6)});
+  }
+  std::fputs(aligned(table, 1).c_str(), stdout);
+  return kOk;
+}
+
+int run_bench_comm(const BenchCommOptions& options, const Common& common) {
+  expect_ranks(ranks_of(options.backend, options.ranks, 4));
+  for (const std::int64_t bytes : options.bytes) {
+    if (bytes < 1 || bytes > (std::int64_t{1} << 30)) {
+      throw std::invalid_argument(fmt::format(
+          "bench comm: a message of {} bytes; accepted are sizes from 1 to 1 GiB", bytes));
+    }
+  }
+  return on_backend(
+      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+        return bench_comm_on(backend, options, common);
+      });
+}
+
+}  // namespace
+
+void add_bench_comm(CLI::App& bench, Common& common) {
+  auto [command, options] = add_command<BenchCommOptions>(
+      bench, common, "comm", "Microseconds and GB/s of the collectives by size", run_bench_comm);
+  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)");
+  command->add_option("--bytes", options->bytes, "Sizes of a message, as in 4096,4194304")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--seconds", options->seconds, "For each collective and size, about")
+      ->capture_default_str();
+  command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+      ->capture_default_str();
+  add_backend_options(*command, options->backend);
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,273 @@
+// paradyse launch: starts a command as several processes of this machine, each of them a rank, with
+// the environment that torchrun would give them.
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "paradyse/backend.h"
+#include "src/cli/backend_options.h"
+#include "src/cli/commands.h"
+
+extern "C" char** environ;
+
+namespace paradyse::cli {
+namespace {
+
+struct LaunchOptions {
+  int processes = 0;
+  int nodes = 1;
+  int node = 0;
+  std::string rendezvous;
+  std::string interface;
+  std::vector<std::string> command;
+};
+
+// After a rank has failed the others hear of it and end by themselves, in this time; SIGKILL then
+// ends those that cannot, since they are stopped.
+constexpr std::chrono::seconds kGrace{10};
+
+std::atomic<int> asked{0};  // the signal that is to be forwarded
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" void ask_to_forward(int signal) { asked.store(signal); }
+
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = ask_to_forward;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// This environment with `changes` over it.
+std::vector<std::string> environment(
+    const std::vector<std::pair<std::string, std::string>>& changes) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string name = std::string(*variable).substr(0, std::strcspn(*variable, "="));
+    const bool changed = std::any_of(
+        changes.begin(), changes.end(), [&](const auto& change) { return change.first == name; });
+    if (!changed) {
+      variables.emplace_back(*variable);
+    }
+  }
+  for (const auto& [name, value] : changes) {
+    variables.push_back(name + "=" + value);
+  }
+  return variables;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& text : texts) {
+    all.push_back(text.data());
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
+// A process group of its own: Ctrl-C reaches the launcher alone, which hands it on once.
+pid_t start(std::vector<std::string> arguments, std::vector<std::string> variables) {
+  const auto argv = pointers(arguments);
+  const auto envp = pointers(variables);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw std::runtime_error(
+        fmt::format("launch: a process could not be started: {}", std::strerror(errno)));
+  }
+  if (pid == 0) {  // only what is safe after a fork: the rendezvous has threads
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent) {
+      execve("/proc/self/exe", argv.data(), envp.data());
+    }
+    _exit(127);
+  }
+  setpgid(pid, pid);  // here, too: before the first signal
+  return pid;
+}
+
+class Ranks {
+ public:
+  explicit Ranks(const LaunchOptions& options) : options_(options) {}
+
+  ~Ranks() {  // none outlives its launcher
+    signal_all(SIGKILL);
+    for (const pid_t pid : pids_) {
+      if (pid != 0) {
+        waitpid(pid, nullptr, 0);
+      }
+    }
+  }
+
+  void start_all(const std::string& host, int port) {
+    for (int i = 0; i < options_.processes; ++i) {
+      std::vector<std::string> arguments = {"paradyse"};
+      arguments.insert(arguments.end(), options_.command.begin(), options_.command.end());
+      std::vector<std::pair<std::string, std::string>> changes = {
+          {"RANK", std::to_string(first() + i)},
+          {"LOCAL_RANK", std::to_string(i)},
+          {"WORLD_SIZE", std::to_string(options_.nodes * options_.processes)},
+          {"LOCAL_WORLD_SIZE", std::to_string(options_.processes)},
+          {"MASTER_ADDR", host},
+          {"MASTER_PORT", std::to_string(port)},
+          {"TORCHELASTIC_USE_AGENT_STORE", "True"}};  // the rendezvous is the launcher's
+      if (!options_.interface.empty()) {
+        changes.emplace_back("GLOO_SOCKET_IFNAME", options_.interface);
+      }
+      pids_.push_back(start(std::move(arguments), environment(changes)));
+    }
+  }
+
+  // Until all are over; the exit code of the first that failed.
+  int wait_all() {
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point failed;
+    int code = kOk;
+    std::size_t running = pids_.size();
+    while (running > 0) {
+      if (const int signal = asked.exchange(0); signal != 0) {
+        signal_all(signal);
+      }
+      int status = 0;
+      const pid_t pid = waitpid(-1, &status, WNOHANG);
+      if (pid <= 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (code != kOk && Clock::now() - failed > kGrace) {
+          signal_all(SIGKILL);
+        }
+        continue;
+      }
+      const auto found = std::find(pids_.begin(), pids_.end(), pid);
+      if (found == pids_.end()) {
+        continue;
+      }
+      *found = 0;
+      --running;
+      const int its_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (its_code != kOk && code == kOk) {
+        code = its_code;
+        failed = Clock::now();
+        report(first() + static_cast<int>(found - pids_.begin()), status);
+      }
+    }
+    return code;
+  }
+
+ private:
+  [[nodiscard]] int first() const { return options_.node * options_.processes; }
+
+  void signal_all(int signal) const {
+    for (const pid_t pid : pids_) {
+      if (pid != 0) {
+        kill(pid, signal);
+      }
+    }
+  }
+
+  static void report(int rank, int status) {
+    if (WIFSIGNALED(status)) {
+      std::fprintf(
+          stderr,
+          "paradyse launch: rank %d was ended by signal %d (%s)\n",
+          rank,
+          WTERMSIG(status),
+          strsignal(WTERMSIG(status)));
+    } else if (WEXITSTATUS(status) != kInterrupted) {
+      std::fprintf(
+          stderr, "paradyse launch: rank %d ended with exit code %d\n", rank, WEXITSTATUS(status));
+    }
+  }
+
+  const LaunchOptions& options_;
+  std::vector<pid_t> pids_;  // [rank of this machine]; 0: over
+};
+
+int run_launch(const LaunchOptions& options, const Common& /*common*/) {
+  if (options.processes < 1 || options.nodes < 1 || options.node < 0 ||
+      options.node >= options.nodes) {
+    throw std::invalid_argument(fmt::format(
+        "launch: -n {} --nodes {} --node {}: accepted are at least one process and one node, and "
+        "nodes numbered from 0",
+        options.processes,
+        options.nodes,
+        options.node));
+  }
+  if (options.nodes > 1 && options.rendezvous.empty()) {
+    throw std::invalid_argument(
+        "launch: several nodes meet at an address of node 0: give all of them the same "
+        "--rendezvous "
+        "HOST:PORT");
+  }
+  std::string host = "127.0.0.1";
+  int port = options.nodes > 1 ? 29500 : 0;
+  if (!options.rendezvous.empty()) {
+    parse_rendezvous(options.rendezvous, host, port);
+  }
+  std::unique_ptr<Rendezvous> rendezvous;
+  if (options.node == 0) {
+    try {
+      rendezvous = serve_rendezvous(host, port);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format(
+          "launch: the rendezvous at {}:{} cannot be opened: is the address one of this machine, "
+          "and "
+          "is the port free? Others are set with --rendezvous ({})",
+          host,
+          port,
+          error.what()));
+    }
+    port = rendezvous->port();
+  }
+  catch_signals();
+  Ranks ranks(options);
+  ranks.start_all(host, port);
+  const int code = ranks.wait_all();
+  if (rendezvous != nullptr && options.nodes > 1) {
+    rendezvous->await_leaving(options.nodes * options.processes);
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<LaunchOptions>(
+      app,
+      common,
+      "launch",
+      "Start a command as several processes, each of them a rank (backend gloo), as in: paradyse "
+      "launch -n 4 -- train --config run.toml",
+      run_launch);
+  command->add_option("-n,--processes", options->processes, "Processes on this machine")
+      ->required();
+  command->add_option("--nodes", options->nodes, "Machines, with as many processes each")
+      ->capture_default_str();
+  command->add_option("--node", options->node, "Number of this machine, from 0")
+      ->capture_default_str();
+  command->add_option(
+      "--rendezvous",
+      options->rendezvous,
+      "HOST[:PORT] where all meet, an address of node 0 (default: this machine, any free port)");
+  command->add_option(
+      "--interface",
+      options->interface,
+      "Network interface (default: the one that leads to the rendezvous)");
+  command->add_option("command", options->command, "After --: the command and its options")
+      ->required();
+}
+
+}  // namespace paradyse::cli

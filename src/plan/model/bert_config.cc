@@ -1,0 +1,81 @@
+// BERT (Devlin et al. 2019) with the head of its masked language model.
+#include "src/plan/model/families.h"
+
+namespace paradyse {
+namespace {
+
+ModelShape read(const Keys& keys) {
+  ModelShape shape;
+  shape.architecture = "bert";
+  shape.layers = keys.size("num_hidden_layers");
+  read_heads(keys, "hidden_size", "num_attention_heads", std::nullopt, shape);
+  shape.ffn = keys.size("intermediate_size");
+  shape.vocab = keys.size("vocab_size");
+  shape.causal = false;
+  shape.masked_lm = true;
+  shape.learned_positions = true;
+  shape.max_positions = keys.size_or_absent("max_position_embeddings").value_or(512);
+  shape.segments = keys.size_or_absent("type_vocab_size").value_or(2);
+  shape.norm_eps = keys.positive("layer_norm_eps", 1e-12);
+  shape.layer_norm = shape.post_norm = true;
+  shape.activation = read_activation(keys, "hidden_act", "gelu");
+  shape.qkv_bias = shape.out_bias = shape.mlp_bias = true;
+  shape.tied = keys.flag("tie_word_embeddings", true);
+  shape.initializer_range = keys.positive("initializer_range", shape.initializer_range);
+  shape.padding_id = keys.padding_id(0, shape.vocab);
+  shape.residual_dropout = shape.embedding_dropout = keys.probability("hidden_dropout_prob", 0.1);
+  shape.attention_dropout = keys.probability("attention_probs_dropout_prob", 0.1);
+  return shape;
+}
+
+nlohmann::json write(const ModelShape& shape) {
+  return {
+      {"num_hidden_layers", shape.layers},
+      {"hidden_size", shape.hidden},
+      {"num_attention_heads", shape.heads},
+      {"intermediate_size", shape.ffn},
+      {"vocab_size", shape.vocab},
+      {"max_position_embeddings", shape.max_positions},
+      {"type_vocab_size", shape.segments},
+      {"layer_norm_eps", shape.norm_eps},
+      {"hidden_act", activation_name(shape.activation)},
+      {"tie_word_embeddings", shape.tied},
+      {"initializer_range", shape.initializer_range},
+      {"pad_token_id", padding_of(shape)},
+      {"hidden_dropout_prob", shape.residual_dropout},
+      {"attention_probs_dropout_prob", shape.attention_dropout},
+      {"is_decoder", false},
+  };
+}
+
+}  // namespace
+
+Family bert_family() {
+  return {
+      .model_type = "bert",
+      .architecture = "BertForMaskedLM",
+      .read_keys =
+          {"num_hidden_layers",
+           "hidden_size",
+           "num_attention_heads",
+           "intermediate_size",
+           "vocab_size",
+           "max_position_embeddings",
+           "type_vocab_size",
+           "layer_norm_eps",
+           "hidden_act",
+           "tie_word_embeddings",
+           "initializer_range",
+           "pad_token_id",
+           "hidden_dropout_prob",
+           "attention_probs_dropout_prob"},
+      .fixed_keys =
+          {{"is_decoder", "false", "a BERT that attends to the past alone is not implemented"},
+           {"position_embedding_type",
+            "\"absolute\"",
+            "positions relative to one another are not implemented"}},
+      .read = read,
+      .write = write};
+}
+
+}  // namespace paradyse

@@ -1,0 +1,271 @@
+#include "src/plan/model/config_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "paradyse/text_match.h"
+
+namespace paradyse {
+
+using nlohmann::json;
+
+namespace {
+
+// Widest size: token ids and ranks' indices are 32 bits.
+constexpr std::int64_t kLargestSize = std::numeric_limits<std::int32_t>::max();
+constexpr const char* kPositive = "accepted is a whole number from 1 to 2147483647";
+
+// Keys that leave the loss and its gradients as they are: names, tokens of the tokenizer, how
+// weights are stored, what a call returns, how text is sampled, heads for other tasks.  Collected
+// from LlamaConfig().to_dict() and GenerationConfig().to_dict() of transformers 4.57.6 and 5.23.0,
+// those of the other architectures, and from published models.
+constexpr std::array kHarmlessKeys = {
+    // who wrote it, what for
+    "_name_or_path",
+    "name_or_path",
+    "_commit_hash",
+    "transformers_version",
+    "finetuning_task",
+    "task_specific_params",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "is_llama_config",
+    "transformers.js_config",
+    "unsloth_version",
+    "unsloth_fixed",
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+    "classifier_dropout",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_last_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    // the tokenizer
+    "tokenizer_class",
+    "prefix",
+    "bos_token_id",
+    "eos_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "max_sequence_length",
+    // how it is stored and computed
+    "dtype",
+    "torch_dtype",
+    "torchscript",
+    "use_bfloat16",
+    "tf_legacy_loss",
+    "use_cache",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_flash_attn_2_enabled",
+    "experts_implementation",
+    "gradient_checkpointing",
+    "chunk_size_feed_forward",
+    // what a call returns
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "use_return_dict",
+    "tie_last_hidden_states",
+    // read by encoder-decoders only
+    "is_decoder",
+    "tie_encoder_decoder",
+    // sampling
+    "assistant_confidence_threshold",
+    "assistant_early_exit",
+    "assistant_lookbehind",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "cache_config",
+    "cache_implementation",
+    "constraints",
+    "diversity_penalty",
+    "do_sample",
+    "dola_layers",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "exponential_decay_length_penalty",
+    "force_words_ids",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "guidance_scale",
+    "length_penalty",
+    "low_memory",
+    "max_length",
+    "max_matching_ngram_size",
+    "max_new_tokens",
+    "max_time",
+    "min_length",
+    "min_new_tokens",
+    "min_p",
+    "no_repeat_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_logits",
+    "output_scores",
+    "penalty_alpha",
+    "prompt_lookup_num_tokens",
+    "remove_invalid_values",
+    "renormalize_logits",
+    "repetition_penalty",
+    "return_dict_in_generate",
+    "sequence_bias",
+    "stop_strings",
+    "suppress_tokens",
+    "target_lookbehind",
+    "temperature",
+    "token_healing",
+    "top_h",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "watermarking_config",
+};
+
+}  // namespace
+
+std::vector<std::string> harmless_keys() { return {kHarmlessKeys.begin(), kHarmlessKeys.end()}; }
+
+const json* Keys::find(const std::string& key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void Keys::refuse(const std::string& key, const std::string& accepted) const {
+  const json* value = find(key);
+  throw std::invalid_argument(
+      where_ + ": " + key + " is " + (value == nullptr ? "missing" : excerpt(*value)) + "; " +
+      accepted);
+}
+
+void Keys::refuse_unknown(const std::vector<std::string>& known) const {
+  for (const auto& [key, unused] : object_.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      throw std::invalid_argument(
+          where_ + ": key " + excerpt(key) + " is not known" + did_you_mean(key, known) +
+          "; it might change the mathematics of the model: correct it, or remove it if it does "
+          "not");
+    }
+  }
+}
+
+void Keys::expect(const std::string& key, const json& accepted, const std::string& instead) const {
+  const json* value = find(key);
+  if (value != nullptr && *value != accepted) {
+    refuse(key, "accepted is " + accepted.dump() + ": " + instead);
+  }
+}
+
+std::int64_t Keys::size(const std::string& key) const {
+  const auto size = size_or_absent(key);
+  if (!size) {
+    refuse(key, kPositive);
+  }
+  return *size;
+}
+
+std::optional<std::int64_t> Keys::size_or_absent(const std::string& key) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return std::nullopt;
+  }
+  // Compared as unsigned: a number over 2^63 would wrap to a negative one.
+  if (!value->is_number_unsigned() && !(value->is_number_integer() && *value > 0)) {
+    refuse(key, kPositive);
+  }
+  const auto size = value->get<std::uint64_t>();
+  if (size == 0 || size > static_cast<std::uint64_t>(kLargestSize)) {
+    refuse(key, kPositive);
+  }
+  return static_cast<std::int64_t>(size);
+}
+
+double Keys::positive(const std::string& key, double absent) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return absent;
+  }
+  if (!value->is_number() || !std::isfinite(value->get<double>()) || value->get<double>() <= 0) {
+    refuse(key, "accepted is a positive number; leave it out for " + json(absent).dump());
+  }
+  return value->get<double>();
+}
+
+double Keys::probability(const std::string& key, double absent) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return absent;
+  }
+  if (!value->is_number() || !(value->get<double>() >= 0 && value->get<double>() < 1)) {
+    refuse(key, "accepted is a number from 0 to below 1; leave it out for " + json(absent).dump());
+  }
+  return value->get<double>();
+}
+
+bool Keys::flag(const std::string& key, bool absent) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return absent;
+  }
+  if (!value->is_boolean()) {
+    refuse(key, "accepted is true or false");
+  }
+  return value->get<bool>();
+}
+
+std::string Keys::name(
+    const std::string& key,
+    const std::string& absent,
+    const std::vector<std::string>& accepted) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return absent;
+  }
+  if (!value->is_string() ||
+      std::find(accepted.begin(), accepted.end(), value->get<std::string>()) == accepted.end()) {
+    std::string list;
+    for (const std::string& one : accepted) {
+      list += list.empty() ? "" : ", ";
+      list += json(one).dump();
+    }
+    refuse(key, "accepted is " + list);
+  }
+  return value->get<std::string>();
+}
+
+std::int64_t Keys::padding_id(std::int64_t absent, std::int64_t vocab) const {
+  const char* const key = "pad_token_id";
+  const json* value = find(key);
+  if (value == nullptr) {
+    return object_.contains(key) || absent >= vocab ? -1 : absent;
+  }
+  const bool fits = value->is_number_integer() && *value >= -vocab && *value < vocab;
+  if (!fits) {
+    refuse(
+        key,
+        "accepted is null or a whole number from " + std::to_string(-vocab) + " to " +
+            std::to_string(vocab - 1));
+  }
+  const auto id = value->get<std::int64_t>();
+  return id < 0 ? id + vocab : id;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,61 @@
+// Reading a configuration key by key, with refusals that say what would be accepted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace paradyse {
+
+// A key that may only say what this program does anyway; null says nothing and is always accepted.
+struct FixedKey {
+  const char* key;
+  const char* accepted;  // JSON
+  const char* instead;   // what another value asks for
+};
+
+// One object of a config file.  `where` names it in messages.
+class Keys {
+ public:
+  Keys(const nlohmann::json& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+  // The key's value, or nullptr when it is absent or null (transformers writes "default" so).
+  [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& accepted) const;
+  // Throws for a key that is none of `known`.
+  void refuse_unknown(const std::vector<std::string>& known) const;
+  // Throws unless the key is absent, null or `accepted`.
+  void expect(
+      const std::string& key, const nlohmann::json& accepted, const std::string& instead) const;
+
+  // A whole number from 1 to the widest size.
+  [[nodiscard]] std::int64_t size(const std::string& key) const;
+  [[nodiscard]] std::optional<std::int64_t> size_or_absent(const std::string& key) const;
+  [[nodiscard]] double positive(const std::string& key, double absent) const;
+  // From 0 to below 1.
+  [[nodiscard]] double probability(const std::string& key, double absent) const;
+  [[nodiscard]] bool flag(const std::string& key, bool absent) const;
+  // One of `accepted`.
+  [[nodiscard]] std::string name(
+      const std::string& key,
+      const std::string& absent,
+      const std::vector<std::string>& accepted) const;
+  // The row of an embedding of `vocab` rows that `pad_token_id` names; -1: none.  Null says "none",
+  // other than leaving the key out; a negative id counts from the end, as torch's does.
+  [[nodiscard]] std::int64_t padding_id(std::int64_t absent, std::int64_t vocab) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+// Keys of any architecture that leave the loss and its gradients as they are.
+std::vector<std::string> harmless_keys();
+
+}  // namespace paradyse

@@ -1,0 +1,47 @@
+// The architectures: how the configuration of each is read and written.  One file a family.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/model_shape.h"
+#include "src/plan/model/config_keys.h"
+
+namespace paradyse {
+
+struct Family {
+  std::string model_type;
+  std::string architecture;            // the class, in `architectures`
+  std::vector<std::string> read_keys;  // that become fields of the shape
+  std::vector<FixedKey> fixed_keys;
+  // Of keys that are known and, where fixed, as they must be.
+  ModelShape (*read)(const Keys& keys) = nullptr;
+  nlohmann::json (*write)(const ModelShape& shape) = nullptr;
+};
+
+std::vector<Family> llama_families();  // llama, qwen2, qwen3
+Family gpt2_family();
+Family opt_family();
+Family bert_family();
+
+// The rope keys of a configuration, in either spelling, go into `shape`; and back.
+void read_rope(const Keys& keys, ModelShape& shape);
+void write_rope(const ModelShape& shape, nlohmann::json& config);
+
+// The activation function that `key` names, one without a gate; and its name.
+Activation read_activation(const Keys& keys, const std::string& key, const std::string& absent);
+std::string activation_name(Activation activation);
+// padding_id as a configuration has it.
+nlohmann::json padding_of(const ModelShape& shape);
+
+// The hidden width, the heads (as many for keys and values) and their width, hidden / heads unless
+// `head_dim` says it.  `hidden` and `heads` name the keys.
+void read_heads(
+    const Keys& keys,
+    const std::string& hidden,
+    const std::string& heads,
+    std::optional<std::int64_t> head_dim,
+    ModelShape& shape);
+
+}  // namespace paradyse

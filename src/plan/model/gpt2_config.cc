@@ -1,0 +1,81 @@
+// GPT-2 (Radford et al. 2019).
+#include "src/plan/model/families.h"
+
+namespace paradyse {
+namespace {
+
+ModelShape read(const Keys& keys) {
+  ModelShape shape;
+  shape.architecture = "gpt2";
+  shape.layers = keys.size("n_layer");
+  read_heads(keys, "n_embd", "n_head", std::nullopt, shape);
+  shape.ffn = keys.size_or_absent("n_inner").value_or(4 * shape.hidden);
+  shape.vocab = keys.size("vocab_size");
+  shape.learned_positions = true;
+  shape.max_positions = keys.size_or_absent("n_positions").value_or(1024);
+  shape.norm_eps = keys.positive("layer_norm_epsilon", 1e-5);
+  shape.layer_norm = true;
+  shape.activation = read_activation(keys, "activation_function", "gelu_new");
+  shape.qkv_bias = shape.out_bias = shape.mlp_bias = true;
+  shape.tied = keys.flag("tie_word_embeddings", true);
+  shape.initializer_range = keys.positive("initializer_range", shape.initializer_range);
+  shape.embedding_dropout = keys.probability("embd_pdrop", 0.1);
+  shape.residual_dropout = keys.probability("resid_pdrop", 0.1);
+  shape.attention_dropout = keys.probability("attn_pdrop", 0.1);
+  return shape;
+}
+
+nlohmann::json write(const ModelShape& shape) {
+  return {
+      {"n_layer", shape.layers},
+      {"n_embd", shape.hidden},
+      {"n_head", shape.heads},
+      {"n_inner", shape.ffn},
+      {"vocab_size", shape.vocab},
+      {"n_positions", shape.max_positions},
+      {"layer_norm_epsilon", shape.norm_eps},
+      {"activation_function", activation_name(shape.activation)},
+      {"tie_word_embeddings", shape.tied},
+      {"initializer_range", shape.initializer_range},
+      {"embd_pdrop", shape.embedding_dropout},
+      {"resid_pdrop", shape.residual_dropout},
+      {"attn_pdrop", shape.attention_dropout},
+      {"scale_attn_weights", true},
+      {"scale_attn_by_inverse_layer_idx", false},
+      {"reorder_and_upcast_attn", false},
+  };
+}
+
+}  // namespace
+
+Family gpt2_family() {
+  return {
+      .model_type = "gpt2",
+      .architecture = "GPT2LMHeadModel",
+      .read_keys =
+          {"n_layer",
+           "n_embd",
+           "n_head",
+           "n_inner",
+           "vocab_size",
+           "n_positions",
+           "n_ctx",                    // n_positions' other name in old files; nobody reads it
+           "pad_token_id",             // pads batches, of which there are none here
+           "reorder_and_upcast_attn",  // how the same sums are rounded
+           "layer_norm_epsilon",
+           "activation_function",
+           "tie_word_embeddings",
+           "initializer_range",
+           "embd_pdrop",
+           "resid_pdrop",
+           "attn_pdrop"},
+      .fixed_keys =
+          {{"scale_attn_weights", "true", "attention without its scale is not implemented"},
+           {"scale_attn_by_inverse_layer_idx",
+            "false",
+            "attention scaled by its layer is not implemented"}},
+      .read = read,
+      .write = write};
+}
+
+}  // namespace paradyse

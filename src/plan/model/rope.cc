@@ -1,0 +1,203 @@
+// Rotary embeddings stretched over more positions: their configuration and their frequencies.
+//
+// Formulas as in transformers' modeling_rope_utils.py: linear (Chen et al. 2023), llama3 (Dubey et
+// al. 2024), yarn (Peng et al. 2023).
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "src/plan/model/families.h"
+
+namespace paradyse {
+namespace {
+
+using nlohmann::json;
+using Type = RopeScaling::Type;
+
+// Yarn's factor of cosines and sines where the file does not say one.
+double yarn_attention_factor(const Keys& keys, double factor) {
+  const auto grown = [factor](double scale) {
+    return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+  };
+  if (keys.find("mscale") != nullptr && keys.find("mscale_all_dim") != nullptr) {
+    return grown(keys.positive("mscale", 1)) / grown(keys.positive("mscale_all_dim", 1));
+  }
+  return grown(1);
+}
+
+RopeScaling scaling_of(const Keys& keys, const ModelShape& shape) {
+  const std::vector<std::string> types = {"default", "linear", "llama3", "yarn"};
+  const std::string type = keys.name("rope_type", keys.name("type", "default", types), types);
+  std::vector<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+  RopeScaling scaling;
+  keys.expect("partial_rotary_factor", 1.0, "rotating a part of a head is not implemented");
+  if (type == "default") {
+    keys.refuse_unknown(known);
+    return scaling;
+  }
+  known.emplace_back("factor");
+  if (type == "linear") {
+    scaling.type = Type::linear;
+  } else {
+    known.emplace_back("original_max_position_embeddings");
+    scaling.original_positions =
+        keys.size_or_absent("original_max_position_embeddings").value_or(shape.max_positions);
+    if (scaling.original_positions == 0) {
+      keys.refuse(
+          "original_max_position_embeddings", "say how long the model's documents were before");
+    }
+  }
+  const bool may_follow = type == "yarn" && shape.max_positions > 0;
+  if (keys.find("factor") == nullptr && !may_follow) {
+    keys.refuse("factor", "accepted is a positive number");
+  }
+  scaling.factor = keys.positive(
+      "factor",
+      may_follow ? static_cast<double>(shape.max_positions) /
+                       static_cast<double>(scaling.original_positions)
+                 : 1.0);
+  if (type == "llama3") {
+    scaling.type = Type::llama3;
+    known.insert(known.end(), {"low_freq_factor", "high_freq_factor"});
+    for (const char* key : {"low_freq_factor", "high_freq_factor"}) {
+      if (keys.find(key) == nullptr) {
+        keys.refuse(key, "accepted is a positive number");
+      }
+    }
+    scaling.low_freq_factor = keys.positive("low_freq_factor", 1.0);
+    scaling.high_freq_factor = keys.positive("high_freq_factor", 4.0);
+    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+      keys.refuse("high_freq_factor", "accepted is a number above low_freq_factor");
+    }
+  } else if (type == "yarn") {
+    scaling.type = Type::yarn;
+    known.insert(
+        known.end(),
+        {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"});
+    scaling.attention_factor =
+        keys.positive("attention_factor", yarn_attention_factor(keys, scaling.factor));
+    scaling.beta_fast = keys.positive("beta_fast", scaling.beta_fast);
+    scaling.beta_slow = keys.positive("beta_slow", scaling.beta_slow);
+    scaling.truncate = keys.flag("truncate", scaling.truncate);
+  }
+  keys.refuse_unknown(known);
+  return scaling;
+}
+
+}  // namespace
+
+// transformers 4 says rope_theta and rope_scaling at the top, 5 both in rope_parameters; a file
+// that says a thing twice must agree with itself.
+void read_rope(const Keys& keys, ModelShape& shape) {
+  shape.rope_theta = keys.positive("rope_theta", shape.rope_theta);
+  const char* said = nullptr;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* parameters = keys.find(key);
+    if (parameters == nullptr) {
+      continue;
+    }
+    if (!parameters->is_object()) {
+      keys.refuse(key, "accepted is an object with rope_theta, rope_type and what that type needs");
+    }
+    const Keys inner(*parameters, keys.where() + ": " + key);
+    const double theta = inner.positive("rope_theta", shape.rope_theta);
+    if (keys.find("rope_theta") != nullptr && theta != shape.rope_theta) {
+      keys.refuse(
+          "rope_theta",
+          std::string("but ") + key + " says " + json(theta).dump() +
+              ": remove the one that is wrong");
+    }
+    shape.rope_theta = theta;
+    const RopeScaling scaling = scaling_of(inner, shape);
+    if (said != nullptr && scaling != shape.rope_scaling) {
+      keys.refuse(key, std::string("but ") + said + " differs: remove the one that is wrong");
+    }
+    shape.rope_scaling = scaling;
+    said = key;
+  }
+}
+
+// At the top, as transformers 4 writes it: version 5 reads it there too, but version 4 would
+// silently ignore rope_parameters.
+void write_rope(const ModelShape& shape, json& config) {
+  config["rope_theta"] = shape.rope_theta;
+  const RopeScaling& scaling = shape.rope_scaling;
+  json& written = config["rope_scaling"];
+  switch (scaling.type) {
+    case Type::none:
+      written = nullptr;
+      return;
+    case Type::linear:
+      written = {{"rope_type", "linear"}, {"factor", scaling.factor}};
+      return;
+    case Type::llama3:
+      written = {
+          {"rope_type", "llama3"},
+          {"factor", scaling.factor},
+          {"original_max_position_embeddings", scaling.original_positions},
+          {"low_freq_factor", scaling.low_freq_factor},
+          {"high_freq_factor", scaling.high_freq_factor}};
+      return;
+    case Type::yarn:
+      written = {
+          {"rope_type", "yarn"},
+          {"factor", scaling.factor},
+          {"original_max_position_embeddings", scaling.original_positions},
+          {"attention_factor", scaling.attention_factor},
+          {"beta_fast", scaling.beta_fast},
+          {"beta_slow", scaling.beta_slow},
+          {"truncate", scaling.truncate}};
+      return;
+  }
+}
+
+std::vector<double> rope_frequencies(const ModelShape& shape) {
+  const RopeScaling& scaling = shape.rope_scaling;
+  const auto D = static_cast<double>(shape.head_dim);
+  const double two_pi = 2 * std::numbers::pi;
+  const auto original = static_cast<double>(scaling.original_positions);
+  // yarn: the pair that turns so often over the original positions
+  const auto pair_turning = [&](double turns) {
+    return D * std::log(original / (turns * two_pi)) / (2 * std::log(shape.rope_theta));
+  };
+  double low = 0;
+  double high = 0;
+  if (scaling.type == Type::yarn) {
+    low = pair_turning(scaling.beta_fast);
+    high = pair_turning(scaling.beta_slow);
+    if (scaling.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, D - 1);
+    high += low == high ? 0.001 : 0.0;
+  }
+  std::vector<double> frequencies;
+  for (std::int64_t i = 0; i < shape.head_dim / 2; ++i) {
+    const double plain = std::pow(shape.rope_theta, -2.0 * static_cast<double>(i) / D);
+    const double stretched = plain / scaling.factor;
+    double share = 0;  // of the plain frequency
+    switch (scaling.type) {
+      case Type::none:
+        share = 1;
+        break;
+      case Type::linear:
+        break;
+      case Type::llama3:  // fast pairs stay, slow ones are stretched
+        share = std::clamp(
+            (original * plain / two_pi - scaling.low_freq_factor) /
+                (scaling.high_freq_factor - scaling.low_freq_factor),
+            0.0,
+            1.0);
+        break;
+      case Type::yarn:
+        share = 1 - std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+        break;
+    }
+    frequencies.push_back(share == 1 ? plain : (1 - share) * stretched + share * plain);
+  }
+  return frequencies;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,19 @@
+// AllGatherKV: own queries against all keys and values, which are gathered as LLaMA 3's context
+// parallelism does (Grattafiori et al. 2024); weights gathered (ZeRO-3).
+#include "paradyse/program_writer.h"
+#include "src/plan/strategy/builders.h"
+
+namespace paradyse {
+
+Program all_gather_kv_attention(const Task& task) {
+  Writer w(task, attention_weights(*task.model, task.domain), "AllGatherKV");
+  const std::vector<Heads> heads = all_heads(*task.model, task.tokens.ranks());
+  const ValueId stack = w.gather();
+  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
+  const ValueId all_kv = w.redistribute(kv, replicate(), "kv_all", /*again=*/true);
+  const ValueId o = w.attention({q, all_kv}, heads, w.by_tokens());
+  return w.residual(w.linear_transposed(
+      o, stack, same_terms(task.tokens.ranks(), w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace paradyse

@@ -1,0 +1,52 @@
+// METP (the memory-efficient tensor parallelism of ParaDySe): weights pass by, a head group at a
+// time.
+//
+// For each group all ranks get its rows of q, k, v and o, make its queries, keys and values of
+// their own tokens, run its ring attention together, and add its share of the output projection.
+// Going back queries, keys and values are made again, so what is saved is the input, its norm, the
+// attention output and its log-sum-exp, and what is transient is a group's.
+#include <algorithm>
+
+#include "paradyse/program_writer.h"
+#include "src/plan/strategy/builders.h"
+
+namespace paradyse {
+
+Program metp_attention(const Task& task) {
+  const ModelShape& model = *task.model;
+  const int p = task.tokens.ranks();
+  const std::int64_t D = model.head_dim;
+  const std::int64_t share = model.heads / model.kv_heads;
+  const std::int64_t groups =
+      task.head_groups > 0 ? task.head_groups : std::min<std::int64_t>(p, model.kv_heads);
+  Writer w(task, attention_weights(model, task.domain), "METP");
+
+  const ValueId xn = w.normed_input();
+  w.recompute_from_here();
+  ValueId y = -1;
+  for (const Piece& keys : even_cuts(model.kv_heads, static_cast<int>(groups))) {
+    const std::int64_t k = size(keys);
+    const std::int64_t first = keys.front().begin;
+    Piece rows;
+    const auto want = [&](std::size_t matrix, std::int64_t head, std::int64_t heads) {
+      const std::int64_t begin = w.weights().rows_of(matrix).begin + head * D;
+      append(rows, {begin, begin + heads * D});
+    };
+    want(0, first * share, k * share);
+    want(1, first, k);
+    want(2, first, k);
+    want(3, first * share, k * share);
+    const ValueId stack = w.gather(rows);
+    const Heads heads{.query = {0, k * share}, .key = {0, k}};
+    const auto [q, kv] = w.q_and_kv(
+        xn, stack, {.query = {first * share, (first + k) * share}, .key = {first, first + k}});
+    const ValueId o =
+        w.ring_attention(q, kv, std::vector<Heads>(static_cast<std::size_t>(p), heads));
+    const std::int64_t begin = (k * share + 2 * k) * D;
+    y = w.linear_transposed(
+        o, stack, same_terms(p, {begin, begin + k * share * D}), w.by_tokens(), y);
+  }
+  return w.residual(y);
+}
+
+}  // namespace paradyse

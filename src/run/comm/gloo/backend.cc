@@ -1,0 +1,226 @@
+// The `gloo` backend: this process is one rank.  Meets the others at the rendezvous, connects with
+// them, and keeps both until the end.
+#include "paradyse/backend.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "src/run/comm/gloo/address.h"
+#include "src/run/comm/gloo/communicator.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPause{20};       // between looks at the store
+constexpr milliseconds kFarewell{1000};  // how long the rendezvous outlives a failure
+
+std::string key(const char* name, int rank) { return fmt::format("{}/{}", name, rank); }
+
+// The rendezvous is kept until the others have had the last word from it.
+void await_leaving(gloo::Store& store, int ranks) {
+  const auto end = Clock::now() + kFarewell;
+  try {
+    for (int r = 0; r < ranks; ++r) {
+      while (!store.get(key("left", r)) && Clock::now() < end) {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  } catch (const std::exception&) {  // it is gone already
+  }
+}
+
+constexpr const char* kPrefix = "paradyse";
+
+class GlooBackend final : public Backend {
+ public:
+  explicit GlooBackend(const GlooOptions& options)
+      : options_(options), rendezvous_(gloo::endpoint(options.host, options.port)) {
+    if (options.rank < 0 || options.rank >= options.size) {
+      throw std::invalid_argument(
+          fmt::format("gloo: rank {} of {} processes", options.rank, options.size));
+    }
+    const std::string address = options.interface.empty()
+                                    ? gloo::address_towards(options.host, options.port)
+                                    : gloo::address_of_interface(options.interface);
+    reach();
+    watch_.emplace(
+        store_,
+        options.rank,
+        options.size,
+        options.deadline,
+        rendezvous_ +
+            (options.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)"));
+    try {
+      const gloo::Listener listener(address);
+      store_->set(key("here", options.rank), fmt::format("{} {}", listener.port(), address));
+      await_all();
+      try_peers(address);
+      wire_ = gloo::connect_all(store_, options.rank, options.size, address, options.patience);
+    } catch (const std::exception& error) {
+      watch_->fail(fmt::format("rank {} failed: {}", options.rank, error.what()));
+      linger();
+      throw;
+    }
+  }
+
+  ~GlooBackend() override {
+    watch_.reset();
+    linger();
+  }
+
+  std::string name() const override { return "gloo"; }
+  int first_rank() const override { return options_.rank; }
+
+  void run(int ranks, const Body& body) override {
+    if (ranks < 1 || ranks > options_.size) {
+      throw std::invalid_argument(fmt::format(
+          "{} ranks over gloo: there are {} processes, each of them a rank", ranks, options_.size));
+    }
+    const int number = runs_++;
+    if (options_.rank >= ranks) {
+      return;
+    }
+    at::set_num_threads(1);
+    const auto communicators = gloo::communicators(*wire_, *watch_, number, options_.rank, ranks);
+    try {
+      body(*communicators);
+      communicators->finish();
+    } catch (const std::exception& error) {
+      fail(fmt::format("rank {} failed: {}", options_.rank, error.what()));
+      throw;
+    }
+  }
+
+  void leave() override { watch_->leave(); }
+
+  bool fail(const std::string& message) override {
+    watch_->fail(message);
+    return watch_->failed_first();
+  }
+
+ private:
+  [[nodiscard]] bool serves() const { return options_.rank == 0 && !options_.kept_elsewhere; }
+
+  void reach() {
+    try {
+      if (!serves()) {
+        gloo::await_listener(options_.host, options_.port, options_.patience);
+      }
+      store_ = serves() ? gloo::serve_store(options_.host, options_.port)
+                        : gloo::reach_store(options_.host, options_.port, options_.patience);
+      store_ = gloo::with_prefix(store_, kPrefix + options_.attempt);
+    } catch (const std::runtime_error& error) {
+      throw CommunicatorError(fmt::format(
+          "rank {} could not {} the rendezvous at {}{}: is that address right (--rendezvous, or "
+          "MASTER_ADDR and MASTER_PORT), does the process that keeps it run, and does no firewall "
+          "stand between? ({})",
+          options_.rank,
+          serves() ? "open" : "reach",
+          rendezvous_,
+          serves() ? "" : fmt::format(" within {} s", seconds(options_.patience)),
+          error.what()));
+    }
+  }
+
+  void await_all() {
+    const auto end = Clock::now() + options_.deadline;
+    std::vector<int> missing;
+    for (int r = 0; r < options_.size; ++r) {
+      missing.push_back(r);
+    }
+    while (true) {
+      watch_->check();
+      std::erase_if(missing, [&](int r) {
+        const auto here = store_->get(key("here", r));
+        if (here) {
+          const std::size_t space = here->find(' ');
+          peers_[r] = {here->substr(space + 1), std::stoi(here->substr(0, space))};
+        }
+        return here.has_value();
+      });
+      if (missing.empty()) {
+        return;
+      }
+      if (Clock::now() > end) {
+        throw CommunicatorError(fmt::format(
+            "rank{} {} of {} did not come to the rendezvous at {} within {} s: were all processes "
+            "started, and with the same address?",
+            missing.size() == 1 ? "" : "s",
+            fmt::join(missing, ", "),
+            options_.size,
+            rendezvous_,
+            seconds(options_.deadline)));
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  // Gloo itself would say neither which peer cannot be reached nor where it is.
+  void try_peers(const std::string& address) {
+    for (const auto& [rank, place] : peers_) {
+      const auto& [host, port] = place;
+      try {
+        gloo::await_listener(host, port, options_.patience);
+      } catch (const std::runtime_error& error) {
+        throw CommunicatorError(fmt::format(
+            "rank {} at {} could not reach rank {} at {} within {} s ({}): does a firewall stand "
+            "between them? If that is the address of another network, name an interface of the one "
+            "they share with --interface",
+            options_.rank,
+            address,
+            rank,
+            gloo::endpoint(host, port),
+            seconds(options_.patience),
+            error.what()));
+      }
+    }
+  }
+
+  void linger() {
+    if (serves() && store_ != nullptr) {
+      await_leaving(*store_, options_.size);
+    }
+  }
+
+  static double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
+
+  GlooOptions options_;
+  std::string rendezvous_;  // for messages
+  std::shared_ptr<gloo::Store> store_;
+  std::optional<gloo::Watch> watch_;
+  std::map<int, std::pair<std::string, int>> peers_;  // where they listen
+  std::unique_ptr<gloo::Wire> wire_;
+  int runs_ = 0;
+};
+
+class StoreRendezvous final : public Rendezvous {
+ public:
+  StoreRendezvous(const std::string& host, int port) : store_(gloo::serve_store(host, port)) {}
+  int port() const override { return store_->port(); }
+  void await_leaving(int ranks) override {
+    paradyse::await_leaving(*gloo::with_prefix(store_, kPrefix), ranks);
+  }
+
+ private:
+  std::shared_ptr<gloo::Store> store_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> gloo_backend(const GlooOptions& options) {
+  return std::make_shared<GlooBackend>(options);
+}
+
+std::unique_ptr<Rendezvous> serve_rendezvous(const std::string& host, int port) {
+  return std::make_unique<StoreRendezvous>(host, port);
+}
+
+}  // namespace paradyse

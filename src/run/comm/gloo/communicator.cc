@@ -1,0 +1,560 @@
+// Words.  What a rank hands to another in one operation is one *message*: the elements of all its
+// blocks, row after row, in the table's order.  Where they already lie like that in the tensor, the
+// message is sent from, or received into, the tensor; else it is packed in *staging* memory.
+//
+// A message's tag is made of the group, the operation's number and its description, so that ranks
+// that are in different operations never exchange a byte: they wait, and their watches find out.
+#include "src/run/comm/gloo/communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/accountant.h"
+#include "src/run/comm/blocks.h"
+#include "src/run/comm/sum_rows.h"
+
+namespace paradyse::gloo {
+namespace {
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+// FNV-1a, folded to what c10d takes for a tag.
+std::uint32_t tag_of(const std::string& where, const std::string& what) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const std::string* text : {&where, &what}) {
+    for (const char c : *text) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    }
+  }
+  return static_cast<std::uint32_t>((hash ^ (hash >> 32)) & 0x7fffffffU);
+}
+
+// Memory between the wire and rows that are strided, or yet to be added; kept for the next
+// operation.  It is outside the ranks' budgets, as the kernel's own buffers are.
+class Staging {
+ public:
+  using Piece = std::shared_ptr<char>;
+
+  Piece take(std::int64_t bytes) {
+    const auto wanted = static_cast<std::size_t>(bytes);
+    auto found = free_->lower_bound(wanted);
+    if (found == free_->end() || found->first > 2 * wanted + 4096) {
+      found = free_->emplace(wanted, std::make_unique_for_overwrite<char[]>(wanted));
+    }
+    auto owned = free_->extract(found);
+    const std::size_t capacity = owned.key();
+    char* data = owned.mapped().release();
+    return {data, [free = free_, capacity](char* memory) {
+              free->emplace(capacity, std::unique_ptr<char[]>(memory));
+              if (free->size() > kMost) {  // sizes of a batch that is over
+                free->erase(free->begin());
+              }
+            }};
+  }
+
+ private:
+  static constexpr std::size_t kMost = 32;
+  std::shared_ptr<std::multimap<std::size_t, std::unique_ptr<char[]>>> free_ =
+      std::make_shared<std::multimap<std::size_t, std::unique_ptr<char[]>>>();
+};
+
+struct World {
+  Wire& wire;
+  Watch& watch;
+  int run;
+  int rank;
+  Counters counters;
+  Staging staging;
+};
+
+// One side of a block: where its elements lie.
+struct Rows {
+  View view;
+  std::int64_t rows;
+  std::int64_t cols;
+
+  [[nodiscard]] std::int64_t bytes() const { return rows * cols * view.item; }
+  [[nodiscard]] bool contiguous() const { return rows == 1 || view.stride == cols * view.item; }
+  [[nodiscard]] Rows packed(char* data) const {
+    return {{data, cols * view.item, view.item}, rows, cols};
+  }
+};
+
+// What one rank hands to another.
+struct Parcel {
+  std::vector<Rows> rows;
+  std::int64_t bytes = 0;
+
+  void add(const Rows& more) {
+    if (more.bytes() > 0) {
+      rows.push_back(more);
+      bytes += more.bytes();
+    }
+  }
+  // All of it lies row after row.
+  [[nodiscard]] bool contiguous() const {
+    const char* next = rows.empty() ? nullptr : rows.front().view.data;
+    return std::all_of(rows.begin(), rows.end(), [&](const Rows& r) {
+      const bool follows = r.contiguous() && r.view.data == next;
+      next = r.view.data + r.bytes();
+      return follows;
+    });
+  }
+  // Copies each of `rows` from or to where it lies in the message at `packed`.
+  void copy(char* packed, bool pack) const {
+    for (const Rows& r : rows) {
+      const Rows there = r.packed(packed);
+      copy_rows(pack ? there.view : r.view, pack ? r.view : there.view, r.rows, r.cols);
+      packed += r.bytes();
+    }
+  }
+};
+
+class GlooCommunicator final : public Communicator {
+ public:
+  GlooCommunicator(World& world, std::vector<int> ranks)
+      : world_(world),
+        ranks_(std::move(ranks)),
+        rank_(static_cast<int>(
+            std::find(ranks_.begin(), ranks_.end(), world.rank) - ranks_.begin())) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+
+  std::unique_ptr<Pending> exchange(
+      const at::Tensor& from,
+      const at::Tensor& to,
+      const Transfer& table,
+      const Call& call) override {
+    check_matrix(from, table.source[at(rank_)], call, "source");
+    check_matrix(to, table.destination[at(rank_)], call, "destination");
+    if (from.scalar_type() != to.scalar_type()) {
+      throw std::logic_error(to_string(call) + ": source and destination have different types");
+    }
+    auto operation = issue("exchange", call, elements(table), from.scalar_type());
+    operation->keep = {from, to};
+    const View mine(from);
+    const View got(to);
+    std::vector<Parcel> out(at(size()));
+    std::vector<Parcel> in(at(size()));
+    std::vector<const Block*> own;
+    for (const Block& block : table.blocks) {
+      if (block.source == rank_ && block.destination == rank_) {
+        own.push_back(&block);
+      } else if (block.source == rank_) {
+        out[at(block.destination)].add(
+            {mine.at(block.source_row, block.source_col), block.rows, block.cols});
+      } else if (block.destination == rank_) {
+        in[at(block.source)].add(
+            {got.at(block.destination_row, block.destination_col), block.rows, block.cols});
+      }
+    }
+    for (int hop = 1; hop < size(); ++hop) {
+      const int r = (rank_ + size() - hop) % size();
+      if (in[at(r)].bytes > 0) {
+        char* const whole = in[at(r)].contiguous() ? in[at(r)].rows.front().view.data : nullptr;
+        operation->receive(r, whole, in[at(r)].bytes);
+      }
+    }
+    operation->send_all(out);
+    for (const Block* block : own) {
+      copy_rows(
+          got.at(block->destination_row, block->destination_col),
+          mine.at(block->source_row, block->source_col),
+          block->rows,
+          block->cols);
+    }
+    operation->finish = [parcels = std::move(in)](const Operation& done) {
+      for (const Incoming& message : done.incoming) {
+        if (message.staging != nullptr) {
+          parcels[at(message.rank)].copy(message.staging.get(), /*pack=*/false);
+        }
+      }
+    };
+    return operation;
+  }
+
+  std::unique_ptr<Pending> exchange_sum(
+      const at::Tensor& from,
+      const at::Tensor& to,
+      const Transfer& table,
+      bool accumulate,
+      const Call& call) override {
+    check_matrix(from, table.destination[at(rank_)], call, "source");
+    check_matrix(to, table.source[at(rank_)], call, "destination");
+    auto operation = issue("exchange_sum", call, elements(table), from.scalar_type());
+    operation->keep = {from, to};
+    const View mine(from);
+    std::vector<Parcel> out(at(size()));
+    std::vector<std::int64_t> in(at(size()));
+    for (const Block& block : table.blocks) {
+      if (block.destination == rank_ && block.source != rank_) {
+        out[at(block.source)].add(
+            {mine.at(block.destination_row, block.destination_col), block.rows, block.cols});
+      } else if (block.source == rank_ && block.destination != rank_) {
+        in[at(block.destination)] += block.elements() * mine.item;
+      }
+    }
+    for (int hop = 1; hop < size(); ++hop) {
+      const int r = (rank_ + size() - hop) % size();
+      if (in[at(r)] > 0) {
+        operation->receive(r, nullptr, in[at(r)]);
+      }
+    }
+    operation->send_all(out);
+    const at::ScalarType type = from.scalar_type();
+    operation->finish = [this, to, mine, type, accumulate, &table](const Operation& done) {
+      // Where each block lies: in my own matrix, or next in its sender's message.
+      std::map<const Block*, View> places;
+      std::vector<char*> next(at(size()));
+      for (const Incoming& message : done.incoming) {
+        next[at(message.rank)] = message.staging.get();
+      }
+      for (const Block& block : table.blocks) {
+        if (block.source != rank_ || block.elements() == 0) {
+          continue;
+        }
+        if (block.destination == rank_) {
+          places.emplace(&block, mine.at(block.destination_row, block.destination_col));
+        } else {
+          char*& place = next[at(block.destination)];
+          places.emplace(&block, View(place, block.cols * mine.item, mine.item));
+          place += block.elements() * mine.item;
+        }
+      }
+      sum_blocks(to, table, rank_, accumulate, type, [&](const Block& block) {
+        return places.at(&block);
+      });
+    };
+    return operation;
+  }
+
+  void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
+    check_contiguous(tensor, call);
+    auto operation = issue("broadcast", call, tensor.numel(), tensor.scalar_type());
+    if (rank_ == root) {
+      operation->send_all(std::vector<Parcel>(at(size()), whole(tensor)));
+    } else {
+      operation->receive(root, View(tensor).data, whole(tensor).bytes);
+    }
+    operation->wait();
+  }
+
+  void reduce(const at::Tensor& tensor, int root, const Call& call) override {
+    check_contiguous(tensor, call);
+    auto operation = issue("reduce", call, tensor.numel(), tensor.scalar_type());
+    if (rank_ != root) {
+      std::vector<Parcel> out(at(size()));
+      out[at(root)] = whole(tensor);
+      operation->send_all(out);
+    } else {
+      for (int r = 0; r < size(); ++r) {
+        if (r != root) {
+          operation->receive(r, nullptr, whole(tensor).bytes);
+        }
+      }
+      operation->finish = [&tensor](const Operation& done) {
+        std::vector<const void*> others;
+        for (const Incoming& message : done.incoming) {
+          others.push_back(message.staging.get());
+        }
+        sum_into(
+            View(tensor).data,
+            tensor.scalar_type(),
+            others,
+            tensor.scalar_type(),
+            tensor.numel(),
+            true);
+      };
+    }
+    operation->wait();
+  }
+
+  std::unique_ptr<Pending> shift(
+      const at::Tensor& from, const at::Tensor& to, int hops, const Call& call) override {
+    check_contiguous(from, call);
+    check_contiguous(to, call);
+    if (from.scalar_type() != to.scalar_type()) {
+      throw std::logic_error(to_string(call) + ": source and destination have different types");
+    }
+    // Pieces may differ in size from rank to rank, so that no size is common to all.
+    auto operation = issue("shift", call, 0, from.scalar_type());
+    operation->keep = {from, to};
+    const int step = (hops % size() + size()) % size();
+    if (step == 0) {
+      std::memcpy(View(to).data, View(from).data, to.nbytes());
+      return operation;
+    }
+    operation->receive((rank_ - step + size()) % size(), View(to).data, whole(to).bytes);
+    std::vector<Parcel> out(at(size()));
+    out[at((rank_ + step) % size())] = whole(from);
+    operation->send_all(out);
+    return operation;
+  }
+
+  // A byte from everyone to everyone: who is late is then plain to each.
+  void barrier(const Call& call) override {
+    auto operation = issue("barrier", call, 0, at::kByte);
+    for (int hop = 1; hop < size(); ++hop) {
+      operation->receive((rank_ + size() - hop) % size(), nullptr, 1);
+    }
+    static char nothing = 0;
+    for (int hop = 1; hop < size(); ++hop) {
+      operation->send((rank_ + hop) % size(), &nothing, 1);
+    }
+    operation->wait();
+  }
+
+  // Waits for what is still sent of operations up to this one.
+  void finish_until(std::int64_t number) {
+    while (!lingering_.empty() && lingering_.front().number <= number) {
+      const Lingering& old = lingering_.front();
+      for (const Outgoing& message : old.outgoing) {
+        world_.watch.await(*message.message, {ranks_[at(message.rank)], old.where, old.what});
+      }
+      lingering_.pop_front();
+    }
+  }
+  void finish() { finish_until(number_); }
+
+ private:
+  static constexpr std::size_t kRoom = 8;  // operations under way at once
+
+  struct Incoming {
+    int rank = 0;
+    Staging::Piece staging;  // absent: straight into the tensor
+    std::unique_ptr<Message> message;
+  };
+  struct Outgoing {
+    int rank = 0;
+    Staging::Piece staging;
+    std::unique_ptr<Message> message;
+  };
+
+  // An operation of this rank that is issued.
+  class Operation final : public Pending {
+   public:
+    Operation(
+        GlooCommunicator& its_owner, std::int64_t its_number, std::string its_what, bool stable)
+        : owner(its_owner),
+          number(its_number),
+          what(std::move(its_what)),
+          where(owner.place(number)),
+          tag(tag_of(where, what)),
+          stable_source(stable) {
+      owner.under_way_[number] = this;
+    }
+    ~Operation() override { owner.under_way_.erase(number); }
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    // `into` absent: to staging memory.
+    void receive(int from, char* into, std::int64_t bytes) {
+      if (bytes == 0) {
+        return;
+      }
+      Incoming& message = incoming.emplace_back();
+      message.rank = from;
+      if (into == nullptr) {
+        message.staging = owner.world_.staging.take(bytes);
+        into = message.staging.get();
+      }
+      guarded(from, [&] {
+        message.message = owner.world_.wire.receive(into, bytes, owner.ranks_[at(from)], tag);
+      });
+    }
+
+    void send(int to, const char* data, std::int64_t bytes, Staging::Piece staging = nullptr) {
+      Outgoing& message = outgoing.emplace_back();
+      message.rank = to;
+      message.staging = std::move(staging);
+      guarded(to, [&] {
+        message.message = owner.world_.wire.send(data, bytes, owner.ranks_[at(to)], tag);
+      });
+    }
+
+    // Each rank its parcel; all but the own, and counted.  Neighbours first: not all to one.
+    void send_all(const std::vector<Parcel>& parcels) {
+      for (int hop = 1; hop < owner.size(); ++hop) {
+        const int to = (owner.rank_ + hop) % owner.size();
+        const Parcel& parcel = parcels[at(to)];
+        if (parcel.bytes == 0) {
+          continue;
+        }
+        if (parcel.contiguous()) {
+          send(to, parcel.rows.front().view.data, parcel.bytes);
+        } else {
+          Staging::Piece packed = owner.world_.staging.take(parcel.bytes);
+          parcel.copy(packed.get(), /*pack=*/true);
+          const char* data = packed.get();
+          send(to, data, parcel.bytes, std::move(packed));
+        }
+        owner.world_.counters.bytes_sent += parcel.bytes;
+        ++owner.world_.counters.messages;
+      }
+    }
+
+    void wait() override {
+      if (done_) {
+        return;
+      }
+      for (const Incoming& message : incoming) {
+        owner.await(*message.message, message.rank, *this);
+      }
+      if (finish) {
+        finish(*this);
+        finish = nullptr;
+      }
+      // A stable source may still be on its way when all of this rank's results are there.
+      if (!stable_source) {
+        sent();
+      } else if (!outgoing.empty()) {
+        owner.lingering_.push_back({number, what, where, std::move(outgoing), keep.front()});
+      }
+      done_ = true;
+      owner.under_way_.erase(number);
+    }
+
+    void sent() {
+      for (const Outgoing& message : outgoing) {
+        owner.await(*message.message, message.rank, *this);
+      }
+    }
+
+    GlooCommunicator& owner;
+    std::int64_t number;
+    std::string what;
+    std::string where;
+    std::uint32_t tag;
+    bool stable_source;
+    std::vector<at::Tensor> keep;  // source, destination: alive while messages read or fill them
+    std::vector<Incoming> incoming;
+    std::vector<Outgoing> outgoing;
+    std::function<void(const Operation& done)> finish;  // when all has come
+
+   private:
+    template <typename Body>
+    void guarded(int peer, const Body& body) {
+      try {
+        body();
+      } catch (const std::runtime_error& error) {  // the connection is gone
+        owner.world_.watch.lost({owner.ranks_[at(peer)], where, what}, error.what());
+      }
+    }
+
+    bool done_ = false;
+  };
+
+  // Of an operation that is over but for its sends.
+  struct Lingering {
+    std::int64_t number;
+    std::string what;
+    std::string where;
+    std::vector<Outgoing> outgoing;
+    at::Tensor source;
+  };
+
+  static std::int64_t elements(const Transfer& table) {
+    std::int64_t sum = 0;
+    for (const Extent& extent : table.destination) {
+      sum += extent.elements();
+    }
+    return sum;
+  }
+
+  static Parcel whole(const at::Tensor& tensor) {
+    Parcel parcel;
+    const View view(tensor);
+    parcel.add({{view.data, tensor.numel() * view.item, view.item}, 1, tensor.numel()});
+    return parcel;
+  }
+
+  [[nodiscard]] std::string place(std::int64_t number) const {
+    return fmt::format(
+        "operation {} of ranks {} (run {})", number, fmt::join(ranks_, ", "), world_.run);
+  }
+
+  std::unique_ptr<Operation> issue(
+      const char* kind, const Call& call, std::int64_t count, at::ScalarType type) {
+    world_.watch.check();
+    std::string what = fmt::format("{} of {}", kind, to_string(call));
+    if (under_way_.size() >= kRoom) {
+      under_way_.begin()->second->wait();
+    }
+    finish_until(number_ - static_cast<std::int64_t>(kRoom));
+    what += fmt::format(" ({} elements of {})", count, c10::toString(type));
+    return std::make_unique<Operation>(*this, number_++, std::move(what), call.stable_source);
+  }
+
+  void await(Message& message, int peer, const Operation& operation) {
+    world_.watch.await(message, {ranks_[at(peer)], operation.where, operation.what});
+  }
+
+  World& world_;
+  std::vector<int> ranks_;  // of the world
+  int rank_;
+  std::int64_t number_ = 0;                       // of the next operation
+  std::map<std::int64_t, Operation*> under_way_;  // [number]
+  std::deque<Lingering> lingering_;
+};
+
+class GlooCommunicators final : public RankCommunicators {
+ public:
+  GlooCommunicators(Wire& wire, Watch& watch, int run, int rank, int size)
+      : world_{
+            .wire = wire, .watch = watch, .run = run, .rank = rank, .counters = {}, .staging = {}} {
+    for (int r = 0; r < size; ++r) {
+      everyone_.push_back(r);
+    }
+  }
+
+  int rank() const override { return world_.rank; }
+  int size() const override { return static_cast<int>(everyone_.size()); }
+  Communicator& world() override { return group(everyone_); }
+
+  Communicator& group(const std::vector<int>& ranks) override {
+    auto& made = made_[ranks];
+    if (made == nullptr) {
+      if (std::find(ranks.begin(), ranks.end(), world_.rank) == ranks.end() ||
+          !std::is_sorted(ranks.begin(), ranks.end())) {
+        made_.erase(ranks);
+        throw std::invalid_argument(fmt::format(
+            "group of ranks {}: must ascend and contain rank {}",
+            fmt::join(ranks, ", "),
+            world_.rank));
+      }
+      made = std::make_unique<GlooCommunicator>(world_, ranks);
+    }
+    return *made;
+  }
+
+  Counters counters() const override { return world_.counters; }
+  void abort(const std::string& message) override { world_.watch.fail(message); }
+  void finish() override {
+    for (const auto& [ranks, communicator] : made_) {
+      communicator->finish();
+    }
+  }
+
+ private:
+  World world_;
+  std::vector<int> everyone_;
+  std::map<std::vector<int>, std::unique_ptr<GlooCommunicator>> made_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankCommunicators> communicators(
+    Wire& wire, Watch& watch, int run, int rank, int size) {
+  return std::make_unique<GlooCommunicators>(wire, watch, run, rank, size);
+}
+
+}  // namespace paradyse::gloo

@@ -1,0 +1,24 @@
+// Collectives over a Wire: every operation is messages between pairs of ranks, one from a rank to
+// each rank that gets anything of it.
+#pragma once
+
+#include <memory>
+
+#include "paradyse/communicator.h"
+#include "src/run/comm/gloo/watch.h"
+#include "src/run/comm/gloo/wire.h"
+
+namespace paradyse::gloo {
+
+class RankCommunicators : public Communicators {
+ public:
+  // Waits until all that this rank sent is on its way: its memory may go then.
+  virtual void finish() = 0;
+};
+
+// The communicators of this process's rank in run number `run`, which the first `size` ranks make.
+// Wire and watch outlive them.
+std::unique_ptr<RankCommunicators> communicators(
+    Wire& wire, Watch& watch, int run, int rank, int size);
+
+}  // namespace paradyse::gloo

@@ -1,0 +1,63 @@
+// A thread of each process that looks after its rank: it tells the others that the rank lives and
+// what it waits in, and hears when one of them has failed.
+//
+// All goes through the rendezvous' store, never over the connections that carry data: those are
+// what may be stuck.  Keys: "state/RANK" changes with every tick, "failed" is set once, by the
+// first rank that fails; "done/RANK" and "left/RANK" are set at the end.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/run/comm/gloo/wire.h"
+
+namespace paradyse::gloo {
+
+// What a rank waits in.
+struct Wait {
+  int rank = 0;       // of the world: whom it waits for
+  std::string where;  // "operation 57 of ranks 0, 1": compared between ranks that wait there
+  std::string what;   // "exchange of layer 1 attention tokens, ..."
+};
+
+class Watch {
+ public:
+  // `rendezvous`: for messages, what the store is and who keeps it.
+  Watch(
+      std::shared_ptr<Store> store,
+      int rank,
+      int size,
+      std::chrono::milliseconds deadline,
+      std::string rendezvous);
+  // Ends the thread; one that hangs in a store that does not answer is left to the process's end.
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Returns when the message is through.  Throws Aborted when another rank failed, and, as the
+  // first to know, CommunicatorError when ranks disagree, the deadline is over or a peer is gone.
+  void await(Message& message, const Wait& wait);
+  // Throws Aborted when some rank has failed.
+  void check() const;
+  // The first failure of all ranks; this one's unless another was first.
+  std::string fail(const std::string& reason);
+  // The first failure of all ranks was this one's.
+  [[nodiscard]] bool failed_first() const;
+  // Says that a connection broke while this rank was in `wait`, or why.  Always throws.
+  [[noreturn]] void lost(const Wait& wait, const std::string& error);
+  // Returns when all ranks are here; throws as await() does.  No message may follow.
+  void leave();
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace paradyse::gloo

@@ -1,0 +1,175 @@
+#include "src/run/comm/gloo/wire.h"
+
+#include <csignal>
+#include <stdexcept>
+#include <utility>
+
+#define USE_DISTRIBUTED
+#define USE_C10D_GLOO
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#pragma GCC diagnostic pop
+#include <c10/util/Logging.h>
+
+namespace paradyse::gloo {
+namespace {
+
+using std::chrono::milliseconds;
+
+// c10::Error would be taken for a fault of the program; its message ends in a stack trace.
+template <typename Body>
+auto told(const Body& body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+}
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+class TheStore final : public Store {
+ public:
+  TheStore(c10::intrusive_ptr<c10d::Store> store, int port)
+      : store_(std::move(store)), port_(port) {}
+
+  int port() const override { return port_; }
+  void set(const std::string& key, const std::string& value) override {
+    told([&] { store_->set(key, bytes_of(value)); });
+  }
+  std::string set_once(const std::string& key, const std::string& value) override {
+    return told([&] { return text_of(store_->compareSet(key, {}, bytes_of(value))); });
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    return told([&]() -> std::optional<std::string> {
+      if (!store_->check({key})) {
+        return std::nullopt;
+      }
+      return text_of(store_->get(key));
+    });
+  }
+  std::vector<std::string> get_all(const std::vector<std::string>& keys) override {
+    return told([&] {
+      std::vector<std::string> values;
+      for (const auto& value : store_->multiGet(keys)) {
+        values.push_back(text_of(value));
+      }
+      return values;
+    });
+  }
+
+  [[nodiscard]] const c10::intrusive_ptr<c10d::Store>& real() const { return store_; }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+  int port_;
+};
+
+// On this thread and those it starts: the store's client writes to connections that may be gone,
+// which shall be an error and not the end of the process.
+void block_sigpipe() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+std::shared_ptr<Store> make_store(
+    const std::string& host, int port, milliseconds patience, bool serve) {
+  block_sigpipe();
+  // c10d logs what it also throws, with stack traces; what is thrown is told by us.
+  if (FLAGS_caffe2_log_level == 1) {  // nobody chose another
+    FLAGS_caffe2_log_level = 3;
+  }
+  return told([&] {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(port);
+    options.isServer = serve;
+    options.waitWorkers = false;
+    options.timeout = patience;
+    auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+    const int got = store->getPort();
+    return std::make_shared<TheStore>(std::move(store), got);
+  });
+}
+
+class WorkMessage final : public Message {
+ public:
+  // `bytes` names the message's memory, which the work reads or fills.
+  explicit WorkMessage(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+
+  bool wait(milliseconds deadline) override {
+    return told([&] { return work_->wait(deadline); });
+  }
+  void abort() override { work_->abort(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class GlooWire final : public Wire {
+ public:
+  explicit GlooWire(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
+
+  std::unique_ptr<Message> send(
+      const void* data, std::int64_t bytes, int rank, std::uint32_t tag) override {
+    return told([&] {
+      std::vector<at::Tensor> one = {memory(const_cast<void*>(data), bytes)};
+      return std::make_unique<WorkMessage>(group_->send(one, rank, static_cast<int>(tag)));
+    });
+  }
+  std::unique_ptr<Message> receive(
+      void* data, std::int64_t bytes, int rank, std::uint32_t tag) override {
+    return told([&] {
+      std::vector<at::Tensor> one = {memory(data, bytes)};
+      return std::make_unique<WorkMessage>(group_->recv(one, rank, static_cast<int>(tag)));
+    });
+  }
+
+ private:
+  static at::Tensor memory(void* data, std::int64_t bytes) {
+    return at::from_blob(data, {bytes}, at::kByte);
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> serve_store(const std::string& host, int port) {
+  return make_store(host, port, std::chrono::seconds(10), true);
+}
+
+std::shared_ptr<Store> reach_store(const std::string& host, int port, milliseconds patience) {
+  return make_store(host, port, patience, false);
+}
+
+std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store, const std::string& prefix) {
+  const auto& real = static_cast<const TheStore&>(*store).real();
+  return std::make_shared<TheStore>(
+      c10::make_intrusive<c10d::PrefixStore>(prefix, real), store->port());
+}
+
+std::unique_ptr<Wire> connect_all(
+    const std::shared_ptr<Store>& store,
+    int rank,
+    int size,
+    const std::string& address,
+    milliseconds patience) {
+  return told([&] {
+    auto options = c10d::ProcessGroupGloo::Options::create(patience);
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+    options->threads = 1;  // messages need none
+    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        static_cast<const TheStore&>(*store).real(), rank, size, options);
+    return std::make_unique<GlooWire>(std::move(group));
+  });
+}
+
+}  // namespace paradyse::gloo

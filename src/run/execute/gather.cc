@@ -1,0 +1,59 @@
+#include "src/run/execute/gather.h"
+
+#include "paradyse/accountant.h"
+
+namespace paradyse {
+
+std::vector<std::vector<std::int64_t>> gather(
+    const std::vector<std::int64_t>& mine, Communicator& world) {
+  // A sum of what is zero but on one rank is a gather; its scratch must be nobody's, too.
+  Accountant nobody;
+  const MemoryScope scope(nobody, Category::communication, "gather");
+  const auto length = static_cast<std::int64_t>(mine.size());
+  const at::Tensor all = at::zeros({world.size(), length}, at::kLong);
+  auto* data = all.mutable_data_ptr<std::int64_t>();
+  std::copy(mine.begin(), mine.end(), data + world.rank() * length);
+  world.all_reduce(all, {.op = "gather", .part = ""});
+  std::vector<std::vector<std::int64_t>> numbers;
+  for (int r = 0; r < world.size(); ++r) {
+    numbers.emplace_back(data + r * length, data + (r + 1) * length);
+  }
+  return numbers;
+}
+
+std::vector<std::string> gather_texts(const std::string& mine, Communicator& world) {
+  const auto lengths = gather({static_cast<std::int64_t>(mine.size())}, world);
+  Cuts pieces;
+  std::int64_t total = 0;
+  for (const auto& length : lengths) {
+    pieces.emplace_back();
+    if (length[0] > 0) {
+      pieces.back().push_back({total, total + length[0]});
+    }
+    total += length[0];
+  }
+  std::vector<std::string> texts;
+  if (total == 0) {
+    return texts;
+  }
+  Cuts to_first(pieces.size());
+  to_first[0] = {{0, total}};
+  const Transfer table = transfer({total, 1}, shard(0, pieces), shard(0, to_first), world.size());
+  Accountant nobody;
+  const MemoryScope scope(nobody, Category::communication, "gather");
+  const at::Tensor from = at::empty({static_cast<std::int64_t>(mine.size()), 1}, at::kByte);
+  std::copy(mine.begin(), mine.end(), from.mutable_data_ptr<std::uint8_t>());
+  const at::Tensor to = at::empty({world.rank() == 0 ? total : 0, 1}, at::kByte);
+  world.exchange(from, to, table, {.op = "gather texts", .part = ""})->wait();
+  if (world.rank() == 0) {
+    const auto* data = to.const_data_ptr<std::uint8_t>();
+    for (const auto& piece : pieces) {
+      if (!piece.empty()) {
+        texts.emplace_back(data + piece[0].begin, data + piece[0].end);
+      }
+    }
+  }
+  return texts;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,66 @@
+#include "src/run/memory/host_store.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "paradyse/accountant.h"
+
+namespace paradyse {
+namespace {
+
+// Closed when it goes out of scope: a mapping keeps its file.
+struct File {
+  int descriptor = -1;
+  ~File() {
+    if (descriptor >= 0) {
+      close(descriptor);
+    }
+  }
+};
+
+}  // namespace
+
+at::Tensor to_host(const at::Tensor& tensor) {
+  const std::size_t bytes = tensor.nbytes();
+  if (bytes == 0) {
+    return tensor;
+  }
+  const char* const set = std::getenv("TMPDIR");
+  const std::string folder = set != nullptr && *set != '\0' ? set : "/tmp";
+  const auto refuse = [&](int error) {
+    throw std::runtime_error(fmt::format(
+        "offload: no room for {} of saved tensors in {}: {}; set TMPDIR to a folder with more",
+        bytes_text(static_cast<std::int64_t>(bytes)),
+        folder,
+        std::generic_category().message(error)));
+  };
+  std::string name = folder + "/paradyse-offload-XXXXXX";
+  const File file{mkostemp(name.data(), O_CLOEXEC)};
+  if (file.descriptor < 0) {
+    refuse(errno);
+  }
+  unlink(name.c_str());
+  // All blocks now: writing to a mapping without room would end the process.
+  const int full = posix_fallocate(file.descriptor, 0, static_cast<off_t>(bytes));
+  if (full != 0) {
+    refuse(full);
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, 0);
+  if (data == MAP_FAILED) {
+    refuse(errno);
+  }
+  at::Tensor copy = at::from_blob(
+      data, tensor.sizes(), [bytes](void* mapped) { munmap(mapped, bytes); }, tensor.options());
+  return copy.copy_(tensor);
+}
+
+}  // namespace paradyse

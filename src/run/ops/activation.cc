@@ -1,0 +1,46 @@
+#include <stdexcept>
+
+#include "src/run/ops/ops.h"
+
+namespace paradyse::ops {
+
+void activation(Frame& frame, const Op& op) {
+  const at::Tensor h_TF = frame.value(op.in[0]);
+  at::Tensor a_TF = frame.make(op.out[0]);
+  switch (frame.shape->activation) {
+    case Activation::gelu:
+      at::gelu_out(a_TF, h_TF, "none");
+      return;
+    case Activation::gelu_tanh:
+      at::gelu_out(a_TF, h_TF, "tanh");
+      return;
+    case Activation::relu:
+      at::clamp_min_out(a_TF, h_TF, 0);
+      return;
+    case Activation::swiglu:
+      break;  // has an op of its own
+  }
+  throw std::logic_error("activation: not a function of one operand");
+}
+
+void activation_adjoint(Frame& frame, const Op& op) {
+  const at::Tensor h_TF = frame.value(op.in[0]);
+  const at::Tensor grad_a_TF = frame.gradient(op.out[0]);
+  at::Tensor grad_h_TF = frame.only_gradient_target(op.in[0]);
+  switch (frame.shape->activation) {
+    case Activation::gelu:
+      at::gelu_backward_out(grad_h_TF, grad_a_TF, h_TF, "none");
+      return;
+    case Activation::gelu_tanh:
+      at::gelu_backward_out(grad_h_TF, grad_a_TF, h_TF, "tanh");
+      return;
+    case Activation::relu:
+      at::threshold_backward_out(grad_h_TF, grad_a_TF, h_TF, 0);
+      return;
+    case Activation::swiglu:
+      break;
+  }
+  throw std::logic_error("activation: not a function of one operand");
+}
+
+}  // namespace paradyse::ops

@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include "src/run/ops/kernels.h"
+#include "src/run/ops/ops.h"
+
+namespace paradyse::ops {
+namespace {
+
+// Calls body(vector, its entries, the columns of y on this rank that take them).
+template <typename Body>
+void for_entries(const Frame& frame, const Op& op, const at::Tensor& y, Body body) {
+  std::int64_t here = 0;  // columns of y before the interval
+  for (const Interval interval :
+       op.entries[static_cast<std::size_t>(frame.rank->seat.group_rank)]) {
+    std::int64_t first = 0;  // entries before the vector
+    for (std::int64_t v = op.vectors.begin; v < op.vectors.end; ++v) {
+      const auto vector = static_cast<std::size_t>(v);
+      const std::int64_t size = frame.parameters->vectors.at(vector).size(0);
+      const std::int64_t begin = std::max(interval.begin, first);
+      const std::int64_t end = std::min(interval.end, first + size);
+      if (begin < end) {
+        body(
+            vector,
+            Interval{begin - first, end - first},
+            y.narrow(1, here + begin - interval.begin, end - begin));
+      }
+      first += size;
+    }
+    here += interval.size();
+  }
+}
+
+}  // namespace
+
+void bias(Frame& frame, const Op& op) {
+  at::Tensor& y = frame.value(op.in[0]);
+  for_entries(frame, op, y, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
+    kernels::add_to_rows(
+        columns, frame.parameters->vectors[vector].narrow(0, entries.begin, entries.size()));
+  });
+  frame.values[static_cast<std::size_t>(op.out[0])] = y;
+  frame.values[static_cast<std::size_t>(op.in[0])] = at::Tensor();
+}
+
+void bias_adjoint(Frame& frame, const Op& op) {
+  const at::Tensor grad = frame.gradient(op.out[0]);
+  for_entries(
+      frame, op, grad, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
+        kernels::add_sum_of_rows(
+            columns,
+            frame.parameters->vector_grads[vector].narrow(0, entries.begin, entries.size()));
+      });
+  frame.gradients[static_cast<std::size_t>(op.in[0])] = grad;
+}
+
+}  // namespace paradyse::ops

@@ -1,0 +1,60 @@
+// Ring attention (Liu et al. 2023): at hop s a rank attends with its own queries to the keys and
+// values of rank - s, which it hands on meanwhile.
+//
+// Going back the blocks go round once more, and the sums of their gradients one hop behind them, so
+// that these end at their owner.  With the log-sum-exp of all keys each block's adjoint is exact.
+// Results are kept in the type of sums until all blocks are in.
+#include "src/run/ops/attention_blocks.h"
+#include "src/run/ops/ring.h"
+
+namespace paradyse::ops {
+
+void ring_attention(Frame& frame, const Op& op) {
+  const at::Tensor o_TN = frame.make(op.out[0]);
+  const at::Tensor l_TN = frame.make(op.out[1]);
+  const at::Tensor o_sums = in_sums(frame, o_TN);
+  const QuerySide mine{frame.value(op.in[0]), o_sums, l_TN};
+  Ring ring(frame, frame.value(op.in[1]), op.in[1]);
+  for (int hop = 0; hop < ring.hops(); ++hop) {
+    ring.issue();
+    // at hop 0 a rank's queries meet their own keys: every one sees some
+    attend_blocks(
+        frame,
+        op,
+        ring_blocks(frame.program(), frame.rank->seat.group_rank, hop),
+        mine,
+        ring.block(),
+        /*merge=*/hop > 0);
+    ring.advance();
+  }
+  finish(o_sums, o_TN);
+}
+
+void ring_attention_adjoint(Frame& frame, const Op& op) {
+  const QuerySide mine{frame.value(op.in[0]), frame.value(op.out[0]), frame.value(op.out[1])};
+  const at::Tensor grad_o_TN = frame.gradient(op.out[0]);
+  const at::Tensor grad_q_TN = frame.only_gradient_target(op.in[0]);
+  const at::Tensor grad_kv = frame.only_gradient_target(op.in[1]);
+  const at::Tensor grad_q_sums = in_sums(frame, grad_q_TN).zero_();
+  const at::Tensor own_sums = in_sums(frame, grad_kv).zero_();
+  Ring ring(frame, frame.value(op.in[1]), op.in[1]);
+  RingSums sums(frame, ring, own_sums);
+  for (int hop = 0; hop < ring.hops(); ++hop) {
+    const at::Tensor to = sums.target(hop, [&] { ring.issue(); });
+    attend_blocks_adjoint(
+        frame,
+        op,
+        ring_blocks(frame.program(), frame.rank->seat.group_rank, hop),
+        mine,
+        ring.block(),
+        grad_o_TN,
+        grad_q_sums,
+        to);
+    ring.advance();
+  }
+  sums.come_home();
+  finish(grad_q_sums, grad_q_TN);
+  finish(own_sums, grad_kv);
+}
+
+}  // namespace paradyse::ops

@@ -1,0 +1,122 @@
+#include "paradyse/bench_comm.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double memcpy_seconds(std::int64_t bytes) {
+  const at::Tensor from = at::ones({bytes}, at::kByte);
+  const at::Tensor to = at::zeros({bytes}, at::kByte);
+  std::vector<double> times;
+  for (int i = 0; i < 21; ++i) {
+    const auto begin = Clock::now();
+    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<std::size_t>(bytes));
+    times.push_back(seconds_since(begin));
+  }
+  return median(std::move(times));
+}
+
+struct Timed {
+  const char* name;
+  std::int64_t messages;  // that one rank receives
+  std::function<void()> run;
+};
+
+// The median of as many calls as fit into the time.  How many that are is rank 0's word: a guess
+// from a few of them.
+double median_call(Communicator& world, const std::function<void()>& run, double seconds) {
+  const Call call{.op = "bench", .part = ""};
+  run();
+  world.barrier(call);
+  const auto begin = Clock::now();
+  run();
+  run();
+  const at::Tensor count = at::full(
+      {1},
+      std::clamp(
+          static_cast<std::int64_t>(2 * seconds / seconds_since(begin)),
+          std::int64_t{5},
+          std::int64_t{20000}),
+      at::kLong);
+  world.broadcast(count, 0, call);
+  std::vector<double> times;
+  for (std::int64_t i = 0; i < *count.const_data_ptr<std::int64_t>(); ++i) {
+    const auto start = Clock::now();
+    run();
+    times.push_back(seconds_since(start));
+  }
+  return median(std::move(times));
+}
+
+}  // namespace
+
+std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
+  std::vector<BenchCommRow> rows;
+  const int p = request.ranks;
+  request.backend->run(p, [&](Communicators& communicators) {
+    Communicator& world = communicators.world();
+    const Call call{.op = "bench", .part = ""};
+    bool timed_barrier = false;
+    for (const std::int64_t bytes : request.bytes) {
+      const std::int64_t n = std::max<std::int64_t>(1, bytes / 4);  // float32 elements
+      const Transfer gather = transfer({p * n, 1}, shard(0, even_cuts(p * n, p)), replicate(), p);
+      const Transfer turn =
+          transfer({p, p * n}, shard(0, even_cuts(p, p)), shard(1, even_cuts(p * n, p)), p);
+      const at::Tensor one = at::ones({n, 1});
+      const at::Tensor other = at::zeros({n, 1});
+      const at::Tensor all = at::zeros({p * n, 1});
+      const at::Tensor row = at::ones({1, p * n});
+      const at::Tensor column = at::zeros({p, n});
+      std::vector<Timed> collectives = {
+          {"all_gather", p - 1, [&] { world.exchange(one, all, gather, call)->wait(); }},
+          {"reduce_scatter",
+           p - 1,
+           [&] { world.exchange_sum(all, other, gather, false, call)->wait(); }},
+          {"all_to_all", p - 1, [&] { world.exchange(row, column, turn, call)->wait(); }},
+          {"all_reduce", 2 * (p - 1), [&] { world.all_reduce(all, call); }},
+          {"shift", 1, [&] { world.shift(one, other, 1, call)->wait(); }},
+          // there and back: a call that only sends would end before anything has arrived
+          {"broadcast", 1, [&] {
+             world.broadcast(other, 0, call);
+             world.broadcast(other, p - 1, call);
+           }}};
+      if (!timed_barrier) {
+        collectives.push_back({"barrier", 0, [&] { world.barrier(call); }});
+        timed_barrier = true;
+      }
+      for (const Timed& collective : collectives) {
+        const double seconds = median_call(world, collective.run, request.seconds);
+        if (communicators.rank() != 0) {
+          continue;
+        }
+        const bool empty = collective.messages == 0;
+        const std::int64_t received = collective.messages * n * 4;
+        rows.push_back(
+            {.collective = collective.name,
+             .bytes = empty ? 0 : n * 4,
+             .seconds = seconds,
+             .bytes_per_s = static_cast<double>(received) / seconds,
+             .memcpy_seconds = empty ? 0 : memcpy_seconds(received)});
+      }
+    }
+  });
+  return rows;
+}
+
+}  // namespace paradyse

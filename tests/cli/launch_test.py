@@ -1,0 +1,293 @@
+"""paradyse over gloo, as a user starts it: by paradyse launch, or by what other launchers say."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from support import FAILED, OK, PARADYSE, USAGE, ProgramTest
+
+MODEL = """
+architectures = ["LlamaForCausalLM"]
+model_type = "llama"
+hidden_size = 24
+num_hidden_layers = 2
+num_attention_heads = 3
+num_key_value_heads = 1
+intermediate_size = 40
+vocab_size = 256
+rms_norm_eps = 1e-5
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def children_of(pid):
+    return [int(child) for child in
+            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class GlooTest(ProgramTest):
+    """A model, documents and a run's configuration."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("model.toml", MODEL)
+        self.data = self.write_documents(
+            [[(7 * i + d) % 256 for i in range(n)] for d, n in enumerate([30, 2, 90, 11, 57])])
+        self.config = self.write("run.toml", f"""
+[model]
+path = "{self.folder}/model.toml"
+[data]
+path = "{self.data}"
+[parallel]
+attention = "UlyssesZ"
+recompute = "none"
+[train]
+steps = 6
+tokens_per_step = 100
+[output]
+folder = "{self.folder}/runs"
+""")
+        self.grad = ["grad", "--model", self.folder / "model.toml", "--data", self.data,
+                     "--dtype", "float32"]
+
+    def start(self, *arguments, **environment):
+        return subprocess.Popen(
+            [PARADYSE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={**os.environ, **{k: str(v) for k, v in environment.items()}})
+
+    def all_end(self, processes, timeout=120):
+        ended = [(p, *p.communicate(timeout=timeout)) for p in processes]
+        return [(p.returncode, out, err) for p, out, err in ended]
+
+    def metrics(self, summary):
+        lines = (pathlib.Path(summary["folder"]) / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def wait_for_step(self, process):
+        """Post: a run of `process` has written its first step."""
+        end = time.monotonic() + 60
+        while not any(f.stat().st_size for f in self.folder.glob("runs/*/metrics.jsonl")):
+            self.assertLess(time.monotonic(), end)
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+
+class LaunchTest(GlooTest):
+    def test_trains_as_threads_do(self):
+        threads = self.json_of("train", "-c", self.config, "--ranks", 3)
+        processes = self.json_of("launch", "-n", 3, "--", "train", "-c", self.config)
+        for one, other in zip(self.metrics(threads), self.metrics(processes), strict=True):
+            self.assertAlmostEqual(one["loss"], other["loss"], delta=2e-5 * one["loss"])
+            self.assertEqual(one["peak_bytes"], other["peak_bytes"])
+        folder = pathlib.Path(processes["folder"])
+        self.assertEqual(len(list(folder.parent.iterdir())), 2)  # one a run, not one a process
+        self.assertRegex((folder / "config.toml").read_text(), r"ranks = 3\b")
+        events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+        self.assertEqual({event["tid"] for event in events}, {0, 1, 2})
+        # the same model: evaluated by processes and by threads
+        evaluate = ["eval", "--model", folder / "model", "--data", self.data]
+        loss = self.json_of(*evaluate, "--ranks", 2)["loss"]
+        over = self.json_of("launch", "-n", 2, "--", *evaluate)["loss"]
+        self.assertAlmostEqual(loss, over, delta=2e-5 * loss)
+
+    def test_gradients_are_those_of_threads(self):
+        mine, theirs = self.folder / "mine.safetensors", self.folder / "theirs.safetensors"
+        over = self.json_of("launch", "-n", 3, "--", *self.grad, "--out", mine)
+        local = self.json_of(*self.grad, "--ranks", 3, "--out", theirs)
+        self.assertEqual(mine.read_bytes(), theirs.read_bytes())
+        self.assertEqual(over["loss"], local["loss"])
+        self.assertEqual(over["ranks"], local["ranks"])  # bytes, messages, saved bytes and peak
+
+    def test_check_and_bench(self):
+        checked = self.json_of(
+            "launch", "-n", 2, "--", "check", "--strategy", "MegatronTS", "--dtype", "float64")
+        self.assertTrue(checked["ok"])
+        self.assertEqual(checked["counts_differ"], [])
+        self.assertEqual({row["ranks"] for row in checked["rows"]}, {1, 2})
+        comm = ["bench", "comm", "--bytes", "64,4096", "--seconds", "0.01"]
+        for measured in [self.json_of("launch", "-n", 2, "--", *comm),
+                         self.json_of(*comm, "--ranks", 2)]:
+            self.assertEqual(measured["ranks"], 2)
+            self.assertEqual(len(measured["rows"]), 13)
+            self.assertTrue(all(row["seconds"] > 0 for row in measured["rows"]))
+        step = self.json_of(
+            "launch", "-n", 2, "--", "bench", "step", "--model", self.folder / "model.toml",
+            "--lengths", "64", "--repeats", "1")
+        self.assertEqual(step["backend"], "gloo")
+        self.assertGreater(step["rows"][0]["cpu_s"], 0)
+
+    def test_other_launchers(self):
+        out = self.folder / "gradients.safetensors"
+        expected = self.json_of(*self.grad, "--ranks", 2, "--out", out)["loss"]
+        port = free_port()
+        for variables in [
+                lambda r: dict(RANK=r, WORLD_SIZE=2, LOCAL_RANK=r, MASTER_ADDR="127.0.0.1"),
+                lambda r: dict(SLURM_PROCID=r, SLURM_NTASKS=2, SLURM_NODELIST="localhost"),
+                lambda r: dict(SLURM_PROCID=r, SLURM_NTASKS=2,
+                               SLURM_LAUNCH_NODE_IPADDR="127.0.0.1"),
+                lambda r: dict(OMPI_COMM_WORLD_RANK=r, OMPI_COMM_WORLD_SIZE=2,
+                               OMPI_COMM_WORLD_LOCAL_SIZE=2),
+                lambda r: dict(PMI_RANK=r, PMI_SIZE=2, MPI_LOCALNRANKS=2)]:
+            ended = self.all_end([
+                self.start(*self.grad, "--out", out, "--json", MASTER_PORT=port, **variables(r))
+                for r in range(2)])
+            self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
+            self.assertEqual(json.loads(ended[0][1])["loss"], expected)
+            self.assertEqual(ended[1][1], "")
+
+    def test_refuses(self):
+        out = self.folder / "x.safetensors"
+        grad = [*self.grad, "--out", out]
+        self.assertIn("preset `cuda`", self.error_of(*grad, "--backend", "nccl"))
+        self.assertIn("paradyse launch -n 4", self.error_of(*grad, "--backend", "gloo"))
+        self.assertIn("local, gloo", self.error_of(*grad, "--backend", "mpi"))
+        done = self.run_program("launch", "-n", 2, "--", *grad, "--ranks", 3, code=USAGE)
+        self.assertIn("3 ranks were asked for, but torchrun started 2 processes", done.stderr)
+        self.assertIn("at least one process", self.error_of("launch", "-n", 0, "--", "doctor"))
+        self.assertIn("--rendezvous", self.error_of("launch", "-n", 1, "--nodes", 2, "--", "doctor"))
+        for what in ["host:port", ":1", "host:0", "host:99999"]:
+            self.assertIn("accepted is HOST", self.error_of(
+                "launch", "-n", 1, "--rendezvous", what, "--", "doctor"))
+        # what is wrong for all is told once; the exit code is that of a rank
+        done = self.run_program(
+            "launch", "-n", 3, "--", "grad", "--model", self.folder / "none", "--data", self.data,
+            "--out", out, code=None)
+        self.assertIn(done.returncode, [FAILED, USAGE])
+        self.assertLessEqual(len(re.findall("is not there", done.stderr)), 2, done.stderr)
+
+    def test_ctrl_c_saves(self):
+        process = self.start(
+            "launch", "-n", 3, "--", "train", "-c", self.config, "--json", "--set",
+            "train.steps=100000", "--set", "output.trace=false")
+        self.wait_for_step(process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        summary = json.loads(out)
+        self.assertTrue(summary["interrupted"])
+        self.assertTrue((pathlib.Path(summary["folder"]) / "model/model.safetensors").is_file())
+
+    def test_a_killed_rank_ends_all(self):
+        process = self.start(
+            "launch", "-n", 3, "--", "train", "-c", self.config, "--set", "train.steps=100000")
+        self.wait_for_step(process)
+        ranks = children_of(process.pid)
+        self.assertEqual(len(ranks), 3)
+        begin = time.monotonic()
+        os.kill(ranks[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 40)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
+        self.assertIn("paradyse launch: rank 1 was ended by signal 9", err)
+        self.assertIn("rank 1 is gone, killed or crashed", err)
+        for rank in ranks:
+            self.assertFalse(pathlib.Path(f"/proc/{rank}").exists())
+
+    def test_a_killed_launcher_leaves_nobody(self):
+        process = self.start(
+            "launch", "-n", 2, "--", "train", "-c", self.config, "--set", "train.steps=100000")
+        self.wait_for_step(process)
+        ranks = children_of(process.pid)
+        process.kill()
+        process.communicate(timeout=60)
+        end = time.monotonic() + 30
+        while any(pathlib.Path(f"/proc/{rank}/exe").exists() for rank in ranks):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+
+class HostsTest(GlooTest):
+    """Two machines, which are network namespaces joined by a cable."""
+
+    def setUp(self):
+        super().setUp()
+        self.names = [f"paradyse{os.getpid()}{x}" for x in "ab"]
+        self.addCleanup(self.remove)
+        try:
+            for name in self.names:
+                self.ip("netns", "add", name)
+            self.ip("link", "add", "cable", "netns", self.names[0], "type", "veth",
+                    "peer", "name", "cable", "netns", self.names[1])
+            for number, name in enumerate(self.names, start=1):
+                self.ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "cable")
+                self.ip("-n", name, "link", "set", "cable", "up")
+                self.ip("-n", name, "link", "set", "lo", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = getattr(error, "stderr", "") or str(error)
+            print(f"skipped: no network namespaces here: {reason.strip()}")
+            self.skipTest(f"no network namespaces here: {reason.strip()}")
+
+    def ip(self, *arguments):
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+    def remove(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    def start_on(self, host, *arguments):
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.names[host], PARADYSE, *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def start_both(self, *command):
+        return [self.start_on(
+            host, "launch", "-n", 2, "--nodes", 2, "--node", host, "--rendezvous", "10.77.0.1:4000",
+            *(["--interface", "cable"] if host == 1 else []), "--", *command) for host in (0, 1)]
+
+    def test_two_hosts(self):
+        out = self.folder / "gradients.safetensors"
+        ended = self.all_end(self.start_both(*self.grad, "--out", out, "--json"))
+        self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
+        expected = self.json_of(*self.grad, "--ranks", 4, "--out", self.folder / "local.safetensors")
+        self.assertEqual(json.loads(ended[0][1]), expected)
+        self.assertEqual(out.read_bytes(), (self.folder / "local.safetensors").read_bytes())
+
+    def test_a_cut_cable_ends_both(self):
+        both = self.start_both(
+            "train", "-c", self.config, "--deadline", 4, "--set", "train.steps=100000")
+        self.wait_for_step(both[0])
+        self.ip("-n", self.names[1], "link", "set", "cable", "down")
+        begin = time.monotonic()
+        ended = self.all_end(both)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertTrue(all(code != OK for code, _, _ in ended), ended)
+        self.assertRegex(ended[0][2], r"rank [23] (gives no sign of life|is gone)")
+
+    def test_what_cannot_be_reached_is_named_in_time(self):
+        # rank 1 offers the address of a network of its own
+        self.ip("-n", self.names[1], "link", "add", "inner", "type", "veth", "peer", "name", "end")
+        for link in ["inner", "end"]:
+            self.ip("-n", self.names[1], "link", "set", link, "up")
+        self.ip("-n", self.names[1], "addr", "add", "10.78.0.2/24", "dev", "inner")
+
+        def start_on(host, address, *options):
+            return self.start_on(
+                host, "launch", "-n", 1, "--nodes", 2, "--node", host, "--rendezvous", address,
+                *options, "--", *self.grad, "--out", self.folder / "x")
+
+        begin = time.monotonic()
+        nowhere = ["10.77.0.9:4000", "10.77.0.1:4001"]  # no such host; nobody listens
+        alone = [start_on(1, address) for address in nowhere]
+        both = [start_on(0, "10.77.0.1:4000"),
+                start_on(1, "10.77.0.1:4000", "--interface", "inner")]
+        ended = self.all_end(alone + both)
+        self.assertLess(time.monotonic() - begin, 30)  # 10 s, and a busy machine
+        self.assertEqual([code for code, _, _ in ended], [FAILED] * 4, ended)
+        for address, (_, _, err) in zip(nowhere, ended):
+            self.assertIn(f"could not reach the rendezvous at {address} within 10 s", err)
+        self.assertRegex(
+            ended[2][2],
+            r"rank 0 at 10\.77\.0\.1 could not reach rank 1 at 10\.78\.0\.2:\d+ within 10 s")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,282 @@
+// The attention kernel against softmax written out in float64, and against torch's own kernel.
+#include "src/run/ops/tile_attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "src/run/ops/products.h"
+
+namespace paradyse {
+namespace {
+
+using ops::Attention;
+using ops::Columns;
+
+at::Tensor random(std::vector<std::int64_t> sizes, std::uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
+}
+
+// Queries, one key/value head and the gradient of the output, float64.
+struct Inputs {
+  Attention attention;
+  at::Tensor q, k, v, grad_o;
+
+  Inputs(AttentionBlock block, std::int64_t heads, std::int64_t D, bool causal, double size = 1)
+      : attention{
+            .block = block,
+            .heads = heads,
+            .head_dim = D,
+            .scale = 1 / std::sqrt(static_cast<double>(D)),
+            .causal = causal} {
+    q = random({block.queries.end, heads * D}, 1) * size;
+    k = random({block.keys.end, D}, 2) * size;
+    v = random({block.keys.end, D}, 3);
+    grad_o = random({block.queries.end, heads * D}, 4);
+  }
+};
+
+struct Results {
+  at::Tensor o, l, grad_q, grad_k, grad_v;  // of the block's rows, float64
+};
+
+// Everything written out.
+Results expected(const Inputs& in) {
+  const Attention& a = in.attention;
+  const AttentionBlock& block = a.block;
+  const auto cut = [](const at::Tensor& x, Interval rows) {
+    return x.narrow(0, rows.begin, rows.size());
+  };
+  const at::Tensor q = cut(in.q, block.queries).unflatten(1, {a.heads, a.head_dim}).transpose(0, 1);
+  const at::Tensor k = cut(in.k, block.keys);
+  const at::Tensor v = cut(in.v, block.keys);
+  const at::Tensor g =
+      cut(in.grad_o, block.queries).unflatten(1, {a.heads, a.head_dim}).transpose(0, 1);
+  const at::Tensor i = at::arange(block.queries.size()).unsqueeze(1);
+  const at::Tensor j = at::arange(block.keys.size()).unsqueeze(0);
+  const at::Tensor hidden = a.causal ? j > i + block.diagonal : j < 0;
+  at::Tensor s = at::matmul(q, k.t()) * a.scale;
+  s.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+  const at::Tensor l = at::logsumexp(s, {2});
+  const at::Tensor p = (s - l.unsqueeze(2)).exp().nan_to_num(0.0);  // rows that see nothing
+  const at::Tensor o = at::matmul(p, v);
+  const at::Tensor dp = at::matmul(g, v.t());
+  const at::Tensor ds = p * (dp - (g * o).sum(2, true)) * a.scale;
+  const auto merged = [](const at::Tensor& x) { return x.transpose(0, 1).flatten(1); };
+  return {
+      merged(o),
+      l.t(),
+      merged(at::matmul(ds, k)),
+      at::matmul(ds.transpose(1, 2), q).sum(0),
+      at::matmul(p.transpose(1, 2), g).sum(0)};
+}
+
+// What the kernel makes of it, the keys taken in `pieces` blocks that are merged.
+Results computed(const Inputs& in, at::ScalarType type, int pieces = 1) {
+  const Attention& a = in.attention;
+  const AttentionBlock& block = a.block;
+  const at::ScalarType sums = type == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType results = pieces == 1 ? type : sums;
+  // Side by side in one matrix, as the op has them: strides larger than rows.
+  const std::int64_t tokens = std::max(block.queries.end, block.keys.end);
+  const std::int64_t columns = in.q.size(1);
+  const auto placed = [&](const at::Tensor& x, at::ScalarType as) {
+    const at::Tensor matrix = at::zeros({tokens, x.size(1) + 3}, at::TensorOptions().dtype(as));
+    matrix.narrow(1, 2, x.size(1)).narrow(0, 0, x.size(0)).copy_(x);
+    return Columns{matrix, 2};
+  };
+  const Columns q = placed(in.q, type);
+  const Columns k = placed(in.k, type);
+  const Columns v = placed(in.v, type);
+  const Columns grad_o = placed(in.grad_o, type);
+  const Columns o = placed(at::full_like(in.q, 7), results);
+  const Columns l = placed(at::full({tokens, a.heads}, 7), sums);
+  const Columns grad_q = placed(at::zeros_like(in.q), results);
+  const Columns grad_k = placed(at::zeros_like(in.k), results);
+  const Columns grad_v = placed(at::zeros_like(in.v), results);
+  const auto each = [&](auto body) {
+    const std::int64_t n = block.keys.size();
+    for (int i = 0; i < pieces; ++i) {
+      Attention piece = a;
+      const Interval keys{n * i / pieces, n * (i + 1) / pieces};
+      piece.block.keys = {block.keys.begin + keys.begin, block.keys.begin + keys.end};
+      piece.block.diagonal = block.diagonal - keys.begin;
+      if (!keys.empty()) {
+        body(piece, keys.begin > 0);
+      }
+    }
+  };
+  each([&](const Attention& piece, bool merge) { ops::attend(piece, q, k, v, o, l, merge); });
+  const Columns o_read = results == type ? o : placed(o.matrix.narrow(1, 2, columns), type);
+  each([&](const Attention& piece, bool) {
+    ops::attend_adjoint(piece, q, k, v, o_read, l, grad_o, grad_q, grad_k, grad_v);
+  });
+  const auto taken = [](const Columns& c, Interval rows, std::int64_t cols) {
+    return c.matrix.narrow(0, rows.begin, rows.size()).narrow(1, 2, cols).to(at::kDouble);
+  };
+  const std::int64_t D = a.head_dim;
+  return {
+      taken(o, block.queries, columns),
+      taken(l, block.queries, a.heads),
+      taken(grad_q, block.queries, columns),
+      taken(grad_k, block.keys, D),
+      taken(grad_v, block.keys, D)};
+}
+
+double off(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor same = a == b;  // infinities
+  const at::Tensor difference = at::where(same, at::zeros_like(a), (a - b).abs());
+  return (difference / (b.abs().nan_to_num(0.0, 0.0, 0.0) + 1)).max().item<double>();
+}
+
+void expect_near(const Results& got, const Results& want, double tolerance, const char* what) {
+  EXPECT_LE(off(got.o, want.o), tolerance) << what;
+  EXPECT_LE(off(got.l, want.l), tolerance) << what;
+  EXPECT_LE(off(got.grad_q, want.grad_q), tolerance) << what;
+  EXPECT_LE(off(got.grad_k, want.grad_k), tolerance) << what;
+  EXPECT_LE(off(got.grad_v, want.grad_v), tolerance) << what;
+}
+
+AttentionBlock whole(std::int64_t tokens) { return {{0, tokens}, {0, tokens}}; }
+
+// Inputs are rounded first, so that what is left is the kernel's own rounding.
+void expect_all_types(Inputs in, const char* what) {
+  expect_near(computed(in, at::kDouble), expected(in), 1e-12, what);
+  expect_near(computed(in, at::kFloat), expected(in), 2e-5, what);
+  for (const auto& [type, tolerance] :
+       {std::pair{at::kBFloat16, 0.03}, std::pair{at::kHalf, 0.004}}) {
+    Inputs rounded = in;
+    for (at::Tensor* x : {&rounded.q, &rounded.k, &rounded.v, &rounded.grad_o}) {
+      *x = x->to(type).to(at::kDouble);
+    }
+    expect_near(computed(rounded, type), expected(rounded), tolerance, what);
+  }
+}
+
+TEST(TileAttention, OddSizesInAllTypes) {
+  for (const std::int64_t tokens : {1, 2, 7, 63, 64, 65, 130}) {
+    expect_all_types(Inputs(whole(tokens), 3, 10, true), "causal");
+    expect_all_types(Inputs(whole(tokens), 1, 8, false), "bidirectional");
+  }
+}
+
+TEST(TileAttention, LongerThanATileOfKeys) {
+  expect_all_types(Inputs(whole(533), 1, 4, true), "low tiles");
+  expect_all_types(Inputs(whole(1100), 2, 6, true), "high tiles");
+}
+
+TEST(TileAttention, RowsInsideAMatrixAndOffTheDiagonal) {
+  for (const std::int64_t diagonal : {-200, -70, -64, -1, 0, 3, 65, 200}) {
+    expect_all_types(Inputs({{5, 75}, {9, 110}, diagonal}, 2, 5, true), "off the diagonal");
+  }
+}
+
+// Any block, cut into any number of key blocks merged one after the other.
+RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
+  const auto small = [](int least, int most) { return *rc::gen::inRange<int>(least, most + 1); };
+  const std::int64_t first_query = small(0, 3);
+  const std::int64_t first_key = small(0, 3);
+  const Inputs in(
+      {{first_query, first_query + small(1, 90)},
+       {first_key, first_key + small(1, 90)},
+       small(-100, 100)},
+      small(1, 3),
+      small(1, 9),
+      small(0, 3) > 0);
+  const Results want = expected(in);
+  expect_near(computed(in, at::kDouble, small(1, 5)), want, 1e-12, "float64");
+  expect_near(computed(in, at::kFloat, small(1, 5)), want, 2e-5, "float32");
+}
+
+// Scores up to 1e4 and next to nothing: exponentials must neither overflow nor vanish.
+TEST(TileAttention, HugeAndTinyScores) {
+  for (const double size : {1e-4, 60.0}) {
+    Inputs in(whole(80), 1, 4, true, size);
+    for (at::Tensor* x : {&in.q, &in.k}) {
+      *x = x->to(at::kFloat).to(at::kDouble);
+    }
+    const Results want = expected(in);
+    for (const int pieces : {1, 3}) {
+      expect_near(computed(in, at::kDouble, pieces), want, 1e-10, "float64");
+      // The scores themselves are rounded at 1e4 * 6e-8.
+      EXPECT_LE(off(computed(in, at::kFloat, pieces).o, want.o), 5e-3);
+    }
+  }
+}
+
+TEST(TileAttention, NotANumberStays) {
+  for (const int pieces : {1, 2}) {
+    Inputs in(whole(70), 1, 4, true);
+    in.k[40][1] = std::numeric_limits<double>::quiet_NaN();
+    const Results got = computed(in, at::kFloat, pieces);
+    EXPECT_FALSE(got.o.narrow(0, 0, 40).isnan().any().item<bool>());
+    EXPECT_TRUE(got.o.narrow(0, 40, 30).isnan().all().item<bool>());
+  }
+}
+
+// torch's kernel, an implementation not ours, at a size with many tiles.
+TEST(TileAttention, AgreesWithTorch) {
+  const std::int64_t T = 1300;
+  const std::int64_t D = 16;
+  const Inputs in(whole(T), 1, D, true);
+  const auto four = [&](const at::Tensor& x) { return x.view({1, 1, T, D}); };
+  const auto [o, l] = at::_scaled_dot_product_flash_attention_for_cpu(
+      four(in.q), four(in.k), four(in.v), 0.0, true);
+  const auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      four(in.grad_o), four(in.q), four(in.k), four(in.v), o, l, 0.0, true);
+  const auto two = [&](const at::Tensor& x) { return x.reshape({T, -1}); };
+  const Results torch{two(o), two(l), two(grad_q), two(grad_k), two(grad_v)};
+  expect_near(computed(in, at::kDouble), torch, 1e-12, "float64");
+}
+
+// --- products ------------------------------------------------------------------------------------
+
+TEST(Product, TransposedNarrowedEmptyAndAccumulated) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::ScalarType sums = type == at::kDouble ? at::kDouble : at::kFloat;
+    for (const std::int64_t m : {0, 1, 3, 300}) {
+      for (const std::int64_t n : {1, 5, 1500}) {
+        for (const std::int64_t k : {0, 1, 6}) {
+          for (int variant = 0; variant < 32; ++variant) {
+            const auto matrix = [&](std::int64_t rows, std::int64_t cols, int way) {
+              const std::uint64_t seed = static_cast<std::uint64_t>(rows + 7 * cols + way);
+              return (way & 1) != 0 ? random({cols + 2, rows + 1}, seed)
+                                          .to(type)
+                                          .narrow(0, 1, cols)
+                                          .narrow(1, 0, rows)
+                                          .t()
+                                    : random({rows, cols + 3}, seed).to(type).narrow(1, 2, cols);
+            };
+            const at::Tensor a = matrix(m, k, variant);
+            const at::Tensor b = matrix(k, n, variant >> 1);
+            const bool accumulate = (variant & 4) != 0;
+            const bool wide = (variant & 8) != 0;
+            const at::Tensor room = random({m, n + 2}, 9).to(wide ? sums : type);
+            const at::Tensor to = room.narrow(1, (variant & 16) != 0 ? 1 : 0, n);
+            at::Tensor want = at::matmul(a.to(at::kDouble), b.to(at::kDouble));
+            if (accumulate) {
+              want = want + to.to(at::kDouble);
+            }
+            ops::product(a, b, to, accumulate);
+            const double tolerance = to.scalar_type() == at::kBFloat16 ? 0.008
+                                     : to.scalar_type() == at::kHalf   ? 0.001
+                                     : sums == at::kFloat              ? 1e-5
+                                                                       : 1e-13;
+            if (want.numel() > 0) {
+              ASSERT_LE(off(to.to(at::kDouble), want), tolerance)
+                  << at::toString(type) << " " << m << " " << n << " " << k << " " << variant;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse

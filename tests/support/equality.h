@@ -1,0 +1,28 @@
+// Holds a plan's loss and every gradient against the reference, and its counts against the folds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan.h"
+#include "src/run/reference/reference_model.h"
+#include "tests/support/models.h"
+
+namespace paradyse::test {
+
+// A model and the lengths of a batch.  Random weights and documents are the same for a name.
+struct Case {
+  std::string name;
+  ModelShape model;
+  std::vector<std::int64_t> lengths;
+};
+
+// The reference's answer, computed once for each name.  The model's dropout is on, if it has any.
+const reference::Answer& reference_answer(const Case& c);
+
+// Loss and gradients within `tolerance`; saved bytes, bytes and messages sent exactly, the peak
+// within 2 %.
+void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, double tolerance);
+
+}  // namespace paradyse::test
