@@ -11,7 +11,8 @@
 #include "src/run/ops/products.h"
 
 // Compiled for the wide vectors of newer machines as well; the fitting one is chosen at load.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__)  // which is not ready yet when they are chosen
 #define PARADYSE_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
