@@ -33,6 +33,12 @@ std::int64_t size(const Piece& piece);
 // Appends `interval`, joined with the last one where they touch; an empty one is dropped.
 void append(Piece& piece, Interval interval);
 
+// Where the stored indices [stored.begin, stored.end) of `piece` are.
+Piece slice(const Piece& piece, Interval stored);
+
+// What the pieces of several ranks hold together, ascending.
+Piece together(std::span<const Piece> pieces);
+
 // Every rank holds all of [0, size).
 Cuts whole_cuts(std::int64_t size, int ranks);
 

@@ -13,20 +13,23 @@ namespace paradyse {
 
 struct Placement {
   enum class Kind {
-    shard,      // putting the ranks' pieces together gives the tensor (`dim`, `cuts`)
+    shard,      // putting the ranks' pieces together gives the tensor (`dim`, `cuts`, `across`)
     replicate,  // all ranks hold the tensor and use it differently: its gradient is partial
     invariant,  // all ranks hold the tensor and use it identically: its gradient is invariant
     partial,    // adding up the ranks' tensors gives the tensor: its gradient is replicate
   };
 
   Kind kind = Kind::replicate;
-  int dim = 0;  // read for shard alone, as is `cuts`
+  int dim = 0;  // read for shard alone, as are the cuts
   Cuts cuts;
+  Cuts across;  // of the other dim of a matrix; empty: every rank has all of it
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
 Placement shard(int dim, Cuts cuts);
+// Rank r holds rows[r] x columns[r] of a matrix, disjoint from those of other ranks or the same.
+Placement blocks(Cuts rows, Cuts columns);
 Placement replicate();
 Placement invariant();
 Placement partial();
@@ -48,7 +51,7 @@ struct Redistribution {
 // Throws std::invalid_argument, naming both placements, for a pair that is not in the table.
 Redistribution redistribution(const Placement& from, const Placement& to);
 
-// "S(0)", "R", "I" or "P": the notation of logs, plan files and test names.
+// "S(0)", "S(0, 1)", "R", "I" or "P": the notation of logs, plan files and test names.
 std::string to_string(const Placement& placement);
 std::string to_string(Collective collective);
 

@@ -26,13 +26,13 @@ enum class OpKind {
   hold_weights,    // () -> w: this rank's own stack, in place
   gather_weights,  // () -> w: rows of the stack from all ranks of the weight domain
   linear,   // (x, w...) -> y = x w^T, columns from the op's terms; or y = x w (`transposed`), which
-            // in place is added to its last operand
+            // in place is added to its last operand; with a `tile` some rows of it
   bias,     // (y) -> y + entries of vectors, of each rank its own
   qk_norm,  // (qkv) -> qkv with every query and key head normed, by one vector each
   rope,     // (qkv) -> qkv with rotated queries and keys
   redistribute,     // (x) -> x placed otherwise
   attention,        // (qkv) or (q, kv) -> o, l: softmax attention in each document, l = log-sum-exp
-  ring_attention,   // (q, kv) -> o, l: the same, keys and values going round the group
+  ring_attention,   // (q, kv) -> o, l: the same, keys and values going round a ring of ranks
   score_attention,  // (q, kv) -> o, p: keys, then values going round; p = all probabilities
   swiglu,           // (gate | up) -> silu(gate) * up
   activation,       // (h) -> the model's activation function of h
@@ -58,7 +58,9 @@ struct Value {
   Extent whole;
   Placement placement;
   Element element = Element::activation;
-  bool over_domain = false;  // placed over the weight domain: a weight
+  bool over_domain = false;    // placed over the weight domain: a weight
+  bool wide_gradient = false;  // a weight that linears add to more than once: its gradient is kept
+                               // and sent in the type of sums
 };
 
 // Columns of a linear's output: x times rows `rows` of the local stack of operand `operand`.
@@ -77,7 +79,12 @@ struct Op {
 
   std::vector<std::vector<Term>> terms = {};  // linear: [group rank]
   bool transposed = false;                    // linear: y = x w with the single term's rows
-  std::vector<Heads> heads = {};              // qk_norm, rope, attention: [group rank]
+  // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:
+  // all.  `fresh`: those rows of an operand taken over in place are not there yet.
+  std::vector<Interval> tile = {};
+  bool fresh = false;
+  int stride = 1;  // ring ops: the next rank of a ring is so many further in the group
+  std::vector<Heads> heads = {};  // qk_norm, rope, attention: [group rank]
   Cuts entries = {};      // bias: [group rank] of its vectors side by side, what its columns take
   Interval vectors = {};  // of the part's vectors: those it reads
   bool apart =
@@ -147,8 +154,16 @@ std::vector<AttentionBlock> attention_blocks(
     const TokenLayout& tokens, const Piece& queries, const Piece& keys);
 // All blocks of an attention op on a rank; none on a rank without heads.
 std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank);
-// A ring op's at a hop: between this rank's queries and the keys of rank - hop.
-std::vector<AttentionBlock> ring_blocks(const Program& program, int group_rank, int hop);
+
+// Ranks of a ring, and whose keys a rank has at a hop.
+int ring_size(const Program& program, const Op& op);
+int ring_source(const Program& program, const Op& op, int group_rank, int hop);
+// A ring op's blocks at a hop: between this rank's queries and those keys; none without heads.
+std::vector<AttentionBlock> ring_blocks(
+    const Program& program, const Op& op, int group_rank, int hop);
+
+// Rows of x that a linear multiplies on a rank.
+std::int64_t linear_rows(const Program& program, const Op& op, Seat seat);
 
 // Full rows of scores, as ColossalZ keeps them: for each of a rank's tokens, head by head, a score
 // for every token of its document.

@@ -8,6 +8,12 @@
 
 namespace paradyse {
 
+// Some of each rank's rows of a matrix of tokens.
+struct TokenTile {
+  std::vector<Interval> rows;  // [group rank]; empty: all
+  Placement placement;         // of a matrix of these rows alone, by tokens
+};
+
 class Writer {
  public:
   // Starts a part; its input, where it has one, is x: shard(T).
@@ -15,13 +21,15 @@ class Writer {
 
   [[nodiscard]] ValueId input() const { return program_.input; }
   [[nodiscard]] Placement by_tokens() const { return shard(0, program_.tokens.cuts); }
+  // Every rank's own tokens in `count` tiles of about one size; some may be empty.
+  [[nodiscard]] std::vector<TokenTile> token_tiles(int count) const;
 
   ValueId hold();
   // All of the stack from all ranks of the domain, or only some of its matrices.
   ValueId gather();
   ValueId gather(std::size_t first_matrix, std::size_t last_matrix);
-  // These rows of the whole stack.
-  ValueId gather(const Piece& rows);
+  // These rows of the whole stack; `wide_gradient`: linears use them more than once.
+  ValueId gather(const Piece& rows, bool wide_gradient = false);
 
   // What a part's first linear reads: its input, normed where the model norms before a part.
   ValueId normed_input();
@@ -50,28 +58,33 @@ class Writer {
   ValueId bias(ValueId y, Role role);
   ValueId bias(ValueId y, Role role, const Piece& entries);
   ValueId dropout(ValueId y, double probability);
-  // y = x w^T with the given rows of the stacks in `weights`; columns placed like `columns` (their
-  // whole width is `width`).
+  // y = x w^T with the given rows of the stacks in `weights`, of all rows of x or of a tile's;
+  // `width`: of all ranks' columns.
   ValueId linear(
       ValueId x,
       const std::vector<ValueId>& weights,
       std::vector<std::vector<Term>> terms,
       const std::string& name,
       Placement placement,
-      std::int64_t width);
+      std::int64_t width,
+      std::vector<Interval> tile = {});
   // y = x w, the last matrix of the stack: [.., rows] -> [.., H].  With `onto`, y takes over that
-  // value's memory and is added to it.
+  // value's memory and is added to it.  With a tile, of x and of these rows of y; `fresh`: onto has
+  // not got them yet.
   ValueId linear_transposed(
       ValueId x,
       ValueId weights,
       std::vector<std::vector<Term>> terms,
       Placement placement,
-      ValueId onto = -1);
+      ValueId onto = -1,
+      std::vector<Interval> tile = {},
+      bool fresh = false);
   ValueId qk_norm(ValueId qkv, const std::vector<Heads>& heads);
   ValueId rope(ValueId qkv, std::vector<Heads> heads);
   // Of qkv, or of q and kv.
   ValueId attention(std::vector<ValueId> in, std::vector<Heads> heads, Placement out);
-  ValueId ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads);
+  // Placed like q; the next rank of a ring is `stride` further in the group.
+  ValueId ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride = 1);
   ValueId score_attention(ValueId q, ValueId kv, std::vector<Heads> heads);
   // silu(gate) * up, or the model's function of all columns.
   ValueId activation(ValueId h, Placement out);

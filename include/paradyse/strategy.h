@@ -36,7 +36,10 @@ struct Task {
   const ModelShape* model = nullptr;
   TokenLayout tokens;
   int domain = 1;
-  int head_groups = 0;   // METP: pieces in which heads pass by; 0: as many as ranks or key heads
+  // Options of LayerChoice.
+  int head_groups = 0;
+  int ulysses_degree = 0;
+  int token_tiles = 0;
   bool dropout = false;  // the model's dropout is on; timeline() says so when training
 };
 
@@ -86,10 +89,25 @@ struct LayerChoice {
   Recompute mlp_recompute = Recompute::none;
   bool attention_offload = false;  // saved values wait in host memory for the backward pass
   bool mlp_offload = false;
-  int head_groups = 0;  // of METP; 0: its own choice
+  int head_groups = 0;     // METP: pieces in which heads pass by; 0: as many as ranks or key heads
+  int ulysses_degree = 0;  // USP: ranks of a row of its grid; 0: as square as the group allows
+  int token_tiles = 0;     // MLP: tiles of a rank's tokens, one after the other; 0: all at once
 
   friend bool operator==(const LayerChoice&, const LayerChoice&) = default;
 };
+
+// An option of a layer that is a number from 1.
+struct LayerOption {
+  const char* name;
+  int LayerChoice::* value;
+  const char* strategy;  // whose attention has it; nullptr: every MLP
+  const char* meaning;
+};
+std::span<const LayerOption> layer_options();
+
+// Throws std::invalid_argument for an option that the choice's strategy has not got or that does
+// not suit a group of so many ranks and a model with so many key/value heads.
+void check_options(const LayerChoice& choice, int ranks, std::int64_t kv_heads);
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
 // `keep` (evaluation) nothing is saved, and dropout is off.

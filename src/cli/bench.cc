@@ -19,6 +19,7 @@ struct BenchStepOptions {
   std::string attention = "DataZ";
   std::string mlp;
   std::string recompute = "none";
+  LayerChoice layer;  // its numbers alone
   std::string dtype = "float32";
   int repeats = 5;
   std::string memory_per_rank = "0";
@@ -49,15 +50,15 @@ int bench_step_on(
     const std::shared_ptr<Backend>& backend,
     const BenchStepOptions& options,
     const Common& common) {
+  LayerChoice layer = options.layer;
+  layer.attention = strategy(options.attention).name;
+  layer.mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp));
+  layer.attention_recompute = layer.mlp_recompute = recompute(options.recompute);
   const BenchStepRequest request{
       .model = reading([&] { return open_model(options.model); }),
       .ranks = ranks_of(options.backend, options.ranks, 4),
       .lengths = options.lengths,
-      .layer =
-          {.attention = strategy(options.attention).name,
-           .mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp)),
-           .attention_recompute = recompute(options.recompute),
-           .mlp_recompute = recompute(options.recompute)},
+      .layer = layer,
       .dtype = options.dtype,
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
@@ -168,7 +169,10 @@ void add_bench(CLI::App& app, Common& common) {
           "Strategy; DataZ gives each rank a document of its own, others share one")
       ->capture_default_str();
   command->add_option(
-      "--mlp", options->mlp, "hold, gather, or a strategy's name; default: the attention's verb");
+      "--mlp",
+      options->mlp,
+      "hold, gather, pass, or a strategy's name; default: the attention's verb");
+  add_layer_options(*command, options->layer);
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")

@@ -95,7 +95,7 @@ std::vector<Subject> built_in_subjects() {
   const auto subject = [](const char* name, ModelShape model, std::vector<std::int64_t> lengths) {
     model.layers = 2;
     model.rope_theta = 500.0;
-    model.initializer_range = 0.3;
+    model.initializer_range = 0.2;  // at 0.3 the noise in a key bias's zero gradient nears 2e-5
     const auto documents = random_documents(lengths, model.vocab);
     return Subject{
         .name = name,

@@ -26,6 +26,7 @@ struct GradOptions {
   std::string attention;
   std::string mlp;
   std::string recompute;
+  LayerChoice layer;  // its numbers alone
   std::string plan;
   std::string dtype = "float64";
   std::string memory_per_rank;
@@ -46,7 +47,7 @@ Plan plan_of(
     const std::vector<std::int64_t>& lengths,
     int ranks) {
   if (options.plan.empty()) {
-    LayerChoice layer;
+    LayerChoice layer = options.layer;
     layer.attention = options.attention.empty() ? kDefaultAttention : options.attention;
     layer.mlp = to_string(verb(options.mlp.empty() ? strategy(layer.attention).name : options.mlp));
     const Recompute level =
@@ -64,6 +65,12 @@ Plan plan_of(
       throw std::invalid_argument(
           std::string("--plan and ") + option +
           " exclude each other: the plan says what each part runs; give one of them");
+    }
+  }
+  for (const LayerOption& option : layer_options()) {
+    if (options.layer.*option.value != 0) {
+      throw std::invalid_argument(
+          std::string(option.name) + " beside --plan: the plan says what each part runs");
     }
   }
   Plan plan = read_plan(options.plan);
@@ -312,12 +319,14 @@ void add_grad(CLI::App& app, Common& common) {
   command->add_option(
       "--attention",
       options->attention,
-      std::string("Strategy: MegatronTS, UlyssesZ, DataZ (default: ") + kDefaultAttention + ")");
+      std::string("Strategy, as docs/strategies.md lists them (default: ") + kDefaultAttention +
+          ")");
   command->add_option(
       "--mlp",
       options->mlp,
-      "Weight verb of the MLPs, hold or gather, or a strategy, which means its verb (default: the "
-      "attention's)");
+      "Weight verb of the MLPs, hold, gather or pass, or a strategy, which means its verb "
+      "(default: the attention's)");
+  add_layer_options(*command, options->layer);
   command->add_option(
       "--recompute",
       options->recompute,

@@ -1,5 +1,6 @@
 #include "src/cli/inputs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -32,6 +33,14 @@ ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::
     reading([&] { parameters.load(*reader); }, path.string());
   };
   return input;
+}
+
+void add_layer_options(CLI::App& command, LayerChoice& layer) {
+  for (const LayerOption& option : layer_options()) {
+    std::string name = option.name;
+    std::replace(name.begin(), name.end(), '_', '-');
+    command.add_option("--" + name, layer.*option.value, option.meaning);
+  }
 }
 
 void expect_ranks(int ranks) {

@@ -11,6 +11,7 @@
 #include "paradyse/communicator.h"
 #include "paradyse/parameters.h"
 #include "paradyse/plan.h"
+#include "src/cli/commands.h"
 
 namespace paradyse::cli {
 
@@ -26,6 +27,9 @@ struct ModelInput {
 // and a line on stderr says so unless `quiet`.  Throws std::invalid_argument.
 ModelInput open_model_input(
     const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
+
+// --head-groups, --ulysses-degree, --token-tiles: the options of a layer that are numbers.
+void add_layer_options(CLI::App& command, LayerChoice& layer);
 
 // Throws std::invalid_argument unless ranks can be started: from 1 to 1024.
 void expect_ranks(int ranks);

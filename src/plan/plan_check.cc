@@ -418,6 +418,13 @@ class Checker {
             text(choice.head_groups) + " groups of the model's " + text(context_.model->kv_heads) +
                 " key/value heads: there are at most as many as heads");
       }
+      if (choice.ulysses_degree > 0 && size % choice.ulysses_degree != 0) {
+        misfit(
+            choice.attention,
+            path_to(parts, 0),
+            "ulysses_degree " + text(choice.ulysses_degree) +
+                " needs a group that is a multiple of it; this one has " + text(size) + " ranks");
+      }
     }
   }
 

@@ -67,18 +67,10 @@ LayerChoice canonical(LayerChoice choice) {
   return choice;
 }
 
-Json part(
-    const char* name,
-    const std::string& strategy,
-    Recompute recompute,
-    bool offload,
-    int head_groups = 0) {
+Json part(const char* name, const std::string& strategy, Recompute recompute, bool offload) {
   Json json = {{"part", name}, {"strategy", strategy}, {"recompute", to_string(recompute)}};
   if (offload) {
     json["offload"] = true;
-  }
-  if (head_groups != 0) {
-    json["head_groups"] = head_groups;
   }
   return json;
 }
@@ -104,12 +96,13 @@ Json json_of(const Plan& plan, Content content) {
       const LayerChoice choice = canonical(run.choice);
       Json parts = Json::array();
       parts.push_back(part(
-          "attention",
-          choice.attention,
-          choice.attention_recompute,
-          choice.attention_offload,
-          choice.head_groups));
+          "attention", choice.attention, choice.attention_recompute, choice.attention_offload));
       parts.push_back(part("mlp", choice.mlp, choice.mlp_recompute, choice.mlp_offload));
+      for (const LayerOption& option : layer_options()) {
+        if (choice.*option.value != 0) {
+          parts[option.strategy != nullptr ? 0 : 1][option.name] = choice.*option.value;
+        }
+      }
       program.push_back({{"layers", run.layers}, {"parts", std::move(parts)}});
     }
   }
@@ -420,7 +413,7 @@ struct Part {
   std::string strategy;
   Recompute level = Recompute::none;
   bool offload = false;
-  int head_groups = 0;
+  LayerChoice numbers = {};  // its options that are numbers
 };
 
 Part part_from(const Node& node, const std::string& name) {
@@ -432,14 +425,22 @@ Part part_from(const Node& node, const std::string& name) {
   }
   Part part{.strategy = node.at("strategy").text()};
   std::vector<std::string> options = {"recompute", "offload"};
-  if (part.strategy == "METP" && name == "attention") {
-    options.emplace_back("head_groups");
+  std::vector<LayerOption> numbers;
+  for (const LayerOption& option : layer_options()) {
+    const bool has = option.strategy == nullptr
+                         ? name == "mlp"
+                         : name == "attention" && part.strategy == option.strategy;
+    if (has) {
+      options.emplace_back(option.name);
+      numbers.push_back(option);
+    }
   }
   const auto refuse = [&](const std::string& key, const Node& option) {
     option.fail(
         "strategy '" + part.strategy + "' of part '" + name + "' has no option '" + key + "'" +
         did_you_mean(key, options) +
-        "; the options of a part are recompute, offload and, with METP, head_groups");
+        "; the options of a part are recompute, offload, of METP head_groups, of USP "
+        "ulysses_degree, of an mlp token_tiles");
   };
   for (const auto& [key, value] : node.members()) {
     const bool known = key == "part" || key == "strategy" || key == "expanded" ||
@@ -458,10 +459,12 @@ Part part_from(const Node& node, const std::string& name) {
     }
   }
   part.offload = node.has("offload") && node.at("offload").truth();
-  if (node.has("head_groups")) {
-    part.head_groups = node.at("head_groups").integer<int>();
-    if (part.head_groups < 1) {
-      node.at("head_groups").fail("at least 1 is needed");
+  for (const LayerOption& option : numbers) {
+    if (node.has(option.name)) {
+      part.numbers.*option.value = node.at(option.name).integer<int>();
+      if (part.numbers.*option.value < 1) {
+        node.at(option.name).fail("at least 1 is needed");
+      }
     }
   }
   return part;
@@ -483,7 +486,9 @@ LayerRun run_from(const Node& node) {
       .mlp_recompute = mlp.level,
       .attention_offload = attention.offload,
       .mlp_offload = mlp.offload,
-      .head_groups = attention.head_groups};
+      .head_groups = attention.numbers.head_groups,
+      .ulysses_degree = attention.numbers.ulysses_degree,
+      .token_tiles = mlp.numbers.token_tiles};
   return {.layers = node.at("layers").integer<std::int64_t>(), .choice = canonical(choice)};
 }
 

@@ -47,6 +47,52 @@ std::vector<std::int64_t> random_lengths(std::mt19937& random) {
   return lengths;
 }
 
+std::vector<std::int64_t> indices(const Piece& piece) {
+  std::vector<std::int64_t> all;
+  for (const Interval interval : piece) {
+    for (std::int64_t i = interval.begin; i < interval.end; ++i) {
+      all.push_back(i);
+    }
+  }
+  return all;
+}
+
+TEST(Pieces, SlicesAreWhatIsStoredThere) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 200; ++trial) {
+    const Cuts cuts = token_cuts(random_lengths(random), 3, trial % 2 == 0);
+    for (const Piece& piece : cuts) {
+      const std::vector<std::int64_t> all = indices(piece);
+      for (std::int64_t begin = 0; begin <= size(piece); ++begin) {
+        for (std::int64_t end = begin; end <= size(piece); ++end) {
+          EXPECT_EQ(
+              indices(slice(piece, {begin, end})),
+              std::vector<std::int64_t>(all.begin() + begin, all.begin() + end));
+        }
+      }
+    }
+  }
+}
+
+TEST(Pieces, TogetherAscend) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto lengths = random_lengths(random);
+    const Cuts cuts = token_cuts(lengths, 6, trial % 2 == 0);
+    Piece whole;
+    append(whole, {0, sum(lengths)});
+    EXPECT_EQ(together(cuts), whole);
+    const Piece three = together(std::span(cuts).subspan(2, 3));
+    std::vector<std::int64_t> wanted;
+    for (int r = 2; r < 5; ++r) {
+      const auto some = indices(cuts[static_cast<std::size_t>(r)]);
+      wanted.insert(wanted.end(), some.begin(), some.end());
+    }
+    std::sort(wanted.begin(), wanted.end());
+    EXPECT_EQ(indices(three), wanted);
+  }
+}
+
 // The pieces of all ranks partition the tokens, whatever the lengths.
 TEST(TokenCuts, Partition) {
   std::mt19937 random(1);

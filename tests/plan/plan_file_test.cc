@@ -564,6 +564,30 @@ TEST(PlanCheck, KnowsHeadGroups) {
       AllOf(HasSubstr("programs.long[1].parts[0].head_groups: "), HasSubstr("'UlyssesZ'")));
 }
 
+TEST(PlanCheck, KnowsGridsAndTokenTiles) {
+  Json json = example_json();
+  json["programs"]["long"][1]["parts"] = {
+      {{"part", "attention"}, {"strategy", "USP"}, {"recompute", "none"}, {"ulysses_degree", 2}},
+      {{"part", "mlp"}, {"strategy", "gather"}, {"recompute", "none"}, {"token_tiles", 5}}};
+  const Plan plan = plan_from_json(json.dump(), "");
+  EXPECT_EQ(plan.programs.at("long")[1].choice.ulysses_degree, 2);
+  EXPECT_EQ(plan.programs.at("long")[1].choice.token_tiles, 5);
+  EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
+  const ModelShape model = small_model();
+  EXPECT_THAT(problems(plan, {.model = &model}), ElementsAre());
+
+  Json& parts = json["programs"]["long"][1]["parts"];
+  parts[0]["ulysses_degree"] = 3;
+  EXPECT_THAT(
+      problems(plan_from_json(json.dump(), ""), {}),
+      ElementsAre(AllOf(HasSubstr("'USP'"), HasSubstr("ulysses_degree 3"), HasSubstr("4 ranks"))));
+  parts[0]["token_tiles"] = 2;  // an option of the MLP
+  EXPECT_THAT(refusal(json), HasSubstr("programs.long[1].parts[0].token_tiles: "));
+  parts[0].erase("token_tiles");
+  parts[1]["token_tiles"] = -1;
+  EXPECT_THAT(refusal(json), HasSubstr("programs.long[1].parts[1].token_tiles: at least 1"));
+}
+
 TEST(PlanCheck, NamesUnknownStrategies) {
   Json json = rings_and_passes();
   json["programs"]["long"][0]["parts"][0]["strategy"] = "MegatronQZ";

@@ -261,6 +261,73 @@ TEST(ClosedForm, Volumes) {
   }
 }
 
+// A row of u ranks trades its tokens for heads, p / u ranks are a ring; nothing is kept twice but
+// the output on both sides of its way back.
+TEST(ClosedForm, GridOfUlyssesAndRing) {
+  const ModelShape m = gqa();
+  const std::int64_t queries = m.heads * m.head_dim;
+  const std::int64_t keys = m.kv_heads * m.head_dim;
+  for (const int p : {2, 4, 8}) {
+    for (int u = 1; u <= p && m.kv_heads % u == 0; u *= 2) {
+      Task even = even_task(m, p);
+      even.ulysses_degree = u;
+      const std::int64_t t = kTokens / p;
+      const std::int64_t weights = 2 * (queries + keys) * m.hidden / p * (p - 1);
+      const std::int64_t row = t * (2 * queries + 2 * keys) / u * (u - 1);
+      const std::int64_t ring = t * 2 * keys * (p / u - 1);
+      const Program program = attention_program("USP", even, Recompute::none);
+      for (int r = 0; r < p; ++r) {
+        SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p << ", u " << u);
+        EXPECT_EQ(
+            volume(program, seat(r)), (Volume{weights + row + ring, 2 * weights + row + 2 * ring}));
+        EXPECT_EQ(
+            saved_elements(program, r),
+            t * (2 * m.hidden + (u == 1 ? 2 : 3) * queries + 2 * keys + m.heads));
+      }
+    }
+  }
+}
+
+// Tiles of an MLP keep its input alone, hold a tile's width at a time, and send the same but for
+// the gradients of gathered weights, which are summed in float32.
+TEST(ClosedForm, TokenTiles) {
+  ModelShape m = gqa();
+  m.ffn = 64 * m.hidden;  // where the memory goes
+  constexpr Precision kNarrow{2, 4};
+  for (const int p : {1, 2, 4}) {
+    for (const Verb verb : kVerbs) {
+      const Task whole = even_task(m, p);
+      const auto peak = [&](int tiles) {
+        LayerChoice choice{
+            .attention = verb == Verb::hold ? "MegatronTS" : "UlyssesZ",
+            .mlp = to_string(verb),
+            .attention_recompute = Recompute::full,
+            .mlp_recompute = Recompute::full};
+        choice.token_tiles = tiles;
+        return footprint(
+                   timeline(whole, std::vector<LayerChoice>(2, choice)),
+                   {.group_rank = p - 1, .domain_rank = p - 1},
+                   kNarrow,
+                   0)
+            .peak_bytes;
+      };
+      Task tiled = whole;
+      tiled.token_tiles = 4;
+      const Program program = mlp_program_at(verb, tiled, Recompute::none);
+      for (int r = 0; r < p; ++r) {
+        SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p << " " << to_string(verb));
+        EXPECT_EQ(saved_elements(program, r), kTokens / p * 2 * m.hidden);
+        EXPECT_EQ(
+            volume(program, seat(r)),
+            volume(mlp_program_at(verb, whole, Recompute::none), seat(r)));
+      }
+      if (verb != Verb::pass) {  // which makes a p-th of the width at a time anyhow
+        EXPECT_LT(peak(4), peak(0));
+      }
+    }
+  }
+}
+
 // What METP is for: 5 A/p, where the others keep 16.  The head's norm and the log-sum-exp are the
 // rest.
 TEST(ClosedForm, MetpSavesFiveActivationsOfALayer) {
@@ -918,6 +985,18 @@ TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
       timeline(half, with({.attention = "DataZ", .mlp = "gather"})), std::invalid_argument);
   EXPECT_THROW(timeline(half, with({.attention = "METP", .mlp = "gather"})), std::invalid_argument);
   EXPECT_THROW(timeline(half, std::vector<LayerChoice>(3, gathers[0])), std::invalid_argument);
+
+  LayerChoice grid{.attention = "USP", .mlp = "gather"};
+  grid.ulysses_degree = 2;
+  EXPECT_NO_THROW(timeline(half, with(grid)));
+  grid.ulysses_degree = 3;
+  EXPECT_THROW(timeline(half, with(grid)), std::invalid_argument);
+  LayerChoice other{.attention = "UlyssesZ", .mlp = "gather"};
+  other.ulysses_degree = 1;
+  EXPECT_THROW(timeline(half, with(other)), std::invalid_argument);
+  other = gathers[0];
+  other.token_tiles = -1;
+  EXPECT_THROW(timeline(half, with(other)), std::invalid_argument);
 }
 
 // Offloading moves what is saved to the host and back: as many bytes, a lower peak, nothing left

@@ -31,8 +31,9 @@ struct Local {
 std::vector<std::int64_t> indices(
     const Placement& placement, int dim, std::int64_t size, int rank) {
   std::vector<std::int64_t> result;
-  if (placement.kind == Placement::Kind::shard && placement.dim == dim) {
-    for (const Interval interval : placement.cuts[static_cast<std::size_t>(rank)]) {
+  const Cuts& cuts = placement.dim == dim ? placement.cuts : placement.across;
+  if (placement.kind == Placement::Kind::shard && !cuts.empty()) {
+    for (const Interval interval : cuts[static_cast<std::size_t>(rank)]) {
       for (std::int64_t i = interval.begin; i < interval.end; ++i) {
         result.push_back(i);
       }
@@ -247,6 +248,44 @@ TEST(Transfer, MovesEveryElementBetweenRandomCuts) {
   }
 }
 
+// Rank i u + j has piece i of the rows and piece j of the columns.
+Placement random_grid(std::mt19937& random, Extent whole, int rows, int u) {
+  const Cuts of_row = random_partition(random, whole.rows, rows);
+  const Cuts of_member = random_partition(random, whole.cols, u);
+  Cuts row_cuts;
+  Cuts col_cuts;
+  for (int r = 0; r < rows * u; ++r) {
+    row_cuts.push_back(of_row[static_cast<std::size_t>(r / u)]);
+    col_cuts.push_back(of_member[static_cast<std::size_t>(r % u)]);
+  }
+  return blocks(row_cuts, col_cuts);
+}
+
+TEST(Transfer, MovesEveryElementToAndFromPiecesCutBothWays) {
+  std::mt19937 random(11);
+  const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n)(random); };
+  for (int trial = 0; trial < 1000; ++trial) {
+    SCOPED_TRACE(testing::Message() << "trial " << trial);
+    const int rows = 1 + pick(2);
+    const int u = 1 + pick(2);
+    const int ranks = rows * u;
+    const Extent whole{pick(9), pick(7)};
+    const Placement by_rows = shard(0, random_partition(random, whole.rows, ranks));
+    const Placement any =
+        blocks(random_cuts(random, whole.rows, ranks), random_cuts(random, whole.cols, ranks));
+    const Placement grid = random_grid(random, whole, rows, u);
+    expect_moves_every_element(whole, by_rows, any, ranks);
+    expect_moves_every_element(
+        whole, shard(1, random_cover(random, whole.cols, ranks)), any, ranks);
+    expect_moves_every_element(whole, grid, by_rows, ranks);
+    expect_moves_every_element(whole, grid, any, ranks);
+    expect_moves_every_element(whole, grid, replicate(), ranks);
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
 // The shapes that the strategies use: zigzag tokens -> heads and back, tokens -> all, weights ->
 // all.
 TEST(Transfer, MovesEveryElementOfTheStrategies) {
@@ -321,6 +360,12 @@ TEST(Transfer, RefusesWhatNoRankHolds) {
   EXPECT_THROW(transfer({5, 2}, first_half, replicate(), 2), std::invalid_argument);
   EXPECT_THROW(transfer({5, 2}, first_half, shard(1, even_cuts(2, 2)), 2), std::invalid_argument);
   EXPECT_NO_THROW(transfer({5, 2}, first_half, shard(0, {{{1, 3}}, {}}), 2));
+  const Cuts all = whole_cuts(2, 2);
+  const Placement both_ways = blocks({{{0, 2}}, {{2, 3}}}, all);
+  EXPECT_THROW(transfer({5, 2}, both_ways, replicate(), 2), std::invalid_argument);
+  // nor from what two ranks hold, when it is cut both ways
+  EXPECT_THROW(
+      transfer({2, 2}, blocks(all, all), shard(0, even_cuts(2, 2)), 2), std::invalid_argument);
 }
 
 TEST(Transfer, RefusesPlacementsThatAreNoPieces) {

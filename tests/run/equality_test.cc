@@ -91,6 +91,60 @@ TEST_F(Equality, AnyNumberOfHeadGroups) {
   }
 }
 
+// Every grid of Ulysses and ring, with fewer heads than ranks of a row, too.
+TEST_F(Equality, AnyGridOfUlyssesAndRing) {
+  const Case many{"grids", test::llama({.heads = 6, .kv_heads = 3, .ffn = 9}), {7, 1, 29}};
+  const Case few{"few_heads_on_grids", test::llama({.heads = 2, .kv_heads = 1}), {2, 13}};
+  for (const int p : {1, 2, 4, 6, 8}) {
+    for (int degree = 1; degree <= p; ++degree) {
+      LayerChoice choice =
+          layer("USP", "gather", degree % 2 == 0 ? Recompute::full : Recompute::none);
+      choice.ulysses_degree = degree;
+      const std::vector<LayerChoice> layers(static_cast<std::size_t>(many.model.layers), choice);
+      if (p % degree != 0) {
+        continue;  // plan.plan_file, plan.program: refused
+      }
+      expect_equal(many, uniform_plan(many.model, many.lengths, p, layers), "float64", 1e-10);
+      expect_equal(few, uniform_plan(few.model, few.lengths, p, layers), "float64", 1e-10);
+      expect_equal(many, uniform_plan(many.model, many.lengths, p, layers), "float32", 2e-5);
+    }
+  }
+}
+
+// MLPs in tiles of tokens, more of them than some ranks or than there are tokens, too.
+TEST_F(Equality, AnyNumberOfTokenTiles) {
+  for (const Case& c : cases()) {
+    for (const int p : {1, 2, 3, 4}) {
+      for (const int tiles : {1, 2, 3, 7, 100}) {
+        for (const Verb verb : kVerbs) {
+          const Recompute level = tiles % 2 == 0 ? Recompute::full : Recompute::none;
+          LayerChoice choice = layer("MegatronCZ", to_string(verb), level);
+          choice.token_tiles = tiles;
+          const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
+          expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
+          if (HasFatalFailure()) {
+            return;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Groups of six and eight ranks: more than heads, than tokens of most documents.
+TEST_F(Equality, OnSixAndEightRanks) {
+  const Case c = cases()[0];
+  for (const int p : {6, 8}) {
+    for (const auto& [attention, mlp] : test::pure_strategies()) {
+      for (const Recompute level : {Recompute::none, Recompute::full}) {
+        const std::vector<LayerChoice> layers(
+            static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
+        expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
+      }
+    }
+  }
+}
+
 // Layers differ, and attention differs from the MLP.
 TEST_F(Equality, MixedOverLayersAndBetweenAttentionAndMlp) {
   using enum Recompute;
@@ -103,6 +157,9 @@ TEST_F(Equality, MixedOverLayersAndBetweenAttentionAndMlp) {
       {{"MegatronCZ", "gather", full, none}, {"METP", "pass", light, full}},
       {{"AllGatherKV", "pass", none, light}, {"MegatronTS", "hold", light, none}},
       {{"METP", "pass", attention_output, none}, {"AllGatherKV", "hold", full, full}},
+      {{"USP", "hold", light, none}, {"MegatronTS", "pass", none, full}},
+      {{"UlyssesZ", "pass", none, none}, {"USP", "gather", attention_output, light}},
+      {{"ColossalZ", "hold", full, none}, {"USP", "pass", none, none}},
   };
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 3, 4}) {

@@ -124,6 +124,21 @@ TEST_P(Models, HoldInFloat32) {
   });
 }
 
+// Biases, dropout and norms after the sum, with MLPs in tiles and a square grid.
+TEST_P(Models, EqualTheReferenceInTilesAndOnAGrid) {
+  const Case c = its_case();
+  for (const int ranks : {1, 3, 4}) {
+    for (const Verb mlp : kVerbs) {
+      for (const Recompute level : {Recompute::none, Recompute::full}) {
+        LayerChoice choice{"USP", to_string(mlp), level, level};
+        choice.token_tiles = 3;
+        const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
+        expect_equal(c, uniform_plan(c.model, c.lengths, ranks, layers), "float64", 1e-10);
+      }
+    }
+  }
+}
+
 // A weight domain smaller than the world, groups of different sizes, an idle rank.
 TEST_P(Models, EqualTheReferenceInGroupsAndReplicas) {
   const Case c = its_case();

@@ -138,6 +138,27 @@ TEST(Redistribution, ShardToShard) {
   }
 }
 
+// Rows of the tensor to pieces of rows and columns (overlapping: shared key/value heads), and back
+// from a grid of them.
+TEST(Redistribution, ShardToPiecesCutBothWays) {
+  for_random_cases([&](Extent whole, int p, Random& random) {
+    return Row{
+        shard(0, cuts_of(whole, 0, p, random, false)),
+        blocks(cuts_of(whole, 0, p, random, true), cuts_of(whole, 1, p, random, true))};
+  });
+  for_random_cases([&](Extent whole, int p, Random& random) {
+    const int u = p == 4 ? 2 : p;  // of a row
+    const Cuts rows = cuts_of(whole, 0, p / u, random, false);
+    const Cuts columns = cuts_of(whole, 1, u, random, false);
+    Placement grid = blocks({}, {});
+    for (int r = 0; r < p; ++r) {
+      grid.cuts.push_back(rows[static_cast<std::size_t>(r / u)]);
+      grid.across.push_back(columns[static_cast<std::size_t>(r % u)]);
+    }
+    return Row{grid, shard(0, cuts_of(whole, 0, p, random, true))};
+  });
+}
+
 TEST(Redistribution, ShardToReplicate) {
   for (const int dim : {0, 1}) {
     for (const bool overlapping : {false, true}) {

@@ -67,8 +67,9 @@ inline std::vector<std::int64_t> indices(
     Extent whole, const Placement& placement, int dim, int rank) {
   Piece piece;
   append(piece, {0, dim == 0 ? whole.rows : whole.cols});
-  if (placement.kind == Placement::Kind::shard && placement.dim == dim) {
-    piece = placement.cuts[static_cast<std::size_t>(rank)];
+  const Cuts& cuts = placement.dim == dim ? placement.cuts : placement.across;
+  if (placement.kind == Placement::Kind::shard && !cuts.empty()) {
+    piece = cuts[static_cast<std::size_t>(rank)];
   }
   std::vector<std::int64_t> result;
   for (const Interval interval : piece) {

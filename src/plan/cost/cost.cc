@@ -69,7 +69,9 @@ Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Pr
       if (forward) {
         add(op.transfers[0].sent(rank), precision.activation);
       } else {
-        add(op.transfers[0].sent_transposed(rank), precision.activation);
+        const bool wide = program.values[static_cast<std::size_t>(op.out[0])].wide_gradient;
+        add(op.transfers[0].sent_transposed(rank),
+            wide ? precision.statistic : precision.activation);
       }
       break;
     case OpKind::redistribute: {
@@ -82,10 +84,10 @@ Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Pr
     }
     case OpKind::ring_attention:
     case OpKind::score_attention: {
-      const int p = program.ranks();
+      const int p = ring_size(program, op);
       const int rings = forward && op.kind == OpKind::score_attention ? 2 : 1;  // keys, then values
       for (int hop = 0; hop < p; ++hop) {
-        const int source = (seat.group_rank - hop + p) % p;
+        const int source = ring_source(program, op, seat.group_rank, hop);
         const std::int64_t block =
             local_extent(program, op.in[1], {.group_rank = source}).elements();
         const std::int64_t messages = block > 0 ? 1 : 0;
@@ -139,7 +141,8 @@ Work work(const Program& program, const Op& op, Seat seat, Phase phase, Precisio
       }
       const std::int64_t other =
           op.transposed ? program.values[static_cast<std::size_t>(op.out[0])].whole.cols : x.cols;
-      sum.matmul_flops = (forward ? 2.0 : 4.0) * static_cast<double>(x.rows) *
+      sum.matmul_flops = (forward ? 2.0 : 4.0) *
+                         static_cast<double>(linear_rows(program, op, seat)) *
                          static_cast<double>(rows) * static_cast<double>(other);
       break;
     }
@@ -164,8 +167,8 @@ Work work(const Program& program, const Op& op, Seat seat, Phase phase, Precisio
       if (op.kind == OpKind::attention) {
         attend(attention_blocks(program, op, seat.group_rank));
       } else {
-        for (int hop = 0; hop < program.ranks(); ++hop) {
-          attend(ring_blocks(program, seat.group_rank, hop));
+        for (int hop = 0; hop < ring_size(program, op); ++hop) {
+          attend(ring_blocks(program, op, seat.group_rank, hop));
         }
       }
       break;
@@ -306,7 +309,7 @@ class Ledger : public Machine {
                          op_of(part, producer(program(part), in)).kind ==
                              OpKind::hold_weights;  // straight into the parameter's gradient
         if (!own && !gradients_.contains({part, in})) {
-          gradients_[{part, in}] = hold(bytes(program(part), in, seat_, precision_));
+          gradients_[{part, in}] = hold(gradient_bytes(part, in));
         }
       }
     }
@@ -348,6 +351,11 @@ class Ledger : public Machine {
   const Program& program(std::size_t part) const { return timeline_[part].program(); }
   const Op& op_of(std::size_t part, int op) const {
     return program(part).ops[static_cast<std::size_t>(op)];
+  }
+  [[nodiscard]] std::int64_t gradient_bytes(std::size_t part, ValueId value) const {
+    const bool wide = program(part).values[static_cast<std::size_t>(value)].wide_gradient;
+    return wide ? local_extent(program(part), value, seat_).elements() * precision_.statistic
+                : bytes(program(part), value, seat_, precision_);
   }
   Memory hold(std::int64_t count) {
     live_ += count;

@@ -45,12 +45,11 @@ std::int64_t ring_bytes(
     Precision precision,
     std::int64_t rings,
     Tile tile) {
-  const int p = program.ranks();
+  const int p = ring_size(program, op);
   // Elements of the block that is here at a hop; after the last one a rank's own is back.
   const auto block = [&](int hop) {
-    return local_extent(program, op.in[1], {.group_rank = (seat.group_rank - hop + p) % p})
-               .elements() /
-           rings;
+    const int source = ring_source(program, op, seat.group_rank, hop);
+    return local_extent(program, op.in[1], {.group_rank = source}).elements() / rings;
   };
   const std::int64_t first = rings > 1 ? block(0) : 0;  // half of it is a copy
   std::int64_t most = 0;
@@ -88,7 +87,7 @@ std::int64_t ring_attention_bytes(
     const Program& program, const Op& op, Seat seat, Phase phase, Precision precision) {
   const auto tile = [&](int hop) {
     return attention_bytes(
-        ring_blocks(program, seat.group_rank, hop), phase, program.head_dim, precision, false);
+        ring_blocks(program, op, seat.group_rank, hop), phase, program.head_dim, precision, false);
   };
   return ring_bytes(program, op, seat, phase, precision, 1, tile) +
          unrounded_bytes(program, op, seat, phase, precision);
@@ -139,7 +138,7 @@ std::int64_t workspace_bytes(
       return tile * (forward ? precision.activation : precision.statistic);
     }
     case OpKind::linear: {
-      const std::int64_t tokens = local_extent(program, op.in[0], seat).rows;
+      const std::int64_t tokens = linear_rows(program, op, seat);
       if (tokens == 0) {
         return 0;
       }
@@ -154,7 +153,8 @@ std::int64_t workspace_bytes(
         }
         most = std::max(most, product_bytes(tokens, op.transposed ? out : in, precision));
         const Op& maker = program.ops[static_cast<std::size_t>(producer(program, weight))];
-        if (maker.kind != OpKind::hold_weights) {  // else straight into the float32 gradient
+        const bool wide = program.values[static_cast<std::size_t>(weight)].wide_gradient;
+        if (maker.kind != OpKind::hold_weights && !wide) {  // else straight into a float32 gradient
           most = std::max(most, product_bytes(out, in, precision));
         }
       }

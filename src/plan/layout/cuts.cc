@@ -1,5 +1,6 @@
 #include "paradyse/cuts.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace paradyse {
@@ -20,6 +21,31 @@ void append(Piece& piece, Interval interval) {
   } else {
     piece.push_back(interval);
   }
+}
+
+Piece slice(const Piece& piece, Interval stored) {
+  Piece found;
+  std::int64_t first = 0;  // of the interval, as stored
+  for (const Interval interval : piece) {
+    const std::int64_t begin = std::max(stored.begin - first, std::int64_t{0});
+    const std::int64_t end = std::min(stored.end - first, interval.size());
+    append(found, {interval.begin + begin, interval.begin + std::max(begin, end)});
+    first += interval.size();
+  }
+  return found;
+}
+
+Piece together(std::span<const Piece> pieces) {
+  Piece all;
+  for (const Piece& piece : pieces) {
+    all.insert(all.end(), piece.begin(), piece.end());
+  }
+  std::ranges::sort(all, {}, &Interval::begin);
+  Piece joined;
+  for (const Interval interval : all) {
+    append(joined, interval);
+  }
+  return joined;
 }
 
 Cuts whole_cuts(std::int64_t size, int ranks) {

@@ -8,11 +8,14 @@ namespace paradyse {
 using Kind = Placement::Kind;
 
 Placement shard(int dim, Cuts cuts) {
-  return {.kind = Kind::shard, .dim = dim, .cuts = std::move(cuts)};
+  return {.kind = Kind::shard, .dim = dim, .cuts = std::move(cuts), .across = {}};
 }
-Placement replicate() { return {.kind = Kind::replicate, .cuts = {}}; }
-Placement invariant() { return {.kind = Kind::invariant, .cuts = {}}; }
-Placement partial() { return {.kind = Kind::partial, .cuts = {}}; }
+Placement blocks(Cuts rows, Cuts columns) {
+  return {.kind = Kind::shard, .dim = 0, .cuts = std::move(rows), .across = std::move(columns)};
+}
+Placement replicate() { return {.kind = Kind::replicate, .cuts = {}, .across = {}}; }
+Placement invariant() { return {.kind = Kind::invariant, .cuts = {}, .across = {}}; }
+Placement partial() { return {.kind = Kind::partial, .cuts = {}, .across = {}}; }
 
 Placement gradient(const Placement& placement) {
   switch (placement.kind) {
@@ -79,7 +82,7 @@ Redistribution redistribution(const Placement& from, const Placement& to) {
 std::string to_string(const Placement& placement) {
   switch (placement.kind) {
     case Kind::shard:
-      return "S(" + std::to_string(placement.dim) + ")";
+      return placement.across.empty() ? "S(" + std::to_string(placement.dim) + ")" : "S(0, 1)";
     case Kind::replicate:
       return "R";
     case Kind::invariant:

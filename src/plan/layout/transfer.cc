@@ -29,6 +29,10 @@ Rectangle rectangle(Extent whole, const Placement& placement, int rank) {
   if (placement.kind == Kind::shard) {
     const Piece& piece = placement.cuts.at(static_cast<std::size_t>(rank));
     (placement.dim == 0 ? result.rows : result.cols) = piece;
+    if (!placement.across.empty()) {
+      (placement.dim == 0 ? result.cols : result.rows) =
+          placement.across.at(static_cast<std::size_t>(rank));
+    }
   }
   return result;
 }
@@ -113,6 +117,29 @@ class Index {
   std::vector<std::int64_t> furthest_;  // furthest end among all_[0..i]
 };
 
+// What two ranks both hold of a dim.
+std::vector<Run> common(std::vector<Stored> source, std::vector<Stored> destination) {
+  const auto begin_of = [](const Stored& stored) { return stored.global.begin; };
+  std::ranges::sort(source, {}, begin_of);
+  std::ranges::sort(destination, {}, begin_of);
+  std::vector<Run> runs;
+  for (std::size_t i = 0, j = 0; i < source.size() && j < destination.size();) {
+    const Stored& s = source[i];
+    const Stored& d = destination[j];
+    const std::int64_t begin = std::max(s.global.begin, d.global.begin);
+    const std::int64_t end = std::min(s.global.end, d.global.end);
+    if (begin < end) {
+      runs.push_back(
+          {.source_rank = s.rank,
+           .source = s.local + begin - s.global.begin,
+           .destination = d.local + begin - d.global.begin,
+           .size = end - begin});
+    }
+    (s.global.end < d.global.end ? i : j) += 1;
+  }
+  return runs;
+}
+
 std::vector<Run> runs_of(const std::vector<Stored>& wanted, const Index& index, int reader) {
   std::vector<Run> runs;
   for (const Stored& w : wanted) {
@@ -161,42 +188,62 @@ bool Transfer::identity() const {
          });
 }
 
-// One dim is cut on each side; where `from` and `to` cut the same dim the other one is whole.  A
-// source is chosen along the source's cut dim, so the other dim's run is always one block.
-Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks) {
-  const auto movable = [](const Placement& placement) {
-    return placement.kind == Placement::Kind::shard || placement.kind == Placement::Kind::replicate;
-  };
-  if (!movable(from) || !movable(to)) {
-    throw std::invalid_argument(
-        "transfer: copies go from S or R to S or R, not from " + to_string(from) + " to " +
-        to_string(to));
+namespace {
+
+// From sources that are cut both ways: rectangle by rectangle; `from` must be a partition.
+void copy_rectangles(Extent whole, const Placement& from, const Placement& to, Transfer& result) {
+  for (int r = 0; r < result.ranks(); ++r) {
+    const Rectangle wanted = rectangle(whole, to, r);
+    std::int64_t found = 0;
+    for (int s = 0; s < result.ranks(); ++s) {
+      const Rectangle has = rectangle(whole, from, s);
+      const std::vector<Run> cols = common(stored(has.cols, s), stored(wanted.cols, r));
+      for (const Run& row : common(stored(has.rows, s), stored(wanted.rows, r))) {
+        for (const Run& col : cols) {
+          result.blocks.push_back(
+              {.source = s,
+               .destination = r,
+               .source_row = row.source,
+               .source_col = col.source,
+               .destination_row = row.destination,
+               .destination_col = col.destination,
+               .rows = row.size,
+               .cols = col.size});
+          found += row.size * col.size;
+        }
+      }
+    }
+    const std::int64_t elements = result.destination[static_cast<std::size_t>(r)].elements();
+    if (found != elements) {
+      throw std::invalid_argument(
+          "transfer: rank " + std::to_string(r) + " wants " + std::to_string(elements) +
+          " elements and finds " + std::to_string(found) +
+          "; pieces cut both ways must be a partition to be copied from");
+    }
   }
-  Transfer result;
-  std::vector<Stored> all_rows;
-  std::vector<Stored> all_cols;
-  const bool source_cuts_cols = from.kind == Placement::Kind::shard && from.dim == 1;
-  for (int r = 0; r < ranks; ++r) {
-    result.source.push_back(local_extent(whole, from, r));
-    result.destination.push_back(local_extent(whole, to, r));
+}
+
+// From sources that are cut one way.  Where `from` and `to` cut the same dim the other one is whole
+// or the destination's; a source is chosen along its cut dim, so the other dim's runs are whole.
+void copy_runs(Extent whole, const Placement& from, const Placement& to, Transfer& result) {
+  std::vector<Stored> all;
+  const bool cuts_cols = from.kind == Placement::Kind::shard && from.dim == 1;
+  for (int r = 0; r < result.ranks(); ++r) {
     const Rectangle rect = rectangle(whole, from, r);
-    for (const Stored& s : stored(rect.rows, r)) {
-      all_rows.push_back(s);
-    }
-    for (const Stored& s : stored(rect.cols, r)) {
-      all_cols.push_back(s);
+    for (const Stored& s : stored(cuts_cols ? rect.cols : rect.rows, r)) {
+      all.push_back(s);
     }
   }
-  const Index cut_index(source_cuts_cols ? all_cols : all_rows);
-  for (int r = 0; r < ranks; ++r) {
+  const Index index(std::move(all));
+  for (int r = 0; r < result.ranks(); ++r) {
     const Rectangle wanted = rectangle(whole, to, r);
     const std::vector<Stored> rows = stored(wanted.rows, r);
     const std::vector<Stored> cols = stored(wanted.cols, r);
     // Along the dim that the source does not cut, every source stores index i at i.
-    for (const Run& run : runs_of(source_cuts_cols ? cols : rows, cut_index, r)) {
-      for (const Stored& other : source_cuts_cols ? rows : cols) {
+    for (const Run& run : runs_of(cuts_cols ? cols : rows, index, r)) {
+      for (const Stored& other : cuts_cols ? rows : cols) {
         Block block{.source = run.source_rank, .destination = r};
-        if (source_cuts_cols) {
+        if (cuts_cols) {
           block.source_col = run.source;
           block.destination_col = run.destination;
           block.cols = run.size;
@@ -215,6 +262,25 @@ Transfer transfer(Extent whole, const Placement& from, const Placement& to, int 
       }
     }
   }
+}
+
+}  // namespace
+
+Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks) {
+  const auto movable = [](const Placement& placement) {
+    return placement.kind == Placement::Kind::shard || placement.kind == Placement::Kind::replicate;
+  };
+  if (!movable(from) || !movable(to)) {
+    throw std::invalid_argument(
+        "transfer: copies go from S or R to S or R, not from " + to_string(from) + " to " +
+        to_string(to));
+  }
+  Transfer result;
+  for (int r = 0; r < ranks; ++r) {
+    result.source.push_back(local_extent(whole, from, r));
+    result.destination.push_back(local_extent(whole, to, r));
+  }
+  (from.across.empty() ? copy_runs : copy_rectangles)(whole, from, to, result);
   std::sort(result.blocks.begin(), result.blocks.end(), [](const Block& a, const Block& b) {
     return std::tuple(a.destination, a.destination_row, a.destination_col) <
            std::tuple(b.destination, b.destination_row, b.destination_col);

@@ -117,13 +117,27 @@ std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& o
       tokens_of(program, op.in.back(), group_rank));
 }
 
-std::vector<AttentionBlock> ring_blocks(const Program& program, int group_rank, int hop) {
+int ring_size(const Program& program, const Op& op) { return program.ranks() / op.stride; }
+
+int ring_source(const Program& program, const Op& op, int group_rank, int hop) {
   const int p = program.ranks();
-  const auto& cuts = program.tokens.cuts;
+  return (group_rank + (ring_size(program, op) - hop) * op.stride) % p;
+}
+
+std::vector<AttentionBlock> ring_blocks(
+    const Program& program, const Op& op, int group_rank, int hop) {
+  if (op.heads.at(static_cast<std::size_t>(group_rank)).query.empty()) {
+    return {};
+  }
   return attention_blocks(
       program.tokens,
-      cuts[static_cast<std::size_t>(group_rank)],
-      cuts[static_cast<std::size_t>((group_rank - hop + p) % p)]);
+      tokens_of(program, op.in[0], group_rank),
+      tokens_of(program, op.in[1], ring_source(program, op, group_rank, hop)));
+}
+
+std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {
+  return op.tile.empty() ? local_extent(program, op.in[0], seat).rows
+                         : op.tile[static_cast<std::size_t>(seat.group_rank)].size();
 }
 
 std::vector<ScoreRun> score_runs(const TokenLayout& tokens, int group_rank, std::int64_t heads) {

@@ -12,5 +12,6 @@ Program all_gather_kv_attention(const Task& task);
 Program megatron_cz_attention(const Task& task);
 Program metp_attention(const Task& task);
 Program colossal_z_attention(const Task& task);
+Program usp_attention(const Task& task);
 
 }  // namespace paradyse

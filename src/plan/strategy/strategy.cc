@@ -21,15 +21,6 @@ namespace {
       "unknown " + what + " '" + name + "'" + did_you_mean(name, known) + "; known: " + list);
 }
 
-void check_head_groups(const LayerChoice& choice, std::int64_t kv_heads) {
-  if (choice.attention != "METP" || choice.head_groups < 1 || choice.head_groups > kv_heads) {
-    throw std::invalid_argument(
-        "head_groups " + std::to_string(choice.head_groups) + " with " + choice.attention +
-        ": METP alone has head groups, from 1 to the model's " + std::to_string(kv_heads) +
-        " key/value heads");
-  }
-}
-
 bool light(OpKind kind) {
   return kind == OpKind::norm || kind == OpKind::qk_norm || kind == OpKind::swiglu ||
          kind == OpKind::activation;
@@ -67,6 +58,10 @@ std::vector<Strategy>& table() {
        .verb = Verb::pass,
        .attention = metp_attention,
        .summary = "head groups in turn, a ring for each; weights pass by"},
+      {.name = "USP",
+       .verb = Verb::gather,
+       .attention = usp_attention,
+       .summary = "a grid of UlyssesZ and MegatronCZ; weights are gathered"},
       {.name = "AllGatherKV",
        .verb = Verb::gather,
        .attention = all_gather_kv_attention,
@@ -117,6 +112,56 @@ Verb verb(const std::string& name) {
     names.push_back(s.name);
   }
   unknown("MLP strategy", name, names);
+}
+
+std::span<const LayerOption> layer_options() {
+  static constexpr LayerOption kOptions[] = {
+      {"head_groups",
+       &LayerChoice::head_groups,
+       "METP",
+       "METP: pieces in which heads pass by (default: as many as ranks or key heads)"},
+      {"ulysses_degree",
+       &LayerChoice::ulysses_degree,
+       "USP",
+       "USP: ranks that trade tokens for heads (default: as square a grid as the ranks allow)"},
+      {"token_tiles",
+       &LayerChoice::token_tiles,
+       nullptr,
+       "MLPs: tiles of a rank's tokens, taken one after the other (default: all at once)"},
+  };
+  return kOptions;
+}
+
+void check_options(const LayerChoice& choice, int ranks, std::int64_t kv_heads) {
+  const auto refuse = [](const LayerOption& option, int value, const std::string& why) {
+    throw std::invalid_argument(
+        std::string(option.name) + " " + std::to_string(value) + ": " + why);
+  };
+  for (const LayerOption& option : layer_options()) {
+    const int value = choice.*option.value;
+    if (value == 0) {
+      continue;
+    }
+    if (value < 0) {
+      refuse(option, value, "at least 1 is needed");
+    }
+    if (option.strategy != nullptr && choice.attention != option.strategy) {
+      refuse(option, value, std::string(option.strategy) + " has it, not " + choice.attention);
+    }
+  }
+  if (choice.head_groups > kv_heads) {
+    refuse(
+        layer_options()[0],
+        choice.head_groups,
+        "there are at most as many groups as the model has key/value heads, " +
+            std::to_string(kv_heads));
+  }
+  if (choice.ulysses_degree > 0 && ranks % choice.ulysses_degree != 0) {
+    refuse(
+        layer_options()[1],
+        choice.ulysses_degree,
+        "the ranks of a group, here " + std::to_string(ranks) + ", must be a multiple of it");
+  }
 }
 
 std::string to_string(Verb verb) {
@@ -219,16 +264,20 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
     const auto layer = static_cast<std::int64_t>(l);
     Task with_options = run;
     with_options.head_groups = choice.head_groups;
-    if (choice.head_groups != 0) {
-      check_head_groups(choice, task.model->kv_heads);
+    with_options.ulysses_degree = choice.ulysses_degree;
+    with_options.token_tiles = choice.token_tiles;
+    check_options(choice, p, task.model->kv_heads);
+    std::string options;
+    for (const LayerOption& option : layer_options()) {
+      options += " " + std::to_string(choice.*option.value);
     }
     add(layer,
-        "attention " + attention.name + " " + std::to_string(choice.head_groups),
+        "attention " + attention.name + options,
         choice.attention_recompute,
         choice.attention_offload,
         [&] { return attention.attention(with_options); });
-    add(layer, "mlp " + to_string(mlp), choice.mlp_recompute, choice.mlp_offload, [&] {
-      return mlp_program(run, mlp);
+    add(layer, "mlp " + to_string(mlp) + options, choice.mlp_recompute, choice.mlp_offload, [&] {
+      return mlp_program(with_options, mlp);
     });
   }
   if (task.model->masked_lm) {

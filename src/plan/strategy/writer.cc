@@ -33,6 +33,24 @@ Op& Writer::op(
   return program_.ops.back();
 }
 
+std::vector<TokenTile> Writer::token_tiles(int count) const {
+  if (count <= 1) {
+    return {{.rows = {}, .placement = by_tokens()}};
+  }
+  std::vector<TokenTile> tiles;
+  for (int i = 0; i < count; ++i) {
+    std::vector<Interval> rows;
+    Cuts tokens;
+    for (const Piece& mine : program_.tokens.cuts) {
+      const Piece cut = even_cuts(size(mine), count)[static_cast<std::size_t>(i)];
+      rows.push_back(cut.empty() ? Interval{} : cut.front());
+      tokens.push_back(slice(mine, rows.back()));
+    }
+    tiles.push_back({std::move(rows), shard(0, std::move(tokens))});
+  }
+  return tiles;
+}
+
 ValueId Writer::hold() {
   const ValueId w = value("w", {weights_.rows(), weights_.cols}, shard(0, weights_.cuts()));
   program_.values.back().over_domain = true;
@@ -48,11 +66,12 @@ ValueId Writer::gather(std::size_t first_matrix, std::size_t last_matrix) {
   return gather(rows);
 }
 
-ValueId Writer::gather(const Piece& rows) {
+ValueId Writer::gather(const Piece& rows, bool wide_gradient) {
   const Extent stack{weights_.rows(), weights_.cols};
   const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), rows));
   const ValueId w = value("w_gathered", stack, everywhere);
   program_.values.back().over_domain = true;
+  program_.values.back().wide_gradient = wide_gradient;
   Op& gather = op(OpKind::gather_weights, {}, {w}, {});
   gather.recompute = true;
   gather.transfers = {transfer(stack, shard(0, weights_.cuts()), everywhere, program_.domain)};
@@ -149,12 +168,19 @@ ValueId Writer::linear(
     std::vector<std::vector<Term>> terms,
     const std::string& name,
     Placement placement,
-    std::int64_t width) {
-  const std::int64_t rows = program_.values[static_cast<std::size_t>(x)].whole.rows;
+    std::int64_t width,
+    std::vector<Interval> tile) {
+  // Of a matrix that all ranks have all of, a tile is the same rows on each.
+  const bool by_columns = placement.dim == 1;
+  const std::int64_t rows = tile.empty() || !by_columns
+                                ? program_.values[static_cast<std::size_t>(x)].whole.rows
+                                : tile.front().size();
   const ValueId y = value(name, {rows, width}, std::move(placement));
   std::vector<ValueId> in = {x};
   in.insert(in.end(), weights.begin(), weights.end());
-  op(OpKind::linear, in, {y}, in).terms = std::move(terms);
+  Op& linear = op(OpKind::linear, in, {y}, in);
+  linear.terms = std::move(terms);
+  linear.tile = std::move(tile);
   return y;
 }
 
@@ -163,15 +189,18 @@ ValueId Writer::linear_transposed(
     ValueId weights,
     std::vector<std::vector<Term>> terms,
     Placement placement,
-    ValueId onto) {
-  const std::int64_t rows = program_.values[static_cast<std::size_t>(x)].whole.rows;
-  const ValueId y = value("y", {rows, weights_.cols}, std::move(placement));
+    ValueId onto,
+    std::vector<Interval> tile,
+    bool fresh) {
+  const ValueId y = value("y", {program_.tokens.tokens(), weights_.cols}, std::move(placement));
   Op& linear = op(OpKind::linear, {x, weights}, {y}, {x, weights});
   linear.terms = std::move(terms);
   linear.transposed = true;
+  linear.tile = std::move(tile);
   if (onto >= 0) {
     linear.in.push_back(onto);
     linear.in_place = true;
+    linear.fresh = fresh;
   }
   return y;
 }
@@ -198,8 +227,14 @@ ValueId Writer::attention(std::vector<ValueId> in, std::vector<Heads> heads, Pla
   return attend(OpKind::attention, std::move(in), std::move(heads), std::move(out));
 }
 
-ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
-  return attend(OpKind::ring_attention, {q, kv}, std::move(heads), by_tokens());
+ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride) {
+  const ValueId o = attend(
+      OpKind::ring_attention,
+      {q, kv},
+      std::move(heads),
+      program_.values[static_cast<std::size_t>(q)].placement);
+  program_.ops.back().stride = stride;
+  return o;
 }
 
 ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
@@ -219,12 +254,10 @@ ValueId Writer::attend(
   }
   const std::int64_t tokens = program_.tokens.tokens();
   const std::int64_t D = program_.head_dim;
-  Placement statistics = out;
-  for (Piece& piece : statistics.cuts) {
-    if (out.dim == 1) {
-      for (Interval& interval : piece) {
-        interval = {interval.begin / D, interval.end / D};
-      }
+  Placement statistics = out;  // one column a head
+  for (Piece& piece : out.dim == 1 ? statistics.cuts : statistics.across) {
+    for (Interval& interval : piece) {
+      interval = {interval.begin / D, interval.end / D};
     }
   }
   const ValueId o = value("o", {tokens, queries * D}, std::move(out));

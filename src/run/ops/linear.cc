@@ -8,10 +8,19 @@ const std::vector<Term>& terms(const Frame& frame, const Op& op) {
   return op.terms[static_cast<std::size_t>(frame.rank->seat.group_rank)];
 }
 
+// Of `matrix`, the side of the op that its tile cuts, the tile's rows.
+at::Tensor tile_of(const at::Tensor& matrix, const Frame& frame, const Op& op) {
+  if (op.tile.empty()) {
+    return matrix;
+  }
+  const Interval rows = op.tile[static_cast<std::size_t>(frame.rank->seat.group_rank)];
+  return matrix.narrow(0, rows.begin, rows.size());
+}
+
 }  // namespace
 
 void linear(Frame& frame, const Op& op) {
-  const at::Tensor x = frame.value(op.in[0]);
+  at::Tensor x = frame.value(op.in[0]);
   at::Tensor y;
   if (op.in_place) {
     y = std::move(frame.value(op.in.back()));
@@ -19,12 +28,13 @@ void linear(Frame& frame, const Op& op) {
   } else {
     y = frame.make(op.out[0]);
   }
+  (op.transposed ? y : x) = tile_of(op.transposed ? y : x, frame, op);
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
     const at::Tensor w = frame.value(op.in[static_cast<std::size_t>(term.operand)])
                              .narrow(0, term.rows.begin, term.rows.size());
     if (op.transposed) {
-      product(x, w, y, op.in_place);
+      product(x, w, y, op.in_place && !op.fresh);
     } else {
       product(x, w.t(), y.narrow(1, column, w.size(0)), false);
       column += w.size(0);
@@ -33,12 +43,22 @@ void linear(Frame& frame, const Op& op) {
 }
 
 void linear_adjoint(Frame& frame, const Op& op) {
-  const at::Tensor x = frame.value(op.in[0]);
-  const at::Tensor grad_y = frame.gradient(op.out[0]);
+  at::Tensor x = frame.value(op.in[0]);
+  at::Tensor grad_y = frame.gradient(op.out[0]);
   if (op.in_place) {
     frame.gradients[static_cast<std::size_t>(op.in.back())] = grad_y;
   }
   auto [grad_x, accumulate] = frame.gradient_target(op.in[0]);
+  if (op.transposed) {
+    grad_y = tile_of(grad_y, frame, op);
+  } else if (!op.tile.empty()) {
+    if (!accumulate) {  // the first tile of several
+      grad_x.zero_();
+      accumulate = true;
+    }
+    x = tile_of(x, frame, op);
+    grad_x = tile_of(grad_x, frame, op);
+  }
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
     const ValueId weight = op.in[static_cast<std::size_t>(term.operand)];

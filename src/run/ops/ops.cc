@@ -78,7 +78,7 @@ at::Tensor Frame::only_gradient_target(ValueId id) {
 
 namespace {
 
-// Rows of weight `id` that this rank's linears of the part read; each is read once.
+// Rows of weight `id` that this rank's linears of the part read, if each is read once.
 std::int64_t rows_read(const Program& program, ValueId id, int group_rank) {
   std::int64_t rows = 0;
   for (const Op& op : program.ops) {
@@ -101,16 +101,17 @@ std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id, Interval r
   if (program().ops[static_cast<std::size_t>(maker)].kind == OpKind::hold_weights) {
     return {parameters->stack_grad.narrow(0, rows.begin, rows.size()), true};
   }
+  const bool wide = program().values[static_cast<std::size_t>(id)].wide_gradient;
   const Extent extent = local_extent(program(), id, rank->seat);
-  const bool covered = rows_read(program(), id, rank->seat.group_rank) == extent.rows;
+  const bool covered = !wide && rows_read(program(), id, rank->seat.group_rank) == extent.rows;
   at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
   if (!tensor.defined()) {
-    tensor = empty(extent.rows, extent.cols, activation);
+    tensor = empty(extent.rows, extent.cols, wide ? statistic : activation);
     if (!covered) {
       tensor.zero_();
     }
   }
-  return {tensor.narrow(0, rows.begin, rows.size()), false};
+  return {tensor.narrow(0, rows.begin, rows.size()), wide};
 }
 
 }  // namespace paradyse

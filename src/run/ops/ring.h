@@ -11,13 +11,13 @@ namespace paradyse::ops {
 // The blocks of keys and values as they come by.
 class Ring {
  public:
-  // `mine`: this rank's block, contiguous; `like`: the value whose rows every rank's block has.
-  Ring(Frame& frame, at::Tensor mine, ValueId like)
+  // `mine`: this rank's block, contiguous, with the rows of op.in[1] as every rank's has.
+  Ring(Frame& frame, const Op& op, at::Tensor mine)
       : frame_(frame),
-        like_(like),
+        op_(op),
         cols_(mine.size(1)),
         here_(std::move(mine)),
-        hops_(frame.program().ranks()) {}
+        hops_(ring_size(frame.program(), op)) {}
 
   [[nodiscard]] int hops() const { return hops_; }
   // What is here.
@@ -27,7 +27,7 @@ class Ring {
   void issue() {
     if (hop_ + 1 < hops_) {
       next_ = empty(hop_ + 1, frame_.activation);
-      pending_ = frame_.rank->group->shift(here_, next_, 1, frame_.call("ring"));
+      pending_ = shift(here_, next_, "ring");
     }
   }
   void advance() {
@@ -41,15 +41,20 @@ class Ring {
   }
   // A matrix of the shape of the block that is here at `hop`.
   [[nodiscard]] at::Tensor empty(int hop, at::ScalarType type) const {
-    const int me = frame_.rank->seat.group_rank;
-    const Extent extent =
-        local_extent(frame_.program(), like_, {.group_rank = (me - hop + hops_) % hops_});
+    const Program& program = frame_.program();
+    const int source = ring_source(program, op_, frame_.rank->seat.group_rank, hop);
+    const Extent extent = local_extent(program, op_.in[1], {.group_rank = source});
     return frame_.empty(extent.rows, cols_, type);
+  }
+  // Hands `from` to the next rank of the ring.
+  [[nodiscard]] std::unique_ptr<Pending> shift(
+      const at::Tensor& from, const at::Tensor& to, const char* name) const {
+    return frame_.rank->group->shift(from, to, op_.stride, frame_.call(name));
   }
 
  private:
   Frame& frame_;
-  ValueId like_;
+  const Op& op_;
   std::int64_t cols_;
   at::Tensor here_;
   at::Tensor next_;
@@ -90,7 +95,7 @@ class RingSums {
   void receive(int hop) {
     behind_ = std::move(sums_);
     sums_ = ring_.empty(hop, frame_.statistic);
-    pending_ = frame_.rank->group->shift(behind_, sums_, 1, frame_.call("ring adjoint"));
+    pending_ = ring_.shift(behind_, sums_, "ring adjoint");
   }
   void arrive() {
     if (pending_ != nullptr) {

@@ -14,14 +14,14 @@ void ring_attention(Frame& frame, const Op& op) {
   const at::Tensor l_TN = frame.make(op.out[1]);
   const at::Tensor o_sums = in_sums(frame, o_TN);
   const QuerySide mine{frame.value(op.in[0]), o_sums, l_TN};
-  Ring ring(frame, frame.value(op.in[1]), op.in[1]);
+  Ring ring(frame, op, frame.value(op.in[1]));
   for (int hop = 0; hop < ring.hops(); ++hop) {
     ring.issue();
     // at hop 0 a rank's queries meet their own keys: every one sees some
     attend_blocks(
         frame,
         op,
-        ring_blocks(frame.program(), frame.rank->seat.group_rank, hop),
+        ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
         mine,
         ring.block(),
         /*merge=*/hop > 0);
@@ -37,14 +37,14 @@ void ring_attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_kv = frame.only_gradient_target(op.in[1]);
   const at::Tensor grad_q_sums = in_sums(frame, grad_q_TN).zero_();
   const at::Tensor own_sums = in_sums(frame, grad_kv).zero_();
-  Ring ring(frame, frame.value(op.in[1]), op.in[1]);
+  Ring ring(frame, op, frame.value(op.in[1]));
   RingSums sums(frame, ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
     const at::Tensor to = sums.target(hop, [&] { ring.issue(); });
     attend_blocks_adjoint(
         frame,
         op,
-        ring_blocks(frame.program(), frame.rank->seat.group_rank, hop),
+        ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
         mine,
         ring.block(),
         grad_o_TN,

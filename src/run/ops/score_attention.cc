@@ -19,6 +19,7 @@ class Scores {
  public:
   Scores(const Frame& frame, const Op& op)
       : program_(frame.program()),
+        op_(op),
         rank_(frame.rank->seat.group_rank),
         mine_(op.heads[static_cast<std::size_t>(rank_)]),
         runs_(score_runs(program_.tokens, rank_, mine_.query.size())),
@@ -34,7 +35,7 @@ class Scores {
   // hop's blocks, scores as rows of a document's keys, `heads()` of them a token.
   template <typename T, typename Body>
   void for_blocks(int hop, const at::Tensor& scores, Body body) const {
-    for (const AttentionBlock& block : ring_blocks(program_, rank_, hop)) {
+    for (const AttentionBlock& block : ring_blocks(program_, op_, rank_, hop)) {
       const ScoreRun& run = *std::find_if(
           runs_.begin(), runs_.end(), [&](const ScoreRun& r) { return r.rows == block.queries; });
       const std::int64_t first_key = run.tokens.begin - block.diagonal;  // in the document
@@ -49,6 +50,7 @@ class Scores {
 
  private:
   const Program& program_;
+  const Op& op_;
   int rank_;
   Heads mine_;
   std::vector<ScoreRun> runs_;
@@ -102,7 +104,7 @@ void forward(Frame& frame, const Op& op) {
   const at::Tensor o_sums = in_sums(frame, o_TN).zero_();
   const at::Tensor p_sums = in_sums(frame, p);
   {
-    Ring ring(frame, kv.narrow(1, 0, half).contiguous(), op.in[1]);
+    Ring ring(frame, op, kv.narrow(1, 0, half).contiguous());
     for (int hop = 0; hop < ring.hops(); ++hop) {
       ring.issue();
       scores.for_blocks<S>(
@@ -124,7 +126,7 @@ void forward(Frame& frame, const Op& op) {
   }
   softmax<S>(scores, p_sums);
   finish(p_sums, p);
-  Ring ring(frame, kv.narrow(1, half, half).contiguous(), op.in[1]);
+  Ring ring(frame, op, kv.narrow(1, half, half).contiguous());
   for (int hop = 0; hop < ring.hops(); ++hop) {
     ring.issue();
     scores.for_blocks<T>(
@@ -211,7 +213,7 @@ void adjoint(Frame& frame, const Op& op) {
   const at::Tensor d_sums = frame.empty(height, width, frame.statistic);
   const at::Tensor d = kNarrow<T> ? frame.empty(height, width, frame.activation) : d_sums;
 
-  Ring ring(frame, kv, op.in[1]);
+  Ring ring(frame, op, kv);
   RingSums sums(frame, ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
     const at::Tensor to = sums.target(hop, [&] { ring.issue(); });

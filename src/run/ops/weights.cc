@@ -29,7 +29,9 @@ void gather_weights_adjoint(Frame& frame, const Op& op) {
   at::Tensor& grad_w_RH = frame.gradients[static_cast<std::size_t>(op.out[0])];
   if (!grad_w_RH.defined()) {  // no linear of this rank read it: it still joins with zeros
     const Extent extent = local_extent(frame.program(), op.out[0], frame.rank->seat);
-    grad_w_RH = frame.empty(extent.rows, extent.cols, frame.activation).zero_();
+    const bool wide = frame.program().values[static_cast<std::size_t>(op.out[0])].wide_gradient;
+    grad_w_RH =
+        frame.empty(extent.rows, extent.cols, wide ? frame.statistic : frame.activation).zero_();
   }
   frame.rank->domain
       ->exchange_sum(

@@ -1,0 +1,62 @@
+// USP: a grid of Ulysses and ring (Fang & Zhao 2024); weights gathered (ZeRO-3).
+//
+// Rank i u + j of the group is member j of row i: the u members of a row trade tokens for heads, so
+// that each has all the row's tokens with its own heads, and the members j of all rows are a ring.
+// u = 1 is MegatronCZ's ring, u = p the exchange of UlyssesZ.
+#include "paradyse/program_writer.h"
+#include "src/plan/strategy/builders.h"
+
+namespace paradyse {
+namespace {
+
+// The largest divisor of p whose square is at most p.
+int squarest(int p) {
+  int u = 1;
+  for (int divisor = 2; divisor * divisor <= p; ++divisor) {
+    u = p % divisor == 0 ? divisor : u;
+  }
+  return u;
+}
+
+}  // namespace
+
+Program usp_attention(const Task& task) {
+  const ModelShape& model = *task.model;
+  const int p = task.tokens.ranks();
+  const int u = task.ulysses_degree > 0 ? task.ulysses_degree : squarest(p);
+  Writer w(task, attention_weights(model, task.domain), "USP");
+
+  const std::vector<Heads> of_member = own_heads(model, u);
+  std::vector<Heads> heads;
+  Cuts tokens;
+  Cuts kv_columns;
+  for (int r = 0; r < p; ++r) {
+    const auto row = std::span(task.tokens.cuts).subspan(static_cast<std::size_t>(r / u * u));
+    tokens.push_back(together(row.first(static_cast<std::size_t>(u))));
+    heads.push_back(of_member[static_cast<std::size_t>(r % u)]);
+    const std::int64_t values = model.kv_heads * model.head_dim;
+    Piece& columns = kv_columns.emplace_back();
+    for (const std::int64_t first : {std::int64_t{0}, values}) {
+      append(
+          columns,
+          {first + heads.back().key.begin * model.head_dim,
+           first + heads.back().key.end * model.head_dim});
+    }
+  }
+
+  const auto trade = [&](ValueId x, const Placement& to, const char* name) {
+    return u == 1 ? x : w.redistribute(x, to, name);
+  };
+  const ValueId stack = w.gather();
+  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(model, 1)[0]);
+  const ValueId o = w.ring_attention(
+      trade(q, blocks(tokens, output_columns(model, heads)), "q_row"),
+      trade(kv, blocks(tokens, kv_columns), "kv_row"),
+      heads,
+      u);
+  const ValueId o_T = trade(o, w.by_tokens(), "o_T");
+  return w.residual(
+      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace paradyse
