@@ -120,24 +120,31 @@ class FaultyCommunicators final : public Communicators {
   std::map<Communicator*, std::unique_ptr<FaultyCommunicator>> made_;
 };
 
-struct Choice {
-  std::string attention;
-  std::string mlp;
-};
-const Choice kChoices[] = {{"MegatronTS", "hold"}, {"UlyssesZ", "gather"}, {"DataZ", "gather"}};
+// Every strategy, a row of Ulysses, MLPs in tiles.
+std::vector<LayerChoice> choices() {
+  std::vector<LayerChoice> all;
+  for (const auto& [attention, mlp] : test::pure_strategies()) {
+    all.push_back({.attention = attention, .mlp = mlp});
+  }
+  LayerChoice grid{.attention = "USP", .mlp = "hold"};
+  grid.ulysses_degree = 3;
+  grid.token_tiles = 2;
+  all.push_back(grid);
+  return all;
+}
 
 class Faults : public testing::Test {
  protected:
   void SetUp() override { threads_ = threads(); }
   void TearDown() override { EXPECT_EQ(threads(), threads_) << "a thread is left over"; }
 
-  Plan plan(const Choice& choice, int ranks, Recompute level = Recompute::none) const {
+  Plan plan(LayerChoice choice, int ranks, Recompute level = Recompute::none) const {
+    choice.attention_recompute = choice.mlp_recompute = level;
     return uniform_plan(
         model_,
         lengths_,
         ranks,
-        std::vector<LayerChoice>(
-            static_cast<std::size_t>(model_.layers), {choice.attention, choice.mlp, level, level}));
+        std::vector<LayerChoice>(static_cast<std::size_t>(model_.layers), choice));
   }
 
   GradientRequest request(const Plan& plan) const {
@@ -196,7 +203,7 @@ class Faults : public testing::Test {
 
 TEST_F(Faults, WeightsThatCannotBeRead) {
   for (int repeat = 0; repeat < repeats(); ++repeat) {
-    for (const Choice& choice : kChoices) {
+    for (const LayerChoice& choice : choices()) {
       const Plan p = plan(choice, 3);
       GradientRequest r = request(p);
       r.fill = [&](Parameters& parameters) {
@@ -218,7 +225,7 @@ TEST_F(Faults, WeightsThatCannotBeRead) {
 // Before each of a step's operations in turn: the first failure comes out and all ranks end.
 TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
   for (int repeat = 0; repeat < repeats(); ++repeat) {
-    for (const Choice& choice : kChoices) {
+    for (const LayerChoice& choice : choices()) {
       const Plan p = plan(choice, 3, repeat % 2 == 0 ? Recompute::none : Recompute::full);
       int operations = 0;
       play_with_fault(p, 1, -1, [] {}, &operations);
@@ -236,10 +243,11 @@ TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
 }
 
 TEST_F(Faults, ARankThatStallsPastTheDeadline) {
-  for (int repeat = 0; repeat < repeats(); ++repeat) {
-    for (const Choice& choice : kChoices) {
+  int turn = 0;
+  for (int repeat = 0; repeat < repeats() / 3; ++repeat) {  // each takes three deadlines
+    for (const LayerChoice& choice : choices()) {
       const Plan p = plan(choice, 3);
-      const int operation = 3 + repeat % 12;
+      const int operation = 3 + 5 * turn++ % 12;
       const auto begin = std::chrono::steady_clock::now();
       try {
         play_with_fault(
@@ -258,7 +266,7 @@ TEST_F(Faults, ARankThatStallsPastTheDeadline) {
 // request and budget.  With the peak that was measured it fits.
 TEST_F(Faults, ABudgetThatIsTooSmall) {
   for (int repeat = 0; repeat < repeats(); ++repeat) {
-    for (const Choice& choice : kChoices) {
+    for (const LayerChoice& choice : choices()) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
         const Plan p = plan(choice, 3, level);
         GradientRequest r = request(p);
@@ -288,7 +296,7 @@ TEST_F(Faults, ABudgetThatIsTooSmall) {
 
 // A loss that is no number is refused, on all ranks alike.
 TEST_F(Faults, NaNWeightsAreRefused) {
-  for (const Choice& choice : kChoices) {
+  for (const LayerChoice& choice : choices()) {
     const Plan p = plan(choice, 3);
     GradientRequest r = request(p);
     r.fill = [&](Parameters& parameters) {
@@ -303,7 +311,7 @@ TEST_F(Faults, NaNWeightsAreRefused) {
 
 TEST_F(Faults, TokenIdsOutsideTheVocabularyAreRefused) {
   for (const std::int32_t id : {-1, static_cast<std::int32_t>(model_.vocab)}) {
-    const Plan p = plan(kChoices[0], 3);
+    const Plan p = plan(choices()[0], 3);
     GradientRequest r = request(p);
     r.documents.back().back() = id;
     EXPECT_THROW(gradients(r), std::invalid_argument);
@@ -312,8 +320,8 @@ TEST_F(Faults, TokenIdsOutsideTheVocabularyAreRefused) {
 
 TEST_F(Faults, PlansThatDiffer) {
   for (int repeat = 0; repeat < repeats(); ++repeat) {
-    const Plan one = plan(kChoices[0], 3);
-    const Plan other = plan(kChoices[1], 3);
+    const Plan one = plan(choices()[0], 3);
+    const Plan other = plan(choices()[1], 3);
     std::vector<std::string> messages(3);
     std::vector<const std::vector<std::int32_t>*> documents;
     for (const auto& document : documents_) {
@@ -347,7 +355,7 @@ TEST_F(Faults, PlansThatDiffer) {
 // Documents that are not those of the plan.
 TEST_F(Faults, DocumentsOfAnotherLength) {
   for (int repeat = 0; repeat < repeats(); ++repeat) {
-    for (const Choice& choice : kChoices) {
+    for (const LayerChoice& choice : choices()) {
       const Plan p = plan(choice, 3);
       GradientRequest r = request(p);
       r.documents[2].pop_back();
