@@ -1,12 +1,14 @@
 // How fast a training step is: what `paradyse bench step` measures.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "paradyse/backend.h"
+#include "paradyse/breakdown.h"
 #include "paradyse/parameters.h"
 #include "paradyse/strategy.h"
 
@@ -20,6 +22,7 @@ struct BenchStepRequest {
   std::string dtype = "float32";
   int repeats = 5;  // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
+  bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
 };
 
@@ -34,6 +37,9 @@ struct BenchStepRow {
   double forward_backward_s = 0;  // median
   double optimizer_s = 0;         // median
   double cpu_s = 0;               // processor seconds of all ranks a step, mean
+  // Of them, by Breakdown::Part; 0 where it was not asked for.
+  std::array<double, Breakdown::kParts> parts_s{};
+  double idle_s = 0;        // the cores' seconds a step that no rank used, mean
   double tokens_per_s = 0;        // by step_s
   double model_flops = 0;  // a step: matrix products and causal attention, backward twice forward
   double hardware_flops = 0;     // what was executed: with recomputation

@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/accountant.h"
+#include "paradyse/breakdown.h"
 #include "paradyse/communicator.h"
 #include "paradyse/parameters.h"
 #include "paradyse/schedule.h"
@@ -48,8 +49,9 @@ struct RankContext {
   Communicator* group = nullptr;   // of the micro-batch's group
   Communicator* domain = nullptr;  // of the weight domain
   Accountant* memory = nullptr;
-  Trace* trace = nullptr;  // may be absent
-  int world_rank = 0;      // names the rank in the trace
+  Trace* trace = nullptr;          // may be absent
+  int world_rank = 0;              // names the rank in the trace
+  Breakdown* breakdown = nullptr;  // may be absent
 };
 
 struct MicroBatchResult {

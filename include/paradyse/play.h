@@ -17,7 +17,8 @@ namespace paradyse {
 struct RankResources {
   Communicators* communicators = nullptr;
   Accountant* memory = nullptr;
-  Trace* trace = nullptr;  // may be absent
+  Trace* trace = nullptr;          // may be absent
+  Breakdown* breakdown = nullptr;  // may be absent
 
   [[nodiscard]] Communicator& world() const { return communicators->world(); }
   // This rank's weight domain, and the ranks with its place in other domains.

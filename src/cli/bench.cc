@@ -2,6 +2,7 @@
 #include "paradyse/bench.h"
 
 #include <cstdio>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -20,12 +21,22 @@ struct BenchStepOptions {
   std::string mlp;
   std::string recompute = "none";
   LayerChoice layer;  // its numbers alone
+  bool breakdown = false;
   std::string dtype = "float32";
   int repeats = 5;
   std::string memory_per_rank = "0";
   double deadline = 60;
   BackendOptions backend;
 };
+
+Json parts_to_json(const BenchStepRow& row) {
+  Json parts = {{"idle", row.idle_s}};
+  for (int part = 0; part < Breakdown::kParts; ++part) {
+    parts[Breakdown::name(static_cast<Breakdown::Part>(part))] =
+        row.parts_s[static_cast<std::size_t>(part)];
+  }
+  return parts;
+}
 
 Json to_json(const BenchStepRow& row) {
   return {
@@ -46,6 +57,27 @@ Json to_json(const BenchStepRow& row) {
       {"bytes_sent", row.bytes_sent}};
 }
 
+// Shares of the cores' time.
+void print_breakdown(const BenchStepResult& result) {
+  std::vector<std::vector<std::string>> rows(1);
+  rows[0] = {"length"};
+  for (int part = 0; part < Breakdown::kParts; ++part) {
+    rows[0].emplace_back(Breakdown::name(static_cast<Breakdown::Part>(part)));
+  }
+  rows[0].emplace_back("idle");
+  for (const BenchStepRow& row : result.rows) {
+    const double all =
+        std::accumulate(row.parts_s.begin(), row.parts_s.end(), row.idle_s);
+    auto& line = rows.emplace_back();
+    line.push_back(fmt::format("{}", row.length));
+    for (const double seconds : row.parts_s) {
+      line.push_back(fmt::format("{:.1f} %", 100 * seconds / all));
+    }
+    line.push_back(fmt::format("{:.1f} %", 100 * row.idle_s / all));
+  }
+  fmt::print("\nof the cores' time\n{}", aligned(rows, 0));
+}
+
 int bench_step_on(
     const std::shared_ptr<Backend>& backend,
     const BenchStepOptions& options,
@@ -62,6 +94,7 @@ int bench_step_on(
       .dtype = options.dtype,
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
+      .breakdown = options.breakdown,
       .backend = backend};
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   if (options.repeats < 1) {
@@ -80,6 +113,9 @@ int bench_step_on(
     Json rows = Json::array();
     for (const BenchStepRow& row : result.rows) {
       rows.push_back(to_json(row));
+      if (options.breakdown) {
+        rows.back()["core_seconds"] = parts_to_json(row);
+      }
     }
     print_json(
         {{"attention", request.layer.attention},
@@ -133,6 +169,9 @@ int bench_step_on(
          bytes_text(row.bytes_sent)});
   }
   std::fputs(aligned(rows, 0).c_str(), stdout);
+  if (options.breakdown) {
+    print_breakdown(result);
+  }
   return kOk;
 }
 
@@ -178,6 +217,8 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps")->capture_default_str();
+  command->add_flag(
+      "--breakdown", options->breakdown, "Also say where the time of the cores goes");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")

@@ -11,6 +11,7 @@
 
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
+#include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -35,89 +36,25 @@ struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Counts the operations of a rank over all of its communicators; at the chosen one does `strike`.
-class FaultyCommunicator final : public Communicator {
+// Counts the operations of a rank over all of its communicators; before the chosen one does
+// `strike`.
+class Striker final : public CommunicationObserver {
  public:
-  FaultyCommunicator(Communicator& real, const std::function<void()>& before)
-      : real_(real), before_(before) {}
-
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  std::unique_ptr<Pending> exchange(
-      const at::Tensor& from,
-      const at::Tensor& to,
-      const Transfer& table,
-      const Call& call) override {
-    before_();
-    return real_.exchange(from, to, table, call);
+  Striker(int operation, std::function<void()> strike)
+      : operation_(operation), strike_(std::move(strike)) {}
+  void enter(Moment moment) override {
+    if (moment == Moment::operation && operations_++ == operation_) {
+      strike_();
+    }
   }
-  std::unique_ptr<Pending> exchange_sum(
-      const at::Tensor& from,
-      const at::Tensor& to,
-      const Transfer& table,
-      bool accumulate,
-      const Call& call) override {
-    before_();
-    return real_.exchange_sum(from, to, table, accumulate, call);
-  }
-  void all_reduce(const at::Tensor& tensor, const Call& call) override {
-    before_();
-    real_.all_reduce(tensor, call);
-  }
-  void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
-    before_();
-    real_.broadcast(tensor, root, call);
-  }
-  void reduce(const at::Tensor& tensor, int root, const Call& call) override {
-    before_();
-    real_.reduce(tensor, root, call);
-  }
-  std::unique_ptr<Pending> shift(
-      const at::Tensor& from, const at::Tensor& to, int hops, const Call& call) override {
-    before_();
-    return real_.shift(from, to, hops, call);
-  }
-  void barrier(const Call& call) override {
-    before_();
-    real_.barrier(call);
-  }
-
- private:
-  Communicator& real_;
-  const std::function<void()>& before_;
-};
-
-class FaultyCommunicators final : public Communicators {
- public:
-  FaultyCommunicators(Communicators& real, int operation, std::function<void()> strike)
-      : real_(real), before_([this, operation, strike = std::move(strike)] {
-          if (operations_++ == operation) {
-            strike();
-          }
-        }) {}
-
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  Communicator& world() override { return faulty(real_.world()); }
-  Communicator& group(const std::vector<int>& ranks) override { return faulty(real_.group(ranks)); }
-  Counters counters() const override { return real_.counters(); }
-  void abort(const std::string& message) override { real_.abort(message); }
+  void leave() override {}
 
   [[nodiscard]] int operations() const { return operations_; }
 
  private:
-  Communicator& faulty(Communicator& communicator) {
-    auto& made = made_[&communicator];
-    if (made == nullptr) {
-      made = std::make_unique<FaultyCommunicator>(communicator, before_);
-    }
-    return *made;
-  }
-
-  Communicators& real_;
+  int operation_;
   int operations_ = 0;
-  std::function<void()> before_;
-  std::map<Communicator*, std::unique_ptr<FaultyCommunicator>> made_;
+  std::function<void()> strike_;
 };
 
 // Every strategy, a row of Ulysses, MLPs in tiles.
@@ -175,7 +112,8 @@ class Faults : public testing::Test {
     run_local_ranks(plan.ranks, options, [&](Communicators& communicators) {
       const int me = communicators.rank();
       try {
-        FaultyCommunicators faulty(communicators, me == rank ? operation : -1, strike);
+        Striker striker(me == rank ? operation : -1, strike);
+        ObservedCommunicators faulty(communicators, striker);
         Accountant memory("rank " + std::to_string(me));
         const MemoryScope scope(memory, Category::parameters, "parameters");
         const RankResources resources{.communicators = &faulty, .memory = &memory};
@@ -184,7 +122,7 @@ class Faults : public testing::Test {
         test::fill(parameters, weights_);
         play(plan, documents, resources, parameters, true);
         if (operations != nullptr && me == rank) {
-          *operations = faulty.operations();
+          *operations = striker.operations();
         }
       } catch (const std::exception& error) {
         messages[static_cast<std::size_t>(me)] = error.what();

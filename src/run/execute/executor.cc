@@ -68,6 +68,7 @@ class Executor final : public Machine {
   void forward(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
+    const TimedPart timed(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
     implementation(op.kind).forward(frames_[part], op);
     if (forward_pass_) {
@@ -81,6 +82,7 @@ class Executor final : public Machine {
   void adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
+    const TimedPart timed(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
     implementation(op.kind).adjoint(frames_[part], op);
     record(part, i, "backward", begin);

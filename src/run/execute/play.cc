@@ -161,7 +161,8 @@ BatchResult play(
         .domain = &rank.domain(plan.weight_domain),
         .memory = rank.memory,
         .trace = rank.trace,
-        .world_rank = rank.communicators->rank()};
+        .world_rank = rank.communicators->rank(),
+        .breakdown = rank.breakdown};
     const MicroBatchResult done =
         run_micro_batch(part.timeline, batch, context, parameters, scale * loss_scale, backward);
     result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);

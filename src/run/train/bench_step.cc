@@ -9,6 +9,7 @@
 #include "paradyse/optimizer.h"
 #include "paradyse/planner.h"
 #include "paradyse/play.h"
+#include "src/run/comm/observed.h"
 #include "src/run/execute/gather.h"
 
 namespace paradyse {
@@ -46,6 +47,18 @@ void count_flops(const Plan& plan, const ModelShape& model, BenchStepRow& row) {
   }
 }
 
+// Calls of a communicator are its time, whatever they are part of.
+class TimedCommunication final : public CommunicationObserver {
+ public:
+  explicit TimedCommunication(Breakdown& breakdown) : breakdown_(breakdown) {}
+  void enter(Moment) override { before_ = breakdown_.enter(Breakdown::communication); }
+  void leave() override { breakdown_.enter(before_); }
+
+ private:
+  Breakdown& breakdown_;
+  Breakdown::Part before_ = Breakdown::between;
+};
+
 }  // namespace
 
 BenchStepResult bench_step(const BenchStepRequest& request) {
@@ -79,12 +92,20 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     std::vector<double> steps;
     std::vector<double> optimizing;
     double cpu = 0;
+    double wall = 0;  // of all counted steps
     std::int64_t peak = 0;
-    request.backend->run(request.ranks, [&](Communicators& communicators) {
+    request.backend->run(request.ranks, [&](Communicators& real) {
+      Breakdown breakdown;
+      TimedCommunication timed(breakdown);
+      ObservedCommunicators observed(real, timed);
+      Communicators& communicators = request.breakdown ? observed : real;
       const int me = communicators.rank();
       Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
       const MemoryScope scope(memory, Category::parameters, "parameters");
-      const RankResources rank{.communicators = &communicators, .memory = &memory};
+      const RankResources rank{
+          .communicators = &communicators,
+          .memory = &memory,
+          .breakdown = request.breakdown ? &breakdown : nullptr};
       Parameters parameters(
           model,
           request.ranks,
@@ -105,6 +126,9 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         if (i == 1 && me == request.backend->first_rank()) {
           cpu_before = cpu_seconds();
         }
+        if (i == 1) {
+          breakdown.restart();
+        }
         const std::int64_t sent_before = communicators.counters().bytes_sent;
         const auto begin = Clock::now();
         parameters.zero_gradients();
@@ -118,7 +142,10 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
             1,
             {.labels = model.masked_lm ? labels : labels.first(0)});
         const auto played = Clock::now();
-        optimizer.step(1e-4, 1.0);
+        {
+          const TimedPart timed_part(rank.breakdown, Breakdown::optimizer);
+          optimizer.step(1e-4, 1.0);
+        }
         world.barrier({.op = "bench", .part = ""});
         const auto end = Clock::now();
         if (me == 0 && i > 0) {
@@ -128,13 +155,24 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         }
       }
       const double used = me == request.backend->first_rank() ? cpu_seconds() - cpu_before : 0.0;
-      const auto numbers =
-          gather({static_cast<std::int64_t>(used * 1e6), memory.peak_bytes()}, world);
+      const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
+      std::vector<std::int64_t> mine = {in_us(used), memory.peak_bytes()};
+      for (const double seconds : breakdown.seconds()) {
+        mine.push_back(in_us(request.breakdown ? seconds : 0));
+      }
+      const auto numbers = gather(mine, world);
       if (me == 0) {
+        const auto a_step = [&](std::int64_t us) {
+          return static_cast<double>(us) / 1e6 / request.repeats;
+        };
         for (const auto& of_rank : numbers) {
-          cpu += static_cast<double>(of_rank[0]) / 1e6 / request.repeats;
+          cpu += a_step(of_rank[0]);
           peak = std::max(peak, of_rank[1]);
+          for (std::size_t part = 0; part < row.parts_s.size(); ++part) {
+            row.parts_s[part] += a_step(of_rank[2 + part]);
+          }
         }
+        wall = std::accumulate(steps.begin(), steps.end(), 0.0) / request.repeats;
       }
     });
     if (!request.backend->leads()) {
@@ -146,6 +184,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     row.optimizer_s = median(optimizing);
     row.forward_backward_s = row.step_s - row.optimizer_s;
     row.cpu_s = cpu;
+    row.idle_s = std::max(0.0, wall * result.cores - cpu);
     row.tokens_per_s = static_cast<double>(row.documents * length) / row.step_s;
     const double speed = machine.matmul_flops_per_second * result.cores;
     row.model_utilisation = row.model_flops / row.step_s / speed;

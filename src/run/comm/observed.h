@@ -1,0 +1,44 @@
+// Communicators that tell an observer when this rank enters and leaves an operation.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "paradyse/communicator.h"
+
+namespace paradyse {
+
+class CommunicationObserver {
+ public:
+  enum class Moment { operation, wait };  // a call, or the wait for what one began
+
+  virtual ~CommunicationObserver() = default;
+  virtual void enter(Moment moment) = 0;  // may throw: the operation then does not happen
+  virtual void leave() = 0;
+};
+
+class ObservedCommunicators final : public Communicators {
+ public:
+  // Both must outlive it.
+  ObservedCommunicators(Communicators& real, CommunicationObserver& observer);
+  ~ObservedCommunicators() override;
+
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  Communicator& world() override { return observed(real_.world()); }
+  Communicator& group(const std::vector<int>& ranks) override {
+    return observed(real_.group(ranks));
+  }
+  Counters counters() const override { return real_.counters(); }
+  void abort(const std::string& message) override { real_.abort(message); }
+
+ private:
+  class One;
+  Communicator& observed(Communicator& communicator);
+
+  Communicators& real_;
+  CommunicationObserver& observer_;
+  std::map<Communicator*, std::unique_ptr<One>> made_;
+};
+
+}  // namespace paradyse

@@ -1,0 +1,45 @@
+#include "paradyse/breakdown.h"
+
+#include <ctime>
+
+namespace paradyse {
+
+Breakdown::Part Breakdown::part_of(OpKind kind) {
+  if (is_attention(kind)) {
+    return attention;
+  }
+  return kind == OpKind::linear || kind == OpKind::cross_entropy ? products : other;
+}
+
+const char* Breakdown::name(Part part) {
+  static const char* const names[] = {
+      "products", "attention", "other ops", "communication", "optimizer", "between"};
+  return names[part];
+}
+
+double Breakdown::processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+void Breakdown::restart() {
+  seconds_ = {};
+  since_ = processor_seconds();
+}
+
+Breakdown::Part Breakdown::enter(Part part) {
+  const double now = processor_seconds();
+  seconds_[static_cast<std::size_t>(now_)] += now - since_;
+  since_ = now;
+  const Part before = now_;
+  now_ = part;
+  return before;
+}
+
+std::array<double, Breakdown::kParts> Breakdown::seconds() {
+  enter(now_);
+  return seconds_;
+}
+
+}  // namespace paradyse
