@@ -1,0 +1,63 @@
+"""paradyse bench step, alone."""
+
+import unittest
+
+from support import ProgramTest
+
+MODEL = """
+architectures = ["LlamaForCausalLM"]
+model_type = "llama"
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 4
+intermediate_size = 48
+vocab_size = 61
+rms_norm_eps = 1e-5
+"""
+
+
+class BenchStepTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.model = self.write("model.toml", MODEL)
+
+    def bench(self, *options):
+        return self.json_of("bench", "step", "--model", self.model, "--lengths", "40,9", "--repeats", 2, *options)
+
+    def test_every_length(self):
+        found = self.bench("--attention", "MegatronTS", "--ranks", 2)
+        self.assertEqual([row["length"] for row in found["rows"]], [40, 9])
+        for row in found["rows"]:
+            self.assertEqual(row["documents"], 1)
+            self.assertGreater(row["tokens_per_s"], 0)
+            self.assertGreater(row["bytes_sent"], 0)
+            self.assertNotIn("core_seconds", row)
+
+    def test_where_the_time_goes(self):
+        for row in self.bench("--attention", "MegatronCZ", "--ranks", 3, "--breakdown")["rows"]:
+            parts = row["core_seconds"]
+            idle = parts.pop("idle")
+            self.assertGreaterEqual(idle, 0)
+            for name in ("products", "attention", "other ops", "communication", "optimizer"):
+                self.assertGreater(parts[name], 0, name)
+            # what the process used, but for its start of a step and the clock's ticks
+            self.assertLess(sum(parts.values()), 1.5 * row["cpu_s"] + 0.05)
+
+    def test_options_of_a_layer(self):
+        tiled = self.bench("--attention", "UlyssesZ", "--recompute", "full", "--token-tiles", 2)
+        whole = self.bench("--attention", "UlyssesZ", "--recompute", "full")
+        self.assertEqual(tiled["rows"][0]["bytes_sent"], whole["rows"][0]["bytes_sent"])
+        ring = self.bench("--attention", "USP", "--ulysses-degree", 1)
+        row = self.bench("--attention", "USP", "--ulysses-degree", 4)
+        self.assertNotEqual(ring["rows"][0]["bytes_sent"], row["rows"][0]["bytes_sent"])
+
+    def test_errors(self):
+        refused = ["bench", "step", "--model", self.model, "--lengths", 8]
+        self.assertIn("multiple", self.error_of(*refused, "--attention", "USP", "--ulysses-degree", 3))
+        self.assertIn("not UlyssesZ", self.error_of(*refused, "--attention", "UlyssesZ", "--head-groups", 2))
+        self.assertIn("at least 1", self.error_of(*refused, "--token-tiles", -1))
+
+
+if __name__ == "__main__":
+    unittest.main()
