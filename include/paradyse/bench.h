@@ -40,8 +40,8 @@ struct BenchStepRow {
   // Of them, by Breakdown::Part; 0 where it was not asked for.
   std::array<double, Breakdown::kParts> parts_s{};
   double idle_s = 0;        // the cores' seconds a step that no rank used, mean
-  double tokens_per_s = 0;        // by step_s
-  double model_flops = 0;  // a step: matrix products and causal attention, backward twice forward
+  double tokens_per_s = 0;  // by step_s
+  double model_flops = 0;   // a step: matrix products and causal attention, backward twice forward
   double hardware_flops = 0;     // what was executed: with recomputation
   double model_utilisation = 0;  // of the measured matrix-product speed of all cores in use
   double hardware_utilisation = 0;

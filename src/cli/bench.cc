@@ -66,8 +66,7 @@ void print_breakdown(const BenchStepResult& result) {
   }
   rows[0].emplace_back("idle");
   for (const BenchStepRow& row : result.rows) {
-    const double all =
-        std::accumulate(row.parts_s.begin(), row.parts_s.end(), row.idle_s);
+    const double all = std::accumulate(row.parts_s.begin(), row.parts_s.end(), row.idle_s);
     auto& line = rows.emplace_back();
     line.push_back(fmt::format("{}", row.length));
     for (const double seconds : row.parts_s) {
@@ -217,8 +216,7 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps")->capture_default_str();
-  command->add_flag(
-      "--breakdown", options->breakdown, "Also say where the time of the cores goes");
+  command->add_flag("--breakdown", options->breakdown, "Also say where the time of the cores goes");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")

@@ -65,6 +65,7 @@ void add_check(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
 void add_bench_comm(CLI::App& bench, Common& common);
 void add_plan(CLI::App& app, Common& common);
+void add_plan_layers(CLI::App& plan, Common& common);
 void add_launch(CLI::App& app, Common& common);
 
 }  // namespace paradyse::cli

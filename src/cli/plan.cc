@@ -178,7 +178,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
 }  // namespace
 
 void add_plan(CLI::App& app, Common& common) {
-  CLI::App* plan = app.add_subcommand("plan", "Look at plan files");
+  CLI::App* plan = app.add_subcommand("plan", "Make and check plans");
   plan->require_subcommand(1);
   auto [command, options] = add_command<CheckOptions>(
       *plan, common, "check", "Say everything that is wrong with a plan file", run_plan_check);
@@ -195,6 +195,7 @@ void add_plan(CLI::App& app, Common& common) {
       "--dtype", options->dtype, "Of that step: float32 (default), float64, bfloat16");
   command->add_flag(
       "--explain", options->explain, "Print the ops of each part on each group; needs --model");
+  add_plan_layers(*plan, common);
 }
 
 }  // namespace paradyse::cli

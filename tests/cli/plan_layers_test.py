@@ -1,0 +1,82 @@
+"""paradyse plan layers."""
+
+import json
+import unittest
+
+from support import ProgramTest
+
+WAYS = [
+    {"name": "fast", "seconds": 1.0, "saved_bytes": 100, "transient_bytes": 30},
+    {"name": "small", "seconds": 3.0, "saved_bytes": 20, "transient_bytes": 70},
+    {"name": "middle", "seconds": 1.8, "saved_bytes": 60, "transient_bytes": 10},
+    {"name": "bad", "seconds": 4.0, "saved_bytes": 90, "transient_bytes": 90},
+]
+
+
+class PlanLayersTest(ProgramTest):
+    def costs(self, ways, name="costs.json"):
+        return self.write(name, json.dumps({"options": ways}))
+
+    def arguments(self, ways=WAYS, layers=4, capacity=300):
+        return ["plan", "layers", "--costs", self.costs(ways), "--layers", layers, "--capacity", capacity]
+
+    def test_the_fastest_mix(self):
+        found = self.json_of(*self.arguments())
+        # 1 fast + 3 middle: 6.4 s, 280 + 30 > 300; 4 middle: 7.2 s, 250; 2 fast + 2 small + 70 = 310
+        self.assertEqual(found["feasible"], True)
+        self.assertEqual(found["counts"], {"fast": 0, "small": 0, "middle": 4, "bad": 0})
+        self.assertAlmostEqual(found["seconds"], 7.2)
+        self.assertEqual(found["peak_bytes"], 250)
+        found = self.json_of(*self.arguments(capacity=310))
+        self.assertEqual(found["counts"], {"fast": 1, "small": 0, "middle": 3, "bad": 0})
+        self.assertEqual(found["order"], [{"name": "fast", "layers": 1}, {"name": "middle", "layers": 3}])
+
+    def test_what_is_not_feasible_is_no_error(self):
+        found = self.json_of(*self.arguments(capacity=149))
+        self.assertEqual(
+            (found["feasible"], found["least_peak_bytes"], found["missing_bytes"]), (False, 150, 1))
+        self.assertIn("no plan fits", self.run_program(*self.arguments(capacity=149)).stdout)
+
+    def test_the_published_heuristic_mixes_two(self):
+        exact = self.json_of(*self.arguments(layers=5, capacity=400))
+        paper = self.json_of(*self.arguments(layers=5, capacity=400), "--planner", "paper")
+        self.assertTrue(paper["feasible"])
+        self.assertLessEqual(exact["seconds"], paper["seconds"])
+        self.assertLessEqual(sum(n > 0 for n in paper["counts"].values()), 2)
+
+    def test_explain(self):
+        found = self.json_of(*self.arguments(), "--explain")
+        by_name = {way["name"]: way for way in found["rejected"]}
+        self.assertEqual(set(by_name), {"fast", "small", "bad"})
+        self.assertEqual(by_name["fast"]["uniform_peak_bytes"], 430)
+        self.assertAlmostEqual(by_name["small"]["with_one_layer_seconds"], 3 + 3 * 1.8)
+        self.assertIn("costs", by_name["small"]["why"])
+        self.assertIn("without bad", self.run_program(*self.arguments(), "--explain").stdout)
+
+    def test_bad_input(self):
+        def refused(field, value):
+            ways = [dict(WAYS[0]), dict(WAYS[1])]
+            if value is None:
+                del ways[1][field]
+            else:
+                ways[1][field] = value
+            return self.error_of(*self.arguments(ways))
+
+        for field in ("name", "seconds", "saved_bytes", "transient_bytes"):
+            self.assertIn(f"options[1]: '{field}' is missing", refused(field, None))
+        for field, value in [("seconds", -1), ("seconds", "1"), ("saved_bytes", -1), ("saved_bytes", 1.5),
+                             ("transient_bytes", [])]:
+            self.assertIn(f"options[1].{field}: expected", refused(field, value))
+        self.assertIn("options[1].secs: is not known", refused("secs", 3))
+        self.assertIn("'fast' stands there twice", refused("name", "fast"))
+        for text in ("", "{", "[]", '{"options": []}', '{"options": [{"name": "a", "seconds": NaN}]}'):
+            path = self.write("bad.json", text)
+            self.assertIn("bad.json", self.error_of("plan", "layers", "--costs", path, "--layers", 1, "--capacity", 1))
+        self.assertIn("nowhere", self.error_of("plan", "layers", "--costs", "nowhere", "--layers", 1, "--capacity", 1))
+        self.assertIn("--capacity", self.error_of(*self.arguments(capacity="much")))
+        self.assertIn("at least 1", self.error_of(*self.arguments(layers=0)))
+        self.assertIn("exact", self.error_of(*self.arguments(), "--planner", "exat"))
+
+
+if __name__ == "__main__":
+    unittest.main()
