@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "paradyse/backend.h"
+#include "paradyse/accountant.h"
 #include "src/run/train/files.h"
 #include "tests/support/models.h"
 
@@ -163,6 +163,30 @@ TEST_F(Checkpoint, IsReadBackAsItWasWrittenAndTheNewestStay) {
     }
     EXPECT_THAT(names_in(checkpoints()), ElementsAre("1000000", "1000001"));
   }
+}
+
+// Nothing is copied in memory, neither way.
+TEST_F(Checkpoint, TakesNoMemory) {
+  install_accounting_allocator();
+  run_local_ranks(2, {}, [&](Communicators& communicators) {
+    Accountant memory("rank", 0);
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    Trained trained(gpt2(), 2, communicators.rank(), "bfloat16");
+    trained.fill(5);
+    memory.reset_peak();
+    const std::int64_t before = memory.live_bytes();
+    write_checkpoint(
+        checkpoints(),
+        state_of(5, 2, gpt2()),
+        trained.parameters,
+        trained.optimizer,
+        communicators.world(),
+        2);
+    read_checkpoint(
+        at("000005"), open_checkpoint(at("000005")), trained.parameters, trained.optimizer);
+    EXPECT_GT(before, 0);
+    EXPECT_EQ(memory.peak_bytes(), before);
+  });
 }
 
 TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {

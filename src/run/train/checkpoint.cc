@@ -279,7 +279,9 @@ void write_checkpoint(
   if (first) {
     saving(checkpoints, step, [&] {
       draw = std::random_device()();
-      fs::create_directories(checkpoints);
+      if (fs::create_directories(checkpoints)) {
+        sync_path(checkpoints.parent_path());
+      }
       if (!fs::create_directory(partial())) {
         throw std::runtime_error(partial().string() + " is there already");
       }

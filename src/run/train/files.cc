@@ -115,7 +115,8 @@ std::string file_xxh64(const fs::path& path) {
 fs::path free_name(const fs::path& path) {
   fs::path name = path;
   for (int i = 1; fs::exists(fs::symlink_status(name)); ++i) {
-    name = path.string() + "-" + std::to_string(i);
+    name.replace_filename(
+        path.stem().string() + "-" + std::to_string(i) + path.extension().string());
   }
   return name;
 }

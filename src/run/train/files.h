@@ -19,7 +19,7 @@ std::string file_text(const std::filesystem::path& path);
 // XXH64 of the content.  Throws std::runtime_error.
 std::string file_xxh64(const std::filesystem::path& path);
 
-// `path`, or where that is taken `path`-1, -2 ...
+// `path`, or where that is taken name-1.extension, name-2.extension ...
 std::filesystem::path free_name(const std::filesystem::path& path);
 
 }  // namespace paradyse

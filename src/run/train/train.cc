@@ -463,7 +463,7 @@ class Run {
     auto s = static_cast<std::size_t>(from_ ? from_->state.step : 0);
     for (; s < steps_.size(); ++s) {
       if (due(saving, static_cast<std::int64_t>(s), world)) {
-        checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, world);
+        checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, rank);
       }
       const auto begin = Clock::now();
       memory.reset_peak();
@@ -496,12 +496,11 @@ class Run {
       } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
         save(parameters, rank);
         saving.keep_all = true;  // this one may be past help
-        checkpoint(
-            saving, static_cast<std::int64_t>(s), parameters, optimizer, scale_before, world);
+        checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale_before, rank);
         throw;
       }
     }
-    checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, world);
+    checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, rank);
     if (me == 0) {
       summary_.interrupted = interrupted;
     }
@@ -573,10 +572,12 @@ class Run {
       const Parameters& parameters,
       const AdamW& optimizer,
       const LossScale& scale,
-      Communicator& world) {
+      const RankResources& rank) {
     if (config_.checkpoint.keep == 0 || s == saving.last) {
       return;
     }
+    Communicator& world = rank.world();
+    const auto begin = Clock::now();
     CheckpointState state;
     if (world.rank() == 0) {
       folder_->sync_steps();  // the lines of its steps are as safe as it will be
@@ -606,6 +607,9 @@ class Run {
         saving.keep_all ? 0 : config_.checkpoint.keep);
     saving.last = s;
     saving.time = Clock::now();
+    if (rank.trace != nullptr) {
+      rank.trace->add(world.rank(), "checkpoint", "checkpoint", begin, saving.time);
+    }
   }
 
   // Puts in place what the checkpoint holds.
