@@ -146,7 +146,10 @@ int train_on(
   Progress progress;
   TrainHooks hooks;
   hooks.stop = &catch_interrupts();
-  hooks.note = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+  hooks.note = [&](const std::string& line) {
+    progress.finish();
+    std::fprintf(stderr, "%s\n", line.c_str());
+  };
   if (!common.json) {
     hooks.planned = print_table;
     hooks.step = [&](const StepReport& report) { progress.show(report); };

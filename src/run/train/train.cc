@@ -500,6 +500,7 @@ class Run {
         throw;
       }
     }
+    save(parameters, rank);  // first: it wants a third of the room, should that be short
     checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, rank);
     if (me == 0) {
       summary_.interrupted = interrupted;
@@ -513,7 +514,6 @@ class Run {
             result.interrupted ? std::numeric_limits<double>::quiet_NaN() : result.loss;
       }
     }
-    save(parameters, rank);
     const bool elsewhere = me != 0 && me == backend_.first_rank();
     for (std::string& events : gather_texts(elsewhere ? trace_.events() : "", world)) {
       trace_.add_events(std::move(events));
