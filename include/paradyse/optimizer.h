@@ -30,8 +30,12 @@ class LossScale {
 
   // Not `dynamic`: always 1.
   explicit LossScale(bool dynamic) : dynamic_(dynamic), value_(dynamic ? kInitial : 1) {}
+  // As one that stood at `value` for `steps`.
+  LossScale(bool dynamic, double value, std::int64_t steps)
+      : dynamic_(dynamic), value_(value), steps_(steps) {}
 
   [[nodiscard]] double value() const { return value_; }
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
   // Whether the step counts: its gradients are numbers.
   bool update(bool overflow);
 
@@ -50,6 +54,16 @@ class AdamW {
   // Multiplies the gradients by `gradient_scale` (clipping) and updates the weights.
   void step(double learning_rate, double gradient_scale);
 
+  // What is kept beside a master, of its shape.
+  struct Moments {
+    at::Tensor mean;
+    at::Tensor variance;
+  };
+  [[nodiscard]] Moments moments(const at::Tensor& master) const;
+  // Steps that counted.
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps);
+
  private:
   struct Group {
     double weight_decay = 0;
@@ -62,6 +76,7 @@ class AdamW {
   Parameters& parameters_;
   RunConfig::Optimizer options_;
   std::vector<Group> groups_;
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace paradyse

@@ -83,6 +83,19 @@ class Parameters {
   std::vector<PartParameters> parts_;
 };
 
+// A piece of a weight that a rank trains: rows of the tensor that Hugging Face stores, or columns
+// of it where that is `transposed`; a vector whole.
+struct WeightPiece {
+  std::string name;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  bool transposed = false;
+  Interval rows;      // of the whole
+  at::Tensor master;  // the stack (or vector) that the piece lies in
+  Interval here;      // its rows of that
+};
+// All of this rank, in the order of the parts; tied ones once, empty ones not at all.
+std::vector<WeightPiece> pieces(const Parameters& parameters);
+
 enum class Which { weights, gradients };
 
 // Brings every tensor together under its Hugging Face name and shape, one after the other, a tied

@@ -58,8 +58,13 @@ struct RunConfig {
     std::string folder = "runs";  // a new folder is made in it for each run
     std::string name;             // "": from the time of day
     bool trace = true;
-    bool checkpoint = true;
+    bool model = true;  // a Hugging Face folder at the end
   } output;
+  struct Checkpoint {        // all that training goes on from
+    std::int64_t keep = 2;   // the newest so many; 0: none is written, not at the end either
+    std::int64_t every = 0;  // steps; 0: not by steps
+    double minutes = 10;     // 0: not by time
+  } checkpoint;
 };
 
 // One value with its name and where it came from.

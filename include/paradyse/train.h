@@ -37,7 +37,8 @@ struct StepReport {
 
 struct TrainSummary {
   std::filesystem::path folder;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
+  std::int64_t resumed_at = 0;  // after so many; 0: it was not
   bool interrupted = false;
   double first_loss = 0;  // mean of the first ten steps (or as many as there are)
   double last_loss = 0;   // mean of the last ten
@@ -53,17 +54,24 @@ struct TrainHooks {
   // Before the first step: what costs the planner goes by, for lengths of the corpus.
   std::function<void(const std::vector<Planner::Row>& table, const DataCounts& data)> planned;
   std::function<void(const StepReport& report)> step;  // on one thread
+  std::function<void(const std::string& line)> note;   // what else a user wants to know
   const std::atomic<bool>* stop = nullptr;             // ends after the step under way
 };
 
 // Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
-// plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, model/ (a Hugging Face
-// folder). Interrupted or not, what was reached is saved. Throws what is wrong with the
-// configuration, model, data or memory; NotFinite when the loss is no number (the weights from
-// before that step are saved).
-// The process that leads (backend.h) writes the folder and calls the hooks; the others return an
-// empty summary.
-TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks, Backend& backend);
+// plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, checkpoints/ (checkpoint.h),
+// model/ (a Hugging Face folder). Interrupted or not, what was reached is saved. Throws what is
+// wrong with the configuration, model, data or memory; NotFinite when the loss is no number (the
+// weights and a checkpoint from before that step are saved).
+// With `resume`, the folder of a run: goes on there from the newest checkpoint, to the bits that
+// the run would have come to; `config` is that of the run (config.toml), but for keys that make it
+// no other run.  Throws what does not fit. The process that leads (backend.h) writes the folder and
+// calls the hooks; the others return an empty summary.
+TrainSummary train(
+    const LoadedConfig& config,
+    const TrainHooks& hooks,
+    Backend& backend,
+    const std::filesystem::path& resume = {});
 
 // The mean loss per predicted token of a model over documents, by plans as in training.
 struct EvalResult {

@@ -18,6 +18,7 @@ const std::atomic<bool>& catch_interrupts() {
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit: an error that is told, not an end
   return asked;
 }
 

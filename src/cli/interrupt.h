@@ -7,7 +7,7 @@
 namespace paradyse::cli {
 
 // From now on SIGINT and SIGTERM set the returned flag once; after that they do what they always
-// did.
+// did.  A file over the size limit no longer ends the program: writing it fails instead.
 const std::atomic<bool>& catch_interrupts();
 
 }  // namespace paradyse::cli

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
 
 namespace paradyse::cli {
 
@@ -38,6 +41,38 @@ BackendOptions backend_options(const RunConfig& config) {
       .interface = config.parallel.interface};
 }
 
+namespace {
+
+// The configuration that the run left in its folder, with settings over it.
+LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
+  if (!options.file.empty()) {
+    throw std::invalid_argument(
+        "--resume " + options.resume + " goes on with the configuration of that run: leave -c " +
+        options.file + " out; --set changes what may change");
+  }
+  const std::filesystem::path file = std::filesystem::path(options.resume) / "config.toml";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) {
+    throw std::invalid_argument(
+        "--resume " + options.resume +
+        ": is no folder of a run: it has no config.toml; give the "
+        "one that the run named at its end");
+  }
+  LoadedConfig loaded = load_config(file, settings);
+  const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
+  const int processes = ranks_of(backend_options(loaded.config), 0, ranks);
+  if (processes != ranks) {
+    throw std::invalid_argument(
+        "--resume " + options.resume + ": the run has " + std::to_string(ranks) + " ranks, and " +
+        std::to_string(processes) +
+        " processes were started: going on with another number "
+        "(resharding) comes later");
+  }
+  return loaded;
+}
+
+}  // namespace
+
 LoadedConfig load(const RunOptions& options) {
   std::vector<std::string> settings = options.settings;
   const auto shorthand = [&](const char* key, const std::string& value, bool text) {
@@ -56,6 +91,9 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("parallel.backend", options.backend, true);
   shorthand("parallel.rendezvous", options.rendezvous, true);
   shorthand("parallel.interface", options.interface, true);
+  if (!options.resume.empty()) {
+    return load_resumed(options, settings);
+  }
   LoadedConfig loaded = reading([&] { return load_config(options.file, settings); });
   const auto ranks = std::find_if(loaded.entries.begin(), loaded.entries.end(), [](const auto& e) {
     return e.key == "parallel.ranks";

@@ -14,6 +14,7 @@ struct RunOptions {
   std::string file;
   std::vector<std::string> settings;
   bool print_config = false;
+  std::string resume;  // the folder of a run, whose configuration it is then
   // shorthands; "" means not given
   std::string model;
   std::string data;

@@ -87,6 +87,7 @@ Json to_json(const TrainSummary& s) {
   return {
       {"folder", s.folder.string()},
       {"steps", s.steps},
+      {"resumed_at", s.resumed_at},
       {"interrupted", s.interrupted},
       {"first_loss", number(s.first_loss)},
       {"last_loss", number(s.last_loss)},
@@ -104,7 +105,8 @@ Json to_json(const TrainSummary& s) {
         {"skipped_short", s.data.skipped_short}}}};
 }
 
-void print_summary(const TrainSummary& s, const RunConfig::Output& output) {
+void print_summary(const TrainSummary& s, const RunConfig& config) {
+  const RunConfig::Output& output = config.output;
   std::printf(
       "%s after %lld steps, %.1f s\n",
       s.interrupted ? "interrupted" : "done",
@@ -130,22 +132,31 @@ void print_summary(const TrainSummary& s, const RunConfig::Output& output) {
   const std::string folder = s.folder.string();
   std::printf("run folder      %s\n", folder.c_str());
   std::printf(
-      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json%s\n%s",
-      output.checkpoint ? ",\n  model/ (a Hugging Face folder)" : "",
+      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json%s%s\n%s",
+      output.model ? ",\n  model/ (a Hugging Face folder)" : "",
+      config.checkpoint.keep > 0 ? ", checkpoints/" : "",
       output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
+  if (s.interrupted && config.checkpoint.keep > 0) {
+    std::printf("go on with      paradyse train --resume %s\n", folder.c_str());
+  }
 }
 
-int train_on(Backend& backend, const LoadedConfig& config, const Common& common) {
+int train_on(
+    Backend& backend, const LoadedConfig& config, const std::string& resume, const Common& common) {
   Progress progress;
   TrainHooks hooks;
   hooks.stop = &catch_interrupts();
+  hooks.note = [&](const std::string& line) {
+    progress.finish();
+    std::fprintf(stderr, "%s\n", line.c_str());
+  };
   if (!common.json) {
     hooks.planned = print_table;
     hooks.step = [&](const StepReport& report) { progress.show(report); };
   }
   TrainSummary summary;
   try {
-    summary = train(config, hooks, backend);
+    summary = train(config, hooks, backend, resume);
   } catch (...) {
     progress.finish();
     throw;
@@ -157,7 +168,7 @@ int train_on(Backend& backend, const LoadedConfig& config, const Common& common)
   if (common.json) {
     print_json(to_json(summary));
   } else {
-    print_summary(summary, config.config.output);
+    print_summary(summary, config.config);
   }
   return summary.interrupted ? kInterrupted : kOk;
 }
@@ -171,7 +182,9 @@ int run_train(const RunOptions& options, const Common& common) {
   return on_backend(
       backend_options(config.config),
       config.config.parallel.deadline_seconds,
-      [&](const std::shared_ptr<Backend>& backend) { return train_on(*backend, config, common); });
+      [&](const std::shared_ptr<Backend>& backend) {
+        return train_on(*backend, config, options.resume, common);
+      });
 }
 
 }  // namespace
@@ -180,6 +193,14 @@ void add_train(CLI::App& app, Common& common) {
   auto [command, options] = add_command<RunOptions>(
       app, common, "train", "Train a model by plans that fit the documents' lengths", run_train);
   add_run_options(*command, *options);
+  command
+      ->add_option(
+          "--resume",
+          options->resume,
+          "Go on with the run in this folder from its newest checkpoint, with its configuration; "
+          "--set may change what makes it no other run: train.steps, optimizer, checkpoint, "
+          "memory, strategies")
+      ->option_text("RUN");
 }
 
 }  // namespace paradyse::cli

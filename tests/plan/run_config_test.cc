@@ -80,11 +80,11 @@ TEST_F(RunConfigTest, SettingsComeOverTheFileAndTheFileOverDefaults) {
   EXPECT_EQ(loaded.config.output.name, "first run");
   EXPECT_EQ(loaded.config.model.path, "a b");
   EXPECT_FALSE(loaded.config.output.trace);
-  EXPECT_TRUE(loaded.config.output.checkpoint);
+  EXPECT_TRUE(loaded.config.output.model);
   EXPECT_EQ(origin(loaded, "train.steps"), "--set");
   EXPECT_EQ(origin(loaded, "train.tokens_per_step"), at_line(3));
   EXPECT_EQ(origin(loaded, "output.trace"), at_line(8));
-  EXPECT_EQ(origin(loaded, "output.checkpoint"), "default");
+  EXPECT_EQ(origin(loaded, "output.model"), "default");
 }
 
 TEST_F(RunConfigTest, ASettingOfAStringNeedsNoQuotesWhateverItLooksLike) {

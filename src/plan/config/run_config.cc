@@ -122,7 +122,12 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "output.folder", .value = &c.output.folder},
       {.key = "output.name", .value = &c.output.name},
       {.key = "output.trace", .value = &c.output.trace},
-      {.key = "output.checkpoint", .value = &c.output.checkpoint},
+      {.key = "output.model", .value = &c.output.model},
+      {.key = "checkpoint.keep", .value = &c.checkpoint.keep, .range = from_zero},
+      {.key = "checkpoint.every", .value = &c.checkpoint.every, .range = from_zero},
+      {.key = "checkpoint.minutes",
+       .value = &c.checkpoint.minutes,
+       .range = {.low = 0, .high = 1e6}},
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 
 #include <c10/core/InferenceMode.h>
 
@@ -103,8 +104,30 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
   }
 }
 
+AdamW::Moments AdamW::moments(const at::Tensor& master) const {
+  for (const Group& group : groups_) {
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      if (group.weights[i].is_same(master)) {
+        return {group.means[i], group.variances[i]};
+      }
+    }
+  }
+  throw std::logic_error("AdamW::moments: a tensor that is not trained");
+}
+
+void AdamW::set_steps(std::int64_t steps) {
+  const c10::InferenceMode no_autograd;
+  steps_ = steps;
+  for (Group& group : groups_) {
+    for (const at::Tensor& counter : group.steps) {
+      counter.fill_(steps);
+    }
+  }
+}
+
 void AdamW::step(double learning_rate, double gradient_scale) {
   const c10::InferenceMode no_autograd;
+  ++steps_;
   for (Group& group : groups_) {
     if (group.weights.empty()) {
       continue;

@@ -1,13 +1,23 @@
 #include "src/run/train/run_folder.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <limits>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
+#include <utility>
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "src/run/train/files.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -25,6 +35,33 @@ void write_file(const fs::path& file, const std::string& text) {
 
 nlohmann::json number(double value) {  // JSON has no NaN
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+// A line of metrics.jsonl, as far as a summary wants it; none for half a line.
+std::optional<StepReport> report_of(const std::string& line) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    const nlohmann::json& loss = json.at("loss");
+    return StepReport{
+        .step = json.at("step"),
+        .loss = loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>(),
+        .tokens = json.at("tokens"),
+        .seconds = json.at("seconds"),
+        .peak_bytes = json.at("peak_bytes"),
+        .micro_batches = json.at("micro_batches"),
+        .plan_sha256 = json.at("plan_sha256")};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+// The step of plans/step-00050.json; -1 for another file.
+std::int64_t step_of_plan(const std::string& name) {
+  long long step = -1;
+  int read = 0;
+  const bool plan = std::sscanf(name.c_str(), "step-%lld.json%n", &step, &read) == 1 &&
+                    std::cmp_equal(read, name.size());
+  return plan ? step : -1;
 }
 
 }  // namespace
@@ -60,9 +97,78 @@ RunFolder::RunFolder(const LoadedConfig& config) {
       }
     }
   }
+  lock();
   fs::create_directory(path_ / "plans");
   write_file(path_ / "config.toml", to_toml(config));
   metrics_.open(path_ / "metrics.jsonl");
+}
+
+RunFolder::RunFolder(fs::path run) : path_(std::move(run)) { lock(); }
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) {
+    ::close(lock_);
+  }
+}
+
+// Until this program ends, however it does.
+void RunFolder::lock() {
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw std::runtime_error(
+        path_.string() + ": a program is training in this folder; wait for it, or end it");
+  }
+}
+
+RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& config) {
+  Rewound rewound;
+  const fs::path metrics = path_ / "metrics.jsonl";
+  std::string head;
+  std::string tail;
+  std::istringstream lines(fs::exists(metrics) ? file_text(metrics) : "");
+  for (std::string line; std::getline(lines, line);) {
+    const bool whole = !lines.eof();  // else its end is missing
+    std::optional<StepReport> report = whole ? report_of(line) : std::nullopt;
+    if (tail.empty() && report && report->step <= step) {
+      head += line + "\n";
+      rewound.reports.push_back(std::move(*report));
+    } else {
+      tail += line + (whole ? "\n" : "");
+    }
+  }
+  fs::create_directories(path_ / "plans");
+  std::vector<fs::path> plans;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_ / "plans")) {
+    if (step_of_plan(entry.path().filename().string()) > step) {
+      plans.push_back(entry.path());
+    }
+  }
+  if (!tail.empty() || !plans.empty()) {
+    rewound.put_aside = free_name(path_ / fmt::format("undone-{:06}", step));
+    fs::create_directories(rewound.put_aside / "plans");
+    write_durably(rewound.put_aside / "metrics.jsonl", tail);
+    for (const fs::path& plan : plans) {
+      fs::rename(plan, rewound.put_aside / "plans" / plan.filename());
+    }
+    write_durably(metrics, head);
+  }
+  const fs::path file = path_ / "config.toml";
+  const LoadedConfig before = load_config(file, {});
+  const auto differs = [](const ConfigEntry& a, const ConfigEntry& b) {
+    return a.value != b.value;
+  };
+  if (!std::equal(
+          before.entries.begin(),
+          before.entries.end(),
+          config.entries.begin(),
+          config.entries.end(),
+          std::not_fn(differs))) {
+    rewound.config_aside = free_name(path_ / fmt::format("config-until-{:06}.toml", step));
+    fs::copy_file(file, rewound.config_aside);
+    write_durably(file, to_toml(config));
+  }
+  metrics_.open(metrics, std::ios::app);
+  return rewound;
 }
 
 void RunFolder::write_plan(const Plan& plan, std::int64_t step) {
@@ -93,9 +199,41 @@ void RunFolder::write_step(const StepReport& report) {
   }
 }
 
+void RunFolder::sync_steps() { sync_path(path_ / "metrics.jsonl"); }
+
+fs::path RunFolder::trace_file(std::int64_t step) const {
+  return free_name(path_ / (step == 0 ? "trace.json" : fmt::format("trace-{:06}.json", step)));
+}
+
+fs::path RunFolder::partial_model() {
+  fs::path partial = path_ / "model.partial";
+  fs::remove_all(partial);  // of a program that was killed
+  return partial;
+}
+
+fs::path RunFolder::place_model() {
+  const fs::path partial = path_ / "model.partial";
+  const fs::path model = path_ / "model";
+  const char* const weights = "model.safetensors";
+  fs::path aside;
+  if (fs::exists(model)) {
+    if (fs::exists(model / weights) &&
+        file_xxh64(model / weights) == file_xxh64(partial / weights)) {
+      fs::remove_all(partial);
+      return aside;
+    }
+    aside = free_name(model);
+    fs::rename(model, aside);
+  }
+  fs::rename(partial, model);
+  sync_path(path_);
+  return aside;
+}
+
 void RunFolder::write_summary(const TrainSummary& summary) {
   const nlohmann::json json = {
       {"steps", summary.steps},
+      {"resumed_at", summary.resumed_at},
       {"interrupted", summary.interrupted},
       {"first_loss", number(summary.first_loss)},
       {"last_loss", number(summary.last_loss)},

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "paradyse/plan.h"
 #include "paradyse/run_config.h"
@@ -17,15 +18,41 @@ class RunFolder {
   // writes config.toml.  Throws std::runtime_error when a folder of the given name is there
   // already.
   explicit RunFolder(const LoadedConfig& config);
+  // The folder of a run that goes on.  Throws std::runtime_error when a program is at it.
+  explicit RunFolder(std::filesystem::path run);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  // Goes back to the end of `step`: what the run wrote of later steps is put aside, and
+  // config.toml, where it is another now.
+  struct Rewound {
+    std::vector<StepReport> reports;     // of the steps until then, as far as they were written
+    std::filesystem::path put_aside;     // "": there was nothing
+    std::filesystem::path config_aside;  // "": it is the same
+  };
+  Rewound rewind(std::int64_t step, const LoadedConfig& config);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   void write_plan(const Plan& plan, std::int64_t step);
   void write_step(const StepReport& report);  // a line of metrics.jsonl
+  void sync_steps();                          // they are on the disk
   void write_summary(const TrainSummary& summary);
+  // Where a trace from `step` on goes: trace.json, or trace-000050.json.
+  [[nodiscard]] std::filesystem::path trace_file(std::int64_t step) const;
+
+  // The model is written to partial_model(), which is new, and then becomes model/.  Another one
+  // that stands there is put aside: gives its new name.
+  std::filesystem::path partial_model();
+  std::filesystem::path place_model();
 
  private:
+  void lock();
+
   std::filesystem::path path_;
   std::ofstream metrics_;
+  int lock_ = -1;
 };
 
 }  // namespace paradyse

@@ -8,11 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/checkpoint.h"
 #include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/play.h"
 #include "paradyse/reading.h"
 #include "src/run/execute/gather.h"
+#include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
 
 namespace paradyse {
@@ -73,12 +75,15 @@ Corpus corpus_at(
 }
 
 PlanningTask planning_task(
-    const RunConfig& config, const ModelShape& model, bool training, Backend& backend) {
+    const RunConfig& config,
+    const ModelShape& model,
+    bool training,
+    const MachineNumbers& machine) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   PlanningTask task;
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
-  task.machine = measure_machine(model.hidden, model.head_dim, task.ranks, backend);
+  task.machine = machine;
   task.precision = precision_of(config.train.dtype);
   try {
     task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
@@ -94,6 +99,11 @@ PlanningTask planning_task(
   }
   task.recompute = named(config.parallel.recompute);
   return task;
+}
+
+MachineNumbers machine_for(const RunConfig& config, const ModelShape& model, Backend& backend) {
+  return measure_machine(
+      model.hidden, model.head_dim, static_cast<int>(config.parallel.ranks), backend);
 }
 
 // Which documents each step trains on: drawn in the run's order until a step has its tokens.
@@ -186,6 +196,20 @@ std::optional<Plan> broadcast_plan(const std::optional<Plan>& mine, Communicator
   }
   const auto* data = packed.const_data_ptr<std::uint8_t>();
   return plan_from_json(std::string(data, data + bytes), "rank 0's plan");
+}
+
+// Rank 0's text becomes everybody's.
+std::string broadcast_text(const std::string& mine, Communicator& world) {
+  const HostScope control;
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(mine.size()), at::kLong);
+  world.broadcast(size, 0, {.op = "text size", .part = ""});
+  const at::Tensor packed = at::empty({*size.const_data_ptr<std::int64_t>()}, at::kByte);
+  if (world.rank() == 0) {
+    std::copy(mine.begin(), mine.end(), packed.mutable_data_ptr<std::uint8_t>());
+  }
+  world.broadcast(packed, 0, {.op = "text", .part = ""});
+  const auto* data = packed.const_data_ptr<std::uint8_t>();
+  return {data, data + packed.numel()};
 }
 
 // The largest of every rank's number.
@@ -292,16 +316,27 @@ void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed) 
 // One run; its ranks share it and keep their own state on their stacks.
 class Run {
  public:
-  Run(const LoadedConfig& loaded, const TrainHooks& hooks, Backend& backend)
+  Run(const LoadedConfig& loaded,
+      const TrainHooks& hooks,
+      Backend& backend,
+      const std::filesystem::path& resume)
       : loaded_(loaded),
         config_(loaded.config),
         hooks_(hooks),
         backend_(backend),
+        from_(reopened(resume)),
         model_(model_at(config_)),
         corpus_(corpus_at("data.path", config_.data.path, config_, model_.shape)),
+        corpus_fingerprint_(fingerprint(corpus_)),
         steps_(steps_of(config_, corpus_)),
-        planner_(planning_task(config_, model_.shape, /*training=*/true, backend)) {
+        // measured anew, plans might be others, and with them the last bits of sums
+        machine_(from_ ? from_->state.machine : machine_for(config_, model_.shape, backend)),
+        planner_(planning_task(config_, model_.shape, /*training=*/true, machine_)) {
     expect_trainable(model_.shape);
+    if (from_) {
+      expect_same_model(model_.shape, *from_);
+      expect_same_data(position(from_->state.step), config_.data.path, *from_);
+    }
     if (!config_.data.eval_path.empty()) {
       eval_ = corpus_at("data.eval_path", config_.data.eval_path, config_, model_.shape);
     }
@@ -323,7 +358,9 @@ class Run {
 
   TrainSummary run() {
     if (backend_.leads()) {
-      folder_.emplace(loaded_);
+      if (!folder_) {
+        folder_.emplace(loaded_);
+      }
       summary_.folder = folder_->path();
     }
     summary_.data = corpus_.counts;
@@ -334,7 +371,11 @@ class Run {
         run_rank(communicators);
       });
     } catch (...) {
-      finish();  // what was measured until then is kept
+      try {
+        finish();                              // what was measured until then is kept
+      } catch (const std::exception& error) {  // a full disk: the first failure says more
+        note(error.what());
+      }
       throw;
     }
     finish();
@@ -342,6 +383,30 @@ class Run {
   }
 
  private:
+  // Before all else: nobody shall be at the folder, and the checkpoint has to fit the
+  // configuration.
+  std::optional<Resumed> reopened(const std::filesystem::path& resume) {
+    if (resume.empty()) {
+      return std::nullopt;
+    }
+    if (backend_.leads()) {
+      folder_.emplace(resume);
+    }
+    Resumed from = reading([&] { return resumed(resume); }, "--resume");
+    changes_ = expect_same_run(loaded_, from);
+    return from;
+  }
+
+  [[nodiscard]] DataPosition position(std::int64_t step) const {
+    return data_position(corpus_, corpus_fingerprint_, steps_, step);
+  }
+
+  void note(const std::string& line) const {
+    if (hooks_.note) {
+      hooks_.note(line);
+    }
+  }
+
   [[nodiscard]] std::int64_t length(std::int64_t d) const {
     return static_cast<std::int64_t>(corpus_.documents[static_cast<std::size_t>(d)].size());
   }
@@ -376,17 +441,30 @@ class Run {
         parameter_types(config_.train.dtype),
         /*gradients=*/true,
         /*masters=*/true);
-    fill(parameters, model_, config_.model.seed);
     AdamW optimizer(parameters, config_.optimizer);
     LossScale scale(/*dynamic=*/config_.train.dtype == "float16");
+    Saving saving{.checkpoints = shared_checkpoints(world), .last = -1, .time = Clock::now()};
+    if (from_) {
+      resume(parameters, optimizer, scale, world);
+      saving.last = from_->state.step;
+    } else {
+      fill(parameters, model_, config_.model.seed);
+    }
     world.barrier({.op = "model is there", .part = ""});
     if (me == backend_.first_rank()) {
       trace_.restart();  // the clocks of processes are set by this barrier
     }
+    if (me == 0 && from_) {
+      rewind();  // now that all have what they need
+    }
     world.barrier({.op = "begin", .part = ""});
 
     bool interrupted = false;
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
+    auto s = static_cast<std::size_t>(from_ ? from_->state.step : 0);
+    for (; s < steps_.size(); ++s) {
+      if (due(saving, static_cast<std::int64_t>(s), world)) {
+        checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, rank);
+      }
       const auto begin = Clock::now();
       memory.reset_peak();
       std::vector<const Tokens*> documents;
@@ -404,6 +482,7 @@ class Run {
         interrupted = true;
         break;
       }
+      const LossScale scale_before = scale;
       try {
         step(
             static_cast<std::int64_t>(s),
@@ -416,9 +495,13 @@ class Run {
             begin);
       } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
         save(parameters, rank);
+        saving.keep_all = true;  // this one may be past help
+        checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale_before, rank);
         throw;
       }
     }
+    save(parameters, rank);  // first: it wants a third of the room, should that be short
+    checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, rank);
     if (me == 0) {
       summary_.interrupted = interrupted;
     }
@@ -431,21 +514,163 @@ class Run {
             result.interrupted ? std::numeric_limits<double>::quiet_NaN() : result.loss;
       }
     }
-    save(parameters, rank);
     const bool elsewhere = me != 0 && me == backend_.first_rank();
     for (std::string& events : gather_texts(elsewhere ? trace_.events() : "", world)) {
       trace_.add_events(std::move(events));
     }
   }
 
+  // What a rank knows of the checkpoints of its run.
+  struct Saving {
+    std::filesystem::path checkpoints;
+    std::int64_t last = -1;  // step
+    Clock::time_point time;  // of the last, or the beginning
+    bool keep_all = false;
+  };
+
+  // Where checkpoints go, on every rank; each writes its own file there.
+  std::filesystem::path shared_checkpoints(Communicator& world) {
+    if (config_.checkpoint.keep == 0) {
+      return {};
+    }
+    const bool first = world.rank() == 0;
+    const std::filesystem::path folder = broadcast_text(
+        first ? std::filesystem::absolute(folder_->checkpoints()).string() : "", world);
+    std::error_code error;
+    if (!std::filesystem::is_directory(folder.parent_path(), error)) {
+      throw std::runtime_error(fmt::format(
+          "rank {}: the run folder {}, which rank 0 made, is not there: checkpoints take a file "
+          "system that all ranks share; choose one with output.folder, or set checkpoint.keep = 0",
+          world.rank(),
+          folder.parent_path().string()));
+    }
+    return folder;
+  }
+
+  // Whether a checkpoint is to be written before step `s`; the same on all ranks.
+  bool due(const Saving& saving, std::int64_t s, Communicator& world) {
+    const RunConfig::Checkpoint& when = config_.checkpoint;
+    if (when.keep == 0 || s == saving.last || s == 0) {
+      return false;
+    }
+    if (when.every > 0 && s % when.every == 0) {
+      return true;
+    }
+    if (when.minutes == 0) {
+      return false;
+    }
+    const HostScope control;  // rank 0's clock counts
+    const at::Tensor due =
+        at::full({1}, seconds_since(saving.time) >= 60 * when.minutes, at::kByte);
+    world.broadcast(due, 0, {.op = "checkpoint due", .part = ""});
+    return *due.const_data_ptr<std::uint8_t>() != 0;
+  }
+
+  void checkpoint(
+      Saving& saving,
+      std::int64_t s,
+      const Parameters& parameters,
+      const AdamW& optimizer,
+      const LossScale& scale,
+      const RankResources& rank) {
+    if (config_.checkpoint.keep == 0 || s == saving.last) {
+      return;
+    }
+    Communicator& world = rank.world();
+    const auto begin = Clock::now();
+    CheckpointState state;
+    if (world.rank() == 0) {
+      folder_->sync_steps();  // the lines of its steps are as safe as it will be
+      state = {
+          .step = s,
+          .tokens = summary_.tokens,
+          .ranks = world.size(),
+          .weight_domain = parameters.domain(),
+          .dtype = config_.train.dtype,
+          .model_sha256 = fingerprint(model_.shape),
+          .optimizer_steps = optimizer.steps(),
+          .loss_scale = scale.value(),
+          .loss_scale_steps = scale.steps(),
+          .data = position(s),
+          .machine = machine_,
+          .configuration = {}};
+      for (const ConfigEntry& entry : loaded_.entries) {
+        state.configuration.emplace(entry.key, entry.value);
+      }
+    }
+    write_checkpoint(
+        saving.checkpoints,
+        state,
+        parameters,
+        optimizer,
+        world,
+        saving.keep_all ? 0 : config_.checkpoint.keep);
+    saving.last = s;
+    saving.time = Clock::now();
+    if (rank.trace != nullptr) {
+      rank.trace->add(world.rank(), "checkpoint", "checkpoint", begin, saving.time);
+    }
+  }
+
+  // Puts in place what the checkpoint holds.
+  void resume(Parameters& parameters, AdamW& optimizer, LossScale& scale, Communicator& world) {
+    const CheckpointState& state = from_->state;
+    for (const auto& of_rank : gather({state.step}, world)) {
+      if (of_rank[0] != state.step) {  // a file system that shows ranks another newest one
+        throw std::runtime_error(fmt::format(
+            "--resume: rank {} finds the checkpoint of step {}, another rank that of step {}; all "
+            "ranks have to see the same run folder",
+            world.rank(),
+            state.step,
+            of_rank[0]));
+      }
+    }
+    reading([&] { read_checkpoint(from_->checkpoint, state, parameters, optimizer); }, "--resume");
+    scale = LossScale(
+        /*dynamic=*/config_.train.dtype == "float16", state.loss_scale, state.loss_scale_steps);
+  }
+
+  // Rank 0 puts the run folder back to the checkpoint and says so.
+  void rewind() {
+    const CheckpointState& state = from_->state;
+    sweep_checkpoints(folder_->checkpoints());
+    const RunFolder::Rewound rewound = folder_->rewind(state.step, loaded_);
+    for (const StepReport& report : rewound.reports) {
+      count(report);
+    }
+    summary_.tokens = state.tokens;
+    summary_.steps = state.step;
+    summary_.resumed_at = state.step;
+    note(fmt::format(
+        "resumed {} after step {} of {}, from {}",
+        folder_->path().string(),
+        state.step,
+        config_.train.steps,
+        from_->checkpoint.string()));
+    if (!rewound.put_aside.empty()) {
+      note("what it wrote of later steps is put aside in " + rewound.put_aside.string());
+    }
+    for (const std::string& change : changes_) {
+      note("from here on " + change);
+    }
+    if (!rewound.config_aside.empty()) {
+      note("the configuration until here is " + rewound.config_aside.string());
+    }
+  }
+
   void save(const Parameters& parameters, const RankResources& rank) {
-    if (config_.output.checkpoint) {
-      save_model(
-          parameters,
-          rank.domain(rank.communicators->size()),
-          summary_.folder / "model",  // rank 0 writes
-          model_,
-          parameter_types(config_.train.dtype).weight);
+    if (!config_.output.model) {
+      return;
+    }
+    const bool first = rank.communicators->rank() == 0;  // who writes
+    save_model(
+        parameters,
+        rank.domain(rank.communicators->size()),
+        first ? folder_->partial_model() : std::filesystem::path(),
+        model_,
+        parameter_types(config_.train.dtype).weight);
+    if (const auto aside = first ? folder_->place_model() : ""; !aside.empty()) {
+      note("the model that was saved before is put aside in " + aside.string());
     }
   }
 
@@ -543,16 +768,20 @@ class Run {
       ++report.micro_batches[micro.groups.front().program];
     }
     folder_->write_step(report);
+    count(report);
+    if (hooks_.step) {
+      hooks_.step(report);
+    }
+  }
+
+  void count(const StepReport& report) {
     losses_.push_back(report.loss);
     ++summary_.steps;
     summary_.tokens += report.tokens;
     summary_.seconds += report.seconds;
     summary_.peak_bytes = std::max(summary_.peak_bytes, report.peak_bytes);
-    for (const auto& [name, count] : report.micro_batches) {
+    for (const auto& [name, micro_batches] : report.micro_batches) {
       ++summary_.steps_by_strategy[name];
-    }
-    if (hooks_.step) {
-      hooks_.step(report);
     }
   }
 
@@ -560,12 +789,13 @@ class Run {
     if (!backend_.leads()) {
       return;
     }
+    sweep_checkpoints(folder_->checkpoints());  // one that failed: its space may be wanted
     const std::size_t n = losses_.size();
     summary_.first_loss = mean(losses_, 0, std::min<std::size_t>(10, n));
     summary_.last_loss = mean(losses_, n - std::min<std::size_t>(10, n), n);
     folder_->write_summary(summary_);
     if (config_.output.trace) {
-      trace_.write(folder_->path() / "trace.json");
+      trace_.write(folder_->trace_file(summary_.resumed_at));
     }
   }
 
@@ -573,12 +803,16 @@ class Run {
   const RunConfig& config_;
   const TrainHooks& hooks_;
   Backend& backend_;
+  std::optional<RunFolder> folder_;
+  std::vector<std::string> changes_;  // of the configuration, since the checkpoint
+  std::optional<Resumed> from_;
   ModelFolder model_;
   Corpus corpus_;
+  std::string corpus_fingerprint_;
   std::optional<Corpus> eval_;
   std::vector<std::vector<std::int64_t>> steps_;  // documents of each
-  Planner planner_;                               // used by rank 0 alone
-  std::optional<RunFolder> folder_;
+  MachineNumbers machine_;
+  Planner planner_;  // used by rank 0 alone
   Trace trace_;
   std::vector<double> losses_;  // rank 0 writes these two
   TrainSummary summary_;
@@ -586,15 +820,20 @@ class Run {
 
 }  // namespace
 
-TrainSummary train(const LoadedConfig& config, const TrainHooks& hooks, Backend& backend) {
-  return Run(config, hooks, backend).run();
+TrainSummary train(
+    const LoadedConfig& config,
+    const TrainHooks& hooks,
+    Backend& backend,
+    const std::filesystem::path& resume) {
+  return Run(config, hooks, backend, resume).run();
 }
 
 EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {
   const RunConfig& config = loaded.config;
   const ModelFolder model = model_at(config);
   const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
-  Planner planner(planning_task(config, model.shape, /*training=*/false, backend));
+  Planner planner(planning_task(
+      config, model.shape, /*training=*/false, machine_for(config, model.shape, backend)));
   install_accounting_allocator();
   EvalResult result;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {

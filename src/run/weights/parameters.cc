@@ -285,6 +285,36 @@ void Parameters::load(const SafetensorsReader& reader) {
   round_masters();
 }
 
+std::vector<WeightPiece> pieces(const Parameters& parameters) {
+  std::vector<WeightPiece> all;
+  for (const PartParameters& part : parameters.parts()) {
+    const PartWeights& weights = part.model.weights;
+    for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
+      const Matrix& matrix = weights.matrices[m];
+      const Interval rows = global_rows(matrix, parameters.domain_rank());
+      if (!matrix.tied && rows.size() > 0) {
+        all.push_back(
+            {.name = full_name(part, matrix.name),
+             .shape = stored_shape(weights, matrix),
+             .transposed = matrix.transposed,
+             .rows = {matrix.first + rows.begin, matrix.first + rows.end},
+             .master = part.stack_master,
+             .here = weights.rows_of(m, parameters.domain_rank())});
+      }
+    }
+    for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
+      const Interval whole{0, weights.vectors[v].size};
+      all.push_back(
+          {.name = full_name(part, weights.vectors[v].name),
+           .shape = {whole.end},
+           .rows = whole,
+           .master = part.vector_masters[v],
+           .here = whole});
+    }
+  }
+  return all;
+}
+
 void collect(
     const Parameters& parameters,
     Which which,

@@ -1,0 +1,124 @@
+#include "src/run/train/files.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "paradyse/xxh64.h"
+
+namespace paradyse {
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
+  throw std::runtime_error(
+      path.string() + ": " + what + ": " + std::generic_category().message(errno));
+}
+
+// An open file; closed again whatever happens.
+class Handle {
+ public:
+  Handle(const fs::path& path, int flags) : file_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+  ~Handle() {
+    if (file_ >= 0) {
+      ::close(file_);
+    }
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  [[nodiscard]] int get() const { return file_; }
+
+ private:
+  int file_;
+};
+
+std::ifstream opened(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    throw std::runtime_error(path.string() + ": cannot be read; is it there, and readable?");
+  }
+  return stream;
+}
+
+}  // namespace
+
+void write_durably(const fs::path& path, const std::string& text) {
+  fs::path partial = path;
+  partial += ".partial";
+  try {
+    const Handle file(partial, O_WRONLY | O_CREAT | O_TRUNC);
+    if (file.get() < 0) {
+      refuse(partial, "cannot be created");
+    }
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t written = ::write(file.get(), text.data() + done, text.size() - done);
+      if (written < 0 && errno != EINTR) {
+        refuse(partial, "cannot be written");
+      }
+      done += static_cast<std::size_t>(written < 0 ? 0 : written);
+    }
+    if (::fsync(file.get()) != 0) {
+      refuse(partial, "cannot be written");
+    }
+  } catch (...) {
+    ::unlink(partial.c_str());
+    throw;
+  }
+  if (::rename(partial.c_str(), path.c_str()) != 0) {
+    refuse(path, "cannot be put in place of " + partial.string());
+  }
+  sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+void sync_path(const fs::path& path) {
+  const Handle file(path, O_RDONLY);
+  if (file.get() < 0) {
+    refuse(path, "cannot be opened");
+  }
+  if (::fsync(file.get()) != 0 && errno != EINVAL) {  // some file systems cannot sync a folder
+    refuse(path, "cannot be written");
+  }
+}
+
+std::string file_text(const fs::path& path) {
+  std::ifstream stream = opened(path);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (stream.bad()) {
+    throw std::runtime_error(path.string() + ": cannot be read to its end");
+  }
+  return text;
+}
+
+std::string file_xxh64(const fs::path& path) {
+  constexpr std::size_t kBlock = 1 << 20;
+  std::ifstream stream = opened(path);
+  std::vector<char> block(kBlock);
+  Xxh64 check;
+  while (stream) {
+    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
+    check.add({block.data(), static_cast<std::size_t>(stream.gcount())});
+  }
+  if (stream.bad()) {
+    throw std::runtime_error(path.string() + ": cannot be read to its end");
+  }
+  return check.hex();
+}
+
+fs::path free_name(const fs::path& path) {
+  fs::path name = path;
+  for (int i = 1; fs::exists(fs::symlink_status(name)); ++i) {
+    name.replace_filename(
+        path.stem().string() + "-" + std::to_string(i) + path.extension().string());
+  }
+  return name;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,25 @@
+// Files that are on the disk when a call returns.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace paradyse {
+
+// Puts `text` in the place of `path`: whole, or what was there stays.  Throws std::runtime_error
+// naming the file and the reason.
+void write_durably(const std::filesystem::path& path, const std::string& text);
+
+// What was written to a file, or the names in a folder, is on the disk (as far as the file system
+// can promise).  Throws std::runtime_error.
+void sync_path(const std::filesystem::path& path);
+
+// Throws std::runtime_error.
+std::string file_text(const std::filesystem::path& path);
+// XXH64 of the content.  Throws std::runtime_error.
+std::string file_xxh64(const std::filesystem::path& path);
+
+// `path`, or where that is taken name-1.extension, name-2.extension ...
+std::filesystem::path free_name(const std::filesystem::path& path);
+
+}  // namespace paradyse

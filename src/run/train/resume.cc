@@ -1,0 +1,176 @@
+#include "src/run/train/resume.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "paradyse/xxh64.h"
+
+namespace paradyse {
+namespace fs = std::filesystem;
+
+namespace {
+
+// What makes a run the run it is.
+constexpr const char* kFixed[] = {
+    "model.seed",
+    "model.dropout",
+    "model.attention_dropout",
+    "data.min_tokens",
+    "data.max_tokens",
+    "data.too_long",
+    "data.order",
+    "data.curriculum_share",
+    "data.seed",
+    "train.tokens_per_step",
+    "train.dtype",
+    "output.folder",
+    "output.name"};
+
+void add(Xxh64& hash, const Tokens& tokens) {
+  const std::uint64_t count = tokens.size();
+  hash.add({reinterpret_cast<const char*>(&count), sizeof(count)});
+  hash.add({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0])});
+}
+
+}  // namespace
+
+std::string fingerprint(const Corpus& corpus) {
+  Xxh64 documents;
+  for (std::size_t d = 0; d < corpus.documents.size(); ++d) {
+    add(documents, corpus.documents[d]);
+    if (!corpus.labels.empty()) {
+      add(documents, corpus.labels[d]);
+    }
+  }
+  return documents.hex();
+}
+
+DataPosition data_position(
+    const Corpus& corpus,
+    std::string fingerprint,
+    const std::vector<std::vector<std::int64_t>>& steps,
+    std::int64_t step) {
+  DataPosition position{.fingerprint = std::move(fingerprint), .drawn = {}};
+  Xxh64 drawn;
+  for (std::size_t s = 0; std::cmp_less(s, step); ++s) {
+    for (const std::int64_t d : steps[s]) {
+      drawn.add({reinterpret_cast<const char*>(&d), sizeof(d)});
+    }
+    drawn.add("|");
+    position.draws += static_cast<std::int64_t>(steps[s].size());
+  }
+  position.drawn = drawn.hex();
+  position.documents = static_cast<std::int64_t>(corpus.documents.size());
+  position.epoch = position.draws / position.documents;
+  if (std::cmp_less(step, steps.size())) {
+    position.next = steps[static_cast<std::size_t>(step)].front();
+  }
+  return position;
+}
+
+Resumed resumed(const fs::path& run) {
+  std::error_code error;
+  if (!fs::is_regular_file(run / "config.toml", error)) {
+    throw std::runtime_error(
+        run.string() +
+        " is no folder of a run: it has no config.toml; give the one that the run named at its "
+        "end");
+  }
+  const auto checkpoint = newest_checkpoint(run / "checkpoints");
+  if (!checkpoint) {
+    throw std::runtime_error(fmt::format(
+        "{} has no checkpoint: the run ended before its first, or wrote none (checkpoint.keep = "
+        "0); "
+        "begin anew with paradyse train -c {}",
+        run.string(),
+        (run / "config.toml").string()));
+  }
+  return {*checkpoint, open_checkpoint(*checkpoint)};
+}
+
+std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from) {
+  const CheckpointState& state = from.state;
+  const RunConfig& config = now.config;
+  if (config.parallel.ranks != state.ranks) {
+    throw std::invalid_argument(fmt::format(
+        "parallel.ranks is {}, and {} was written by {} ranks: going on with another number "
+        "(resharding) comes later; resume with {}",
+        config.parallel.ranks,
+        from.checkpoint.string(),
+        state.ranks,
+        state.ranks));
+  }
+  std::vector<std::string> changes;
+  for (const ConfigEntry& entry : now.entries) {
+    const auto before = state.configuration.find(entry.key);
+    if (before == state.configuration.end() || before->second == entry.value) {
+      continue;
+    }
+    if (std::find(std::begin(kFixed), std::end(kFixed), entry.key) != std::end(kFixed)) {
+      throw std::invalid_argument(fmt::format(
+          "{} is {} ({}), and the run has {}: that would be another run; leave it, or begin one "
+          "from the weights of this: --model {}",
+          entry.key,
+          entry.value,
+          entry.origin,
+          before->second,
+          (from.checkpoint.parent_path().parent_path() / "model").string()));
+    }
+    changes.push_back(fmt::format("{} = {} (was {})", entry.key, entry.value, before->second));
+  }
+  if (config.train.steps < state.step) {
+    throw std::invalid_argument(fmt::format(
+        "train.steps is {}, and the run has done {}; give as many or more",
+        config.train.steps,
+        state.step));
+  }
+  const std::string steps = std::to_string(config.train.steps);
+  if (config.data.order == "curriculum" && state.configuration.at("train.steps") != steps) {
+    throw std::invalid_argument(fmt::format(
+        "train.steps is {}, and the run was for {}: a curriculum is sorted for its number of "
+        "steps, "
+        "which cannot change any more",
+        steps,
+        state.configuration.at("train.steps")));
+  }
+  return changes;
+}
+
+void expect_same_model(const ModelShape& model, const Resumed& from) {
+  if (fingerprint(model) != from.state.model_sha256) {
+    throw std::invalid_argument(
+        "model.path: is of another shape than the model of " + from.checkpoint.string() +
+        "; bring the model of the run back, or say where it is now with --model");
+  }
+}
+
+void expect_same_data(const DataPosition& now, const std::string& path, const Resumed& from) {
+  const DataPosition& before = from.state.data;
+  if (now.fingerprint != before.fingerprint) {
+    throw std::invalid_argument(fmt::format(
+        "data.path: {} has other documents ({}, XXH64 {}) than {} was trained on ({}, XXH64 {}); "
+        "bring them back, or say where they are now with --data",
+        path,
+        now.documents,
+        now.fingerprint,
+        from.checkpoint.string(),
+        before.documents,
+        before.fingerprint));
+  }
+  if (now.drawn != before.drawn || now.draws != before.draws) {
+    throw std::invalid_argument(fmt::format(
+        "{}: this program draws the run's documents in another order (XXH64 {} of {} draws, "
+        "and was {} of {}); resume with the program that wrote it",
+        from.checkpoint.string(),
+        now.drawn,
+        now.draws,
+        before.drawn,
+        before.draws));
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,41 @@
+// A run that goes on: what it goes on from, and whether it is still the same run.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "paradyse/checkpoint.h"
+#include "paradyse/documents.h"
+#include "paradyse/model_shape.h"
+#include "paradyse/run_config.h"
+
+namespace paradyse {
+
+// Names documents and labels by their content.
+std::string fingerprint(const Corpus& corpus);
+
+// After the first `step` of a run's steps, each a list of documents of the corpus.
+DataPosition data_position(
+    const Corpus& corpus,
+    std::string fingerprint,
+    const std::vector<std::vector<std::int64_t>>& steps,
+    std::int64_t step);
+
+struct Resumed {
+  std::filesystem::path checkpoint;
+  CheckpointState state;
+};
+
+// The newest checkpoint of the run in folder `run`.  Throws std::runtime_error: no folder of a run,
+// no checkpoint yet, a damaged one.
+Resumed resumed(const std::filesystem::path& run);
+
+// Throws std::invalid_argument, naming key and both values, for a configuration of another run.
+// Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".
+std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from);
+// And for another model, other documents, or documents in another order.
+void expect_same_model(const ModelShape& model, const Resumed& from);
+void expect_same_data(const DataPosition& now, const std::string& path, const Resumed& from);
+
+}  // namespace paradyse

@@ -1,0 +1,296 @@
+"""paradyse train --resume: a run that was ended anyhow goes on to the bits of one that was not."""
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import unittest
+
+from support import FAILED, OK, PARADYSE, USAGE, ProgramTest
+
+LONG = "PARADYSE_TEST_LONG" in os.environ
+INTERRUPTED = 130
+
+LLAMA = """
+architectures = ["LlamaForCausalLM"]
+model_type = "llama"
+hidden_size = 24
+num_hidden_layers = 2
+num_attention_heads = 3
+num_key_value_heads = 1
+intermediate_size = 40
+vocab_size = 256
+tie_word_embeddings = true
+rms_norm_eps = 1e-5
+"""
+GPT2 = """
+model_type = "gpt2"
+n_embd = 24
+n_layer = 2
+n_head = 3
+vocab_size = 256
+n_positions = 640
+attn_pdrop = 0.0
+"""
+
+
+class ResumeTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write("llama.toml", LLAMA)
+        self.write("gpt2.toml", GPT2)
+        self.texts = self.folder / "texts"
+        self.texts.mkdir()
+        for i in range(9):
+            line = f"the quick brown fox number {i} jumps over the lazy dog\n"
+            (self.texts / f"{i}.txt").write_text(line * (1 + i * i // 6))
+        # a step is a third of an epoch
+        self.config = self.write("run.toml", f"""
+[model]
+path = "{self.folder}/llama.toml"
+[data]
+path = "{self.texts}"
+[parallel]
+ranks = 3
+[train]
+steps = 8
+tokens_per_step = 700
+[optimizer]
+lr = 1e-2
+warmup_steps = 5
+[checkpoint]
+every = 4
+keep = 1000
+[output]
+folder = "{self.folder}/runs"
+""")
+
+    def straight(self, name, *settings):
+        """The folder of a run from its first step to its last."""
+        more = [word for setting in settings for word in ("--set", setting)]
+        self.run_program("train", "--json", "-c", self.config, "--set", f"output.name={name}", *more)
+        return self.folder / "runs" / name
+
+    def cut(self, run, step, name):
+        """The run as a kill after the checkpoint of `step` would have left it."""
+        later = ["model", "summary.json", "trace*.json", "undone-*"]
+        later += [f.name for f in (run / "checkpoints").iterdir() if int(f.name) > step]
+        return shutil.copytree(
+            run, self.folder / "runs" / name, ignore=shutil.ignore_patterns(*later))
+
+    def metrics(self, run):
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        same = ("step", "loss", "gradient_norm", "learning_rate", "loss_scale", "tokens", "plan_sha256")
+        return [{key: line[key] for key in same} for line in lines]
+
+    def expect_same(self, run, straight, message=None):
+        """Post: losses, weights, moments and plans are those of the straight run, bit by bit."""
+        self.assertEqual(self.metrics(run), self.metrics(straight), message)
+        files = ["model/model.safetensors", "model/config.json"]
+        newest = max((straight / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
+        files += [file.relative_to(straight) for file in newest.glob("rank-*.safetensors")]
+        self.assertGreater(len(files), 2)
+        for file in files:
+            self.assertEqual((run / file).read_bytes(), (straight / file).read_bytes(), (file, message))
+        mine, theirs = (json.loads((folder / "summary.json").read_text()) for folder in (run, straight))
+        for key in ("steps", "tokens", "first_loss", "last_loss", "steps_by_strategy", "interrupted"):
+            self.assertEqual(mine[key], theirs[key], message)
+        plans = [sorted(file.name for file in (folder / "plans").iterdir()) for folder in (run, straight)]
+        self.assertEqual(*plans, message)
+
+    def resume(self, run, *arguments, code=OK):
+        return self.run_program("train", "--json", "--resume", run, *arguments, code=code)
+
+    def started(self, run):
+        """A process that trains the rest of the run, and has got to its first step."""
+        command = [PARADYSE, "train", "--json", "--resume", str(run), "--set", "checkpoint.every=1"]
+        process = subprocess.Popen(command,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        for line in process.stderr:  # ends with the process
+            if line.startswith("resumed "):
+                return process
+        self.fail(f"ended with {process.wait(timeout=60)}")
+
+
+class SameBitsTest(ResumeTest):
+    def test_of_every_precision_and_number_of_ranks(self):
+        gpt2 = f"model.path={self.folder}/gpt2.toml"
+        cases = {
+            "alone": ["parallel.ranks=1"],
+            "short": ["train.dtype=bfloat16", "parallel.attention=DataZ", "model.dropout=0.2"],
+            # the loss scale has come down by then
+            "scaled": ["train.dtype=float16", "parallel.ranks=4", "optimizer.lr=0.3",
+                       "optimizer.clip_norm=0", "optimizer.warmup_steps=0"],
+            # one tensor for q, k and v, and transposed; biases; dropout of the model's own
+            "gpt2": [gpt2, "parallel.attention=METP", "train.dtype=bfloat16", "data.order=curriculum"],
+        }
+        if LONG:
+            for dtype in ("float32", "float64", "bfloat16", "float16"):
+                for ranks in (2, 3, 4, 5):
+                    for name in ("auto", "MegatronTS", "MegatronCZ", "ColossalZ", "DataZ"):
+                        cases[f"{dtype}{ranks}{name}"] = [
+                            gpt2, f"train.dtype={dtype}", f"parallel.ranks={ranks}",
+                            f"parallel.attention={name}", "data.order=sorted"]
+        for name, settings in cases.items():
+            with self.subTest(name):
+                straight = self.straight(name, *settings)
+                if name == "scaled":
+                    self.assertLess(self.metrics(straight)[3]["loss_scale"], 65536)
+                cut = self.cut(straight, 4, name + "_cut")
+                said = self.resume(cut).stderr
+                self.assertIn("after step 4 of 8", said)
+                self.expect_same(cut, straight)
+                # what the killed run wrote after that step is there still
+                tail = (straight / "metrics.jsonl").read_text().splitlines()[4:]
+                aside = cut / "undone-000004"
+                self.assertIn(str(aside), said)
+                self.assertEqual((aside / "metrics.jsonl").read_text().splitlines(), tail)
+                self.assertEqual(len(list((aside / "plans").iterdir())), 4)
+
+    # Processes go on where threads stopped.
+    def test_over_gloo(self):
+        straight = self.straight("straight")
+        cut = self.cut(straight, 4, "cut")
+        self.run_program("launch", "-n", 3, "--", "train", "--resume", cut)
+        self.expect_same(cut, straight)
+        two = subprocess.run([PARADYSE, "train", "--resume", str(cut)], capture_output=True, text=True,
+                             env={**os.environ, "RANK": "0", "WORLD_SIZE": "2"}, timeout=60)
+        self.assertEqual(two.returncode, USAGE)
+        self.assertIn("resharding", two.stderr)
+
+    def test_interrupts_and_kills(self):
+        straight = self.straight("straight", "train.steps=30", "model.dropout=0.1")
+        run = self.cut(straight, 4, "interrupted")
+        for number in (signal.SIGINT, signal.SIGTERM):  # by keyboard, and by a batch system
+            process = self.started(run)
+            if number == signal.SIGINT:
+                process.send_signal(signal.SIGSTOP)
+                self.assertIn("a program is training", self.resume(run, code=FAILED).stderr)
+                process.send_signal(signal.SIGCONT)
+            process.send_signal(number)
+            error = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, INTERRUPTED, error)
+            done = len(self.metrics(run))
+            self.assertLess(done, 30)
+            self.assertTrue((run / "checkpoints" / f"{done:06}").is_dir())
+            self.assertTrue(json.loads((run / "summary.json").read_text())["interrupted"])
+        said = self.resume(run).stderr
+        self.assertRegex(said, "put aside in .*/model-")  # those of the interrupts were others
+        self.expect_same(run, straight)
+        self.kill_and_resume(straight, 400 if LONG else 20)
+
+    def kill_and_resume(self, straight, least):
+        """Post: however often a run is killed, it comes to the bits of the straight one."""
+        seed = random.randrange(2**32)
+        draw = random.Random(seed)
+        run, kills, runs = None, 0, 0
+        while kills < least:
+            if run is None:
+                runs += 1
+                run = self.cut(straight, draw.choice([4, 8]), f"killed{runs}")
+            process = self.started(run)
+            time.sleep(draw.uniform(0, 0.1))
+            process.kill()
+            if process.wait(timeout=60) == OK:  # it was through
+                self.expect_same(run, straight, seed)
+                run = None
+            else:
+                kills += 1
+        if run is not None:
+            self.resume(run)
+            self.expect_same(run, straight, seed)
+            left = [f.name for f in (run / "checkpoints").iterdir() if not f.name.isdigit()]
+            self.assertEqual(left, [], seed)
+
+
+class CheckpointTest(ResumeTest):
+    def test_when_and_how_many(self):
+        run = self.straight("minutes", "checkpoint.every=0", "checkpoint.minutes=1e-9", "checkpoint.keep=2")
+        self.assertEqual(sorted(f.name for f in (run / "checkpoints").iterdir()), ["000007", "000008"])
+        # through: to resume changes nothing
+        before = {file: file.read_bytes() for file in run.rglob("*.safetensors")}
+        self.resume(run)
+        self.assertEqual(before, {file: file.read_bytes() for file in run.rglob("*.safetensors")})
+        # more steps than it was for: a longer schedule from there on
+        said = self.resume(run, "--set", "train.steps=10", "--set", "optimizer.lr=0.02").stderr
+        for words in ("after step 8 of 10", "train.steps = 10 (was 8)", "optimizer.lr = 0.02 (was 0.01)",
+                      "config-until-000008.toml", "model-1"):
+            self.assertIn(words, said)
+        self.assertEqual([line["step"] for line in self.metrics(run)], list(range(1, 11)))
+        self.assertEqual(sorted(f.name for f in run.glob("trace*")),
+                         ["trace-000008-1.json", "trace-000008.json", "trace.json"])
+        none = self.straight("none", "checkpoint.keep=0", "train.steps=1", "parallel.ranks=1")
+        self.assertFalse((none / "checkpoints").exists())
+        self.assertIn("has no checkpoint", self.resume(none, code=USAGE).stderr)
+
+    # The state from before the step.
+    def test_loss_that_is_no_number(self):
+        self.run_program(
+            "train", "-c", self.config, "--set", "output.name=nan", "--set", "optimizer.lr=1e30",
+            "--set", "optimizer.clip_norm=0", "--set", "checkpoint.every=0", code=FAILED)
+        run = self.folder / "runs" / "nan"
+        done = len(self.metrics(run))
+        self.assertEqual([f.name for f in (run / "checkpoints").iterdir()], [f"{done:06}"])
+
+    def test_refusals_and_a_full_disk(self):
+        straight = self.straight("straight", "checkpoint.every=3")
+        self.assertEqual(
+            sorted(f.name for f in (straight / "checkpoints").iterdir()), ["000003", "000006", "000008"])
+        run = self.cut(straight, 3, "cut")
+        self.expect_refusals(run)
+
+        def limit():  # a rank's file takes 70 KB
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
+
+        full = subprocess.run([PARADYSE, "train", "--resume", str(run)], preexec_fn=limit,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(full.returncode, FAILED, full.stderr)
+        for words in ("checkpoint of step 6 could not be written", "rank-0000", "File too large",
+                      "The one before is whole", "000003", "--resume"):
+            self.assertIn(words, full.stderr)
+        self.assertEqual(max(f.name for f in (run / "checkpoints").iterdir()), "000003")
+        self.resume(run)
+        self.expect_same(run, straight)
+
+    def expect_refusals(self, run):
+        """Post: a run that something is wrong with is as it was."""
+        rank = run / "checkpoints" / "000003" / "rank-00001.safetensors"
+
+        def flipped(content):
+            middle = len(content) * 3 // 4
+            return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:]
+
+        before = (run / "metrics.jsonl").read_bytes()
+        for file, change, words in [
+                (rank, flipped, ["rank-00001", "XXH64"]),
+                (self.texts / "3.txt", flipped, ["data.path", "other documents"]),
+                (self.folder / "llama.toml",
+                 lambda content: content.replace(b"size = 40", b"size = 44"), ["model.path", "shape"])]:
+            with self.subTest(words):
+                content = file.read_bytes()
+                file.write_bytes(change(content))
+                error = self.resume(run, code=None)
+                self.assertEqual(error.returncode, USAGE, error.stderr)
+                for word in words:
+                    self.assertIn(word, error.stderr)
+                file.write_bytes(content)
+        for arguments, words in [
+                (["--ranks", "2"], ["parallel.ranks is 2", "3 ranks", "resharding"]),
+                (["--set", "train.dtype=bfloat16"], ["train.dtype", "float32", "--model"]),
+                (["-c", self.config], ["leave -c"])]:
+            with self.subTest(words):
+                error = self.resume(run, *arguments, code=USAGE).stderr
+                for word in words:
+                    self.assertIn(word, error)
+        self.assertIn("no folder of a run", self.resume(self.texts, code=USAGE).stderr)
+        self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

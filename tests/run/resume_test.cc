@@ -1,0 +1,115 @@
+#include "src/run/train/resume.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace paradyse {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+LoadedConfig config(std::vector<std::string> settings) {
+  settings.insert(settings.begin(), {"train.steps=10", "data.order=curriculum"});
+  return load_config("", settings);
+}
+
+// A checkpoint after 5 steps of a run with this configuration.
+Resumed after_five(const LoadedConfig& run) {
+  Resumed from;
+  from.checkpoint = "runs/x/checkpoints/000005";
+  from.state.step = 5;
+  from.state.ranks = 4;
+  for (const ConfigEntry& entry : run.entries) {
+    from.state.configuration.emplace(entry.key, entry.value);
+  }
+  return from;
+}
+
+template <typename Body>
+std::string refusal(const Body& body) {
+  try {
+    body();
+    return "";
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
+TEST(Resume, TakesTheSameRunAndNamesWhatChanged) {
+  const Resumed from = after_five(config({}));
+  EXPECT_THAT(expect_same_run(config({}), from), IsEmpty());
+  EXPECT_THAT(
+      expect_same_run(config({"optimizer.lr=0.5", "parallel.memory_per_rank=1GiB"}), from),
+      ElementsAre("parallel.memory_per_rank = '1GiB' (was '0')", "optimizer.lr = 0.5 (was 0.001)"));
+}
+
+TEST(Resume, RefusesWhatWouldBeAnotherRun) {
+  const Resumed from = after_five(config({}));
+  for (const std::string setting :
+       {"model.seed=2",
+        "model.dropout=0.5",
+        "data.min_tokens=3",
+        "data.max_tokens=30",
+        "data.too_long=skip",
+        "data.order=sorted",
+        "data.curriculum_share=0.5",
+        "data.seed=2",
+        "train.tokens_per_step=5",
+        "train.dtype=bfloat16",
+        "output.name=other"}) {
+    const std::string key = setting.substr(0, setting.find('='));
+    EXPECT_THAT(
+        refusal([&] { expect_same_run(config({setting}), from); }),
+        AllOf(HasSubstr(key), HasSubstr("--set"), HasSubstr("runs/x/model")))
+        << setting;
+  }
+  EXPECT_THAT(
+      refusal([&] { expect_same_run(config({"parallel.ranks=3"}), from); }),
+      AllOf(HasSubstr("parallel.ranks is 3"), HasSubstr("by 4 ranks"), HasSubstr("resharding")));
+  EXPECT_THAT(
+      refusal([&] { expect_same_run(config({"train.steps=4"}), from); }),
+      AllOf(HasSubstr("train.steps is 4"), HasSubstr("has done 5")));
+  // sorted for ten steps
+  EXPECT_THAT(
+      refusal([&] { expect_same_run(config({"train.steps=11"}), from); }), HasSubstr("curriculum"));
+  const Resumed shuffled = after_five(config({"data.order=shuffled"}));
+  EXPECT_THAT(
+      expect_same_run(config({"data.order=shuffled", "train.steps=11"}), shuffled),
+      ElementsAre("train.steps = 11 (was 10)"));
+}
+
+TEST(Resume, APositionTellsDocumentsAndOrderApart) {
+  Corpus corpus;
+  corpus.documents = {{1, 2}, {3}, {4, 5, 6}};
+  const std::vector<std::vector<std::int64_t>> steps = {{2, 0}, {1, 0}, {2}};
+  const auto at = [&](const Corpus& documents, const auto& order, std::int64_t step) {
+    return data_position(documents, fingerprint(documents), order, step);
+  };
+  Resumed from;
+  from.state.data = at(corpus, steps, 2);
+  EXPECT_EQ(from.state.data.draws, 4);
+  EXPECT_EQ(from.state.data.epoch, 1);
+  EXPECT_EQ(from.state.data.next, 2);
+  EXPECT_EQ(at(corpus, steps, 3).next, -1);
+  const auto why = [&](const DataPosition& now) {
+    return refusal([&] { expect_same_data(now, "texts", from); });
+  };
+  EXPECT_EQ(why(at(corpus, steps, 2)), "");
+  for (const std::vector<Tokens>& others :
+       {std::vector<Tokens>{{1, 2}, {3}, {4, 5, 7}}, {{1}, {2, 3}, {4, 5, 6}}, {{1, 2}, {3}}}) {
+    Corpus other;
+    other.documents = others;
+    EXPECT_THAT(why(at(other, steps, 2)), HasSubstr("data.path: texts has other documents"));
+  }
+  Corpus labelled = corpus;
+  labelled.labels = {{1, 2}, {3}, {4, 5, 6}};
+  EXPECT_THAT(why(at(labelled, steps, 2)), HasSubstr("other documents"));
+  const std::vector<std::vector<std::int64_t>> cut_elsewhere = {{2}, {0, 1, 0}, {2}};
+  EXPECT_THAT(why(at(corpus, cut_elsewhere, 2)), HasSubstr("another order"));
+}
+
+}  // namespace
+}  // namespace paradyse
