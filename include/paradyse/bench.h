@@ -21,6 +21,7 @@ struct BenchStepRequest {
   int repeats = 5;  // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
   std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
 };
 
 // One length.  With a one-rank strategy each rank has a document of that length, else all share
@@ -45,8 +46,8 @@ struct BenchStepRow {
 
 // In the process that leads (backend.h).
 struct BenchStepResult {
-  double matmul_flops_per_second = 0;  // of one core
-  int cores = 1;
+  double matmul_flops_per_second = 0;  // of one core, or of one GPU
+  int cores = 1;                       // or GPUs
   std::vector<BenchStepRow> rows;
 };
 

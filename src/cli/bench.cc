@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -61,7 +62,8 @@ int bench_step_on(
       .dtype = options.dtype,
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
-      .backend = backend};
+      .backend = backend,
+      .device = device_named(options.backend.device)};
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   if (options.repeats < 1) {
     throw std::invalid_argument("bench step: --repeats must be at least 1");
@@ -87,6 +89,7 @@ int bench_step_on(
          {"dtype", options.dtype},
          {"ranks", request.ranks},
          {"backend", backend->name()},
+         {"device", options.backend.device},
          {"cores", result.cores},
          {"matmul_flops_per_second", result.matmul_flops_per_second},
          {"rows", rows}});
@@ -179,6 +182,7 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
       ->capture_default_str();
   add_backend_options(*command, options->backend);
+  add_device_option(*command, options->backend);
   add_bench_comm(*bench, common);
 }
 

@@ -27,14 +27,6 @@ c10::Stream no_stream() { return c10::Stream(c10::Stream::DEFAULT, c10::Device(c
 
 }  // namespace
 
-bool cuda_is_built() {
-#ifdef PARADYSE_CUDA
-  return true;
-#else
-  return false;
-#endif
-}
-
 int cuda_devices() { return cuda_is_built() ? static_cast<int>(at::getNumGPUs()) : 0; }
 
 c10::Device device_named(const std::string& name) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/play.h"
@@ -78,7 +79,8 @@ PlanningTask planning_task(
   PlanningTask task;
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
-  task.machine = measure_machine(model.hidden, model.head_dim, task.ranks, backend);
+  task.machine = measure_machine(
+      model.hidden, model.head_dim, task.ranks, backend, device_named(config.parallel.device));
   task.precision = precision_of(config.train.dtype);
   try {
     task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
@@ -297,6 +299,7 @@ class Run {
         config_(loaded.config),
         hooks_(hooks),
         backend_(backend),
+        device_(device_named(config_.parallel.device)),
         model_(model_at(config_)),
         corpus_(corpus_at("data.path", config_.data.path, config_, model_.shape)),
         steps_(steps_of(config_, corpus_)),
@@ -328,7 +331,7 @@ class Run {
     }
     summary_.data = corpus_.counts;
     summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
-    install_accounting_allocator();
+    install_accounting_allocator(device_);
     try {
       backend_.run(static_cast<int>(config_.parallel.ranks), [&](Communicators& communicators) {
         run_rank(communicators);
@@ -362,7 +365,9 @@ class Run {
 
   void run_rank(Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank));
+    const DeviceScope computing(device_);
+    Accountant memory(
+        "rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank), device_);
     const MemoryScope scope(memory, Category::parameters, "parameters");
     const RankResources rank{
         .communicators = &communicators,
@@ -375,7 +380,8 @@ class Run {
         me,
         parameter_types(config_.train.dtype),
         /*gradients=*/true,
-        /*masters=*/true);
+        /*masters=*/true,
+        device_);
     fill(parameters, model_, config_.model.seed);
     AdamW optimizer(parameters, config_.optimizer);
     LossScale scale(/*dynamic=*/config_.train.dtype == "float16");
@@ -573,6 +579,7 @@ class Run {
   const RunConfig& config_;
   const TrainHooks& hooks_;
   Backend& backend_;
+  c10::Device device_;
   ModelFolder model_;
   Corpus corpus_;
   std::optional<Corpus> eval_;
@@ -595,15 +602,24 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
   const ModelFolder model = model_at(config);
   const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
   Planner planner(planning_task(config, model.shape, /*training=*/false, backend));
-  install_accounting_allocator();
+  const c10::Device device = device_named(config.parallel.device);
+  install_accounting_allocator(device);
   EvalResult result;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank));
+    const DeviceScope computing(device);
+    Accountant memory(
+        "rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank), device);
     const MemoryScope scope(memory, Category::parameters, "parameters");
     const RankResources rank{.communicators = &communicators, .memory = &memory};
     Parameters parameters(
-        model.shape, communicators.size(), me, parameter_types(config.train.dtype), false);
+        model.shape,
+        communicators.size(),
+        me,
+        parameter_types(config.train.dtype),
+        /*gradients=*/false,
+        /*masters=*/false,
+        device);
     fill(parameters, model, config.model.seed);
     communicators.world().barrier({.op = "model is there", .part = ""});
     const EvalResult mine =
