@@ -16,6 +16,14 @@ class CheckTest(ProgramTest):
         self.assertNotIn("TOO FAR", text)
         self.assertNotIn("DIFFER", text)
 
+    def test_every_strategy_is_right_through_aten(self):
+        """The form of every op that CUDA tensors take, on CPU tensors (src/run/device/)."""
+        text = self.run_program(
+            "check", "--ranks", "1,2,3,4", timeout=400, PARADYSE_ATEN_KERNELS="1").stdout
+        self.assertIn("4 ranks", text)
+        self.assertNotIn("TOO FAR", text)
+        self.assertNotIn("DIFFER", text)
+
     def test_json(self):
         found = self.json_of("check", "--ranks", 2, 3, "--dtype", "float64", "--strategy", "DataZ")
         self.assertTrue(found["ok"])

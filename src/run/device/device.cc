@@ -65,6 +65,9 @@ DeviceScope::DeviceScope(c10::Device device) {
   if (device.is_cpu()) {
     return;
   }
+  // Narrow products are summed in float32 throughout, as on the CPU.
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
   const Guard guard(device.type());
   const c10::Device here = device.has_index() ? device : guard.getDevice();
   const Streams mine{
