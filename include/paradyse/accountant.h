@@ -3,9 +3,9 @@
 //
 // Over the budget an allocation fails as it would on a full device, so running out of memory is a
 // real, testable event on CPU ranks as well.  A rank's memory is that of the device it computes on:
-// beside CUDA, what it takes of the host is not counted.  Freed blocks are kept for the next allocation of
-// their size (returning large blocks to the system costs up to a third of a short step); what is
-// kept that way is not counted.
+// beside CUDA, what it takes of the host is not counted.  Freed blocks are kept for the next
+// allocation of their size (returning large blocks to the system costs up to a third of a short
+// step); what is kept that way is not counted.
 #pragma once
 
 #include <array>
@@ -84,7 +84,7 @@ class MemoryScope {
 };
 
 // While it lives, allocations on this thread are nobody's: control data of a few bytes (plans,
-// losses, counters), which stays on the host whatever device a rank has.
+// losses, counters), which stays on the host whatever device a rank has; and a library's own memory.
 class HostScope {
  public:
   HostScope();

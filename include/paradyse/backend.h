@@ -57,9 +57,9 @@ struct GlooOptions {
 // within the deadline; std::invalid_argument for an interface that is not there.
 std::shared_ptr<Backend> gloo_backend(const GlooOptions& options);
 
-// As gloo_backend, each process with a GPU of its own: tensors on it go over NCCL, those of the host
-// and all control over gloo.  Throws std::invalid_argument saying what to do in a build without
-// CUDA, and where this process has no GPU.
+// As gloo_backend, each process with a GPU of its own: tensors on it go over NCCL, those of the
+// host and all control over gloo.  Throws std::invalid_argument saying what to do in a build
+// without CUDA, and where this process has no GPU.
 std::shared_ptr<Backend> nccl_backend(const GlooOptions& options);
 
 // A rendezvous for others, on `port` (0: any that is free), as long as it lives.

@@ -90,7 +90,8 @@ class Parameters {
 enum class Which { weights, gradients };
 
 // Brings every tensor together under its Hugging Face name and shape, one after the other, a tied
-// one once: `take` is called on domain rank 0 with each, on the host.  Every rank of `domain` calls this.
+// one once: `take` is called on domain rank 0 with each, on the host.  Every rank of `domain` calls
+// this.
 void collect(
     const Parameters& parameters,
     Which which,

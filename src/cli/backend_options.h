@@ -14,8 +14,8 @@ struct BackendOptions {
   // auto: where a launcher started several processes gloo, or nccl for GPUs; else local.
   std::string backend = "auto";
   std::string device = "cpu";  // or "cuda"
-  std::string rendezvous;        // "": what the launcher says
-  std::string interface;         // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
+  std::string rendezvous;      // "": what the launcher says
+  std::string interface;       // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
 };
 
 void add_backend_options(CLI::App& command, BackendOptions& options);

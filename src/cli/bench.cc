@@ -96,13 +96,14 @@ int bench_step_on(
     return kOk;
   }
   std::printf(
-      "%s + %s, %d ranks (%s) on %d cores of %.1f GFLOP/s each (measured), %s, median of %d "
+      "%s + %s, %d ranks (%s) on %d %s of %.1f GFLOP/s each (measured), %s, median of %d "
       "steps\n",
       request.layer.attention.c_str(),
       request.layer.mlp.c_str(),
       request.ranks,
       backend->name().c_str(),
       result.cores,
+      options.backend.device == "cpu" ? "cores" : "GPUs",
       result.matmul_flops_per_second / 1e9,
       options.dtype.c_str(),
       options.repeats);

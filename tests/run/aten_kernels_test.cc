@@ -1,5 +1,6 @@
-// Every operation in its two forms, our loops and ATen's operations: on CPU tensors they must agree.
-// What CUDA tensors go through is the second, so this is its proof on a machine without a GPU.
+// Every operation in its two forms, our loops and ATen's operations: on CPU tensors they must
+// agree. What CUDA tensors go through is the second, so this is its proof on a machine without a
+// GPU.
 #include "src/run/ops/aten_kernels.h"
 
 #include <cmath>
@@ -33,7 +34,9 @@ struct ThroughAten {
   ~ThroughAten() { use_aten_kernels(false); }
 };
 
-at::ScalarType sums_of(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType sums_of(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 at::Tensor random(std::vector<std::int64_t> sizes, std::uint64_t seed, at::ScalarType type) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -79,7 +82,8 @@ void expect_same(
     for (const at::Tensor& tensor : tensors) {
       // the strides are kept: rows stay inside their wider matrix
       const at::Tensor room = at::empty_strided(
-          {tensor.dim() == 0 ? 1 : tensor.size(0) * std::max<std::int64_t>(1, tensor.stride(0)) + 1},
+          {tensor.dim() == 0 ? 1
+                             : tensor.size(0) * std::max<std::int64_t>(1, tensor.stride(0)) + 1},
           {1},
           tensor.options());
       own.push_back(room.as_strided(tensor.sizes(), tensor.strides()).copy_(tensor));
@@ -96,8 +100,7 @@ void expect_same(
   const std::vector<at::Tensor> aten = run(true);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     EXPECT_LE(
-        off(aten[i], loops[i]),
-        std::max(tolerance(tensors[i].scalar_type()), tolerance(made_from)))
+        off(aten[i], loops[i]), std::max(tolerance(tensors[i].scalar_type()), tolerance(made_from)))
         << what << ", tensor " << i << " of " << c10::toString(tensors[i].scalar_type());
   }
 }
@@ -151,9 +154,9 @@ TEST(AtenKernels, RowsAndTheirSums) {
     for (const auto& [t, H] : kSizes) {
       for (const at::ScalarType of : {type, sums_of(type)}) {
         expect_same(
-            "add_to_rows",
-            {strided(t, H, 1, of), random({H}, 2, type)},
-            [](const auto& own) { kernels::add_to_rows(own[0], own[1]); });
+            "add_to_rows", {strided(t, H, 1, of), random({H}, 2, type)}, [](const auto& own) {
+              kernels::add_to_rows(own[0], own[1]);
+            });
       }
       expect_same(
           "add_sum_of_rows",
@@ -254,10 +257,9 @@ TEST(AtenKernels, ScaledProducts) {
 TEST(AtenKernels, ManyStretches) {
   const std::int64_t H = aten::kScratch / 3;
   const at::Tensor x = random({7, H}, 1, at::kFloat);
-  expect_same(
-      "rms_norm", {x, random({H}, 2, at::kFloat), at::zeros({7, H})}, [](const auto& own) {
-        kernels::rms_norm(own[0], own[1], 1e-5, own[2]);
-      });
+  expect_same("rms_norm", {x, random({H}, 2, at::kFloat), at::zeros({7, H})}, [](const auto& own) {
+    kernels::rms_norm(own[0], own[1], 1e-5, own[2]);
+  });
 }
 
 // --- attention -----------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ void expect_same_attention(
       {strided(queries, heads * D, 1, type) * size,
        strided(keys, D, 2, type),
        strided(keys, D, 3, type),
-       strided(queries, heads * D, 4, type),    // gradient of o
+       strided(queries, heads * D, 4, type),     // gradient of o
        strided(queries, heads * D, 5, results),  // o
        strided(queries, heads, 6, sums),         // l
        strided(queries, heads * D, 7, results),
@@ -559,9 +561,7 @@ TEST(AtenBlocks, SumsAreThoseOfTheLoops) {
 
 test::Case small_case() {
   return {
-      "aten",
-      test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}),
-      {1, 9, 2, 17, 3}};
+      "aten", test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}), {1, 9, 2, 17, 3}};
 }
 
 // Every strategy, every op through ATen: losses, gradients, traffic and memory.
@@ -585,8 +585,7 @@ TEST(AtenEquality, EveryStrategyOnEveryNumberOfRanks) {
 TEST(AtenEquality, NarrowTypesThroughFlash) {
   const test::Case c{
       "aten flash",
-      test::llama(
-          {.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31}),
+      test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31}),
       {1, 9, 2, 17, 3}};
   const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
   const test::Weights weights = test::random_weights(c.model, 11);

@@ -113,7 +113,7 @@ void add_all(const at::Tensor& to, const std::vector<at::Tensor>& others) {
 
 namespace {
 
-// Calls body(rectangle, blocks that land there, whether to add) for every rectangle of `to`.  Blocks
+// Calls body(rectangle, blocks that land there, whether to add) for every rectangle of `to`. Blocks
 // that land on the same rectangle are added in one pass; where rectangles overlap only in part
 // (shared key/value heads), block after block.
 template <typename Body>

@@ -53,7 +53,8 @@ void copy_all(const at::Tensor& to, const at::Tensor& from);
 void add_all(const at::Tensor& to, const std::vector<at::Tensor>& others);
 
 // `to`, this rank's piece on the table's source side, = or += the sum of what the table's transpose
-// brings to it, in the order of ranks.  `theirs` gives the block [rows, cols] of the destination side.
+// brings to it, in the order of ranks.  `theirs` gives the block [rows, cols] of the destination
+// side.
 void sum_blocks(
     const at::Tensor& to,
     const Transfer& table,

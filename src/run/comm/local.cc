@@ -74,10 +74,9 @@ class LocalCommunicator final : public Communicator {
                   .narrow(1, block.destination_col, block.cols);
             });
           } else {
-            sum_blocks(
-                to, table, rank_, accumulate, mine.scalar_type(), [&](const Block& block) {
-                  return View(theirs(block)).at(block.destination_row, block.destination_col);
-                });
+            sum_blocks(to, table, rank_, accumulate, mine.scalar_type(), [&](const Block& block) {
+              return View(theirs(block)).at(block.destination_row, block.destination_col);
+            });
           }
           count(got);
         });

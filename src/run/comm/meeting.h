@@ -6,8 +6,8 @@
 // peers' memory, and *depart*.  A source may be changed once all have departed.  Slots are reused
 // in turn; an operation waits for its slot to be free.
 //
-// On a device a rank is done when its stream is, which threads do not wait for: beside the pointer it
-// publishes a mark (streams.h) after which the source is there, and, when it departs, one after
+// On a device a rank is done when its stream is, which threads do not wait for: beside the pointer
+// it publishes a mark (streams.h) after which the source is there, and, when it departs, one after
 // which it has been read.
 //
 // Waiting yields a few times, then sleeps on a condition variable with a deadline: pure spinning is

@@ -1,8 +1,9 @@
 // Tensors on GPUs through the accountants: a CUDA allocator that counts and leaves the rest to the
 // one that was there before it, torch's caching allocator.
 //
-// Counted are the bytes asked for by tensors.  Not counted: what the caching allocator rounds up and
-// keeps, workspaces of cuBLAS and NCCL, the temporaries of ops (HostScope) and the CUDA context.
+// Counted are the bytes asked for by tensors.  Not counted: what the caching allocator rounds up
+// and keeps, workspaces of cuBLAS and NCCL, the temporaries of ops (HostScope) and the CUDA
+// context.
 #include <mutex>
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -90,9 +91,7 @@ class AccountingAllocator final : public CUDAAllocator {
     return beneath->snapshot(pool, include_traces);
   }
   void beginAllocateToPool(
-      c10::DeviceIndex device,
-      MempoolId pool,
-      std::function<bool(cudaStream_t)> filter) override {
+      c10::DeviceIndex device, MempoolId pool, std::function<bool(cudaStream_t)> filter) override {
     beneath->beginAllocateToPool(device, pool, std::move(filter));
   }
   void endAllocateToPool(c10::DeviceIndex device, MempoolId pool) override {

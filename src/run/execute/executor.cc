@@ -98,8 +98,8 @@ class Executor final : public Machine {
   void fetch(std::size_t part, ValueId value) override {
     at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(value)];
     const MemoryScope scope(*rank_.memory, Category::saved, "offloaded tensors");
-    const at::Tensor here =
-        at::empty(tensor.sizes(), tensor.options().device(frames_[part].device).pinned_memory(false));
+    const at::Tensor here = at::empty(
+        tensor.sizes(), tensor.options().device(frames_[part].device).pinned_memory(false));
     here.copy_(tensor);
     tensor = here;
   }

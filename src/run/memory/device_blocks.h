@@ -1,4 +1,5 @@
-// For the allocators of devices: what the accountant that is current on this thread says to a block.
+// For the allocators of devices: what the accountant that is current on this thread says to a
+// block.
 #pragma once
 
 #include <cstddef>

@@ -19,8 +19,7 @@ constexpr double kLn2 = std::numbers::ln2;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();  // log of a sum over no keys
 
 // Rows `tokens`, `width` columns from `column` of these on.
-at::Tensor part(
-    const Columns& columns, Interval tokens, std::int64_t column, std::int64_t width) {
+at::Tensor part(const Columns& columns, Interval tokens, std::int64_t column, std::int64_t width) {
   return columns.matrix.narrow(0, tokens.begin, tokens.size())
       .narrow(1, columns.first + column, width);
 }
@@ -34,9 +33,7 @@ class SumsOf {
  public:
   SumsOf(const at::Tensor& result, at::ScalarType sums, bool load)
       : result_(result),
-        sums_(
-            result.scalar_type() == sums ? result
-                                         : scratch(result, sums, result.sizes().vec())) {
+        sums_(result.scalar_type() == sums ? result : scratch(result, sums, result.sizes().vec())) {
     if (load && !sums_.is_same(result_)) {
       sums_.copy_(result_);
     }
@@ -91,9 +88,8 @@ void for_queries(const Attention& attention, Body body) {
     const Interval mine{i, std::min(i + height, queries)};
     body(
         mine,
-        attention.causal
-            ? std::clamp<std::int64_t>(mine.end + attention.block.diagonal, 0, keys)
-            : keys);
+        attention.causal ? std::clamp<std::int64_t>(mine.end + attention.block.diagonal, 0, keys)
+                         : keys);
   }
 }
 
@@ -109,9 +105,7 @@ at::Tensor hidden(
   return j > i + attention.block.diagonal;
 }
 
-Interval inside(Interval rows, Interval of) {
-  return {of.begin + rows.begin, of.begin + rows.end};
-}
+Interval inside(Interval rows, Interval of) { return {of.begin + rows.begin, of.begin + rows.end}; }
 
 }  // namespace
 
@@ -135,7 +129,7 @@ void attend(
       const Interval rows = inside(queries, attention.block.queries);
       const at::Tensor maximum = statistics[0].narrow(0, 0, n);
       const at::Tensor total = statistics[1].narrow(0, 0, n);
-      const at::Tensor factor = statistics[2].narrow(0, 0, n);
+      at::Tensor factor = statistics[2].narrow(0, 0, n);
       const at::Tensor l_rows = part(l, rows, head, 1).squeeze(1);
       at::Tensor o_rows = o_sums.rows(queries);
       if (seen == 0) {
@@ -159,7 +153,11 @@ void attend(
         const Interval key_rows = inside(keys, attention.block.keys);
         at::Tensor p = tile.sums(n, keys.size());
         ops::gemm(
-            attention.scale * kLog2e, part(q, rows, head * D, D), part(k, key_rows, 0, D).t(), 0, p);
+            attention.scale * kLog2e,
+            part(q, rows, head * D, D),
+            part(k, key_rows, 0, D).t(),
+            0,
+            p);
         if (const at::Tensor mask = hidden(attention, queries, keys, p); mask.defined()) {
           p.masked_fill_(mask, kNothing);
         }
@@ -167,7 +165,7 @@ void attend(
         // what has seen nothing yet stays at nothing: its differences are no numbers
         const at::Tensor zero = highest.masked_fill(highest == kNothing, 0);
         p.sub_(zero.unsqueeze(1)).exp2_();
-        at::exp2_out(const_cast<at::Tensor&>(factor), maximum - zero);
+        at::exp2_out(factor, maximum - zero);
         total.copy_(total * factor + p.sum(1));
         maximum.copy_(highest);
         o_rows.mul_(factor.unsqueeze(1));
@@ -355,7 +353,8 @@ std::pair<at::Tensor, at::Tensor> flash_forward(
   at::Tensor l = at::empty({heads.heads, in.q.size(0)}, at::kFloat);
   for_flash_blocks(
       pack, heads, [&](const auto& q, const auto& k, auto h, auto key, const at::Tensor& unseen) {
-        at::Tensor s = in.q.index({q, h}).to(at::kFloat).mm(in.k.index({k, key}).to(at::kFloat).t());
+        at::Tensor s =
+            in.q.index({q, h}).to(at::kFloat).mm(in.k.index({k, key}).to(at::kFloat).t());
         s = (s * heads.scale).masked_fill(unseen, kNothing);
         const at::Tensor sum = at::logsumexp(s, {1});
         const at::Tensor p = (s - sum.unsqueeze(1)).exp();
@@ -405,8 +404,7 @@ FlashOperands flash_backward(
         const at::Tensor k_D = wide(in.k.index({k, key}));
         const at::Tensor g_D = wide(grad_o.index({q, h}));
         const at::Tensor s = q_D.mm(k_D.t()) * heads.scale;
-        const at::Tensor p =
-            (s - l.index({h, q}).unsqueeze(1)).exp().masked_fill(unseen, 0);
+        const at::Tensor p = (s - l.index({h, q}).unsqueeze(1)).exp().masked_fill(unseen, 0);
         const at::Tensor dot = (g_D * wide(o.index({q, h}))).sum(1, true);
         const at::Tensor d = p * (g_D.mm(wide(in.v.index({k, key})).t()) - dot) * heads.scale;
         grad.q.index({q, h}).add_(d.mm(k_D));

@@ -1,5 +1,5 @@
-// Attention as ATen's operations (through_aten.h): the tiles of tile_attention.h, and, where torch's
-// flash kernel takes them, many blocks in one call.
+// Attention as ATen's operations (through_aten.h): the tiles of tile_attention.h, and, where
+// torch's flash kernel takes them, many blocks in one call.
 #pragma once
 
 #include <span>
@@ -30,9 +30,9 @@ void attend_adjoint(
     const ops::Columns& grad_k,
     const ops::Columns& grad_v);
 
-// Blocks that one call takes.  `plain`: by cumulative lengths; queries and keys of each follow those
-// of the one before it, and all are whole, or all causal with the last query seeing the last key.
-// Else a single block, for tiles.
+// Blocks that one call takes.  `plain`: by cumulative lengths; queries and keys of each follow
+// those of the one before it, and all are whole, or all causal with the last query seeing the last
+// key. Else a single block, for tiles.
 struct Pack {
   std::vector<AttentionBlock> blocks;
   bool plain = true;

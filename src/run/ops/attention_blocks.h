@@ -131,8 +131,7 @@ inline void attend_blocks(
       for (const FlashRuns& run : flash_runs(program, runs)) {
         const auto [q, k, v] = operands(mine.q, kv, heads, run.first, D);
         const std::int64_t head = run.first.queries.begin;
-        aten::flash_attend(
-            pack, run.heads, q, k, v, {mine.o, head * D}, {mine.l, head}, onto);
+        aten::flash_attend(pack, run.heads, q, k, v, {mine.o, head * D}, {mine.l, head}, onto);
       }
     }
     return;

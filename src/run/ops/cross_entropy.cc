@@ -226,7 +226,8 @@ class Loss {
     std::vector<std::int64_t> rows;
     std::vector<std::int64_t> columns;
     for (std::int64_t r = 0; r < tile.logits.size(0); ++r) {
-      const std::int64_t label = frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)];
+      const std::int64_t label =
+          frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)];
       if (label >= tile.first_id && label < tile.first_id + tile.logits.size(1)) {
         rows.push_back(r);
         columns.push_back(label - tile.first_id);
@@ -251,8 +252,7 @@ class Loss {
   static void fill(const at::Tensor& vector, Value value) {
     const HostScope control;
     const at::Tensor here =
-        vector.is_cpu() ? vector
-                        : at::empty(vector.sizes(), vector.options().device(at::kCPU));
+        vector.is_cpu() ? vector : at::empty(vector.sizes(), vector.options().device(at::kCPU));
     for (std::int64_t r = 0; r < vector.size(0); ++r) {
       set(here, static_cast<std::size_t>(r), value(r));
     }

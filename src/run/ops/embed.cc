@@ -49,8 +49,7 @@ struct Hits {
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> rows;
 };
-Hits hits(
-    const Lookup& lookup, std::int64_t first, std::int64_t count, std::int64_t without = -1) {
+Hits hits(const Lookup& lookup, std::int64_t first, std::int64_t count, std::int64_t without = -1) {
   Hits found;
   for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
     const std::int64_t row = lookup.rows[t] - first;

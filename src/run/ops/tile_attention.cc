@@ -316,8 +316,7 @@ void attend_adjoint(
     const Columns& grad_k,
     const Columns& grad_v) {
   if (through_aten(q.matrix)) {
-    return aten::attend_adjoint(
-        attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
+    return aten::attend_adjoint(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend_adjoint", [&] {

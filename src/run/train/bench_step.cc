@@ -53,9 +53,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   install_accounting_allocator(request.device);
   const ModelShape& model = request.model.shape;
   BenchStepResult result;
-  const MachineNumbers machine =
-      measure_machine(
-          model.hidden, model.head_dim, request.ranks, *request.backend, request.device);
+  const MachineNumbers machine = measure_machine(
+      model.hidden, model.head_dim, request.ranks, *request.backend, request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
   const bool whole = strategy(request.layer.attention).one_rank;

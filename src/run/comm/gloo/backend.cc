@@ -45,7 +45,9 @@ class GlooBackend final : public Backend {
       const GlooOptions& options,
       std::string name = "gloo",
       const gloo::MakeLayer& make_layer = nullptr)
-      : options_(options), name_(std::move(name)), rendezvous_(gloo::endpoint(options.host, options.port)) {
+      : options_(options),
+        name_(std::move(name)),
+        rendezvous_(gloo::endpoint(options.host, options.port)) {
     if (options.rank < 0 || options.rank >= options.size) {
       throw std::invalid_argument(
           fmt::format("gloo: rank {} of {} processes", options.rank, options.size));

@@ -1,11 +1,12 @@
 // The `nccl` backend: gloo's processes, each with a GPU of its own.
+#include "src/run/comm/gloo/backend.h"
+
 #include <cstdlib>
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
 #include "paradyse/device.h"
-#include "src/run/comm/gloo/backend.h"
 #include "src/run/comm/nccl/communicator.h"
 
 namespace paradyse {
@@ -25,7 +26,8 @@ int gpu_of(const GlooOptions& options) {
     const int rank = std::atoi(text);
     if (rank >= gpus && gpus > 1) {  // a launcher may show each process its own GPU alone
       throw std::invalid_argument(fmt::format(
-          "--backend nccl: {} is {}, this process sees {} GPUs; nccl takes one for each rank: start "
+          "--backend nccl: {} is {}, this process sees {} GPUs; nccl takes one for each rank: "
+          "start "
           "as many processes a machine as it has GPUs, or take --backend local, whose ranks share "
           "one",
           name,
@@ -56,10 +58,9 @@ class NcclLayer final : public gloo::Layer {
 
 std::shared_ptr<Backend> nccl_backend(const GlooOptions& options) {
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(gpu_of(options)));
-  return gloo::layered_backend(
-      options, "nccl", [options](gloo::Store& store, gloo::Watch& watch) {
-        return std::make_unique<NcclLayer>(store, watch, options);
-      });
+  return gloo::layered_backend(options, "nccl", [options](gloo::Store& store, gloo::Watch& watch) {
+    return std::make_unique<NcclLayer>(store, watch, options);
+  });
 }
 
 }  // namespace paradyse

@@ -174,8 +174,7 @@ class NcclCommunicator final : public Communicator {
       in[at(root)] = flat.numel();
     }
     auto operation = issue("broadcast", call, tensor.numel(), tensor);
-    operation->run(
-        out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
+    operation->run(out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
     operation->wait();
   }
 
@@ -195,8 +194,7 @@ class NcclCommunicator final : public Communicator {
     }
     auto operation = issue("reduce", call, tensor.numel(), tensor);
     std::vector<at::Tensor> others;
-    operation->run(
-        out, in, [&](int, const at::Tensor& message) { others.push_back(message); });
+    operation->run(out, in, [&](int, const at::Tensor& message) { others.push_back(message); });
     if (rank_ == root) {
       operation->then([&] { add_all(flat, others); });
     }
@@ -219,8 +217,7 @@ class NcclCommunicator final : public Communicator {
     // Pieces may differ in size from rank to rank, so that no size is common to all.
     auto operation = issue("shift", call, 0, from);
     operation->keep = {from, to};
-    operation->run(
-        out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
+    operation->run(out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
     return operation;
   }
 
@@ -233,10 +230,7 @@ class NcclCommunicator final : public Communicator {
   class Operation final : public Pending {
    public:
     Operation(
-        NcclCommunicator& owner,
-        std::int64_t number,
-        std::string what,
-        const at::Tensor& like)
+        NcclCommunicator& owner, std::int64_t number, std::string what, const at::Tensor& like)
         : owner_(owner),
           number_(number),
           what_(std::move(what)),

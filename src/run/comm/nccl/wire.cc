@@ -68,11 +68,13 @@ class Polled final : public gloo::Message {
 
 class NcclWire final : public Wire {
  public:
-  NcclWire(gloo::Store& store, gloo::Watch& watch, int rank, int size) : watch_(watch), rank_(rank) {
+  NcclWire(gloo::Store& store, gloo::Watch& watch, int rank, int size)
+      : watch_(watch), rank_(rank), size_(size) {
     const ncclUniqueId id = common_id(store);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    expect("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size, id, rank, &config), comm_);
+    expect(
+        "ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size, id, rank, &config), comm_);
     try {
       settle("ncclCommInitRankConfig");
     } catch (...) {
@@ -92,10 +94,16 @@ class NcclWire final : public Wire {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
     expect("ncclGroupStart", ncclGroupStart(), comm_);
     for (const Part& part : received) {
-      expect("ncclRecv", ncclRecv(part.data, size_of(part), ncclUint8, part.rank, comm_, stream), comm_);
+      expect(
+          "ncclRecv",
+          ncclRecv(part.data, size_of(part), ncclUint8, part.rank, comm_, stream),
+          comm_);
     }
     for (const Part& part : sent) {
-      expect("ncclSend", ncclSend(part.data, size_of(part), ncclUint8, part.rank, comm_, stream), comm_);
+      expect(
+          "ncclSend",
+          ncclSend(part.data, size_of(part), ncclUint8, part.rank, comm_, stream),
+          comm_);
     }
     expect("ncclGroupEnd", ncclGroupEnd(), comm_);
     settle("a group of sends and receives");  // until it is on the stream: a mark can follow
@@ -137,7 +145,7 @@ class NcclWire final : public Wire {
       text = store.get(kId);
       return text.has_value();
     });
-    watch_.await(here, {.rank = 0, .where = "nccl", .what = "the start of NCCL"});
+    watch_.await(here, {.rank = 0, .where = "nccl/id", .what = "the start of NCCL"});
     for (std::size_t i = 0; i < sizeof(id.internal); ++i) {
       id.internal[i] = static_cast<char>(std::stoi(text->substr(2 * i, 2), nullptr, 16));
     }
@@ -152,12 +160,14 @@ class NcclWire final : public Wire {
       expect(what, state, comm_);
       return state == ncclSuccess;
     });
-    // whom it waits for is not known: rank 0, or the next one
-    watch_.await(done, {.rank = rank_ == 0 ? 1 : 0, .where = "nccl", .what = what});
+    // Whom it waits for is not known: rank 0, or the next one.  Ranks in different places must not
+    // look as if they disagreed about one.
+    watch_.await(done, {.rank = rank_ == 0 ? 1 % size_ : 0, .where = what, .what = what});
   }
 
   gloo::Watch& watch_;
   int rank_;
+  int size_;
   ncclComm_t comm_ = nullptr;
 };
 

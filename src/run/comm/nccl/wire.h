@@ -1,5 +1,5 @@
-// NCCL as messages between GPUs: one communicator of all processes, every operation a group of sends
-// and receives on a stream.  wire.cc alone includes nccl.h.
+// NCCL as messages between GPUs: one communicator of all processes, every operation a group of
+// sends and receives on a stream.  wire.cc alone includes nccl.h.
 //
 // The host never waits inside NCCL: its communicator does not block, and what it was given is
 // watched by messages (gloo/wire.h) that end at a deadline, or when a rank fails.
