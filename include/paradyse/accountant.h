@@ -84,7 +84,7 @@ class MemoryScope {
 };
 
 // While it lives, allocations on this thread are nobody's: control data of a few bytes (plans,
-// losses, counters), which stays on the host whatever device a rank has; and a library's own memory.
+// losses, counters), which stays on the host whatever device a rank has; a library's own memory.
 class HostScope {
  public:
   HostScope();
