@@ -32,8 +32,8 @@ cuda=  # "", link or run
 case "${1:-}" in
   "") ;;
   lint) packages+=(clang-format-19 clang-tidy-19) ;;
-  cuda) cuda=link; [[ ! -e /proc/driver/nvidia/version ]] || cuda=run ;;
-  cuda-run) cuda=run ;;
+  cuda) cuda='link'; [[ ! -e /proc/driver/nvidia/version ]] || cuda='run' ;;
+  cuda-run) cuda='run' ;;
   *) echo "usage: scripts/install.sh [lint|cuda|cuda-run]" >&2; exit 2 ;;
 esac
 
