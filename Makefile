@@ -2,7 +2,8 @@
 JOBS ?= $(shell nproc)
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc'
 
-.PHONY: demo build test test-long test-asan lint format clean install install-lint build-all
+.PHONY: demo build build-cuda test test-long test-asan lint format clean install install-lint \
+  install-cuda build-all
 
 demo: build
 	@scripts/demo_corpus.sh
@@ -11,11 +12,17 @@ demo: build
 build: install build/release/build.ninja
 	cmake --build --preset release -j $(JOBS) --target paradyse
 
+# The program with CUDA and NCCL: takes a CUDA 13 toolkit, no GPU.
+build-cuda: install-cuda build/cuda/build.ninja
+	cmake --build --preset cuda -j $(JOBS) --target paradyse
+
 test: build-all
 	ctest --preset release -j 2
 
-# All tests, the long ones too, with more repetitions; and the plan side under sanitizers.
-test-long: test-asan build-all
+# All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  With CUDA
+# the program is compiled and linked; `make test-long CUDA=` leaves that out.
+CUDA ?= build-cuda
+test-long: test-asan build-all $(CUDA)
 	ctest --preset release-long -j 2
 
 test-asan: install build/debug-asan/build.ninja
@@ -41,8 +48,13 @@ install:
 install-lint:
 	@scripts/install.sh lint
 
+install-cuda:
+	@scripts/install.sh cuda
+
 build-all: install build/release/build.ninja
 	cmake --build --preset release -j $(JOBS)
+
+build/cuda/build.ninja: | install-cuda
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
 build/%/build.ninja: CMakePresets.json | install

@@ -4,6 +4,9 @@
 #
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
+#   scripts/install.sh cuda    also what the preset `cuda` links: libtorch_cuda, and NCCL where the
+#                              CUDA toolkit has none.  Where an NVIDIA driver runs, or with
+#                              `cuda-run`, the libraries that libtorch_cuda loads, too (2 GB)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,10 +20,21 @@ packages=(
 wheels=(torch==2.11.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25)
 home=.deps/torch-2.11.0  # cmake/Torch.cmake looks here
 
+# As torch's wheel asks for them.
+nccl_wheel=nvidia-nccl-cu13==2.28.9
+cuda_run_wheels=(
+  "cuda-toolkit[cublas,cudart,cufft,cufile,cupti,curand,cusolver,cusparse,nvjitlink,nvrtc,nvtx]==13.0.2"
+  nvidia-cudnn-cu13==9.19.0.56 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5
+)
+cuda_home=.deps/torch-2.11.0-cuda  # cmake/Cuda.cmake looks here
+cuda=  # "", link or run
+
 case "${1:-}" in
   "") ;;
   lint) packages+=(clang-format-19 clang-tidy-19) ;;
-  *) echo "usage: scripts/install.sh [lint]" >&2; exit 2 ;;
+  cuda) cuda='link'; [[ ! -e /proc/driver/nvidia/version ]] || cuda='run' ;;
+  cuda-run) cuda='run' ;;
+  *) echo "usage: scripts/install.sh [lint|cuda|cuda-run]" >&2; exit 2 ;;
 esac
 
 fail() {
@@ -51,27 +65,38 @@ install_packages() {
       "check the network and the package sources (Debian 12 or later has all), then run this again"
 }
 
-install_torch() {
-  [[ "$(cat $home/wheels.txt 2>/dev/null)" == "${wheels[*]}" ]] && return 0
-  mkdir -p .deps
-  exec 9>.deps/lock
-  flock 9  # of two installs at once the second finds the work done
-  [[ "$(cat $home/wheels.txt 2>/dev/null)" == "${wheels[*]}" ]] && return 0
-  rm -rf .deps/partial  # of an install that was killed
-  mkdir -p .deps/partial/wheels .deps/partial/home
-
-  # Debian's Python, since another one in PATH may lack pip.  Only the three wheels' platform tags
-  # are accepted by name: pip does not know that a later manylinux includes an earlier one.
-  echo "downloading: ${wheels[*]} (0.55 GB)"
-  local tag platforms=()
-  for tag in manylinux_2_28 manylinux_2_25 manylinux2014; do
+# Debian's Python, since another one in PATH may lack pip.  Platform tags are accepted by name: pip
+# does not know that a later manylinux includes an earlier one.
+download() {
+  local to=$1 tag platforms=()
+  shift
+  for tag in manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_18 manylinux2014; do
     platforms+=(--platform "${tag}_x86_64")
   done
   /usr/bin/python3 -m pip download --quiet --no-cache-dir --disable-pip-version-check \
-    --no-deps --only-binary=:all: --python-version 3.11 "${platforms[@]}" \
-    --dest .deps/partial/wheels "${wheels[@]}" ||
-    fail "pip could not download: ${wheels[*]}" \
+    --only-binary=:all: --python-version 3.11 "${platforms[@]}" --dest "$to" "$@" ||
+    fail "pip could not download: $*" \
       "check the network (and PIP_INDEX_URL where a mirror is used), then run this again"
+}
+
+# Of two installs at once the second finds the work done; `partial` is of one that was killed.
+begin_partial() {
+  rm -rf .deps/partial
+  mkdir -p .deps/partial/wheels .deps/partial/home
+}
+lock() {
+  mkdir -p .deps
+  exec 9>.deps/lock
+  flock 9
+}
+
+install_torch() {
+  [[ "$(cat $home/wheels.txt 2>/dev/null)" == "${wheels[*]}" ]] && return 0
+  lock
+  [[ "$(cat $home/wheels.txt 2>/dev/null)" == "${wheels[*]}" ]] && return 0
+  begin_partial
+  echo "downloading: ${wheels[*]} (0.55 GB)"
+  download .deps/partial/wheels --no-deps "${wheels[@]}"
 
   # The folders stay as in the wheels: libtorch_cpu.so finds nvidia/cu13/lib relative to itself.
   # Its copy of fmt stays out: it would hide Debian's.
@@ -90,5 +115,38 @@ install_torch() {
   rm -rf .deps/partial
 }
 
+# Beside $home, since a build for the CPU shall not see it.  libtorch_cuda.so finds nvidia/*/lib
+# relative to itself, and the rest of torch is loaded by then.
+install_cuda() {
+  local wanted="${wheels[0]} $nccl_wheel" done_for
+  [[ $cuda == link ]] || wanted+=" ${cuda_run_wheels[*]}"
+  done_for=$(cat $cuda_home/wheels.txt 2>/dev/null || true)
+  [[ "$done_for" == "$wanted"* ]] && return 0
+  lock
+  done_for=$(cat $cuda_home/wheels.txt 2>/dev/null || true)
+  [[ "$done_for" == "$wanted"* ]] && return 0
+  begin_partial
+  echo "downloading: $wanted ($([[ $cuda == link ]] && echo 0.8 || echo 2.7) GB)"
+  download .deps/partial/wheels --no-deps "${wheels[0]}" "$nccl_wheel"
+  [[ $cuda == link ]] || download .deps/partial/wheels "${cuda_run_wheels[@]}"
+
+  local wheel
+  for wheel in .deps/partial/wheels/torch-*.whl; do
+    unzip -q "$wheel" torch/lib/libtorch_cuda.so torch/lib/libc10_cuda.so \
+      torch/lib/libtorch_nvshmem.so torch/lib/libtorch_cuda_linalg.so '*.dist-info/licenses/*' \
+      -d .deps/partial/home
+  done
+  for wheel in .deps/partial/wheels/nvidia_*.whl; do
+    unzip -q "$wheel" '*/lib/*.so.*' '*.dist-info/licenses/*' -d .deps/partial/home \
+      2>/dev/null || (($? == 11))  # a wheel without one of these
+  done
+  unzip -q .deps/partial/wheels/nvidia_nccl_*.whl '*/include/*' -d .deps/partial/home
+  echo "$wanted" >.deps/partial/home/wheels.txt
+  rm -rf "$cuda_home"
+  mv .deps/partial/home "$cuda_home"
+  rm -rf .deps/partial
+}
+
 install_packages
 install_torch
+[[ -z $cuda ]] || install_cuda

@@ -2,9 +2,10 @@
 // budget.
 //
 // Over the budget an allocation fails as it would on a full device, so running out of memory is a
-// real, testable event on CPU ranks as well.  Freed blocks are kept for the next allocation of
-// their size (returning large blocks to the system costs up to a third of a short step); what is
-// kept that way is not counted.
+// real, testable event on CPU ranks as well.  A rank's memory is that of the device it computes on:
+// beside CUDA, what it takes of the host is not counted.  Freed blocks are kept for the next
+// allocation of their size (returning large blocks to the system costs up to a third of a short
+// step); what is kept that way is not counted.
 #pragma once
 
 #include <array>
@@ -35,8 +36,12 @@ class OutOfMemory : public std::runtime_error {
 // (MemoryScope); a block is credited to the accountant it came from, on whatever thread it dies.
 class Accountant {
  public:
-  // `budget_bytes` 0: no limit.  `name` stands in messages: "rank 2".
-  explicit Accountant(std::string name = "", std::int64_t budget_bytes = 0);
+  // `budget_bytes` 0: no limit.  `name` stands in messages: "rank 2".  `device`: whose memory is
+  // counted.
+  explicit Accountant(
+      std::string name = "",
+      std::int64_t budget_bytes = 0,
+      c10::Device device = c10::Device(c10::kCPU));
   ~Accountant();  // blocks that live on stay valid
   Accountant(const Accountant&) = delete;
   Accountant& operator=(const Accountant&) = delete;
@@ -79,7 +84,7 @@ class MemoryScope {
 };
 
 // While it lives, allocations on this thread are nobody's: control data of a few bytes (plans,
-// losses, counters), which stays on the host whatever device a rank has.
+// losses, counters), which stays on the host whatever device a rank has; a library's own memory.
 class HostScope {
  public:
   HostScope();
@@ -91,8 +96,8 @@ class HostScope {
   Accountant::State* state_before_;
 };
 
-// Makes torch allocate CPU tensors through the accountants.  Called once by whatever starts ranks;
-// calling it again does nothing.
-void install_accounting_allocator();
+// Makes torch allocate tensors of this device through the accountants.  Called once by whatever
+// starts ranks; calling it again does nothing.
+void install_accounting_allocator(c10::Device device = c10::Device(c10::kCPU));
 
 }  // namespace paradyse

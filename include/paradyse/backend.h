@@ -1,5 +1,5 @@
 // Where ranks come from: threads of this process (`local`), or processes of which this is one
-// (`gloo`).
+// (`gloo`, and `nccl` with a GPU for each).
 //
 // Whoever needs ranks says backend.run(ranks, body) and does not ask which it is.  Only what a run
 // gives back differs: it is known to the process of rank 0, which alone prints and writes files.
@@ -56,6 +56,11 @@ struct GlooOptions {
 // rendezvous or a peer is not reached within the patience, or naming the ranks that did not come
 // within the deadline; std::invalid_argument for an interface that is not there.
 std::shared_ptr<Backend> gloo_backend(const GlooOptions& options);
+
+// As gloo_backend, each process with a GPU of its own: tensors on it go over NCCL, those of the
+// host and all control over gloo.  Throws std::invalid_argument saying what to do in a build
+// without CUDA, and where this process has no GPU.
+std::shared_ptr<Backend> nccl_backend(const GlooOptions& options);
 
 // A rendezvous for others, on `port` (0: any that is free), as long as it lives.
 class Rendezvous {

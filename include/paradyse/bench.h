@@ -24,6 +24,7 @@ struct BenchStepRequest {
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
 };
 
 // One length.  With a one-rank strategy each rank has a document of that length, else all share
@@ -51,8 +52,8 @@ struct BenchStepRow {
 
 // In the process that leads (backend.h).
 struct BenchStepResult {
-  double matmul_flops_per_second = 0;  // of one core
-  int cores = 1;
+  double matmul_flops_per_second = 0;  // of one core, or of one GPU
+  int cores = 1;                       // or GPUs
   std::vector<BenchStepRow> rows;
 };
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ATen.h>
+
 #include "paradyse/backend.h"
 
 namespace paradyse {
@@ -15,6 +17,7 @@ struct BenchCommRequest {
   std::vector<std::int64_t> bytes = {};  // a rank's message to each other one
   double seconds = 0.2;                  // for each collective and size, about
   std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
 };
 
 struct BenchCommRow {
@@ -22,7 +25,7 @@ struct BenchCommRow {
   std::int64_t bytes = 0;     // of a message
   double seconds = 0;         // median of a call, on rank 0
   double bytes_per_s = 0;     // that one rank receives
-  double memcpy_seconds = 0;  // of as many bytes as a rank receives, by a thread alone
+  double memcpy_seconds = 0;  // of as many bytes as a rank receives, by a thread (or GPU) alone
 };
 
 // all_gather, reduce_scatter, all_to_all, all_reduce, shift, broadcast and barrier, in float32.

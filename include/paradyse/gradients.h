@@ -25,6 +25,7 @@ struct GradientRequest {
   std::int64_t memory_per_rank = 0;  // bytes, 0: no limit
   std::shared_ptr<Backend> backend = local_backend();
   Trace* trace = nullptr;
+  c10::Device device = c10::Device(c10::kCPU);
 };
 
 struct RankReport {
@@ -37,7 +38,7 @@ struct RankReport {
 // In the process that leads (backend.h); elsewhere nothing of it is set.
 struct GradientAnswer {
   BatchResult batch;
-  std::map<std::string, at::Tensor> gradients;  // by Hugging Face name
+  std::map<std::string, at::Tensor> gradients;  // by Hugging Face name, on the host
   std::vector<RankReport> ranks;
 };
 

@@ -42,19 +42,22 @@ ParameterTypes parameter_types(const std::string& dtype);
 class Parameters {
  public:
   // Allocates, uninitialised, what rank `domain_rank` of `domain` stores; gradients zero.  With
-  // `masters` narrow weights have float32 ones beside them (Micikevicius et al. 2018).
+  // `masters` narrow weights have float32 ones beside them (Micikevicius et al. 2018).  `device`:
+  // where they lie, and where ops compute with them.
   Parameters(
       const ModelShape& shape,
       int domain,
       int domain_rank,
       ParameterTypes types,
       bool gradients,
-      bool masters = false);
+      bool masters = false,
+      c10::Device device = c10::Device(c10::kCPU));
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   [[nodiscard]] int domain() const { return domain_; }
   [[nodiscard]] int domain_rank() const { return domain_rank_; }
   [[nodiscard]] ParameterTypes types() const { return types_; }
+  [[nodiscard]] c10::Device device() const { return device_; }
   // In the order of model_parts(): the order of a timeline.
   std::vector<PartParameters>& parts() { return parts_; }
   [[nodiscard]] const std::vector<PartParameters>& parts() const { return parts_; }
@@ -80,6 +83,7 @@ class Parameters {
   int domain_;
   int domain_rank_;
   ParameterTypes types_;
+  c10::Device device_;
   std::vector<PartParameters> parts_;
 };
 
@@ -99,7 +103,8 @@ std::vector<WeightPiece> pieces(const Parameters& parameters);
 enum class Which { weights, gradients };
 
 // Brings every tensor together under its Hugging Face name and shape, one after the other, a tied
-// one once: `take` is called on domain rank 0 with each.  Every rank of `domain` calls this.
+// one once: `take` is called on domain rank 0 with each, on the host.  Every rank of `domain` calls
+// this.
 void collect(
     const Parameters& parameters,
     Which which,

@@ -36,6 +36,7 @@ struct RunConfig {
     std::string recompute = "auto";     // auto, or a level
     double deadline_seconds = 60;
     std::string backend = "auto";  // auto: gloo where a launcher started processes, else local
+    std::string device = "cpu";    // "cpu" or "cuda"
     std::string rendezvous;        // HOST[:PORT] where gloo's processes meet; "": the launcher's
     std::string interface;         // network interface for gloo; "": the one that leads there
   } parallel;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "src/cli/environment.h"
 
 namespace paradyse::cli {
@@ -15,18 +16,31 @@ namespace {
 // The processes this one belongs to; none for `local`.
 std::optional<Membership> processes(const BackendOptions& options) {
   expect_one_of("--backend", options.backend, {"auto", "local", "gloo", "nccl"});
-  if (options.backend == "nccl") {
+  if (options.backend == "nccl" && !cuda_is_built()) {
     throw std::invalid_argument(
-        "--backend nccl: this program was built without it; it needs the preset `cuda` (a CUDA 13 "
-        "toolkit and nccl.h). Accepted here: local, gloo");
+        "--backend nccl: this program was built without CUDA; build the preset `cuda` with `make "
+        "build-cuda` (it takes a CUDA 13 toolkit) and run build/cuda/paradyse. Accepted here: "
+        "local, gloo");
+  }
+  const c10::Device device = device_named(options.device);
+  if (options.backend == "nccl" && device.is_cpu()) {
+    throw std::invalid_argument(
+        "--backend nccl moves tensors between GPUs; give --device cuda with it, or take --backend "
+        "local or gloo");
+  }
+  if (options.backend == "gloo" && !device.is_cpu()) {
+    throw std::invalid_argument(
+        "--backend gloo moves tensors of the host; with --device cuda take --backend nccl, which "
+        "has a GPU for each rank, or local, whose ranks share one");
   }
   if (options.backend == "local") {
     return std::nullopt;
   }
   auto member = membership();
-  if (options.backend == "gloo" && !member) {
+  if ((options.backend == "gloo" || options.backend == "nccl") && !member) {
     throw std::invalid_argument(
-        "--backend gloo: nothing in the environment says which of how many processes this is; "
+        "--backend " + options.backend +
+        ": nothing in the environment says which of how many processes this is; "
         "start it by `paradyse launch -n 4 -- ...`, torchrun, srun or mpirun");
   }
   return options.backend == "auto" && member && member->size == 1 ? std::nullopt : member;
@@ -65,8 +79,8 @@ void add_backend_options(CLI::App& command, BackendOptions& options) {
       .add_option(
           "--backend",
           options.backend,
-          "local: ranks are threads; gloo: ranks are processes that a launcher started; auto "
-          "(default): gloo where it started several")
+          "local: ranks are threads; gloo: ranks are processes that a launcher started; nccl: the "
+          "same, a GPU for each; auto (default): gloo or nccl where it started several")
       ->option_text("NAME");
   command
       .add_option(
@@ -80,6 +94,15 @@ void add_backend_options(CLI::App& command, BackendOptions& options) {
           options.interface,
           "Network interface for gloo (default: GLOO_SOCKET_IFNAME, or the one that leads to the "
           "rendezvous)")
+      ->option_text("NAME");
+}
+
+void add_device_option(CLI::App& command, BackendOptions& options) {
+  command
+      .add_option(
+          "--device",
+          options.device,
+          "cpu (default), or cuda: the GPU that all threads share, or each process its own")
       ->option_text("NAME");
 }
 
@@ -109,7 +132,8 @@ int on_backend(
   }
   std::shared_ptr<Backend> backend;
   try {
-    backend = gloo_backend(gloo_options(options, *member, deadline_seconds));
+    const GlooOptions gloo = gloo_options(options, *member, deadline_seconds);
+    backend = options.device == "cuda" ? nccl_backend(gloo) : gloo_backend(gloo);
     const int code = main(backend);
     backend->leave();
     return code;

@@ -11,16 +11,21 @@
 namespace paradyse::cli {
 
 struct BackendOptions {
-  std::string backend = "auto";  // gloo where a launcher started several processes, else local
-  std::string rendezvous;        // "": what the launcher says
-  std::string interface;         // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
+  // auto: where a launcher started several processes gloo, or nccl for GPUs; else local.
+  std::string backend = "auto";
+  std::string device = "cpu";  // or "cuda"
+  std::string rendezvous;      // "": what the launcher says
+  std::string interface;       // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
 };
 
 void add_backend_options(CLI::App& command, BackendOptions& options);
+// For commands that compute.
+void add_device_option(CLI::App& command, BackendOptions& options);
 
 // How many ranks there shall be: over gloo as many as processes, else those asked for (0: not
 // said), or `otherwise`.  Throws std::invalid_argument where what was asked for is another number
-// than that of the processes, and for nccl.
+// than that of the processes, for a backend or a device that this program or machine lacks, and for
+// two that do not go together.
 int ranks_of(const BackendOptions& options, int asked, int otherwise);
 
 // Runs main on the backend and gives its exit code.  Ranks end together: when one fails, the others

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -94,7 +95,8 @@ int bench_step_on(
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
       .breakdown = options.breakdown,
-      .backend = backend};
+      .backend = backend,
+      .device = device_named(options.backend.device)};
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   if (options.repeats < 1) {
     throw std::invalid_argument("bench step: --repeats must be at least 1");
@@ -123,19 +125,21 @@ int bench_step_on(
          {"dtype", options.dtype},
          {"ranks", request.ranks},
          {"backend", backend->name()},
+         {"device", options.backend.device},
          {"cores", result.cores},
          {"matmul_flops_per_second", result.matmul_flops_per_second},
          {"rows", rows}});
     return kOk;
   }
   std::printf(
-      "%s + %s, %d ranks (%s) on %d cores of %.1f GFLOP/s each (measured), %s, median of %d "
+      "%s + %s, %d ranks (%s) on %d %s of %.1f GFLOP/s each (measured), %s, median of %d "
       "steps\n",
       request.layer.attention.c_str(),
       request.layer.mlp.c_str(),
       request.ranks,
       backend->name().c_str(),
       result.cores,
+      options.backend.device == "cpu" ? "cores" : "GPUs",
       result.matmul_flops_per_second / 1e9,
       options.dtype.c_str(),
       options.repeats);
@@ -222,6 +226,7 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
       ->capture_default_str();
   add_backend_options(*command, options->backend);
+  add_device_option(*command, options->backend);
   add_bench_comm(*bench, common);
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/accountant.h"
+#include "paradyse/device.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/inputs.h"
 
@@ -26,7 +27,11 @@ int bench_comm_on(
     const Common& common) {
   const int ranks = ranks_of(options.backend, options.ranks, 4);
   const auto rows = bench_comm(
-      {.ranks = ranks, .bytes = options.bytes, .seconds = options.seconds, .backend = backend});
+      {.ranks = ranks,
+       .bytes = options.bytes,
+       .seconds = options.seconds,
+       .backend = backend,
+       .device = device_named(options.backend.device)});
   if (!backend->leads()) {
     return kOk;
   }
@@ -90,6 +95,7 @@ void add_bench_comm(CLI::App& bench, Common& common) {
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
       ->capture_default_str();
   add_backend_options(*command, options->backend);
+  add_device_option(*command, options->backend);
 }
 
 }  // namespace paradyse::cli

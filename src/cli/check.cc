@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "paradyse/documents.h"
 #include "paradyse/gradient_error.h"
 #include "paradyse/gradients.h"
@@ -85,7 +86,7 @@ void fill_widely(Parameters& parameters) {
   for (PartParameters& part : parameters.parts()) {
     for (const at::Tensor& vector : part.vectors) {
       const at::Tensor place = at::arange(vector.size(0), at::kFloat);
-      vector.add_(0.25 * at::cos(place));
+      vector.add_(0.25 * at::cos(place).to(vector.device()));
     }
   }
 }
@@ -255,6 +256,7 @@ void run_case(
     int ranks,
     const reference::Answer& expected,
     const std::shared_ptr<Backend>& backend,
+    c10::Device device,
     Row& row) {
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
@@ -273,7 +275,8 @@ void run_case(
        .documents = subject.documents,
        .labels = subject.labels,
        .dtype = row.dtype,
-       .backend = backend});
+       .backend = backend,
+       .device = device});
   if (!backend->leads()) {
     return;
   }
@@ -397,6 +400,7 @@ int check_on(
   const std::vector<Subject> subjects =
       options.model.empty() ? built_in_subjects()
                             : std::vector<Subject>{given_subject(options.model, !backend->leads())};
+  const c10::Device device = device_named(options.backend.device);
   std::vector<Row> rows;
   for (const std::string& dtype : options.dtypes) {
     std::vector<reference::Answer> expected;
@@ -413,7 +417,7 @@ int check_on(
         row.worst.resize(ranks.size());
         for (std::size_t i = 0; i < ranks.size(); ++i) {
           for (std::size_t s = 0; s < subjects.size(); ++s) {
-            run_case(subjects[s], way, level, i, ranks[i], expected[s], backend, row);
+            run_case(subjects[s], way, level, i, ranks[i], expected[s], backend, device, row);
           }
         }
       }
@@ -484,6 +488,7 @@ void add_check(CLI::App& app, Common& common) {
       options->deadline,
       "Seconds a rank may wait for another before all end with an error (default: 60)");
   add_backend_options(*command, options->backend);
+  add_device_option(*command, options->backend);
 }
 
 }  // namespace paradyse::cli

@@ -14,6 +14,7 @@
 #include <torch/version.h>
 
 #include "paradyse/communicator.h"
+#include "paradyse/device.h"
 #include "paradyse/machine.h"
 #include "src/cli/commands.h"
 
@@ -92,6 +93,17 @@ Finding torch_version() {
       std::string(TORCH_VERSION).starts_with("2.11.")
           ? ""
           : "this program is tested with 2.11: run scripts/install.sh and build again"};
+}
+
+Finding cuda() {
+  const int gpus = cuda_devices();
+  return {
+      "cuda",
+      {{"built", cuda_is_built()}, {"gpus", gpus}},
+      !cuda_is_built() ? "not in this build (make build-cuda)"
+      : gpus == 0      ? "built in, no GPU is seen"
+                       : fmt::format("built in, {} GPU{} seen", gpus, gpus == 1 ? "" : "s"),
+      ""};
 }
 
 Finding vector_instructions() {
@@ -180,6 +192,7 @@ int run_doctor(const DoctorOptions& /*options*/, const Common& common) {
       {"memory", memory},
       {"disk", disk},
       {"libtorch", torch_version},
+      {"cuda", cuda},
       {"vector instructions", vector_instructions},
       {"matmul", matmul},
       {"communicator", local_communicator}};

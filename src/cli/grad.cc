@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "paradyse/documents.h"
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
@@ -262,7 +263,8 @@ int grad_on(
        .dropout_seed = options.dropout_seed.value_or(0),
        .dtype = options.dtype,
        .memory_per_rank = memory,
-       .backend = backend});
+       .backend = backend,
+       .device = device_named(options.backend.device)});
   if (!backend->leads()) {
     return kOk;
   }
@@ -363,6 +365,7 @@ void add_grad(CLI::App& app, Common& common) {
           "File for the gradients, safetensors; what it held before is replaced once all is done")
       ->required();
   add_backend_options(*command, options->backend);
+  add_device_option(*command, options->backend);
 }
 
 }  // namespace paradyse::cli

@@ -30,6 +30,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       options.deadline,
       "Seconds a rank waits for others: short for --set parallel.deadline_seconds=...");
   command.add_option("--backend", options.backend, "Short for --set parallel.backend=...");
+  command.add_option(
+      "--device", options.device, "cpu or cuda: short for --set parallel.device=...");
   command.add_option("--rendezvous", options.rendezvous, "Short for --set parallel.rendezvous=...");
   command.add_option("--interface", options.interface, "Short for --set parallel.interface=...");
 }
@@ -37,6 +39,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 BackendOptions backend_options(const RunConfig& config) {
   return {
       .backend = config.parallel.backend,
+      .device = config.parallel.device,
       .rendezvous = config.parallel.rendezvous,
       .interface = config.parallel.interface};
 }
@@ -89,6 +92,7 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("parallel.memory_per_rank", options.memory_per_rank, true);
   shorthand("parallel.deadline_seconds", options.deadline, false);
   shorthand("parallel.backend", options.backend, true);
+  shorthand("parallel.device", options.device, true);
   shorthand("parallel.rendezvous", options.rendezvous, true);
   shorthand("parallel.interface", options.interface, true);
   if (!options.resume.empty()) {

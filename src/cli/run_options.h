@@ -22,6 +22,7 @@ struct RunOptions {
   std::string memory_per_rank;
   std::string deadline;
   std::string backend;
+  std::string device;
   std::string rendezvous;
   std::string interface;
 };

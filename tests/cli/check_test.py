@@ -1,6 +1,7 @@
 """paradyse check and paradyse plan check."""
 
 import json
+import os
 import unittest
 
 from support import FAILED, GOLDEN, ProgramTest, uniform_plan
@@ -13,6 +14,15 @@ class CheckTest(ProgramTest):
         text = self.run_program("check").stdout
         for name in ("MegatronTS", "UlyssesZ", "DataZ", "attention-output", "4 ranks"):
             self.assertIn(name, text)
+        self.assertNotIn("TOO FAR", text)
+        self.assertNotIn("DIFFER", text)
+
+    def test_every_strategy_is_right_through_aten(self):
+        """The form of every op that CUDA tensors take, on CPU tensors (src/run/device/)."""
+        ranks = "1,2,3,4" if "PARADYSE_TEST_LONG" in os.environ else "1,4"
+        text = self.run_program(
+            "check", "--ranks", ranks, timeout=400, PARADYSE_ATEN_KERNELS="1").stdout
+        self.assertIn("4 ranks", text)
         self.assertNotIn("TOO FAR", text)
         self.assertNotIn("DIFFER", text)
 

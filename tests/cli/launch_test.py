@@ -148,6 +148,8 @@ class LaunchTest(GlooTest):
         out = self.folder / "x.safetensors"
         grad = [*self.grad, "--out", out]
         self.assertIn("preset `cuda`", self.error_of(*grad, "--backend", "nccl"))
+        self.assertIn("make build-cuda", self.error_of(*grad, "--device", "cuda"))
+        self.assertIn("cpu, cuda", self.error_of(*grad, "--device", "gpu"))
         self.assertIn("paradyse launch -n 4", self.error_of(*grad, "--backend", "gloo"))
         self.assertIn("local, gloo", self.error_of(*grad, "--backend", "mpi"))
         done = self.run_program("launch", "-n", 2, "--", *grad, "--ranks", 3, code=USAGE)

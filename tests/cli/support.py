@@ -27,10 +27,12 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def run_program(self, *arguments, code=OK, timeout=120):
-        """Post: the exit code is `code`, unless that is None."""
+    def run_program(self, *arguments, code=OK, timeout=120, **variables):
+        """Post: the exit code is `code`, unless that is None.  `variables`: more environment."""
         command = [PARADYSE, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout,
+            env={**os.environ, **variables})
         if code is not None:
             self.assertEqual(
                 done.returncode, code, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")

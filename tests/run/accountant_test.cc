@@ -1,6 +1,7 @@
 // The memory accountant: who is charged for what, when it refuses, and what it gives back.
 #include "paradyse/accountant.h"
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -8,6 +9,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "src/run/memory/device_blocks.h"
 
 namespace paradyse {
 namespace {
@@ -233,6 +236,67 @@ TEST_F(AccountantTest, ResizedAndClonedTensorsAreCounted) {
   EXPECT_EQ(memory.live_bytes(), 2000);
   x = at::Tensor();
   EXPECT_EQ(memory.live_bytes(), 1000);
+}
+
+// Blocks of a device: numbers of the host stand for their addresses.
+class DeviceBlocks : public testing::Test {
+ protected:
+  void* take(std::size_t bytes, c10::DeviceType device = c10::kCUDA) {
+    return device_allocate(device, bytes, [&] { return &places_.at(next_++); });
+  }
+  std::array<int, 16> places_{};
+  std::size_t next_ = 0;
+};
+
+TEST_F(DeviceBlocks, CountWhereTheAccountantsDeviceIs) {
+  install_accounting_allocator();
+  Accountant memory("rank 0", 100, c10::Device(c10::kCUDA));
+  void* const nobodys = take(1000);
+  void* first = nullptr;
+  {
+    const MemoryScope scope(memory, Category::saved, "layer 1");
+    first = take(40);
+    const at::Tensor host = tensor(1000);  // no memory of the rank's device
+    take(1000, c10::kXPU);
+    EXPECT_EQ(memory.live_bytes(Category::saved), 40);
+    void* const second = take(60);
+    EXPECT_EQ(memory.live_bytes(), 100);
+    try {
+      take(1);
+      ADD_FAILURE() << "over the budget";
+    } catch (const OutOfMemory& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0"), HasSubstr("layer 1 (100 B)")));
+    }
+    EXPECT_EQ(next_, 4) << "refused before it was allocated";
+    device_free(second);
+    EXPECT_EQ(memory.live_bytes(), 40);
+    EXPECT_EQ(memory.peak_bytes(), 100);
+    // a device that has none left: nothing stays counted
+    EXPECT_THROW(
+        device_allocate(
+            c10::kCUDA, 10, []() -> void* { throw std::runtime_error("out of device memory"); }),
+        std::runtime_error);
+    EXPECT_EQ(memory.live_bytes(), 40);
+    {
+      const HostScope library;
+      take(50);
+    }
+    EXPECT_EQ(memory.live_bytes(), 40);
+  }
+  device_free(nobodys);
+  device_free(first);
+  EXPECT_EQ(memory.live_bytes(), 0);
+  device_free(first);  // nobody's any more
+}
+
+TEST_F(DeviceBlocks, MayOutliveTheAccountant) {
+  void* block = nullptr;
+  {
+    Accountant memory("rank 0", 0, c10::Device(c10::kCUDA));
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    block = take(10);
+  }
+  device_free(block);
 }
 
 TEST(ParseBytes, NumbersAndUnits) {

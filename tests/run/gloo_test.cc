@@ -11,6 +11,7 @@
 
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
+#include "src/run/comm/gloo/backend.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
 
@@ -154,6 +155,38 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
 }
 
 // A run of fewer ranks than processes, between others.
+// What the `nccl` backend is made of: its communicators come before gloo's.
+TEST(Gloo, ALayerHasEveryRun) {
+  struct Passing final : gloo::Layer {
+    std::unique_ptr<gloo::RankCommunicators> over(
+        std::unique_ptr<gloo::RankCommunicators> beneath, int ranks) override {
+      EXPECT_EQ(beneath->size(), ranks);
+      ++runs;
+      return beneath;
+    }
+    int runs = 0;
+  };
+  const auto rendezvous = serve_rendezvous("127.0.0.1", 0);
+  GlooOptions options;
+  options.port = rendezvous->port();
+  options.kept_elsewhere = true;
+  Passing* layer = nullptr;
+  const auto backend =
+      gloo::layered_backend(options, "layered", [&](gloo::Store& store, gloo::Watch& watch) {
+        store.set("a layer's", "key");
+        watch.check();
+        auto made = std::make_unique<Passing>();
+        layer = made.get();
+        return made;
+      });
+  EXPECT_EQ(backend->name(), "layered");
+  backend->run(1, [](Communicators&) {});
+  backend->run(1, [](Communicators&) {});
+  ASSERT_NE(layer, nullptr);
+  EXPECT_EQ(layer->runs, 2);
+  backend->leave();
+}
+
 TEST(Gloo, FewerRanksThanProcesses) {
   test::expect_processes(3, [](Backend& backend) {
     int runs = 0;

@@ -104,6 +104,7 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "parallel.backend",
        .value = &c.parallel.backend,
        .accepted = {"auto", "local", "gloo", "nccl"}},
+      {.key = "parallel.device", .value = &c.parallel.device, .accepted = {"cpu", "cuda"}},
       {.key = "parallel.rendezvous", .value = &c.parallel.rendezvous},
       {.key = "parallel.interface", .value = &c.parallel.interface},
       {.key = "train.steps", .value = &c.train.steps, .range = from_one},

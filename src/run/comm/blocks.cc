@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "src/run/comm/sum_rows.h"
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_kernels.h"
 
 namespace paradyse {
 namespace {
@@ -29,6 +31,15 @@ bool tile(const Landing& landing, Extent extent) {
   }
   return (extent.elements() == 0 && landing.empty()) ||
          (band[0] + band[2] == extent.rows && band[3] == extent.cols);
+}
+
+at::Tensor part(
+    const at::Tensor& matrix,
+    std::int64_t row,
+    std::int64_t col,
+    std::int64_t rows,
+    std::int64_t cols) {
+  return matrix.narrow(0, row, rows).narrow(1, col, cols);
 }
 
 }  // namespace
@@ -63,17 +74,52 @@ void copy_rows(const View& to, const View& from, std::int64_t rows, std::int64_t
   }
 }
 
-// Blocks that land on the same rectangle are added in one pass; where rectangles overlap only in
-// part (shared key/value heads), block after block.
-void sum_blocks(
+void copy_rows(
     const at::Tensor& to,
-    const Transfer& table,
-    int rank,
-    bool accumulate,
-    at::ScalarType type,
-    const std::function<View(const Block& block)>& theirs) {
+    std::int64_t to_row,
+    std::int64_t to_col,
+    const at::Tensor& from,
+    std::int64_t from_row,
+    std::int64_t from_col,
+    std::int64_t rows,
+    std::int64_t cols) {
+  if (through_aten(to)) {
+    part(to, to_row, to_col, rows, cols).copy_(part(from, from_row, from_col, rows, cols));
+  } else {
+    copy_rows(View(to).at(to_row, to_col), View(from).at(from_row, from_col), rows, cols);
+  }
+}
+
+void copy_all(const at::Tensor& to, const at::Tensor& from) {
+  if (through_aten(to)) {
+    at::Tensor(to).copy_(from.view(to.sizes()));
+  } else {
+    std::memcpy(View(to).data, from.const_data_ptr(), to.nbytes());
+  }
+}
+
+void add_all(const at::Tensor& to, const std::vector<at::Tensor>& others) {
+  if (through_aten(to)) {
+    aten::sum_into(to, others, true);
+    return;
+  }
+  std::vector<const void*> sources;
+  for (const at::Tensor& other : others) {
+    sources.push_back(other.const_data_ptr());
+  }
+  const at::ScalarType type = to.scalar_type();
+  sum_into(View(to).data, type, sources, type, to.numel(), true);
+}
+
+namespace {
+
+// Calls body(rectangle, blocks that land there, whether to add) for every rectangle of `to`. Blocks
+// that land on the same rectangle are added in one pass; where rectangles overlap only in part
+// (shared key/value heads), block after block.
+template <typename Body>
+void for_landings(
+    const at::Tensor& to, const Transfer& table, int rank, bool accumulate, Body body) {
   Landing landing;
-  const View mine(to);
   for (const Block& block : table.blocks) {
     if (block.source == rank && block.elements() > 0) {
       landing[{block.source_row, block.source_col, block.rows, block.cols}].push_back(&block);
@@ -83,25 +129,65 @@ void sum_blocks(
   if (!tiled && !accumulate) {
     to.zero_();
   }
-  const bool add = accumulate || !tiled;
   for (const auto& [rectangle, blocks] : landing) {
-    const auto [row, col, rows, cols] = rectangle;
-    std::vector<View> views;
-    bool contiguous = mine.stride == cols * mine.item;
-    for (const Block* block : blocks) {
-      views.push_back(theirs(*block));
-      contiguous = contiguous && views.back().stride == cols * views.back().item;
-    }
-    const std::int64_t steps = contiguous ? 1 : rows;
-    const std::int64_t length = contiguous ? rows * cols : cols;
-    std::vector<const void*> sources(blocks.size());
-    for (std::int64_t r = 0; r < steps; ++r) {
-      for (std::size_t b = 0; b < blocks.size(); ++b) {
-        sources[b] = views[b].at(r, 0).data;
-      }
-      sum_into(mine.at(row + r, col).data, to.scalar_type(), sources, type, length, add);
-    }
+    body(rectangle, blocks, accumulate || !tiled);
   }
+}
+
+}  // namespace
+
+void sum_blocks(
+    const at::Tensor& to,
+    const Transfer& table,
+    int rank,
+    bool accumulate,
+    const std::function<at::Tensor(const Block& block)>& theirs) {
+  for_landings(
+      to,
+      table,
+      rank,
+      accumulate,
+      [&](const Rectangle& rectangle, const std::vector<const Block*>& blocks, bool add) {
+        const auto [row, col, rows, cols] = rectangle;
+        std::vector<at::Tensor> sources;
+        for (const Block* block : blocks) {
+          sources.push_back(theirs(*block));
+        }
+        aten::sum_into(part(to, row, col, rows, cols), sources, add);
+      });
+}
+
+void sum_blocks(
+    const at::Tensor& to,
+    const Transfer& table,
+    int rank,
+    bool accumulate,
+    at::ScalarType type,
+    const std::function<View(const Block& block)>& theirs) {
+  const View mine(to);
+  for_landings(
+      to,
+      table,
+      rank,
+      accumulate,
+      [&](const Rectangle& rectangle, const std::vector<const Block*>& blocks, bool add) {
+        const auto [row, col, rows, cols] = rectangle;
+        std::vector<View> views;
+        bool contiguous = mine.stride == cols * mine.item;
+        for (const Block* block : blocks) {
+          views.push_back(theirs(*block));
+          contiguous = contiguous && views.back().stride == cols * views.back().item;
+        }
+        const std::int64_t steps = contiguous ? 1 : rows;
+        const std::int64_t length = contiguous ? rows * cols : cols;
+        std::vector<const void*> sources(blocks.size());
+        for (std::int64_t r = 0; r < steps; ++r) {
+          for (std::size_t b = 0; b < blocks.size(); ++b) {
+            sources[b] = views[b].at(r, 0).data;
+          }
+          sum_into(mine.at(row + r, col).data, to.scalar_type(), sources, type, length, add);
+        }
+      });
 }
 
 }  // namespace paradyse

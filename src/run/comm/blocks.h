@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -36,9 +37,32 @@ void check_contiguous(const at::Tensor& tensor, const Call& call);
 // `cols` elements of `rows` rows; both views have the same items.
 void copy_rows(const View& to, const View& from, std::int64_t rows, std::int64_t cols);
 
+// The same of tensors, on whatever device they are.
+void copy_rows(
+    const at::Tensor& to,
+    std::int64_t to_row,
+    std::int64_t to_col,
+    const at::Tensor& from,
+    std::int64_t from_row,
+    std::int64_t from_col,
+    std::int64_t rows,
+    std::int64_t cols);
+// All of it; as many elements of the same type.
+void copy_all(const at::Tensor& to, const at::Tensor& from);
+// to += the sum of these, which are like it, in their order.
+void add_all(const at::Tensor& to, const std::vector<at::Tensor>& others);
+
 // `to`, this rank's piece on the table's source side, = or += the sum of what the table's transpose
-// brings to it, in the order of ranks.  `theirs` says where a block of the destination side lies;
-// its elements are of `type`.
+// brings to it, in the order of ranks.  `theirs` gives the block [rows, cols] of the destination
+// side.
+void sum_blocks(
+    const at::Tensor& to,
+    const Transfer& table,
+    int rank,
+    bool accumulate,
+    const std::function<at::Tensor(const Block& block)>& theirs);
+
+// The same of memory; its elements are of `type`, and it lies where `theirs` says.
 void sum_blocks(
     const at::Tensor& to,
     const Transfer& table,

@@ -1,14 +1,11 @@
 // The `local` backend: ranks are threads of one process and read each other's memory.
-#include <cstring>
-#include <optional>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "paradyse/accountant.h"
 #include "src/run/comm/blocks.h"
 #include "src/run/comm/meeting.h"
-#include "src/run/comm/sum_rows.h"
+#include "src/run/device/through_aten.h"
 
 namespace paradyse::local {
 namespace {
@@ -34,19 +31,21 @@ class LocalCommunicator final : public Communicator {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
     return issue(Kind::exchange, from, call, [this, to, &table](const Meeting::Slot& slot) {
-      const View mine(to);
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
       for (const Block& block : table.blocks) {
         if (block.destination != rank_ || block.elements() == 0) {
           continue;
         }
-        const View theirs = view_of(slot, block.source, table.source, to.scalar_type());
         copy_rows(
-            mine.at(block.destination_row, block.destination_col),
-            theirs.at(block.source_row, block.source_col),
+            to,
+            block.destination_row,
+            block.destination_col,
+            shown(slot, block.source, table.source, to),
+            block.source_row,
+            block.source_col,
             block.rows,
             block.cols);
-        got[at(block.source)] += block.elements() * mine.item;
+        got[at(block.source)] += block.elements() * bytes_of(to);
       }
       count(got);
     });
@@ -62,13 +61,23 @@ class LocalCommunicator final : public Communicator {
     check_matrix(to, table.source[at(rank_)], call, "destination");
     return issue(
         Kind::exchange_sum, from, call, [this, to, &table, accumulate](const Meeting::Slot& slot) {
-          const at::ScalarType type = slot.published[at(rank_)].source.scalar_type();
+          const at::Tensor& mine = slot.published[at(rank_)].source;
           std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-          sum_blocks(to, table, rank_, accumulate, type, [&](const Block& block) {
-            const View theirs = view_of(slot, block.destination, table.destination, type);
-            got[at(block.destination)] += block.elements() * theirs.item;
-            return theirs.at(block.destination_row, block.destination_col);
-          });
+          const auto theirs = [&](const Block& block) -> const at::Tensor& {
+            got[at(block.destination)] += block.elements() * bytes_of(mine);
+            return shown(slot, block.destination, table.destination, mine);
+          };
+          if (through_aten(to)) {
+            sum_blocks(to, table, rank_, accumulate, [&](const Block& block) {
+              return theirs(block)
+                  .narrow(0, block.destination_row, block.rows)
+                  .narrow(1, block.destination_col, block.cols);
+            });
+          } else {
+            sum_blocks(to, table, rank_, accumulate, mine.scalar_type(), [&](const Block& block) {
+              return View(theirs(block)).at(block.destination_row, block.destination_col);
+            });
+          }
           count(got);
         });
   }
@@ -78,8 +87,7 @@ class LocalCommunicator final : public Communicator {
     issue(Kind::broadcast, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
       if (rank_ != root) {
-        const void* theirs = alike(slot, root, tensor);
-        std::memcpy(View(tensor).data, theirs, tensor.nbytes());
+        copy_all(tensor, alike(slot, root, tensor));
         got[at(root)] = static_cast<std::int64_t>(tensor.nbytes());
       }
       count(got);
@@ -91,20 +99,14 @@ class LocalCommunicator final : public Communicator {
     issue(Kind::reduce, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
       if (rank_ == root) {
-        std::vector<const void*> others;
+        std::vector<at::Tensor> others;
         for (int r = 0; r < size(); ++r) {
           if (r != root) {
             others.push_back(alike(slot, r, tensor));
             got[at(r)] = static_cast<std::int64_t>(tensor.nbytes());
           }
         }
-        sum_into(
-            View(tensor).data,
-            tensor.scalar_type(),
-            others,
-            tensor.scalar_type(),
-            tensor.numel(),
-            true);
+        add_all(tensor, others);
       }
       count(got);
     })->wait();
@@ -117,7 +119,7 @@ class LocalCommunicator final : public Communicator {
     const int source = ((rank_ - hops) % size() + size()) % size();
     return issue(Kind::shift, from, call, [this, to, source](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-      std::memcpy(View(to).data, alike(slot, source, to), to.nbytes());
+      copy_all(to, alike(slot, source, to));
       got[at(source)] = static_cast<std::int64_t>(to.nbytes());
       count(got);
     });
@@ -200,7 +202,11 @@ class LocalCommunicator final : public Communicator {
         [&] { return slot.left_by_all(before); },
         [&] { return late(slot.departed, before, what + " (an earlier operation is not over)"); });
     slot.published[at(rank_)] = {
-        .kind = kind, .call = call, .source = source, .what = std::move(what)};
+        .kind = kind,
+        .call = call,
+        .source = source,
+        .ready = Mark::here(),
+        .what = std::move(what)};
     meeting.issued[at(rank_)].store(number + 1);
     meeting.announce();
     return std::make_unique<Operation<Read>>(*this, number, call.stable_source, std::move(read));
@@ -230,7 +236,15 @@ class LocalCommunicator final : public Communicator {
             theirs.what));
       }
     }
-    read(slot);
+    {
+      const CopyScope copying;
+      for (const Published& theirs : slot.published) {
+        Mark::wait(theirs.ready);
+      }
+      read(slot);
+      slot.read[at(rank_)] = Mark::here();
+    }
+    Mark::wait(slot.read[at(rank_)]);
     if (stable) {
       slot.departed[at(rank_)].store(number + 1);
       meeting.announce();
@@ -244,6 +258,9 @@ class LocalCommunicator final : public Communicator {
     meeting.await(
         [&] { return slot.left_by_all(number); },
         [&] { return late(slot.departed, number, what + " (to read its results)"); });
+    for (const MarkPtr& done : slot.read) {
+      Mark::wait(done);
+    }
     if (meeting.issued[at(rank_)].load() <= number + Meeting::kSlots) {
       mine.source.reset();
     }
@@ -259,16 +276,23 @@ class LocalCommunicator final : public Communicator {
     }
   }
 
-  // What rank `peer` shows in this operation, which must be the matrix that the table says.
-  [[nodiscard]] View view_of(
+  static std::int64_t bytes_of(const at::Tensor& tensor) {
+    return static_cast<std::int64_t>(tensor.element_size());
+  }
+
+  // What rank `peer` shows in this operation, which must be the matrix that the table says, of the
+  // type and on the kind of device of `mine`.
+  [[nodiscard]] const at::Tensor& shown(
       const Meeting::Slot& slot,
       int peer,
       const std::vector<Extent>& extents,
-      at::ScalarType type) const {
+      const at::Tensor& mine) const {
+    const at::ScalarType type = mine.scalar_type();
     const Published& theirs = slot.published[at(peer)];
     const Extent extent = extents[at(peer)];
     const at::Tensor& m = theirs.source;
-    if (m.size(0) != extent.rows || m.size(1) != extent.cols || m.scalar_type() != type) {
+    if (m.size(0) != extent.rows || m.size(1) != extent.cols || m.scalar_type() != type ||
+        m.device() != mine.device()) {
       throw CommunicatorError(fmt::format(
           "ranks disagree about {}: rank {} shows a [{}, {}] matrix of {}, rank {} expects [{}, "
           "{}] "
@@ -283,15 +307,16 @@ class LocalCommunicator final : public Communicator {
           extent.cols,
           c10::toString(type)));
     }
-    return View(m);
+    return m;
   }
 
   // A tensor of rank `peer` that must be like mine.
-  [[nodiscard]] const void* alike(
+  [[nodiscard]] const at::Tensor& alike(
       const Meeting::Slot& slot, int peer, const at::Tensor& mine) const {
     const Published& theirs = slot.published[at(peer)];
     const at::Tensor& tensor = theirs.source;
-    if (tensor.numel() != mine.numel() || tensor.scalar_type() != mine.scalar_type()) {
+    if (tensor.numel() != mine.numel() || tensor.scalar_type() != mine.scalar_type() ||
+        tensor.device() != mine.device()) {
       throw CommunicatorError(fmt::format(
           "ranks disagree about {}: {} elements of {} on rank {}, {} of {} on rank {}",
           theirs.what,
@@ -302,7 +327,7 @@ class LocalCommunicator final : public Communicator {
           c10::toString(mine.scalar_type()),
           meeting_->ranks[at(rank_)]));
     }
-    return tensor.const_data_ptr();
+    return tensor;
   }
 
   std::shared_ptr<Meeting> meeting_;

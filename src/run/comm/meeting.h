@@ -6,6 +6,10 @@
 // peers' memory, and *depart*.  A source may be changed once all have departed.  Slots are reused
 // in turn; an operation waits for its slot to be free.
 //
+// On a device a rank is done when its stream is, which threads do not wait for: beside the pointer
+// it publishes a mark (streams.h) after which the source is there, and, when it departs, one after
+// which it has been read.
+//
 // Waiting yields a few times, then sleeps on a condition variable with a deadline: pure spinning is
 // ruinous with more ranks than cores.
 #pragma once
@@ -26,6 +30,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/communicator.h"
+#include "src/run/device/streams.h"
 
 namespace paradyse::local {
 
@@ -42,6 +47,7 @@ struct Published {
   Kind kind = Kind::barrier;
   Call call;
   at::Tensor source;  // kept alive while peers may read, also when its rank fails
+  MarkPtr ready;      // after what made the source
   std::string what;   // kind and call as text, made at once: views die with their program
 };
 
@@ -71,12 +77,14 @@ struct Meeting {
       : world(its_world), ranks(std::move(group_ranks)), issued(ranks.size()) {
     for (Slot& slot : slots) {
       slot.published.resize(ranks.size());
+      slot.read.resize(ranks.size());
       slot.departed = std::vector<std::atomic<std::int64_t>>(ranks.size());
     }
   }
 
   struct Slot {
     std::vector<Published> published;                 // [rank]
+    std::vector<MarkPtr> read;                        // [rank] after what it read
     std::vector<std::atomic<std::int64_t>> departed;  // [rank] 1 + the last operation it left here
 
     [[nodiscard]] bool left_by_all(std::int64_t number) const {

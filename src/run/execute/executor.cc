@@ -29,7 +29,8 @@ class Executor final : public Machine {
         rope_ = rope_table(
             parameters.shape(),
             longest == batch.tokens.lengths.end() ? 0 : *longest,
-            types.gradient);
+            types.gradient,
+            parameters.device());
       }
     }
     result_.loss_sums.resize(batch.tokens.lengths.size());
@@ -47,6 +48,7 @@ class Executor final : public Machine {
           .loss_scale = loss_scale,
           .activation = types.weight,
           .statistic = types.gradient,
+          .device = parameters.device(),
           .values = std::vector<at::Tensor>(values),
           .gradients = std::vector<at::Tensor>(values),
           .pending = {}};
@@ -98,7 +100,8 @@ class Executor final : public Machine {
   void fetch(std::size_t part, ValueId value) override {
     at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(value)];
     const MemoryScope scope(*rank_.memory, Category::saved, "offloaded tensors");
-    const at::Tensor here = at::empty(tensor.sizes(), tensor.options());
+    const at::Tensor here = at::empty(
+        tensor.sizes(), tensor.options().device(frames_[part].device).pinned_memory(false));
     here.copy_(tensor);
     tensor = here;
   }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
 #include "paradyse/documents.h"
 #include "src/run/execute/gather.h"
 
@@ -36,7 +37,7 @@ void check_ids(
 }  // namespace
 
 GradientAnswer gradients(const GradientRequest& request) {
-  install_accounting_allocator();
+  install_accounting_allocator(request.device);
   const Plan& plan = *request.plan;
   GradientAnswer answer;
   check_ids(request.documents, request.model->vocab, "token id", 0);
@@ -51,7 +52,8 @@ GradientAnswer gradients(const GradientRequest& request) {
   }
   request.backend->run(plan.ranks, [&](Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
+    const DeviceScope computing(request.device);
+    Accountant memory("rank " + std::to_string(me), request.memory_per_rank, request.device);
     const MemoryScope scope(memory, Category::parameters, "parameters");
     const RankResources rank{
         .communicators = &communicators, .memory = &memory, .trace = request.trace};
@@ -60,7 +62,9 @@ GradientAnswer gradients(const GradientRequest& request) {
         plan.weight_domain,
         me % plan.weight_domain,
         parameter_types(request.dtype),
-        /*gradients=*/true);
+        /*gradients=*/true,
+        /*masters=*/false,
+        request.device);
     request.fill(parameters);
     // float16 has no numbers below 6e-8: gradients are made 1024 times as large.
     const double loss_scale = request.dtype == "float16" ? 1024 : 1;

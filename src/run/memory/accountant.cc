@@ -16,6 +16,8 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include "src/run/memory/device_blocks.h"
+
 namespace paradyse {
 
 std::string to_string(Category category) {
@@ -118,6 +120,7 @@ thread_local const char* current_label = "";
 struct Accountant::State {
   std::string name;
   std::int64_t budget = 0;
+  c10::DeviceType device = c10::kCPU;
   std::mutex mutex;
   std::int64_t live = 0;
   std::array<std::int64_t, kCategories> live_by_category{};
@@ -186,11 +189,38 @@ struct Accountant::State {
     free_bytes = 0;
   }
 
-  void* allocate(std::size_t bytes) {
-    const std::lock_guard lock(mutex);
+  // Both with the mutex held.
+  void expect_room(std::size_t bytes) const {
     if (budget > 0 && live + static_cast<std::int64_t>(bytes) > budget) {
       refuse(bytes);
     }
+  }
+  Header* enter(void* place, std::size_t bytes, std::size_t capacity) {
+    auto* header = new (place) Header{
+        .state = this,
+        .bytes = bytes,
+        .capacity = capacity,
+        .category = current_category,
+        .next = blocks};
+    std::strncpy(header->label.data(), current_label, header->label.size() - 1);
+    if (blocks != nullptr) {
+      blocks->previous = header;
+    }
+    blocks = header;
+    count(header->category, static_cast<std::int64_t>(bytes));
+    return header;
+  }
+  void leave(const Header* header) {
+    count(header->category, -static_cast<std::int64_t>(header->bytes));
+    (header->previous != nullptr ? header->previous->next : blocks) = header->next;
+    if (header->next != nullptr) {
+      header->next->previous = header->previous;
+    }
+  }
+
+  void* allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    expect_room(bytes);
     const std::size_t capacity = rounded(bytes);
     void* block = nullptr;
     auto found = free_blocks.find(capacity);
@@ -213,18 +243,7 @@ struct Accountant::State {
             bytes_text(live)));
       }
     }
-    auto* header = new (block) Header{
-        .state = this,
-        .bytes = bytes,
-        .capacity = capacity,
-        .category = current_category,
-        .next = blocks};
-    std::strncpy(header->label.data(), current_label, header->label.size() - 1);
-    if (blocks != nullptr) {
-      blocks->previous = header;
-    }
-    blocks = header;
-    count(header->category, static_cast<std::int64_t>(bytes));
+    enter(block, bytes, capacity);
     return poisoned(static_cast<char*>(block) + kHeaderBytes, bytes);
   }
 
@@ -232,11 +251,7 @@ struct Accountant::State {
     bool last = false;
     {
       const std::lock_guard lock(mutex);
-      count(header->category, -static_cast<std::int64_t>(header->bytes));
-      (header->previous != nullptr ? header->previous->next : blocks) = header->next;
-      if (header->next != nullptr) {
-        header->next->previous = header->previous;
-      }
+      leave(header);
       const auto capacity = static_cast<std::int64_t>(header->capacity);
       if (abandoned) {
         std::free(header);
@@ -257,9 +272,11 @@ struct Accountant::State {
   }
 };
 
-Accountant::Accountant(std::string name, std::int64_t budget_bytes) : state_(new State) {
+Accountant::Accountant(std::string name, std::int64_t budget_bytes, c10::Device device)
+    : state_(new State) {
   state_->name = std::move(name);
   state_->budget = budget_bytes;
+  state_->device = device.type();
 }
 
 Accountant::~Accountant() {
@@ -324,7 +341,7 @@ class AccountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     void* data = nullptr;
     if (bytes > 0) {
-      if (current_state != nullptr) {
+      if (current_state != nullptr && current_state->device == c10::kCPU) {
         data = current_state->allocate(bytes);
       } else {
         void* block = system_allocate(bytes);
@@ -344,15 +361,84 @@ class AccountingAllocator final : public c10::Allocator {
   }
 };
 
+// The headers of blocks on devices, which the host cannot write in front of them.
+struct DeviceBlocks {
+  std::mutex mutex;
+  std::unordered_map<const void*, Header*> headers;
+
+  Header* find(const void* data) {
+    const std::lock_guard lock(mutex);
+    const auto found = headers.find(data);
+    return found == headers.end() ? nullptr : found->second;
+  }
+};
+DeviceBlocks& device_blocks() {
+  static auto* const blocks = new DeviceBlocks;  // tensors may die after what is static
+  return *blocks;
+}
+
 }  // namespace
 
+void* device_allocate(
+    c10::DeviceType device, std::size_t bytes, const std::function<void*()>& allocate) {
+  Accountant::State* const state = current_state;
+  if (state == nullptr || state->device != device || bytes == 0) {
+    return allocate();
+  }
+  auto place = std::make_unique_for_overwrite<std::byte[]>(sizeof(Header));
+  Header* header = nullptr;
+  {
+    const std::lock_guard lock(state->mutex);
+    state->expect_room(bytes);
+    header = state->enter(place.get(), bytes, bytes);
+  }
+  void* data = nullptr;
+  try {
+    data = allocate();
+  } catch (...) {
+    const std::lock_guard lock(state->mutex);
+    state->leave(header);
+    throw;
+  }
+  place.release();
+  const std::lock_guard lock(device_blocks().mutex);
+  device_blocks().headers[data] = header;
+  return data;
+}
+
+void device_free(const void* data) {
+  Header* header = nullptr;
+  {
+    const std::lock_guard lock(device_blocks().mutex);
+    auto node = device_blocks().headers.extract(data);
+    if (node.empty()) {
+      return;
+    }
+    header = node.mapped();
+  }
+  Accountant::State* const state = header->state;
+  bool last = false;
+  {
+    const std::lock_guard lock(state->mutex);
+    state->leave(header);
+    last = state->abandoned && state->blocks == nullptr;
+  }
+  delete[] reinterpret_cast<std::byte*>(header);
+  if (last) {
+    delete state;
+  }
+}
+
 void Accountant::recategorize(const at::Tensor& tensor, Category category) {
-  if (!tensor.defined() || tensor.storage().nbytes() == 0 ||
-      tensor.storage().data_ptr().get_deleter() != &free_block) {
+  if (!tensor.defined() || tensor.storage().nbytes() == 0) {
     return;
   }
-  Header* header = header_of(tensor.storage().mutable_data());
-  if (header->state == nullptr) {
+  const c10::DataPtr& memory = tensor.storage().data_ptr();
+  Header* const header = !tensor.is_cpu() ? device_blocks().find(memory.get())
+                         : memory.get_deleter() == &free_block
+                             ? header_of(tensor.storage().mutable_data())
+                             : nullptr;
+  if (header == nullptr || header->state == nullptr) {
     return;
   }
   const std::lock_guard lock(header->state->mutex);
@@ -389,7 +475,10 @@ MemoryScope::~MemoryScope() {
 HostScope::HostScope() : state_before_(current_state) { current_state = nullptr; }
 HostScope::~HostScope() { current_state = state_before_; }
 
-void install_accounting_allocator() {
+void install_accounting_allocator(c10::Device device) {
+  if (device.is_cuda()) {
+    install_cuda_accounting();
+  }
   static AccountingAllocator allocator;
   static std::once_flag once;
   std::call_once(once, [] {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_attention.h"
 #include "src/run/ops/ops.h"
 #include "src/run/ops/tile_attention.h"
 
@@ -66,6 +68,31 @@ inline Attention attention_of(
       .causal = program.tokens.causal};
 }
 
+// Runs of heads that one flash call takes: all, where each key head has as many queries.
+struct FlashRuns {
+  HeadRun first;
+  aten::FlashHeads heads;
+};
+inline std::vector<FlashRuns> flash_runs(const Program& program, const std::vector<HeadRun>& runs) {
+  const double scale = 1 / std::sqrt(static_cast<double>(program.head_dim));
+  std::vector<FlashRuns> all;
+  for (const HeadRun& run : runs) {
+    const std::int64_t size = run.queries.size();
+    if (!all.empty() && size * all.back().heads.key_heads == all.back().heads.heads) {
+      all.back().heads.heads += size;
+      ++all.back().heads.key_heads;
+    } else {
+      all.push_back(
+          {.first = run,
+           .heads = {.heads = size, .key_heads = 1, .head_dim = program.head_dim, .scale = scale}});
+    }
+  }
+  return all;
+}
+inline bool by_flash(const at::Tensor& q, const Program& program) {
+  return through_aten(q) && aten::flash_takes(q, program.head_dim);
+}
+
 // What an attention op reads and makes on a rank: the queries' side.
 struct QuerySide {
   at::Tensor q;
@@ -87,15 +114,32 @@ inline void attend_blocks(
   const Heads& heads = op.heads[static_cast<std::size_t>(rank)];
   const std::int64_t D = program.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
-  std::int64_t begun = 0;  // queries before this one have seen keys
-  for (const AttentionBlock& block : blocks) {
-    const bool onto = merge || block.queries.begin < begun;
-    begun = block.queries.end;
+  const auto tiles = [&](const AttentionBlock& block, bool onto) {
     for (const HeadRun& run : runs) {
       const auto [q, k, v] = operands(mine.q, kv, heads, run, D);
       const std::int64_t head = run.queries.begin;
       attend(attention_of(program, block, run), q, k, v, {mine.o, head * D}, {mine.l, head}, onto);
     }
+  };
+  if (by_flash(mine.q, program)) {
+    for (const aten::Pack& pack : aten::packs(blocks, program.tokens.causal)) {
+      const bool onto = merge || pack.onto;
+      if (!pack.plain) {
+        tiles(pack.blocks.front(), onto);
+        continue;
+      }
+      for (const FlashRuns& run : flash_runs(program, runs)) {
+        const auto [q, k, v] = operands(mine.q, kv, heads, run.first, D);
+        const std::int64_t head = run.first.queries.begin;
+        aten::flash_attend(pack, run.heads, q, k, v, {mine.o, head * D}, {mine.l, head}, onto);
+      }
+    }
+    return;
+  }
+  std::int64_t begun = 0;  // queries before this one have seen keys
+  for (const AttentionBlock& block : blocks) {
+    tiles(block, merge || block.queries.begin < begun);
+    begun = block.queries.end;
   }
 }
 
@@ -114,7 +158,7 @@ inline void attend_blocks_adjoint(
   const Heads& heads = op.heads[static_cast<std::size_t>(rank)];
   const std::int64_t D = program.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
-  for (const AttentionBlock& block : blocks) {
+  const auto tiles = [&](const AttentionBlock& block) {
     for (const HeadRun& run : runs) {
       const auto [q, k, v] = operands(mine.q, kv, heads, run, D);
       const auto [grad_q, grad_k, grad_v] = operands(grad_q_TN, grad_kv, heads, run, D);
@@ -131,6 +175,35 @@ inline void attend_blocks_adjoint(
           grad_k,
           grad_v);
     }
+  };
+  if (by_flash(mine.q, program)) {
+    for (const aten::Pack& pack : aten::packs(blocks, program.tokens.causal)) {
+      if (!pack.plain) {
+        tiles(pack.blocks.front());
+        continue;
+      }
+      for (const FlashRuns& run : flash_runs(program, runs)) {
+        const auto [q, k, v] = operands(mine.q, kv, heads, run.first, D);
+        const auto [grad_q, grad_k, grad_v] = operands(grad_q_TN, grad_kv, heads, run.first, D);
+        const std::int64_t head = run.first.queries.begin;
+        aten::flash_attend_adjoint(
+            pack,
+            run.heads,
+            q,
+            k,
+            v,
+            {mine.o, head * D},
+            {mine.l, head},
+            {grad_o, head * D},
+            grad_q,
+            grad_k,
+            grad_v);
+      }
+    }
+    return;
+  }
+  for (const AttentionBlock& block : blocks) {
+    tiles(block);
   }
 }
 

@@ -11,6 +11,9 @@
 
 #include <ATen/Dispatch.h>
 
+#include "paradyse/accountant.h"
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_kernels.h"
 #include "src/run/ops/kernels.h"
 #include "src/run/ops/ops.h"
 #include "src/run/ops/products.h"
@@ -118,10 +121,12 @@ class Loss {
     at::Tensor logits = tile.logits;
     logits.sub_(maximum.unsqueeze(1)).exp_();
     const at::Tensor sum = logits.sum(1);
+    const at::Tensor maximum_here = on_host(maximum);
+    const at::Tensor sum_here = on_host(sum);
     for (std::size_t r = 0; r < rows; ++r) {
       const std::size_t t = static_cast<std::size_t>(tile.first_token) + r;
-      const double m = element(maximum, r);
-      const double s = element(sum, r);
+      const double m = element(maximum_here, r);
+      const double s = element(sum_here, r);
       const double both = std::max(m, running_.maximum[t]);
       running_.sum[t] =
           running_.sum[t] * std::exp(running_.maximum[t] - both) + s * std::exp(m - both);
@@ -135,23 +140,21 @@ class Loss {
   void to_gradient(Tile& tile, at::Tensor& logits, const Running* running) {
     const std::int64_t rows = logits.size(0);
     at::Tensor factor = at::empty({rows, 1}, logits.options());
-    for (std::int64_t r = 0; r < rows; ++r) {
+    fill(factor, [&](std::int64_t r) {
       const std::size_t t = static_cast<std::size_t>(tile.first_token + r);
-      set(factor,
-          static_cast<std::size_t>(r),
-          running != nullptr ? running->log_sum_exp(t) : 1.0 / running_.sum[t]);
-    }
+      return running != nullptr ? running->log_sum_exp(t) : 1.0 / running_.sum[t];
+    });
     if (running != nullptr) {
       logits.sub_(factor).exp_();
     } else {
       logits.mul_(factor);
     }
     visit_labels(tile, nullptr);
-    for (std::int64_t r = 0; r < rows; ++r) {
+    fill(factor, [&](std::int64_t r) {
       const bool counted =
           frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)] >= 0;
-      set(factor, static_cast<std::size_t>(r), counted ? frame_.loss_scale : 0.0);
-    }
+      return counted ? frame_.loss_scale : 0.0;
+    });
     logits.mul_(factor);
   }
 
@@ -196,6 +199,10 @@ class Loss {
   // Calls seen(token, logit) for every label inside the tile; without `seen`, takes 1 off there.
   template <typename Seen>
   void visit_labels(Tile& tile, Seen seen) {
+    if (through_aten(tile.logits)) {
+      visit_labels_by_aten(tile, seen);
+      return;
+    }
     AT_DISPATCH_FLOATING_TYPES(tile.logits.scalar_type(), "labels", [&] {
       auto* data = tile.logits.template mutable_data_ptr<scalar_t>();
       for (std::int64_t r = 0; r < tile.logits.size(0); ++r) {
@@ -211,6 +218,51 @@ class Loss {
         }
       }
     });
+  }
+
+  template <typename Seen>
+  void visit_labels_by_aten(Tile& tile, [[maybe_unused]] Seen seen) {
+    const HostScope library_memory;
+    std::vector<std::int64_t> rows;
+    std::vector<std::int64_t> columns;
+    for (std::int64_t r = 0; r < tile.logits.size(0); ++r) {
+      const std::int64_t label =
+          frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)];
+      if (label >= tile.first_id && label < tile.first_id + tile.logits.size(1)) {
+        rows.push_back(r);
+        columns.push_back(label - tile.first_id);
+      }
+    }
+    const c10::Device device = tile.logits.device();
+    const at::Tensor at_row = aten::indices(rows, device);
+    const at::Tensor at_column = aten::indices(columns, device);
+    const at::Tensor found = tile.logits.index({at_row, at_column});
+    if constexpr (std::is_same_v<Seen, std::nullptr_t>) {
+      tile.logits.index_put_({at_row, at_column}, found - 1);
+    } else {
+      const at::Tensor here = on_host(found);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        seen(static_cast<std::size_t>(tile.first_token + rows[i]), element(here, i));
+      }
+    }
+  }
+
+  // A vector of one number a row, made here, used on its device.
+  template <typename Value>
+  static void fill(const at::Tensor& vector, Value value) {
+    const HostScope control;
+    const at::Tensor here =
+        vector.is_cpu() ? vector : at::empty(vector.sizes(), vector.options().device(at::kCPU));
+    for (std::int64_t r = 0; r < vector.size(0); ++r) {
+      set(here, static_cast<std::size_t>(r), value(r));
+    }
+    if (!here.is_same(vector)) {
+      vector.copy_(here);
+    }
+  }
+  static at::Tensor on_host(const at::Tensor& vector) {
+    const HostScope control;
+    return vector.cpu();
   }
 
   static double element(const at::Tensor& vector, std::size_t i) {

@@ -5,6 +5,9 @@
 
 #include <ATen/Dispatch.h>
 
+#include "paradyse/accountant.h"
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_kernels.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::ops {
@@ -41,6 +44,35 @@ std::vector<Lookup> lookups(const Frame& frame) {
   return all;
 }
 
+// Which tokens look up a row of [first, first + count), and which row of these.
+struct Hits {
+  std::vector<std::int64_t> tokens;
+  std::vector<std::int64_t> rows;
+};
+Hits hits(const Lookup& lookup, std::int64_t first, std::int64_t count, std::int64_t without = -1) {
+  Hits found;
+  for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
+    const std::int64_t row = lookup.rows[t] - first;
+    if (row >= 0 && row < count && lookup.rows[t] != without) {
+      found.tokens.push_back(static_cast<std::int64_t>(t));
+      found.rows.push_back(row);
+    }
+  }
+  return found;
+}
+
+// Calls body(tokens, rows) for stretches of these, as tensors on the device.
+template <typename Body>
+void for_hits(const Hits& found, std::int64_t H, c10::Device device, Body body) {
+  const HostScope library_memory;
+  const auto count = static_cast<std::int64_t>(found.tokens.size());
+  const at::Tensor tokens = aten::indices(found.tokens, device);
+  const at::Tensor rows = aten::indices(found.rows, device);
+  aten::for_rows(count, H, [&](std::int64_t begin, std::int64_t n) {
+    body(tokens.narrow(0, begin, n), rows.narrow(0, begin, n));
+  });
+}
+
 }  // namespace
 
 void embed(Frame& frame, const Op& op) {
@@ -53,6 +85,25 @@ void embed(Frame& frame, const Op& op) {
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
     frame.rank->domain->exchange(frame.parameters->stack, table, tile, frame.call("embed", true))
         ->wait();
+    if (through_aten(x_TH)) {
+      for (const Lookup& lookup : all) {
+        for_hits(
+            hits(lookup, first, extent.rows),
+            H,
+            x_TH.device(),
+            [&](const at::Tensor& tokens, const at::Tensor& rows) {
+              const at::Tensor found = table.index_select(0, rows);
+              // a token looks up a row once: sums are in a fixed order
+              if (&lookup == all.data()) {
+                at::Tensor(x_TH).index_copy_(0, tokens, found);
+              } else {
+                at::Tensor(x_TH).index_add_(0, tokens, found);
+              }
+            });
+      }
+      first += extent.rows;
+      continue;
+    }
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, frame.activation, "embed", [&] {
       const auto* entries = table.const_data_ptr<scalar_t>();
       auto* x = x_TH.mutable_data_ptr<scalar_t>();
@@ -81,7 +132,29 @@ void embed_adjoint(Frame& frame, const Op& op) {
   std::int64_t first = 0;
   for (const Transfer& tile : op.transfers) {
     const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
-    const at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
+    at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
+    const auto scatter = [&] {
+      frame.rank->domain
+          ->exchange_sum(
+              grad_table, frame.parameters->stack_grad, tile, true, frame.call("embed adjoint"))
+          ->wait();
+      first += extent.rows;
+    };
+    if (through_aten(grad_x_TH)) {
+      for (const Lookup& lookup : all) {
+        for_hits(
+            hits(lookup, first, extent.rows, lookup.no_gradient),
+            H,
+            grad_x_TH.device(),
+            [&](const at::Tensor& tokens, const at::Tensor& rows) {
+              // sorts by row where that is needed to add in a fixed order, as index_add_ does not
+              grad_table.index_put_(
+                  {rows}, grad_x_TH.index_select(0, tokens).to(frame.statistic), true);
+            });
+      }
+      scatter();
+      continue;
+    }
     AT_DISPATCH_FLOATING_TYPES_AND2(
         at::kBFloat16, at::kHalf, frame.activation, "embed_adjoint", [&] {
           using Sum = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
@@ -100,11 +173,7 @@ void embed_adjoint(Frame& frame, const Op& op) {
             }
           }
         });
-    frame.rank->domain
-        ->exchange_sum(
-            grad_table, frame.parameters->stack_grad, tile, true, frame.call("embed adjoint"))
-        ->wait();
-    first += extent.rows;
+    scatter();
   }
 }
 

@@ -14,7 +14,11 @@ struct RopeTable {
   at::Tensor cosines;
   at::Tensor sines;
 };
-RopeTable rope_table(const ModelShape& shape, std::int64_t positions, at::ScalarType type);
+RopeTable rope_table(
+    const ModelShape& shape,
+    std::int64_t positions,
+    at::ScalarType type,
+    c10::Device device = c10::Device(c10::kCPU));
 
 struct Frame {
   const ScheduledPart* part = nullptr;
@@ -27,6 +31,7 @@ struct Frame {
   double loss_scale = 0;
   at::ScalarType activation = at::kFloat;
   at::ScalarType statistic = at::kFloat;
+  c10::Device device = c10::Device(c10::kCPU);
 
   std::vector<at::Tensor> values;                 // by ValueId; undefined: not there
   std::vector<at::Tensor> gradients;              // by ValueId
@@ -53,7 +58,7 @@ struct Frame {
   std::pair<at::Tensor, bool> weight_gradient_target(ValueId id, Interval rows);
 
   at::Tensor empty(std::int64_t rows, std::int64_t cols, at::ScalarType type) const {
-    return at::empty({rows, cols}, at::TensorOptions().dtype(type));
+    return at::empty({rows, cols}, at::TensorOptions().dtype(type).device(device));
   }
 };
 

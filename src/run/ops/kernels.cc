@@ -8,6 +8,8 @@
 
 #include <ATen/Dispatch.h>
 
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_kernels.h"
 #include "src/run/ops/products.h"
 
 // Compiled for the wide vectors of newer machines as well; the fitting one is chosen at load.
@@ -594,6 +596,9 @@ PARADYSE_CLONES void scale_call(
 }  // namespace
 
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
+  if (through_aten(x)) {
+    return aten::rms_norm(x, w, eps, y);
+  }
   norm_call(norm_of(x, w, eps), y.mutable_data_ptr(), y.stride(0));
 }
 
@@ -605,6 +610,9 @@ void rms_norm_adjoint(
     const at::Tensor& grad_x,
     bool accumulate,
     const at::Tensor& grad_w) {
+  if (through_aten(x)) {
+    return aten::rms_norm_adjoint(x, w, eps, grad_y, grad_x, accumulate, grad_w);
+  }
   norm_adjoint_call(
       norm_of(x, w, eps),
       {grad_y.const_data_ptr(),
@@ -622,6 +630,9 @@ void layer_norm(
     const at::Tensor& b,
     double eps,
     const at::Tensor& y) {
+  if (through_aten(x)) {
+    return aten::layer_norm(x, w, b, eps, y);
+  }
   layer_norm_call(norm_of(x, w, eps), b.const_data_ptr(), y.mutable_data_ptr(), y.stride(0));
 }
 
@@ -634,6 +645,9 @@ void layer_norm_adjoint(
     bool accumulate,
     const at::Tensor& grad_w,
     const at::Tensor& grad_b) {
+  if (through_aten(x)) {
+    return aten::layer_norm_adjoint(x, w, eps, grad_y, grad_x, accumulate, grad_w, grad_b);
+  }
   layer_norm_adjoint_call(
       norm_of(x, w, eps),
       {grad_y.const_data_ptr(),
@@ -646,6 +660,9 @@ void layer_norm_adjoint(
 }
 
 void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
+  if (through_aten(y)) {
+    return aten::add_to_rows(y, b);
+  }
   add_to_rows_call(
       b.scalar_type(),
       y.mutable_data_ptr(),
@@ -657,6 +674,9 @@ void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
 }
 
 void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
+  if (through_aten(y)) {
+    return aten::add_sum_of_rows(y, sums);
+  }
   sum_rows_call(
       y.scalar_type(),
       y.const_data_ptr(),
@@ -675,6 +695,9 @@ void dropout(
     throw std::logic_error(
         "dropout: " + std::to_string(tokens.size()) + " token numbers for " +
         std::to_string(from.size(0)) + " tokens");
+  }
+  if (through_aten(from)) {
+    return aten::dropout(dropout, tokens, from, to);
   }
   dropout_call(
       dropout,
@@ -697,6 +720,9 @@ void rotate(
     throw std::logic_error(
         "rotate: " + std::to_string(positions.size()) + " positions for " +
         std::to_string(x.size(0)) + " tokens");
+  }
+  if (through_aten(x)) {
+    return aten::rotate(x, heads, head_dim, cosines, sines, positions, inverse);
   }
   rotate_call(
       x.scalar_type(),

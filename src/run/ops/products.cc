@@ -4,6 +4,8 @@
 
 #include "paradyse/accountant.h"
 #include "paradyse/program.h"
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_kernels.h"
 
 // Of the BLAS inside torch.  Weak: builds of torch with another BLAS may lack some, or hide them.
 extern "C" {
@@ -125,6 +127,9 @@ void product_of(const at::Tensor& a, const at::Tensor& b, at::Tensor to, bool ac
 }  // namespace
 
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate) {
+  if (through_aten(to)) {
+    return aten::product(a, b, to, accumulate);
+  }
   at::Tensor out = to;
   if (out.numel() == 0) {
     return;
@@ -193,6 +198,33 @@ void gemm(
     }
   }
   torch_gemm<T>(m, n, k, alpha, a, b, beta, c);
+}
+
+void gemm(
+    double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c) {
+  at::Tensor to = c;
+  if (through_aten(c)) {
+    const HostScope library_memory;
+    const at::Tensor own = aten::wide_product(a, b);
+    if (beta == 0) {
+      to.copy_(own).mul_(alpha);
+    } else {
+      to.mul_(beta).add_(own, alpha);
+    }
+    return;
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, a.scalar_type(), "gemm", [&] {
+    const std::int64_t stride = c.size(0) == 1 ? c.size(1) : c.stride(0);
+    gemm<scalar_t>(
+        c.size(0),
+        c.size(1),
+        a.size(1),
+        alpha,
+        rows_of<scalar_t>(a),
+        rows_of<scalar_t>(b),
+        beta,
+        {to.mutable_data_ptr<Sum<scalar_t>>(), stride});
+  });
 }
 
 #define PARADYSE_INSTANCE(T) \

@@ -43,4 +43,8 @@ void gemm(
     double beta,
     Rows<Sum<T>> c);
 
+// The same of tensors, each with contiguous rows, or (a, b) the transpose of one that has; c of the
+// type of the sums.
+void gemm(double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c);
+
 }  // namespace paradyse::ops

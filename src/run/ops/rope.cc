@@ -6,7 +6,8 @@
 namespace paradyse {
 
 // Angles in float64 whatever the run's type: in float32 they are off by 1e-3 at a position of 16 K.
-RopeTable rope_table(const ModelShape& shape, std::int64_t positions, at::ScalarType type) {
+RopeTable rope_table(
+    const ModelShape& shape, std::int64_t positions, at::ScalarType type, c10::Device device) {
   const std::int64_t half = shape.head_dim / 2;
   RopeTable table;
   table.cosines = at::empty({positions, half}, at::TensorOptions().dtype(type));
@@ -28,7 +29,7 @@ RopeTable rope_table(const ModelShape& shape, std::int64_t positions, at::Scalar
   } else {
     fill(table.cosines.mutable_data_ptr<float>(), table.sines.mutable_data_ptr<float>());
   }
-  return table;
+  return {table.cosines.to(device), table.sines.to(device)};
 }
 
 namespace ops {

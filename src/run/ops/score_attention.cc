@@ -6,6 +6,11 @@
 #include <cmath>
 #include <numbers>
 
+#include <ATen/Dispatch.h>
+
+#include "paradyse/accountant.h"
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_kernels.h"
 #include "src/run/ops/attention_blocks.h"
 #include "src/run/ops/kernels.h"
 #include "src/run/ops/products.h"
@@ -31,9 +36,9 @@ class Scores {
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(D())); }
   [[nodiscard]] bool causal() const { return program_.tokens.causal; }
 
-  // Calls body(queries, keys, head, key head, scores of the head's first query and key) for a
-  // hop's blocks, scores as rows of a document's keys, `heads()` of them a token.
-  template <typename T, typename Body>
+  // Calls body(queries, keys, head, key head, their scores [queries, keys]) for a hop's blocks;
+  // scores lie as rows of a document's keys, `heads()` of them a token.
+  template <typename Body>
   void for_blocks(int hop, const at::Tensor& scores, Body body) const {
     for (const AttentionBlock& block : ring_blocks(program_, op_, rank_, hop)) {
       const ScoreRun& run = *std::find_if(
@@ -41,8 +46,15 @@ class Scores {
       const std::int64_t first_key = run.tokens.begin - block.diagonal;  // in the document
       for (const HeadRun& together : heads_) {
         for (std::int64_t h = together.queries.begin; h < together.queries.end; ++h) {
-          T* data = scores.mutable_data_ptr<T>() + run.first_score + h * run.keys + first_key;
-          body(block.queries, block.keys, h, together.key, Rows<T>{data, heads() * run.keys});
+          body(
+              block.queries,
+              block.keys,
+              h,
+              together.key,
+              scores.as_strided(
+                  {block.queries.size(), block.keys.size()},
+                  {heads() * run.keys, 1},
+                  scores.storage_offset() + run.first_score + h * run.keys + first_key));
         }
       }
     }
@@ -57,19 +69,14 @@ class Scores {
   std::vector<HeadRun> heads_;
 };
 
-template <typename T>
-Rows<T> rows_of(const at::Tensor& matrix, Interval rows, std::int64_t column) {
-  if constexpr (std::is_const_v<T>) {
-    const auto* data = matrix.const_data_ptr<std::remove_const_t<T>>();
-    return {data + rows.begin * matrix.size(1) + column, matrix.size(1)};
-  } else {
-    return {matrix.mutable_data_ptr<T>() + rows.begin * matrix.size(1) + column, matrix.size(1)};
-  }
+// Columns [column, column + D) of these rows.
+at::Tensor part(const at::Tensor& matrix, Interval rows, std::int64_t column, std::int64_t D) {
+  return matrix.narrow(0, rows.begin, rows.size()).narrow(1, column, D);
 }
 
 // Scores, in base 2, become probabilities.
 template <typename S>
-void softmax(const Scores& scores, const at::Tensor& sums) {
+void softmax_of(const Scores& scores, const at::Tensor& sums) {
   const at::ScalarType type = sums.scalar_type();
   for (const ScoreRun& run : scores.runs()) {
     S* row = sums.mutable_data_ptr<S>() + run.first_score;
@@ -91,9 +98,39 @@ void softmax(const Scores& scores, const at::Tensor& sums) {
   }
 }
 
-template <typename T>
-void forward(Frame& frame, const Op& op) {
-  using S = Sum<T>;
+void softmax_by_aten(const Scores& scores, const at::Tensor& sums) {
+  const HostScope library_memory;
+  for (const ScoreRun& run : scores.runs()) {
+    const std::int64_t row = scores.heads() * run.keys;  // scores of a token
+    aten::for_rows(run.tokens.size(), row, [&](std::int64_t first, std::int64_t count) {
+      at::Tensor part = sums.flatten()
+                            .narrow(0, run.first_score + first * row, count * row)
+                            .view({count, scores.heads(), run.keys});
+      if (scores.causal()) {
+        const auto options = sums.options().dtype(at::kLong);
+        const std::int64_t token = run.tokens.begin + first;
+        const at::Tensor i = at::arange(token, token + count, options).view({count, 1, 1});
+        part.masked_fill_(
+            at::arange(run.keys, options) > i, -std::numeric_limits<double>::infinity());
+      }
+      part.sub_(part.amax({2}, true)).exp2_();
+      part.div_(part.sum({2}, true));
+    });
+  }
+}
+
+void softmax(const Scores& scores, const at::Tensor& sums) {
+  if (through_aten(sums)) {
+    softmax_by_aten(scores, sums);
+  } else {
+    AT_DISPATCH_FLOATING_TYPES(
+        sums.scalar_type(), "softmax", [&] { softmax_of<scalar_t>(scores, sums); });
+  }
+}
+
+}  // namespace
+
+void score_attention(Frame& frame, const Op& op) {
   const Scores scores(frame, op);
   const std::int64_t D = scores.D();
   const at::Tensor q_TN = frame.value(op.in[0]);
@@ -107,94 +144,103 @@ void forward(Frame& frame, const Op& op) {
     Ring ring(frame, op, kv.narrow(1, 0, half).contiguous());
     for (int hop = 0; hop < ring.hops(); ++hop) {
       ring.issue();
-      scores.for_blocks<S>(
+      scores.for_blocks(
           hop,
           p_sums,
-          [&](Interval queries, Interval keys, std::int64_t h, std::int64_t key, Rows<S> to) {
-            gemm<T>(
-                queries.size(),
-                keys.size(),
-                D,
+          [&](Interval queries,
+              Interval keys,
+              std::int64_t h,
+              std::int64_t key,
+              const at::Tensor& to) {
+            gemm(
                 scores.scale() * std::numbers::log2e,
-                rows_of<const T>(q_TN, queries, h * D),
-                rows_of<const T>(ring.block(), keys, key * D).t(),
+                part(q_TN, queries, h * D, D),
+                part(ring.block(), keys, key * D, D).t(),
                 0,
                 to);
           });
       ring.advance();
     }
   }
-  softmax<S>(scores, p_sums);
+  softmax(scores, p_sums);
   finish(p_sums, p);
   Ring ring(frame, op, kv.narrow(1, half, half).contiguous());
   for (int hop = 0; hop < ring.hops(); ++hop) {
     ring.issue();
-    scores.for_blocks<T>(
+    scores.for_blocks(
         hop,
         p,
-        [&](Interval queries, Interval keys, std::int64_t h, std::int64_t key, Rows<T> from) {
-          gemm<T>(
-              queries.size(),
-              D,
-              keys.size(),
-              1,
-              {from.data, from.stride},
-              rows_of<const T>(ring.block(), keys, key * D),
-              1,
-              rows_of<S>(o_sums, queries, h * D));
+        [&](Interval queries,
+            Interval keys,
+            std::int64_t h,
+            std::int64_t key,
+            const at::Tensor& from) {
+          gemm(1, from, part(ring.block(), keys, key * D, D), 1, part(o_sums, queries, h * D, D));
         });
     ring.advance();
   }
   finish(o_sums, o_TN);
 }
 
-// o grad_o of each row.
+namespace {
+
+// d, the gradient of probabilities p, becomes that of the scores, p (d - o grad_o), and is rounded
+// into `narrow`.
 template <typename T>
-std::vector<Sum<T>> dots(
+void score_gradient_of(
+    const at::Tensor& p,
     const at::Tensor& o,
     const at::Tensor& grad_o,
-    Interval rows,
-    std::int64_t column,
-    std::int64_t D) {
-  std::vector<Sum<T>> sums(static_cast<std::size_t>(rows.size()));
-  const Rows<const T> a = rows_of<const T>(o, rows, column);
-  const Rows<const T> b = rows_of<const T>(grad_o, rows, column);
-  for (std::int64_t r = 0; r < rows.size(); ++r) {
-    for (std::int64_t c = 0; c < D; ++c) {
-      sums[static_cast<std::size_t>(r)] += static_cast<Sum<T>>(a.data[r * a.stride + c]) *
-                                           static_cast<Sum<T>>(b.data[r * b.stride + c]);
-    }
-  }
-  return sums;
-}
-
-// d, the gradient of probabilities p, becomes that of the scores, and is rounded into `narrow`.
-template <typename T>
-void score_gradient(
-    std::int64_t rows,
-    std::int64_t cols,
-    Rows<const T> p,
-    const std::vector<Sum<T>>& dots,
-    Rows<Sum<T>> d,
+    const at::Tensor& d,
     const at::Tensor& narrow) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const T* p_row = p.data + r * p.stride;
-    Sum<T>* d_row = d.data + r * d.stride;
-    for (std::int64_t c = 0; c < cols; ++c) {
-      d_row[c] = static_cast<Sum<T>>(p_row[c]) * (d_row[c] - dots[static_cast<std::size_t>(r)]);
+  const auto* p_row = p.const_data_ptr<T>();
+  const auto* o_row = o.const_data_ptr<T>();
+  const auto* g_row = grad_o.const_data_ptr<T>();
+  auto* d_row = d.mutable_data_ptr<Sum<T>>();
+  auto* to = narrow.mutable_data_ptr<T>();
+  for (std::int64_t r = 0; r < p.size(0); ++r) {
+    Sum<T> dot = 0;
+    for (std::int64_t c = 0; c < o.size(1); ++c) {
+      dot += static_cast<Sum<T>>(o_row[c]) * static_cast<Sum<T>>(g_row[c]);
+    }
+    for (std::int64_t c = 0; c < p.size(1); ++c) {
+      d_row[c] = static_cast<Sum<T>>(p_row[c]) * (d_row[c] - dot);
     }
     if constexpr (kNarrow<T>) {
-      T* to = narrow.mutable_data_ptr<T>() + r * cols;
-      for (std::int64_t c = 0; c < cols; ++c) {
+      for (std::int64_t c = 0; c < p.size(1); ++c) {
         to[c] = static_cast<T>(d_row[c]);
       }
+      to += p.size(1);
     }
+    p_row += p.stride(0);
+    o_row += o.stride(0);
+    g_row += grad_o.stride(0);
+    d_row += d.size(1);
   }
 }
 
-template <typename T>
-void adjoint(Frame& frame, const Op& op) {
-  using S = Sum<T>;
+void score_gradient(
+    const at::Tensor& p,
+    const at::Tensor& o,
+    const at::Tensor& grad_o,
+    at::Tensor d,
+    const at::Tensor& narrow) {
+  if (!through_aten(p)) {
+    AT_DISPATCH_FLOATING_TYPES_AND2(
+        at::kBFloat16, at::kHalf, p.scalar_type(), "score_gradient", [&] {
+          score_gradient_of<scalar_t>(p, o, grad_o, d, narrow);
+        });
+    return;
+  }
+  const HostScope library_memory;
+  const at::ScalarType sums = d.scalar_type();
+  d.sub_((o.to(sums) * grad_o.to(sums)).sum({1}, true)).mul_(p);
+  finish(d, narrow);
+}
+
+}  // namespace
+
+void score_attention_adjoint(Frame& frame, const Op& op) {
   const Scores scores(frame, op);
   const std::int64_t D = scores.D();
   const at::Tensor q_TN = frame.value(op.in[0]);
@@ -210,50 +256,41 @@ void adjoint(Frame& frame, const Op& op) {
   // The gradient of a tile of scores, for the next product in the type of its other factor.
   const std::int64_t height = score_tile_rows(scores.runs());
   const std::int64_t width = longest(scores.runs());
-  const at::Tensor d_sums = frame.empty(height, width, frame.statistic);
-  const at::Tensor d = kNarrow<T> ? frame.empty(height, width, frame.activation) : d_sums;
+  const bool narrow = frame.activation != frame.statistic;
+  const at::Tensor d_sums = frame.empty(height * width, 1, frame.statistic).flatten();
+  const at::Tensor d_narrow =
+      narrow ? frame.empty(height * width, 1, frame.activation).flatten() : d_sums;
 
   Ring ring(frame, op, kv);
   RingSums sums(frame, ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
     const at::Tensor to = sums.target(hop, [&] { ring.issue(); });
-    scores.for_blocks<T>(
+    scores.for_blocks(
         hop,
         p,
-        [&](Interval queries, Interval keys, std::int64_t h, std::int64_t key, Rows<T> from) {
+        [&](Interval queries,
+            Interval keys,
+            std::int64_t h,
+            std::int64_t key,
+            const at::Tensor& from) {
           const std::int64_t m = keys.size();
-          const Rows<const T> k_rows = rows_of<const T>(ring.block(), keys, key * D);
-          const Rows<const T> v_rows = rows_of<const T>(ring.block(), keys, half + key * D);
+          const at::Tensor k_rows = part(ring.block(), keys, key * D, D);
+          const at::Tensor v_rows = part(ring.block(), keys, half + key * D, D);
           for (std::int64_t i = queries.begin; i < queries.end; i += height) {
             const Interval tile{i, std::min(i + height, queries.end)};
-            const Rows<const T> q_rows = rows_of<const T>(q_TN, tile, h * D);
-            const Rows<const T> g_rows = rows_of<const T>(grad_o_TN, tile, h * D);
-            const Rows<const T> p_rows{from.from(i - queries.begin).data, from.stride};
-            const Rows<S> d_rows{d_sums.mutable_data_ptr<S>(), m};
-            gemm<T>(tile.size(), m, D, 1, g_rows, v_rows.t(), 0, d_rows);
-            score_gradient<T>(
-                tile.size(), m, p_rows, dots<T>(o_TN, grad_o_TN, tile, h * D, D), d_rows, d);
-            const Rows<const T> factor{d.const_data_ptr<T>(), m};
-            gemm<T>(
-                tile.size(),
-                D,
-                m,
-                scores.scale(),
-                factor,
-                k_rows,
-                1,
-                rows_of<S>(grad_q_sums, tile, h * D));
-            gemm<T>(
-                m,
-                D,
-                tile.size(),
-                scores.scale(),
-                factor.t(),
-                q_rows,
-                1,
-                rows_of<S>(to, keys, key * D));
-            gemm<T>(
-                m, D, tile.size(), 1, p_rows.t(), g_rows, 1, rows_of<S>(to, keys, half + key * D));
+            const at::Tensor q_rows = part(q_TN, tile, h * D, D);
+            const at::Tensor g_rows = part(grad_o_TN, tile, h * D, D);
+            const at::Tensor p_rows = from.narrow(0, i - queries.begin, tile.size());
+            const auto of_tile = [&](const at::Tensor& room) {
+              return room.narrow(0, 0, tile.size() * m).view({tile.size(), m});
+            };
+            const at::Tensor d = of_tile(d_sums);
+            const at::Tensor factor = narrow ? of_tile(d_narrow) : d;
+            gemm(1, g_rows, v_rows.t(), 0, d);
+            score_gradient(p_rows, part(o_TN, tile, h * D, D), g_rows, d, factor);
+            gemm(scores.scale(), factor, k_rows, 1, part(grad_q_sums, tile, h * D, D));
+            gemm(scores.scale(), factor.t(), q_rows, 1, part(to, keys, key * D, D));
+            gemm(1, p_rows.t(), g_rows, 1, part(to, keys, half + key * D, D));
           }
         });
     ring.advance();
@@ -261,22 +298,6 @@ void adjoint(Frame& frame, const Op& op) {
   sums.come_home();
   finish(grad_q_sums, grad_q_TN);
   finish(own_sums, grad_kv);
-}
-
-}  // namespace
-
-void score_attention(Frame& frame, const Op& op) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, frame.activation, "score_attention", [&] {
-        forward<scalar_t>(frame, op);
-      });
-}
-
-void score_attention_adjoint(Frame& frame, const Op& op) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, frame.activation, "score_attention_adjoint", [&] {
-        adjoint<scalar_t>(frame, op);
-      });
 }
 
 }  // namespace paradyse::ops

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numbers>
 
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_attention.h"
 #include "src/run/ops/kernels.h"
 #include "src/run/ops/products.h"
 
@@ -294,6 +296,9 @@ void attend(
     const Columns& o,
     const Columns& l,
     bool merge) {
+  if (through_aten(q.matrix)) {
+    return aten::attend(attention, q, k, v, o, l, merge);
+  }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend", [&] {
     attend_of<scalar_t>(attention, q, k, v, o, l, merge);
   });
@@ -310,6 +315,9 @@ void attend_adjoint(
     const Columns& grad_q,
     const Columns& grad_k,
     const Columns& grad_v) {
+  if (through_aten(q.matrix)) {
+    return aten::attend_adjoint(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
+  }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend_adjoint", [&] {
         attend_adjoint_of<scalar_t>(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);

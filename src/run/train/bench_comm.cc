@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 
+#include "paradyse/device.h"
+
 namespace paradyse {
 namespace {
 
@@ -20,13 +22,19 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-double memcpy_seconds(std::int64_t bytes) {
-  const at::Tensor from = at::ones({bytes}, at::kByte);
-  const at::Tensor to = at::zeros({bytes}, at::kByte);
+double memcpy_seconds(std::int64_t bytes, c10::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kByte).device(device);
+  const at::Tensor from = at::ones({bytes}, options);
+  const at::Tensor to = at::zeros({bytes}, options);
   std::vector<double> times;
   for (int i = 0; i < 21; ++i) {
     const auto begin = Clock::now();
-    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<std::size_t>(bytes));
+    if (device.is_cpu()) {
+      std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<std::size_t>(bytes));
+    } else {
+      to.copy_(from);
+      synchronize(device);
+    }
     times.push_back(seconds_since(begin));
   }
   return median(std::move(times));
@@ -40,8 +48,16 @@ struct Timed {
 
 // The median of as many calls as fit into the time.  How many that are is rank 0's word: a guess
 // from a few of them.
-double median_call(Communicator& world, const std::function<void()>& run, double seconds) {
+double median_call(
+    Communicator& world,
+    c10::Device device,
+    const std::function<void()>& collective,
+    double seconds) {
   const Call call{.op = "bench", .part = ""};
+  const auto run = [&] {
+    collective();
+    synchronize(device);
+  };
   run();
   world.barrier(call);
   const auto begin = Clock::now();
@@ -70,6 +86,8 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
   std::vector<BenchCommRow> rows;
   const int p = request.ranks;
   request.backend->run(p, [&](Communicators& communicators) {
+    const DeviceScope computing(request.device);
+    const auto options = at::TensorOptions().device(request.device);
     Communicator& world = communicators.world();
     const Call call{.op = "bench", .part = ""};
     bool timed_barrier = false;
@@ -78,11 +96,11 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
       const Transfer gather = transfer({p * n, 1}, shard(0, even_cuts(p * n, p)), replicate(), p);
       const Transfer turn =
           transfer({p, p * n}, shard(0, even_cuts(p, p)), shard(1, even_cuts(p * n, p)), p);
-      const at::Tensor one = at::ones({n, 1});
-      const at::Tensor other = at::zeros({n, 1});
-      const at::Tensor all = at::zeros({p * n, 1});
-      const at::Tensor row = at::ones({1, p * n});
-      const at::Tensor column = at::zeros({p, n});
+      const at::Tensor one = at::ones({n, 1}, options);
+      const at::Tensor other = at::zeros({n, 1}, options);
+      const at::Tensor all = at::zeros({p * n, 1}, options);
+      const at::Tensor row = at::ones({1, p * n}, options);
+      const at::Tensor column = at::zeros({p, n}, options);
       std::vector<Timed> collectives = {
           {"all_gather", p - 1, [&] { world.exchange(one, all, gather, call)->wait(); }},
           {"reduce_scatter",
@@ -101,7 +119,7 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
         timed_barrier = true;
       }
       for (const Timed& collective : collectives) {
-        const double seconds = median_call(world, collective.run, request.seconds);
+        const double seconds = median_call(world, request.device, collective.run, request.seconds);
         if (communicators.rank() != 0) {
           continue;
         }
@@ -112,7 +130,7 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
              .bytes = empty ? 0 : n * 4,
              .seconds = seconds,
              .bytes_per_s = static_cast<double>(received) / seconds,
-             .memcpy_seconds = empty ? 0 : memcpy_seconds(received)});
+             .memcpy_seconds = empty ? 0 : memcpy_seconds(received, request.device)});
       }
     }
   });

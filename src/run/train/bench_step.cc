@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "paradyse/bench.h"
+#include "paradyse/device.h"
 #include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/planner.h"
@@ -62,11 +63,11 @@ class TimedCommunication final : public CommunicationObserver {
 }  // namespace
 
 BenchStepResult bench_step(const BenchStepRequest& request) {
-  install_accounting_allocator();
+  install_accounting_allocator(request.device);
   const ModelShape& model = request.model.shape;
   BenchStepResult result;
-  const MachineNumbers machine =
-      measure_machine(model.hidden, model.head_dim, request.ranks, *request.backend);
+  const MachineNumbers machine = measure_machine(
+      model.hidden, model.head_dim, request.ranks, *request.backend, request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
   const bool whole = strategy(request.layer.attention).one_rank;
@@ -100,7 +101,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       ObservedCommunicators observed(real, timed);
       Communicators& communicators = request.breakdown ? observed : real;
       const int me = communicators.rank();
-      Accountant memory("rank " + std::to_string(me), request.memory_per_rank);
+      const DeviceScope computing(request.device);
+      Accountant memory("rank " + std::to_string(me), request.memory_per_rank, request.device);
       const MemoryScope scope(memory, Category::parameters, "parameters");
       const RankResources rank{
           .communicators = &communicators,
@@ -112,7 +114,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
           me,
           parameter_types(request.dtype),
           /*gradients=*/true,
-          /*masters=*/true);
+          /*masters=*/true,
+          request.device);
       if (request.model.has_weights()) {
         parameters.load(SafetensorsReader(request.model.path));
       } else {
@@ -141,10 +144,12 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
             true,
             1,
             {.labels = model.masked_lm ? labels : labels.first(0)});
+        synchronize(request.device);
         const auto played = Clock::now();
         {
           const TimedPart timed_part(rank.breakdown, Breakdown::optimizer);
           optimizer.step(1e-4, 1.0);
+          synchronize(request.device);
         }
         world.barrier({.op = "bench", .part = ""});
         const auto end = Clock::now();

@@ -86,7 +86,7 @@ void write_rank(
   SafetensorsWriter writer(file, std::move(tensors), metadata);
   for (const WeightPiece& piece : all) {
     for (const auto& [what, tensor] : tensors_of(piece, optimizer)) {
-      writer.write(piece_name(what, piece), tensor);
+      writer.write(piece_name(what, piece), tensor.cpu());
     }
   }
   writer.finish();

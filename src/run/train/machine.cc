@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "paradyse/communicator.h"
+#include "paradyse/device.h"
 #include "src/run/ops/tile_attention.h"
 
 namespace paradyse {
@@ -47,33 +48,41 @@ int usable_cores() {
 }
 
 MachineNumbers measure_machine(
-    std::int64_t hidden, std::int64_t head_dim, int ranks, Backend& backend) {
+    std::int64_t hidden, std::int64_t head_dim, int ranks, Backend& backend, c10::Device device) {
   const c10::InferenceMode no_autograd;
+  const auto on_device = at::TensorOptions().device(device);
   MachineNumbers machine;
-  machine.cores = usable_cores();
+  machine.cores = device.is_cpu() ? usable_cores() : backend.name() == "local" ? 1 : ranks;
   // In a thread of its own: the number of torch's threads belongs to the thread.
   const auto compute = [&] {
     at::set_num_threads(1);
     const c10::InferenceMode here_too;
+    const DeviceScope computing(device);
+    const auto seconds_of = [&](double budget, auto body) {
+      return median_seconds(budget, [&] {
+        body();
+        synchronize(device);
+      });
+    };
     const std::int64_t tokens = 512;
     const std::int64_t H = std::clamp<std::int64_t>(hidden, 32, 2048);
-    const at::Tensor x = at::randn({tokens, H});
-    const at::Tensor w = at::randn({3 * H, H});
-    at::Tensor y = at::empty({tokens, 3 * H});
-    const double product = median_seconds(0.08, [&] { at::mm_out(y, x, w.t()); });
+    const at::Tensor x = at::randn({tokens, H}, on_device);
+    const at::Tensor w = at::randn({3 * H, H}, on_device);
+    at::Tensor y = at::empty({tokens, 3 * H}, on_device);
+    const double product = seconds_of(0.08, [&] { at::mm_out(y, x, w.t()); });
     machine.matmul_flops_per_second = 2.0 * static_cast<double>(tokens * 3 * H * H) / product;
 
     const std::int64_t n = 1024;
     const std::int64_t D = head_dim;
-    const at::Tensor qkv = at::randn({n, 3 * D});
-    const at::Tensor o = at::empty({n, D});
-    const at::Tensor l = at::empty({n, 1});
-    const at::Tensor grad = at::zeros({n, 3 * D});
+    const at::Tensor qkv = at::randn({n, 3 * D}, on_device);
+    const at::Tensor o = at::empty({n, D}, on_device);
+    const at::Tensor l = at::empty({n, 1}, on_device);
+    const at::Tensor grad = at::zeros({n, 3 * D}, on_device);
     const ops::Attention one_head{
         .block = {.queries = {0, n}, .keys = {0, n}},
         .head_dim = D,
         .scale = 1 / std::sqrt(static_cast<double>(D))};
-    const double attention = median_seconds(0.08, [&] {
+    const double attention = seconds_of(0.08, [&] {
       const ops::Columns q{qkv, 0};
       const ops::Columns k{qkv, D};
       const ops::Columns v{qkv, 2 * D};
@@ -83,15 +92,15 @@ MachineNumbers measure_machine(
     const double pairs = static_cast<double>(n) * static_cast<double>(n + 1) / 2;
     machine.attention_flops_per_second = 14.0 * pairs * static_cast<double>(D) / attention;
 
-    at::Tensor a = at::randn({std::int64_t{1} << 20});
-    const at::Tensor b = at::randn({std::int64_t{1} << 20});
-    const double added = median_seconds(0.05, [&] { a.add_(b); });
+    at::Tensor a = at::randn({std::int64_t{1} << 20}, on_device);
+    const at::Tensor b = at::randn({std::int64_t{1} << 20}, on_device);
+    const double added = seconds_of(0.05, [&] { a.add_(b); });
     machine.touched_bytes_per_second = 3.0 * 4.0 * static_cast<double>(a.numel()) / added;
 
-    const at::Tensor small = at::randn({8, H});
-    at::Tensor out = at::empty({8, 8});
-    const at::Tensor narrow = at::randn({8, H});
-    machine.call_seconds = median_seconds(0.02, [&] { at::mm_out(out, small, narrow.t()); });
+    const at::Tensor small = at::randn({8, H}, on_device);
+    at::Tensor out = at::empty({8, 8}, on_device);
+    const at::Tensor narrow = at::randn({8, H}, on_device);
+    machine.call_seconds = seconds_of(0.02, [&] { at::mm_out(out, small, narrow.t()); });
   };
   if (backend.leads()) {
     std::thread(compute).join();
@@ -106,13 +115,15 @@ MachineNumbers measure_machine(
     const Transfer table = transfer({rows, H}, pieces, replicate(), ranks);
     backend.run(ranks, [&](Communicators& communicators) {
       Communicator& world = communicators.world();
-      const at::Tensor mine = at::ones({rows / ranks, H});
-      const at::Tensor all = at::empty({rows, H});
+      const DeviceScope computing(device);
+      const at::Tensor mine = at::ones({rows / ranks, H}, on_device);
+      const at::Tensor all = at::empty({rows, H}, on_device);
       const auto time = [&](auto body) {
         std::vector<double> times;
         for (int i = 0; i < 30; ++i) {
           const auto begin = Clock::now();
           body();
+          synchronize(device);
           times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
         }
         std::nth_element(times.begin(), times.begin() + 15, times.end());

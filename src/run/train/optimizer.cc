@@ -95,9 +95,10 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
     }
   }
   const HostScope control;
-  for (Group& group : groups_) {  // one counter a tensor is what torch wants
-    const at::Tensor counters =
-        at::zeros({static_cast<std::int64_t>(group.weights.size())}, at::kFloat);
+  for (Group& group : groups_) {  // one counter a tensor, beside it, is what torch wants
+    const at::Tensor counters = at::zeros(
+        {static_cast<std::int64_t>(group.weights.size())},
+        at::TensorOptions().dtype(at::kFloat).device(parameters.device()));
     for (std::size_t i = 0; i < group.weights.size(); ++i) {
       group.steps.push_back(counters.select(0, static_cast<std::int64_t>(i)));
     }

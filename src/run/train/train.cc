@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/checkpoint.h"
+#include "paradyse/device.h"
 #include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/play.h"
@@ -103,7 +104,11 @@ PlanningTask planning_task(
 
 MachineNumbers machine_for(const RunConfig& config, const ModelShape& model, Backend& backend) {
   return measure_machine(
-      model.hidden, model.head_dim, static_cast<int>(config.parallel.ranks), backend);
+      model.hidden,
+      model.head_dim,
+      static_cast<int>(config.parallel.ranks),
+      backend,
+      device_named(config.parallel.device));
 }
 
 // Which documents each step trains on: drawn in the run's order until a step has its tokens.
@@ -325,6 +330,7 @@ class Run {
         hooks_(hooks),
         backend_(backend),
         from_(reopened(resume)),
+        device_(device_named(config_.parallel.device)),
         model_(model_at(config_)),
         corpus_(corpus_at("data.path", config_.data.path, config_, model_.shape)),
         corpus_fingerprint_(fingerprint(corpus_)),
@@ -365,7 +371,7 @@ class Run {
     }
     summary_.data = corpus_.counts;
     summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
-    install_accounting_allocator();
+    install_accounting_allocator(device_);
     try {
       backend_.run(static_cast<int>(config_.parallel.ranks), [&](Communicators& communicators) {
         run_rank(communicators);
@@ -427,7 +433,9 @@ class Run {
 
   void run_rank(Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank));
+    const DeviceScope computing(device_);
+    Accountant memory(
+        "rank " + std::to_string(me), parse_bytes(config_.parallel.memory_per_rank), device_);
     const MemoryScope scope(memory, Category::parameters, "parameters");
     const RankResources rank{
         .communicators = &communicators,
@@ -440,7 +448,8 @@ class Run {
         me,
         parameter_types(config_.train.dtype),
         /*gradients=*/true,
-        /*masters=*/true);
+        /*masters=*/true,
+        device_);
     AdamW optimizer(parameters, config_.optimizer);
     LossScale scale(/*dynamic=*/config_.train.dtype == "float16");
     Saving saving{.checkpoints = shared_checkpoints(world), .last = -1, .time = Clock::now()};
@@ -806,6 +815,7 @@ class Run {
   std::optional<RunFolder> folder_;
   std::vector<std::string> changes_;  // of the configuration, since the checkpoint
   std::optional<Resumed> from_;
+  c10::Device device_;
   ModelFolder model_;
   Corpus corpus_;
   std::string corpus_fingerprint_;
@@ -834,15 +844,24 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
   const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
   Planner planner(planning_task(
       config, model.shape, /*training=*/false, machine_for(config, model.shape, backend)));
-  install_accounting_allocator();
+  const c10::Device device = device_named(config.parallel.device);
+  install_accounting_allocator(device);
   EvalResult result;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank));
+    const DeviceScope computing(device);
+    Accountant memory(
+        "rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank), device);
     const MemoryScope scope(memory, Category::parameters, "parameters");
     const RankResources rank{.communicators = &communicators, .memory = &memory};
     Parameters parameters(
-        model.shape, communicators.size(), me, parameter_types(config.train.dtype), false);
+        model.shape,
+        communicators.size(),
+        me,
+        parameter_types(config.train.dtype),
+        /*gradients=*/false,
+        /*masters=*/false,
+        device);
     fill(parameters, model, config.model.seed);
     communicators.world().barrier({.op = "model is there", .part = ""});
     const EvalResult mine =

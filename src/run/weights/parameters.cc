@@ -36,19 +36,21 @@ Parameters::Parameters(
     int domain_rank,
     ParameterTypes types,
     bool gradients,
-    bool masters)
-    : shape_(shape), domain_(domain), domain_rank_(domain_rank), types_(types) {
+    bool masters,
+    c10::Device device)
+    : shape_(shape), domain_(domain), domain_rank_(domain_rank), types_(types), device_(device) {
   const auto make = [&](std::vector<std::int64_t> sizes, bool gradient) {
     const MemoryScope scope(
         gradient ? Category::gradients : Category::parameters,
         gradient ? "gradients" : "parameters");
-    const auto options = at::TensorOptions().dtype(gradient ? types.gradient : types.weight);
+    const auto options =
+        at::TensorOptions().dtype(gradient ? types.gradient : types.weight).device(device);
     return gradient ? at::zeros(sizes, options) : at::empty(sizes, options);
   };
   const auto make_master = [&](const at::Tensor& weight) {
     const MemoryScope scope(Category::optimizer, "master weights");
     return masters && types.weight != types.gradient
-               ? at::empty(weight.sizes(), at::TensorOptions().dtype(types.gradient))
+               ? at::empty(weight.sizes(), weight.options().dtype(types.gradient))
                : weight;
   };
   for (ModelPart& model : model_parts(shape, domain)) {
@@ -161,7 +163,10 @@ void Parameters::initialize(std::uint64_t seed) {
       if (matrices[m].tied) {
         continue;
       }
-      const at::Tensor rows = local_rows(part, m, domain_rank_, part.stack_master);
+      const at::Tensor own = local_rows(part, m, domain_rank_, part.stack_master);
+      // Drawn on the host: the same numbers on every device.
+      const at::Tensor rows =
+          own.is_cpu() ? own : at::empty(own.sizes(), own.options().device(at::kCPU));
       const Interval global = global_rows(matrices[m], domain_rank_);
       const std::int64_t first_row = global.begin + matrices[m].first;  // of the stored tensor
       const double deviation = shape_.initializer_range * matrices[m].scale;
@@ -182,6 +187,9 @@ void Parameters::initialize(std::uint64_t seed) {
               }
             }
           });
+      if (!own.is_cpu()) {
+        own.copy_(rows);
+      }
     }
   }
   round_masters();
@@ -356,13 +364,13 @@ void collect(
         stored_rows(matrix, stored).copy_(together);
       }
       if (completes(weights, m)) {
-        take(full_name(part, matrix.name), stored);
+        take(full_name(part, matrix.name), stored.cpu());
       }
     }
     const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;
     for (std::size_t v = 0; v < vectors.size(); ++v) {
       if (first) {
-        take(full_name(part, weights.vectors[v].name), vectors[v]);
+        take(full_name(part, weights.vectors[v].name), vectors[v].cpu());
       }
     }
   }

@@ -1,6 +1,6 @@
 // The `gloo` backend: this process is one rank.  Meets the others at the rendezvous, connects with
 // them, and keeps both until the end.
-#include "paradyse/backend.h"
+#include "src/run/comm/gloo/backend.h"
 
 #include <algorithm>
 #include <map>
@@ -41,8 +41,13 @@ constexpr const char* kPrefix = "paradyse";
 
 class GlooBackend final : public Backend {
  public:
-  explicit GlooBackend(const GlooOptions& options)
-      : options_(options), rendezvous_(gloo::endpoint(options.host, options.port)) {
+  explicit GlooBackend(
+      const GlooOptions& options,
+      std::string name = "gloo",
+      const gloo::MakeLayer& make_layer = nullptr)
+      : options_(options),
+        name_(std::move(name)),
+        rendezvous_(gloo::endpoint(options.host, options.port)) {
     if (options.rank < 0 || options.rank >= options.size) {
       throw std::invalid_argument(
           fmt::format("gloo: rank {} of {} processes", options.rank, options.size));
@@ -64,32 +69,41 @@ class GlooBackend final : public Backend {
       await_all();
       try_peers(address);
       wire_ = gloo::connect_all(store_, options.rank, options.size, address, options.patience);
+      layer_ = make_layer == nullptr ? nullptr : make_layer(*store_, *watch_);
     } catch (const std::exception& error) {
       watch_->fail(fmt::format("rank {} failed: {}", options.rank, error.what()));
+      layer_.reset();
       linger();
       throw;
     }
   }
 
   ~GlooBackend() override {
+    layer_.reset();  // it uses the watch
     watch_.reset();
     linger();
   }
 
-  std::string name() const override { return "gloo"; }
+  std::string name() const override { return name_; }
   int first_rank() const override { return options_.rank; }
 
   void run(int ranks, const Body& body) override {
     if (ranks < 1 || ranks > options_.size) {
       throw std::invalid_argument(fmt::format(
-          "{} ranks over gloo: there are {} processes, each of them a rank", ranks, options_.size));
+          "{} ranks over {}: there are {} processes, each of them a rank",
+          ranks,
+          name_,
+          options_.size));
     }
     const int number = runs_++;
     if (options_.rank >= ranks) {
       return;
     }
     at::set_num_threads(1);
-    const auto communicators = gloo::communicators(*wire_, *watch_, number, options_.rank, ranks);
+    auto communicators = gloo::communicators(*wire_, *watch_, number, options_.rank, ranks);
+    if (layer_ != nullptr) {
+      communicators = layer_->over(std::move(communicators), ranks);
+    }
     try {
       body(*communicators);
       communicators->finish();
@@ -193,11 +207,13 @@ class GlooBackend final : public Backend {
   static double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
 
   GlooOptions options_;
+  std::string name_;
   std::string rendezvous_;  // for messages
   std::shared_ptr<gloo::Store> store_;
   std::optional<gloo::Watch> watch_;
   std::map<int, std::pair<std::string, int>> peers_;  // where they listen
   std::unique_ptr<gloo::Wire> wire_;
+  std::unique_ptr<gloo::Layer> layer_;  // absent: gloo alone
   int runs_ = 0;
 };
 
@@ -217,6 +233,11 @@ class StoreRendezvous final : public Rendezvous {
 
 std::shared_ptr<Backend> gloo_backend(const GlooOptions& options) {
   return std::make_shared<GlooBackend>(options);
+}
+
+std::shared_ptr<Backend> gloo::layered_backend(
+    const GlooOptions& options, const std::string& name, const MakeLayer& make) {
+  return std::make_shared<GlooBackend>(options, name, make);
 }
 
 std::unique_ptr<Rendezvous> serve_rendezvous(const std::string& host, int port) {

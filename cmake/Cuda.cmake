@@ -1,0 +1,42 @@
+# The CUDA part of libtorch as Torch::cuda, with the toolkit's runtime and NCCL.  To link, only these
+# are looked at: what libtorch_cuda.so itself needs (cuDNN, cuBLAS, ...) has to be there to run.
+set(PARADYSE_TORCH_CUDA "${CMAKE_SOURCE_DIR}/.deps/torch-2.11.0-cuda"
+    CACHE PATH "Folder with torch/ and nvidia/ of the wheels (scripts/install.sh cuda makes it)")
+set(cuda_lib "${PARADYSE_TORCH_CUDA}/torch/lib")
+if(NOT EXISTS "${cuda_lib}/libtorch_cuda.so")
+  message(FATAL_ERROR "No libtorch_cuda in ${PARADYSE_TORCH_CUDA}: run scripts/install.sh cuda, or "
+                      "give -DPARADYSE_TORCH_CUDA=FOLDER.")
+endif()
+
+if(NOT CUDAToolkit_ROOT AND EXISTS /usr/local/cuda)
+  set(CUDAToolkit_ROOT /usr/local/cuda)
+endif()
+find_package(CUDAToolkit)
+if(NOT CUDAToolkit_FOUND OR CUDAToolkit_VERSION VERSION_LESS 13 OR
+   CUDAToolkit_VERSION VERSION_GREATER_EQUAL 14)
+  message(FATAL_ERROR "The preset `cuda` needs a CUDA 13 toolkit, found: "
+                      "'${CUDAToolkit_VERSION}'; install one, or give -DCUDAToolkit_ROOT=FOLDER.")
+endif()
+
+# The toolkit's NCCL, else that of the wheel.
+set(nccl_wheel "${PARADYSE_TORCH_CUDA}/nvidia/nccl")
+find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATHS ${nccl_wheel}/include)
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2
+             HINTS ${CUDAToolkit_LIBRARY_DIR} PATHS ${nccl_wheel}/lib)
+if(NOT NCCL_INCLUDE OR NOT NCCL_LIBRARY)
+  message(FATAL_ERROR "No nccl.h and libnccl: neither the CUDA toolkit nor ${nccl_wheel} has them; "
+                      "run scripts/install.sh cuda.")
+endif()
+
+add_library(Torch::c10_cuda SHARED IMPORTED)
+set_target_properties(Torch::c10_cuda PROPERTIES
+  IMPORTED_LOCATION "${cuda_lib}/libc10_cuda.so"
+  IMPORTED_SONAME libc10_cuda.so)
+add_library(Torch::cuda SHARED IMPORTED)
+set_target_properties(Torch::cuda PROPERTIES
+  IMPORTED_LOCATION "${cuda_lib}/libtorch_cuda.so"
+  IMPORTED_SONAME libtorch_cuda.so
+  INTERFACE_INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS};${NCCL_INCLUDE}"
+  INTERFACE_LINK_LIBRARIES "Torch::c10_cuda;CUDA::cudart;${NCCL_LIBRARY}"
+  # Its kernels register themselves; nobody names a symbol of it.
+  INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed;LINKER:--allow-shlib-undefined")

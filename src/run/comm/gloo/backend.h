@@ -1,0 +1,27 @@
+// What the `nccl` backend takes from `gloo`: rendezvous, watch, messages of the host.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "paradyse/backend.h"
+#include "src/run/comm/gloo/communicator.h"
+
+namespace paradyse::gloo {
+
+// Puts communicators before those of gloo, in every run.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  virtual std::unique_ptr<RankCommunicators> over(
+      std::unique_ptr<RankCommunicators> gloo, int ranks) = 0;
+};
+// Called once all processes are connected.
+using MakeLayer = std::function<std::unique_ptr<Layer>(Store& store, Watch& watch)>;
+
+// gloo_backend with a layer; `name` is what it is called.
+std::shared_ptr<Backend> layered_backend(
+    const GlooOptions& options, const std::string& name, const MakeLayer& make);
+
+}  // namespace paradyse::gloo

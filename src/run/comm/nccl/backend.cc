@@ -1,0 +1,66 @@
+// The `nccl` backend: gloo's processes, each with a GPU of its own.
+#include "src/run/comm/gloo/backend.h"
+
+#include <cstdlib>
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
+
+#include "paradyse/device.h"
+#include "src/run/comm/nccl/communicator.h"
+
+namespace paradyse {
+namespace {
+
+// What the launcher says, else the rank among as many as there are GPUs.
+int gpu_of(const GlooOptions& options) {
+  const int gpus = cuda_devices();
+  if (gpus == 0) {
+    device_named("cuda");  // throws: it says what to do
+  }
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr) {
+      continue;
+    }
+    const int rank = std::atoi(text);
+    if (rank >= gpus && gpus > 1) {  // a launcher may show each process its own GPU alone
+      throw std::invalid_argument(fmt::format(
+          "--backend nccl: {} is {}, this process sees {} GPUs; nccl takes one for each rank: "
+          "start "
+          "as many processes a machine as it has GPUs, or take --backend local, whose ranks share "
+          "one",
+          name,
+          rank,
+          gpus));
+    }
+    return rank % gpus;
+  }
+  return options.rank % gpus;
+}
+
+class NcclLayer final : public gloo::Layer {
+ public:
+  NcclLayer(gloo::Store& store, gloo::Watch& watch, const GlooOptions& options)
+      : watch_(watch), wire_(nccl::connect(store, watch, options.rank, options.size)) {}
+
+  std::unique_ptr<gloo::RankCommunicators> over(
+      std::unique_ptr<gloo::RankCommunicators> gloo, int /*ranks*/) override {
+    return nccl::communicators(*wire_, watch_, std::move(gloo));
+  }
+
+ private:
+  gloo::Watch& watch_;
+  std::unique_ptr<nccl::Wire> wire_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> nccl_backend(const GlooOptions& options) {
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(gpu_of(options)));
+  return gloo::layered_backend(options, "nccl", [options](gloo::Store& store, gloo::Watch& watch) {
+    return std::make_unique<NcclLayer>(store, watch, options);
+  });
+}
+
+}  // namespace paradyse

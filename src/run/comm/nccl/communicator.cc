@@ -1,0 +1,450 @@
+// Words.  What a rank hands to another in one operation is one *message*: the elements of all its
+// blocks, in the table's order, packed in staging memory.  Before each message goes the operation's
+// *tag*, a hash of its name, sizes and number; the receiver compares it with its own when all has
+// come, so that ranks that took different paths are found.
+//
+// An operation runs in the copy stream (streams.h) from when it is issued.  wait() keeps the host
+// until the device is through with it, since that is the only place where a deadline can be kept.
+// Sums are added by the receiver in the order of ranks: bit by bit those of `local`.
+#include "src/run/comm/nccl/communicator.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/accountant.h"
+#include "src/run/comm/blocks.h"
+
+namespace paradyse::nccl {
+namespace {
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+std::int64_t tag_of(const std::string& where, const std::string& what) {
+  return static_cast<std::int64_t>(std::hash<std::string>{}(where + "\n" + what));
+}
+
+struct World {
+  Wire& wire;
+  gloo::Watch& watch;
+  std::unique_ptr<gloo::RankCommunicators> gloo;
+  Counters counters;
+};
+
+// A rectangle of a matrix.
+at::Tensor part(
+    const at::Tensor& matrix,
+    std::int64_t row,
+    std::int64_t col,
+    std::int64_t rows,
+    std::int64_t cols) {
+  return matrix.narrow(0, row, rows).narrow(1, col, cols);
+}
+at::Tensor source_part(const at::Tensor& matrix, const Block& block) {
+  return part(matrix, block.source_row, block.source_col, block.rows, block.cols);
+}
+at::Tensor destination_part(const at::Tensor& matrix, const Block& block) {
+  return part(matrix, block.destination_row, block.destination_col, block.rows, block.cols);
+}
+
+using Rows = std::vector<at::Tensor>;  // the blocks of a message
+
+std::int64_t count_of(const Rows& message) {
+  std::int64_t count = 0;
+  for (const at::Tensor& rows : message) {
+    count += rows.numel();
+  }
+  return count;
+}
+std::vector<std::int64_t> counts_of(const std::vector<Rows>& messages) {
+  std::vector<std::int64_t> counts;
+  for (const Rows& message : messages) {
+    counts.push_back(count_of(message));
+  }
+  return counts;
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(World& world, Communicator& gloo, std::vector<int> ranks)
+      : world_(world), gloo_(gloo), ranks_(std::move(ranks)), rank_(gloo.rank()) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+
+  std::unique_ptr<Pending> exchange(
+      const at::Tensor& from,
+      const at::Tensor& to,
+      const Transfer& table,
+      const Call& call) override {
+    if (from.is_cpu()) {
+      return gloo_.exchange(from, to, table, call);
+    }
+    check_matrix(from, table.source[at(rank_)], call, "source");
+    check_matrix(to, table.destination[at(rank_)], call, "destination");
+    if (from.scalar_type() != to.scalar_type()) {
+      throw std::logic_error(to_string(call) + ": source and destination have different types");
+    }
+    std::vector<Rows> out(at(size()));
+    std::vector<Rows> in(at(size()));
+    for (const Block& block : table.blocks) {
+      if (block.elements() == 0) {
+        continue;
+      }
+      if (block.source == rank_) {
+        out[at(block.destination)].push_back(source_part(from, block));
+      }
+      if (block.destination == rank_) {
+        in[at(block.source)].push_back(destination_part(to, block));
+      }
+    }
+    auto operation = issue("exchange", call, elements(table), from);
+    operation->keep = {from, to};
+    operation->run(out, counts_of(in), [&](int peer, const at::Tensor& message) {
+      std::int64_t begin = 0;
+      for (const at::Tensor& rows : in[at(peer)]) {
+        rows.copy_(message.narrow(0, begin, rows.numel()).view(rows.sizes()));
+        begin += rows.numel();
+      }
+    });
+    return operation;
+  }
+
+  std::unique_ptr<Pending> exchange_sum(
+      const at::Tensor& from,
+      const at::Tensor& to,
+      const Transfer& table,
+      bool accumulate,
+      const Call& call) override {
+    if (from.is_cpu()) {
+      return gloo_.exchange_sum(from, to, table, accumulate, call);
+    }
+    check_matrix(from, table.destination[at(rank_)], call, "source");
+    check_matrix(to, table.source[at(rank_)], call, "destination");
+    std::vector<Rows> out(at(size()));
+    std::vector<std::int64_t> in(at(size()));
+    std::vector<const Block*> mine;  // what `to` is the sum of
+    for (const Block& block : table.blocks) {
+      if (block.elements() == 0) {
+        continue;
+      }
+      if (block.destination == rank_) {
+        out[at(block.source)].push_back(destination_part(from, block));
+      }
+      if (block.source == rank_) {
+        mine.push_back(&block);
+        in[at(block.destination)] += block.elements();
+      }
+    }
+    auto operation = issue("exchange_sum", call, elements(table), from);
+    operation->keep = {from, to};
+    std::map<int, at::Tensor> messages;
+    operation->run(out, in, [&](int peer, const at::Tensor& message) { messages[peer] = message; });
+    operation->then([&] {
+      std::map<const Block*, at::Tensor> places;
+      std::map<int, std::int64_t> begin;
+      for (const Block* block : mine) {
+        places[block] = messages.at(block->destination)
+                            .narrow(0, begin[block->destination], block->elements())
+                            .view({block->rows, block->cols});
+        begin[block->destination] += block->elements();
+      }
+      sum_blocks(
+          to, table, rank_, accumulate, [&](const Block& block) { return places.at(&block); });
+    });
+    return operation;
+  }
+
+  void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
+    if (tensor.is_cpu()) {
+      return gloo_.broadcast(tensor, root, call);
+    }
+    check_contiguous(tensor, call);
+    const at::Tensor flat = tensor.view({-1});
+    std::vector<Rows> out(at(size()));
+    std::vector<std::int64_t> in(at(size()));
+    if (rank_ == root) {
+      out.assign(at(size()), Rows{flat});
+      out[at(rank_)].clear();
+    } else {
+      in[at(root)] = flat.numel();
+    }
+    auto operation = issue("broadcast", call, tensor.numel(), tensor);
+    operation->run(out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
+    operation->wait();
+  }
+
+  void reduce(const at::Tensor& tensor, int root, const Call& call) override {
+    if (tensor.is_cpu()) {
+      return gloo_.reduce(tensor, root, call);
+    }
+    check_contiguous(tensor, call);
+    const at::Tensor flat = tensor.view({-1});
+    std::vector<Rows> out(at(size()));
+    std::vector<std::int64_t> in(at(size()));
+    if (rank_ != root) {
+      out[at(root)] = {flat};
+    } else {
+      in.assign(at(size()), flat.numel());
+      in[at(rank_)] = 0;
+    }
+    auto operation = issue("reduce", call, tensor.numel(), tensor);
+    std::vector<at::Tensor> others;
+    operation->run(out, in, [&](int, const at::Tensor& message) { others.push_back(message); });
+    if (rank_ == root) {
+      operation->then([&] { add_all(flat, others); });
+    }
+    operation->wait();
+  }
+
+  std::unique_ptr<Pending> shift(
+      const at::Tensor& from, const at::Tensor& to, int hops, const Call& call) override {
+    if (from.is_cpu()) {
+      return gloo_.shift(from, to, hops, call);
+    }
+    check_contiguous(from, call);
+    check_contiguous(to, call);
+    const int step = (hops % size() + size()) % size();
+    std::vector<Rows> out(at(size()));
+    std::vector<std::int64_t> in(at(size()));
+    const at::Tensor flat = to.view({-1});
+    out[at((rank_ + step) % size())] = {from.view({-1})};
+    in[at((rank_ - step + size()) % size())] = flat.numel();
+    // Pieces may differ in size from rank to rank, so that no size is common to all.
+    auto operation = issue("shift", call, 0, from);
+    operation->keep = {from, to};
+    operation->run(out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
+    return operation;
+  }
+
+  void barrier(const Call& call) override { gloo_.barrier(call); }
+
+ private:
+  static constexpr std::size_t kRoom = 8;  // operations under way at once
+
+  // An operation of this rank: given to the device when it is issued.
+  class Operation final : public Pending {
+   public:
+    Operation(
+        NcclCommunicator& owner, std::int64_t number, std::string what, const at::Tensor& like)
+        : owner_(owner),
+          number_(number),
+          what_(std::move(what)),
+          where_(fmt::format(
+              "operation {} of ranks {} over nccl", number, fmt::join(owner.ranks_, ", "))),
+          tag_(tag_of(where_, what_)),
+          options_(like.options()) {
+      owner_.under_way_[number_] = this;
+    }
+    // One that nobody waited for belongs to a rank that failed: without its peers it never ends.
+    ~Operation() override {
+      owner_.under_way_.erase(number_);
+      if (!done_) {
+        owner_.world_.wire.abort();
+      }
+    }
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    // Sends out[r] to rank r, receives in[r] elements from it (the own ones, too), and calls
+    // take(r, its elements one after the other) for each in the order of ranks.
+    template <typename Take>
+    void run(const std::vector<Rows>& out, const std::vector<std::int64_t>& in, Take take) {
+      const HostScope staging;  // as gloo's, outside the budgets
+      const CopyScope copying;
+      const int size = owner_.size();
+      const auto longs = options_.dtype(at::kLong);
+      sent_tag_ = at::full({1}, tag_, longs);
+      tags_ = at::full({size}, tag_, longs);
+      std::vector<at::Tensor> messages(at(size));
+      std::vector<Part> sent;
+      std::vector<Part> received;
+      const auto add = [&](std::vector<Part>& parts, int peer, const at::Tensor& tensor) {
+        parts.push_back(
+            {.rank = owner_.ranks_[at(peer)],
+             .data = tensor.data_ptr(),
+             .bytes = static_cast<std::int64_t>(tensor.nbytes())});
+      };
+      for (int peer = 0; peer < size; ++peer) {
+        if (count_of(out[at(peer)]) > 0) {
+          const at::Tensor packed = pack(out[at(peer)]);
+          if (peer == owner_.rank_) {
+            messages[at(peer)] = packed;
+            continue;
+          }
+          staging_.push_back(packed);
+          add(sent, peer, sent_tag_);
+          add(sent, peer, packed);
+          owner_.world_.counters.bytes_sent += static_cast<std::int64_t>(packed.nbytes());
+          ++owner_.world_.counters.messages;
+        }
+        if (in[at(peer)] > 0 && peer != owner_.rank_) {
+          messages[at(peer)] = at::empty({in[at(peer)]}, options_);
+          add(received, peer, tags_.narrow(0, peer, 1));
+          add(received, peer, messages[at(peer)]);
+        }
+      }
+      if (!sent.empty() || !received.empty()) {
+        owner_.world_.wire.exchange(sent, received);
+      }
+      for (int peer = 0; peer < size; ++peer) {
+        if (messages[at(peer)].defined()) {
+          staging_.push_back(messages[at(peer)]);
+          take(peer, messages[at(peer)]);
+        }
+      }
+      done_mark_ = Mark::here();
+      if (done_mark_ == nullptr) {
+        throw std::logic_error(what_ + ": a tensor of a device outside a DeviceScope");
+      }
+    }
+
+    // After that, also in the copy stream.
+    template <typename Body>
+    void then(Body body) {
+      const CopyScope copying;
+      body();
+      done_mark_ = Mark::here();
+    }
+
+    void wait() override {
+      if (done_) {
+        return;
+      }
+      const auto message = owner_.world_.wire.passing(done_mark_);
+      const int peer = owner_.ranks_[at((owner_.rank_ + 1) % owner_.size())];
+      owner_.world_.watch.await(*message, {.rank = peer, .where = where_, .what = what_});
+      Mark::wait(done_mark_);
+      check_tags();
+      staging_.clear();
+      keep.clear();
+      done_ = true;
+      owner_.under_way_.erase(number_);
+    }
+
+    std::vector<at::Tensor> keep;  // source, destination: alive while the device uses them
+
+   private:
+    static at::Tensor pack(const Rows& rows) {
+      if (rows.size() == 1 && rows.front().is_contiguous()) {
+        return rows.front().view({-1});
+      }
+      std::vector<at::Tensor> flat;
+      for (const at::Tensor& block : rows) {
+        flat.push_back(block.reshape({-1}));
+      }
+      return at::cat(flat);
+    }
+
+    void check_tags() const {
+      const HostScope control;
+      const at::Tensor here = tags_.cpu();
+      const auto* tags = here.const_data_ptr<std::int64_t>();
+      for (int peer = 0; peer < owner_.size(); ++peer) {
+        if (tags[peer] != tag_) {
+          throw CommunicatorError(fmt::format(
+              "ranks disagree about {}: rank {} is in {}, rank {} in something else",
+              where_,
+              owner_.ranks_[at(owner_.rank_)],
+              what_,
+              owner_.ranks_[at(peer)]));
+        }
+      }
+    }
+
+    NcclCommunicator& owner_;
+    std::int64_t number_;
+    std::string what_;
+    std::string where_;
+    std::int64_t tag_;
+    at::TensorOptions options_;
+    at::Tensor sent_tag_;
+    at::Tensor tags_;  // [rank] what came before its message; the own tag where nothing did
+    std::vector<at::Tensor> staging_;
+    MarkPtr done_mark_;
+    bool done_ = false;
+  };
+
+  static std::int64_t elements(const Transfer& table) {
+    std::int64_t sum = 0;
+    for (const Extent& extent : table.destination) {
+      sum += extent.elements();
+    }
+    return sum;
+  }
+
+  std::unique_ptr<Operation> issue(
+      const char* kind, const Call& call, std::int64_t count, const at::Tensor& like) {
+    world_.watch.check();
+    if (under_way_.size() >= kRoom) {
+      under_way_.begin()->second->wait();
+    }
+    return std::make_unique<Operation>(
+        *this,
+        number_++,
+        fmt::format(
+            "{} of {} ({} elements of {})",
+            kind,
+            to_string(call),
+            count,
+            c10::toString(like.scalar_type())),
+        like);
+  }
+
+  World& world_;
+  Communicator& gloo_;
+  std::vector<int> ranks_;  // of the world
+  int rank_;
+  std::int64_t number_ = 0;                       // of the next operation
+  std::map<std::int64_t, Operation*> under_way_;  // [number]
+};
+
+class NcclCommunicators final : public gloo::RankCommunicators {
+ public:
+  NcclCommunicators(Wire& wire, gloo::Watch& watch, std::unique_ptr<gloo::RankCommunicators> gloo)
+      : world_{.wire = wire, .watch = watch, .gloo = std::move(gloo), .counters = {}} {
+    for (int r = 0; r < size(); ++r) {
+      everyone_.push_back(r);
+    }
+  }
+
+  int rank() const override { return world_.gloo->rank(); }
+  int size() const override { return world_.gloo->size(); }
+  Communicator& world() override { return group(everyone_); }
+  Communicator& group(const std::vector<int>& ranks) override {
+    auto& made = made_[ranks];
+    if (made == nullptr) {
+      made = std::make_unique<NcclCommunicator>(world_, world_.gloo->group(ranks), ranks);
+    }
+    return *made;
+  }
+  Counters counters() const override {
+    Counters sum = world_.gloo->counters();
+    sum.bytes_sent += world_.counters.bytes_sent;
+    sum.messages += world_.counters.messages;
+    return sum;
+  }
+  void abort(const std::string& message) override {
+    world_.gloo->abort(message);
+    world_.wire.abort();
+  }
+  void finish() override { world_.gloo->finish(); }
+
+ private:
+  World world_;
+  std::vector<int> everyone_;
+  std::map<std::vector<int>, std::unique_ptr<NcclCommunicator>> made_;
+};
+
+}  // namespace
+
+std::unique_ptr<gloo::RankCommunicators> communicators(
+    Wire& wire, gloo::Watch& watch, std::unique_ptr<gloo::RankCommunicators> gloo) {
+  return std::make_unique<NcclCommunicators>(wire, watch, std::move(gloo));
+}
+
+}  // namespace paradyse::nccl

@@ -1,0 +1,20 @@
+// Stands for this folder and for comm/nccl/ in a build without CUDA.
+#include <stdexcept>
+
+#include "paradyse/backend.h"
+#include "paradyse/device.h"
+#include "src/run/memory/device_blocks.h"
+
+namespace paradyse {
+
+bool cuda_is_built() { return false; }
+
+void install_cuda_accounting() {}
+
+std::shared_ptr<Backend> nccl_backend(const GlooOptions&) {
+  throw std::invalid_argument(
+      "--backend nccl: this program was built without CUDA; build it with `make build-cuda` (it "
+      "takes a CUDA 13 toolkit) and run build/cuda/paradyse, or take --backend local or gloo");
+}
+
+}  // namespace paradyse

@@ -1,0 +1,123 @@
+#include "paradyse/device.h"
+
+#include <optional>
+#include <stdexcept>
+
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "src/run/device/streams.h"
+
+namespace paradyse {
+namespace {
+
+using Guard = c10::impl::VirtualGuardImpl;
+
+// Of a thread under a DeviceScope.
+struct Streams {
+  c10::Device device;
+  c10::Stream compute;
+  c10::Stream copy;
+};
+thread_local std::optional<Streams> streams;
+
+Guard guard() { return Guard(streams->device.type()); }
+
+c10::Stream no_stream() { return c10::Stream(c10::Stream::DEFAULT, c10::Device(c10::kCPU)); }
+
+}  // namespace
+
+int cuda_devices() { return cuda_is_built() ? static_cast<int>(at::getNumGPUs()) : 0; }
+
+c10::Device device_named(const std::string& name) {
+  if (name == "cpu") {
+    return c10::kCPU;
+  }
+  if (name != "cuda") {
+    throw std::invalid_argument("--device '" + name + "' is not one of cpu, cuda");
+  }
+  if (!cuda_is_built()) {
+    throw std::invalid_argument(
+        "--device cuda: this program was built without CUDA; build it with `make build-cuda` (it "
+        "takes a CUDA 13 toolkit) and run build/cuda/paradyse, or take --device cpu");
+  }
+  if (cuda_devices() == 0) {
+    throw std::invalid_argument(
+        "--device cuda: no GPU is seen; is there one, does nvidia-smi list it, and does "
+        "CUDA_VISIBLE_DEVICES not hide it?  Or take --device cpu");
+  }
+  return c10::kCUDA;
+}
+
+void synchronize(c10::Device device) {
+  if (!device.is_cpu()) {
+    const Guard guard(device.type());
+    guard.getStream(guard.getDevice()).synchronize();
+  }
+}
+
+struct DeviceScope::State {
+  std::optional<Streams> before;
+  c10::Stream stream_before;
+};
+
+DeviceScope::DeviceScope(c10::Device device) {
+  if (device.is_cpu()) {
+    return;
+  }
+  // Narrow products are summed in float32 throughout, as on the CPU.
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
+  const Guard guard(device.type());
+  const c10::Device here = device.has_index() ? device : guard.getDevice();
+  const Streams mine{
+      here, guard.getStreamFromGlobalPool(here), guard.getStreamFromGlobalPool(here)};
+  state_ = std::make_unique<State>(State{streams, guard.exchangeStream(mine.compute)});
+  streams = mine;
+}
+
+DeviceScope::~DeviceScope() {
+  if (state_ == nullptr) {
+    return;
+  }
+  try {
+    streams->copy.synchronize();
+    streams->compute.synchronize();
+  } catch (const std::exception&) {  // the device is lost; whoever uses it next is told
+  }
+  guard().exchangeStream(state_->stream_before);
+  streams = state_->before;
+}
+
+MarkPtr Mark::here() {
+  if (!streams) {
+    return nullptr;
+  }
+  c10::Event event(streams->device.type());
+  event.record(guard().getStream(streams->device));
+  return std::make_shared<const Mark>(std::move(event));
+}
+
+void Mark::wait(const MarkPtr& mark) {
+  if (mark != nullptr && streams) {
+    mark->event_.block(guard().getStream(streams->device));
+  }
+}
+
+bool Mark::passed(const MarkPtr& mark) { return mark == nullptr || mark->event_.query(); }
+
+CopyScope::CopyScope() : before_(no_stream()), active_(streams.has_value()) {
+  if (active_) {
+    const MarkPtr computed = Mark::here();
+    before_ = guard().exchangeStream(streams->copy);
+    Mark::wait(computed);
+  }
+}
+
+CopyScope::~CopyScope() {
+  if (active_) {
+    guard().exchangeStream(before_);
+  }
+}
+
+}  // namespace paradyse

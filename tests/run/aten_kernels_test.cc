@@ -1,0 +1,619 @@
+// Every operation in its two forms, our loops and ATen's operations: on CPU tensors they must
+// agree. What CUDA tensors go through is the second, so this is its proof on a machine without a
+// GPU.
+#include "src/run/ops/aten_kernels.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/gradient_error.h"
+#include "paradyse/gradients.h"
+#include "paradyse/planner.h"
+#include "src/run/comm/blocks.h"
+#include "src/run/device/through_aten.h"
+#include "src/run/ops/aten_attention.h"
+#include "src/run/ops/products.h"
+#include "tests/support/equality.h"
+
+namespace paradyse {
+namespace {
+
+using ops::Attention;
+using ops::Columns;
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+// While it lives, CPU tensors go through ATen.
+struct ThroughAten {
+  ThroughAten() { use_aten_kernels(true); }
+  ~ThroughAten() { use_aten_kernels(false); }
+};
+
+at::ScalarType sums_of(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor random(std::vector<std::int64_t> sizes, std::uint64_t seed, at::ScalarType type) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble)).to(type);
+}
+
+// Rows inside a wider matrix, as ops hand them over.
+at::Tensor strided(std::int64_t rows, std::int64_t cols, std::uint64_t seed, at::ScalarType type) {
+  return random({rows, cols + 5}, seed, type).narrow(1, 3, cols);
+}
+
+double tolerance(at::ScalarType type) {
+  return type == at::kDouble     ? 1e-12
+         : type == at::kFloat    ? 2e-5
+         : type == at::kBFloat16 ? 0.016
+                                 : 0.002;
+}
+
+// Largest difference, as a share of the largest number; infinities and NaNs in the same places are
+// none.
+double off(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0) {
+    return 0;
+  }
+  const at::Tensor x = a.to(at::kDouble);
+  const at::Tensor y = b.to(at::kDouble);
+  const at::Tensor same = (x == y).logical_or(x.isnan().logical_and(y.isnan()));
+  const at::Tensor difference = (x - y).abs().masked_fill(same, 0);
+  const double size = y.abs().nan_to_num(0.0, 0.0, 0.0).max().item<double>();
+  return difference.nan_to_num(INFINITY, INFINITY, INFINITY).max().item<double>() / (size + 1);
+}
+
+// Runs body(tensors) in both forms, each on copies of `tensors`, and compares all that it left in
+// them.  `made_from`: the narrowest type that results went through.
+void expect_same(
+    const std::string& what,
+    const std::vector<at::Tensor>& tensors,
+    const std::function<void(const std::vector<at::Tensor>& tensors)>& body,
+    at::ScalarType made_from = at::kDouble) {
+  at::set_num_threads(1);  // as ranks have it
+  const auto run = [&](bool aten) {
+    std::vector<at::Tensor> own;
+    for (const at::Tensor& tensor : tensors) {
+      // the strides are kept: rows stay inside their wider matrix
+      const at::Tensor room = at::empty_strided(
+          {tensor.dim() == 0 ? 1
+                             : tensor.size(0) * std::max<std::int64_t>(1, tensor.stride(0)) + 1},
+          {1},
+          tensor.options());
+      own.push_back(room.as_strided(tensor.sizes(), tensor.strides()).copy_(tensor));
+    }
+    if (aten) {
+      const ThroughAten here;
+      body(own);
+    } else {
+      body(own);
+    }
+    return own;
+  };
+  const std::vector<at::Tensor> loops = run(false);
+  const std::vector<at::Tensor> aten = run(true);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_LE(
+        off(aten[i], loops[i]), std::max(tolerance(tensors[i].scalar_type()), tolerance(made_from)))
+        << what << ", tensor " << i << " of " << c10::toString(tensors[i].scalar_type());
+  }
+}
+
+const at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
+
+struct Size {
+  std::int64_t rows;
+  std::int64_t cols;
+};
+const Size kSizes[] = {{0, 4}, {1, 1}, {3, 8}, {7, 33}, {70, 130}};
+
+TEST(AtenKernels, Norms) {
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [t, H] : kSizes) {
+      for (const std::int64_t heads : {1, 3}) {
+        for (const bool accumulate : {false, true}) {
+          const at::ScalarType sums = sums_of(type);
+          const at::Tensor x = strided(t, heads * H, 1, type);
+          const at::Tensor g = strided(t, heads * H, 2, type);
+          const at::Tensor w = random({H}, 3, type);
+          const std::vector<at::Tensor> tensors = {
+              x,
+              w,
+              g,
+              strided(t, heads * H, 4, type),
+              strided(t, heads * H, 5, type),
+              random({H}, 6, sums)};
+          expect_same("rms_norm", tensors, [&](const auto& own) {
+            kernels::rms_norm(own[0], own[1], 1e-5, own[3]);
+            kernels::rms_norm_adjoint(own[0], own[1], 1e-5, own[2], own[4], accumulate, own[5]);
+          });
+          if (heads == 1) {
+            std::vector<at::Tensor> more = tensors;
+            more.push_back(random({H}, 7, type));
+            more.push_back(random({H}, 8, sums));
+            expect_same("layer_norm", more, [&](const auto& own) {
+              kernels::layer_norm(own[0], own[1], own[6], 1e-5, own[3]);
+              kernels::layer_norm_adjoint(
+                  own[0], own[1], 1e-5, own[2], own[4], accumulate, own[5], own[7]);
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AtenKernels, RowsAndTheirSums) {
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [t, H] : kSizes) {
+      for (const at::ScalarType of : {type, sums_of(type)}) {
+        expect_same(
+            "add_to_rows", {strided(t, H, 1, of), random({H}, 2, type)}, [](const auto& own) {
+              kernels::add_to_rows(own[0], own[1]);
+            });
+      }
+      expect_same(
+          "add_sum_of_rows",
+          {strided(t, H, 1, type), random({H}, 2, sums_of(type))},
+          [](const auto& own) { kernels::add_sum_of_rows(own[0], own[1]); });
+    }
+  }
+}
+
+// The same elements are dropped: nothing but a rounding may differ.
+TEST(AtenKernels, DropoutDrawsTheSameMask) {
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [t, H] : kSizes) {
+      std::vector<std::int64_t> tokens;
+      for (std::int64_t i = 0; i < t; ++i) {
+        tokens.push_back(i % 3 == 0 ? 5 * i : (std::int64_t{1} << 33) + i);
+      }
+      for (const double probability : {0.0, 0.3, 0.9}) {
+        const kernels::Dropout dropout{
+            .probability = probability, .seed = 0xFEDCBA9876543210, .site = 0xFFFFFFF7};
+        const at::Tensor from = random({t, H}, 1, type);
+        expect_same("dropout", {from, random({t, H}, 2, type)}, [&](const auto& own) {
+          kernels::dropout(dropout, tokens, own[0], own[1]);
+        });
+        expect_same("dropout in place", {from}, [&](const auto& own) {
+          kernels::dropout(dropout, tokens, own[0], own[0]);
+        });
+      }
+    }
+  }
+}
+
+TEST(AtenKernels, Rotations) {
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t half : {1, 4, 5}) {
+      for (const std::int64_t t : {0, 1, 9}) {
+        std::vector<std::int64_t> positions;
+        for (std::int64_t i = 0; i < t; ++i) {
+          positions.push_back((7 * i) % 11);
+        }
+        for (const bool inverse : {false, true}) {
+          for (const std::int64_t heads : {0, 1, 3}) {
+            expect_same(
+                "rotate",
+                {strided(t, 8 * half, 1, type),
+                 random({11, half}, 2, sums_of(type)),
+                 random({11, half}, 3, sums_of(type))},
+                [&](const auto& own) {
+                  kernels::rotate(own[0], heads, 2 * half, own[1], own[2], positions, inverse);
+                });
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AtenKernels, Products) {
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t m : {0, 1, 5, 200}) {
+      for (const std::int64_t n : {1, 7, 900}) {
+        for (const std::int64_t k : {0, 1, 6}) {
+          for (const at::ScalarType of : {type, sums_of(type)}) {
+            for (int variant = 0; variant < 8; ++variant) {
+              const bool accumulate = (variant & 4) != 0;
+              expect_same(
+                  "product",
+                  {(variant & 1) != 0 ? strided(k, m, 1, type) : strided(m, k, 1, type),
+                   (variant & 2) != 0 ? strided(n, k, 2, type) : strided(k, n, 2, type),
+                   strided(m, n, 3, of)},
+                  [&](const auto& own) {
+                    ops::product(
+                        (variant & 1) != 0 ? own[0].t() : own[0],
+                        (variant & 2) != 0 ? own[1].t() : own[1],
+                        own[2],
+                        accumulate);
+                  });
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AtenKernels, ScaledProducts) {
+  for (const at::ScalarType type : kTypes) {
+    for (const double beta : {0.0, 1.0, -0.5}) {
+      expect_same(
+          "gemm",
+          {strided(5, 6, 1, type), strided(9, 6, 2, type), strided(5, 9, 3, sums_of(type))},
+          [&](const auto& own) { ops::gemm(0.7, own[0], own[1].t(), beta, own[2]); });
+    }
+  }
+}
+
+// More rows than a stretch of temporaries.
+TEST(AtenKernels, ManyStretches) {
+  const std::int64_t H = aten::kScratch / 3;
+  const at::Tensor x = random({7, H}, 1, at::kFloat);
+  expect_same("rms_norm", {x, random({H}, 2, at::kFloat), at::zeros({7, H})}, [](const auto& own) {
+    kernels::rms_norm(own[0], own[1], 1e-5, own[2]);
+  });
+}
+
+// --- attention -----------------------------------------------------------------------------------
+
+// Keys in `pieces` blocks that are merged one after the other; then every piece's adjoint.
+void expect_same_attention(
+    const AttentionBlock& block,
+    std::int64_t heads,
+    std::int64_t D,
+    bool causal,
+    int pieces,
+    at::ScalarType type,
+    double size = 1) {
+  const std::int64_t queries = block.queries.end;
+  const std::int64_t keys = block.keys.end;
+  const at::ScalarType sums = sums_of(type);
+  const at::ScalarType results = pieces == 1 ? type : sums;
+  const auto columns = [](const at::Tensor& matrix) { return Columns{matrix, 0}; };
+  expect_same(
+      "attention",
+      {strided(queries, heads * D, 1, type) * size,
+       strided(keys, D, 2, type),
+       strided(keys, D, 3, type),
+       strided(queries, heads * D, 4, type),     // gradient of o
+       strided(queries, heads * D, 5, results),  // o
+       strided(queries, heads, 6, sums),         // l
+       strided(queries, heads * D, 7, results),
+       strided(keys, D, 8, results),
+       strided(keys, D, 9, results)},
+      [&](const std::vector<at::Tensor>& own) {
+        const auto each = [&](auto body) {
+          const std::int64_t n = block.keys.size();
+          for (int i = 0; i < pieces; ++i) {
+            const Interval part{n * i / pieces, n * (i + 1) / pieces};
+            if (!part.empty()) {
+              body(
+                  Attention{
+                      .block =
+                          {block.queries,
+                           {block.keys.begin + part.begin, block.keys.begin + part.end},
+                           block.diagonal - part.begin},
+                      .heads = heads,
+                      .head_dim = D,
+                      .scale = 1 / std::sqrt(static_cast<double>(D)),
+                      .causal = causal},
+                  part.begin > 0);
+            }
+          }
+        };
+        each([&](const Attention& attention, bool merge) {
+          ops::attend(
+              attention,
+              columns(own[0]),
+              columns(own[1]),
+              columns(own[2]),
+              columns(own[4]),
+              columns(own[5]),
+              merge);
+        });
+        const Columns o = columns(own[4].to(type));
+        each([&](const Attention& attention, bool) {
+          ops::attend_adjoint(
+              attention,
+              columns(own[0]),
+              columns(own[1]),
+              columns(own[2]),
+              o,
+              columns(own[5]),
+              columns(own[3]),
+              columns(own[6]),
+              columns(own[7]),
+              columns(own[8]));
+        });
+      },
+      type);
+}
+
+TEST(AtenAttention, WholeCausalAndOffTheDiagonal) {
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t tokens : {1, 2, 63, 65, 130, 533}) {
+      for (const bool causal : {true, false}) {
+        expect_same_attention({{0, tokens}, {0, tokens}}, 2, 5, causal, 1, type);
+      }
+    }
+    // rows that see nothing: o = 0 and l = -inf
+    for (const std::int64_t diagonal : {-200, -70, -64, -1, 0, 3, 65, 200}) {
+      expect_same_attention({{5, 75}, {9, 110}, diagonal}, 2, 5, true, 1, type);
+    }
+  }
+}
+
+// -inf before, after and on both sides of a merge.
+TEST(AtenAttention, MergedBlocks) {
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t diagonal : {-90, -30, -1, 0, 20, 100}) {
+      for (const int pieces : {2, 3, 5}) {
+        expect_same_attention({{3, 80}, {2, 72}, diagonal}, 3, 4, true, pieces, type);
+      }
+    }
+  }
+}
+
+TEST(AtenAttention, HugeAndTinyScores) {
+  for (const double size : {1e-4, 300.0}) {
+    for (const int pieces : {1, 3}) {
+      expect_same_attention({{0, 80}, {0, 80}}, 1, 4, true, pieces, at::kDouble, size);
+    }
+  }
+}
+
+// --- flash ---------------------------------------------------------------------------------------
+
+std::int64_t blocks_in(const std::vector<aten::Pack>& packs) {
+  std::int64_t count = 0;
+  for (const aten::Pack& pack : packs) {
+    count += static_cast<std::int64_t>(pack.blocks.size());
+  }
+  return count;
+}
+
+TEST(Packs, HoldNeighboursThatTheKernelTakes) {
+  const AttentionBlock first{{0, 4}, {0, 4}};
+  const AttentionBlock second{{4, 9}, {4, 9}};
+  const AttentionBlock corner{{9, 12}, {9, 14}, 2};
+  const std::vector<AttentionBlock> three = {first, second, corner};
+  const std::vector<aten::Pack> one = aten::packs(three, true);
+  ASSERT_EQ(one.size(), 1);
+  EXPECT_TRUE(one[0].plain && one[0].causal && !one[0].onto);
+  EXPECT_EQ(one[0].queries(), (Interval{0, 12}));
+  EXPECT_EQ(one[0].keys(), (Interval{0, 14}));
+
+  const AttentionBlock seen{{4, 9}, {4, 9}, 4};  // every query sees every key
+  const AttentionBlock again{{4, 9}, {9, 11}, 1};
+  const AttentionBlock odd{{9, 12}, {11, 14}, 1};
+  const AttentionBlock blind{{12, 16}, {14, 16}, -2};
+  const AttentionBlock one_query{{16, 17}, {16, 18}, 1};
+  const AttentionBlock apart{{18, 20}, {18, 20}};
+  const std::vector<AttentionBlock> all = {first, seen, again, odd, blind, one_query, apart};
+  const std::vector<aten::Pack> packs = aten::packs(all, true);
+  EXPECT_EQ(blocks_in(packs), 7);
+  std::vector<std::string> text;
+  for (const aten::Pack& pack : packs) {
+    text.push_back(
+        std::string(pack.plain ? "plain" : "tiles") + (pack.causal ? " causal" : " whole") +
+        (pack.onto ? " onto" : ""));
+  }
+  EXPECT_THAT(
+      text,
+      testing::ElementsAre(
+          "plain causal",
+          "plain whole",
+          "plain whole onto",
+          "tiles causal",
+          "tiles causal",
+          "tiles whole",
+          "plain causal"));
+  // seen by all: nothing is causal there
+  EXPECT_EQ(aten::packs(three, false).size(), 1);
+}
+
+// What surrounds torch's kernel (packing, heads, merging), with the plain stand-in that CPU tensors
+// get in its place, against the tiles.
+TEST(Flash, PacksOfDocumentsAreTheirTiles) {
+  const std::int64_t D = 8;
+  const std::int64_t heads = 6;
+  const std::int64_t key_heads = 2;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const bool causal : {true, false}) {
+      const std::vector<AttentionBlock> blocks = {
+          {{2, 7}, {1, 6}}, {{7, 19}, {6, 25}, 7}, {{19, 22}, {25, 28}}};
+      const std::vector<aten::Pack> packs = aten::packs(blocks, causal);
+      ASSERT_EQ(packs.size(), 1);
+      const at::Tensor q = strided(23, heads * D, 1, type);
+      const at::Tensor k = strided(30, key_heads * D, 2, type);
+      const at::Tensor v = strided(30, key_heads * D, 3, type);
+      const at::Tensor g = strided(23, heads * D, 4, type);
+      struct Results {
+        at::Tensor o, l, grad_q, grad_k, grad_v;
+      };
+      const auto room = [&](at::ScalarType of) {
+        return Results{
+            random({23, heads * D}, 5, of),
+            random({23, heads}, 6, at::kFloat),
+            random({23, heads * D}, 7, of),
+            random({30, key_heads * D}, 8, of),
+            random({30, key_heads * D}, 9, of)};
+      };
+      for (const bool merge : {false, true}) {
+        const Results flash = room(at::kFloat);
+        const Results tiles = room(at::kFloat);
+        if (merge) {
+          for (const Results* results : {&flash, &tiles}) {
+            results->l.narrow(0, 3, 2).fill_(kNothing);  // nothing was seen before
+            results->o.narrow(0, 3, 2).zero_();
+          }
+        }
+        const double scale = 1 / std::sqrt(static_cast<double>(D));
+        const aten::FlashHeads all{
+            .heads = heads, .key_heads = key_heads, .head_dim = D, .scale = scale};
+        aten::flash_attend(packs[0], all, {q}, {k}, {v}, {flash.o}, {flash.l}, merge);
+        aten::flash_attend_adjoint(
+            packs[0],
+            all,
+            {q},
+            {k},
+            {v},
+            {flash.o.to(type)},
+            {flash.l},
+            {g},
+            {flash.grad_q},
+            {flash.grad_k},
+            {flash.grad_v});
+        for (const AttentionBlock& block : blocks) {
+          for (std::int64_t key = 0; key < key_heads; ++key) {
+            const Attention attention{
+                .block = block,
+                .heads = heads / key_heads,
+                .head_dim = D,
+                .scale = scale,
+                .causal = causal};
+            const std::int64_t column = key * attention.heads * D;
+            ops::attend(
+                attention,
+                {q, column},
+                {k, key * D},
+                {v, key * D},
+                {tiles.o, column},
+                {tiles.l, key * attention.heads},
+                merge);
+            ops::attend_adjoint(
+                attention,
+                {q, column},
+                {k, key * D},
+                {v, key * D},
+                {tiles.o.to(type), column},
+                {tiles.l, key * attention.heads},
+                {g, column},
+                {tiles.grad_q, column},
+                {tiles.grad_k, key * D},
+                {tiles.grad_v, key * D});
+          }
+        }
+        EXPECT_LE(off(flash.o, tiles.o), tolerance(type));
+        EXPECT_LE(off(flash.l, tiles.l), 2e-5);
+        EXPECT_LE(off(flash.grad_q, tiles.grad_q), tolerance(type));
+        EXPECT_LE(off(flash.grad_k, tiles.grad_k), tolerance(type));
+        EXPECT_LE(off(flash.grad_v, tiles.grad_v), tolerance(type));
+      }
+    }
+  }
+}
+
+// --- exchanges -----------------------------------------------------------------------------------
+
+TEST(AtenBlocks, SumsAreThoseOfTheLoops) {
+  for (const auto& [from, to] :
+       {std::pair{at::kDouble, at::kDouble},
+        std::pair{at::kFloat, at::kFloat},
+        std::pair{at::kBFloat16, at::kFloat},
+        std::pair{at::kBFloat16, at::kBFloat16},
+        std::pair{at::kHalf, at::kFloat},
+        std::pair{at::kHalf, at::kHalf},
+        std::pair{at::kLong, at::kLong}}) {
+    for (const bool accumulate : {false, true}) {
+      // three sources on one rectangle; with an overlap in part in the second table
+      for (const bool overlap : {false, true}) {
+        Transfer table;
+        table.source = {{9, 7}};
+        table.destination = {{9, 7}, {9, 7}, {4, 7}};
+        table.blocks = {
+            {.source = 0, .destination = 0, .rows = 9, .cols = 7},
+            {.source = 0, .destination = 1, .rows = 9, .cols = 7}};
+        if (overlap) {
+          table.blocks.push_back(
+              {.source = 0, .destination = 2, .source_row = 3, .rows = 4, .cols = 7});
+        }
+        const std::vector<at::Tensor> sources = {
+            (random({9, 7}, 1, at::kFloat) * 8).to(from),
+            (random({9, 7}, 2, at::kFloat) * 8).to(from),
+            (random({4, 7}, 3, at::kFloat) * 8).to(from)};
+        const at::Tensor loops = (random({9, 7}, 4, at::kFloat) * 8).to(to);
+        const at::Tensor aten = loops.clone();
+        sum_blocks(loops, table, 0, accumulate, from, [&](const Block& block) {
+          return View(sources[static_cast<std::size_t>(block.destination)])
+              .at(block.destination_row, block.destination_col);
+        });
+        sum_blocks(aten, table, 0, accumulate, [&](const Block& block) {
+          return sources[static_cast<std::size_t>(block.destination)]
+              .narrow(0, block.destination_row, block.rows)
+              .narrow(1, block.destination_col, block.cols);
+        });
+        EXPECT_TRUE(at::equal(loops, aten)) << "bit by bit: the order of ranks";
+      }
+    }
+  }
+}
+
+// --- everything ----------------------------------------------------------------------------------
+
+test::Case small_case() {
+  return {
+      "aten", test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}), {1, 9, 2, 17, 3}};
+}
+
+// Every strategy, every op through ATen: losses, gradients, traffic and memory.
+TEST(AtenEquality, EveryStrategyOnEveryNumberOfRanks) {
+  const ThroughAten here;
+  const test::Case c = small_case();
+  for (const int p : {1, 2, 3, 4}) {
+    for (const auto& [attention, mlp] : test::pure_strategies()) {
+      for (const Recompute level : kRecomputeLevels) {
+        const std::vector<LayerChoice> layers(
+            static_cast<std::size_t>(c.model.layers), LayerChoice{attention, mlp, level, level});
+        const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
+        test::expect_equal(c, plan, "float64", 1e-10);
+        test::expect_equal(c, plan, "float32", 2e-5);
+      }
+    }
+  }
+}
+
+// Heads wide enough for torch's flash kernel, whose place the stand-in takes.
+TEST(AtenEquality, NarrowTypesThroughFlash) {
+  const test::Case c{
+      "aten flash",
+      test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31}),
+      {1, 9, 2, 17, 3}};
+  const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
+  const test::Weights weights = test::random_weights(c.model, 11);
+  const auto& expected = test::reference_answer(c);
+  const ThroughAten here;
+  for (const auto& [dtype, rounding] :
+       {std::pair<std::string, double>{"bfloat16", 1.0 / 256},
+        std::pair<std::string, double>{"float16", 1.0 / 2048}}) {
+    for (const int p : {1, 2, 3, 4}) {
+      for (const auto& [attention, mlp] : test::pure_strategies()) {
+        SCOPED_TRACE(dtype + " " + attention + " on " + std::to_string(p));
+        const Plan plan = uniform_plan(
+            c.model,
+            c.lengths,
+            p,
+            std::vector<LayerChoice>(
+                static_cast<std::size_t>(c.model.layers),
+                LayerChoice{attention, mlp, Recompute::light, Recompute::light}));
+        GradientRequest request{
+            .model = &c.model, .plan = &plan, .documents = documents, .dtype = dtype};
+        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+        const GradientAnswer answer = gradients(request);
+        EXPECT_NEAR(answer.batch.loss, expected.loss, 4 * rounding * expected.loss);
+        EXPECT_LE(compare_gradients(answer.gradients, expected.gradients).worst, 30 * rounding);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
