@@ -27,7 +27,7 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def run_program(self, *arguments, code=OK, timeout=120, **variables):
+    def run_program(self, *arguments, code=OK, timeout=300, **variables):
         """Post: the exit code is `code`, unless that is None.  `variables`: more environment."""
         command = [PARADYSE, *map(str, arguments)]
         done = subprocess.run(
