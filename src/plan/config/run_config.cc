@@ -315,9 +315,10 @@ class Loader {
       }
       const toml::table* members = node.as_table();
       if (members == nullptr) {
-        throw std::invalid_argument(
-            place(file, node) + ": " + section + " is " + text_of(node) +
-            "; accepted is a table, [" + section + "]");
+        std::string message = place(file, node);
+        message.append(": ").append(section).append(" is ").append(text_of(node));
+        message.append("; accepted is a table, [").append(section).append("]");
+        throw std::invalid_argument(message);
       }
       for (const auto& [member, value] : *members) {
         const std::string key = section + "." + std::string(member.str());

@@ -31,7 +31,8 @@ Program usp_attention(const Task& task) {
   Cuts tokens;
   Cuts kv_columns;
   for (int r = 0; r < p; ++r) {
-    const auto row = std::span(task.tokens.cuts).subspan(static_cast<std::size_t>(r / u * u));
+    const int first_of_row = r - r % u;
+    const auto row = std::span(task.tokens.cuts).subspan(static_cast<std::size_t>(first_of_row));
     tokens.push_back(together(row.first(static_cast<std::size_t>(u))));
     heads.push_back(of_member[static_cast<std::size_t>(r % u)]);
     const std::int64_t values = model.kv_heads * model.head_dim;
