@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   g++ make cmake ninja-build ccache mold python3 python3-pip unzip
-  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev
+  nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev libeigen3-dev
   libgloo-dev  # the headers alone: libtorch has Gloo inside
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )

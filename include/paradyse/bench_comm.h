@@ -22,8 +22,10 @@ struct BenchCommRequest {
 
 struct BenchCommRow {
   std::string collective;
-  std::int64_t bytes = 0;     // of a message
-  double seconds = 0;         // median of a call, on rank 0
+  std::int64_t bytes = 0;  // of a message
+  double seconds = 0;      // median of a call, on rank 0
+  double least_seconds = 0;
+  double most_seconds = 0;
   double bytes_per_s = 0;     // that one rank receives
   double memcpy_seconds = 0;  // of as many bytes as a rank receives, by a thread (or GPU) alone
 };

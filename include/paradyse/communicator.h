@@ -112,6 +112,16 @@ class Communicators {
   [[nodiscard]] virtual Counters counters() const = 0;
   // Frees every rank that waits, now or later: they throw Aborted with this message.
   virtual void abort(const std::string& message) = 0;
+
+  // A failure that all ranks go on from, as of memory.  The rank that fails calls interrupt(): all
+  // that wait, now or later, throw Aborted with its message.  Then every rank, having left all
+  // operations and dropped what they gave it, calls recover(): it returns when all have, with the
+  // first message, and all communicators are as new (what world() and group() gave before is gone).
+  // Throws Aborted when another rank failed for good, CommunicatorError naming the ranks that did
+  // not come before the deadline.  Where recovers() is false, interrupt() is abort().
+  [[nodiscard]] virtual bool recovers() const { return false; }
+  virtual void interrupt(const std::string& message) { abort(message); }
+  virtual std::string recover();
 };
 
 struct LocalOptions {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "paradyse/schedule.h"
 
@@ -47,6 +48,17 @@ struct Traffic {
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
+// A copy table that an op runs, or (`transposed`) runs backwards, adding up.
+struct Move {
+  const Transfer* table = nullptr;  // the op's own
+  bool transposed = false;
+  std::int64_t element_bytes = 0;
+};
+
+// What an op that is no ring sends, in order: over the weight domain where over_domain(op), else
+// over the group.
+std::vector<Move> moves(const Program& program, const Op& op, Phase phase, Precision precision);
+
 Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Precision precision);
 
 // Arithmetic and memory traffic of an op.
@@ -80,6 +92,15 @@ struct Footprint {
 // `base_bytes`: what is there all the time (parameters, gradients, optimizer state).
 Footprint footprint(
     const Timeline& timeline, Seat seat, Precision precision, std::int64_t base_bytes);
+
+// What one part adds to a rank: kept from its forward to its backward, and on top of that while it
+// runs forward or backward (its input, its output and their gradients included).  Weights that are
+// prefetched for the part after it are not.
+struct PartFootprint {
+  std::int64_t saved_bytes = 0;
+  std::int64_t transient_bytes = 0;
+};
+PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision);
 
 // Rotary tables of a micro-batch: cosines and sines of every position of its longest document.
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision);

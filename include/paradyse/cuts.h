@@ -55,7 +55,17 @@ Cuts scaled(const Cuts& cuts, std::int64_t width);
 // short documents spread evenly.  Causal: m = 2p, and rank r holds pieces r and 2p-1-r (zigzag: all
 // ranks do equal attention work); otherwise m = p and rank r holds piece r.
 // Post: the pieces partition [0, sum of lengths).
-Cuts token_cuts(std::span<const std::int64_t> lengths, int ranks, bool causal);
+//
+// `shares`: rank r gets shares[r] of every document, to within two tokens and a millionth of it,
+// instead of an equal part (causal: in two pieces that lie like those above, so its attention work
+// is that share, too), and of many short documents its share of all tokens.  None, or all equal:
+// the cuts above, exactly. Throws std::invalid_argument for another number of shares than ranks, a
+// negative one or none that is positive.
+Cuts token_cuts(
+    std::span<const std::int64_t> lengths,
+    int ranks,
+    bool causal,
+    std::span<const double> shares = {});
 
 // "0:[0,3)[9,12) 1:[3,9)"
 std::string to_string(const Cuts& cuts);

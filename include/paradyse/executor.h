@@ -15,6 +15,7 @@
 #include "paradyse/breakdown.h"
 #include "paradyse/communicator.h"
 #include "paradyse/parameters.h"
+#include "paradyse/part_times.h"
 #include "paradyse/schedule.h"
 #include "paradyse/trace.h"
 
@@ -49,9 +50,10 @@ struct RankContext {
   Communicator* group = nullptr;   // of the micro-batch's group
   Communicator* domain = nullptr;  // of the weight domain
   Accountant* memory = nullptr;
-  Trace* trace = nullptr;          // may be absent
-  int world_rank = 0;              // names the rank in the trace
-  Breakdown* breakdown = nullptr;  // may be absent
+  Trace* trace = nullptr;           // may be absent
+  int world_rank = 0;               // names the rank in the trace
+  Breakdown* breakdown = nullptr;   // may be absent
+  PartTimes* part_times = nullptr;  // may be absent
 };
 
 struct MicroBatchResult {

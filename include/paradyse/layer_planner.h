@@ -40,6 +40,10 @@ LayerPlan plan_layers(
 LayerPlan plan_layers_as_published(
     std::span<const LayerCost> ways, std::int64_t layers, std::int64_t capacity_bytes);
 
+// All layers alike: the fastest way that fits.
+LayerPlan plan_alike(
+    std::span<const LayerCost> ways, std::int64_t layers, std::int64_t capacity_bytes);
+
 // A rival of a plan and why it lost, for people.
 struct RejectedWay {
   std::size_t way = 0;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,8 +74,10 @@ struct Heads {
 };
 
 // Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
-// one of them reads; where p does not divide K, neighbours share some.
-std::vector<Heads> own_heads(const ModelShape& model, int ranks);
+// one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the
+// query heads each rank its share, rounded; for activations alone, since weights are cut evenly.
+std::vector<Heads> own_heads(
+    const ModelShape& model, int ranks, std::span<const double> shares = {});
 // All ranks have all heads.
 std::vector<Heads> all_heads(const ModelShape& model, int ranks);
 

@@ -21,6 +21,7 @@ struct PredictedBytes {
   std::int64_t saved = 0;
   std::int64_t transient = 0;
 
+  [[nodiscard]] std::int64_t total() const { return static_bytes + saved + transient; }
   friend bool operator==(const PredictedBytes&, const PredictedBytes&) = default;
 };
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/cost.h"
+#include "paradyse/layer_costs.h"
 #include "paradyse/plan.h"
 
 namespace paradyse {
@@ -20,40 +20,25 @@ Plan uniform_plan(
     int ranks,
     const std::vector<LayerChoice>& layers);
 
-// What plans are made for.
-struct PlanningTask {
-  ModelShape model;
-  int ranks = 1;
-  MachineNumbers machine;
-  Precision precision;
-  std::int64_t memory_per_rank = 0;            // bytes; 0: no limit
-  bool training = true;                        // else forward passes alone: nothing is saved
-  std::int64_t static_bytes_per_element = 16;  // parameter, gradient, optimizer state
-  std::string attention;                       // a strategy's name, or "" for any
-  std::string mlp;                             // a verb or strategy's name, or "" for any
-  std::string recompute;                       // a level, or "" for any
+// The program of a document that all ranks share.
+struct DocumentPlan {
+  LayerProgram program;
+  double seconds = 0;    // forward and backward, predicted
+  PredictedBytes bytes;  // of the fullest rank, counted
 };
 
-// What all documents of one micro-batch may do: a choice for every layer, on groups of one rank or
-// on all ranks together.
-struct Option {
-  LayerChoice layer;
-  bool one_rank = false;
-
-  [[nodiscard]] std::string name() const;  // "UlyssesZ+gather", "DataZ+gather, recompute full"
-};
-
-// The first planner: short documents are packed and dealt to the ranks whole (DataZ), each long one
-// is split over all ranks by the fastest strategy that fits; where the border lies is found by
-// trying every document as the longest short one.
+// Short documents are packed and dealt to the ranks whole (DataZ), each long one is split over all
+// ranks; where the border lies is found by trying every document as the longest short one.  What
+// each layer runs is the layer planner's (layer_planner.h): the fastest mix that fits.
 //
-// Costs come from the closed form of cost.h, folded on a ladder of lengths once and read off by
-// interpolation; the plan that is chosen is folded again exactly, and its bytes are checked on
-// every rank.
+// Costs are read off a ladder of lengths (layer_costs.h); the plan that is chosen is folded again
+// exactly, and its bytes are checked on every rank.
 class Planner {
  public:
   // Throws std::invalid_argument for a name that is unknown or does not fit.
   explicit Planner(PlanningTask task);
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
 
   // The plan, or why there is none: the document that fits nowhere, what it needs and of what, the
   // budget, and the longest document that fits.
@@ -62,6 +47,8 @@ class Planner {
     std::string why_not;
   };
   Answer plan(const std::vector<std::int64_t>& lengths);
+  // Whether the last answer was there already.
+  [[nodiscard]] bool was_cached() const { return cached_; }
 
   // Predicted seconds of one document of each of these lengths under each option that fits, for
   // people: rows of (length, option, seconds or why not).
@@ -74,36 +61,98 @@ class Planner {
   };
   std::vector<Row> table(const std::vector<std::int64_t>& lengths);
 
+  // One document of this length on all ranks together: the fastest program that fits, if any.
+  std::optional<DocumentPlan> document(std::int64_t length);
+  // What the layer planner chose among for it, and what it had for the layers: bytes.
+  struct Choices {
+    LayerCosts::Ways ways;  // transients include what the rest of the model needs
+    std::int64_t capacity_bytes = 0;
+    std::int64_t static_bytes = 0;
+    PartCost rest;
+  };
+  Choices choices_of(std::int64_t length);
+  // Tokens of the longest document that can be planned for; 0: none.  Without a budget there is no
+  // longest: nothing.
+  std::optional<std::int64_t> longest_document();
+
+  // What a plan's micro-batches took, so that later plans know better; says so when the machine has
+  // changed.
+  std::optional<std::string> observe(const Plan& plan, const std::vector<double>& seconds);
+
+  // After `plan` ran out of memory in spite of what was counted: a plan for the same documents that
+  // is held to 95 % of what its fullest micro-batch was to take, as are all plans for such lengths
+  // from now on.  Nothing when none fits that.
+  std::optional<Plan> leaner(const Plan& plan);
+
   // Seconds of a micro-batch, given the busy seconds of each of its ranks: ranks share cores.
   [[nodiscard]] double wall_seconds(const std::vector<double>& busy) const;
+  [[nodiscard]] const PlanningTask& task() const { return task_; }
 
  private:
-  // What one document costs under an option.
+  // A whole document under a layer choice.
   struct Estimate {
     double wall = 0;         // seconds of the micro-batch when it runs alone
     double busy = 0;         // seconds of the busiest rank
     std::int64_t saved = 0;  // bytes on the fullest rank
     std::int64_t peak = 0;   // static bytes included
   };
-  const Estimate& at(std::size_t option, std::int64_t length);  // folded, remembered
-  Estimate read_off(std::size_t option, std::int64_t length);   // between two rungs
-  [[nodiscard]] bool fits(std::int64_t bytes) const;
+  Estimate estimate(LayerCosts& costs, const LayerChoice& layer, std::int64_t length);
+  // `tokens`: that the fullest rank's group holds.
+  [[nodiscard]] bool fits(std::int64_t bytes, std::int64_t tokens) const;
+  [[nodiscard]] std::int64_t budget(std::int64_t tokens) const;  // of what is counted
+  // The fastest program that fits, and what it holds.
+  struct Fitting {
+    LayerProgram program;
+    PredictedBytes bytes;
+  };
+  std::optional<Fitting> program_for(
+      LayerCosts& costs, std::int64_t length, const std::vector<std::vector<std::int64_t>>& groups);
+  [[nodiscard]] PredictedBytes bytes_of(
+      const LayerProgram& program, const std::vector<std::vector<std::int64_t>>& groups) const;
+  [[nodiscard]] PredictedBytes fullest_rank(
+      const Timeline& parts, const std::vector<Seat>& seats) const;
+  Choices choices_of(LayerCosts& costs, std::int64_t length) const;
+  std::optional<DocumentPlan> find_document(std::int64_t length);
+  bool can_run(std::int64_t length);
   std::optional<Plan> build(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& order,
       std::size_t long_documents,
-      std::size_t short_option);
-  void predict(Plan& plan) const;
-  std::vector<PlanMicroBatch> deal(
+      const LayerChoice& short_layer);
+  void predict(Plan& plan);
+  double group_seconds(
+      const Timeline& parts,
+      const std::vector<LayerChoice>& layers,
+      const std::vector<Seat>& seats,
+      const std::vector<std::int64_t>& lengths,
+      std::int64_t longest);
+  // The documents of every rank, of every micro-batch.
+  using Dealt = std::vector<std::vector<std::vector<std::int64_t>>>;
+  Dealt deal(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& documents,
-      std::size_t option);
-  std::optional<std::size_t> best_long(std::int64_t length);
+      const LayerChoice& layer);
+  std::string refusal(std::int64_t longest);
 
   PlanningTask task_;
-  std::int64_t static_bytes_ = 0;  // of the fullest rank
-  std::vector<Option> options_;
-  std::map<std::pair<std::size_t, std::int64_t>, Estimate> folded_;
+  Correction correction_;
+  std::shared_ptr<const TimeModel> model_;
+  std::int64_t static_bytes_ = 0;   // of the fullest rank
+  LayerCosts all_;                  // on all ranks together
+  LayerCosts one_;                  // on one rank
+  std::vector<LayerChoice> whole_;  // choices for documents that stay whole
+  std::map<std::int64_t, std::optional<DocumentPlan>> documents_;
+  std::map<std::vector<std::int64_t>, Plan> plans_;  // the last few, by lengths
+  std::map<int, std::int64_t> caps_;                 // bytes, by log2 of the tokens: leaner()
+  std::int64_t version_ = 0;                         // of the correction that these were made with
+  bool cached_ = false;
+  Answer make(const std::vector<std::int64_t>& lengths);
+  std::optional<Plan> best_of_borders(
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& order,
+      bool all_borders);
+  void forget_what_is_out_of_date();
+  LayerProgram last_;  // what the published heuristic smooths towards
 };
 
 }  // namespace paradyse

@@ -17,8 +17,9 @@ namespace paradyse {
 struct RankResources {
   Communicators* communicators = nullptr;
   Accountant* memory = nullptr;
-  Trace* trace = nullptr;          // may be absent
-  Breakdown* breakdown = nullptr;  // may be absent
+  Trace* trace = nullptr;           // may be absent
+  Breakdown* breakdown = nullptr;   // may be absent
+  PartTimes* part_times = nullptr;  // of the last micro-batch; may be absent
 
   [[nodiscard]] Communicator& world() const { return communicators->world(); }
   // This rank's weight domain, and the ranks with its place in other domains.
@@ -35,9 +36,11 @@ class NotFinite : public std::runtime_error {
 struct BatchResult {
   double loss = 0;  // mean over the predicted tokens (labels that count) of the global batch
   std::int64_t predicted_tokens = 0;
-  std::vector<double> loss_sums;     // [document of the plan], over all ranks
-  std::vector<std::int64_t> counts;  // [document of the plan], over all ranks
-  std::int64_t saved_bytes = 0;      // of this rank: the largest of its micro-batches
+  std::vector<double> loss_sums;            // [document of the plan], over all ranks
+  std::vector<std::int64_t> counts;         // [document of the plan], over all ranks
+  std::int64_t saved_bytes = 0;             // of this rank: the largest of its micro-batches
+  std::vector<double> micro_batch_seconds;  // on this rank, waiting for others included
+  double switching_seconds = 0;  // of this rank: agreeing on the plan and building its programs
 };
 
 // What comes with the documents of a batch.

@@ -102,11 +102,13 @@ struct TokenLayout {
   std::vector<std::int64_t> lengths;
   Cuts cuts;
   bool causal = true;
+  std::vector<double> shares = {};  // [rank] by which documents are cut; empty: evenly
 
   [[nodiscard]] int ranks() const { return static_cast<int>(cuts.size()); }
   [[nodiscard]] std::int64_t tokens() const;
 };
-TokenLayout token_layout(std::vector<std::int64_t> lengths, int ranks, bool causal);
+TokenLayout token_layout(
+    std::vector<std::int64_t> lengths, int ranks, bool causal, std::vector<double> shares = {});
 
 struct Program {
   std::string part;      // "embedding", "attention", "mlp", "head"
@@ -130,6 +132,12 @@ struct Seat {
 // The gradients of an in-place op's operands are that of its result, in its memory.  Not those of a
 // dropout: others read that of its result, too.
 bool shares_gradient(const Op& op);
+
+// The op's tables are over the weight domain, not the group.
+constexpr bool over_domain(const Op& op) {
+  return op.kind == OpKind::embed || op.kind == OpKind::gather_weights ||
+         op.kind == OpKind::cross_entropy;
+}
 
 // What `seat` holds of a value.
 Extent local_extent(const Program& program, ValueId value, Seat seat);

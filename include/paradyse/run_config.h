@@ -34,12 +34,21 @@ struct RunConfig {
     std::string attention = "auto";     // auto: planned by cost; or a strategy
     std::string mlp = "auto";           // auto: the attention's verb when that is set
     std::string recompute = "auto";     // auto, or a level
+    std::string planner = "exact";      // of the layers: exact, or paper (the published heuristic)
+    bool offload = false;               // saved tensors may wait in host memory
     double deadline_seconds = 60;
     std::string backend = "auto";  // auto: gloo where a launcher started processes, else local
     std::string device = "cpu";    // "cpu" or "cuda"
     std::string rendezvous;        // HOST[:PORT] where gloo's processes meet; "": the launcher's
     std::string interface;         // network interface for gloo; "": the one that leads there
   } parallel;
+  struct Costs {  // what plans go by
+    // Of `paradyse fit`.  auto: the one in output.folder's costs/, if there is one; measure: that
+    // one, or it is made first; none: a closed form, from a few numbers taken at the start.
+    std::string file = "auto";
+    bool correct = true;           // fitted costs are corrected by what steps take
+    double profile_seconds = 180;  // that `paradyse profile` may take
+  } costs;
   struct Train {
     std::int64_t steps = 100;
     std::int64_t tokens_per_step = 16384;  // documents are added to a step until it has so many

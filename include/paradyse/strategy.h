@@ -96,6 +96,9 @@ struct LayerChoice {
   friend bool operator==(const LayerChoice&, const LayerChoice&) = default;
 };
 
+// "UlyssesZ+gather", "METP+pass, recompute full", "MegatronTS+hold, recompute light and full".
+std::string name(const LayerChoice& choice);
+
 // An option of a layer that is a number from 1.
 struct LayerOption {
   const char* name;
@@ -108,6 +111,10 @@ std::span<const LayerOption> layer_options();
 // Throws std::invalid_argument for an option that the choice's strategy has not got or that does
 // not suit a group of so many ranks and a model with so many key/value heads.
 void check_options(const LayerChoice& choice, int ranks, std::int64_t kv_heads);
+
+// The parts of one layer, scheduled.  Throw like timeline().
+ScheduledPart attention_part(const Task& task, const LayerChoice& choice, bool keep = true);
+ScheduledPart mlp_part(const Task& task, const LayerChoice& choice, bool keep = true);
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
 // `keep` (evaluation) nothing is saved, and dropout is off.

@@ -12,6 +12,7 @@
 #include "paradyse/backend.h"
 #include "paradyse/documents.h"
 #include "paradyse/planner.h"
+#include "paradyse/profiler.h"
 #include "paradyse/run_config.h"
 
 namespace paradyse {
@@ -28,10 +29,14 @@ struct StepReport {
   std::int64_t tokens = 0;
   double seconds = 0;
   double predicted_seconds = 0;
-  double planning_seconds = 0;
-  std::int64_t peak_bytes = 0;  // of the fullest rank
+  double planning_seconds = 0;   // of the planner, while the step before it ran
+  double switching_seconds = 0;  // that the step waited for its plan, agreed on it and took it up
+  int retries = 0;               // plans that ran out of memory before this one
+  std::int64_t peak_bytes = 0;   // of the fullest rank
   std::int64_t predicted_peak_bytes = 0;
   std::map<std::string, std::int64_t> micro_batches;  // by the name of their program
+  std::vector<double> micro_batch_seconds = {};       // measured
+  std::vector<double> predicted_micro_batch_seconds = {};
   std::string plan_sha256;
 };
 
@@ -54,8 +59,10 @@ struct TrainHooks {
   // Before the first step: what costs the planner goes by, for lengths of the corpus.
   std::function<void(const std::vector<Planner::Row>& table, const DataCounts& data)> planned;
   std::function<void(const StepReport& report)> step;  // on one thread
-  std::function<void(const std::string& line)> note;   // what else a user wants to know
-  const std::atomic<bool>* stop = nullptr;             // ends after the step under way
+  // Before all that, where costs are to be measured.
+  std::function<void(const ProfileRequest::Progress& progress)> profiling;
+  std::function<void(const std::string& line)> note;  // what else a user wants to know
+  const std::atomic<bool>* stop = nullptr;            // ends after the step under way
 };
 
 // Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
@@ -67,11 +74,15 @@ struct TrainHooks {
 // the run would have come to; `config` is that of the run (config.toml), but for keys that make it
 // no other run.  Throws what does not fit. The process that leads (backend.h) writes the folder and
 // calls the hooks; the others return an empty summary.
+// With `replay`, the folder of a run: goes by its plans, step by step, instead of making them.
+// Where a step runs out of memory in spite of its plan, all ranks throw its work away and take a
+// plan that needs less, where the backend recovers (communicator.h).
 TrainSummary train(
     const LoadedConfig& config,
     const TrainHooks& hooks,
     Backend& backend,
-    const std::filesystem::path& resume = {});
+    const std::filesystem::path& resume = {},
+    const std::filesystem::path& replay = {});
 
 // The mean loss per predicted token of a model over documents, by plans as in training.
 struct EvalResult {

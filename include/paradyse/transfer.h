@@ -57,6 +57,8 @@ struct Transfer {
   // Elements that leave `rank` in C, and in its transpose.
   [[nodiscard]] Sent sent(int rank) const;
   [[nodiscard]] Sent sent_transposed(int rank) const;
+  // [rank] The same for all ranks in one pass over the blocks.
+  [[nodiscard]] std::vector<Sent> sent_by_all(bool transposed) const;
   // C leaves everything where it is (as on a group of one).
   [[nodiscard]] bool identity() const;
 };

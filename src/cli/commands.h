@@ -64,8 +64,13 @@ void add_grad(CLI::App& app, Common& common);
 void add_check(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
 void add_bench_comm(CLI::App& bench, Common& common);
+void add_bench_switching(CLI::App& bench, Common& common);
+void add_fit(CLI::App& app, Common& common);
 void add_plan(CLI::App& app, Common& common);
 void add_plan_layers(CLI::App& plan, Common& common);
+void add_profile(CLI::App& app, Common& common);
+void add_report(CLI::App& app, Common& common);
+void add_simulate(CLI::App& app, Common& common);
 void add_launch(CLI::App& app, Common& common);
 
 }  // namespace paradyse::cli

@@ -167,10 +167,14 @@ int run(int argc, char** argv) {
   add_doctor(app, common);
   add_train(app, common);
   add_eval(app, common);
+  add_profile(app, common);
+  add_fit(app, common);
   add_plan(app, common);
   add_grad(app, common);
   add_check(app, common);
   add_bench(app, common);
+  add_report(app, common);
+  add_simulate(app, common);
   add_launch(app, common);
   add_json(app, common);
   try {

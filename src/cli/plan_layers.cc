@@ -1,5 +1,7 @@
 // paradyse plan layers: the fastest mix of ways to run a model's layers that fits, from their
 // costs alone.
+#include "src/cli/plan_layers.h"
+
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -9,18 +11,9 @@
 
 #include "paradyse/accountant.h"
 #include "paradyse/layer_planner.h"
-#include "src/cli/commands.h"
 
 namespace paradyse::cli {
 namespace {
-
-struct PlanLayersOptions {
-  std::string costs;
-  std::int64_t layers = 0;
-  std::string capacity;
-  std::string planner = "exact";
-  bool explain = false;
-};
 
 // The options of a costs file (docs/planning.md).  Throws std::invalid_argument that names the
 // place.
@@ -114,18 +107,21 @@ std::vector<std::pair<std::string, std::int64_t>> runs(
   return found;
 }
 
-// Why the plan has no layer of this way.
-std::string why_not(const RejectedWay& way, const LayerPlan& plan, std::int64_t capacity) {
-  if (std::isfinite(way.with_one_seconds)) {
-    return fmt::format("one layer of it costs {:.6g} s more", way.with_one_seconds - plan.seconds);
-  }
-  return fmt::format(
-      "no plan with a layer of it fits; all of it needs {} more",
-      bytes_text(way.uniform_peak_bytes - capacity));
-}
-
 int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
   expect_one_of("--planner", options.planner, {"exact", "paper"});
+  if (options.costs.empty() == options.model.empty()) {
+    throw std::invalid_argument(
+        "plan layers: give --costs FILE with --layers and --capacity, or --model DIR with "
+        "--length");
+  }
+  if (!options.model.empty()) {
+    return plan_layers_of_model(options, common);
+  }
+  if (options.layers < 1 || options.capacity.empty()) {
+    throw std::invalid_argument(
+        std::string("plan layers: --costs takes ") +
+        (options.capacity.empty() ? "--capacity BYTES" : "--layers L, at least 1"));
+  }
   std::int64_t capacity = 0;
   try {
     capacity = parse_bytes(options.capacity);
@@ -201,6 +197,15 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
 
 }  // namespace
 
+std::string why_not(const RejectedWay& way, const LayerPlan& plan, std::int64_t capacity) {
+  if (std::isfinite(way.with_one_seconds)) {
+    return fmt::format("one layer of it costs {:.6g} s more", way.with_one_seconds - plan.seconds);
+  }
+  return fmt::format(
+      "no plan with a layer of it fits; all of it needs {} more",
+      bytes_text(way.uniform_peak_bytes - capacity));
+}
+
 void add_plan_layers(CLI::App& plan, Common& common) {
   auto [command, options] = add_command<PlanLayersOptions>(
       plan,
@@ -208,17 +213,29 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       "layers",
       "Find the fastest mix of ways to run a model's layers that fits into memory",
       run_plan_layers);
-  command
-      ->add_option(
-          "--costs",
-          options->costs,
-          R"(File {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}: of a layer)")
-      ->required();
-  command->add_option("--layers", options->layers, "Layers of the model")->required();
-  command
-      ->add_option(
-          "--capacity", options->capacity, "Bytes for what layers keep and need, as in 80GiB")
-      ->required();
+  command->add_option(
+      "--costs",
+      options->costs,
+      R"(File {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}: of a layer)");
+  command->add_option("--layers", options->layers, "With --costs: layers of the model");
+  command->add_option(
+      "--model", options->model, "Or: Hugging Face folder or TOML model file, for one document");
+  command->add_option("--length", options->length, "With --model: tokens of the document");
+  command->add_option("--fitted", options->fitted, "With --model: costs file of paradyse fit");
+  command->add_option("--ranks", options->ranks, "With --model")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "With --model")->capture_default_str();
+  command->add_option("--attention", options->attention, "With --model: this strategy alone")
+      ->capture_default_str();
+  command->add_option("--mlp", options->mlp, "With --model: this verb alone")
+      ->capture_default_str();
+  command->add_option("--recompute", options->recompute, "With --model: this level alone")
+      ->capture_default_str();
+  command->add_flag(
+      "--offload", options->offload, "With --model: saved tensors may wait in host memory");
+  command->add_option(
+      "--capacity",
+      options->capacity,
+      "Bytes, as in 80GiB: with --costs for what layers keep and need, with --model of a rank");
   command
       ->add_option(
           "--planner",

@@ -24,16 +24,29 @@ std::string strategies_text(const StepReport& report) {
 
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
+void Progress::show(const ProfileRequest::Progress& now) {
+  draw(
+      now.probes,
+      now.of,
+      fmt::format("profile {:.0f}/{:.0f} s  {}", now.seconds, now.seconds_of, now.what));
+}
+
+void Progress::show(std::int64_t done, std::int64_t of, const std::string& what) {
+  draw(done, of, what);
+}
+
 void Progress::show(const StepReport& report) {
   const double now = static_cast<double>(report.tokens) / report.seconds;
   tokens_per_s_ = tokens_per_s_ == 0 ? now : 0.8 * tokens_per_s_ + 0.2 * now;
   const std::string facts = fmt::format(
-      "step {}/{}  loss {:.4f}  {:.0f} tokens/s  peak {}  {}",
+      "step {}/{}  loss {:.4f}  {:.0f} tokens/s  peak {}  switch {:.1f} ms ({:.1f} %)  {}",
       report.step,
       report.steps,
       report.loss,
       tokens_per_s_,
       bytes_text(report.peak_bytes),
+      1e3 * report.switching_seconds,
+      100 * report.switching_seconds / report.seconds,
       strategies_text(report));
   if (!terminal_) {
     if (report.step == 1 || report.step == report.steps || report.step % 10 == 0) {
@@ -41,9 +54,15 @@ void Progress::show(const StepReport& report) {
     }
     return;
   }
+  draw(report.step, report.steps, facts);
+}
+
+void Progress::draw(std::int64_t done_of, std::int64_t all, const std::string& facts) {
+  if (!terminal_) {
+    return;
+  }
   constexpr int kWidth = 20;
-  const auto done =
-      static_cast<int>(kWidth * report.step / std::max<std::int64_t>(1, report.steps));
+  const auto done = static_cast<int>(kWidth * done_of / std::max<std::int64_t>(1, all));
   std::string line = fmt::format("[{:#<{}}{:.<{}}] {}", "", done, "", kWidth - done, facts);
   winsize window{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 &&

@@ -11,9 +11,13 @@ class Progress {
  public:
   Progress();
   void show(const StepReport& report);
+  void show(const ProfileRequest::Progress& now);
+  void show(std::int64_t done, std::int64_t of, const std::string& what);
   void finish();  // leaves the last line standing
 
  private:
+  void draw(std::int64_t done_of, std::int64_t all, const std::string& facts);
+
   bool terminal_;
   bool open_ = false;
   double tokens_per_s_ = 0;  // smoothed

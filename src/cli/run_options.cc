@@ -46,21 +46,27 @@ BackendOptions backend_options(const RunConfig& config) {
 
 namespace {
 
-// The configuration that the run left in its folder, with settings over it.
-LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
+// The configuration that a run left in its folder.  `option`: that names the folder.
+std::filesystem::path config_of(
+    const std::string& option, const std::string& run, const RunOptions& options) {
   if (!options.file.empty()) {
     throw std::invalid_argument(
-        "--resume " + options.resume + " goes on with the configuration of that run: leave -c " +
-        options.file + " out; --set changes what may change");
+        option + " " + run + " goes by the configuration of that run: leave -c " + options.file +
+        " out; --set changes what may change");
   }
-  const std::filesystem::path file = std::filesystem::path(options.resume) / "config.toml";
+  std::filesystem::path file = std::filesystem::path(run) / "config.toml";
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
     throw std::invalid_argument(
-        "--resume " + options.resume +
+        option + " " + run +
         ": is no folder of a run: it has no config.toml; give the "
         "one that the run named at its end");
   }
+  return file;
+}
+
+LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
+  const std::filesystem::path file = config_of("--resume", options.resume, options);
   LoadedConfig loaded = load_config(file, settings);
   const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
   const int processes = ranks_of(backend_options(loaded.config), 0, ranks);
@@ -95,8 +101,17 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("parallel.device", options.device, true);
   shorthand("parallel.rendezvous", options.rendezvous, true);
   shorthand("parallel.interface", options.interface, true);
+  if (!options.resume.empty() && !options.replay.empty()) {
+    throw std::invalid_argument(
+        "--resume goes on in the folder of a run, --replay begins a new one: give one of them");
+  }
   if (!options.resume.empty()) {
     return load_resumed(options, settings);
+  }
+  if (!options.replay.empty()) {
+    const std::filesystem::path file = config_of("--replay", options.replay, options);
+    settings.insert(settings.begin(), "output.name=\"\"");  // the old name is taken
+    return load_config(file, settings);
   }
   LoadedConfig loaded = reading([&] { return load_config(options.file, settings); });
   const auto ranks = std::find_if(loaded.entries.begin(), loaded.entries.end(), [](const auto& e) {

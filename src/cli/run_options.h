@@ -15,6 +15,7 @@ struct RunOptions {
   std::vector<std::string> settings;
   bool print_config = false;
   std::string resume;  // the folder of a run, whose configuration it is then
+  std::string replay;  // the same, but as a new run that goes by its plans
   // shorthands; "" means not given
   std::string model;
   std::string data;

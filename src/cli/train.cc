@@ -142,7 +142,7 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
 }
 
 int train_on(
-    Backend& backend, const LoadedConfig& config, const std::string& resume, const Common& common) {
+    Backend& backend, const LoadedConfig& config, const RunOptions& options, const Common& common) {
   Progress progress;
   TrainHooks hooks;
   hooks.stop = &catch_interrupts();
@@ -152,11 +152,12 @@ int train_on(
   };
   if (!common.json) {
     hooks.planned = print_table;
+    hooks.profiling = [&](const ProfileRequest::Progress& now) { progress.show(now); };
     hooks.step = [&](const StepReport& report) { progress.show(report); };
   }
   TrainSummary summary;
   try {
-    summary = train(config, hooks, backend, resume);
+    summary = train(config, hooks, backend, options.resume, options.replay);
   } catch (...) {
     progress.finish();
     throw;
@@ -183,7 +184,7 @@ int run_train(const RunOptions& options, const Common& common) {
       backend_options(config.config),
       config.config.parallel.deadline_seconds,
       [&](const std::shared_ptr<Backend>& backend) {
-        return train_on(*backend, config, options.resume, common);
+        return train_on(*backend, config, options, common);
       });
 }
 
@@ -200,6 +201,13 @@ void add_train(CLI::App& app, Common& common) {
           "Go on with the run in this folder from its newest checkpoint, with its configuration; "
           "--set may change what makes it no other run: train.steps, optimizer, checkpoint, "
           "memory, strategies")
+      ->option_text("RUN");
+  command
+      ->add_option(
+          "--replay",
+          options->replay,
+          "Begin a new run that goes by the plans of the run in this folder, with its "
+          "configuration")
       ->option_text("RUN");
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <limits>
-#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -14,7 +12,8 @@
 #include "paradyse/plan.h"
 #include "paradyse/sha256.h"
 #include "paradyse/text_match.h"
-#include "src/plan/plan_path.h"
+#include "src/plan/json_node.h"
+#include "src/plan/json_text.h"
 
 namespace paradyse {
 namespace {
@@ -142,255 +141,14 @@ Json json_of(const Plan& plan, Content content) {
   return json;
 }
 
-std::string dump(const nlohmann::json& json) {
-  try {
-    return json.dump();
-  } catch (const nlohmann::json::type_error&) {
-    throw std::invalid_argument(
-        "to_json: a name in the plan is not UTF-8: " +
-        json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
-  }
-}
-
-// On one line, with a space after each comma and colon.
-std::string on_one_line(const Json& json) {
-  if (!json.is_structured()) {
-    return dump(json);
-  }
-  std::string text;
-  for (const auto& [key, value] : json.items()) {
-    text += text.empty() ? "" : ", ";
-    text += (json.is_object() ? dump(key) + ": " : "") + on_one_line(value);
-  }
-  return json.is_object() ? "{" + text + "}" : "[" + text + "]";
-}
-
-// What fits on a line stands on one; numbers of a longer list fill lines; all else has lines of its
-// own.  `used`: columns taken before and after on the first line.
-void print(const Json& json, std::size_t indent, std::size_t used, std::string& out) {
-  constexpr std::size_t kColumns = 100;
-  const std::string line = on_one_line(json);
-  if (!json.is_structured() || json.empty() || used + line.size() <= kColumns) {
-    out += line;
-    return;
-  }
-  const std::string margin(indent + 2, ' ');
-  const bool fill = json.is_array() && !json.front().is_structured();
-  std::size_t column = kColumns;
-  out += json.is_object() ? "{" : "[";
-  const char* comma = "";
-  for (const auto& [key, value] : json.items()) {
-    out += comma;
-    comma = ",";
-    const std::size_t width = fill ? on_one_line(value).size() + 2 : 0;
-    if (!fill || column + width > kColumns) {
-      out += "\n" + margin;
-      column = margin.size();
-    } else {
-      out += " ";
-    }
-    column += width;
-    const std::string name = json.is_object() ? dump(key) + ": " : "";
-    out += name;
-    print(value, indent + 2, margin.size() + name.size() + 1, out);
-  }
-  out += "\n" + std::string(indent, ' ') + (json.is_object() ? "}" : "]");
-}
-
 // --- reading -------------------------------------------------------------------------------------
 
-// Follows the parser: refuses what the parser would let pass, a key that stands twice (the last one
-// would win) and nesting that no plan has.
-class Guard {
- public:
-  explicit Guard(std::string source) : source_(std::move(source)) {}
-
-  bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
-    using Event = nlohmann::json::parse_event_t;
-    constexpr int kDeepest = 64;
-    switch (event) {
-      case Event::object_start:
-      case Event::array_start:
-        if (depth >= kDeepest) {
-          throw std::invalid_argument(
-              source_ + ": " + path() + ": nested more than " + std::to_string(kDeepest) +
-              " deep; a plan is 8 deep");
-        }
-        open_.push_back({.array = event == Event::array_start, .key = {}, .keys = {}});
-        break;
-      case Event::key: {
-        const std::string key = parsed.get<std::string>();
-        open_.back().key = key;
-        if (!open_.back().keys.insert(key).second) {
-          throw std::invalid_argument(
-              source_ + ": " + path() + ": the key stands twice in this object; keep one");
-        }
-        break;
-      }
-      case Event::object_end:
-      case Event::array_end:
-        open_.pop_back();
-        [[fallthrough]];
-      case Event::value:
-        if (!open_.empty()) {
-          ++open_.back().index;
-        }
-        break;
-    }
-    return true;
-  }
-
- private:
-  struct Open {
-    bool array = false;
-    std::size_t index = 0;
-    std::string key;
-    std::set<std::string> keys;
-  };
-
-  [[nodiscard]] std::string path() const {
-    std::string path;
-    for (const Open& open : open_) {
-      path = open.array ? path_to(path, open.index) : path_to(path, open.key);
-    }
-    return path.empty() ? "the plan" : path;
-  }
-
-  std::string source_;
-  std::vector<Open> open_;
-};
-
-// A JSON value and where it stands.
-class Node {
- public:
-  Node(const nlohmann::json& json, std::string path, const std::string& source)
-      : json_(json), path_(std::move(path)), source_(source) {}
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw std::invalid_argument(
-        source_ + ": " + (path_.empty() ? "the plan" : path_) + ": " + what);
-  }
-
-  // Throws unless this is an object whose keys are all among these.
-  void allow(const std::vector<std::string>& keys) const {
-    for (const auto& [key, value] : object().items()) {
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-        std::string list;
-        for (const std::string& known : keys) {
-          list += (list.empty() ? "" : ", ") + known;
-        }
-        child(key, value).fail("unknown key" + did_you_mean(key, keys) + "; known here: " + list);
-      }
-    }
-  }
-
-  [[nodiscard]] bool has(const std::string& key) const { return object().contains(key); }
-
-  [[nodiscard]] Node at(const std::string& key) const {
-    if (!has(key)) {
-      fail("the key '" + key + "' is missing");
-    }
-    return child(key, json_.at(key));
-  }
-
-  [[nodiscard]] std::vector<std::pair<std::string, Node>> members() const {
-    std::vector<std::pair<std::string, Node>> members;
-    for (const auto& [key, value] : object().items()) {
-      members.emplace_back(key, child(key, value));
-    }
-    return members;
-  }
-
-  [[nodiscard]] std::vector<Node> elements() const {
-    if (!json_.is_array()) {
-      expected("a list");
-    }
-    std::vector<Node> elements;
-    elements.reserve(json_.size());
-    for (std::size_t i = 0; i < json_.size(); ++i) {
-      elements.emplace_back(json_[i], path_to(path_, i), source_);
-    }
-    return elements;
-  }
-
-  [[nodiscard]] std::string text() const {
-    if (!json_.is_string()) {
-      expected("a string");
-    }
-    return json_.get<std::string>();
-  }
-
-  template <typename Integer>
-  [[nodiscard]] Integer integer() const {
-    using Limits = std::numeric_limits<Integer>;
-    const bool fits = json_.is_number_unsigned()
-                          ? json_.get<std::uint64_t>() <= static_cast<std::uint64_t>(Limits::max())
-                          : json_.is_number_integer() && json_.get<std::int64_t>() >= Limits::min();
-    if (!fits) {
-      expected(
-          "an integer from " + std::to_string(Limits::min()) + " to " +
-          std::to_string(Limits::max()));
-    }
-    return json_.get<Integer>();
-  }
-
-  [[nodiscard]] double number() const {
-    if (!json_.is_number()) {
-      expected("a number");
-    }
-    return json_.get<double>();
-  }
-
-  [[nodiscard]] bool truth() const {
-    if (!json_.is_boolean()) {
-      expected("true or false");
-    }
-    return json_.get<bool>();
-  }
-
-  template <typename Integer>
-  [[nodiscard]] std::vector<Integer> integers() const {
-    std::vector<Integer> values;
-    for (const Node& node : elements()) {
-      values.push_back(node.integer<Integer>());
-    }
-    return values;
-  }
-
- private:
-  [[nodiscard]] Node child(const std::string& key, const nlohmann::json& value) const {
-    return {value, path_to(path_, key), source_};
-  }
-
-  [[nodiscard]] const nlohmann::json& object() const {
-    if (!json_.is_object()) {
-      expected("an object");
-    }
-    return json_;
-  }
-
-  [[noreturn]] void expected(const std::string& what) const {
-    constexpr std::size_t kShown = 60;
-    std::string found = json_.is_object()  ? "an object"
-                        : json_.is_array() ? "a list"
-                                           : json_.dump(-1, ' ', /*ensure_ascii=*/true);
-    if (found.size() > kShown) {
-      found = found.substr(0, kShown) + "...";
-    }
-    fail("expected " + what + ", found " + found);
-  }
-
-  const nlohmann::json& json_;
-  std::string path_;
-  const std::string& source_;
-};
-
-Predicted predicted_from(const Node& parent) {
+Predicted predicted_from(const JsonNode& parent) {
   Predicted predicted;
   if (!parent.has("predicted")) {
     return predicted;
   }
-  const Node node = parent.at("predicted");
+  const JsonNode node = parent.at("predicted");
   node.allow({"seconds", "lower_bound_seconds", "bytes"});
   if (node.has("seconds")) {
     predicted.seconds = node.at("seconds").number();
@@ -399,7 +157,7 @@ Predicted predicted_from(const Node& parent) {
     predicted.lower_bound_seconds = node.at("lower_bound_seconds").number();
   }
   if (node.has("bytes")) {
-    const Node bytes = node.at("bytes");
+    const JsonNode bytes = node.at("bytes");
     bytes.allow({"static", "saved", "transient"});
     predicted.bytes = {
         .static_bytes = bytes.at("static").integer<std::int64_t>(),
@@ -416,7 +174,7 @@ struct Part {
   LayerChoice numbers = {};  // its options that are numbers
 };
 
-Part part_from(const Node& node, const std::string& name) {
+Part part_from(const JsonNode& node, const std::string& name) {
   const std::string found = node.at("part").text();
   if (found != name) {
     node.at("part").fail(
@@ -435,7 +193,7 @@ Part part_from(const Node& node, const std::string& name) {
       numbers.push_back(option);
     }
   }
-  const auto refuse = [&](const std::string& key, const Node& option) {
+  const auto refuse = [&](const std::string& key, const JsonNode& option) {
     option.fail(
         "strategy '" + part.strategy + "' of part '" + name + "' has no option '" + key + "'" +
         did_you_mean(key, options) +
@@ -450,7 +208,7 @@ Part part_from(const Node& node, const std::string& name) {
     }
   }
   if (node.has("recompute")) {
-    const Node level = node.at("recompute");
+    const JsonNode level = node.at("recompute");
     const std::string text = level.text();
     try {
       part.level = recompute(text);
@@ -470,9 +228,9 @@ Part part_from(const Node& node, const std::string& name) {
   return part;
 }
 
-LayerRun run_from(const Node& node) {
+LayerRun run_from(const JsonNode& node) {
   node.allow({"layers", "parts", "expanded"});
-  const std::vector<Node> parts = node.at("parts").elements();
+  const std::vector<JsonNode> parts = node.at("parts").elements();
   if (parts.size() != 2) {
     node.at("parts").fail(
         "expected the 2 parts attention and mlp, found " + std::to_string(parts.size()));
@@ -492,7 +250,7 @@ LayerRun run_from(const Node& node) {
   return {.layers = node.at("layers").integer<std::int64_t>(), .choice = canonical(choice)};
 }
 
-PlanGroup group_from(const Node& node) {
+PlanGroup group_from(const JsonNode& node) {
   node.allow({"ranks", "documents", "program", "predicted"});
   return {
       .ranks = node.at("ranks").integers<int>(),
@@ -501,20 +259,8 @@ PlanGroup group_from(const Node& node) {
       .predicted = predicted_from(node)};
 }
 
-Plan plan_from(const Node& root) {
-  // Format and version first: another version may have other keys.
-  const std::string format = root.at("format").text();
-  if (format != kFormat) {
-    root.at("format").fail(
-        "expected \"" + std::string(kFormat) + "\", found \"" + format +
-        "\": this is no plan file");
-  }
-  const auto version = root.at("version").integer<std::int64_t>();
-  if (version != kVersion) {
-    root.at("version").fail(
-        "this program reads version " + std::to_string(kVersion) + ", the file has " +
-        std::to_string(version) + ": plan again, or use the program that wrote it");
-  }
+Plan plan_from(const JsonNode& root) {
+  expect_format(root, kFormat, kVersion, "this is no plan file", "plan again");
   root.allow(
       {"format",
        "version",
@@ -527,12 +273,12 @@ Plan plan_from(const Node& root) {
        "predicted",
        "planner"});
   Plan plan;
-  const Node model = root.at("model");
+  const JsonNode model = root.at("model");
   model.allow({"name", "sha256", "layers"});
   plan.model_name = model.at("name").text();
   plan.model_sha256 = model.at("sha256").text();
   plan.layers = model.at("layers").integer<std::int64_t>();
-  const Node cluster = root.at("cluster");
+  const JsonNode cluster = root.at("cluster");
   cluster.allow({"name", "sha256", "ranks"});
   plan.cluster_name = cluster.at("name").text();
   plan.cluster_sha256 = cluster.at("sha256").text();
@@ -541,21 +287,21 @@ Plan plan_from(const Node& root) {
   plan.lengths = root.at("lengths").integers<std::int64_t>();
   for (const auto& [name, program] : root.at("programs").members()) {
     LayerProgram& runs = plan.programs[name];
-    for (const Node& run : program.elements()) {
+    for (const JsonNode& run : program.elements()) {
       runs.push_back(run_from(run));
     }
   }
-  for (const Node& node : root.at("micro_batches").elements()) {
+  for (const JsonNode& node : root.at("micro_batches").elements()) {
     node.allow({"groups", "predicted"});
     PlanMicroBatch micro_batch{.groups = {}, .predicted = predicted_from(node)};
-    for (const Node& group : node.at("groups").elements()) {
+    for (const JsonNode& group : node.at("groups").elements()) {
       micro_batch.groups.push_back(group_from(group));
     }
     plan.micro_batches.push_back(std::move(micro_batch));
   }
   plan.predicted = predicted_from(root);
   if (root.has("planner")) {
-    const Node planner = root.at("planner");
+    const JsonNode planner = root.at("planner");
     planner.allow({"name", "space", "seconds"});
     if (planner.has("name")) {
       plan.planner_name = planner.at("name").text();
@@ -593,20 +339,12 @@ LayerProgram runs_of(const std::vector<LayerChoice>& choices) {
   return program;
 }
 
-std::string to_json(const Plan& plan) {
-  std::string text;
-  print(json_of(plan, Content::all), 0, 0, text);
-  return text + "\n";
-}
+std::string to_json(const Plan& plan) { return json_text(json_of(plan, Content::all)); }
 
 Plan plan_from_json(const std::string& text, const std::string& source) {
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(text, Guard(source));
-  } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument(source + ": not JSON: " + error.what());
-  }
-  return plan_from(Node(json, "", source));
+  const JsonSource from{.name = source, .whole = "the plan"};
+  const nlohmann::json json = parse_json(text, from);
+  return plan_from(JsonNode(json, from));
 }
 
 Plan read_plan(const std::filesystem::path& file) {
@@ -624,7 +362,7 @@ Plan read_plan(const std::filesystem::path& file) {
 
 std::string hash(const Plan& plan) {
   // nlohmann::json, unlike Json, sorts its keys.
-  return sha256_hex(dump(nlohmann::json(json_of(plan, Content::hashed))));
+  return sha256_hex(json_line(nlohmann::json(json_of(plan, Content::hashed))));
 }
 
 }  // namespace paradyse

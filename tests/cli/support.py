@@ -19,6 +19,21 @@ MODELS = ["hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide", "hf_llama_bi
 OK, FAILED, USAGE, INTERNAL = 0, 1, 2, 70
 
 
+# A small LLaMA over bytes.
+TINY_LLAMA = """
+architectures = ["LlamaForCausalLM"]
+model_type = "llama"
+hidden_size = 24
+num_hidden_layers = {layers}
+num_attention_heads = 3
+num_key_value_heads = 1
+intermediate_size = 40
+vocab_size = 256
+tie_word_embeddings = true
+rms_norm_eps = 1e-5
+"""
+
+
 class ProgramTest(unittest.TestCase):
     """Runs the program in a folder of its own."""
 
@@ -53,6 +68,27 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(
             self.json_of(*arguments, code=code), {"error": messages[0][len(prefix):]})
         return messages[0]
+
+    def write_run(self, layers, more):
+        """A run over 40 texts of all lengths on 3 ranks: its configuration, `more` of it given."""
+        self.write("model.toml", TINY_LLAMA.format(layers=layers))
+        texts = self.folder / "texts"
+        texts.mkdir()
+        for i in range(40):
+            line = f"the quick brown fox number {i % 7} jumps over the lazy dog\n"
+            (texts / f"{i:03}.txt").write_text(line * (1 + i * i // 40))
+        return self.write("run.toml", f"""
+[model]
+path = "{self.folder}/model.toml"
+[data]
+path = "{texts}"
+min_tokens = 10
+[parallel]
+ranks = 3
+{more}
+[output]
+folder = "{self.folder}/runs"
+""")
 
     def write(self, name, text):
         path = self.folder / name

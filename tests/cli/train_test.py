@@ -8,46 +8,16 @@ import unittest
 
 from support import PARADYSE, ProgramTest
 
-MODEL = """
-architectures = ["LlamaForCausalLM"]
-model_type = "llama"
-hidden_size = 24
-num_hidden_layers = 2
-num_attention_heads = 3
-num_key_value_heads = 1
-intermediate_size = 40
-vocab_size = 256
-tie_word_embeddings = true
-rms_norm_eps = 1e-5
-"""
-
 
 class TrainTest(ProgramTest):
     def setUp(self):
         super().setUp()
-        (self.folder / "model.toml").write_text(MODEL)
-        texts = self.folder / "texts"
-        texts.mkdir()
-        for i in range(40):
-            line = f"the quick brown fox number {i % 7} jumps over the lazy dog\n"
-            (texts / f"{i:03}.txt").write_text(line * (1 + i * i // 40))
-        self.config = self.folder / "run.toml"
-        self.config.write_text(f"""
-[model]
-path = "{self.folder}/model.toml"
-[data]
-path = "{texts}"
-min_tokens = 10
-[parallel]
-ranks = 3
-[train]
+        self.config = self.write_run(2, """[train]
 steps = 25
 tokens_per_step = 1500
 [optimizer]
 lr = 1e-2
 warmup_steps = 5
-[output]
-folder = "{self.folder}/runs"
 """)
 
     def train(self, *extra, code=0):

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -252,6 +254,50 @@ TEST(Piece, AppendJoinsWhatTouchesAndDropsWhatIsEmpty) {
   append(piece, {9, 10});
   EXPECT_EQ(piece, (Piece{{3, 8}, {9, 10}}));
   EXPECT_EQ(size(piece), 6);
+}
+
+// With shares: a partition; of every document each rank its share to within two tokens and a
+// millionth, of many short ones its share of all tokens; equal shares are the even cuts.
+TEST(TokenCuts, FollowShares) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int p = std::uniform_int_distribution<int>(1, 6)(random);
+    const bool causal = trial % 2 == 0;
+    std::vector<double> shares(static_cast<std::size_t>(p));
+    for (double& share : shares) {
+      share = std::bernoulli_distribution(0.2)(random)
+                  ? 0.0
+                  : std::uniform_real_distribution<double>(0.1, 1)(random);
+    }
+    shares[0] += 0.1;
+    const double whole = std::accumulate(shares.begin(), shares.end(), 0.0);
+    const std::vector<std::int64_t> lengths = random_lengths(random);
+    expect_partition(token_cuts(lengths, p, causal, shares), sum(lengths), p);
+    const std::int64_t n = std::uniform_int_distribution<std::int64_t>(0, 3'000'000)(random);
+    const std::vector<std::int64_t> one = {n};
+    const std::vector<std::int64_t> shorts(4000, trial % 5);
+    const Cuts of_one = token_cuts(one, p, causal, shares);
+    const Cuts of_shorts = token_cuts(shorts, p, causal, shares);
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+      const double share = shares[r] / whole;
+      EXPECT_NEAR(
+          static_cast<double>(size(of_one[r])),
+          share * static_cast<double>(n),
+          2 + 2e-6 * static_cast<double>(n));
+      EXPECT_NEAR(
+          static_cast<double>(size(of_shorts[r])),
+          share * static_cast<double>(sum(shorts)),
+          10 + 0.002 * static_cast<double>(sum(shorts)));
+    }
+    EXPECT_EQ(
+        token_cuts(lengths, p, causal, std::vector<double>(static_cast<std::size_t>(p), 0.7)),
+        token_cuts(lengths, p, causal));
+  }
+  const std::vector<std::int64_t> some = {5};
+  for (const std::vector<double>& bad :
+       {std::vector<double>{1}, {1, -1}, {0, 0}, {1, std::numeric_limits<double>::quiet_NaN()}}) {
+    EXPECT_THROW(token_cuts(some, 2, true, bad), std::invalid_argument);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The first planner: sound plans, memory respected, costs followed, honest refusals.
 #include "paradyse/planner.h"
 
+#include <cmath>
+#include <limits>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -122,10 +124,141 @@ TEST(Planner, TakesTheCheaperOfWhatItIsAllowed) {
   }
 }
 
+// Between "all layers as fast as they go" and "none fits" lie mixtures: never slower than the best
+// uniform plan that fits, and somewhere faster; and no longer document fits a uniform plan.
+TEST(Planner, MixesLayersWhereMemoryIsShort) {
+  PlanningTask t = task(4, 0);
+  t.model.layers = 8;
+  Planner free(t);
+  const std::int64_t most = free.document(8000)->bytes.total();
+  int mixed = 0;
+  for (int percent = 100; percent > 10; percent -= 10) {
+    t.memory_per_rank = most * percent / 100;
+    Planner planner(t);
+    const std::optional<DocumentPlan> plan = planner.document(8000);
+    double uniform = std::numeric_limits<double>::infinity();
+    for (const Planner::Row& row : planner.table({8000})) {
+      if (row.fits && row.option.find("DataZ") == std::string::npos) {
+        uniform = std::min(uniform, row.seconds);
+      }
+    }
+    if (!plan) {
+      EXPECT_TRUE(std::isinf(uniform)) << percent;
+      continue;
+    }
+    EXPECT_LE(plan->bytes.total(), t.memory_per_rank);
+    EXPECT_LE(plan->seconds, uniform * (1 + 1e-9)) << percent;
+    mixed += plan->program.size() > 1 && plan->seconds < (1 - 1e-4) * uniform ? 1 : 0;
+  }
+  EXPECT_GT(mixed, 3);
+}
+
+// What fits alone fits together: for any budget there is a plan exactly when the longest document
+// has one, and more memory never takes a plan away.
+TEST(Planner, PlansWhateverItsLongestDocumentFits) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    const std::vector<std::int64_t> lengths = long_tailed(seed, 8);
+    const std::vector<std::int64_t> longest = {*std::max_element(lengths.begin(), lengths.end())};
+    bool before = false;
+    for (std::int64_t memory = std::int64_t{4} << 20; memory < std::int64_t{512} << 20;
+         memory += memory / 7) {
+      Planner planner(task(3, memory));
+      const bool all = planner.plan(lengths).plan.has_value();
+      EXPECT_EQ(all, planner.plan(longest).plan.has_value()) << seed << " " << memory;
+      EXPECT_GE(all, before) << seed << " " << memory;
+      before = all;
+    }
+    EXPECT_TRUE(before);
+  }
+}
+
+// Each leaner plan is for the same documents and counts on less, until there is none.
+TEST(Planner, FindsLeanerPlansUntilThereAreNone) {
+  Planner planner(task(4, std::int64_t{128} << 20));
+  const std::vector<std::int64_t> lengths = {9000, 300, 200, 4000};
+  const auto peak = [](const Plan& plan) {
+    std::int64_t most = 0;
+    for (const PlanMicroBatch& micro : plan.micro_batches) {
+      for (const PlanGroup& group : micro.groups) {
+        const PredictedBytes& b = *group.predicted.bytes;
+        most = std::max(most, b.static_bytes + b.saved + b.transient);
+      }
+    }
+    return most;
+  };
+  std::optional<Plan> plan = planner.plan(lengths).plan;
+  ASSERT_TRUE(plan);
+  const std::int64_t first = peak(*plan);
+  int found = 0;
+  std::int64_t least = first;
+  while (plan && found < 200) {
+    EXPECT_EQ(plan->lengths, lengths);
+    EXPECT_THAT(problems(*plan), testing::IsEmpty());
+    least = std::min(least, peak(*plan));
+    plan = planner.leaner(*plan);
+    ++found;
+  }
+  EXPECT_FALSE(plan);
+  EXPECT_GT(found, 3);
+  EXPECT_LT(least, first / 2);
+}
+
+TEST(Planner, RemembersPlansUntilItLearns) {
+  Planner planner(task(4, 0));
+  const std::vector<std::int64_t> lengths = long_tailed(5, 20);
+  const Plan first = *planner.plan(lengths).plan;
+  EXPECT_FALSE(planner.was_cached());
+  EXPECT_EQ(*planner.plan(lengths).plan, first);
+  EXPECT_TRUE(planner.was_cached());
+  std::vector<double> twice;
+  for (const PlanMicroBatch& micro : first.micro_batches) {
+    twice.push_back(2 * *micro.predicted.seconds);
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(planner.observe(first, twice));
+  }
+  const Plan later = *planner.plan(lengths).plan;
+  EXPECT_FALSE(planner.was_cached());
+  EXPECT_GT(*later.predicted.seconds, *first.predicted.seconds);
+}
+
+// What was measured to be slow is used less.
+TEST(Planner, AvoidsWhatStepsFoundSlow) {
+  PlanningTask t = task(4, 0);
+  Planner planner(t);
+  const std::vector<std::int64_t> lengths = {12000};
+  const Plan first = *planner.plan(lengths).plan;
+  const std::string used =
+      first.programs.at(first.micro_batches[0].groups[0].program)[0].choice.attention;
+  for (int i = 0; i < 3; ++i) {
+    planner.observe(first, {4 * *first.micro_batches[0].predicted.seconds});
+  }
+  const Plan later = *planner.plan(lengths).plan;
+  EXPECT_NE(later.programs.at(later.micro_batches[0].groups[0].program)[0].choice.attention, used);
+}
+
+TEST(Planner, AsPublishedSplitsEveryDocument) {
+  PlanningTask t = task(4, std::int64_t{64} << 20);
+  t.planner = "paper";
+  t.recompute = "none";
+  Planner planner(t);
+  const Plan plan = *planner.plan({100, 5000, 40}).plan;
+  EXPECT_EQ(plan.planner_name, "paper");
+  EXPECT_THAT(problems(plan), testing::IsEmpty());
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    ASSERT_EQ(micro.groups.size(), 1U);
+    EXPECT_EQ(micro.groups[0].ranks.size(), 4U);
+  }
+}
+
 TEST(Planner, RefusesWhatCannotBe) {
   PlanningTask t = task(4, 0);
   t.attention = "MegatronT";
   EXPECT_THROW(Planner{t}, std::invalid_argument);
+  t.attention = "";
+  t.planner = "papr";
+  EXPECT_THROW(Planner{t}, std::invalid_argument);
+  t.planner = "exact";
   t.attention = "DataZ";
   t.mlp = "hold";
   EXPECT_THROW(Planner{t}, std::invalid_argument);

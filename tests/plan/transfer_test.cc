@@ -153,6 +153,8 @@ void expect_moves_every_element(
     EXPECT_EQ(
         table.sent_transposed(rank),
         (Sent{elements_back[r], static_cast<std::int64_t>(givers[r].size())}));
+    EXPECT_EQ(table.sent_by_all(false)[r], table.sent(rank));
+    EXPECT_EQ(table.sent_by_all(true)[r], table.sent_transposed(rank));
   }
   EXPECT_EQ(summed, copies);  // each copy exactly once
   EXPECT_EQ(table.identity(), stays && table.source == table.destination);

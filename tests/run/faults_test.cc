@@ -132,6 +132,53 @@ class Faults : public testing::Test {
     return messages;
   }
 
+  // Gradients of all ranks of a batch in which rank 1 lacked memory before `operation` at first.
+  std::vector<at::Tensor> gradients_after_recovery(const Plan& plan, int operation) const {
+    install_accounting_allocator();
+    std::vector<std::vector<at::Tensor>> of_ranks(static_cast<std::size_t>(plan.ranks));
+    std::vector<const std::vector<std::int32_t>*> documents;
+    for (const auto& document : documents_) {
+      documents.push_back(&document);
+    }
+    run_local_ranks(plan.ranks, kLocal, [&](Communicators& communicators) {
+      const int me = communicators.rank();
+      Striker striker(me == 1 ? operation : -1, [] { throw OutOfMemory("rank 1: out of memory"); });
+      ObservedCommunicators faulty(communicators, striker);
+      Accountant memory("rank " + std::to_string(me));
+      const MemoryScope scope(memory, Category::parameters, "parameters");
+      const RankResources resources{.communicators = &faulty, .memory = &memory};
+      Parameters parameters(
+          model_, plan.weight_domain, me % plan.weight_domain, parameter_types("float32"), true);
+      test::fill(parameters, weights_);
+      for (bool again = true; again;) {
+        parameters.zero_gradients();
+        const std::int64_t before = memory.live_bytes();
+        try {
+          play(plan, documents, resources, parameters, true);
+          again = false;
+        } catch (const OutOfMemory& error) {
+          faulty.interrupt(error.what());
+        } catch (const Aborted&) {
+        }
+        if (again) {
+          EXPECT_EQ(faulty.recover(), "rank 1: out of memory");
+          EXPECT_EQ(memory.live_bytes(), before);
+        }
+      }
+      for (const PartParameters& part : parameters.parts()) {
+        of_ranks[static_cast<std::size_t>(me)].push_back(part.stack_grad.clone());
+        for (const at::Tensor& grad : part.vector_grads) {
+          of_ranks[static_cast<std::size_t>(me)].push_back(grad.clone());
+        }
+      }
+    });
+    std::vector<at::Tensor> all;
+    for (const auto& grads : of_ranks) {
+      all.insert(all.end(), grads.begin(), grads.end());
+    }
+    return all;
+  }
+
   ModelShape model_ = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
   std::vector<std::int64_t> lengths_ = {5, 1, 12, 3, 8};
   std::vector<std::vector<std::int32_t>> documents_ = test::random_documents(lengths_, 31, 5);
@@ -177,6 +224,77 @@ TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
         }
       }
     }
+  }
+}
+
+// Before each of a step's operations in turn one rank lacks memory: all ranks recover, and the step
+// runs again to the same bits, nothing of the first try left.
+TEST_F(Faults, AStepThatLacksMemoryAnywhereRunsAgain) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const LayerChoice& choice : choices()) {
+      const Plan p = plan(choice, 3, repeat % 2 == 0 ? Recompute::none : Recompute::full);
+      int operations = 0;
+      play_with_fault(p, 1, -1, [] {}, &operations);
+      std::vector<at::Tensor> expected;
+      for (int operation = -1; operation < operations; operation += repeat == 0 ? 1 : 3) {
+        const std::vector<at::Tensor> found = gradients_after_recovery(p, operation);
+        if (operation == -1) {
+          expected = found;
+        }
+        ASSERT_EQ(found.size(), expected.size());
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          ASSERT_TRUE(at::equal(found[i], expected[i])) << choice.attention << " " << operation;
+        }
+      }
+    }
+  }
+}
+
+// A rank that fails for good while others recover: they hear of it at once.
+TEST_F(Faults, ARankThatFailsForGoodWhileOthersRecover) {
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    try {
+      run_local_ranks(4, kLocal, [&](Communicators& communicators) {
+        const int me = communicators.rank();
+        if (me == 3) {
+          std::this_thread::sleep_for(milliseconds(5 * (repeat % 3)));
+          throw Fault("a broken disk");
+        }
+        try {
+          if (me == 0) {
+            throw OutOfMemory("rank 0: out of memory");
+          }
+          communicators.world().barrier({.op = "never", .part = ""});
+        } catch (const OutOfMemory& error) {
+          communicators.interrupt(error.what());
+        } catch (const Aborted&) {
+        }
+        EXPECT_THROW(communicators.recover(), Aborted);
+        throw Aborted("over");
+      });
+      ADD_FAILURE() << "no failure";
+    } catch (const Fault& fault) {
+      EXPECT_STREQ(fault.what(), "a broken disk");
+    }
+  }
+}
+
+TEST_F(Faults, ARankThatDoesNotComeToRecover) {
+  try {
+    run_local_ranks(3, kStall, [&](Communicators& communicators) {
+      if (communicators.rank() == 1) {
+        std::this_thread::sleep_for(3 * kDeadline);
+        return;
+      }
+      communicators.interrupt("rank 0: out of memory");
+      communicators.recover();
+    });
+    ADD_FAILURE() << "no failure";
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("for all ranks to leave what was interrupted (rank 0: out of memory): rank 1 did "
+                  "not come"));
   }
 }
 

@@ -1,9 +1,9 @@
 #include "paradyse/cost.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
 #include <stdexcept>
+
+#include "src/plan/cost/ledger.h"
 
 namespace paradyse {
 
@@ -34,20 +34,22 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   return *this;
 }
 
-Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Precision precision) {
-  Traffic sum;
-  const auto add = [&](Sent sent, std::int64_t width) {
-    sum += {.bytes = sent.elements * width, .messages = sent.messages, .collectives = 1};
-  };
+std::vector<Move> moves(const Program& program, const Op& op, Phase phase, Precision precision) {
   const bool forward = phase == Phase::forward;
-  const int rank = seat.domain_rank;
+  std::vector<Move> found;
+  const auto copy = [&](const Transfer& table) {
+    found.push_back({.table = &table, .transposed = false, .element_bytes = precision.activation});
+  };
+  const auto sum = [&](const Transfer& table, std::int64_t element_bytes) {
+    found.push_back({.table = &table, .transposed = true, .element_bytes = element_bytes});
+  };
   switch (op.kind) {
     case OpKind::embed:
       for (const Transfer& tile : op.transfers) {
         if (forward) {
-          add(tile.sent(rank), precision.activation);
+          copy(tile);
         } else {
-          add(tile.sent_transposed(rank), precision.statistic);
+          sum(tile, precision.statistic);
         }
       }
       break;
@@ -57,49 +59,32 @@ Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Pr
         const std::int64_t passes = op.transfers.size() > 1 && !op.out.empty() ? 2 : 1;
         for (const Transfer& tile : op.transfers) {
           for (std::int64_t i = 0; i < passes; ++i) {
-            add(tile.sent(rank), precision.activation);
+            copy(tile);
           }
           if (!op.out.empty()) {
-            add(tile.sent_transposed(rank), precision.statistic);
+            sum(tile, precision.statistic);
           }
         }
       }
       break;
     case OpKind::gather_weights:
       if (forward) {
-        add(op.transfers[0].sent(rank), precision.activation);
+        copy(op.transfers[0]);
       } else {
         const bool wide = program.values[static_cast<std::size_t>(op.out[0])].wide_gradient;
-        add(op.transfers[0].sent_transposed(rank),
-            wide ? precision.statistic : precision.activation);
+        sum(op.transfers[0], wide ? precision.statistic : precision.activation);
       }
       break;
-    case OpKind::redistribute: {
+    case OpKind::redistribute:
       // the table is the copy's; a reduce-scatter is its transpose
-      const bool copies = (op.collective != Collective::reduce_scatter) == forward;
-      const Transfer& table = op.transfers[0];
-      add(copies ? table.sent(seat.group_rank) : table.sent_transposed(seat.group_rank),
-          precision.activation);
-      break;
-    }
-    case OpKind::ring_attention:
-    case OpKind::score_attention: {
-      const int p = ring_size(program, op);
-      const int rings = forward && op.kind == OpKind::score_attention ? 2 : 1;  // keys, then values
-      for (int hop = 0; hop < p; ++hop) {
-        const int source = ring_source(program, op, seat.group_rank, hop);
-        const std::int64_t block =
-            local_extent(program, op.in[1], {.group_rank = source}).elements();
-        const std::int64_t messages = block > 0 ? 1 : 0;
-        for (int ring = 0; hop + 1 < p && ring < rings; ++ring) {
-          add({.elements = block / rings, .messages = messages}, precision.activation);
-        }
-        if (!forward && hop > 0) {  // the sums of their gradients
-          add({.elements = block, .messages = messages}, precision.statistic);
-        }
+      if ((op.collective != Collective::reduce_scatter) == forward) {
+        copy(op.transfers[0]);
+      } else {
+        sum(op.transfers[0], precision.activation);
       }
       break;
-    }
+    case OpKind::ring_attention:
+    case OpKind::score_attention:
     case OpKind::norm:
     case OpKind::hold_weights:
     case OpKind::linear:
@@ -112,6 +97,36 @@ Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Pr
     case OpKind::dropout:
     case OpKind::add:
       break;
+  }
+  return found;
+}
+
+Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Precision precision) {
+  Traffic sum;
+  const auto add = [&](Sent sent, std::int64_t width) {
+    sum += {.bytes = sent.elements * width, .messages = sent.messages, .collectives = 1};
+  };
+  const bool forward = phase == Phase::forward;
+  if (op.kind == OpKind::ring_attention || op.kind == OpKind::score_attention) {
+    const int p = ring_size(program, op);
+    const int rings = forward && op.kind == OpKind::score_attention ? 2 : 1;  // keys, then values
+    for (int hop = 0; hop < p; ++hop) {
+      const int source = ring_source(program, op, seat.group_rank, hop);
+      const std::int64_t block = local_extent(program, op.in[1], {.group_rank = source}).elements();
+      const std::int64_t messages = block > 0 ? 1 : 0;
+      for (int ring = 0; hop + 1 < p && ring < rings; ++ring) {
+        add({.elements = block / rings, .messages = messages}, precision.activation);
+      }
+      if (!forward && hop > 0) {  // the sums of their gradients
+        add({.elements = block, .messages = messages}, precision.statistic);
+      }
+    }
+    return sum;
+  }
+  const int rank = over_domain(op) ? seat.domain_rank : seat.group_rank;
+  for (const Move& move : moves(program, op, phase, precision)) {
+    add(move.transposed ? move.table->sent_transposed(rank) : move.table->sent(rank),
+        move.element_bytes);
   }
   return sum;
 }
@@ -259,122 +274,20 @@ double seconds(const Totals& totals, const MachineNumbers& machine) {
          static_cast<double>(totals.traffic.collectives) * machine.collective_seconds;
 }
 
-namespace {
-
-// The machine whose values are byte counts.  Memory is shared where the executor shares it: an
-// in-place op's result has its operand's memory, the gradients of a sum are one tensor.
-class Ledger : public Machine {
- public:
-  Ledger(const Timeline& timeline, Seat seat, Precision precision, std::int64_t base)
-      : timeline_(timeline), seat_(seat), precision_(precision), live_(base), peak_(base) {}
-
-  void prefetch(std::size_t part, int op) override {
-    const ValueId out = op_of(part, op).out[0];
-    values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
+PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision) {
+  const Timeline alone = {part};
+  Ledger ledger(alone, seat, precision, 0);
+  ledger.give_input(0);
+  walk_forward(alone, ledger);
+  ledger.take_output(0);
+  PartFootprint result{.saved_bytes = ledger.live()};
+  if (!part.schedule().backward.empty()) {
+    ledger.give_gradient(0);
+    walk_backward(alone, ledger);
   }
-
-  void forward(std::size_t part, int i) override {
-    const Op& op = op_of(part, i);
-    if (op.kind == OpKind::hold_weights || op.kind == OpKind::gather_weights) {
-      return;  // in place, or there since its prefetch
-    }
-    if (op.in_place) {
-      values_[{part, op.out[0]}] = values_[{part, op.in.back()}];
-      values_.erase({part, op.in.back()});
-    } else {
-      for (const ValueId out : op.out) {
-        values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
-      }
-    }
-    use(workspace_bytes(program(part), op, seat_, Phase::forward, precision_));
-  }
-
-  void adjoint(std::size_t part, int i) override {
-    const Op& op = op_of(part, i);
-    if (op.kind == OpKind::cross_entropy) {  // the gradient was made by the forward
-      gradients_[{part, op.in[0]}] = values_[{part, op.out[0]}];
-      return;
-    }
-    if (shares_gradient(op)) {
-      gradients_[{part, op.in.back()}] = gradients_[{part, op.out[0]}];
-    }
-    if (shares_gradient(op) && op.kind != OpKind::linear && !op.apart) {
-      for (const ValueId in : op.in) {
-        gradients_[{part, in}] = gradients_[{part, op.out[0]}];
-      }
-    } else {
-      for (const ValueId in : op.in) {
-        const Value& value = program(part).values[static_cast<std::size_t>(in)];
-        const bool own = value.over_domain &&
-                         op_of(part, producer(program(part), in)).kind ==
-                             OpKind::hold_weights;  // straight into the parameter's gradient
-        if (!own && !gradients_.contains({part, in})) {
-          gradients_[{part, in}] = hold(gradient_bytes(part, in));
-        }
-      }
-    }
-    use(workspace_bytes(program(part), op, seat_, Phase::adjoint, precision_));
-  }
-
-  void drop_value(std::size_t part, ValueId value) override { values_.erase({part, value}); }
-  void offload(std::size_t part, ValueId value) override {
-    host_ += bytes(program(part), value, seat_, precision_);
-    values_.erase({part, value});
-  }
-  void fetch(std::size_t part, ValueId value) override {
-    const std::int64_t count = bytes(program(part), value, seat_, precision_);
-    host_ -= count;
-    values_[{part, value}] = hold(count);
-  }
-  void drop_gradients(std::size_t part, int i) override {
-    for (const ValueId out : op_of(part, i).out) {
-      gradients_.erase({part, out});
-    }
-  }
-  void hand_forward(std::size_t part) override {
-    values_[{part + 1, program(part + 1).input}] = values_[{part, program(part).output}];
-    values_.erase({part, program(part).output});
-  }
-  void hand_backward(std::size_t part) override {
-    gradients_[{part, program(part).output}] = gradients_[{part + 1, program(part + 1).input}];
-    gradients_.erase({part + 1, program(part + 1).input});
-  }
-
-  [[nodiscard]] std::int64_t live() const { return live_; }
-  [[nodiscard]] std::int64_t host() const { return host_; }
-  [[nodiscard]] std::int64_t peak() const { return peak_; }
-
- private:
-  using Key = std::pair<std::size_t, ValueId>;
-  using Memory = std::shared_ptr<void>;
-
-  const Program& program(std::size_t part) const { return timeline_[part].program(); }
-  const Op& op_of(std::size_t part, int op) const {
-    return program(part).ops[static_cast<std::size_t>(op)];
-  }
-  [[nodiscard]] std::int64_t gradient_bytes(std::size_t part, ValueId value) const {
-    const bool wide = program(part).values[static_cast<std::size_t>(value)].wide_gradient;
-    return wide ? local_extent(program(part), value, seat_).elements() * precision_.statistic
-                : bytes(program(part), value, seat_, precision_);
-  }
-  Memory hold(std::int64_t count) {
-    live_ += count;
-    peak_ = std::max(peak_, live_);
-    return {nullptr, [this, count](void*) { live_ -= count; }};
-  }
-  void use(std::int64_t count) { peak_ = std::max(peak_, live_ + count); }
-
-  const Timeline& timeline_;
-  Seat seat_;
-  Precision precision_;
-  std::int64_t live_;
-  std::int64_t peak_;
-  std::int64_t host_ = 0;
-  std::map<Key, Memory> values_;
-  std::map<Key, Memory> gradients_;
-};
-
-}  // namespace
+  result.transient_bytes = ledger.peak() - result.saved_bytes;
+  return result;
+}
 
 Footprint footprint(
     const Timeline& timeline, Seat seat, Precision precision, std::int64_t base_bytes) {

@@ -1,7 +1,9 @@
 #include "paradyse/cuts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <stdexcept>
 
 namespace paradyse {
 
@@ -72,25 +74,81 @@ Cuts scaled(const Cuts& cuts, std::int64_t width) {
   return result;
 }
 
+namespace {
+
+// How documents are cut into pieces: piece i is `edges[i + 1] - edges[i]` parts of `edges.back()`
+// wide, and after a document of n tokens phi has grown by `step` n.
+struct Pieces {
+  std::vector<std::int64_t> edges;
+  std::int64_t step = 1;
+};
+
+Pieces equal_pieces(std::int64_t count) {
+  Pieces pieces;
+  pieces.edges.resize(static_cast<std::size_t>(count) + 1);
+  std::iota(pieces.edges.begin(), pieces.edges.end(), std::int64_t{0});
+  return pieces;
+}
+
+Pieces pieces_of(int ranks, bool causal, std::span<const double> shares) {
+  const auto p = static_cast<std::size_t>(ranks);
+  if (!shares.empty()) {
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    const bool sound = shares.size() == p && std::isfinite(sum) && sum > 0 &&
+                       std::ranges::all_of(shares, [](double share) { return share >= 0; });
+    if (!sound) {
+      throw std::invalid_argument(
+          "token_cuts: " + std::to_string(shares.size()) + " shares that sum to " +
+          std::to_string(sum) + " for " + std::to_string(ranks) +
+          " ranks: each rank takes one from 0 up, and their sum is positive");
+    }
+  }
+  if (std::ranges::all_of(shares, [&](double share) { return share == shares.front(); })) {
+    return equal_pieces(causal ? 2 * ranks : ranks);
+  }
+  // Parts of 2^20; of a causal document a rank's two pieces are equal.  Multiples of the golden
+  // section fall evenly between any edges (Weyl), so that short documents spread by the shares.
+  constexpr std::int64_t kParts = std::int64_t{1} << 20;
+  constexpr std::int64_t kGolden = 648055;  // odd, near 2^20 (sqrt(5) - 1) / 2
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  Pieces pieces{.edges = {0}, .step = kGolden};
+  double before = 0;
+  const auto add = [&](double share) {
+    before += share / sum;
+    pieces.edges.push_back(
+        static_cast<std::int64_t>(std::llround(before * static_cast<double>(kParts))));
+  };
+  for (const double share : shares) {
+    add(causal ? share / 2 : share);
+  }
+  for (std::size_t r = p; causal && r-- > 0;) {
+    add(shares[r] / 2);
+  }
+  pieces.edges.back() = kParts;
+  return pieces;
+}
+
+}  // namespace
+
 // A *piece* here is one of the m parts of a document; `phi` is what rounding owes to later ones.
-Cuts token_cuts(std::span<const std::int64_t> lengths, int ranks, bool causal) {
-  const std::int64_t p = ranks;
-  const std::int64_t m = causal ? 2 * p : p;
+Cuts token_cuts(
+    std::span<const std::int64_t> lengths, int ranks, bool causal, std::span<const double> shares) {
+  const Pieces pieces = pieces_of(ranks, causal, shares);
+  const std::int64_t whole = pieces.edges.back();
+  const std::size_t m = pieces.edges.size() - 1;
   Cuts cuts(static_cast<std::size_t>(ranks));
   std::int64_t start = 0;
   std::int64_t phi = 0;
   for (const std::int64_t n : lengths) {
-    const auto piece = [&](std::int64_t i) {
-      return Interval{start + (i * n + phi) / m, start + ((i + 1) * n + phi) / m};
-    };
-    for (std::int64_t r = 0; r < p; ++r) {
-      append(cuts[static_cast<std::size_t>(r)], piece(r));
+    const auto edge = [&](std::size_t i) { return start + (pieces.edges[i] * n + phi) / whole; };
+    for (std::size_t r = 0; r < cuts.size(); ++r) {
+      append(cuts[r], {edge(r), edge(r + 1)});
       if (causal) {
-        append(cuts[static_cast<std::size_t>(r)], piece(2 * p - 1 - r));
+        append(cuts[r], {edge(m - 1 - r), edge(m - r)});
       }
     }
     start += n;
-    phi = (phi + n) % m;
+    phi = (phi + pieces.step * (n % whole)) % whole;
   }
   return cuts;
 }

@@ -181,6 +181,24 @@ Sent Transfer::sent_transposed(int rank) const {
   return sent;
 }
 
+std::vector<Sent> Transfer::sent_by_all(bool transposed) const {
+  std::vector<Sent> all(source.size());
+  std::vector<bool> met(source.size() * source.size());  // [from][to]
+  for (const Block& block : blocks) {
+    if (block.source == block.destination) {
+      continue;
+    }
+    const auto from = static_cast<std::size_t>(transposed ? block.destination : block.source);
+    const auto to = static_cast<std::size_t>(transposed ? block.source : block.destination);
+    all[from].elements += block.elements();
+    if (!met[from * source.size() + to]) {
+      met[from * source.size() + to] = true;
+      ++all[from].messages;
+    }
+  }
+  return all;
+}
+
 bool Transfer::identity() const {
   return source == destination && std::all_of(blocks.begin(), blocks.end(), [](const Block& b) {
            return b.source == b.destination && b.source_row == b.destination_row &&

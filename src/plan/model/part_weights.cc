@@ -1,6 +1,7 @@
 #include "paradyse/part_weights.h"
 
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 
 #include "src/plan/model/weight_names.h"
@@ -93,11 +94,21 @@ std::int64_t PartWeights::elements(int rank) const {
   return elements;
 }
 
-std::vector<Heads> own_heads(const ModelShape& model, int ranks) {
+std::vector<Heads> own_heads(const ModelShape& model, int ranks, std::span<const double> shares) {
   const std::int64_t group = model.heads / model.kv_heads;  // query heads of one key/value head
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  double before = 0;
   std::vector<Heads> heads;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    const Interval query{r * model.heads / ranks, (r + 1) * model.heads / ranks};
+    Interval query{r * model.heads / ranks, (r + 1) * model.heads / ranks};
+    if (!shares.empty()) {
+      const auto edge = [&] {
+        return std::llround(before / sum * static_cast<double>(model.heads));
+      };
+      query.begin = edge();
+      before += shares[static_cast<std::size_t>(r)];
+      query.end = edge();
+    }
     const Interval key =
         query.empty() ? Interval{} : Interval{query.begin / group, (query.end - 1) / group + 1};
     heads.push_back({query, key});

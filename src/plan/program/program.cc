@@ -11,9 +11,14 @@ std::int64_t TokenLayout::tokens() const {
   return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
 }
 
-TokenLayout token_layout(std::vector<std::int64_t> lengths, int ranks, bool causal) {
-  Cuts cuts = token_cuts(lengths, ranks, causal);
-  return {.lengths = std::move(lengths), .cuts = std::move(cuts), .causal = causal};
+TokenLayout token_layout(
+    std::vector<std::int64_t> lengths, int ranks, bool causal, std::vector<double> shares) {
+  Cuts cuts = token_cuts(lengths, ranks, causal, shares);
+  return {
+      .lengths = std::move(lengths),
+      .cuts = std::move(cuts),
+      .causal = causal,
+      .shares = std::move(shares)};
 }
 
 bool shares_gradient(const Op& op) { return op.in_place && op.kind != OpKind::dropout; }

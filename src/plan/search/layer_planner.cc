@@ -360,6 +360,21 @@ LayerPlan plan_layers_as_published(
   return best.feasible ? best : smallest(ways, layers, capacity_bytes);
 }
 
+LayerPlan plan_alike(
+    std::span<const LayerCost> ways, std::int64_t layers, std::int64_t capacity_bytes) {
+  check(ways, layers);
+  LayerPlan best{.seconds = kInfinity};
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    std::vector<std::int64_t> counts(ways.size(), 0);
+    counts[i] = layers;
+    LayerPlan plan = priced(ways, std::move(counts), capacity_bytes);
+    if (plan.feasible && (!best.feasible || better(plan, best))) {
+      best = std::move(plan);
+    }
+  }
+  return best.feasible ? best : smallest(ways, layers, capacity_bytes);
+}
+
 std::vector<RejectedWay> rejected_ways(
     std::span<const LayerCost> ways,
     std::int64_t layers,

@@ -1,9 +1,8 @@
 #include "paradyse/strategy.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <stdexcept>
-#include <tuple>
 
 #include "paradyse/text_match.h"
 #include "src/plan/strategy/builders.h"
@@ -183,6 +182,24 @@ std::string to_string(Recompute recompute) {
   throw std::logic_error("to_string: unknown Recompute");
 }
 
+std::string name(const LayerChoice& choice) {
+  std::string text = choice.attention + "+" + to_string(verb(choice.mlp));
+  const Recompute attention = choice.attention_recompute;
+  const Recompute mlp = choice.mlp_recompute;
+  const bool alike = attention == mlp || (attention == Recompute::attention_output &&
+                                          mlp == Recompute::full);  // the same, of an MLP
+  if (!alike) {
+    text += ", recompute " + to_string(attention) + " and " + to_string(mlp);
+  } else if (attention != Recompute::none) {
+    text += ", recompute " + to_string(attention);
+  }
+  if (choice.attention_offload || choice.mlp_offload) {
+    text += ", offload ";
+    text += !choice.mlp_offload ? "attention" : !choice.attention_offload ? "mlp" : "both";
+  }
+  return text;
+}
+
 Recompute recompute(const std::string& name) {
   std::vector<std::string> names;
   for (const Recompute level : kRecomputeLevels) {
@@ -214,76 +231,102 @@ void apply(Recompute level, Program& program) {
   }
 }
 
-Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep) {
+namespace {
+
+using Body = std::shared_ptr<const ScheduledPart::Body>;
+
+Body body(Program program, Recompute level, bool keep, bool offload) {
+  apply(level, program);
+  Schedule order = schedule(program, keep, keep && offload);
+  return std::make_shared<ScheduledPart::Body>(
+      ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
+}
+
+Task with_options(const Task& task, const LayerChoice& choice, bool keep) {
   Task run = task;
   run.dropout = keep;
+  run.head_groups = choice.head_groups;
+  run.ulysses_degree = choice.ulysses_degree;
+  run.token_tiles = choice.token_tiles;
+  return run;
+}
+
+void expect_fitting(Verb verb, const std::string& part, const Task& task) {
   const int p = task.tokens.ranks();
+  if (verb != Verb::gather && p != task.domain) {
+    throw std::invalid_argument(
+        part + ": weights can be " + (verb == Verb::hold ? "held" : "passed") +
+        " only by a group that is the whole weight domain; this group "
+        "has " +
+        std::to_string(p) + " ranks of " + std::to_string(task.domain) +
+        ": use a strategy that gathers");
+  }
+}
+
+}  // namespace
+
+ScheduledPart attention_part(const Task& task, const LayerChoice& choice, bool keep) {
+  const Strategy& attention = strategy(choice.attention);
+  const int p = task.tokens.ranks();
+  if (attention.one_rank && p > 1) {
+    throw std::invalid_argument(
+        attention.name + " runs on groups of one rank; this group has " + std::to_string(p));
+  }
+  expect_fitting(attention.verb, "attention", task);
+  check_options(choice, p, task.model->kv_heads);
+  return {
+      .layer = 0,
+      .body = body(
+          attention.attention(with_options(task, choice, keep)),
+          choice.attention_recompute,
+          keep,
+          choice.attention_offload)};
+}
+
+ScheduledPart mlp_part(const Task& task, const LayerChoice& choice, bool keep) {
+  const Verb mlp = verb(choice.mlp);
+  expect_fitting(mlp, "mlp", task);
+  check_options(choice, task.tokens.ranks(), task.model->kv_heads);
+  return {
+      .layer = 0,
+      .body = body(
+          mlp_program(with_options(task, choice, keep), mlp),
+          choice.mlp_recompute,
+          keep,
+          choice.mlp_offload)};
+}
+
+Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep) {
   if (static_cast<std::int64_t>(layers.size()) != task.model->layers) {
     throw std::invalid_argument(
         "a plan for " + std::to_string(layers.size()) + " layers does not fit a model of " +
         std::to_string(task.model->layers));
   }
-  const auto check_verb = [&](Verb verb, const std::string& part) {
-    if (verb != Verb::gather && p != task.domain) {
-      throw std::invalid_argument(
-          part + ": weights can be " + (verb == Verb::hold ? "held" : "passed") +
-          " only by a group that is the whole weight domain; this group "
-          "has " +
-          std::to_string(p) + " ranks of " + std::to_string(task.domain) +
-          ": use a strategy that gathers");
-    }
-  };
-  // Layers are alike: each distinct choice is built once.
-  using Body = std::shared_ptr<const ScheduledPart::Body>;
-  std::map<std::tuple<std::string, Recompute, bool>, Body> built;
+  Task run = task;
+  run.dropout = keep;
   Timeline parts;
-  const auto add =
-      [&](std::int64_t layer, const std::string& name, Recompute level, bool offload, auto build) {
-        Body& body = built[{name, level, offload}];
-        if (body == nullptr) {
-          Program program = build();
-          apply(level, program);
-          Schedule order = schedule(program, keep, keep && offload);
-          body = std::make_shared<ScheduledPart::Body>(
-              ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
-        }
-        parts.push_back({.layer = layer, .body = body});
-      };
-
-  add(-1, "embedding", Recompute::none, false, [&] { return embedding_program(run); });
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    const LayerChoice& choice = layers[l];
-    const Strategy& attention = strategy(choice.attention);
-    if (attention.one_rank && p > 1) {
-      throw std::invalid_argument(
-          attention.name + " runs on groups of one rank; this group has " + std::to_string(p));
+  const auto add = [&](Program program) {
+    parts.push_back({.layer = -1, .body = body(std::move(program), Recompute::none, keep, false)});
+  };
+  add(embedding_program(run));
+  // Layers are alike: each distinct choice is built once.
+  std::vector<std::pair<LayerChoice, std::pair<Body, Body>>> built;
+  for (const LayerChoice& choice : layers) {
+    auto found = std::find_if(
+        built.begin(), built.end(), [&](const auto& one) { return one.first == choice; });
+    if (found == built.end()) {
+      built.push_back(
+          {choice, {attention_part(task, choice, keep).body, mlp_part(task, choice, keep).body}});
+      found = std::prev(built.end());
     }
-    check_verb(attention.verb, "attention");
-    const Verb mlp = verb(choice.mlp);
-    check_verb(mlp, "mlp");
-    const auto layer = static_cast<std::int64_t>(l);
-    Task with_options = run;
-    with_options.head_groups = choice.head_groups;
-    with_options.ulysses_degree = choice.ulysses_degree;
-    with_options.token_tiles = choice.token_tiles;
-    check_options(choice, p, task.model->kv_heads);
-    std::string options;
-    for (const LayerOption& option : layer_options()) {
-      options += " " + std::to_string(choice.*option.value);
-    }
-    add(layer,
-        "attention " + attention.name + options,
-        choice.attention_recompute,
-        choice.attention_offload,
-        [&] { return attention.attention(with_options); });
-    add(layer, "mlp " + to_string(mlp) + options, choice.mlp_recompute, choice.mlp_offload, [&] {
-      return mlp_program(with_options, mlp);
-    });
+    const auto layer = static_cast<std::int64_t>((parts.size() - 1) / 2);
+    parts.push_back({.layer = layer, .body = found->second.first});
+    parts.push_back({.layer = layer, .body = found->second.second});
   }
   if (task.model->masked_lm) {
-    add(-1, "transform", Recompute::none, false, [&] { return transform_program(run); });
+    add(transform_program(run));
   }
-  add(-1, "head", Recompute::none, false, [&] { return head_program(run, keep); });
+  add(head_program(run, keep));
   return parts;
 }
 

@@ -8,7 +8,7 @@ Program ulysses_z_attention(const Task& task) {
   const ModelShape& model = *task.model;
   const int p = task.tokens.ranks();
   Writer w(task, attention_weights(model, task.domain), "UlyssesZ");
-  const std::vector<Heads> heads = own_heads(model, p);
+  const std::vector<Heads> heads = own_heads(model, p, task.tokens.shares);
   const Interval qkv_rows{0, w.weights().rows_of(2).end};
 
   const ValueId stack = w.gather();

@@ -5,6 +5,10 @@
 
 namespace paradyse {
 
+std::string Communicators::recover() {
+  throw CommunicatorError("this backend cannot go on after a failure");
+}
+
 std::string to_string(const Call& call) {
   std::string text = call.layer >= 0 ? "layer " + std::to_string(call.layer) + " " : "";
   if (!call.part.empty()) {

@@ -1,4 +1,6 @@
 // The `local` backend: ranks are threads of one process and read each other's memory.
+#include <utility>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -378,10 +380,62 @@ class LocalCommunicators final : public Communicators {
     return {.bytes_sent = mine.bytes.load(), .messages = mine.messages.load()};
   }
 
-  void abort(const std::string& message) override {
+  void abort(const std::string& message) override { stop(message, true); }
+
+  bool recovers() const override { return true; }
+  void interrupt(const std::string& message) override { stop(message, false); }
+  std::string recover() override {
+    made_.clear();
+    std::unique_lock lock(world_.mutex);
+    const std::int64_t before = world_.recoveries;
+    world_.recovering.push_back(rank_);
+    if (std::cmp_equal(world_.recovering.size(), size_) && !world_.for_good) {
+      world_.meetings.clear();
+      world_.recovering.clear();
+      world_.recovered_from = std::exchange(world_.reason, {});
+      world_.aborted.store(false);
+      ++world_.recoveries;
+      world_.changed.notify_all();
+      return world_.recovered_from;
+    }
+    const bool came = world_.changed.wait_for(lock, world_.options.deadline, [&] {
+      return world_.recoveries != before || world_.for_good;
+    });
+    if (world_.recoveries != before) {
+      return world_.recovered_from;
+    }
+    if (came) {
+      throw Aborted(world_.reason);
+    }
+    std::vector<int> missing;
+    for (int r = 0; r < size_; ++r) {
+      if (std::find(world_.recovering.begin(), world_.recovering.end(), r) ==
+          world_.recovering.end()) {
+        missing.push_back(r);
+      }
+    }
+    throw CommunicatorError(fmt::format(
+        "rank {} waited {} ms for all ranks to leave what was interrupted ({}): rank{} {} did not "
+        "come",
+        rank_,
+        world_.options.deadline.count(),
+        world_.reason,
+        missing.size() == 1 ? "" : "s",
+        fmt::join(missing, ", ")));
+  }
+
+ private:
+  void stop(const std::string& message, bool for_good) {
     std::vector<std::shared_ptr<Meeting>> all;
     {
       const std::lock_guard lock(world_.mutex);
+      if (for_good && !world_.for_good) {
+        world_.for_good = true;
+        world_.changed.notify_all();
+        if (!world_.recovering.empty()) {
+          world_.reason = message;  // what they wait for is over
+        }
+      }
       if (world_.aborted.load()) {
         return;
       }
@@ -399,7 +453,6 @@ class LocalCommunicators final : public Communicators {
     }
   }
 
- private:
   World& world_;
   int rank_;
   int size_;

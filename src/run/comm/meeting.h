@@ -63,9 +63,14 @@ struct World {
 
   LocalOptions options;
   std::vector<AtomicCounters> counters;
-  std::atomic<bool> aborted{false};
-  std::mutex mutex;  // of what follows
+  std::atomic<bool> aborted{false};  // or interrupted
+  std::mutex mutex;                  // of what follows
   std::string reason;
+  bool for_good = false;  // aborted, not to be recovered from
+  std::vector<int> recovering;
+  std::int64_t recoveries = 0;
+  std::string recovered_from;  // the reason of the last
+  std::condition_variable changed;
   std::map<std::vector<int>, std::shared_ptr<struct Meeting>> meetings;
 };
 

@@ -101,4 +101,9 @@ Communicator& ObservedCommunicators::observed(Communicator& communicator) {
   return *made;
 }
 
+std::string ObservedCommunicators::recover() {
+  made_.clear();
+  return real_.recover();
+}
+
 }  // namespace paradyse

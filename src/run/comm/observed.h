@@ -31,6 +31,9 @@ class ObservedCommunicators final : public Communicators {
   }
   Counters counters() const override { return real_.counters(); }
   void abort(const std::string& message) override { real_.abort(message); }
+  bool recovers() const override { return real_.recovers(); }
+  void interrupt(const std::string& message) override { real_.interrupt(message); }
+  std::string recover() override;
 
  private:
   class One;

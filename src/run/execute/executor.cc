@@ -5,6 +5,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "paradyse/device.h"
 #include "src/run/memory/host_store.h"
 #include "src/run/ops/ops.h"
 
@@ -70,7 +71,7 @@ class Executor final : public Machine {
   void forward(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
-    const TimedPart timed(rank_.breakdown, Breakdown::part_of(op.kind));
+    const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
     implementation(op.kind).forward(frames_[part], op);
     if (forward_pass_) {
@@ -79,15 +80,17 @@ class Executor final : public Machine {
       }
     }
     record(part, i, forward_pass_ ? "forward" : "recompute", begin);
+    timed(part, forward_pass_ ? PartPhase::forward : PartPhase::recompute);
   }
 
   void adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
-    const TimedPart timed(rank_.breakdown, Breakdown::part_of(op.kind));
+    const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
     implementation(op.kind).adjoint(frames_[part], op);
     record(part, i, "backward", begin);
+    timed(part, PartPhase::backward);
   }
 
   void drop_value(std::size_t part, ValueId value) override {
@@ -125,6 +128,9 @@ class Executor final : public Machine {
   }
 
   MicroBatchResult run(bool backward) {
+    if (rank_.part_times != nullptr) {
+      rank_.part_times->restart(timeline_.size());
+    }
     walk_forward(timeline_, *this);
     result_.saved_bytes = rank_.memory->live_bytes(Category::saved);
     forward_pass_ = false;
@@ -146,6 +152,12 @@ class Executor final : public Machine {
     if (std::binary_search(saved.begin(), saved.end(), value)) {
       Accountant::recategorize(
           frames_[part].values[static_cast<std::size_t>(value)], Category::saved);
+    }
+  }
+  void timed(std::size_t part, PartPhase phase) const {
+    if (rank_.part_times != nullptr) {
+      synchronize(frames_[part].device);  // what a GPU has still to do is part of it
+      rank_.part_times->ran(part, phase);
     }
   }
   void record(

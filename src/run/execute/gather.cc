@@ -1,5 +1,7 @@
 #include "src/run/execute/gather.h"
 
+#include <algorithm>
+
 #include "paradyse/accountant.h"
 
 namespace paradyse {
@@ -54,6 +56,28 @@ std::vector<std::string> gather_texts(const std::string& mine, Communicator& wor
     }
   }
   return texts;
+}
+
+std::int64_t broadcast_number(std::int64_t mine, std::string_view op, Communicator& world) {
+  const HostScope control;
+  const at::Tensor number = at::full({1}, mine, at::kLong);
+  world.broadcast(number, 0, {.op = op, .part = ""});
+  return *number.const_data_ptr<std::int64_t>();
+}
+
+std::string broadcast_text(const std::string& mine, std::string_view op, Communicator& world) {
+  const std::int64_t bytes = broadcast_number(static_cast<std::int64_t>(mine.size()), op, world);
+  if (bytes == 0) {
+    return "";
+  }
+  const HostScope control;
+  const at::Tensor packed = at::empty({bytes}, at::kByte);
+  if (world.rank() == 0) {
+    std::copy(mine.begin(), mine.end(), packed.mutable_data_ptr<std::uint8_t>());
+  }
+  world.broadcast(packed, 0, {.op = op, .part = ""});
+  const auto* data = packed.const_data_ptr<std::uint8_t>();
+  return {data, data + bytes};
 }
 
 }  // namespace paradyse

@@ -1,8 +1,9 @@
-// Numbers of every rank, for reports.
+// Numbers and texts of ranks, outside any budget: for reports and agreement.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "paradyse/communicator.h"
@@ -16,5 +17,9 @@ std::vector<std::vector<std::int64_t>> gather(
 
 // On rank 0 the texts of all ranks in turn, those that are not empty; elsewhere nothing.
 std::vector<std::string> gather_texts(const std::string& mine, Communicator& world);
+
+// Rank 0's number, or text, becomes everybody's.  `op`: names the operation; a literal.
+std::int64_t broadcast_number(std::int64_t mine, std::string_view op, Communicator& world);
+std::string broadcast_text(const std::string& mine, std::string_view op, Communicator& world);
 
 }  // namespace paradyse

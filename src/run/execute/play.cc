@@ -1,12 +1,17 @@
 #include "paradyse/play.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "paradyse/device.h"
+
 namespace paradyse {
+
+using Clock = std::chrono::steady_clock;
 
 Communicator& RankResources::domain(int weight_domain) const {
   const int first = communicators->rank() / weight_domain * weight_domain;
@@ -113,9 +118,18 @@ BatchResult play(
     const BatchOptions& options) {
   expect_fitting(plan, parameters.shape(), options);
   const MemoryScope scope(*rank.memory, Category::communication, "agreement");
+  const auto start = Clock::now();
   agree(plan, rank.world());
+  const auto traced = [&](const char* what, Clock::time_point from) {
+    const Clock::time_point to = Clock::now();
+    if (rank.trace != nullptr) {
+      rank.trace->add(rank.communicators->rank(), what, "switch", from, to);
+    }
+    return std::chrono::duration<double>(to - from).count();
+  };
 
   BatchResult result;
+  result.switching_seconds = traced("agree on the plan", start);
   std::vector<std::int64_t> first_tokens;  // of every document of the batch
   std::int64_t tokens = 0;
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
@@ -138,8 +152,10 @@ BatchResult play(
   }();
   auto* data = sums.mutable_data_ptr<double>();
   for (const PlanMicroBatch& micro : plan.micro_batches) {
+    const auto begin = Clock::now();
     const RankPart part =
         rank_part(plan, micro, parameters.shape(), rank.communicators->rank(), backward);
+    result.switching_seconds += traced("build the programs", begin);
     const PlanGroup& group = micro.groups[part.group];
     std::vector<const std::vector<std::int32_t>*> mine;
     std::vector<const std::vector<std::int32_t>*> labels;
@@ -162,10 +178,14 @@ BatchResult play(
         .memory = rank.memory,
         .trace = rank.trace,
         .world_rank = rank.communicators->rank(),
-        .breakdown = rank.breakdown};
+        .breakdown = rank.breakdown,
+        .part_times = rank.part_times};
     const MicroBatchResult done =
         run_micro_batch(part.timeline, batch, context, parameters, scale * loss_scale, backward);
     result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
+    synchronize(parameters.device());
+    result.micro_batch_seconds.push_back(
+        std::chrono::duration<double>(Clock::now() - begin).count());
     for (std::size_t d = 0; d < group.documents.size(); ++d) {
       data[group.documents[d]] += done.loss_sums[d];
       data[count + group.documents[d]] += static_cast<double>(done.counts[d]);

@@ -6,21 +6,12 @@
 #include <functional>
 
 #include "paradyse/device.h"
+#include "src/run/train/measure.h"
 
 namespace paradyse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double memcpy_seconds(std::int64_t bytes, c10::Device device) {
   const auto options = at::TensorOptions().dtype(at::kByte).device(device);
@@ -46,9 +37,9 @@ struct Timed {
   std::function<void()> run;
 };
 
-// The median of as many calls as fit into the time.  How many that are is rank 0's word: a guess
+// Seconds of as many calls as fit into the time.  How many that are is rank 0's word: a guess
 // from a few of them.
-double median_call(
+std::vector<double> time_calls(
     Communicator& world,
     c10::Device device,
     const std::function<void()>& collective,
@@ -77,7 +68,7 @@ double median_call(
     run();
     times.push_back(seconds_since(start));
   }
-  return median(std::move(times));
+  return times;
 }
 
 }  // namespace
@@ -119,7 +110,9 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
         timed_barrier = true;
       }
       for (const Timed& collective : collectives) {
-        const double seconds = median_call(world, request.device, collective.run, request.seconds);
+        const std::vector<double> times =
+            time_calls(world, request.device, collective.run, request.seconds);
+        const double seconds = median(times);
         if (communicators.rank() != 0) {
           continue;
         }
@@ -129,6 +122,8 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
             {.collective = collective.name,
              .bytes = empty ? 0 : n * 4,
              .seconds = seconds,
+             .least_seconds = *std::min_element(times.begin(), times.end()),
+             .most_seconds = *std::max_element(times.begin(), times.end()),
              .bytes_per_s = static_cast<double>(received) / seconds,
              .memcpy_seconds = empty ? 0 : memcpy_seconds(received, request.device)});
       }

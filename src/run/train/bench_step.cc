@@ -12,6 +12,7 @@
 #include "paradyse/play.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/gather.h"
+#include "src/run/train/measure.h"
 
 namespace paradyse {
 namespace {
@@ -25,12 +26,6 @@ double cpu_seconds() {
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Operations of a step on all ranks: of the mathematics, and as executed.
@@ -79,17 +74,9 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         request.ranks,
         std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), request.layer));
     count_flops(plan, model, row);
-    std::vector<std::vector<std::int32_t>> tokens(static_cast<std::size_t>(row.documents));
-    std::vector<const std::vector<std::int32_t>*> documents;
-    for (std::size_t d = 0; d < tokens.size(); ++d) {
-      for (std::int64_t i = 0; i < length; ++i) {  // any ids do: a small generator of Knuth's
-        const auto mixed = static_cast<std::uint64_t>(i + 1) * 6364136223846793005ULL +
-                           static_cast<std::uint64_t>(d) * 1442695040888963407ULL;
-        tokens[d].push_back(
-            static_cast<std::int32_t>((mixed >> 33) % static_cast<std::uint64_t>(model.vocab)));
-      }
-      documents.push_back(&tokens[d]);
-    }
+    const auto tokens =
+        synthetic_documents(static_cast<std::size_t>(row.documents), length, model.vocab);
+    const auto documents = pointers(tokens);
     std::vector<double> steps;
     std::vector<double> optimizing;
     double cpu = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -13,8 +14,12 @@
 #include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/play.h"
+#include "paradyse/profiler.h"
 #include "paradyse/reading.h"
+#include "paradyse/run_costs.h"
 #include "src/run/execute/gather.h"
+#include "src/run/train/broadcast_plan.h"
+#include "src/run/train/measure.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
 
@@ -22,10 +27,6 @@ namespace paradyse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 TooLong too_long(const std::string& name) {
   return name == "skip" ? TooLong::skip : name == "refuse" ? TooLong::refuse : TooLong::cut;
@@ -79,7 +80,8 @@ PlanningTask planning_task(
     const RunConfig& config,
     const ModelShape& model,
     bool training,
-    const MachineNumbers& machine) {
+    const MachineNumbers& machine,
+    const std::optional<Costs>& costs = std::nullopt) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   PlanningTask task;
   task.model = model;
@@ -99,6 +101,11 @@ PlanningTask planning_task(
     task.mlp = to_string(strategy(task.attention).verb);
   }
   task.recompute = named(config.parallel.recompute);
+  task.offload = config.parallel.offload;
+  task.planner = config.parallel.planner;
+  if (costs) {
+    go_by(*costs, task);
+  }
   return task;
 }
 
@@ -179,42 +186,6 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
     steps = std::move(again);
   }
   return steps;
-}
-
-// Rank 0's plan becomes everybody's; no plan means that the run is over.
-std::optional<Plan> broadcast_plan(const std::optional<Plan>& mine, Communicator& world) {
-  const HostScope control;
-  const std::string text = mine ? to_json(*mine) : "";
-  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
-  world.broadcast(size, 0, {.op = "plan size", .part = ""});
-  const std::int64_t bytes = *size.const_data_ptr<std::int64_t>();
-  if (bytes == 0) {
-    return std::nullopt;
-  }
-  const at::Tensor packed = at::empty({bytes}, at::kByte);
-  if (world.rank() == 0) {
-    std::copy(text.begin(), text.end(), packed.mutable_data_ptr<std::uint8_t>());
-  }
-  world.broadcast(packed, 0, {.op = "plan", .part = ""});
-  if (world.rank() == 0) {
-    return mine;
-  }
-  const auto* data = packed.const_data_ptr<std::uint8_t>();
-  return plan_from_json(std::string(data, data + bytes), "rank 0's plan");
-}
-
-// Rank 0's text becomes everybody's.
-std::string broadcast_text(const std::string& mine, Communicator& world) {
-  const HostScope control;
-  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(mine.size()), at::kLong);
-  world.broadcast(size, 0, {.op = "text size", .part = ""});
-  const at::Tensor packed = at::empty({*size.const_data_ptr<std::int64_t>()}, at::kByte);
-  if (world.rank() == 0) {
-    std::copy(mine.begin(), mine.end(), packed.mutable_data_ptr<std::uint8_t>());
-  }
-  world.broadcast(packed, 0, {.op = "text", .part = ""});
-  const auto* data = packed.const_data_ptr<std::uint8_t>();
-  return {data, data + packed.numel()};
 }
 
 // The largest of every rank's number.
@@ -324,11 +295,13 @@ class Run {
   Run(const LoadedConfig& loaded,
       const TrainHooks& hooks,
       Backend& backend,
-      const std::filesystem::path& resume)
+      const std::filesystem::path& resume,
+      std::filesystem::path replay)
       : loaded_(loaded),
         config_(loaded.config),
         hooks_(hooks),
         backend_(backend),
+        replay_(std::move(replay)),
         from_(reopened(resume)),
         device_(device_named(config_.parallel.device)),
         model_(model_at(config_)),
@@ -337,7 +310,8 @@ class Run {
         steps_(steps_of(config_, corpus_)),
         // measured anew, plans might be others, and with them the last bits of sums
         machine_(from_ ? from_->state.machine : machine_for(config_, model_.shape, backend)),
-        planner_(planning_task(config_, model_.shape, /*training=*/true, machine_)) {
+        costs_(costs()),
+        planner_(planning_task(config_, model_.shape, /*training=*/true, machine_, costs_)) {
     expect_trainable(model_.shape);
     if (from_) {
       expect_same_model(model_.shape, *from_);
@@ -349,6 +323,13 @@ class Run {
     if (!backend_.leads()) {
       return;
     }
+    note(
+        costs_ ? fmt::format(
+                     "plans go by the {} model of measured costs{}",
+                     costs_->best,
+                     config_.costs.correct ? ", corrected by what steps take" : "")
+               : "plans go by a closed form; measured costs know better: paradyse profile, then "
+                 "paradyse fit, with this configuration");
     if (hooks_.planned) {
       hooks_.planned(planner_.table(typical_lengths()), corpus_.counts);
     }
@@ -359,7 +340,9 @@ class Run {
         longest = std::max(longest, length(d));
       }
     }
-    plan_or_throw(planner_, {longest});
+    if (replay_.empty()) {
+      plan_or_throw(planner_, {longest});
+    }
   }
 
   TrainSummary run() {
@@ -401,6 +384,66 @@ class Run {
     Resumed from = reading([&] { return resumed(resume); }, "--resume");
     changes_ = expect_same_run(loaded_, from);
     return from;
+  }
+
+  // Those that the configuration names; measured first where it says so and there are none.
+  std::optional<Costs> costs() {
+    const auto ranks = static_cast<int>(config_.parallel.ranks);
+    const ProfileHeader header =
+        profile_header(model_.shape, ranks, config_.train.dtype, backend_, device_);
+    std::optional<Costs> there = costs_of(config_, header);
+    if (config_.costs.file != "measure" || agreed(there.has_value())) {
+      return there;
+    }
+    const std::filesystem::path profile_path = profile_file(config_, header);
+    if (backend_.leads()) {
+      std::filesystem::create_directories(profile_path.parent_path());
+      note(fmt::format(
+          "measuring what strategies take here, once, for {:.0f} s (costs.profile_seconds; "
+          "costs.file = \"none\" does without)",
+          config_.costs.profile_seconds));
+    }
+    const Profile measured = profile(
+        {.model = model_.shape,
+         .ranks = ranks,
+         .lengths = profile_lengths(typical_lengths().back()),
+         .dtype = config_.train.dtype,
+         .memory_per_rank = parse_bytes(config_.parallel.memory_per_rank),
+         .seconds = config_.costs.profile_seconds,
+         .file = profile_path,
+         .backend = backend(),
+         .device = device_,
+         .progress = hooks_.profiling,
+         .stop = hooks_.stop});
+    if (!backend_.leads()) {
+      return std::nullopt;
+    }
+    try {
+      write_costs(fit(measured), costs_file(config_, header));
+    } catch (const std::invalid_argument& error) {  // too little time, or stopped
+      note(fmt::format("{}; until then plans go by a closed form", error.what()));
+      return std::nullopt;
+    }
+    note("what was measured is in " + costs_file(config_, header).string());
+    return costs_of(config_, header);
+  }
+
+  // The word of the process that leads.
+  bool agreed(bool mine) {
+    bool result = mine;
+    backend_.run(static_cast<int>(config_.parallel.ranks), [&](Communicators& communicators) {
+      const std::int64_t word =
+          broadcast_number(mine ? 1 : 0, "costs are there", communicators.world());
+      if (communicators.rank() == backend_.first_rank()) {
+        result = word != 0;
+      }
+    });
+    return result;
+  }
+
+  // It lives as long as the run.
+  [[nodiscard]] std::shared_ptr<Backend> backend() const {
+    return {std::shared_ptr<Backend>(), &backend_};
   }
 
   [[nodiscard]] DataPosition position(std::int64_t step) const {
@@ -471,7 +514,7 @@ class Run {
     bool interrupted = false;
     auto s = static_cast<std::size_t>(from_ ? from_->state.step : 0);
     for (; s < steps_.size(); ++s) {
-      if (due(saving, static_cast<std::int64_t>(s), world)) {
+      if (due(saving, static_cast<std::int64_t>(s), rank.world())) {
         checkpoint(saving, static_cast<std::int64_t>(s), parameters, optimizer, scale, rank);
       }
       const auto begin = Clock::now();
@@ -482,25 +525,29 @@ class Run {
       }
       std::optional<Plan> plan;
       if (me == 0 && !(hooks_.stop != nullptr && hooks_.stop->load())) {
-        plan = plan_or_throw(planner_, lengths_of(documents));
-        plan->planner_seconds = seconds_since(begin);
+        plan = next_plan(s);
         folder_->write_plan(*plan, static_cast<std::int64_t>(s) + 1);
       }
-      plan = broadcast_plan(plan, world);
+      plan = broadcast_plan(plan, rank.world());
       if (!plan) {
         interrupted = true;
         break;
       }
+      const double switching = seconds_since(begin);
+      if (rank.trace != nullptr) {
+        rank.trace->add(me, "take the plan", "switch", begin, Clock::now());
+      }
       const LossScale scale_before = scale;
       try {
+        const Played played = play_step(s, *std::move(plan), documents, rank, parameters, scale);
         step(
             static_cast<std::int64_t>(s),
-            *plan,
-            documents,
+            played,
             rank,
             parameters,
             optimizer,
             scale,
+            switching,
             begin);
       } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
         save(parameters, rank);
@@ -514,6 +561,9 @@ class Run {
     if (me == 0) {
       summary_.interrupted = interrupted;
     }
+    if (me == 0) {
+      await_planner();
+    }
     if (eval_ && !interrupted) {
       const EvalResult result = evaluate_corpus(
           *eval_, config_.train.tokens_per_step, planner_, rank, parameters, hooks_.stop);
@@ -524,7 +574,7 @@ class Run {
       }
     }
     const bool elsewhere = me != 0 && me == backend_.first_rank();
-    for (std::string& events : gather_texts(elsewhere ? trace_.events() : "", world)) {
+    for (std::string& events : gather_texts(elsewhere ? trace_.events() : "", rank.world())) {
       trace_.add_events(std::move(events));
     }
   }
@@ -544,7 +594,9 @@ class Run {
     }
     const bool first = world.rank() == 0;
     const std::filesystem::path folder = broadcast_text(
-        first ? std::filesystem::absolute(folder_->checkpoints()).string() : "", world);
+        first ? std::filesystem::absolute(folder_->checkpoints()).string() : "",
+        "checkpoints",
+        world);
     std::error_code error;
     if (!std::filesystem::is_directory(folder.parent_path(), error)) {
       throw std::runtime_error(fmt::format(
@@ -568,11 +620,9 @@ class Run {
     if (when.minutes == 0) {
       return false;
     }
-    const HostScope control;  // rank 0's clock counts
-    const at::Tensor due =
-        at::full({1}, seconds_since(saving.time) >= 60 * when.minutes, at::kByte);
-    world.broadcast(due, 0, {.op = "checkpoint due", .part = ""});
-    return *due.const_data_ptr<std::uint8_t>() != 0;
+    // rank 0's clock counts
+    const bool due_now = seconds_since(saving.time) >= 60 * when.minutes;
+    return broadcast_number(due_now ? 1 : 0, "checkpoint due", world) != 0;
   }
 
   void checkpoint(
@@ -683,45 +733,186 @@ class Run {
     }
   }
 
-  void step(
-      std::int64_t s,
-      const Plan& plan,
+  // Rank 0: the plan of step `s`, made while the step before it ran; the next one is begun.
+  Plan next_plan(std::size_t s) {
+    Plan plan = replay_.empty() ? planned(s) : recorded(s);
+    if (replay_.empty() && s + 1 < steps_.size()) {
+      plan_ahead(s + 1);
+    }
+    return plan;
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> lengths_of_step(std::size_t s) const {
+    std::vector<std::int64_t> lengths;
+    for (const std::int64_t d : steps_[s]) {
+      lengths.push_back(length(d));
+    }
+    return lengths;
+  }
+
+  // Only one thread at a time uses the planner: this one does while none is ahead.
+  void plan_ahead(std::size_t s) {
+    ahead_ = std::async(std::launch::async, [this, lengths = lengths_of_step(s)] {
+      const auto begin = Clock::now();
+      Plan plan = plan_or_throw(planner_, lengths);
+      plan.planner_seconds = seconds_since(begin);
+      return plan;
+    });
+    ahead_of_ = s;
+  }
+
+  Plan planned(std::size_t s) {
+    if (!ahead_.valid() || ahead_of_ != s) {
+      await_planner();
+      plan_ahead(s);
+    }
+    Plan plan = ahead_.get();
+    if (last_played_ && costs_ && config_.costs.correct) {
+      if (const auto changed =
+              planner_.observe(last_played_->plan, last_played_->micro_batch_seconds)) {
+        note(*changed);
+      }
+      last_played_.reset();
+    }
+    return plan;
+  }
+
+  void await_planner() {
+    if (ahead_.valid()) {
+      ahead_.wait();
+      ahead_ = {};
+    }
+  }
+
+  // The plan of a run that is replayed.
+  [[nodiscard]] Plan recorded(std::size_t s) const {
+    const std::filesystem::path file = replay_ / "plans" / fmt::format("step-{:05}.json", s + 1);
+    if (!std::filesystem::exists(file)) {
+      throw std::runtime_error(fmt::format(
+          "--replay: {} is not there: the run has no plan of step {}; set train.steps = {}",
+          file.string(),
+          s + 1,
+          s));
+    }
+    Plan plan = read_plan(file);
+    const ModelShape& shape = model_.shape;
+    if (plan.lengths != lengths_of_step(s)) {
+      throw std::runtime_error(fmt::format(
+          "--replay: {} is for documents of other lengths than this run draws for step {}: give "
+          "the data, data.seed and train.tokens_per_step of that run",
+          file.string(),
+          s + 1));
+    }
+    if (const auto wrong = problems(plan, {.model = &shape}); !wrong.empty()) {
+      throw std::runtime_error("--replay: " + file.string() + ": " + wrong.front());
+    }
+    if (std::cmp_not_equal(plan.ranks, config_.parallel.ranks)) {
+      throw std::runtime_error(fmt::format(
+          "--replay: {} is for {} ranks, and there are {}: set parallel.ranks",
+          file.string(),
+          plan.ranks,
+          config_.parallel.ranks));
+    }
+    return plan;
+  }
+
+  // A batch that is through, by the plan that it went by at last.
+  struct Played {
+    Plan plan;
+    BatchResult batch;
+    int retries = 0;
+    std::vector<double> micro_batch_seconds = {};  // mean over the ranks
+  };
+
+  // Runs the batch; where memory does not suffice in spite of the plan, by leaner ones.  The
+  // weights are not touched, and no document is left out or comes twice: what was done is thrown
+  // away.
+  Played play_step(
+      std::size_t s,
+      Plan plan,
       const std::vector<const Tokens*>& documents,
       const RankResources& rank,
       Parameters& parameters,
-      AdamW& optimizer,
-      LossScale& scale,
-      Clock::time_point begin) {
-    parameters.zero_gradients();
-    const auto not_finite = [&](const std::string& what) {  // on all ranks alike
-      return NotFinite(fmt::format(
-          "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) "
-          "may "
-          "help; its documents are in {}, the weights from before it in model/",
-          s + 1,
-          what,
-          (summary_.folder / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
-    };
-    const double loss_scale = scale.value();
-    const BatchResult batch = [&] {
+      const LossScale& scale) {
+    const std::vector<const Tokens*> labels = labels_of(corpus_, steps_[s]);
+    // Another draw each step; seeds differ by their low 32 bits.
+    const std::uint64_t dropout_seed = (config_.model.seed << 32) + static_cast<std::uint64_t>(s);
+    for (int retries = 0;; ++retries) {
+      parameters.zero_gradients();
       try {
-        const std::vector<const Tokens*> labels =
-            labels_of(corpus_, steps_[static_cast<std::size_t>(s)]);
-        // Another draw each step; seeds differ by their low 32 bits.
-        const std::uint64_t dropout_seed =
-            (config_.model.seed << 32) + static_cast<std::uint64_t>(s);
-        return play(
+        const BatchResult batch = play(
             plan,
             documents,
             rank,
             parameters,
             true,
-            loss_scale,
+            scale.value(),
             {.labels = labels, .dropout_seed = dropout_seed});
+        return {.plan = std::move(plan), .batch = batch, .retries = retries};
       } catch (const NotFinite& error) {
-        throw not_finite(error.what());
+        throw not_finite(static_cast<std::int64_t>(s), error.what());
+      } catch (const OutOfMemory& error) {
+        if (!rank.communicators->recovers() || !replay_.empty()) {
+          throw;
+        }
+        rank.communicators->interrupt(error.what());
+      } catch (const Aborted&) {
+        if (!rank.communicators->recovers()) {
+          throw;
+        }
       }
-    }();
+      plan = leaner(s, std::move(plan), rank);
+    }
+  }
+
+  // After an interruption by lack of memory: all ranks agree on a plan that needs less.
+  Plan leaner(std::size_t s, Plan plan, const RankResources& rank) {
+    const std::string reason = rank.communicators->recover();
+    std::optional<Plan> less;
+    if (rank.communicators->rank() == 0) {
+      await_planner();
+      less = planner_.leaner(plan);
+      note(fmt::format(
+          "step {}: {}; {}",
+          s + 1,
+          reason,
+          less ? "its work is thrown away, and a plan that needs less takes its place"
+               : "and no plan needs less"));
+      if (less) {
+        folder_->write_plan(*less, static_cast<std::int64_t>(s) + 1);
+        if (s + 1 < steps_.size()) {
+          plan_ahead(s + 1);
+        }
+      }
+    }
+    less = broadcast_plan(less, rank.world());
+    if (!less) {
+      throw OutOfMemory(reason);
+    }
+    return *std::move(less);
+  }
+
+  [[nodiscard]] NotFinite not_finite(std::int64_t s, const std::string& what) const {
+    return NotFinite(fmt::format(
+        "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) "
+        "may "
+        "help; its documents are in {}, the weights from before it in model/",
+        s + 1,
+        what,
+        (summary_.folder / "plans" / fmt::format("step-{:05}.json", s + 1)).string()));
+  }
+
+  void step(
+      std::int64_t s,
+      Played played,
+      const RankResources& rank,
+      Parameters& parameters,
+      AdamW& optimizer,
+      LossScale& scale,
+      double switching,
+      Clock::time_point begin) {
+    const double loss_scale = scale.value();
+    const Plan& plan = played.plan;
     const auto optimizer_begin = Clock::now();
     const double norm = gradient_norm(parameters, rank.domain(plan.weight_domain)) / loss_scale;
     const double rate = learning_rate(config_.optimizer, s, config_.train.steps);
@@ -730,27 +921,45 @@ class Run {
       const double clip = config_.optimizer.clip_norm;
       optimizer.step(rate, (clip > 0 && norm > clip ? clip / norm : 1.0) / loss_scale);
     } else if (config_.train.dtype != "float16" || loss_scale <= 1) {
-      throw not_finite(fmt::format("the norm of the gradients is {}", norm));
+      throw not_finite(s, fmt::format("the norm of the gradients is {}", norm));
     }
     if (rank.trace != nullptr) {
       rank.trace->add(
           rank.communicators->rank(), "optimizer", "optimizer", optimizer_begin, Clock::now());
     }
-    const std::int64_t peak = largest(rank.memory->peak_bytes(), rank.world());
-    if (rank.communicators->rank() == 0) {
-      report(s, plan, batch, rate, norm, loss_scale, peak, seconds_since(begin));
+    std::vector<std::int64_t> mine = {rank.memory->peak_bytes()};
+    for (const double seconds : played.batch.micro_batch_seconds) {
+      mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
     }
+    const auto all = gather(mine, rank.world());
+    if (rank.communicators->rank() != 0) {
+      return;
+    }
+    std::int64_t peak = 0;
+    played.micro_batch_seconds.assign(mine.size() - 1, 0);
+    for (const auto& of_rank : all) {
+      peak = std::max(peak, of_rank[0]);
+      for (std::size_t m = 1; m < of_rank.size(); ++m) {
+        played.micro_batch_seconds[m - 1] +=
+            static_cast<double>(of_rank[m]) * 1e-9 / static_cast<double>(all.size());
+      }
+    }
+    switching += played.batch.switching_seconds;
+    report(s, played, rate, norm, loss_scale, peak, switching, seconds_since(begin));
+    last_played_ = std::move(played);
   }
 
   void report(
       std::int64_t s,
-      const Plan& plan,
-      const BatchResult& batch,
+      const Played& played,
       double rate,
       double norm,
       double loss_scale,
       std::int64_t peak,
+      double switching,
       double seconds) {
+    const Plan& plan = played.plan;
+    const BatchResult& batch = played.batch;
     StepReport report{
         .step = s + 1,
         .steps = config_.train.steps,
@@ -763,18 +972,22 @@ class Run {
         .seconds = seconds,
         .predicted_seconds = plan.predicted.seconds.value_or(0),
         .planning_seconds = plan.planner_seconds.value_or(0),
+        .switching_seconds = switching,
+        .retries = played.retries,
         .peak_bytes = peak,
         .micro_batches = {},
+        .micro_batch_seconds = played.micro_batch_seconds,
+        .predicted_micro_batch_seconds = {},
         .plan_sha256 = hash(plan)};
     for (const PlanMicroBatch& micro : plan.micro_batches) {
       for (const PlanGroup& group : micro.groups) {
         if (group.predicted.bytes) {
           const PredictedBytes& bytes = *group.predicted.bytes;
-          report.predicted_peak_bytes = std::max(
-              report.predicted_peak_bytes, bytes.static_bytes + bytes.saved + bytes.transient);
+          report.predicted_peak_bytes = std::max(report.predicted_peak_bytes, bytes.total());
         }
       }
       ++report.micro_batches[micro.groups.front().program];
+      report.predicted_micro_batch_seconds.push_back(micro.predicted.seconds.value_or(0));
     }
     folder_->write_step(report);
     count(report);
@@ -812,6 +1025,7 @@ class Run {
   const RunConfig& config_;
   const TrainHooks& hooks_;
   Backend& backend_;
+  std::filesystem::path replay_;  // "": plans are made
   std::optional<RunFolder> folder_;
   std::vector<std::string> changes_;  // of the configuration, since the checkpoint
   std::optional<Resumed> from_;
@@ -822,7 +1036,11 @@ class Run {
   std::optional<Corpus> eval_;
   std::vector<std::vector<std::int64_t>> steps_;  // documents of each
   MachineNumbers machine_;
-  Planner planner_;  // used by rank 0 alone
+  std::optional<Costs> costs_;
+  Planner planner_;  // used by rank 0 alone, and by what plans ahead for it
+  std::future<Plan> ahead_;
+  std::size_t ahead_of_ = 0;
+  std::optional<Played> last_played_;  // not yet observed
   Trace trace_;
   std::vector<double> losses_;  // rank 0 writes these two
   TrainSummary summary_;
@@ -834,8 +1052,9 @@ TrainSummary train(
     const LoadedConfig& config,
     const TrainHooks& hooks,
     Backend& backend,
-    const std::filesystem::path& resume) {
-  return Run(config, hooks, backend, resume).run();
+    const std::filesystem::path& resume,
+    const std::filesystem::path& replay) {
+  return Run(config, hooks, backend, resume, replay).run();
 }
 
 EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {

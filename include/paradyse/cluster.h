@@ -1,0 +1,62 @@
+// A cluster as far as planning goes: devices with their speeds and memory, and the links between
+// them.
+//
+// Read from a TOML file (configs/clusters/, docs/simulate.md).  Ranks are numbered through the
+// device classes in the order of the file, and nodes are equal runs of neighbouring ranks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace paradyse {
+
+struct DeviceClass {
+  std::string name;
+  int count = 0;                        // ranks, one after the other
+  double matmul_flops_per_second = 0;   // peak of dense products of two-byte numbers
+  double float32_flops_per_second = 0;  // the same of four-byte numbers
+  double matmul_fraction = 0;           // of the peak that large products reach
+  double attention_fraction = 0;        // of the peak that fused attention reaches
+  double memory_bytes_per_second = 0;
+  std::int64_t memory_bytes = 0;
+  double launch_seconds = 0;         // of one kernel
+  double host_bytes_per_second = 0;  // to the host's memory or back
+
+  friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
+};
+
+struct Link {
+  double bytes_per_second = 0;  // of one rank, each way
+  double latency_seconds = 0;
+
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+struct Cluster {
+  std::string name;
+  int ranks_per_node = 1;
+  std::vector<DeviceClass> devices;
+  Link inside_node;
+  Link between_nodes;
+
+  [[nodiscard]] int ranks() const;
+  [[nodiscard]] const DeviceClass& device(int rank) const;
+  [[nodiscard]] int node(int rank) const { return rank / ranks_per_node; }
+  [[nodiscard]] const Link& link(int a, int b) const {
+    return node(a) == node(b) ? inside_node : between_nodes;
+  }
+  // All ranks have the same device.
+  [[nodiscard]] bool uniform() const;
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+// Throws std::invalid_argument that names the file, the key, what stands there and what would be
+// accepted: no TOML, a missing or unknown key (with the nearest name), a number out of its range,
+// no device, several nodes without a link between them.
+Cluster cluster_from_toml(const std::string& text, const std::string& source);
+Cluster read_cluster(const std::filesystem::path& file);
+
+}  // namespace paradyse

@@ -1,0 +1,44 @@
+// What a run teaches its time model: a factor for each strategy and length, from measured seconds.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace paradyse {
+
+// Robust: the factor is the median of the last measurements over what was predicted for them, and 1
+// until there are three.  Lengths are told apart by powers of two.  Deterministic in what it is
+// told.
+class Correction {
+ public:
+  static constexpr std::size_t kRemembered = 9;
+  static constexpr double kMost = 8;  // no factor is above it, or below its inverse
+
+  // `predicted`: without any factor.  Values that are not above 0 are passed over.
+  void observe(const std::string& strategy, std::int64_t length, double predicted, double measured);
+  [[nodiscard]] double factor(const std::string& strategy, std::int64_t length) const;
+
+  // Counts the changes of any factor: what was planned before one is out of date.
+  [[nodiscard]] std::int64_t version() const { return version_; }
+
+  // Once each time that the machine as a whole has become so much slower or faster than it was at
+  // first (the median of what was observed lately, over that of the beginning): the ratio.
+  static constexpr double kNoticed = 1.5;
+  std::optional<double> machine_changed();
+
+ private:
+  using Key = std::pair<std::string, int>;  // strategy, log2 of the length
+  static Key key(const std::string& strategy, std::int64_t length);
+
+  std::map<Key, std::deque<double>> ratios_;
+  std::map<Key, double> factors_;
+  std::int64_t version_ = 0;
+  std::map<Key, double> began_;  // factors of the beginning
+  std::deque<double> lately_;    // ratios over those
+};
+
+}  // namespace paradyse

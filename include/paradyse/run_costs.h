@@ -1,0 +1,27 @@
+// The costs that a run plans by: where they are, and whether they are good for it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "paradyse/fit.h"
+#include "paradyse/layer_costs.h"
+#include "paradyse/run_config.h"
+
+namespace paradyse {
+
+// Where `paradyse profile` and `paradyse fit` put what is for this model, machine, number of ranks,
+// backend and type, unless told otherwise: in output.folder's costs/.
+std::filesystem::path profile_file(const RunConfig& config, const ProfileHeader& header);
+std::filesystem::path costs_file(const RunConfig& config, const ProfileHeader& header);
+
+// By costs.file; none for "none", and for "auto" and "measure" where there is no file.  Throws
+// std::invalid_argument, naming what differs and what to do, for costs of another machine, model,
+// number of ranks, backend, device or type; and what read_costs throws.
+std::optional<Costs> costs_of(const RunConfig& config, const ProfileHeader& header);
+
+// Plans for `task`, which is complete otherwise, go by these costs.
+void go_by(const Costs& costs, PlanningTask& task);
+
+}  // namespace paradyse

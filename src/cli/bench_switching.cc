@@ -1,0 +1,222 @@
+// paradyse bench switching: what choosing a strategy for every sequence gains.  With --published:
+// the ParaDySe publication played again from its own numbers.
+#include "src/cli/bench_switching.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paradyse/published.h"
+
+namespace paradyse::cli {
+namespace {
+
+std::string percent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
+
+Json to_json(const std::vector<PublishedReduction>& reductions) {
+  Json rows = Json::array();
+  for (const PublishedReduction& one : reductions) {
+    rows.push_back(
+        {{"model", one.model},
+         {"corpus", one.corpus},
+         {"best_against_worst", one.against_worst(one.best_seconds)},
+         {"best_against_best", one.against_best(one.best_seconds)},
+         {"heuristic_against_worst", one.against_worst(one.heuristic_seconds)},
+         {"heuristic_against_best", one.against_best(one.heuristic_seconds)},
+         {"published_against_worst", one.published ? Json(*one.published) : Json(nullptr)},
+         {"static_seconds", one.static_seconds},
+         {"best_seconds", one.best_seconds},
+         {"heuristic_seconds", one.heuristic_seconds}});
+  }
+  return rows;
+}
+
+Json to_json(const std::vector<PublishedAblation>& ablations) {
+  Json rows = Json::array();
+  for (const PublishedAblation& one : ablations) {
+    Json row = {{"without", one.without}};
+    if (one.found) {
+      row["longest"] = one.found->longest;
+      row["seconds"] = one.found->seconds;
+      row["full_seconds_to_there"] = one.full_seconds;
+      row["switches"] = one.found->switches;
+    }
+    if (one.published_longest > 0) {
+      row["published_longest"] = one.published_longest;
+      row["published_seconds"] = one.published_seconds;
+    }
+    if (one.published_full_seconds > 0) {
+      row["published_full_seconds_to_there"] = one.published_full_seconds;
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// By how much METP, the last, is longer than the best of the others.
+double length_gain(const PublishedModel& model) {
+  std::int64_t others = 0;
+  const std::size_t metp = model.strategies.size() - 1;
+  for (std::size_t i = 0; i < metp; ++i) {
+    others = std::max(others, model.longest(i));
+  }
+  return static_cast<double>(model.longest(metp)) / static_cast<double>(others) - 1;
+}
+
+Json lengths_to_json() {
+  Json rows = Json::array();
+  for (const PublishedModel& model : published_models()) {
+    Json longest = Json::object();
+    for (std::size_t i = 0; i < model.strategies.size(); ++i) {
+      longest[model.strategies[i].name] = model.longest(i);
+    }
+    rows.push_back(
+        {{"model", model.name}, {"longest", std::move(longest)}, {"gain", length_gain(model)}});
+  }
+  return rows;
+}
+
+void print_reductions(const std::vector<PublishedReduction>& reductions) {
+  std::vector<std::vector<std::string>> rows = {
+      {"model",
+       "corpus",
+       "best of four: against the worst static",
+       "the best static",
+       "heuristic: the worst",
+       "the best",
+       "published: the worst"}};
+  for (const PublishedReduction& one : reductions) {
+    rows.push_back(
+        {one.model,
+         one.corpus,
+         percent(one.against_worst(one.best_seconds)),
+         percent(one.against_best(one.best_seconds)),
+         percent(one.against_worst(one.heuristic_seconds)),
+         percent(one.against_best(one.heuristic_seconds)),
+         one.published ? fmt::format("{:+.2f} %", 100 * *one.published) : "-"});
+  }
+  fmt::print("seconds of all sequences\n{}", aligned(rows, 2));
+}
+
+void print_lengths() {
+  std::vector<std::vector<std::string>> rows = {{"model"}};
+  for (const PublishedStrategy& strategy : published_models().front().strategies) {
+    rows[0].push_back(strategy.name);
+  }
+  rows[0].emplace_back("gain");
+  for (const PublishedModel& model : published_models()) {
+    auto& row = rows.emplace_back();
+    row.push_back(model.name);
+    for (std::size_t i = 0; i < model.strategies.size(); ++i) {
+      row.push_back(std::to_string(model.longest(i)));
+    }
+    row.push_back(percent(length_gain(model)));
+  }
+  fmt::print(
+      "\nlongest sequence of each strategy (published: GPT 329728 switching, 117248 the best "
+      "static, +181.22 %)\n{}",
+      aligned(rows, 1));
+}
+
+void print_ablations(const std::vector<PublishedAblation>& ablations) {
+  std::vector<std::vector<std::string>> rows = {
+      {"without",
+       "longest",
+       "seconds",
+       "full to there",
+       "worth",
+       "switches",
+       "published: longest",
+       "seconds",
+       "full to there",
+       "worth"}};
+  for (const PublishedAblation& one : ablations) {
+    auto& row = rows.emplace_back();
+    row.push_back(one.without.empty() ? "nothing" : one.without);
+    if (one.found) {
+      row.push_back(std::to_string(one.found->longest));
+      row.push_back(fmt::format("{:.2f}", one.found->seconds));
+      row.push_back(fmt::format("{:.2f}", one.full_seconds));
+      row.push_back(percent(one.found->seconds / one.full_seconds - 1));
+      row.push_back(std::to_string(one.found->switches));
+    } else {
+      row.insert(row.end(), 5, "-");
+    }
+    const bool said = one.published_longest > 0;
+    const bool compared = one.published_full_seconds > 0;
+    row.push_back(said ? std::to_string(one.published_longest) : "-");
+    row.push_back(said ? fmt::format("{:.2f}", one.published_seconds) : "-");
+    row.push_back(compared ? fmt::format("{:.2f}", one.published_full_seconds) : "-");
+    row.push_back(compared ? percent(one.published_seconds / one.published_full_seconds - 1) : "-");
+  }
+  fmt::print(
+      "\nGPT on GRCh38, short to long, the heuristic without one of its parts\n{}",
+      aligned(rows, 1));
+}
+
+int run_bench_switching(const BenchSwitchingOptions& options, const Common& common) {
+  if (!options.published) {
+    return bench_switching_measured(options, common);
+  }
+  if (options.sequences < 1) {
+    throw std::invalid_argument(
+        fmt::format("--sequences {}: at least 1 is needed", options.sequences));
+  }
+  const auto reductions = published_reductions(options.sequences, options.seed);
+  const auto ablations = published_ablations(options.sequences, options.seed);
+  if (common.json) {
+    print_json(
+        {{"sequences", options.sequences},
+         {"seed", options.seed},
+         {"reductions", to_json(reductions)},
+         {"longest", lengths_to_json()},
+         {"ablation", to_json(ablations)},
+         {"assumptions", published_assumptions()}});
+    return kOk;
+  }
+  print_reductions(reductions);
+  print_lengths();
+  print_ablations(ablations);
+  fmt::print("\nassumed ({} sequences, seed {}):\n", options.sequences, options.seed);
+  for (const std::string& sentence : published_assumptions()) {
+    fmt::print("  {}\n", sentence);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_bench_switching(CLI::App& bench, Common& common) {
+  auto [command, options] = add_command<BenchSwitchingOptions>(
+      bench,
+      common,
+      "switching",
+      "What switching strategies by length gains over one for all",
+      run_bench_switching);
+  command->add_flag(
+      "--published",
+      options->published,
+      "The ParaDySe publication played again from its own fitted seconds and length bins");
+  command->add_option("--sequences", options->sequences, "Published: of each corpus")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the lengths, or of their order")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--corpus", options->corpora, "NAME=FILE: a length in tokens a line; may be given again")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--order", options->order, "shuffled, or sorted short to long")
+      ->capture_default_str();
+  command->add_option(
+      "--tokens-per-step",
+      options->tokens_per_step,
+      "Pack documents into steps (default: one each)");
+  command->add_flag("--ablation", options->ablation, "Also ours without each of its parts");
+  command->add_option("--repeats", options->repeats, "Of each corpus")->capture_default_str();
+  command->add_option("--out", options->out, "File of what was measured, for paradyse report")
+      ->capture_default_str();
+  add_run_options(*command, options->run);
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,227 @@
+// paradyse bench switching, measured: every static strategy, the published heuristic and ours over
+// lists of lengths.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "paradyse/accountant.h"
+#include "paradyse/bench_switching.h"
+#include "paradyse/device.h"
+#include "paradyse/machine.h"
+#include "paradyse/parameters.h"
+#include "paradyse/profiler.h"
+#include "paradyse/run_costs.h"
+#include "src/cli/bench_switching.h"
+#include "src/cli/progress.h"
+
+namespace paradyse::cli {
+namespace {
+
+std::vector<std::int64_t> read_lengths(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw std::invalid_argument(
+        path +
+        ": cannot be read; give a file with a length in tokens a line "
+        "(benchmarks/lengths.py makes them)");
+  }
+  std::vector<std::int64_t> lengths;
+  std::int64_t n = 0;
+  while (file >> n) {
+    if (n < 1) {
+      throw std::invalid_argument(
+          fmt::format("{}: number {} is {}; a length is at least 1", path, lengths.size() + 1, n));
+    }
+    lengths.push_back(n);
+  }
+  if (!file.eof() || lengths.empty()) {
+    throw std::invalid_argument(fmt::format(
+        "{}: number {} is no length; expected one whole number a line", path, lengths.size() + 1));
+  }
+  return lengths;
+}
+
+// As in every run of this program: the seed alone decides.
+void put_in_order(
+    std::vector<std::int64_t>& lengths, const std::string& order, std::uint64_t seed) {
+  std::sort(lengths.begin(), lengths.end());
+  if (order == "sorted") {
+    return;
+  }
+  std::mt19937_64 random(seed);
+  for (std::size_t i = lengths.size(); i > 1; --i) {
+    std::swap(lengths[i - 1], lengths[random() % i]);
+  }
+}
+
+std::string command_of(const BenchSwitchingOptions& options) {
+  std::string text = "paradyse bench switching";
+  if (!options.run.file.empty()) {
+    text += " -c " + options.run.file;
+  }
+  for (const std::string& setting : options.run.settings) {
+    text += " --set " + setting;
+  }
+  for (const std::string& corpus : options.corpora) {
+    text += " --corpus " + corpus;
+  }
+  text += " --order " + options.order;
+  if (options.tokens_per_step > 0) {
+    text += fmt::format(" --tokens-per-step {}", options.tokens_per_step);
+  }
+  return text + fmt::format(
+                    "{} --repeats {} --seed {}",
+                    options.ablation ? " --ablation" : "",
+                    options.repeats,
+                    options.seed);
+}
+
+BenchSwitchingRequest request_of(
+    const BenchSwitchingOptions& options,
+    const RunConfig& config,
+    const std::shared_ptr<Backend>& backend,
+    SwitchingResult& result) {
+  const ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
+  const auto ranks = static_cast<int>(config.parallel.ranks);
+  BenchSwitchingRequest request;
+  request.dtype = config.train.dtype;
+  request.backend = backend;
+  request.device = device_named(config.parallel.device);
+  request.tokens_per_step = options.tokens_per_step;
+  request.ablation = options.ablation;
+  request.repeats = options.repeats;
+  request.order = options.order;
+  PlanningTask& task = request.task;
+  task.model = model.shape;
+  task.ranks = ranks;
+  task.precision = precision_of(config.train.dtype);
+  task.static_bytes_per_element = task.precision.trained();
+  task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
+  task.offload = config.parallel.offload;
+  const ProfileHeader header =
+      profile_header(model.shape, ranks, config.train.dtype, *backend, request.device);
+  task.machine =
+      measure_machine(model.shape.hidden, model.shape.head_dim, ranks, *backend, request.device);
+  result.costs = "closed form, measured at the start";
+  if (const std::optional<Costs> costs = costs_of(config, header)) {
+    go_by(*costs, task);
+    request.published = costs->model("hybrid");
+    result.costs = costs->best + " model, fitted to a profile";
+  }
+  result.machine = header.machine;
+  result.model = fmt::format(
+      "{}: {} layers, hidden {}, {} heads, {} key/value heads, feed-forward {}, vocabulary {}, {}",
+      model.shape.architecture,
+      model.shape.layers,
+      model.shape.hidden,
+      model.shape.heads,
+      model.shape.kv_heads,
+      model.shape.ffn,
+      model.shape.vocab,
+      config.train.dtype);
+  result.backend = backend->name();
+  result.ranks = ranks;
+  result.memory_per_rank = task.memory_per_rank;
+  return request;
+}
+
+int measured_on(
+    const std::shared_ptr<Backend>& backend,
+    const RunConfig& config,
+    const BenchSwitchingOptions& options,
+    const Common& common) {
+  SwitchingResult result;
+  result.command = command_of(options);
+  BenchSwitchingRequest request = request_of(options, config, backend, result);
+  Progress progress;
+  if (!common.json && backend->leads()) {
+    request.progress = [&](std::int64_t done, std::int64_t of, const std::string& what) {
+      progress.show(done, of, request.corpus + ": " + what);
+    };
+  }
+  for (const std::string& corpus : options.corpora) {
+    const std::size_t equals = corpus.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw std::invalid_argument("--corpus " + corpus + ": expected NAME=FILE");
+    }
+    request.corpus = corpus.substr(0, equals);
+    request.lengths = read_lengths(corpus.substr(equals + 1));
+    put_in_order(request.lengths, options.order, options.seed);
+    result.corpora.push_back(bench_switching(request));
+  }
+  progress.finish();
+  if (!backend->leads()) {
+    return kOk;
+  }
+  result.longest = longest_documents(request);
+  write_switching(result, options.out);
+  if (common.json) {
+    Json json = {{"file", options.out}, {"corpora", Json::array()}};
+    for (const SwitchingCorpus& corpus : result.corpora) {
+      Json runs = Json::array();
+      for (const SwitchingSummary& run : summaries(corpus)) {
+        runs.push_back(
+            {{"run", run.run},
+             {"steps", run.steps},
+             {"steps_that_fit", run.steps_that_fit},
+             {"seconds", run.seconds},
+             {"seconds_on_common", run.seconds_on_common},
+             {"time_error", run.time_error},
+             {"memory_error", run.memory_error}});
+      }
+      json["corpora"].push_back(
+          {{"name", corpus.name}, {"best_static", best_static(corpus)}, {"runs", runs}});
+    }
+    print_json(json);
+    return kOk;
+  }
+  for (const SwitchingCorpus& corpus : result.corpora) {
+    std::vector<std::vector<std::string>> rows = {
+        {corpus.name, "steps that fit", "seconds", "least", "most", "on what all static fit"}};
+    for (const SwitchingSummary& run : summaries(corpus)) {
+      rows.push_back(
+          {run.run,
+           fmt::format("{} of {}", run.steps_that_fit, run.steps),
+           fmt::format("{:.2f}", run.seconds),
+           fmt::format("{:.2f}", run.least),
+           fmt::format("{:.2f}", run.most),
+           fmt::format("{:.2f}", run.seconds_on_common)});
+    }
+    fmt::print("{}best static: {}\n\n", aligned(rows, 1), best_static(corpus));
+  }
+  fmt::print("{}\nnext: paradyse report {}\n", options.out, options.out);
+  return kOk;
+}
+
+}  // namespace
+
+int bench_switching_measured(const BenchSwitchingOptions& options, const Common& common) {
+  expect_one_of("--order", options.order, {"shuffled", "sorted"});
+  if (options.corpora.empty()) {
+    throw std::invalid_argument(
+        "bench switching: give --corpus NAME=FILE, a length in tokens a line "
+        "(benchmarks/lengths.py makes them), or --published");
+  }
+  if (options.repeats < 1) {
+    throw std::invalid_argument("bench switching: --repeats must be at least 1");
+  }
+  if (std::filesystem::exists(options.out)) {
+    throw std::invalid_argument(
+        options.out + " is there already: choose another name with --out (nothing is overwritten)");
+  }
+  const LoadedConfig loaded = load(options.run);
+  if (loaded.config.model.path.empty()) {
+    throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
+  }
+  return on_backend(
+      backend_options(loaded.config),
+      loaded.config.parallel.deadline_seconds,
+      [&](const std::shared_ptr<Backend>& backend) {
+        return measured_on(backend, loaded.config, options, common);
+      });
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,149 @@
+// paradyse fit: cost models from a profile, and how wrong they are on lengths left out.
+#include "paradyse/fit.h"
+
+#include <filesystem>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct FitCommandOptions {
+  std::string profile;
+  std::string out;
+  std::string hybrid = "by-range";
+};
+
+// Only costs of the same profiling may be replaced.  Throws std::invalid_argument.
+void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& header) {
+  if (!std::filesystem::exists(std::filesystem::symlink_status(out))) {
+    return;
+  }
+  const std::string remedy = "; nothing was written: name another file, or move that one away";
+  ProfileHeader there;
+  try {
+    there = read_costs(out).header;
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(
+        "--out: stands there and is no costs file: " + std::string(error.what()) + remedy);
+  }
+  const std::string difference = difference_of(there, header);
+  if (!difference.empty()) {
+    throw std::invalid_argument(
+        "--out " + out.string() + ": has the costs of something else: " + difference + remedy);
+  }
+}
+
+std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
+
+// A row for each part and strategy; of each model the mean (worst) error inside and beyond.
+std::string table(const Costs& costs) {
+  std::vector<std::string> order;
+  std::map<std::string, std::map<std::pair<std::string, bool>, const HeldOutError*>> rows;
+  for (const HeldOutError& error : costs.errors) {
+    const std::string part = error.part.empty() ? "all" : error.part;
+    const std::string name = part + "\n" + (error.strategy.empty() ? "all" : error.strategy);
+    if (!rows.contains(name)) {
+      order.push_back(name);
+    }
+    rows[name][{error.model, error.beyond}] = &error;
+  }
+  std::vector<std::vector<std::string>> cells = {
+      {"part",
+       "strategy",
+       "structured",
+       "worst",
+       "beyond",
+       "worst",
+       "hybrid",
+       "worst",
+       "beyond",
+       "worst"}};
+  for (const std::string& name : order) {
+    const std::size_t cut = name.find('\n');
+    std::vector<std::string> row = {name.substr(0, cut), name.substr(cut + 1)};
+    for (const char* model : {"structured", "hybrid"}) {
+      for (const bool beyond : {false, true}) {
+        const auto found = rows[name].find({model, beyond});
+        const bool known = found != rows[name].end();
+        row.push_back(known ? percent(found->second->mean) : "-");
+        row.push_back(known ? percent(found->second->worst) : "-");
+      }
+    }
+    cells.push_back(std::move(row));
+  }
+  return aligned(cells, 2);
+}
+
+int run_fit(const FitCommandOptions& options, const Common& common) {
+  expect_one_of("--hybrid", options.hybrid, {"by-range", "by-strategy"});
+  const Profile profile = read_profile(options.profile);
+  expect_replaceable(options.out, profile.header);
+  const FitOptions how{
+      .hybrid = options.hybrid == "by-range" ? Hybrid::by_range : Hybrid::by_strategy};
+  Costs costs;
+  try {
+    costs = fit(profile, how);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(options.profile + ": " + error.what());
+  }
+  write_costs(costs, options.out);
+  if (common.json) {
+    Json json = {
+        {"out", options.out},
+        {"best", costs.best},
+        {"memory_overhead", costs.memory_overhead},
+        {"optimizer_seconds_per_byte", costs.optimizer_seconds_per_byte},
+        {"step_seconds", costs.step_seconds},
+        {"errors", Json::array()}};
+    for (const HeldOutError& error : costs.errors) {
+      json["errors"].push_back(
+          {{"model", error.model},
+           {"part", error.part},
+           {"strategy", error.strategy},
+           {"range", error.beyond ? "beyond" : "inside"},
+           {"probes", error.probes},
+           {"mean", error.mean},
+           {"worst", error.worst}});
+    }
+    print_json(json);
+    return kOk;
+  }
+  fmt::print(
+      "Mean and worst error of predicted seconds on lengths left out: inside the profiled range,\n"
+      "and beyond (fitted up to a quarter of the longest length).\n\n{}\n"
+      "default model: {}\nmemory overhead: {}\nwritten: {}\n",
+      table(costs),
+      costs.best,
+      percent(costs.memory_overhead),
+      options.out);
+  return kOk;
+}
+
+}  // namespace
+
+void add_fit(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<FitCommandOptions>(
+      app,
+      common,
+      "fit",
+      "Fit cost models to a profile and say how wrong they are on lengths left out",
+      run_fit);
+  command
+      ->add_option("--profile", options->profile, "What `paradyse profile` measured (JSON lines)")
+      ->required();
+  command->add_option("--out", options->out, "Costs file to write (docs/costs.md)")->required();
+  command
+      ->add_option(
+          "--hybrid",
+          options->hybrid,
+          "How the published model uses its forests and polynomials: by-range (forest inside the "
+          "profiled range, polynomial beyond) or by-strategy (what is better for each)")
+      ->capture_default_str();
+}
+
+}  // namespace paradyse::cli

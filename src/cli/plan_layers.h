@@ -1,0 +1,36 @@
+// What `paradyse plan layers` is asked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/layer_planner.h"
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+
+struct PlanLayersOptions {
+  std::string costs;  // a file of costs of a layer, or
+  std::int64_t layers = 0;
+  std::string model;  // a model, and
+  std::int64_t length = 0;
+  std::string fitted;  // costs of `paradyse fit`; "": a closed form of this machine
+  int ranks = 4;
+  std::string dtype = "float32";
+  std::string attention = "auto";
+  std::string mlp = "auto";
+  std::string recompute = "auto";
+  bool offload = false;
+  std::string capacity;  // bytes
+  std::string planner = "exact";
+  bool explain = false;
+};
+
+// The layers of a model for one document on all ranks.
+int plan_layers_of_model(const PlanLayersOptions& options, const Common& common);
+
+// Why a plan has no layer of this way.
+std::string why_not(const RejectedWay& way, const LayerPlan& plan, std::int64_t capacity);
+
+}  // namespace paradyse::cli

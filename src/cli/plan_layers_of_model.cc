@@ -1,0 +1,170 @@
+// paradyse plan layers --model: what each layer of a model runs for a document of some length.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paradyse/accountant.h"
+#include "paradyse/machine.h"
+#include "paradyse/parameters.h"
+#include "paradyse/planner.h"
+#include "paradyse/run_costs.h"
+#include "src/cli/plan_layers.h"
+
+namespace paradyse::cli {
+namespace {
+
+PlanningTask planning_task(const PlanLayersOptions& options) {
+  const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
+  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
+  PlanningTask task;
+  task.model = reading([&] { return open_model(options.model); }, "--model").shape;
+  if (options.length < 1) {
+    throw std::invalid_argument(
+        fmt::format("--length is {}: a document has at least one token", options.length));
+  }
+  if (task.model.learned_positions && options.length > task.model.max_positions) {
+    throw std::invalid_argument(fmt::format(
+        "--length is {}: the model has learned {} positions",
+        options.length,
+        task.model.max_positions));
+  }
+  if (options.ranks < 1) {
+    throw std::invalid_argument(fmt::format("--ranks is {}: at least 1 is needed", options.ranks));
+  }
+  task.ranks = options.ranks;
+  task.precision = precision_of(options.dtype);
+  task.static_bytes_per_element = task.precision.trained();
+  task.attention = named(options.attention);
+  task.mlp = named(options.mlp);
+  if (task.mlp.empty() && !task.attention.empty()) {
+    task.mlp = to_string(strategy(task.attention).verb);
+  }
+  task.recompute = named(options.recompute);
+  task.offload = options.offload;
+  task.planner = options.planner;
+  if (!options.capacity.empty()) {
+    try {
+      task.memory_per_rank = parse_bytes(options.capacity);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(std::string("--capacity: ") + error.what());
+    }
+  }
+  if (options.fitted.empty()) {
+    const auto backend = local_backend();
+    task.machine = measure_machine(task.model.hidden, task.model.head_dim, options.ranks, *backend);
+  } else {
+    go_by(read_costs(options.fitted), task);
+  }
+  return task;
+}
+
+Json to_json(const LayerRun& run) {
+  return {
+      {"layers", run.layers},
+      {"attention", run.choice.attention},
+      {"mlp", run.choice.mlp},
+      {"attention_recompute", to_string(run.choice.attention_recompute)},
+      {"mlp_recompute", to_string(run.choice.mlp_recompute)},
+      {"attention_offload", run.choice.attention_offload},
+      {"mlp_offload", run.choice.mlp_offload}};
+}
+
+}  // namespace
+
+int plan_layers_of_model(const PlanLayersOptions& options, const Common& common) {
+  Planner planner(planning_task(options));
+  const PlanningTask& task = planner.task();
+  const Planner::Choices choices = planner.choices_of(options.length);
+  const std::vector<LayerCost>& ways = choices.ways.costs;
+  if (ways.empty()) {
+    throw std::invalid_argument(
+        "plan layers: '" + options.attention +
+        "' runs on groups of one rank; with --ranks 1 it "
+        "is all there is");
+  }
+  const std::optional<DocumentPlan> found = planner.document(options.length);
+  const std::int64_t longest = planner.longest_document().value_or(-1);  // -1: no limit
+  const LayerPlan by_parts = plan_layers(ways, task.model.layers, choices.capacity_bytes);
+  Json json = {
+      {"feasible", found.has_value()},
+      {"length", options.length},
+      {"ranks", options.ranks},
+      {"planner", options.planner},
+      {"longest_length", longest >= 0 ? Json(longest) : Json(nullptr)}};
+  if (!found) {
+    const std::int64_t needed =
+        by_parts.peak_bytes + choices.static_bytes + choices.rest.saved_bytes;
+    json["static_bytes"] = choices.static_bytes;
+    json["least_peak_bytes"] = needed;
+    json["missing_bytes"] = needed - task.memory_per_rank;
+    if (common.json) {
+      print_json(json);
+    } else {
+      fmt::print(
+          "no plan fits {}: the one that needs least takes {} ({} of it for parameters, gradients "
+          "and optimizer, {} for what layers keep and need), {} more than there are; the longest "
+          "document that fits has {} tokens\n",
+          bytes_text(task.memory_per_rank),
+          bytes_text(needed),
+          bytes_text(choices.static_bytes),
+          bytes_text(needed - choices.static_bytes),
+          bytes_text(needed - task.memory_per_rank),
+          longest);
+    }
+    return kOk;
+  }
+  const PredictedBytes& bytes = found->bytes;
+  std::vector<RejectedWay> rejected;
+  if (options.explain) {
+    rejected = rejected_ways(ways, task.model.layers, choices.capacity_bytes, by_parts);
+  }
+  json["seconds"] = found->seconds;
+  json["seconds_by"] = task.seconds ? task.seconds->name() : "closed form";
+  json["bytes"] = {
+      {"static", bytes.static_bytes},
+      {"saved", bytes.saved},
+      {"transient", bytes.transient},
+      {"peak", bytes.total()}};
+  json["program"] = Json::array();
+  for (const LayerRun& run : found->program) {
+    json["program"].push_back(to_json(run));
+  }
+  if (options.explain) {
+    json["rejected"] = Json::array();
+    for (const RejectedWay& way : rejected) {
+      json["rejected"].push_back(
+          {{"name", ways[way.way].name},
+           {"uniform_seconds", way.uniform_seconds + choices.rest.wall},
+           {"uniform_peak_bytes",
+            way.uniform_peak_bytes + choices.static_bytes + choices.rest.saved_bytes},
+           {"with_one_layer_seconds", way.with_one_seconds + choices.rest.wall},
+           {"why", why_not(way, by_parts, choices.capacity_bytes)}});
+    }
+  }
+  if (common.json) {
+    print_json(json);
+    return kOk;
+  }
+  for (const LayerRun& run : found->program) {
+    fmt::print("{} x {}\n", run.layers, name(run.choice));
+  }
+  fmt::print(
+      "{:.6g} s by the {}; {}: {} static, {} saved, {} transient\n",
+      found->seconds,
+      json["seconds_by"].get<std::string>() +
+          (task.seconds ? " model of measured costs" : " of this machine's numbers"),
+      bytes_text(bytes.total()),
+      bytes_text(bytes.static_bytes),
+      bytes_text(bytes.saved),
+      bytes_text(bytes.transient));
+  if (longest >= 0) {
+    fmt::print("the longest document that fits has {} tokens\n", longest);
+  }
+  for (const RejectedWay& way : rejected) {
+    fmt::print(
+        "without {}: {}\n", ways[way.way].name, why_not(way, by_parts, choices.capacity_bytes));
+  }
+  return kOk;
+}
+
+}  // namespace paradyse::cli

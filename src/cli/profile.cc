@@ -1,0 +1,161 @@
+// paradyse profile: measures what parts of a model take on this machine.
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "paradyse/accountant.h"
+#include "paradyse/device.h"
+#include "paradyse/parameters.h"
+#include "paradyse/profiler.h"
+#include "paradyse/run_costs.h"
+#include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/progress.h"
+#include "src/cli/run_options.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct ProfileOptions {
+  RunOptions run;
+  std::string out;
+  std::vector<std::int64_t> lengths;
+  double seconds = 0;
+};
+
+std::vector<std::int64_t> lengths_of(
+    const ProfileOptions& options, const RunConfig& config, const ModelShape& model) {
+  std::vector<std::int64_t> lengths = options.lengths;
+  if (lengths.empty()) {
+    const std::int64_t longest =
+        config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
+    if (longest == 0) {
+      throw std::invalid_argument(
+          "profile: how long documents get is not known: set data.max_tokens, or give --lengths");
+    }
+    lengths = profile_lengths(longest);
+  }
+  std::sort(lengths.begin(), lengths.end());
+  for (const std::int64_t n : lengths) {
+    if (n < 1 || (model.learned_positions && n > model.max_positions)) {
+      throw std::invalid_argument(fmt::format(
+          "profile: a length of {} tokens{}",
+          n,
+          n < 1 ? "; at least 1 is needed"
+                : fmt::format("; the model has learned {} positions", model.max_positions)));
+    }
+  }
+  return lengths;
+}
+
+std::size_t count(const Profile& profile, Outcome outcome) {
+  return static_cast<std::size_t>(
+      std::count_if(profile.steps.begin(), profile.steps.end(), [&](const StepProbe& step) {
+        return step.outcome == outcome;
+      }));
+}
+
+int profile_on(
+    const std::shared_ptr<Backend>& backend,
+    const RunConfig& config,
+    const ProfileOptions& options,
+    const Common& common) {
+  if (config.model.path.empty()) {
+    throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
+  }
+  const ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
+  ProfileRequest request{
+      .model = model.shape,
+      .ranks = static_cast<int>(config.parallel.ranks),
+      .lengths = lengths_of(options, config, model.shape),
+      .dtype = config.train.dtype,
+      .memory_per_rank = parse_bytes(config.parallel.memory_per_rank),
+      .seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds,
+      .backend = backend,
+      .device = device_named(config.parallel.device),
+      .stop = &catch_interrupts()};
+  const ProfileHeader header =
+      profile_header(request.model, request.ranks, request.dtype, *backend, request.device);
+  request.file =
+      options.out.empty() ? profile_file(config, header) : std::filesystem::path(options.out);
+  std::error_code error;
+  if (request.file.has_parent_path()) {
+    std::filesystem::create_directories(request.file.parent_path(), error);
+  }
+  Progress progress;
+  if (!common.json) {
+    request.progress = [&](const ProfileRequest::Progress& now) { progress.show(now); };
+  }
+  const Profile result = profile(request);
+  progress.finish();
+  if (!backend->leads()) {
+    return kOk;
+  }
+  const bool interrupted = request.stop->load();
+  const std::string go_on = interrupted || count(result, Outcome::time) > 0
+                                ? "the same command goes on with it (--seconds gives it more time)"
+                                : "it is complete";
+  if (common.json) {
+    print_json(
+        {{"file", request.file.string()},
+         {"machine", header.machine},
+         {"steps_measured", count(result, Outcome::measured)},
+         {"steps_without_memory", count(result, Outcome::memory)},
+         {"steps_without_time", count(result, Outcome::time)},
+         {"parts", result.parts.size()},
+         {"collectives", result.collectives.size()},
+         {"kernels", result.kernels.size()},
+         {"interrupted", interrupted}});
+  } else {
+    std::printf(
+        "%zu steps measured, %zu would not fit memory, %zu the time\n%s: %s\n"
+        "next: paradyse fit --profile %s --out %s\n",
+        count(result, Outcome::measured),
+        count(result, Outcome::memory),
+        count(result, Outcome::time),
+        request.file.string().c_str(),
+        go_on.c_str(),
+        request.file.string().c_str(),
+        costs_file(config, header).string().c_str());
+  }
+  return interrupted ? kInterrupted : kOk;
+}
+
+int run_profile(const ProfileOptions& options, const Common& common) {
+  const LoadedConfig loaded = load(options.run);
+  if (options.run.print_config) {
+    print_config(loaded, common);
+    return kOk;
+  }
+  if (options.seconds < 0) {
+    throw std::invalid_argument("profile: --seconds must be more than 0");
+  }
+  return on_backend(
+      backend_options(loaded.config),
+      loaded.config.parallel.deadline_seconds,
+      [&](const std::shared_ptr<Backend>& backend) {
+        return profile_on(backend, loaded.config, options, common);
+      });
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<ProfileOptions>(
+      app,
+      common,
+      "profile",
+      "Measure what every strategy takes on this machine, for paradyse fit",
+      run_profile);
+  add_run_options(*command, options->run);
+  command->add_option(
+      "--out", options->out, "File that grows (default: in output.folder's costs/)");
+  command
+      ->add_option(
+          "--lengths", options->lengths, "Tokens of a document (default: doublings to the longest)")
+      ->delimiter(',');
+  command->add_option("--seconds", options->seconds, "Short for --set costs.profile_seconds=...");
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,400 @@
+// paradyse simulate: what a cluster that is not here would make of a plan, or which plan it wants.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "paradyse/accountant.h"
+#include "paradyse/simulated_choices.h"
+#include "paradyse/simulator.h"
+#include "src/cli/commands.h"
+#include "src/cli/inputs.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct SimulateOptions {
+  std::string model;
+  std::string cluster;
+  std::string plan;
+  std::vector<std::int64_t> lengths;
+  int domain = 0;
+  std::string attention;
+  std::string mlp;
+  std::string recompute;
+  LayerChoice layer;  // its numbers alone
+  std::string dtype = "bfloat16";
+  std::string memory;
+  bool even = false;
+  bool forward_only = false;
+  std::string trace;
+  int trace_ranks = 8;
+  std::string save_plan;
+};
+
+// Shares of all ranks' time.
+struct Shares {
+  double compute = 0;
+  double communication = 0;  // some of it beside compute
+  double exposed = 0;
+  double idle = 0;
+};
+
+Shares shares_of(const Simulation& simulation) {
+  Shares shares;
+  const double all = simulation.seconds * static_cast<double>(simulation.ranks.size());
+  for (const SimulatedRank& rank : simulation.ranks) {
+    shares.compute += (rank.compute_seconds + simulation.optimizer_seconds) / all;
+    shares.communication += (rank.communication_seconds + simulation.gradient_seconds) / all;
+    shares.exposed += (rank.exposed_seconds + simulation.gradient_seconds) / all;
+  }
+  shares.idle = 1 - shares.compute - shares.exposed;
+  return shares;
+}
+
+Json to_json(const Simulation& simulation, const Cluster& cluster) {
+  const Shares shares = shares_of(simulation);
+  const std::size_t fullest = simulation.fullest();
+  const SimulatedRank& rank = simulation.ranks[fullest];
+  std::int64_t bytes_sent = 0;
+  for (const SimulatedRank& each : simulation.ranks) {
+    bytes_sent += each.traffic.bytes;
+  }
+  return {
+      {"seconds", simulation.seconds},
+      {"gradient_seconds", simulation.gradient_seconds},
+      {"optimizer_seconds", simulation.optimizer_seconds},
+      {"tokens", simulation.tokens},
+      {"tokens_per_s", simulation.tokens_per_second()},
+      {"model_flops", simulation.model_flops},
+      {"model_utilisation", simulation.model_utilisation()},
+      {"compute_share", shares.compute},
+      {"communication_share", shares.communication},
+      {"exposed_share", shares.exposed},
+      {"idle_share", shares.idle},
+      {"bytes_sent", bytes_sent},
+      {"fits", simulation.fits()},
+      {"missing_bytes", rank.missing_bytes},
+      {"fullest",
+       {{"rank", fullest},
+        {"device", cluster.device(static_cast<int>(fullest)).name},
+        {"device_bytes", cluster.device(static_cast<int>(fullest)).memory_bytes},
+        {"peak_bytes", rank.peak_bytes()},
+        {"static_bytes", rank.bytes.static_bytes},
+        {"saved_bytes", rank.bytes.saved},
+        {"transient_bytes", rank.bytes.transient},
+        {"offloaded_bytes", rank.offloaded_bytes}}}};
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+void print(const Simulation& simulation, const Cluster& cluster) {
+  const Shares shares = shares_of(simulation);
+  const std::size_t fullest = simulation.fullest();
+  const SimulatedRank& rank = simulation.ranks[fullest];
+  const DeviceClass& device = cluster.device(static_cast<int>(fullest));
+  fmt::print(
+      "{:.4g} s an iteration ({:.3g} s gradients at its end, {:.3g} s update), {:.0f} tokens/s, "
+      "MFU "
+      "{}\n"
+      "compute {}, exposed communication {}, idle {} of the ranks' time; communication {}, the "
+      "rest "
+      "of it beside compute\n",
+      simulation.seconds,
+      simulation.gradient_seconds,
+      simulation.optimizer_seconds,
+      simulation.tokens_per_second(),
+      percent(simulation.model_utilisation()),
+      percent(shares.compute),
+      percent(shares.exposed),
+      percent(shares.idle),
+      percent(shares.communication));
+  fmt::print(
+      "peak {} on rank {} ({} has {}): static {}, saved {}, transient {}{}; {}\n",
+      bytes_text(rank.peak_bytes()),
+      fullest,
+      device.name,
+      bytes_text(device.memory_bytes),
+      bytes_text(rank.bytes.static_bytes),
+      bytes_text(rank.bytes.saved),
+      bytes_text(rank.bytes.transient),
+      rank.offloaded_bytes > 0 ? ", " + bytes_text(rank.offloaded_bytes) + " in host memory" : "",
+      rank.missing_bytes == 0 ? "it fits"
+                              : "it does NOT fit, by " + bytes_text(rank.missing_bytes));
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) {
+    throw std::runtime_error(
+        path + ": cannot be written; check the folder's permissions and the free disk space");
+  }
+}
+
+void set_memory(const std::string& text, Cluster& cluster) {
+  std::int64_t memory = 0;
+  try {
+    memory = parse_bytes(text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("--memory: ") + error.what());
+  }
+  if (memory < 1) {
+    throw std::invalid_argument("--memory " + text + ": at least one byte is needed");
+  }
+  for (DeviceClass& device : cluster.devices) {
+    device.memory_bytes = memory;
+  }
+}
+
+// The layer that the options name, or none.
+std::optional<LayerChoice> named_layer(const SimulateOptions& options) {
+  if (options.attention.empty()) {
+    for (const auto& [name, value] :
+         {std::pair{"--mlp", options.mlp}, {"--recompute", options.recompute}}) {
+      if (!value.empty()) {
+        throw std::invalid_argument(
+            std::string(name) +
+            " needs --attention; without it all strategies and recompute levels are tried");
+      }
+    }
+    return std::nullopt;
+  }
+  LayerChoice layer = options.layer;
+  layer.attention = strategy(options.attention).name;
+  layer.mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp));
+  layer.attention_recompute = layer.mlp_recompute =
+      options.recompute.empty() ? Recompute::none : recompute(options.recompute);
+  return layer;
+}
+
+Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
+  if (options.lengths.empty()) {
+    throw std::invalid_argument(
+        "simulate: give a plan file (--plan) or the documents' lengths (--length 32768, or "
+        "several: 32768,4096)");
+  }
+  for (const std::int64_t n : options.lengths) {
+    if (n < 1) {
+      throw std::invalid_argument(fmt::format("--length {}: a document has at least one token", n));
+    }
+  }
+  constexpr int kMostTogether = 64;
+  Workload workload{.lengths = options.lengths, .domain = options.domain};
+  if (options.domain == 0) {
+    workload.domain = std::min(cluster.ranks(), kMostTogether);
+    while (cluster.ranks() % workload.domain != 0) {
+      --workload.domain;
+    }
+  }
+  if (workload.domain < 1 || cluster.ranks() % workload.domain != 0) {
+    throw std::invalid_argument(fmt::format(
+        "--domain {}: it has to divide the cluster's {} ranks", options.domain, cluster.ranks()));
+  }
+  return workload;
+}
+
+int print_one(
+    const Plan& plan,
+    const Simulation& simulation,
+    const Cluster& cluster,
+    const std::string& what,
+    const Common& common) {
+  if (common.json) {
+    Json json = {{"cluster", cluster.name}, {"ranks", cluster.ranks()}};
+    json.update(to_json(simulation, cluster));
+    json["plan_hash"] = hash(plan);
+    print_json(json);
+    return kOk;
+  }
+  fmt::print(
+      "{} on {} ({} ranks, weight domain {}, {} documents of {} tokens)\n",
+      what,
+      cluster.name,
+      cluster.ranks(),
+      plan.weight_domain,
+      plan.lengths.size(),
+      simulation.tokens);
+  print(simulation, cluster);
+  return kOk;
+}
+
+int print_all(
+    std::vector<SimulatedChoice> choices,
+    const Cluster& cluster,
+    const Workload& workload,
+    const Common& common) {
+  const SimulatedChoice* fastest = best(choices);
+  if (common.json) {
+    Json rows = Json::array();
+    for (const SimulatedChoice& choice : choices) {
+      Json row = {{"name", choice.name}};
+      row.update(to_json(choice.simulation, cluster));
+      rows.push_back(std::move(row));
+    }
+    print_json(
+        {{"cluster", cluster.name},
+         {"ranks", cluster.ranks()},
+         {"weight_domain", workload.domain},
+         {"best", fastest == nullptr ? Json(nullptr) : Json(fastest->name)},
+         {"choices", std::move(rows)}});
+    return kOk;
+  }
+  const std::string fastest_name = fastest == nullptr ? "" : fastest->name;
+  std::ranges::stable_sort(choices, {}, [](const SimulatedChoice& choice) {
+    return std::pair(!choice.simulation.fits(), choice.simulation.seconds);
+  });
+  std::vector<std::vector<std::string>> rows = {
+      {"plan", "seconds", "tokens/s", "MFU", "compute", "exposed", "idle", "peak", "fits"}};
+  for (const SimulatedChoice& choice : choices) {
+    const Simulation& s = choice.simulation;
+    const Shares shares = shares_of(s);
+    const SimulatedRank& rank = s.ranks[s.fullest()];
+    rows.push_back(
+        {choice.name,
+         fmt::format("{:.4g}", s.seconds),
+         fmt::format("{:.0f}", s.tokens_per_second()),
+         percent(s.model_utilisation()),
+         percent(shares.compute),
+         percent(shares.exposed),
+         percent(shares.idle),
+         bytes_text(rank.peak_bytes()),
+         s.fits() ? "yes" : bytes_text(rank.missing_bytes) + " too much"});
+  }
+  fmt::print(
+      "{} ranks of {}, {} share documents and weights\n",
+      cluster.ranks(),
+      cluster.name,
+      workload.domain);
+  std::fputs(aligned(rows, 1).c_str(), stdout);
+  if (fastest == nullptr) {
+    fmt::print("no plan fits; least is missing where the last column says least\n");
+  } else {
+    fmt::print("best: {}\n", fastest_name);
+  }
+  return kOk;
+}
+
+int run_simulate(const SimulateOptions& options, const Common& common) {
+  expect_one_of("--dtype", options.dtype, {"bfloat16", "float16", "float32"});
+  if (options.trace_ranks < 1) {
+    throw std::invalid_argument(
+        fmt::format("--trace-ranks {}: at least 1 is needed", options.trace_ranks));
+  }
+  const ModelShape model =
+      without_dropout(reading([&] { return open_model(options.model); }).shape);
+  Cluster cluster = read_cluster(options.cluster);
+  if (!options.memory.empty()) {
+    set_memory(options.memory, cluster);
+  }
+  SimulationTrace trace(options.trace_ranks);
+  SimulationOptions how{
+      .precision = precision_of(options.dtype),
+      .training = !options.forward_only,
+      .proportional_tokens = !options.even};
+  const std::optional<LayerChoice> layer = named_layer(options);
+  if (!options.plan.empty() && (layer || !options.lengths.empty() || options.domain != 0)) {
+    throw std::invalid_argument(
+        "--plan says what runs where: leave out --length, --domain and --attention");
+  }
+
+  std::optional<Plan> plan;
+  std::string what = options.plan;
+  if (!options.plan.empty()) {
+    plan = read_plan(options.plan);
+  } else if (layer) {
+    const Workload workload = workload_of(options, cluster);
+    plan = repeated_plan(
+        model,
+        cluster,
+        workload,
+        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), *layer));
+    what = name(*layer);
+  } else {
+    const Workload workload = workload_of(options, cluster);
+    std::vector<SimulatedChoice> choices = simulate_uniform(model, cluster, workload, how);
+    if (std::optional<SimulatedChoice> mix = simulate_mix(model, cluster, workload, how)) {
+      choices.push_back(std::move(*mix));
+    }
+    const SimulatedChoice* fastest = best(choices);
+    if (fastest != nullptr && (!options.trace.empty() || !options.save_plan.empty())) {
+      if (!options.trace.empty()) {
+        how.observer = trace.observer();
+        simulate(fastest->plan, model, cluster, how);
+        write_file(options.trace, trace.json());
+      }
+      if (!options.save_plan.empty()) {
+        write_file(options.save_plan, to_json(fastest->plan));
+      }
+    }
+    return print_all(std::move(choices), cluster, workload, common);
+  }
+  if (!options.trace.empty()) {
+    how.observer = trace.observer();
+  }
+  const Simulation simulation = simulate(*plan, model, cluster, how);
+  if (!options.trace.empty()) {
+    write_file(options.trace, trace.json());
+  }
+  if (!options.save_plan.empty()) {
+    write_file(options.save_plan, to_json(*plan));
+  }
+  return print_one(*plan, simulation, cluster, what, common);
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<SimulateOptions>(
+      app,
+      common,
+      "simulate",
+      "Play a plan on a described cluster: seconds, memory, what fits, which plan is best",
+      run_simulate);
+  command
+      ->add_option(
+          "--model", options->model, "Hugging Face folder or TOML model file; weights are not read")
+      ->required();
+  command->add_option("--cluster", options->cluster, "TOML file, as those in configs/clusters/")
+      ->required();
+  command->add_option("--plan", options->plan, "Plan file for as many ranks as the cluster has");
+  command
+      ->add_option(
+          "--length",
+          options->lengths,
+          "Instead: tokens of the documents of each weight domain, as in 32768 or 32768,4096")
+      ->delimiter(',');
+  command->add_option(
+      "--domain",
+      options->domain,
+      "Ranks that share documents and weights (default: all of up to 64, else 64)");
+  command->add_option(
+      "--attention",
+      options->attention,
+      "Strategy of all layers; default: all of them, and the best mix of layers");
+  command->add_option(
+      "--mlp",
+      options->mlp,
+      "hold, gather, pass, or a strategy's name; default: the attention's verb");
+  command->add_option(
+      "--recompute", options->recompute, "none, light, attention-output or full (default: none)");
+  add_layer_options(*command, options->layer);
+  command->add_option("--dtype", options->dtype, "bfloat16, float16 or float32")
+      ->capture_default_str();
+  command->add_option(
+      "--memory", options->memory, "Memory of every device instead of the file's, as in 40GiB");
+  command->add_flag(
+      "--forward-only", options->forward_only, "Evaluation: no backward pass, no update");
+  command->add_flag(
+      "--even", options->even, "Cut documents evenly, however unlike the devices are");
+  command->add_option(
+      "--trace", options->trace, "Write streams and memory over time for Perfetto to this file");
+  command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")
+      ->capture_default_str();
+  command->add_option("--save-plan", options->save_plan, "Write the (best) plan to this file");
+}
+
+}  // namespace paradyse::cli

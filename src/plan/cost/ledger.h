@@ -1,0 +1,140 @@
+// The machine whose values are byte counts: what footprint() walks, and the simulator, which asks
+// after every op.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "paradyse/cost.h"
+
+namespace paradyse {
+
+// Memory is shared where the executor shares it: an in-place op's result has its operand's memory,
+// the gradients of a sum are one tensor.
+class Ledger : public Machine {
+ public:
+  Ledger(const Timeline& timeline, Seat seat, Precision precision, std::int64_t base)
+      : timeline_(timeline), seat_(seat), precision_(precision), live_(base), peak_(base) {}
+
+  void prefetch(std::size_t part, int op) override {
+    const ValueId out = op_of(part, op).out[0];
+    values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
+  }
+
+  void forward(std::size_t part, int i) override {
+    const Op& op = op_of(part, i);
+    if (op.kind == OpKind::hold_weights || op.kind == OpKind::gather_weights) {
+      return;  // in place, or there since its prefetch
+    }
+    if (op.in_place) {
+      values_[{part, op.out[0]}] = values_[{part, op.in.back()}];
+      values_.erase({part, op.in.back()});
+    } else {
+      for (const ValueId out : op.out) {
+        values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
+      }
+    }
+    use(workspace_bytes(program(part), op, seat_, Phase::forward, precision_));
+  }
+
+  void adjoint(std::size_t part, int i) override {
+    const Op& op = op_of(part, i);
+    if (op.kind == OpKind::cross_entropy) {  // the gradient was made by the forward
+      gradients_[{part, op.in[0]}] = values_[{part, op.out[0]}];
+      return;
+    }
+    if (shares_gradient(op)) {
+      gradients_[{part, op.in.back()}] = gradients_[{part, op.out[0]}];
+    }
+    if (shares_gradient(op) && op.kind != OpKind::linear && !op.apart) {
+      for (const ValueId in : op.in) {
+        gradients_[{part, in}] = gradients_[{part, op.out[0]}];
+      }
+    } else {
+      for (const ValueId in : op.in) {
+        const Value& value = program(part).values[static_cast<std::size_t>(in)];
+        const bool own = value.over_domain &&
+                         op_of(part, producer(program(part), in)).kind ==
+                             OpKind::hold_weights;  // straight into the parameter's gradient
+        if (!own && !gradients_.contains({part, in})) {
+          gradients_[{part, in}] = hold(gradient_bytes(part, in));
+        }
+      }
+    }
+    use(workspace_bytes(program(part), op, seat_, Phase::adjoint, precision_));
+  }
+
+  void drop_value(std::size_t part, ValueId value) override { values_.erase({part, value}); }
+  void offload(std::size_t part, ValueId value) override {
+    host_ += bytes(program(part), value, seat_, precision_);
+    values_.erase({part, value});
+  }
+  void fetch(std::size_t part, ValueId value) override {
+    const std::int64_t count = bytes(program(part), value, seat_, precision_);
+    host_ -= count;
+    values_[{part, value}] = hold(count);
+  }
+  void drop_gradients(std::size_t part, int i) override {
+    for (const ValueId out : op_of(part, i).out) {
+      gradients_.erase({part, out});
+    }
+  }
+  void hand_forward(std::size_t part) override {
+    values_[{part + 1, program(part + 1).input}] = values_[{part, program(part).output}];
+    values_.erase({part, program(part).output});
+  }
+  void hand_backward(std::size_t part) override {
+    gradients_[{part, program(part).output}] = gradients_[{part + 1, program(part + 1).input}];
+    gradients_.erase({part + 1, program(part + 1).input});
+  }
+
+  // What the part before this one, or after it, hands over.
+  void give_input(std::size_t part) {
+    const ValueId in = program(part).input;
+    values_[{part, in}] = hold(bytes(program(part), in, seat_, precision_));
+  }
+  void take_output(std::size_t part) { values_.erase({part, program(part).output}); }
+  void give_gradient(std::size_t part) {
+    const ValueId out = program(part).output;
+    gradients_[{part, out}] = hold(gradient_bytes(part, out));
+  }
+
+  [[nodiscard]] std::int64_t live() const { return live_; }
+  [[nodiscard]] std::int64_t host() const { return host_; }
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+  // The peak is counted anew from here.
+  void forget_peak() { peak_ = live_; }
+
+ private:
+  using Key = std::pair<std::size_t, ValueId>;
+  using Memory = std::shared_ptr<void>;
+
+  const Program& program(std::size_t part) const { return timeline_[part].program(); }
+  const Op& op_of(std::size_t part, int op) const {
+    return program(part).ops[static_cast<std::size_t>(op)];
+  }
+  [[nodiscard]] std::int64_t gradient_bytes(std::size_t part, ValueId value) const {
+    const bool wide = program(part).values[static_cast<std::size_t>(value)].wide_gradient;
+    return wide ? local_extent(program(part), value, seat_).elements() * precision_.statistic
+                : bytes(program(part), value, seat_, precision_);
+  }
+  Memory hold(std::int64_t count) {
+    live_ += count;
+    peak_ = std::max(peak_, live_);
+    return {nullptr, [this, count](void*) { live_ -= count; }};
+  }
+  void use(std::int64_t count) { peak_ = std::max(peak_, live_ + count); }
+
+  const Timeline& timeline_;
+  Seat seat_;
+  Precision precision_;
+  std::int64_t live_;
+  std::int64_t peak_;
+  std::int64_t host_ = 0;
+  std::map<Key, Memory> values_;
+  std::map<Key, Memory> gradients_;
+};
+
+}  // namespace paradyse

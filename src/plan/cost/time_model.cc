@@ -1,0 +1,122 @@
+#include "paradyse/time_model.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace paradyse {
+
+Amounts& Amounts::operator+=(const Amounts& other) {
+  for (std::size_t i = 0; i < kCount; ++i) {
+    values[i] += other.values[i];
+  }
+  return *this;
+}
+
+Amounts& Amounts::operator*=(double factor) {
+  for (double& value : values) {
+    value *= factor;
+  }
+  return *this;
+}
+
+PartWork& PartWork::operator+=(const PartWork& other) {
+  for (std::size_t i = 0; i < kPartPhases; ++i) {
+    phases[i] += other.phases[i];
+  }
+  return *this;
+}
+
+PartWork& PartWork::operator*=(double factor) {
+  for (Amounts& amounts : phases) {
+    amounts *= factor;
+  }
+  return *this;
+}
+
+PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
+  const Program& program = part.program();
+  PartWork sum;
+  const auto add = [&](const Step& step, PartPhase otherwise) {
+    const Op& op = program.ops[static_cast<std::size_t>(step.op)];
+    const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
+    const Work done = work(program, op, seat, phase, precision);
+    const Traffic sent = traffic(program, op, seat, phase, precision);
+    const PartPhase when = step.adjoint ? PartPhase::backward : otherwise;
+    sum.phases[static_cast<std::size_t>(when)] += Amounts{
+        {done.matmul_flops,
+         done.attention_flops,
+         done.touched_bytes,
+         static_cast<double>(done.calls),
+         static_cast<double>(sent.bytes),
+         static_cast<double>(sent.collectives)}};
+  };
+  for (const Step& step : part.schedule().forward) {
+    add(step, PartPhase::forward);
+  }
+  for (const Step& step : part.schedule().backward) {
+    add(step, PartPhase::recompute);
+  }
+  return sum;
+}
+
+namespace {
+
+double phase_seconds(const Amounts& amounts, const MachineNumbers& machine) {
+  return amounts.values[0] / machine.matmul_flops_per_second +
+         amounts.values[1] / machine.attention_flops_per_second +
+         amounts.values[2] / machine.touched_bytes_per_second +
+         amounts.values[3] * machine.call_seconds +
+         amounts.values[4] / machine.sent_bytes_per_second +
+         amounts.values[5] * machine.collective_seconds;
+}
+
+double part_seconds(const PartWork& work, const MachineNumbers& machine) {
+  return std::accumulate(
+      work.phases.begin(), work.phases.end(), 0.0, [&](double sum, const Amounts& amounts) {
+        return sum + phase_seconds(amounts, machine);
+      });
+}
+
+class ClosedForm final : public TimeModel {
+ public:
+  explicit ClosedForm(const MachineNumbers& machine) : machine_(machine) {}
+
+  [[nodiscard]] std::string name() const override { return "closed form"; }
+  [[nodiscard]] bool by_work() const override { return true; }
+  [[nodiscard]] PartSeconds seconds(const PartQuestion& question) const override {
+    PartSeconds result;
+    for (std::size_t i = 0; i < kPartPhases; ++i) {
+      result.phases[i] = phase_seconds(question.work.phases[i], machine_);
+    }
+    return result;
+  }
+
+ private:
+  MachineNumbers machine_;
+};
+
+}  // namespace
+
+PartWork together(std::span<const PartWork> of_ranks, int cores) {
+  PartWork result;
+  if (of_ranks.empty()) {
+    return result;
+  }
+  if (of_ranks.size() <= static_cast<std::size_t>(cores)) {
+    return *std::max_element(
+        of_ranks.begin(), of_ranks.end(), [](const PartWork& a, const PartWork& b) {
+          return part_seconds(a, MachineNumbers{}) < part_seconds(b, MachineNumbers{});
+        });
+  }
+  for (const PartWork& work : of_ranks) {
+    result += work;
+  }
+  result *= 1.0 / cores;
+  return result;
+}
+
+std::shared_ptr<const TimeModel> closed_form(const MachineNumbers& machine) {
+  return std::make_shared<ClosedForm>(machine);
+}
+
+}  // namespace paradyse

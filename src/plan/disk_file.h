@@ -1,0 +1,40 @@
+// Files that are on the disk when a call returns.  (The run side's: src/run/train/files.h.)
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paradyse {
+
+// Puts `text` in the place of `file`: whole, or what was there stays.  Throws std::runtime_error
+// naming the file and the reason.
+void replace_file(const std::filesystem::path& file, const std::string& text);
+
+// The content; nothing where no such file is.  Throws std::runtime_error for one that is there and
+// cannot be read.
+std::optional<std::string> content_of(const std::filesystem::path& file);
+
+// The end of a file, held for writing by this program alone.
+class FileEnd {
+ public:
+  // Cuts off what stands beyond `bytes`.  The file has to be there.  Throws std::runtime_error,
+  // also where another program holds it.
+  FileEnd(const std::filesystem::path& file, std::size_t bytes);
+  ~FileEnd();
+  FileEnd(const FileEnd&) = delete;
+  FileEnd& operator=(const FileEnd&) = delete;
+
+  // Post: all of `text` is on the disk; where that fails (std::runtime_error), none of it.
+  void append(std::string_view text);
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  std::filesystem::path file_;
+  int descriptor_;
+  std::size_t bytes_;
+};
+
+}  // namespace paradyse

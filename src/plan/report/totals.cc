@@ -1,0 +1,134 @@
+#include "src/plan/report/totals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <numeric>
+
+namespace paradyse {
+
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+struct Prediction {
+  double predicted;
+  double measured;
+};
+
+PredictionError error_of(const std::vector<Prediction>& predictions) {
+  PredictionError error{.steps = predictions.size()};
+  for (const Prediction& one : predictions) {
+    const double off = one.predicted / one.measured - 1;
+    error.absolute += std::abs(off);
+    error.mean += off;
+    if (std::abs(off) > std::abs(error.worst)) {
+      error.worst = off;
+    }
+  }
+  const auto count = static_cast<double>(predictions.size());
+  error.absolute /= count;
+  error.mean /= count;
+  if (predictions.empty()) {
+    error.worst = kNone;
+  }
+  return error;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) {
+    return kNone;
+  }
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+StepNumbers fitting_steps(const SwitchingRun& run) {
+  StepNumbers steps;
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    if (run.steps[i].fits) {
+      steps.push_back(i);
+    }
+  }
+  return steps;
+}
+
+StepNumbers shared(const StepNumbers& a, const StepNumbers& b) {
+  StepNumbers both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+StepNumbers common_steps(const SwitchingCorpus& corpus) {
+  StepNumbers steps(corpus.runs.empty() ? 0 : corpus.runs.front().steps.size());
+  std::iota(steps.begin(), steps.end(), std::size_t{0});
+  for (const SwitchingRun& run : corpus.runs) {
+    if (run.kind == "static") {
+      steps = shared(steps, fitting_steps(run));
+    }
+  }
+  return steps;
+}
+
+bool fits_all(const SwitchingRun& run, const StepNumbers& steps) {
+  return !steps.empty() &&
+         std::all_of(steps.begin(), steps.end(), [&](std::size_t i) { return run.steps[i].fits; });
+}
+
+std::vector<double> sums(const SwitchingRun& run, const StepNumbers& steps) {
+  std::size_t repeats = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t i : fitting_steps(run)) {
+    repeats = std::min(repeats, run.steps[i].seconds.size());
+  }
+  std::vector<double> sums(fitting_steps(run).empty() ? 0 : repeats);
+  for (const std::size_t i : steps) {
+    for (std::size_t repeat = 0; repeat < sums.size(); ++repeat) {
+      sums[repeat] += run.steps[i].seconds[repeat];
+    }
+  }
+  return sums;
+}
+
+Spread total(const SwitchingRun& run, const StepNumbers& steps) {
+  const std::vector<double> all = sums(run, steps);
+  if (all.empty()) {
+    return {.median = kNone, .least = kNone, .most = kNone};
+  }
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  return {.median = median(all), .least = *least, .most = *most};
+}
+
+PredictionError time_error(const SwitchingRun& run) {
+  std::vector<Prediction> predictions;
+  for (const SwitchingStep& step : run.steps) {
+    if (step.fits && step.predicted_seconds > 0) {
+      predictions.push_back(
+          {.predicted = step.predicted_seconds, .measured = median(step.seconds)});
+    }
+  }
+  return error_of(predictions);
+}
+
+PredictionError memory_error(const SwitchingRun& run) {
+  std::vector<Prediction> predictions;
+  for (const SwitchingStep& step : run.steps) {
+    if (step.fits && step.predicted_peak_bytes > 0 && step.peak_bytes > 0) {
+      predictions.push_back(
+          {.predicted = static_cast<double>(step.predicted_peak_bytes),
+           .measured = static_cast<double>(step.peak_bytes)});
+    }
+  }
+  return error_of(predictions);
+}
+
+const SwitchingRun* run_named(const SwitchingCorpus& corpus, const std::string& name) {
+  const auto found = std::find_if(
+      corpus.runs.begin(), corpus.runs.end(), [&](const auto& run) { return run.name == name; });
+  return found == corpus.runs.end() ? nullptr : &*found;
+}
+
+}  // namespace paradyse

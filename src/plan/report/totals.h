@@ -1,0 +1,51 @@
+// Sums over steps of what `paradyse bench switching` measured; what summaries and the page stand
+// on.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "paradyse/profile.h"
+#include "paradyse/switching.h"
+
+namespace paradyse {
+
+using StepNumbers = std::vector<std::size_t>;  // ascending, into SwitchingRun::steps
+
+// Of the middle two their mean; NaN of none.
+double median(std::vector<double> values);
+
+// The steps that the run fits.
+StepNumbers fitting_steps(const SwitchingRun& run);
+
+// The steps that stand in both.
+StepNumbers shared(const StepNumbers& a, const StepNumbers& b);
+
+// The steps that every static run fits; all, where there is no static run.
+StepNumbers common_steps(const SwitchingCorpus& corpus);
+
+// Whether the run fits each of these steps, and there are any.
+bool fits_all(const SwitchingRun& run, const StepNumbers& steps);
+
+// For each repeat the seconds of these steps, which the run has to fit.
+std::vector<double> sums(const SwitchingRun& run, const StepNumbers& steps);
+
+// Of sums(); all NaN where the run has no repeat.
+Spread total(const SwitchingRun& run, const StepNumbers& steps);
+
+// How far predictions were off over the steps that fit and are predicted: of predicted / measured
+// - 1 the mean of the absolute values, the mean, and the one that is farthest from 0.
+struct PredictionError {
+  std::size_t steps = 0;  // predicted; else all NaN
+  double absolute = 0;
+  double mean = 0;
+  double worst = 0;
+};
+PredictionError time_error(const SwitchingRun& run);
+PredictionError memory_error(const SwitchingRun& run);
+
+// The run of this name, or nullptr.
+const SwitchingRun* run_named(const SwitchingCorpus& corpus, const std::string& name);
+
+}  // namespace paradyse

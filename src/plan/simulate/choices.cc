@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "paradyse/layer_planner.h"
+#include "paradyse/planner.h"
+#include "paradyse/simulated_choices.h"
+
+namespace paradyse {
+
+Plan repeated_plan(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const std::vector<LayerChoice>& layers) {
+  const int ranks = cluster.ranks();
+  if (workload.domain < 1 || ranks % workload.domain != 0) {
+    throw std::invalid_argument(
+        "a weight domain of " + std::to_string(workload.domain) +
+        " ranks does not divide the cluster's " + std::to_string(ranks) +
+        ": domains are equal runs of neighbouring ranks");
+  }
+  Plan plan = uniform_plan(model, workload.lengths, workload.domain, layers);
+  plan.cluster_name = cluster.name;
+  plan.ranks = ranks;
+  const std::vector<PlanGroup> one = plan.micro_batches[0].groups;
+  const auto documents = static_cast<std::int64_t>(workload.lengths.size());
+  for (int d = 1; d < ranks / workload.domain; ++d) {
+    plan.lengths.insert(plan.lengths.end(), workload.lengths.begin(), workload.lengths.end());
+    for (PlanGroup group : one) {
+      for (int& rank : group.ranks) {
+        rank += d * workload.domain;
+      }
+      for (std::int64_t& document : group.documents) {
+        document += d * documents;
+      }
+      plan.micro_batches[0].groups.push_back(std::move(group));
+    }
+  }
+  return plan;
+}
+
+namespace {
+
+// On one rank all strategies compute alike: one of them is enough.
+bool of_interest(const Strategy& strategy, int domain) {
+  return strategy.one_rank == (domain == 1);
+}
+
+std::vector<LayerChoice> alike(std::int64_t layers, const LayerChoice& choice) {
+  return std::vector<LayerChoice>(static_cast<std::size_t>(layers), choice);
+}
+
+// A layer of a way to run it, and what the ends of the model hold besides.
+struct Way {
+  LayerChoice layer;
+  LayerCost cost;
+};
+
+// Learned from models of two and four layers: what lies between them is two layers.
+LayerCost layer_cost(
+    const LayerChoice& choice,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options) {
+  const auto play = [&](std::int64_t layers) {
+    ModelShape small = model;
+    small.layers = layers;
+    return simulate(
+        repeated_plan(small, cluster, workload, alike(layers, choice)), small, cluster, options);
+  };
+  const Simulation two = play(2);
+  const Simulation four = play(4);
+  const auto working = [](const Simulation& simulation) {
+    return simulation.seconds - simulation.gradient_seconds - simulation.optimizer_seconds;
+  };
+  LayerCost cost{.name = name(choice), .seconds = (working(four) - working(two)) / 2};
+  for (std::size_t r = 0; r < two.ranks.size(); ++r) {
+    const PredictedBytes& less = two.ranks[r].bytes;
+    const PredictedBytes& more = four.ranks[r].bytes;
+    cost.saved_bytes = std::max(cost.saved_bytes, (more.saved - less.saved) / 2);
+    cost.transient_bytes =
+        std::max(cost.transient_bytes, more.transient + more.saved - 2 * (more.saved - less.saved));
+  }
+  return cost;
+}
+
+}  // namespace
+
+std::vector<SimulatedChoice> simulate_uniform(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options) {
+  std::vector<SimulatedChoice> found;
+  for (const Strategy& strategy : strategies()) {
+    if (workload.domain == 1 && !strategy.one_rank) {
+      continue;
+    }
+    for (const Recompute level : kRecomputeLevels) {
+      const LayerChoice layer{
+          .attention = strategy.name,
+          .mlp = to_string(strategy.verb),
+          .attention_recompute = level,
+          .mlp_recompute = level};
+      Plan plan = repeated_plan(model, cluster, workload, alike(model.layers, layer));
+      Simulation simulation = simulate(plan, model, cluster, options);
+      found.push_back(
+          {.name = name(layer), .plan = std::move(plan), .simulation = std::move(simulation)});
+    }
+  }
+  return found;
+}
+
+std::optional<SimulatedChoice> simulate_mix(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options) {
+  if (model.layers == 0) {
+    return std::nullopt;
+  }
+  SimulationOptions quiet = options;
+  quiet.observer = {};
+  std::vector<Way> ways;
+  for (const Strategy& strategy : strategies()) {
+    for (const Verb verb : kVerbs) {
+      for (const Recompute level : kRecomputeLevels) {
+        if (!of_interest(strategy, workload.domain) ||
+            (workload.domain == 1 && verb != Verb::gather)) {
+          continue;
+        }
+        const LayerChoice layer{
+            .attention = strategy.name,
+            .mlp = to_string(verb),
+            .attention_recompute = level,
+            .mlp_recompute = level};
+        ways.push_back(
+            {.layer = layer, .cost = layer_cost(layer, model, cluster, workload, quiet)});
+      }
+    }
+  }
+  std::vector<LayerCost> costs;
+  costs.reserve(ways.size());
+  for (const Way& way : ways) {
+    costs.push_back(way.cost);
+  }
+  std::int64_t capacity = std::numeric_limits<std::int64_t>::max();
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    capacity = std::min(
+        capacity,
+        cluster.device(rank).memory_bytes -
+            stored_elements(model, workload.domain, rank % workload.domain) *
+                (options.training ? options.precision.trained() : options.precision.activation));
+  }
+  // What fits by the sum may miss by a little where unlike layers meet: then with less room.
+  constexpr int kTries = 6;
+  for (int attempt = 0; attempt < kTries && capacity >= 0; ++attempt) {
+    const LayerPlan mix = plan_layers(costs, model.layers, capacity);
+    if (!mix.feasible) {
+      return std::nullopt;
+    }
+    std::vector<LayerChoice> layers;
+    std::string name;
+    for (const std::size_t way : layer_order(costs, mix)) {
+      if (layers.empty() || !(layers.back() == ways[way].layer)) {
+        name += (name.empty() ? "mix: " : ", then ") + std::to_string(mix.counts[way]) + " x " +
+                costs[way].name;
+      }
+      layers.push_back(ways[way].layer);
+    }
+    SimulatedChoice choice{
+        .name = std::move(name),
+        .plan = repeated_plan(model, cluster, workload, layers),
+        .simulation = {}};
+    choice.plan.planner_name = "exact layers";
+    choice.simulation = simulate(choice.plan, model, cluster, options);
+    if (choice.simulation.fits()) {
+      return choice;
+    }
+    capacity -= choice.simulation.ranks[choice.simulation.fullest()].missing_bytes;
+  }
+  return std::nullopt;
+}
+
+const SimulatedChoice* best(const std::vector<SimulatedChoice>& choices) {
+  const SimulatedChoice* found = nullptr;
+  for (const SimulatedChoice& choice : choices) {
+    if (choice.simulation.fits() &&
+        (found == nullptr || choice.simulation.seconds < found->simulation.seconds)) {
+      found = &choice;
+    }
+  }
+  return found;
+}
+
+}  // namespace paradyse

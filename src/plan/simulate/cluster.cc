@@ -1,0 +1,232 @@
+// Cluster files.  All that is known of a key stands in one line of a table: its name, where it
+// goes, and what it accepts.
+#include "paradyse/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <variant>
+
+#include <toml++/toml.h>
+
+#include "paradyse/text_match.h"
+
+namespace paradyse {
+
+int Cluster::ranks() const {
+  int sum = 0;
+  for (const DeviceClass& device : devices) {
+    sum += device.count;
+  }
+  return sum;
+}
+
+const DeviceClass& Cluster::device(int rank) const {
+  int left = rank;
+  for (const DeviceClass& device : devices) {
+    if (left < device.count) {
+      return device;
+    }
+    left -= device.count;
+  }
+  throw std::logic_error(
+      "Cluster: there is no rank " + std::to_string(rank) + " of " + std::to_string(ranks()));
+}
+
+bool Cluster::uniform() const {
+  return std::ranges::all_of(devices, [&](DeviceClass device) {
+    device.count = devices.front().count;
+    device.name = devices.front().name;
+    return device == devices.front();
+  });
+}
+
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+struct Key {
+  const char* name;
+  std::variant<std::string*, int*, std::int64_t*, double*> value;
+  double low = 0;
+  double high = std::numeric_limits<double>::max();
+  bool open = true;  // `low` itself is not accepted
+};
+
+// Reads one table of a file.
+class Section {
+ public:
+  // `path`: of the table in messages, as in "device[0].", or empty.
+  Section(const toml::table& table, std::string source, std::string path)
+      : table_(table), source_(std::move(source)), path_(std::move(path)) {}
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
+    throw std::invalid_argument(source_ + ": " + path_ + key + ": " + what);
+  }
+
+  // `others`: keys of the table that are tables themselves.
+  void read(std::span<const Key> keys, std::vector<std::string> others = {}) const {
+    std::vector<std::string> known;
+    for (const Key& key : keys) {
+      known.emplace_back(key.name);
+    }
+    known.insert(known.end(), others.begin(), others.end());
+    std::string list;
+    for (const std::string& name : known) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    for (const auto& [name, value] : table_) {
+      const std::string found(name.str());
+      if (std::ranges::find(known, found) == known.end()) {
+        refuse(found, "is not known" + did_you_mean(found, known) + "; keys are " + list);
+      }
+    }
+    for (const Key& key : keys) {
+      const toml::node* node = table_.get(key.name);
+      if (node == nullptr) {
+        refuse(key.name, "is missing; " + accepted(key) + " is needed");
+      }
+      read(key, *node);
+    }
+  }
+
+ private:
+  static std::string accepted(const Key& key) {
+    if (std::holds_alternative<std::string*>(key.value)) {
+      return "a name in quotes";
+    }
+    std::ostringstream text;
+    text << (std::holds_alternative<double*>(key.value) ? "a number " : "a whole number ")
+         << (key.open ? "above " : "from ") << key.low;
+    if (key.high < std::numeric_limits<double>::max()) {
+      text << " to " << static_cast<std::int64_t>(key.high);
+    }
+    return text.str();
+  }
+
+  void read(const Key& key, const toml::node& node) const {
+    std::ostringstream found;
+    found << toml::default_formatter(node);
+    const auto fail = [&] {
+      refuse(key.name, "expected " + accepted(key) + ", found " + found.str());
+    };
+    if (auto* const* text = std::get_if<std::string*>(&key.value)) {
+      **text = node.value_exact<std::string>().value_or("");
+      if ((*text)->empty()) {
+        fail();
+      }
+      return;
+    }
+    // 40e9 is a whole number, too
+    const double none = std::numeric_limits<double>::quiet_NaN();
+    const double number = node.is_number() ? node.value<double>().value_or(none) : none;
+    const bool whole = !std::holds_alternative<double*>(key.value);
+    if (!std::isfinite(number) || number > key.high || number < key.low ||
+        (key.open && number == key.low) ||
+        (whole && (number != std::floor(number) || number > 9e18))) {
+      fail();
+    }
+    if (auto* const* value = std::get_if<double*>(&key.value)) {
+      **value = number;
+    } else if (auto* const* count = std::get_if<int*>(&key.value)) {
+      **count = static_cast<int>(number);
+    } else {
+      *std::get<std::int64_t*>(key.value) = static_cast<std::int64_t>(number);
+    }
+  }
+
+  const toml::table& table_;
+  std::string source_;
+  std::string path_;
+};
+
+DeviceClass read_device(const Section& section) {
+  DeviceClass d;
+  const Key keys[] = {
+      {.name = "name", .value = &d.name},
+      {.name = "count", .value = &d.count, .high = kMostRanks},
+      {.name = "matmul_flops_per_second", .value = &d.matmul_flops_per_second},
+      {.name = "float32_flops_per_second", .value = &d.float32_flops_per_second},
+      {.name = "matmul_fraction", .value = &d.matmul_fraction, .high = 1},
+      {.name = "attention_fraction", .value = &d.attention_fraction, .high = 1},
+      {.name = "memory_bytes_per_second", .value = &d.memory_bytes_per_second},
+      {.name = "memory_bytes", .value = &d.memory_bytes},
+      {.name = "launch_seconds", .value = &d.launch_seconds, .open = false},
+      {.name = "host_bytes_per_second", .value = &d.host_bytes_per_second}};
+  section.read(keys);
+  return d;
+}
+
+Link read_link(const Section& section) {
+  Link link;
+  const Key keys[] = {
+      {.name = "bytes_per_second", .value = &link.bytes_per_second},
+      {.name = "latency_seconds", .value = &link.latency_seconds, .open = false}};
+  section.read(keys);
+  return link;
+}
+
+}  // namespace
+
+Cluster cluster_from_toml(const std::string& text, const std::string& source) {
+  toml::table table;
+  try {
+    table = toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    throw std::invalid_argument(
+        source + ":" + std::to_string(error.source().begin.line) +
+        ": is no TOML: " + std::string(error.description()));
+  }
+  Cluster cluster;
+  const Section top(table, source, "");
+  const Key keys[] = {
+      {.name = "name", .value = &cluster.name},
+      {.name = "ranks_per_node", .value = &cluster.ranks_per_node, .high = kMostRanks}};
+  top.read(keys, {"device", "inside_node", "between_nodes"});
+
+  const toml::array* devices = table["device"].as_array();
+  if (devices == nullptr || devices->empty() || !devices->is_array_of_tables()) {
+    top.refuse("device", "at least one section [[device]] is needed");
+  }
+  double ranks = 0;
+  for (std::size_t i = 0; i < devices->size(); ++i) {
+    cluster.devices.push_back(read_device(
+        Section(*(*devices)[i].as_table(), source, "device[" + std::to_string(i) + "].")));
+    ranks += cluster.devices.back().count;
+  }
+  if (ranks > kMostRanks) {
+    top.refuse("device", "the counts add up to more than " + std::to_string(kMostRanks) + " ranks");
+  }
+  const auto link = [&](const char* name, bool needed, Link absent) {
+    const toml::table* section = table[name].as_table();
+    if (section == nullptr && (needed || table.contains(name))) {
+      top.refuse(name, "a section with bytes_per_second and latency_seconds is needed");
+    }
+    return section == nullptr ? absent
+                              : read_link(Section(*section, source, std::string(name) + "."));
+  };
+  cluster.inside_node = link("inside_node", true, {});
+  cluster.between_nodes =
+      link("between_nodes", cluster.ranks() > cluster.ranks_per_node, cluster.inside_node);
+  return cluster;
+}
+
+Cluster read_cluster(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  if (stream.peek() != std::ifstream::traits_type::eof()) {
+    text << stream.rdbuf();
+  }
+  if (!stream.is_open() || stream.bad()) {
+    throw std::invalid_argument(
+        file.string() +
+        ": cannot be read; give a cluster file, as those in configs/clusters/ (docs/simulate.md)");
+  }
+  return cluster_from_toml(text.str(), file.string());
+}
+
+}  // namespace paradyse

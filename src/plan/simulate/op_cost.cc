@@ -1,0 +1,345 @@
+#include "src/plan/simulate/op_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace paradyse {
+namespace {
+
+bool is_ring(const Op& op) {
+  return op.kind == OpKind::ring_attention || op.kind == OpKind::score_attention;
+}
+
+const Link& slowest_link(const std::vector<int>& ranks, const Cluster& cluster) {
+  const bool one_node = std::ranges::all_of(
+      ranks, [&](int rank) { return cluster.node(rank) == cluster.node(ranks.front()); });
+  return one_node ? cluster.inside_node : cluster.between_nodes;
+}
+
+// Who exchanges with whom, directly or by way of others.
+class Meetings {
+ public:
+  explicit Meetings(std::size_t ranks) : parent_(ranks) {
+    std::iota(parent_.begin(), parent_.end(), 0);
+  }
+  void join(int a, int b) { parent_[static_cast<std::size_t>(find(a))] = find(b); }
+  int find(int rank) {
+    auto r = static_cast<std::size_t>(rank);
+    while (parent_[r] != static_cast<int>(r)) {
+      parent_[r] = parent_[static_cast<std::size_t>(parent_[r])];
+      r = static_cast<std::size_t>(parent_[r]);
+    }
+    return static_cast<int>(r);
+  }
+
+ private:
+  std::vector<int> parent_;
+};
+
+// What passes a member of an exchange, and what passes its node.
+struct Passing {
+  double in = 0;        // all that it gets from others, or (sums) gives to them
+  double out = 0;       // what others want of it, once however many want it
+  double node_in = 0;   // of the first of a meeting on its node: what enters that, once
+  double node_out = 0;  // what other nodes want of this one, once for all of them
+};
+
+// A rectangle of a source's matrix, and the node that wants it (by its first member).
+struct Wanted {
+  int source = 0;
+  std::array<std::int64_t, 4> rectangle = {};
+  std::size_t node = 0;
+
+  auto operator<=>(const Wanted&) const = default;
+};
+
+// [rank of the table]; `ranks`: their numbers in the cluster, `meetings`: who belongs together.
+// What several want passes any link once, as in NCCL's rings and trees: one hands it to the next.
+std::vector<Passing> passing(
+    const Move& move,
+    const std::vector<int>& ranks,
+    const std::vector<int>& meetings,
+    const Cluster& cluster) {
+  std::vector<Passing> all(ranks.size());
+  std::vector<std::size_t> node(ranks.size());  // [rank] the first of its meeting on its node
+  std::map<std::pair<int, int>, std::size_t> first;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    node[r] = first.emplace(std::pair(meetings[r], cluster.node(ranks[r])), r).first->second;
+  }
+  std::vector<Wanted> wanted;
+  for (const Block& block : move.table->blocks) {
+    if (block.source != block.destination) {
+      const auto to = static_cast<std::size_t>(block.destination);
+      all[to].in += static_cast<double>(block.elements() * move.element_bytes);
+      wanted.push_back(
+          {block.source, {block.source_row, block.source_col, block.rows, block.cols}, node[to]});
+    }
+  }
+  std::ranges::sort(wanted);
+  wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+  const Wanted* last = nullptr;  // of the same rectangle
+  bool left = false;             // its node
+  for (const Wanted& one : wanted) {
+    const auto from = static_cast<std::size_t>(one.source);
+    const auto bytes =
+        static_cast<double>(one.rectangle[2] * one.rectangle[3] * move.element_bytes);
+    const bool fresh =
+        last == nullptr || last->source != one.source || last->rectangle != one.rectangle;
+    last = &one;
+    left = left && !fresh;
+    all[from].out += fresh ? bytes : 0;
+    if (one.node != node[from]) {
+      all[one.node].node_in += bytes;
+      all[node[from]].node_out += left ? 0 : bytes;
+      left = true;
+    }
+  }
+  return all;
+}
+
+// Seconds on the wire until all `members` (of the table) have what they want.  The links of a
+// node's members to other nodes work together.
+double wire_seconds(
+    const std::vector<Passing>& all,
+    const std::vector<int>& members,
+    const std::vector<int>& ranks,
+    const Cluster& cluster) {
+  std::map<int, int> members_of_node;
+  for (const int r : members) {
+    ++members_of_node[cluster.node(ranks[static_cast<std::size_t>(r)])];
+  }
+  std::map<int, double> through_node;
+  double longest = 0;
+  for (const int r : members) {
+    const Passing& one = all[static_cast<std::size_t>(r)];
+    const int node = cluster.node(ranks[static_cast<std::size_t>(r)]);
+    if (members_of_node[node] > 1) {
+      longest = std::max(longest, std::max(one.in, one.out) / cluster.inside_node.bytes_per_second);
+    }
+    through_node[node] += std::max(one.node_in, one.node_out);
+  }
+  for (const auto& [node, bytes] : through_node) {
+    longest =
+        std::max(longest, bytes / (cluster.between_nodes.bytes_per_second * members_of_node[node]));
+  }
+  return longest;
+}
+
+double domain_seconds(
+    const std::vector<Move>& moves, const GroupSeats& seats, const Cluster& cluster) {
+  std::vector<int> ranks(static_cast<std::size_t>(seats.domain));
+  std::iota(ranks.begin(), ranks.end(), seats.domain_first);
+  std::vector<int> members(ranks.size());
+  std::iota(members.begin(), members.end(), 0);
+  double sum = 0;
+  for (const Move& move : moves) {
+    const std::vector<Passing> all =
+        passing(move, ranks, std::vector<int>(ranks.size(), 0), cluster);
+    sum += collective_seconds(
+        slowest_link(ranks, cluster), seats.domain, wire_seconds(all, members, ranks, cluster));
+  }
+  return sum;
+}
+
+void add_meetings(const Move& move, const GroupSeats& seats, const Cluster& cluster, OpCost& cost) {
+  const std::size_t p = seats.ranks.size();
+  Meetings joined(p);
+  for (const Block& block : move.table->blocks) {
+    joined.join(block.source, block.destination);
+  }
+  std::vector<int> number(p, -1);  // [representative]
+  for (std::size_t r = 0; r < p; ++r) {
+    const auto root = static_cast<std::size_t>(joined.find(static_cast<int>(r)));
+    if (number[root] < 0) {
+      number[root] = static_cast<int>(cost.meetings.size());
+      cost.meetings.emplace_back();
+    }
+    cost.meeting_of.push_back(number[root]);
+    cost.meetings[static_cast<std::size_t>(number[root])].push_back(static_cast<int>(r));
+  }
+  const std::vector<Passing> all = passing(move, seats.ranks, cost.meeting_of, cluster);
+  for (const std::vector<int>& members : cost.meetings) {
+    std::vector<int> ranks;
+    ranks.reserve(members.size());
+    for (const int r : members) {
+      ranks.push_back(seats.ranks[static_cast<std::size_t>(r)]);
+    }
+    cost.meeting_seconds.push_back(collective_seconds(
+        slowest_link(ranks, cluster),
+        static_cast<int>(ranks.size()),
+        wire_seconds(all, members, seats.ranks, cluster)));
+  }
+}
+
+// What traffic() says, for all ranks in one pass over each table.
+std::vector<Traffic> traffic(
+    const Program& program,
+    const Op& op,
+    const GroupSeats& seats,
+    Phase phase,
+    Precision precision) {
+  std::vector<Traffic> all(seats.ranks.size());
+  if (is_ring(op)) {
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      all[r] = paradyse::traffic(program, op, seats.seat(r), phase, precision);
+    }
+    return all;
+  }
+  for (const Move& move : moves(program, op, phase, precision)) {
+    const std::vector<Sent> sent = move.table->sent_by_all(move.transposed);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const Seat seat = seats.seat(r);
+      const Sent& mine =
+          sent[static_cast<std::size_t>(over_domain(op) ? seat.domain_rank : seat.group_rank)];
+      all[r] += {
+          .bytes = mine.elements * move.element_bytes, .messages = mine.messages, .collectives = 1};
+    }
+  }
+  return all;
+}
+
+// The ranks of a ring meet; `cost.work` says what they do in all.
+void add_ring(
+    const Program& program,
+    const Op& op,
+    Phase phase,
+    const GroupSeats& seats,
+    const Cluster& cluster,
+    Precision precision,
+    OpCost& cost) {
+  const std::size_t p = seats.ranks.size();
+  const int hops = ring_size(program, op);
+  cost.ring.rounds = phase == Phase::forward && op.kind == OpKind::score_attention ? 2 : 1;
+  cost.meetings.resize(static_cast<std::size_t>(op.stride));
+  cost.meeting_seconds.resize(cost.meetings.size());
+  for (std::size_t r = 0; r < p; ++r) {
+    cost.meeting_of.push_back(static_cast<int>(r) % op.stride);
+    cost.meetings[r % static_cast<std::size_t>(op.stride)].push_back(static_cast<int>(r));
+    const Seat seat = seats.seat(r);
+    const DeviceClass& device = cluster.device(seats.ranks[r]);
+    const std::int64_t block = local_extent(program, op.in[1], seat).elements();
+    cost.ring.block_bytes.push_back(block * precision.activation);
+    cost.ring.sums_bytes.push_back(block * precision.statistic);
+
+    std::vector<double> pairs;
+    for (int hop = 0; hop < hops; ++hop) {
+      double seen = 0;
+      for (const AttentionBlock& b : ring_blocks(program, op, seat.group_rank, hop)) {
+        seen += static_cast<double>(b.pairs(program.tokens.causal));
+      }
+      pairs.push_back(seen);
+    }
+    const double all = std::accumulate(pairs.begin(), pairs.end(), 0.0);
+    const double touched = touched_bytes(program, op, seat, phase, precision);
+    std::vector<double> hop_seconds;
+    for (const double seen : pairs) {
+      const double part = all > 0 ? seen / all : 0;
+      const Work work{.attention_flops = cost.work[r].attention_flops * part};
+      hop_seconds.push_back(seconds(work, touched * part, seen > 0 ? 1 : 0, device, precision));
+    }
+    cost.compute_seconds[r] = std::accumulate(hop_seconds.begin(), hop_seconds.end(), 0.0);
+    cost.ring.hop_seconds.push_back(std::move(hop_seconds));
+  }
+}
+
+}  // namespace
+
+double seconds(
+    const Work& work,
+    double touched_bytes,
+    std::int64_t launches,
+    const DeviceClass& device,
+    Precision precision) {
+  const double peak =
+      precision.activation <= 2 ? device.matmul_flops_per_second : device.float32_flops_per_second;
+  const double arithmetic = work.matmul_flops / (peak * device.matmul_fraction) +
+                            work.attention_flops / (peak * device.attention_fraction);
+  return std::max(arithmetic, touched_bytes / device.memory_bytes_per_second) +
+         static_cast<double>(launches) * device.launch_seconds;
+}
+
+double touched_bytes(
+    const Program& program, const Op& op, Seat seat, Phase phase, Precision precision) {
+  double sum = work(program, op, seat, phase, precision).touched_bytes;
+  double operands = 0;
+  if (op.kind == OpKind::linear) {
+    for (const Term& term : op.terms[static_cast<std::size_t>(seat.group_rank)]) {
+      const ValueId weight = op.in[static_cast<std::size_t>(term.operand)];
+      operands += static_cast<double>(
+          term.rows.size() * program.values[static_cast<std::size_t>(weight)].whole.cols *
+          precision.activation);
+    }
+    operands += static_cast<double>(
+        bytes(program, op.in[0], seat, precision) + bytes(program, op.out[0], seat, precision));
+  } else if (is_attention(op.kind)) {
+    for (const ValueId value : op.in) {
+      operands += static_cast<double>(bytes(program, value, seat, precision));
+    }
+    operands += static_cast<double>(bytes(program, op.out[0], seat, precision));
+  }
+  return sum + (phase == Phase::forward ? 1 : 2) * operands;
+}
+
+std::int64_t launches(const Program& program, const Op& op, const Work& work, int group_rank) {
+  if (!is_attention(op.kind)) {
+    return work.calls;
+  }
+  if (!is_ring(op)) {
+    return work.calls > 0 ? 1 : 0;
+  }
+  std::int64_t hops = 0;
+  for (int hop = 0; hop < ring_size(program, op); ++hop) {
+    hops += ring_blocks(program, op, group_rank, hop).empty() ? 0 : 1;
+  }
+  return hops;
+}
+
+double passing_seconds(const Link& link, std::int64_t bytes) {
+  return bytes == 0 ? 0 : link.latency_seconds + static_cast<double>(bytes) / link.bytes_per_second;
+}
+
+double collective_seconds(const Link& slowest, int ranks, double wire_seconds) {
+  return ranks < 2 ? 0 : wire_seconds + slowest.latency_seconds * std::ceil(std::log2(ranks));
+}
+
+OpCost op_cost(
+    const Program& program,
+    const Op& op,
+    Phase phase,
+    const GroupSeats& seats,
+    const Cluster& cluster,
+    Precision precision) {
+  OpCost cost;
+  cost.traffic = traffic(program, op, seats, phase, precision);
+  for (std::size_t r = 0; r < seats.ranks.size(); ++r) {
+    const Seat seat = seats.seat(r);
+    cost.work.push_back(work(program, op, seat, phase, precision));
+    cost.compute_seconds.push_back(
+        is_ring(op) ? 0
+                    : seconds(
+                          cost.work.back(),
+                          touched_bytes(program, op, seat, phase, precision),
+                          launches(program, op, cost.work.back(), seat.group_rank),
+                          cluster.device(seats.ranks[r]),
+                          precision));
+  }
+  if (is_ring(op)) {
+    add_ring(program, op, phase, seats, cluster, precision, cost);
+    return cost;
+  }
+  const std::vector<Move> all = moves(program, op, phase, precision);
+  if (over_domain(op)) {
+    cost.domain_seconds = domain_seconds(all, seats, cluster);
+  } else {
+    for (const Move& move : all) {
+      add_meetings(move, seats, cluster, cost);
+    }
+  }
+  return cost;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,190 @@
+// Unlike devices: which part of every document each rank of a group gets.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "paradyse/simulator.h"
+#include "src/plan/simulate/op_cost.h"
+
+namespace paradyse {
+
+std::vector<double> proportional_shares(
+    std::span<const double> seconds_per_share, std::span<const double> largest_share) {
+  const std::size_t p = seconds_per_share.size();
+  std::vector<double> limits;
+  for (const double limit : largest_share) {
+    limits.push_back(std::max(limit, 0.0));
+  }
+  const double room = std::accumulate(limits.begin(), limits.end(), 0.0);
+  std::vector<double> shares(p, 1.0 / static_cast<double>(p));
+  if (room < 1) {
+    for (std::size_t r = 0; r < p && room > 0; ++r) {
+      shares[r] = limits[r] / room;
+    }
+    return shares;
+  }
+  // Whoever would get more than its limit gets that; the others share the rest.
+  std::vector<bool> full(p, false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    double left = 1;
+    double speed = 0;
+    for (std::size_t r = 0; r < p; ++r) {
+      left -= full[r] ? limits[r] : 0;
+      speed += full[r] ? 0 : 1 / seconds_per_share[r];
+    }
+    for (std::size_t r = 0; r < p; ++r) {
+      shares[r] = full[r] ? limits[r] : left / seconds_per_share[r] / speed;
+    }
+    for (std::size_t r = 0; r < p; ++r) {
+      if (!full[r] && shares[r] > limits[r]) {
+        full[r] = true;
+        changed = true;
+      }
+    }
+  }
+  return shares;
+}
+
+namespace {
+
+// What the ranks of a group compute and hold when its documents are cut like this.
+struct Burden {
+  std::vector<double> seconds;
+  std::vector<std::int64_t> peak_bytes;
+};
+
+class Scales {
+ public:
+  Scales(
+      const std::vector<int>& ranks,
+      const std::vector<LayerChoice>& layers,
+      int weight_domain,
+      const ModelShape& model,
+      const Cluster& cluster,
+      const SimulationOptions& options)
+      : layers_(layers), model_(model), cluster_(cluster), options_(options) {
+    seats_ = {
+        .ranks = ranks,
+        .domain_first = ranks.front() / weight_domain * weight_domain,
+        .domain = weight_domain};
+  }
+
+  [[nodiscard]] Burden weigh(
+      const std::vector<std::int64_t>& lengths, const std::vector<double>& shares) const {
+    const Task task{
+        .model = &model_,
+        .tokens =
+            token_layout(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
+        .domain = seats_.domain};
+    const Timeline parts = timeline(task, layers_, options_.training);
+    std::map<const ScheduledPart::Body*, double> times;
+    for (const ScheduledPart& part : parts) {
+      ++times[part.body.get()];
+    }
+    Burden burden;
+    burden.seconds.resize(seats_.ranks.size());
+    for (const auto& [body, count] : times) {
+      for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
+        for (const Step& step : *steps) {
+          const OpCost cost = op_cost(
+              body->program,
+              body->program.ops[static_cast<std::size_t>(step.op)],
+              step.adjoint ? Phase::adjoint : Phase::forward,
+              seats_,
+              cluster_,
+              options_.precision);
+          for (std::size_t r = 0; r < burden.seconds.size(); ++r) {
+            burden.seconds[r] += count * cost.compute_seconds[r];
+          }
+        }
+      }
+    }
+    for (std::size_t r = 0; r < seats_.ranks.size(); ++r) {
+      const Seat seat = seats_.seat(r);
+      const std::int64_t base =
+          stored_elements(model_, seats_.domain, seat.domain_rank) *
+          (options_.training ? options_.precision.trained() : options_.precision.activation);
+      burden.peak_bytes.push_back(footprint(parts, seat, options_.precision, base).peak_bytes);
+    }
+    return burden;
+  }
+
+  [[nodiscard]] std::int64_t missing_bytes(const Burden& burden) const {
+    std::int64_t most = 0;
+    for (std::size_t r = 0; r < burden.peak_bytes.size(); ++r) {
+      most = std::max(most, burden.peak_bytes[r] - memory(r));
+    }
+    return most;
+  }
+  [[nodiscard]] std::int64_t memory(std::size_t r) const {
+    return cluster_.device(seats_.ranks[r]).memory_bytes;
+  }
+
+ private:
+  const std::vector<LayerChoice>& layers_;
+  const ModelShape& model_;
+  const Cluster& cluster_;
+  const SimulationOptions& options_;
+  GroupSeats seats_;
+};
+
+}  // namespace
+
+std::vector<double> proportional_shares(
+    const std::vector<int>& ranks,
+    const std::vector<std::int64_t>& lengths,
+    const std::vector<LayerChoice>& layers,
+    int weight_domain,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  const std::size_t p = ranks.size();
+  const bool alike = std::ranges::all_of(
+      ranks, [&](int rank) { return &cluster.device(rank) == &cluster.device(ranks.front()); });
+  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  if (alike || tokens == 0) {
+    return {};
+  }
+  const Scales scales(ranks, layers, weight_domain, model, cluster, options);
+  // What ranks hold grows with their shares, but not from zero, and with those of others: the line
+  // through the last two rounds says how much.  The first is through a share of nothing.
+  std::vector<double> shares_before(p, 0.0);
+  Burden before = scales.weigh(std::vector<std::int64_t>(lengths.size(), 0), {});
+  std::vector<double> shares(p, 1.0 / static_cast<double>(p));
+  std::vector<double> best;  // even
+  std::pair<std::int64_t, double> least;
+  constexpr int kRounds = 8;  // costs are nearly linear in the shares: later rounds polish
+  for (int round = 0; round < kRounds; ++round) {
+    Burden burden = scales.weigh(lengths, shares);
+    const std::pair found{
+        scales.missing_bytes(burden),
+        *std::max_element(burden.seconds.begin(), burden.seconds.end())};
+    if (round == 0 || found < least) {
+      least = found;
+      best = round == 0 ? std::vector<double>{} : shares;
+    }
+    std::vector<double> seconds_per_share;
+    std::vector<double> largest;
+    for (std::size_t r = 0; r < p; ++r) {
+      seconds_per_share.push_back(std::max(burden.seconds[r], 1e-12) / std::max(shares[r], 1e-6));
+      const auto grown = static_cast<double>(burden.peak_bytes[r] - before.peak_bytes[r]);
+      const double by_share = grown / (shares[r] - shares_before[r]);
+      const auto room = static_cast<double>(scales.memory(r) - burden.peak_bytes[r]);
+      // less what rounding to whole tokens may add
+      const double rounding = 3.0 / static_cast<double>(tokens);
+      largest.push_back(
+          std::isfinite(by_share) && by_share > 0
+              ? shares[r] + room / by_share - rounding
+              : (room < 0 ? shares[r] : std::numeric_limits<double>::infinity()));
+    }
+    shares_before = std::move(shares);
+    before = std::move(burden);
+    shares = proportional_shares(seconds_per_share, largest);
+  }
+  return best;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,498 @@
+#include "src/plan/simulate/timetable.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace paradyse {
+namespace {
+
+class Recorder final : public Machine {
+ public:
+  explicit Recorder(std::vector<Instruction>& found) : found_(found) {}
+
+  void prefetch(std::size_t part, int op) override { add(Instruction::Kind::prefetch, part, op); }
+  void forward(std::size_t part, int op) override { add(Instruction::Kind::forward, part, op); }
+  void adjoint(std::size_t part, int op) override { add(Instruction::Kind::adjoint, part, op); }
+  void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
+  void offload(std::size_t part, ValueId value) override {
+    add(Instruction::Kind::offload, part, -1, value);
+  }
+  void fetch(std::size_t part, ValueId value) override {
+    add(Instruction::Kind::fetch, part, -1, value);
+  }
+  void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
+  void hand_forward(std::size_t /*part*/) override {}
+  void hand_backward(std::size_t /*part*/) override {}
+
+  void go_back() { back_ = true; }
+
+ private:
+  void add(Instruction::Kind kind, std::size_t part, int op, ValueId value = -1) {
+    found_.push_back({.kind = kind, .part = part, .op = op, .value = value, .recompute = back_});
+  }
+
+  std::vector<Instruction>& found_;
+  bool back_ = false;
+};
+
+Span::What what(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case Instruction::Kind::prefetch:
+      return Span::What::prefetch;
+    case Instruction::Kind::forward:
+      return instruction.recompute ? Span::What::recompute : Span::What::forward;
+    case Instruction::Kind::adjoint:
+      return Span::What::backward;
+    case Instruction::Kind::offload:
+      return Span::What::offload;
+    case Instruction::Kind::fetch:
+      return Span::What::fetch;
+  }
+  throw std::logic_error("Timetable: unknown Instruction");
+}
+
+}  // namespace
+
+std::vector<Instruction> instructions(const Timeline& timeline) {
+  std::vector<Instruction> found;
+  Recorder recorder(found);
+  walk_forward(timeline, recorder);
+  recorder.go_back();
+  if (!timeline.empty() && !timeline.back().schedule().backward.empty()) {
+    walk_backward(timeline, recorder);
+  }
+  return found;
+}
+
+Timetable::Timetable(
+    const Cluster& cluster, const SimulationOptions& options, int domain_first, int domain)
+    : cluster_(cluster),
+      options_(options),
+      domain_first_(domain_first),
+      domain_(domain),
+      clocks_(static_cast<std::size_t>(domain)) {}
+
+std::vector<SimulatedRank> Timetable::ranks() const {
+  std::vector<SimulatedRank> found;
+  for (std::size_t r = 0; r < clocks_.size(); ++r) {
+    found.push_back(clocks_[r].sums);
+    found.back().as = domain_first_ + static_cast<int>(r);
+    found.back().seconds = clocks_[r].compute;
+  }
+  return found;
+}
+
+void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups) {
+  micro_batch_ = micro_batch;
+  groups_ = groups.data();
+  costs_.clear();
+  for (const GroupRun& group : groups) {
+    costs_.emplace_back().of_instruction.resize(group.instructions.size());
+  }
+  over_domain_.clear();
+  of_groups_.clear();
+  ready_.clear();
+  for (const GroupRun& group : groups) {
+    for (std::size_t r = 0; r < group.seats.ranks.size(); ++r) {
+      const int rank = group.seats.ranks[r] - domain_first_;
+      Clock& mine = clock(rank);
+      mine.group = &group;
+      mine.group_rank = r;
+      mine.at = 0;
+      mine.stage = 0;
+      mine.domain_meetings = 0;
+      mine.pending = nullptr;
+      mine.here = nullptr;
+      ready_.push_back(rank);
+    }
+  }
+  while (!ready_.empty()) {
+    const int rank = ready_.back();
+    ready_.pop_back();
+    while (clock(rank).at < clock(rank).group->instructions.size() && advance(rank)) {
+    }
+  }
+  for (std::size_t r = 0; r < clocks_.size(); ++r) {
+    if (clocks_[r].group != nullptr && clocks_[r].at < clocks_[r].group->instructions.size()) {
+      throw std::logic_error(
+          "simulate: rank " + std::to_string(domain_first_ + static_cast<int>(r)) +
+          " waits for ever at instruction " + std::to_string(clocks_[r].at) + " of " +
+          std::to_string(clocks_[r].group->instructions.size()) + " of micro-batch " +
+          std::to_string(micro_batch));
+    }
+  }
+}
+
+const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
+  GroupCosts& costs = costs_[static_cast<std::size_t>(&group - groups_)];
+  const OpCost*& known = costs.of_instruction[at];
+  if (known != nullptr) {
+    return *known;
+  }
+  const Instruction& instruction = group.instructions[at];
+  const ScheduledPart& part = group.timeline[instruction.part];
+  const bool adjoint = instruction.kind == Instruction::Kind::adjoint;
+  std::unique_ptr<const OpCost>& found = costs.of_op[{part.body.get(), {instruction.op, adjoint}}];
+  if (found == nullptr) {
+    found = std::make_unique<OpCost>(op_cost(
+        part.program(),
+        part.program().ops[static_cast<std::size_t>(instruction.op)],
+        adjoint ? Phase::adjoint : Phase::forward,
+        group.seats,
+        cluster_,
+        options_.precision));
+  }
+  known = found.get();
+  return *known;
+}
+
+// Its communication stream is busy with weights that others have not come for yet.
+bool Timetable::waits_for_weights(int rank) {
+  Clock& mine = clock(rank);
+  if (mine.pending == nullptr || mine.pending->over) {
+    return false;
+  }
+  mine.pending->waiting.push_back(rank);
+  return true;
+}
+
+// Post: true when the meeting is over.
+bool Timetable::come(int rank, Meeting& meeting, double seconds, int needed, bool wait) {
+  meeting.needed = needed;
+  meeting.seconds = seconds;
+  meeting.ready = std::max(meeting.ready, clock(rank).compute);
+  meeting.members.push_back(rank);
+  meeting.instructions.push_back(&clock(rank).group->instructions[clock(rank).at]);
+  expect_same(rank, meeting);
+  if (static_cast<int>(meeting.members.size()) == needed) {
+    finish(meeting);
+    return true;
+  }
+  if (wait) {
+    meeting.waiting.push_back(rank);
+  }
+  return false;
+}
+
+// All of a meeting mean the same by it.
+void Timetable::expect_same(int rank, const Meeting& meeting) const {
+  const auto op_of = [&](int member, const Instruction& instruction) -> const Op& {
+    const GroupRun& group = *clocks_[static_cast<std::size_t>(member)].group;
+    return group.timeline[instruction.part].program().ops[static_cast<std::size_t>(instruction.op)];
+  };
+  const int other = meeting.members.front();
+  const Instruction& mine = *meeting.instructions.back();
+  const Instruction& theirs = *meeting.instructions.front();
+  const auto adjoint = [](const Instruction& instruction) {
+    return instruction.kind == Instruction::Kind::adjoint;
+  };
+  if (mine.part == theirs.part && adjoint(mine) == adjoint(theirs) &&
+      op_of(rank, mine).kind == op_of(other, theirs).kind) {
+    return;
+  }
+  const auto text = [&](int member, const Instruction& instruction) {
+    return to_string(op_of(member, instruction).kind) +
+           (adjoint(instruction) ? " backward" : " forward") + " of part " +
+           std::to_string(instruction.part);
+  };
+  throw std::invalid_argument(
+      "simulate: micro-batch " + std::to_string(micro_batch_) + ": rank " +
+      std::to_string(domain_first_ + rank) + " comes for " + text(rank, mine) + ", rank " +
+      std::to_string(domain_first_ + other) + " for " + text(other, theirs) +
+      ": the groups of a weight domain must make the same collectives; see plan check --model");
+}
+
+void Timetable::finish(Meeting& meeting) {
+  if (meeting.ring != nullptr) {
+    finish_ring(meeting);
+  } else {
+    double begin = meeting.ready;
+    for (const int rank : meeting.members) {
+      begin = std::max(begin, clock(rank).communication);
+    }
+    meeting.end = begin + meeting.seconds;
+    for (std::size_t i = 0; i < meeting.members.size(); ++i) {
+      exchange(meeting.members[i], begin, meeting.end, *meeting.instructions[i]);
+    }
+  }
+  meeting.over = true;
+  ready_.insert(ready_.end(), meeting.waiting.begin(), meeting.waiting.end());
+  meeting.waiting.clear();
+}
+
+void Timetable::finish_ring(Meeting& meeting) {
+  const GroupRun& group = *meeting.group;
+  std::vector<int> order = meeting.members;  // by number: each hands on to the next
+  std::ranges::sort(order);
+  std::vector<RingSeat> seats;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t mine = clock(order[i]).group_rank;
+    const std::size_t next = clock(order[(i + 1) % order.size()]).group_rank;
+    seats.push_back(
+        {.rank = order[i],
+         .group_rank = mine,
+         .to_next = &cluster_.link(group.seats.ranks[mine], group.seats.ranks[next])});
+  }
+  const Instruction& instruction = *meeting.instructions.front();
+  for (int round = 0; round < meeting.ring->ring.rounds; ++round) {
+    ring_round(seats, *meeting.ring, instruction);
+  }
+}
+
+// All hand a block on, that of the rank `behind` places before them.  Post: `shifted_` says when
+// each has handed on its own and received another.
+void Timetable::shift(
+    const std::vector<RingSeat>& seats,
+    const std::vector<std::int64_t>& bytes,
+    int rounds,
+    std::size_t behind,
+    const Instruction& instruction) {
+  const std::size_t p = seats.size();
+  shifts_.resize(p);
+  shifted_.resize(p);
+  for (std::size_t i = 0; i < p; ++i) {
+    const Clock& from = clock(seats[i].rank);
+    const Clock& to = clock(seats[i + 1 < p ? i + 1 : 0].rank);
+    const std::size_t owner = i >= behind ? i - behind : i + p - behind;
+    auto& [begin, end] = shifts_[i];
+    begin = std::max(
+        std::max(from.compute, to.compute), std::max(from.communication, to.communication));
+    end = begin + passing_seconds(*seats[i].to_next, bytes[seats[owner].group_rank] / rounds);
+  }
+  for (std::size_t i = 0; i < p; ++i) {
+    const auto& mine = shifts_[i];
+    const auto& before = shifts_[i > 0 ? i - 1 : p - 1];
+    shifted_[i] = std::max(mine.second, before.second);
+    exchange(seats[i].rank, std::min(mine.first, before.first), shifted_[i], instruction);
+  }
+}
+
+// Once round the ring.  At each hop a rank attends with the block that is here while it hands it on
+// and receives the next one; going back, the sums of gradients of the block before go on first, and
+// in the end they go home.
+void Timetable::ring_round(
+    const std::vector<RingSeat>& seats, const OpCost& cost, const Instruction& instruction) {
+  const bool adjoint = instruction.kind == Instruction::Kind::adjoint;
+  const std::size_t p = seats.size();
+  const RingCost& ring = cost.ring;
+  const auto wait_for_shift = [&] {
+    for (std::size_t i = 0; i < p; ++i) {
+      wait_until(seats[i].rank, shifted_[i]);
+    }
+  };
+  for (std::size_t hop = 0; hop < p; ++hop) {
+    if (adjoint && hop > 1) {
+      shift(seats, ring.sums_bytes, ring.rounds, hop - 1, instruction);
+      wait_for_shift();
+    }
+    if (hop + 1 < p) {
+      shift(seats, ring.block_bytes, ring.rounds, hop, instruction);
+    }
+    for (const RingSeat& seat : seats) {
+      compute(seat.rank, ring.hop_seconds[seat.group_rank][hop] / ring.rounds, instruction);
+    }
+    if (hop + 1 < p) {
+      wait_for_shift();
+    }
+  }
+  if (adjoint && p > 1) {
+    shift(seats, ring.sums_bytes, ring.rounds, p - 1, instruction);
+    wait_for_shift();
+  }
+}
+
+void Timetable::compute(int rank, double seconds, const Instruction& instruction) {
+  Clock& mine = clock(rank);
+  tell(rank, Stream::compute, mine.compute, mine.compute + seconds, instruction);
+  mine.compute += seconds;
+  mine.sums.compute_seconds += seconds;
+}
+
+void Timetable::exchange(int rank, double begin, double end, const Instruction& instruction) {
+  Clock& mine = clock(rank);
+  tell(rank, Stream::communication, begin, end, instruction);
+  mine.communication = end;
+  mine.sums.communication_seconds += end - begin;
+  if (end > begin) {
+    mine.exchanges.emplace_back(begin, end);
+  }
+}
+
+// Post: the compute stream is free at `time` or later; what it waited is exposed while the other
+// stream was busy, else idle.
+void Timetable::wait_until(int rank, double time) {
+  Clock& mine = clock(rank);
+  if (time <= mine.compute) {
+    return;
+  }
+  double busy = 0;
+  for (const auto& [begin, end] : mine.exchanges) {
+    busy += std::max(0.0, std::min(end, time) - std::max(begin, mine.compute));
+  }
+  mine.sums.exposed_seconds += busy;
+  mine.sums.idle_seconds += time - mine.compute - busy;
+  mine.compute = time;
+  std::erase_if(mine.exchanges, [&](const auto& one) { return one.second <= time; });
+}
+
+void Timetable::done(int rank) {
+  Clock& mine = clock(rank);
+  if (options_.observer.memory && mine.group->memory[mine.group_rank] != nullptr) {
+    const MemoryTrail& trail = *mine.group->memory[mine.group_rank];
+    tell_memory(rank, mine.began, trail.highest[mine.at]);
+    tell_memory(rank, mine.compute, trail.after[mine.at]);
+  }
+  ++mine.at;
+  mine.stage = 0;
+  mine.here = nullptr;
+}
+
+bool Timetable::advance(int rank) {
+  using Kind = Instruction::Kind;
+  Clock& mine = clock(rank);
+  const GroupRun& group = *mine.group;
+  const Instruction& instruction = group.instructions[mine.at];
+  const ScheduledPart& part = group.timeline[instruction.part];
+  if (mine.stage == 0) {
+    mine.began = mine.compute;
+  }
+
+  if (instruction.kind == Kind::offload || instruction.kind == Kind::fetch) {
+    if (waits_for_weights(rank)) {
+      return false;
+    }
+    const int world_rank = domain_first_ + rank;
+    const std::int64_t count = bytes(
+        part.program(), instruction.value, group.seats.seat(mine.group_rank), options_.precision);
+    const double begin = std::max(mine.compute, mine.communication);
+    const double end =
+        begin + static_cast<double>(count) / cluster_.device(world_rank).host_bytes_per_second;
+    exchange(rank, begin, end, instruction);
+    wait_until(rank, end);
+    done(rank);
+    return true;
+  }
+
+  const Op& op = part.program().ops[static_cast<std::size_t>(instruction.op)];
+  const OpCost& costs = cost(group, mine.at);
+  const bool adjoint = instruction.kind == Kind::adjoint;
+  const auto over_domain_meeting = [&]() -> Meeting& {
+    if (mine.domain_meetings == over_domain_.size()) {
+      over_domain_.push_back(std::make_unique<Meeting>());
+    }
+    return *over_domain_[mine.domain_meetings++];
+  };
+  if (instruction.kind == Kind::prefetch) {
+    if (waits_for_weights(rank)) {
+      return false;
+    }
+    Meeting& meeting = over_domain_meeting();
+    mine.pending = &meeting;
+    mine.sums.traffic += costs.traffic[mine.group_rank];
+    come(rank, meeting, costs.domain_seconds, domain_, /*wait=*/false);
+    done(rank);
+    return true;
+  }
+  const bool gather = op.kind == OpKind::gather_weights && !adjoint;
+  // Tables come before they are used; all else is made before it is sent.
+  const bool compute_last =
+      gather || (!adjoint && (op.kind == OpKind::embed || op.kind == OpKind::cross_entropy));
+  const auto compute_now = [&] {
+    compute(rank, costs.compute_seconds[mine.group_rank], instruction);
+  };
+  if (gather) {
+    if (waits_for_weights(rank)) {
+      return false;
+    }
+    wait_until(rank, mine.pending->end);
+    mine.pending = nullptr;
+    compute_now();
+    done(rank);
+    return true;
+  }
+
+  if (mine.stage == 0) {
+    const Work& work = costs.work[mine.group_rank];
+    mine.sums.traffic += costs.traffic[mine.group_rank];
+    if (!instruction.recompute || adjoint) {
+      mine.sums.model_flops +=
+          work.matmul_flops +
+          (adjoint ? 0.0 : (options_.training ? 3.0 : 1.0) * work.attention_flops);
+    }
+    if (!compute_last && costs.ring.hop_seconds.empty()) {
+      compute_now();
+    }
+    mine.stage = 1;
+  }
+  if (mine.stage == 1) {
+    const bool domain_wide = over_domain(op) && !(op.kind == OpKind::cross_entropy && adjoint);
+    if (!domain_wide && costs.meetings.empty()) {
+      done(rank);
+      return true;
+    }
+    if (waits_for_weights(rank)) {
+      return false;
+    }
+    mine.stage = 2;
+    if (domain_wide) {
+      mine.here = &over_domain_meeting();
+      if (!come(rank, *mine.here, costs.domain_seconds, domain_, /*wait=*/true)) {
+        return false;
+      }
+    } else {
+      const int number = costs.meeting_of[mine.group_rank];
+      const auto m = static_cast<std::size_t>(number);
+      mine.here = &of_groups_[{&group, {mine.at, number}}];
+      if (!costs.ring.hop_seconds.empty()) {
+        mine.here->ring = &costs;
+        mine.here->group = &group;
+      }
+      if (!come(
+              rank,
+              *mine.here,
+              costs.meeting_seconds[m],
+              static_cast<int>(costs.meetings[m].size()),
+              /*wait=*/true)) {
+        return false;
+      }
+    }
+  }
+  if (mine.here->ring == nullptr) {
+    wait_until(rank, mine.here->end);
+  }
+  if (compute_last) {
+    compute_now();
+  }
+  done(rank);
+  return true;
+}
+
+void Timetable::tell(
+    int rank, Stream stream, double begin, double end, const Instruction& instruction) const {
+  if (!options_.observer.span || (stream == Stream::communication && begin == end)) {
+    return;
+  }
+  const GroupRun& group = *clocks_[static_cast<std::size_t>(rank)].group;
+  const ScheduledPart& part = group.timeline[instruction.part];
+  std::string name = part.program().part + " ";
+  name += instruction.op >= 0
+              ? to_string(part.program().ops[static_cast<std::size_t>(instruction.op)].kind)
+              : part.program().values[static_cast<std::size_t>(instruction.value)].name;
+  options_.observer.span(
+      {.rank = domain_first_ + rank,
+       .micro_batch = micro_batch_,
+       .part = instruction.part,
+       .op = instruction.op,
+       .what = what(instruction),
+       .stream = stream,
+       .begin = begin,
+       .end = end,
+       .layer = part.layer,
+       .name = std::move(name)});
+}
+
+void Timetable::tell_memory(int rank, double at, std::int64_t bytes) const {
+  options_.observer.memory({.rank = domain_first_ + rank, .at = at, .bytes = bytes});
+}
+
+}  // namespace paradyse

@@ -1,0 +1,130 @@
+// The ranks of one weight domain on their way through micro-batches: clocks, meetings, sums.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "paradyse/simulator.h"
+#include "src/plan/simulate/memory_trail.h"
+#include "src/plan/simulate/op_cost.h"
+
+namespace paradyse {
+
+// A call of the walk that takes time.
+struct Instruction {
+  enum class Kind { prefetch, forward, adjoint, offload, fetch };
+  Kind kind = Kind::forward;
+  std::size_t part = 0;
+  int op = -1;             // or
+  ValueId value = -1;      // of an offload or fetch
+  bool recompute = false;  // a forward of the backward pass
+};
+std::vector<Instruction> instructions(const Timeline& timeline);
+
+// A group of a micro-batch, ready to run.
+struct GroupRun {
+  Timeline timeline;
+  GroupSeats seats;
+  std::vector<Instruction> instructions;
+  std::vector<std::shared_ptr<const MemoryTrail>> memory;  // [group rank]; null: nobody asks
+};
+
+class Timetable {
+ public:
+  Timetable(const Cluster& cluster, const SimulationOptions& options, int domain_first, int domain);
+
+  // Plays the groups side by side, from where each rank is.
+  void run(std::size_t micro_batch, const std::vector<GroupRun>& groups);
+
+  // [domain rank]: times, traffic and operations so far.
+  [[nodiscard]] std::vector<SimulatedRank> ranks() const;
+
+ private:
+  // What some ranks do together.
+  struct Meeting {
+    int needed = 0;
+    double seconds = 0;
+    double ready = 0;                              // of the last rank that came
+    std::vector<int> members;                      // domain ranks that came
+    std::vector<const Instruction*> instructions;  // of each of them
+    std::vector<int> waiting;                      // those that cannot go on before it is over
+    const GroupRun* group = nullptr;               // rings: whose
+    const OpCost* ring = nullptr;
+    bool over = false;
+    double end = 0;
+  };
+
+  struct Clock {
+    double compute = 0;                                // when the compute stream is free
+    double communication = 0;                          // the other
+    std::vector<std::pair<double, double>> exchanges;  // that may end later than `compute`
+    SimulatedRank sums;
+
+    // Within a micro-batch.
+    const GroupRun* group = nullptr;
+    std::size_t group_rank = 0;
+    std::size_t at = 0;               // instruction
+    int stage = 0;                    // of it
+    std::size_t domain_meetings = 0;  // so far
+    Meeting* pending = nullptr;       // the weights that are on their way
+    Meeting* here = nullptr;          // what it waits in
+    double began = 0;                 // the instruction
+  };
+
+  struct RingSeat {
+    int rank = 0;  // of the domain
+    std::size_t group_rank = 0;
+    const Link* to_next = nullptr;
+  };
+
+  // Layers that run alike share their ops' costs.
+  struct GroupCosts {
+    std::map<
+        std::pair<const ScheduledPart::Body*, std::pair<int, bool>>,
+        std::unique_ptr<const OpCost>>
+        of_op;
+    std::vector<const OpCost*> of_instruction;  // null: not asked for yet
+  };
+
+  const OpCost& cost(const GroupRun& group, std::size_t at);
+  bool advance(int rank);  // one instruction further; false: it waits
+  bool come(int rank, Meeting& meeting, double seconds, int needed, bool wait);
+  void expect_same(int rank, const Meeting& meeting) const;
+  void finish(Meeting& meeting);
+  void finish_ring(Meeting& meeting);
+  void shift(
+      const std::vector<RingSeat>& seats,
+      const std::vector<std::int64_t>& bytes,
+      int rounds,
+      std::size_t behind,
+      const Instruction& instruction);
+  void ring_round(
+      const std::vector<RingSeat>& seats, const OpCost& cost, const Instruction& instruction);
+  void compute(int rank, double seconds, const Instruction& instruction);
+  void exchange(int rank, double begin, double end, const Instruction& instruction);
+  void wait_until(int rank, double time);
+  void done(int rank);  // with the instruction
+  void tell(
+      int rank, Stream stream, double begin, double end, const Instruction& instruction) const;
+  void tell_memory(int rank, double at, std::int64_t bytes) const;
+  bool waits_for_weights(int rank);
+  Clock& clock(int rank) { return clocks_[static_cast<std::size_t>(rank)]; }
+
+  const Cluster& cluster_;
+  const SimulationOptions& options_;
+  int domain_first_;
+  int domain_;
+  std::size_t micro_batch_ = 0;
+  std::vector<Clock> clocks_;
+  std::vector<int> ready_;            // ranks that can go on
+  const GroupRun* groups_ = nullptr;  // of the micro-batch
+  std::vector<GroupCosts> costs_;     // [group]
+  std::vector<std::unique_ptr<Meeting>> over_domain_;
+  std::map<std::pair<const GroupRun*, std::pair<std::size_t, int>>, Meeting> of_groups_;
+  std::vector<std::pair<double, double>> shifts_;  // [ring seat] the last: begin and end
+  std::vector<double> shifted_;
+};
+
+}  // namespace paradyse

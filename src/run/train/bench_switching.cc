@@ -1,0 +1,298 @@
+#include "paradyse/bench_switching.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <numeric>
+#include <optional>
+
+#include "paradyse/device.h"
+#include "paradyse/optimizer.h"
+#include "paradyse/play.h"
+#include "src/run/execute/gather.h"
+#include "src/run/train/broadcast_plan.h"
+#include "src/run/train/measure.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Runner {
+  std::string name;
+  std::string kind;
+  PlanningTask task;
+};
+
+// The strategies of the publication.
+constexpr const char* kPublished[] = {"MegatronTS", "UlyssesZ", "MegatronCZ", "METP"};
+
+std::vector<Runner> runners(const BenchSwitchingRequest& request) {
+  std::vector<Runner> all;
+  const bool packed = request.tokens_per_step > 0;
+  const auto add = [&](const std::string& name, const char* kind, auto change) {
+    Runner one{.name = name, .kind = kind, .task = request.task};
+    change(one.task);
+    all.push_back(std::move(one));
+  };
+  add("ours", "ours", [](PlanningTask&) {});
+  for (const Strategy& s : strategies()) {
+    if (s.one_rank && !packed) {
+      continue;  // a document alone on one rank is no way to run a corpus
+    }
+    add("static " + s.name, "static", [&](PlanningTask& task) {
+      task.attention = s.name;
+      task.mlp = to_string(s.verb);
+      task.recompute = "none";
+      task.mix = false;
+    });
+  }
+  add("published heuristic", "published", [&](PlanningTask& task) {
+    task.planner = "paper";
+    task.recompute = "none";
+    if (request.published) {
+      task.seconds = request.published;
+    }
+    for (const Strategy& s : strategies()) {
+      if (std::none_of(std::begin(kPublished), std::end(kPublished), [&](const char* name) {
+            return s.name == name;
+          })) {
+        task.without.push_back(s.name);
+      }
+    }
+  });
+  if (!request.ablation) {
+    return all;
+  }
+  for (const Strategy& s : strategies()) {
+    add("ours without " + s.name, "ablation", [&](PlanningTask& task) {
+      task.without.push_back(s.name);
+    });
+  }
+  add("ours without recomputation", "ablation", [](PlanningTask& task) {
+    task.recompute = "none";
+  });
+  add("ours without mixing", "ablation", [](PlanningTask& task) { task.mix = false; });
+  return all;
+}
+
+// The documents of every step.
+std::vector<std::vector<std::int64_t>> steps_of(const BenchSwitchingRequest& request) {
+  std::vector<std::vector<std::int64_t>> steps;
+  std::int64_t tokens = 0;
+  for (const std::int64_t n : request.lengths) {
+    if (steps.empty() || request.tokens_per_step == 0 || tokens >= request.tokens_per_step) {
+      steps.emplace_back();
+      tokens = 0;
+    }
+    steps.back().push_back(n);
+    tokens += n;
+  }
+  return steps;
+}
+
+// A static strategy packs what fits into a micro-batch, as users of one do: in order, as many
+// documents as the memory holds.
+std::optional<Plan> packed(Planner& planner, const std::vector<std::int64_t>& lengths) {
+  const PlanningTask& task = planner.task();
+  const std::int64_t room = planner.longest_document().value_or(-1);
+  const LayerChoice layer{.attention = task.attention, .mlp = task.mlp};
+  Plan plan = uniform_plan(
+      task.model,
+      lengths,
+      task.ranks,
+      std::vector<LayerChoice>(static_cast<std::size_t>(task.model.layers), layer));
+  const PlanGroup everyone = plan.micro_batches.front().groups.front();
+  plan.micro_batches.clear();
+  std::int64_t tokens = 0;
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    if (room >= 0 && lengths[d] > room) {
+      return std::nullopt;
+    }
+    if (plan.micro_batches.empty() || (room >= 0 && tokens + lengths[d] > room)) {
+      plan.micro_batches.push_back({.groups = {everyone}, .predicted = {}});
+      plan.micro_batches.back().groups.front().documents.clear();
+      tokens = 0;
+    }
+    plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
+    tokens += lengths[d];
+  }
+  return plan;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchSwitchingRequest& request)
+      : request_(request), runners_(runners(request)), steps_(steps_of(request)) {
+    for (const Runner& runner : runners_) {
+      planners_.emplace_back(runner.task);
+      corpus_.runs.push_back({.name = runner.name, .kind = runner.kind, .steps = {}});
+    }
+    corpus_.name = request.corpus;
+    corpus_.order = request.order;
+    corpus_.packed = request.tokens_per_step > 0;
+  }
+
+  SwitchingCorpus run() {
+    request_.backend->run(
+        request_.task.ranks, [&](Communicators& communicators) { run_rank(communicators); });
+    return corpus_;
+  }
+
+ private:
+  // Rank 0: what a run does with a step.
+  std::optional<Plan> plan(std::size_t run, std::size_t step, double& seconds) {
+    const auto begin = Clock::now();
+    Planner& planner = planners_[run];
+    const std::vector<std::int64_t>& lengths = steps_[step];
+    std::optional<Plan> found;
+    const bool whole = strategy_runs_alone(runners_[run].task.attention);
+    if (runners_[run].kind == "static" && corpus_.packed && !whole) {
+      found = packed(planner, lengths);
+    } else {
+      found = planner.plan(lengths).plan;
+    }
+    seconds = seconds_since(begin);
+    return found;
+  }
+
+  static bool strategy_runs_alone(const std::string& name) {
+    return !name.empty() && strategy(name).one_rank;
+  }
+
+  void run_rank(Communicators& communicators) {
+    const int me = communicators.rank();
+    const DeviceScope computing(request_.device);
+    const PlanningTask& task = request_.task;
+    Accountant memory("rank " + std::to_string(me), task.memory_per_rank, request_.device);
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{.communicators = &communicators, .memory = &memory};
+    Parameters parameters(
+        task.model,
+        task.ranks,
+        me,
+        parameter_types(request_.dtype),
+        /*gradients=*/true,
+        /*masters=*/true,
+        request_.device);
+    parameters.initialize(1);
+    AdamW optimizer(parameters, {});
+    const auto rounds = static_cast<std::size_t>(request_.repeats + 1);  // the first one warms up
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (std::size_t s = 0; s < steps_.size(); ++s) {
+        // warm-up: a few steps do
+        if (round == 0 && s >= 3) {
+          break;
+        }
+        for (std::size_t r = 0; r < runners_.size(); ++r) {
+          if (me == 0 && request_.progress) {
+            const std::size_t all = runners_.size() * steps_.size() * rounds;
+            const std::size_t done = (round * steps_.size() + s) * runners_.size() + r;
+            request_.progress(
+                static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), runners_[r].name);
+          }
+          one_step(r, s, round > 0, rank, parameters, optimizer);
+        }
+      }
+    }
+  }
+
+  void one_step(
+      std::size_t run,
+      std::size_t step,
+      bool counts,
+      const RankResources& rank,
+      Parameters& parameters,
+      AdamW& optimizer) {
+    Communicator& world = rank.world();
+    const bool first = world.rank() == 0;
+    double planning = 0;
+    std::optional<Plan> mine = first ? plan(run, step, planning) : std::nullopt;
+    mine = broadcast_plan(mine, world);
+    if (first && counts && corpus_.runs[run].steps.size() <= step) {
+      begin_step(run, step, mine, planning);
+    }
+    if (!mine) {
+      return;
+    }
+    const auto tokens = documents(step);
+    const auto batch = pointers(tokens);
+    const std::span<const std::vector<std::int32_t>* const> labels = batch;
+    const bool masked = request_.task.model.masked_lm;
+    rank.memory->reset_peak();
+    world.barrier({.op = "bench", .part = ""});
+    const auto begin = Clock::now();
+    parameters.zero_gradients();
+    play(*mine, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
+    gradient_norm(parameters, rank.domain(mine->weight_domain));
+    optimizer.step(0.0, 1.0);
+    synchronize(request_.device);
+    world.barrier({.op = "bench", .part = ""});
+    const double seconds = seconds_since(begin);
+    const auto peaks = gather({rank.memory->peak_bytes()}, world);
+    if (first && counts) {
+      SwitchingStep& measured = corpus_.runs[run].steps[step];
+      measured.seconds.push_back(seconds);
+      for (const auto& peak : peaks) {
+        measured.peak_bytes = std::max(measured.peak_bytes, peak[0]);
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> documents(std::size_t step) const {
+    std::vector<std::vector<std::int32_t>> all;
+    for (const std::int64_t n : steps_[step]) {
+      all.push_back(synthetic_documents(1, n, request_.task.model.vocab).front());
+    }
+    return all;
+  }
+
+  void begin_step(
+      std::size_t run, std::size_t step, const std::optional<Plan>& mine, double planning) {
+    const std::vector<std::int64_t>& lengths = steps_[step];
+    SwitchingStep& one = corpus_.runs[run].steps.emplace_back();
+    one.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    one.longest = *std::max_element(lengths.begin(), lengths.end());
+    one.fits = mine.has_value();
+    one.planning_seconds = planning;
+    if (!mine) {
+      return;
+    }
+    one.predicted_seconds = mine->predicted.seconds.value_or(0);
+    for (const PlanMicroBatch& micro : mine->micro_batches) {
+      one.programs.push_back(micro.groups.front().program);
+      for (const PlanGroup& group : micro.groups) {
+        const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
+        one.predicted_peak_bytes = std::max(one.predicted_peak_bytes, bytes.total());
+      }
+    }
+  }
+
+  const BenchSwitchingRequest& request_;
+  std::vector<Runner> runners_;
+  std::vector<std::vector<std::int64_t>> steps_;
+  std::deque<Planner> planners_;
+  SwitchingCorpus corpus_;
+};
+
+}  // namespace
+
+SwitchingCorpus bench_switching(const BenchSwitchingRequest& request) {
+  install_accounting_allocator(request.device);
+  return Bench(request).run();
+}
+
+std::vector<LongestDocument> longest_documents(const BenchSwitchingRequest& request) {
+  std::vector<LongestDocument> longest;
+  if (request.task.memory_per_rank == 0) {
+    return longest;
+  }
+  for (const Runner& runner : runners(request)) {
+    Planner planner(runner.task);
+    longest.push_back({.run = runner.name, .tokens = *planner.longest_document()});
+  }
+  return longest;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,165 @@
+"""Measured costs, as a user meets them: profile, fit, plan layers of a model, and training by them."""
+import json
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from support import PARADYSE, ProgramTest
+
+
+class CostsTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.config = self.write_run(3, """[costs]
+profile_seconds = 900
+[train]
+steps = 12
+tokens_per_step = 3000
+""")
+
+    def profile(self, *extra):
+        return self.json_of("profile", "-c", self.config, "--lengths", "16,64,256,1024", *extra)
+
+    def fitted(self):
+        made = self.profile()
+        out = pathlib.Path(made["file"].replace(".profile.jsonl", ".costs.json"))
+        self.json_of("fit", "--profile", made["file"], "--out", out)
+        return out
+
+    def train(self, *extra):
+        folder = json.loads(
+            self.run_program("train", "-c", self.config, "--json", *extra).stdout)["folder"]
+        lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+        return pathlib.Path(folder), [json.loads(line) for line in lines]
+
+    def test_profile_then_fit_then_train(self):
+        made = self.profile()
+        self.assertEqual(made["steps_without_time"], 0)
+        self.assertEqual(made["steps_measured"], 4 * 4 * 8)  # lengths, levels, strategies
+        size = pathlib.Path(made["file"]).stat().st_size
+        again = self.profile()  # all is there
+        self.assertEqual(again["steps_measured"], made["steps_measured"])
+        self.assertEqual(pathlib.Path(made["file"]).stat().st_size, size)
+
+        said = self.run_program("train", "-c", self.config).stderr
+        self.assertIn("plans go by a closed form", said)
+        out = made["file"].replace(".profile.jsonl", ".costs.json")
+        errors = self.json_of("fit", "--profile", made["file"], "--out", out)
+        self.assertIn(errors["best"], ("structured", "hybrid"))
+        said = self.run_program("train", "-c", self.config).stderr
+        self.assertIn(f"plans go by the {errors['best']} model of measured costs", said)
+
+        # costs of three ranks are none of two
+        message = self.error_of(
+            "train", "-c", self.config, "--ranks", 2, "--set", f'costs.file="{out}"')
+        self.assertIn("ranks is 3, and that of this run is 2", message)
+        self.assertIn("paradyse profile", message)
+        message = self.error_of(
+            "profile", "-c", self.config, "--lengths", 64, "--ranks", 2, "--out", made["file"])
+        self.assertIn("ranks", message)
+        self.assertEqual(pathlib.Path(made["file"]).stat().st_size, size)
+
+    def test_train_measures_where_it_is_told_to(self):
+        arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=40"]
+        said = self.run_program("train", "-c", self.config, *arguments).stderr
+        self.assertIn("measuring what strategies take here, once, for 40 s", said)
+        self.assertIn("model of measured costs", said)
+        said = self.run_program("train", "-c", self.config, *arguments).stderr
+        self.assertNotIn("measuring", said)
+
+    def test_a_profile_that_is_killed_goes_on(self):
+        out = self.folder / "killed.jsonl"
+        command = [PARADYSE, "profile", "-c", self.config, "--out", out,
+                   "--lengths", "16,64,256,1024,4096", "--seconds", "600"]
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while not out.exists() or out.read_text().count('"probe":"step"') < 20:
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        before = out.read_text()
+        whole = before[:before.rindex("\n") + 1]
+        made = self.profile("--out", out)
+        self.assertEqual(made["steps_without_time"], 0)
+        self.assertTrue(out.read_text().startswith(whole))
+
+    def test_what_would_not_fit_is_not_run(self):
+        made = self.json_of(
+            "profile", "-c", self.config, "--out", self.folder / "small.jsonl", "--lengths",
+            "64,4096", "--memory-per-rank", "1MiB", "--seconds", 900)
+        self.assertGreater(made["steps_without_memory"], 0)
+        self.assertGreater(made["steps_measured"], 0)
+
+    def test_replay_gives_the_same_run(self):
+        folder, steps = self.train()
+        again, replayed = self.train_replay(folder)
+        self.assertNotEqual(folder, again)
+        for before, after in zip(steps, replayed, strict=True):
+            self.assertEqual(before["plan_sha256"], after["plan_sha256"])
+            self.assertEqual(before["loss"], after["loss"])
+        message = self.error_of("train", "--replay", folder, "--set", "train.steps=13", code=1)
+        self.assertIn("no plan of step 13; set train.steps = 12", message)
+        message = self.error_of("train", "--replay", folder, "--set", "data.seed=9", code=1)
+        self.assertIn("other lengths", message)
+        message = self.error_of("train", "--replay", self.folder)
+        self.assertIn("no folder of a run", message)
+
+    def train_replay(self, run):
+        folder = json.loads(self.run_program("train", "--replay", run, "--json").stdout)["folder"]
+        lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+        return pathlib.Path(folder), [json.loads(line) for line in lines]
+
+    def test_a_model_that_lies_about_memory(self):
+        costs = self.fitted()
+        # learns nothing on the way, or plans would differ by what was measured
+        same = ["--set", "costs.correct=false", "--set", 'parallel.planner="exact"']
+        _, honest = self.train(*same)
+        lie = json.loads(costs.read_text())
+        lie["memory_overhead"] = -0.6
+        liar = self.write("liar.json", json.dumps(lie))
+        budget = int(1.02 * max(step["peak_bytes"] for step in honest) * 0.75)
+        folder, steps = self.train(
+            *same, "--set", f'costs.file="{liar}"', "--memory-per-rank", budget)
+        self.assertGreater(sum(step["retries"] for step in steps), 0)
+        self.assertEqual(len(steps), len(honest))
+        for step, other in zip(steps, honest, strict=True):
+            self.assertLessEqual(step["peak_bytes"], budget)
+            self.assertEqual(step["documents"], other["documents"])
+            self.assertEqual(step["tokens"], other["tokens"])
+            self.assertAlmostEqual(step["loss"], other["loss"], delta=2e-3)
+        # it learns: the last steps take the plans that fit at once
+        self.assertLess(sum(step["retries"] for step in steps[6:]),
+                        1 + sum(step["retries"] for step in steps[:6]))
+
+    def test_the_layers_of_a_model(self):
+        model = self.folder / "model.toml"
+        arguments = ["plan", "layers", "--model", model, "--length", 5000, "--ranks", 3]
+        free = self.json_of(*arguments)
+        self.assertTrue(free["feasible"])
+        self.assertEqual(sum(run["layers"] for run in free["program"]), 3)
+        self.assertIsNone(free["longest_length"])
+        tight = self.json_of(*arguments, "--capacity", int(0.7 * free["bytes"]["peak"]), "--explain")
+        self.assertLessEqual(tight["bytes"]["peak"], 0.7 * free["bytes"]["peak"])
+        self.assertEqual(sum(tight["bytes"][kind] for kind in ("static", "saved", "transient")),
+                         tight["bytes"]["peak"])
+        self.assertGreaterEqual(tight["longest_length"], 5000)
+        self.assertGreater(len(tight["rejected"]), 0)
+        none = self.json_of(*arguments, "--capacity", 200000)
+        self.assertFalse(none["feasible"])
+        self.assertGreater(none["missing_bytes"], 0)
+        longest = self.json_of(*arguments, "--capacity", "1MiB")["longest_length"]
+        for length, fits in ((longest, True), (longest + 1, False)):
+            found = self.json_of("plan", "layers", "--model", model, "--length", length, "--ranks", 3,
+                                 "--capacity", "1MiB")
+            self.assertEqual(found["feasible"], fits, length)
+        self.assertIn("at least one token", self.error_of(
+            "plan", "layers", "--model", model, "--length", 0))
+        self.assertIn("--costs FILE", self.error_of("plan", "layers"))
+        self.assertIn("--capacity", self.error_of(*arguments, "--capacity", "much"))
+
+
+if __name__ == "__main__":
+    unittest.main()

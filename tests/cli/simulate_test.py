@@ -1,0 +1,186 @@
+"""paradyse simulate and bench switching --published."""
+
+import json
+import pathlib
+import unittest
+
+from support import ProgramTest, uniform_plan
+
+CONFIGS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs"
+DEMO = CONFIGS / "models" / "demo.toml"
+GPT3 = CONFIGS / "models" / "gpt3-175b.toml"
+A100 = CONFIGS / "clusters" / "8xA100-80GB.toml"
+H100 = CONFIGS / "clusters" / "4096xH100.toml"
+
+DEVICE = """
+[[device]]
+name = "{name}"
+count = {count}
+matmul_flops_per_second = {flops}
+float32_flops_per_second = 5e11
+matmul_fraction = 0.5
+attention_fraction = 0.25
+memory_bytes_per_second = 1e11
+memory_bytes = {memory}
+launch_seconds = 1e-6
+host_bytes_per_second = 1e10
+"""
+INSIDE = "[inside_node]\nbytes_per_second = {bandwidth}\nlatency_seconds = 1e-6\n"
+
+
+class SimulateTest(ProgramTest):
+    def cluster(self, devices=((2, 1e12, 16e9),), bandwidth=1e10, name="c.toml"):
+        text = 'name = "small"\nranks_per_node = 8\n'
+        for i, (count, flops, memory) in enumerate(devices):
+            text += DEVICE.format(name=f"d{i}", count=count, flops=flops, memory=memory)
+        return self.write(name, text + INSIDE.format(bandwidth=bandwidth))
+
+    def simulate(self, *arguments, model=DEMO, cluster=None):
+        return self.json_of("simulate", "--model", model, "--cluster", cluster or self.cluster(), *arguments)
+
+    def refused(self, *arguments, model=DEMO, cluster=None):
+        return self.error_of("simulate", "--model", model, "--cluster", cluster or self.cluster(), *arguments)
+
+    def test_one_strategy(self):
+        found = self.simulate("--length", 4096, "--attention", "UlyssesZ", "--recompute", "full")
+        self.assertEqual((found["cluster"], found["ranks"], found["tokens"]), ("small", 2, 4096))
+        self.assertGreater(found["seconds"], 0)
+        self.assertAlmostEqual(found["tokens_per_s"], 4096 / found["seconds"], delta=1e-6 * found["tokens_per_s"])
+        self.assertAlmostEqual(
+            found["compute_share"] + found["exposed_share"] + found["idle_share"], 1, places=9)
+        self.assertTrue(found["fits"])
+        fullest = found["fullest"]
+        self.assertEqual(
+            fullest["peak_bytes"],
+            fullest["static_bytes"] + fullest["saved_bytes"] + fullest["transient_bytes"])
+        self.assertTrue(0 < found["model_utilisation"] < 1)
+        text = self.run_program(
+            "simulate", "--model", DEMO, "--cluster", self.cluster(), "--length", 4096, "--attention",
+            "UlyssesZ").stdout
+        self.assertIn("it fits", text)
+
+    def test_a_plan_file(self):
+        plan = uniform_plan("llama", [100, 37], 2, 2)
+        path = self.write("plan.json", json.dumps(plan))
+        found = self.simulate("--plan", path)
+        self.assertEqual(found["tokens"], 137)
+        # The same as a strategy of one's own naming.
+        named = self.simulate("--length", "100,37", "--attention", "UlyssesZ")
+        self.assertEqual(found["bytes_sent"], self.simulate("--plan", path)["bytes_sent"])
+        self.assertEqual(named["tokens"], 137)
+        plan["cluster"]["ranks"] = 4
+        self.assertIn(
+            "the plan is for 4 ranks, the cluster small has 2",
+            self.refused("--plan", self.write("four.json", json.dumps(plan))))
+        self.assertIn("leave out --length", self.refused("--plan", path, "--length", 3))
+
+    def test_all_strategies_and_the_mix(self):
+        found = self.simulate("--length", 3000)
+        names = [choice["name"] for choice in found["choices"]]
+        self.assertIn("MegatronTS+hold", names)
+        self.assertIn("METP+pass, recompute full", names)
+        self.assertTrue(names[-1].startswith("mix: "), names)
+        fitting = [choice for choice in found["choices"] if choice["fits"]]
+        self.assertEqual(found["best"], min(fitting, key=lambda choice: choice["seconds"])["name"])
+        self.assertIn("best: ", self.run_program(
+            "simulate", "--model", DEMO, "--cluster", self.cluster(), "--length", 3000).stdout)
+
+    def test_memory_decides(self):
+        roomy = self.simulate("--length", 3000)
+        need = min(choice["fullest"]["peak_bytes"] for choice in roomy["choices"])
+        tight = self.simulate("--length", 3000, "--memory", need)
+        self.assertEqual(min(c["missing_bytes"] for c in tight["choices"]), 0)
+        self.assertGreater(sum(not c["fits"] for c in tight["choices"]), 20)
+        nothing = self.simulate("--length", 3000, "--memory", 1000)
+        self.assertIsNone(nothing["best"])
+        self.assertIn("no plan fits", self.run_program(
+            "simulate", "--model", DEMO, "--cluster", self.cluster(), "--length", 3000, "--memory", 1000).stdout)
+
+    def test_the_best_plan_is_saved_and_sound(self):
+        path = self.folder / "best.json"
+        found = self.simulate("--length", 2000, "--save-plan", path)
+        self.run_program("plan", "check", path, "--model", DEMO)
+        again = self.simulate("--plan", path)
+        self.assertAlmostEqual(
+            again["seconds"], min(c["seconds"] for c in found["choices"] if c["fits"]), places=12)
+
+    def test_trace(self):
+        path = self.folder / "trace.json"
+        self.simulate("--length", 500, "--attention", "MegatronCZ", "--trace", path, "--trace-ranks", 1)
+        events = json.loads(path.read_text())["traceEvents"]
+        self.assertEqual({event["pid"] for event in events}, {0})
+        self.assertEqual({event["ph"] for event in events}, {"M", "X", "C"})
+        self.assertEqual({event["tid"] for event in events if event["ph"] == "X"}, {0, 1})
+        self.assertTrue(any("layer 1 attention ring_attention" == event["name"] for event in events))
+
+    def test_unlike_devices_share_unevenly(self):
+        slow = self.cluster([(1, 1e12, 16e9), (1, 5e11, 16e9)])
+        arguments = ["--length", 8000, "--attention", "MegatronCZ"]
+        even = self.simulate(*arguments, "--even", cluster=slow)["seconds"]
+        shared = self.simulate(*arguments, cluster=slow)["seconds"]
+        self.assertLess(shared, 0.85 * even)
+
+    def test_gpt3_on_4096_ranks(self):
+        found = self.simulate(
+            "--length", 32768, "--attention", "UlyssesZ", "--mlp", "hold", model=GPT3, cluster=H100)
+        self.assertEqual((found["ranks"], found["tokens"]), (4096, 64 * 32768))
+        self.assertTrue(0.05 < found["model_utilisation"] < 0.7, found)
+        self.assertIn("learned 131072 positions", self.refused(
+            "--length", 200000, "--attention", "UlyssesZ", model=GPT3, cluster=A100))
+
+    def test_bad_input(self):
+        self.assertIn("--length", self.refused())
+        self.assertIn("at least one token", self.refused("--length", 0))
+        self.assertIn("--recompute needs --attention", self.refused("--length", 9, "--recompute", "full"))
+        self.assertIn("MegatronTS", self.refused("--length", 9, "--attention", "MegatronT"))
+        self.assertIn("divide", self.refused("--length", 9, "--domain", 3))
+        self.assertIn("bfloat16", self.refused("--length", 9, "--dtype", "float64"))
+        self.assertIn("--memory", self.refused("--length", 9, "--memory", "much"))
+        self.assertIn("nowhere.toml: cannot be read", self.refused("--length", 9, cluster="nowhere.toml"))
+        self.assertIn("nowhere", self.refused("--length", 9, model="nowhere.toml"))
+        bad = self.write("bad.toml", "name = [")
+        self.assertIn("bad.toml:1: is no TOML", self.refused("--length", 9, cluster=bad))
+        self.assertIn(
+            "inside_node.bytes_per_second: expected a number above 0, found 0",
+            self.refused("--length", 9, cluster=self.cluster(bandwidth=0, name="zero.toml")))
+        self.assertIn(
+            "cannot be written",
+            self.error_of("simulate", "--model", DEMO, "--cluster", self.cluster(), "--length", 9, "--attention",
+                          "USP", "--trace", "/nowhere/trace.json", code=1))
+
+    def test_fewer_tokens_than_ranks(self):
+        many = self.cluster([(8, 1e12, 16e9)])
+        for attention in ("MegatronTS", "METP", "USP", "DataZ"):
+            found = self.simulate("--length", 3, "--attention", attention, cluster=many)
+            self.assertEqual(found["tokens"], 3)
+
+
+class PublishedTest(ProgramTest):
+    def test_figures_beside_the_published_ones(self):
+        found = self.json_of("bench", "switching", "--published")
+        by_case = {(row["model"], row["corpus"]): row for row in found["reductions"]}
+        self.assertEqual(len(by_case), 6)
+        bert = by_case["BERT", "GitHubCode"]
+        self.assertAlmostEqual(bert["best_against_worst"], -0.847, delta=0.005)
+        self.assertAlmostEqual(bert["best_against_best"], -0.045, delta=0.003)
+        self.assertEqual(bert["published_against_worst"], -0.8929)
+        ablation = {row["without"]: row for row in found["ablation"]}
+        self.assertLess(ablation["METP"]["longest"], 0.4 * ablation[""]["longest"])
+        self.assertNotIn("longest", ablation["forest"])
+        self.assertGreater(len(found["assumptions"]), 4)
+        self.assertEqual(found, self.json_of("bench", "switching", "--published"))
+        self.assertNotEqual(
+            found["reductions"], self.json_of("bench", "switching", "--published", "--seed", 2)["reductions"])
+
+    def test_as_text(self):
+        text = self.run_program("bench", "switching", "--published", "--sequences", 500).stdout
+        for word in ("GRCh38", "published", "without", "assumed (500 sequences"):
+            self.assertIn(word, text)
+
+    def test_bad_input(self):
+        self.assertIn("--published", self.error_of("bench", "switching"))
+        self.assertIn("--sequences 0", self.error_of("bench", "switching", "--published", "--sequences", 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

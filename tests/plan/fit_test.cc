@@ -1,0 +1,546 @@
+// Both cost models on machines whose truth is known, their errors, and the costs file.
+#include "paradyse/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "src/plan/cost/held_out.h"
+#include "src/plan/cost/hybrid.h"
+#include "tests/plan/pretend_machine.h"
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::vector<std::int64_t> kLengths = {64, 128, 256, 512, 1024, 2048, 4096};
+
+// The errors of what has no noise, by `model`, over what is measured at these lengths.
+struct Errors {
+  double mean = 0;
+  double worst = 0;
+};
+
+Errors errors_at(
+    const TimeModel& model,
+    PretendMachine machine,
+    const std::vector<std::int64_t>& lengths,
+    const ModelShape& shape = pretend_model(),
+    const std::vector<PretendGroup>& groups = pretend_groups()) {
+  machine.noise = 0;
+  const Profile truth = pretend_profile(machine, lengths, shape, groups);
+  Errors errors;
+  for (const PartProbe& probe : truth.parts) {
+    const double predicted = model.seconds(question_of(probe)).total();
+    const double error = std::abs(predicted / total_seconds(probe) - 1);
+    errors.mean += error / static_cast<double>(truth.parts.size());
+    errors.worst = std::max(errors.worst, error);
+  }
+  return errors;
+}
+
+// The row of all parts.
+HeldOutError total(const Costs& costs, const std::string& model, bool beyond) {
+  for (const HeldOutError& error : costs.errors) {
+    if (error.model == model && error.part.empty() && error.beyond == beyond) {
+      return error;
+    }
+  }
+  ADD_FAILURE() << "no total of " << model;
+  return {};
+}
+
+const Costs& exact_costs() {
+  static const Costs costs = fit(pretend_profile({}, kLengths));
+  return costs;
+}
+
+const Costs& noisy_costs() {
+  static const Costs costs = fit(pretend_profile({.noise = 0.03}, kLengths));
+  return costs;
+}
+
+// --- the structured model ------------------------------------------------------------------------
+
+TEST(Structured, IsExactWithoutNoise) {
+  const Costs& costs = exact_costs();
+  EXPECT_LT(errors_at(*costs.structured, {}, kLengths).worst, 0.002);
+  EXPECT_LT(total(costs, "structured", false).worst, 0.005);
+  EXPECT_LT(total(costs, "structured", true).worst, 0.02);
+  EXPECT_EQ(costs.best, "structured");
+}
+
+TEST(Structured, FindsTheMachineBehindNoise) {
+  const PretendMachine machine{.noise = 0.03};
+  const Costs& costs = noisy_costs();
+  EXPECT_LT(errors_at(*costs.structured, machine, kLengths).mean, 0.02);
+  EXPECT_LT(total(costs, "structured", false).mean, 0.04);
+  EXPECT_LT(total(costs, "structured", true).mean, 0.06);
+}
+
+TEST(Structured, GoesOnToFourTimesTheLongestLength) {
+  EXPECT_LT(errors_at(*exact_costs().structured, {}, {8192, 16384}).worst, 0.01);
+  const Errors errors = errors_at(*noisy_costs().structured, {}, {8192, 16384});
+  EXPECT_LT(errors.mean, 0.04);
+  EXPECT_LT(errors.worst, 0.12);
+}
+
+// Adjoints that take longer than their counts say: a vector of rates for each phase.
+TEST(Structured, PhasesMayDiffer) {
+  const PretendMachine machine{.backward = 1.7};
+  const Costs costs = fit(pretend_profile(machine, kLengths));
+  EXPECT_LT(errors_at(*costs.structured, machine, kLengths).worst, 0.005);
+}
+
+// Rates are the machine's, so they hold for another width of the model, and for a strategy that was
+// never profiled.
+TEST(Structured, IsGoodForOtherShapesAndStrategies) {
+  EXPECT_LT(errors_at(*exact_costs().structured, {}, kLengths, pretend_model(128)).mean, 0.1);
+  EXPECT_LT(errors_at(*noisy_costs().structured, {}, kLengths, pretend_model(128)).mean, 0.15);
+  const std::vector<PretendGroup> other = {{"MegatronCZ", "gather"}};
+  EXPECT_LT(errors_at(*exact_costs().structured, {}, kLengths, pretend_model(), other).mean, 0.1);
+  const std::vector<PretendGroup> pair = {{"UlyssesZ", "gather", Recompute::none, 2}};
+  EXPECT_LT(errors_at(*exact_costs().structured, {}, kLengths, pretend_model(), pair).mean, 0.1);
+}
+
+TEST(Structured, RisesStrictlyWithEveryAmount) {
+  std::mt19937 random(1);
+  for (const Costs* costs : {&exact_costs(), &noisy_costs()}) {
+    for (const PartProbe& probe : pretend_profile({}, kLengths).parts) {
+      PartQuestion question = question_of(probe);
+      if (random() % 4 == 0) {
+        question.strategy = "never profiled";
+      }
+      const double before = costs->structured->seconds(question).total();
+      for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+        for (std::size_t i = 0; i < Amounts::kCount; ++i) {
+          PartQuestion more = question;
+          double& amount = more.work.phases[phase].values[i];
+          amount = amount * 1.5 + 1e3;
+          EXPECT_GT(costs->structured->seconds(more).total(), before)
+              << probe.strategy << " " << phase << " " << Amounts::kNames[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(Structured, NothingTakesNoTime) {
+  const PartSeconds seconds = noisy_costs().structured->seconds({.part = "attention"});
+  EXPECT_EQ(seconds.total(), 0);
+}
+
+// --- the hybrid model ----------------------------------------------------------------------------
+
+PartQuestion question_at(std::int64_t length, const std::string& strategy = "UlyssesZ") {
+  return {.part = "attention", .strategy = strategy, .ranks = 4, .length = length};
+}
+
+TEST(HybridModel, IsAStaircaseInsideAndAPolynomialBeyond) {
+  const TimeModel& hybrid = *noisy_costs().hybrid;
+  std::set<double> answers;
+  for (std::int64_t length = 2048; length <= 4096; length += 8) {
+    answers.insert(hybrid.seconds(question_at(length)).total());
+  }
+  EXPECT_LE(answers.size(), 8U);  // of 257
+  answers.clear();
+  for (std::int64_t length = 4104; length <= 6144; length += 8) {
+    answers.insert(hybrid.seconds(question_at(length)).total());
+  }
+  EXPECT_EQ(answers.size(), 256U);
+  EXPECT_LT(errors_at(*exact_costs().hybrid, {}, {8192, 16384}).worst, 0.01);
+}
+
+// The work of a question is nothing to it.
+TEST(HybridModel, KnowsLengthsAlone) {
+  PartQuestion question = question_at(700);
+  const double before = noisy_costs().hybrid->seconds(question).total();
+  question.work.phases[0].values[0] = 1e15;
+  EXPECT_EQ(noisy_costs().hybrid->seconds(question).total(), before);
+}
+
+TEST(HybridModel, WhatItNeverSawIsTheStructuredModels) {
+  std::vector<PretendGroup> others = {
+      {"MegatronCZ", "gather"},
+      {"UlyssesZ", "gather", Recompute::full},
+      {"UlyssesZ", "gather", Recompute::none, 2}};
+  for (const PartProbe& probe : pretend_profile({}, {512}, pretend_model(), others).parts) {
+    const PartQuestion question = question_of(probe);
+    if (probe.part == "attention") {
+      EXPECT_EQ(
+          noisy_costs().hybrid->seconds(question).total(),
+          noisy_costs().structured->seconds(question).total());
+    }
+  }
+}
+
+TEST(HybridModel, ByStrategyUsesOneEverywhere) {
+  const Profile profile = pretend_profile({.noise = 0.03}, kLengths);
+  const Costs costs = fit(profile, {.hybrid = Hybrid::by_strategy});
+  const auto& model = dynamic_cast<const HybridModel&>(*costs.hybrid);
+  EXPECT_EQ(model.fits.size(), 10U);  // the rest on 4 ranks and on 1
+  std::size_t polynomials = 0;
+  for (const auto& [key, fit] : model.fits) {
+    EXPECT_NE(fit.use, HybridFit::Use::by_range);
+    polynomials += fit.use == HybridFit::Use::polynomial ? 1 : 0;
+  }
+  EXPECT_GT(polynomials, 0U);  // smooth data: they go on beyond what they saw
+  // A staircase of seconds is a forest's.
+  Profile stairs = profile;
+  for (PartProbe& probe : stairs.parts) {
+    for (Spread& phase : probe.seconds) {
+      phase.median = probe.length <= 300 ? 1e-3 : 1;
+    }
+  }
+  const Costs of_stairs = fit(stairs, {.hybrid = Hybrid::by_strategy});
+  for (const auto& [key, fit] : dynamic_cast<const HybridModel&>(*of_stairs.hybrid).fits) {
+    EXPECT_EQ(fit.use, HybridFit::Use::forest) << key.strategy;
+  }
+}
+
+TEST(HybridModel, IsTheBetterOneWhereItIs) {
+  // Seconds that have nothing to do with the work, and are level where lengths are left out.
+  Profile profile = pretend_profile({}, {16, 64, 128, 192, 256, 384, 512, 1024, 2048});
+  for (PartProbe& probe : profile.parts) {
+    for (Spread& phase : probe.seconds) {
+      phase.median = probe.part == "attention" ? 1e-2 : 1;
+    }
+  }
+  const Costs costs = fit(profile);
+  EXPECT_EQ(costs.best, "hybrid");
+  EXPECT_EQ(&costs.model(), costs.hybrid.get());
+}
+
+// --- both ----------------------------------------------------------------------------------------
+
+TEST(Fit, ErrorsAreOfLengthsThatWereNotSeen) {
+  const Costs& costs = noisy_costs();
+  std::set<std::string> names;
+  for (const HeldOutError& error : costs.errors) {
+    EXPECT_LE(error.mean, error.worst);
+    EXPECT_GT(error.probes, 0);
+    names.insert(error.model + " " + error.part + " " + error.strategy);
+  }
+  for (const std::string model : {"structured", "hybrid"}) {
+    for (const std::string part :
+         {"attention MegatronTS",
+          "attention UlyssesZ",
+          "attention METP",
+          "attention DataZ",
+          "attention ",
+          "mlp hold",
+          "mlp gather",
+          "mlp pass",
+          "mlp ",
+          "rest ",
+          " "}) {
+      EXPECT_TRUE(names.contains(model + " " + part)) << part;
+    }
+  }
+  // 5 lengths lie inside; 4 of attention's ways of 3 parts, and 6 groups.
+  EXPECT_EQ(total(costs, "structured", false).probes, 5 * 3 * 6);
+  EXPECT_EQ(total(costs, "structured", true).probes, 2 * 3 * 6);  // 2048, 4096
+  EXPECT_EQ(total(costs, "hybrid", false).probes, 5 * 3 * 6);
+  EXPECT_EQ(&costs.model(), costs.model(costs.best).get());
+  EXPECT_EQ(costs.model("hybrid")->name(), "hybrid");
+  EXPECT_EQ(costs.model("structured")->name(), "structured");
+  EXPECT_THROW(static_cast<void>(costs.model("forest")), std::invalid_argument);
+}
+
+// One sigma: of many questions most lie within it, and nearly all within three.
+TEST(Fit, ModelsKnowTheirErrors) {
+  const Profile truth = pretend_profile({.noise = 0.03, .seed = 2}, {96, 384, 1536});
+  int inside = 0;
+  int far = 0;
+  for (const PartProbe& probe : truth.parts) {
+    const PartSeconds predicted = noisy_costs().structured->seconds(question_of(probe));
+    EXPECT_GT(predicted.error, 0);
+    const double error = std::abs(predicted.total() / total_seconds(probe) - 1);
+    inside += error <= predicted.error ? 1 : 0;
+    far += error > 3 * predicted.error ? 1 : 0;
+    EXPECT_GT(noisy_costs().hybrid->seconds(question_of(probe)).error, 0);
+  }
+  EXPECT_GT(inside, static_cast<int>(truth.parts.size()) / 2);
+  EXPECT_LE(far, static_cast<int>(truth.parts.size()) / 20);
+}
+
+TEST(Fit, WorksFromTheFewestLengthsAndWithGaps) {
+  Profile profile = pretend_profile({}, {64, 512, 4096});
+  for (PartProbe& probe : pretend_profile({}, {8192}).parts) {
+    probe.outcome = Outcome::memory;  // whatever stands there is not read
+    probe.seconds[0].median = 77;
+    profile.parts.push_back(probe);
+  }
+  const Costs costs = fit(profile);
+  EXPECT_LT(errors_at(*costs.structured, {}, {128, 1024, 8192}).mean, 0.05);
+}
+
+TEST(Fit, MemoryAndOptimizer) {
+  Profile profile = pretend_profile({}, {64, 512, 4096});
+  EXPECT_EQ(fit(profile).memory_overhead, 0);
+  EXPECT_EQ(fit(profile).step_seconds, 0);
+  EXPECT_EQ(fit(profile).optimizer_seconds_per_byte, 0);
+  const auto step = [&](std::int64_t counted, std::int64_t measured, Outcome outcome) {
+    profile.steps.push_back(
+        {.outcome = outcome, .counted_peak_bytes = counted, .peak_bytes = measured});
+  };
+  step(1000, 990, Outcome::measured);
+  step(1000, 1030, Outcome::measured);
+  step(1000, 1020, Outcome::measured);
+  step(1000, 2000, Outcome::memory);
+  for (const double bytes : {1e6, 1e7, 1e8}) {
+    PartProbe probe{.part = "optimizer"};
+    probe.work.phases[0].values[2] = bytes;
+    probe.seconds[0].median = 2e-4 + 3e-10 * bytes;
+    profile.parts.push_back(probe);
+  }
+  const Costs costs = fit(profile);
+  EXPECT_NEAR(costs.memory_overhead, 0.03, 1e-12);
+  EXPECT_NEAR(costs.step_seconds, 2e-4, 1e-12);
+  EXPECT_NEAR(costs.optimizer_seconds_per_byte, 3e-10, 1e-18);
+  profile.parts.resize(profile.parts.size() - 2);  // one size
+  EXPECT_EQ(fit(profile).step_seconds, 0);
+  EXPECT_NEAR(fit(profile).optimizer_seconds_per_byte, (2e-4 + 3e-4) / 1e6, 1e-16);
+}
+
+// Kernels and collectives alone say what one rank's profile does not.
+TEST(Fit, CollectivesAloneTellWhatPartsDoNot) {
+  const std::vector<PretendGroup> one = {{"DataZ", "gather", Recompute::none, 1}};
+  Profile profile = pretend_profile({}, kLengths, pretend_model(), one);
+  profile.header.cores = 2;
+  for (PartProbe& probe : profile.parts) {  // as of one rank that sends nothing
+    for (std::size_t i = 0; i < kPartPhases; ++i) {
+      Amounts& amounts = probe.work.phases[i];
+      amounts.values[4] = amounts.values[5] = 0;
+      probe.seconds[i].median = PretendMachine{}.seconds(probe, i);
+    }
+  }
+  const auto sends = [](std::int64_t bytes) {
+    PartQuestion question{.part = "attention", .strategy = "UlyssesZ", .ranks = 4, .length = 512};
+    question.work.phases[0] = {{1e6, 0, 1e5, 10, static_cast<double>(bytes), 20}};
+    return question;
+  };
+  const double before = fit(profile).structured->seconds(sends(10000000)).total();
+  for (const std::int64_t bytes : {1000, 100000, 10000000}) {
+    // 4 ranks on 2 cores, 3 others each
+    const double seconds = 2 * (6e-5 + 4e-8 * 3 * static_cast<double>(bytes));
+    profile.collectives.push_back(
+        {.collective = "all-gather", .ranks = 4, .bytes = bytes, .seconds = {.median = seconds}});
+  }
+  const double after = fit(profile).structured->seconds(sends(10000000)).total();
+  EXPECT_LT(before, 0.1);
+  EXPECT_NEAR(after, 4e-8 * 1e7 + 20 * 6e-5, 0.05);
+}
+
+std::string refusal(const Profile& profile) {
+  try {
+    fit(profile);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "was fitted";
+  return "";
+}
+
+TEST(Fit, RefusesWhatCannotBeFitted) {
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("no parts"), HasSubstr("paradyse profile")));
+  EXPECT_THAT(
+      refusal(pretend_profile({}, {64, 128})), HasSubstr("2 measured lengths of attention"));
+  Profile profile = pretend_profile({}, {64, 128, 256});
+  for (PartProbe& probe : profile.parts) {
+    if (probe.strategy == "METP" && probe.length == 256) {
+      probe.outcome = Outcome::time;
+    }
+  }
+  EXPECT_THAT(
+      refusal(profile),
+      AllOf(HasSubstr("2 measured lengths of attention METP"), HasSubstr("more lengths")));
+  profile = pretend_profile({}, {64, 128, 256});
+  profile.parts[0].recompute = "ful";
+  EXPECT_THAT(refusal(profile), AllOf(HasSubstr("attention MegatronTS"), HasSubstr("full")));
+  profile = pretend_profile({}, {64, 128, 256});
+  profile.parts[0].seconds = {};
+  EXPECT_THAT(refusal(profile), AllOf(HasSubstr("attention MegatronTS"), HasSubstr("0 seconds")));
+}
+
+// --- the costs file ------------------------------------------------------------------------------
+
+class CostsFile : public testing::Test {
+ protected:
+  CostsFile() { fs::create_directories(folder_); }
+  ~CostsFile() override { fs::remove_all(folder_); }
+
+  std::string content() const {
+    std::ifstream stream(file_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  void put(const std::string& text) const { std::ofstream(file_, std::ios::binary) << text; }
+  // The message of the refusal of `text`.
+  std::string refused(const std::string& text) const {
+    put(text);
+    try {
+      read_costs(file_);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "was read: " << text.substr(0, 300);
+    return "";
+  }
+
+  fs::path folder_ = fs::temp_directory_path() / ("paradyse_costs_" + std::to_string(::getpid()));
+  fs::path file_ = folder_ / "costs.json";
+};
+
+Costs small_costs(Hybrid hybrid = Hybrid::by_range) {
+  const std::vector<PretendGroup> groups = {{"UlyssesZ", "gather", Recompute::light}};
+  Profile profile = pretend_profile({.noise = 0.03}, {64, 128, 256, 1024}, pretend_model(), groups);
+  profile.steps.push_back({.counted_peak_bytes = 3, .peak_bytes = 4});
+  return fit(profile, {.hybrid = hybrid, .trees = 2, .depth = 3});
+}
+
+TEST_F(CostsFile, IsReadBackExactly) {
+  for (const Costs& costs : {noisy_costs(), small_costs(), small_costs(Hybrid::by_strategy)}) {
+    write_costs(costs, file_);
+    const std::string text = content();
+    const Costs read = read_costs(file_);
+    EXPECT_EQ(read.header, costs.header);
+    EXPECT_EQ(read.best, costs.best);
+    EXPECT_EQ(read.memory_overhead, costs.memory_overhead);
+    EXPECT_EQ(read.optimizer_seconds_per_byte, costs.optimizer_seconds_per_byte);
+    EXPECT_EQ(read.step_seconds, costs.step_seconds);
+    EXPECT_EQ(read.errors, costs.errors);
+    for (const PartProbe& probe : pretend_profile({}, {100, 1000, 20000}).parts) {
+      const PartQuestion question = question_of(probe);
+      for (const char* model : {"structured", "hybrid"}) {
+        const PartSeconds before = costs.model(model)->seconds(question);
+        const PartSeconds after = read.model(model)->seconds(question);
+        EXPECT_EQ(after.phases, before.phases) << model << " " << probe.strategy;
+        EXPECT_EQ(after.error, before.error) << model << " " << probe.strategy;
+      }
+    }
+    write_costs(read, file_);
+    EXPECT_EQ(content(), text);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);  // nothing half written
+}
+
+TEST_F(CostsFile, TheSameProfileGivesTheSameFile) {
+  write_costs(small_costs(), file_);
+  const std::string first = content();
+  write_costs(small_costs(), file_);
+  EXPECT_EQ(content(), first);
+}
+
+// Every key of the file, wherever it stands: missing, misspelt, of a wrong kind.
+TEST_F(CostsFile, RefusesByPath) {
+  write_costs(small_costs(), file_);
+  const nlohmann::json good = nlohmann::json::parse(content());
+  const nlohmann::json flat = good.flatten();
+  std::set<std::string> pointers;  // of keys, of one element of each list
+  for (const auto& [pointer, value] : flat.items()) {
+    std::string path;
+    std::istringstream parts(pointer.substr(1));
+    for (std::string part; std::getline(parts, part, '/');) {
+      const bool number = std::all_of(part.begin(), part.end(), ::isdigit);
+      if (number && part != "0") {
+        break;
+      }
+      path += "/" + part;
+      if (!number) {
+        pointers.insert(path);
+      }
+    }
+  }
+  EXPECT_GT(pointers.size(), 90U);
+  for (const std::string& pointer : pointers) {
+    const nlohmann::json::json_pointer at(pointer);
+    const std::string key = at.back();
+    nlohmann::json bad = good;
+    bad[at.parent_pointer()].erase(key);
+    EXPECT_THAT(refused(bad.dump()), AllOf(HasSubstr("costs.json: "), HasSubstr(key))) << pointer;
+    bad[at.parent_pointer()][key + "x"] = good[at];
+    refused(bad.dump());
+    bad = good;
+    bad[at.parent_pointer()]["unheard of"] = 1;
+    EXPECT_THAT(refused(bad.dump()), HasSubstr("unknown key")) << pointer;
+    for (const nlohmann::json& value :
+         {nlohmann::json(nullptr),
+          nlohmann::json(true),
+          nlohmann::json(nlohmann::json::array({nullptr}))}) {
+      bad = good;
+      bad[at] = value;
+      EXPECT_THAT(refused(bad.dump()), HasSubstr(key)) << pointer << " = " << value;
+    }
+  }
+  const auto with = [&](const std::string& pointer, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    return refused(bad.dump());
+  };
+  EXPECT_THAT(with("/best", "hybird"), HasSubstr("did you mean 'hybrid'"));
+  EXPECT_THAT(
+      with("/memory_overhead", -1.5), HasSubstr("memory_overhead: expected a ratio above -1"));
+  EXPECT_THAT(
+      with("/structured/strategies/0/rates/forward/calls", 0),
+      HasSubstr("structured.strategies[0].rates.forward.calls: a rate is above 0"));
+  EXPECT_THAT(with("/hybrid/strategies/1", good["hybrid"]["strategies"][0]), HasSubstr("twice"));
+  EXPECT_THAT(with("/format", "paradyse-plan"), HasSubstr("no costs file"));
+  EXPECT_THAT(with("/version", 2), HasSubstr("fit again"));
+  EXPECT_THAT(refused(""), HasSubstr("not JSON"));
+  EXPECT_THAT(refused("[]"), HasSubstr("the costs: expected an object"));
+  fs::remove(file_);
+  EXPECT_THROW(read_costs(file_), std::invalid_argument);
+  EXPECT_THROW(read_costs(folder_), std::invalid_argument);
+}
+
+TEST_F(CostsFile, DamageIsRefusedOrReadNeverWorse) {
+  write_costs(small_costs(), file_);
+  const std::string text = content();
+  for (std::size_t size = 0; size + 2 < text.size(); size += 97) {
+    refused(text.substr(0, size));
+  }
+  std::mt19937 random(1);
+  for (int round = 0; round < 1500; ++round) {
+    std::string damaged = text;
+    damaged[random() % damaged.size()] = static_cast<char>(random());
+    put(damaged);
+    try {
+      const Costs costs = read_costs(file_);
+      for (const std::int64_t length : {1, 100, 100000}) {
+        PartQuestion question = question_at(length);
+        question.recompute = Recompute::light;
+        costs.hybrid->seconds(question);
+        costs.structured->seconds(question);
+      }
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("costs.json"));
+    }
+  }
+}
+
+TEST_F(CostsFile, OnlyItsOwnModelsAreKept) {
+  Costs costs = small_costs();
+  costs.hybrid = closed_form({});
+  EXPECT_THROW(write_costs(costs, file_), std::invalid_argument);
+  EXPECT_FALSE(fs::exists(file_));
+}
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,198 @@
+// What ways to run a layer cost: against folds of whole models.
+#include "paradyse/layer_costs.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace paradyse {
+namespace {
+
+ModelShape model() {
+  ModelShape m;
+  m.layers = 3;
+  m.hidden = 96;
+  m.heads = 6;
+  m.kv_heads = 3;
+  m.head_dim = 16;
+  m.ffn = 250;
+  m.vocab = 211;
+  return m;
+}
+
+PlanningTask task(int ranks) {
+  PlanningTask t;
+  t.model = model();
+  t.ranks = ranks;
+  t.machine.cores = 2;
+  return t;
+}
+
+// Saved bytes of a model are those of its parts; its peak is at most what the parts' transients
+// make of them and the weights that are prefetched, and at least what is saved.
+TEST(PartFootprint, AddsUpToTheModel) {
+  const PlanningTask t = task(3);
+  for (const std::int64_t length : {1, 2, 57, 640}) {
+    for (const Strategy& s : strategies()) {
+      for (const Recompute level : kRecomputeLevels) {
+        for (const bool host : {false, true}) {
+          const int ranks = s.one_rank ? 1 : t.ranks;
+          const LayerChoice choice{
+              .attention = s.name,
+              .mlp = to_string(s.verb),
+              .attention_recompute = level,
+              .mlp_recompute = level,
+              .attention_offload = host,
+              .mlp_offload = host};
+          const Task task{
+              .model = &t.model, .tokens = token_layout({length}, ranks, true), .domain = t.ranks};
+          const std::vector<LayerChoice> layers(3, choice);
+          const Timeline parts = timeline(task, layers);
+          ModelShape bare = t.model;
+          bare.layers = 0;
+          Task no_layers = task;
+          no_layers.model = &bare;
+          for (int r = 0; r < ranks; ++r) {
+            const Seat seat{.group_rank = r, .domain_rank = r};
+            const Footprint whole = footprint(parts, seat, t.precision, 0);
+            const Footprint rest = footprint(timeline(no_layers, {}), seat, t.precision, 0);
+            const PartFootprint attention =
+                part_footprint(attention_part(task, choice), seat, t.precision);
+            const PartFootprint mlp = part_footprint(mlp_part(task, choice), seat, t.precision);
+            const std::string where =
+                name(choice) + ", " + std::to_string(length) + " tokens, rank " + std::to_string(r);
+            ASSERT_EQ(
+                whole.saved_bytes, rest.saved_bytes + 3 * (attention.saved_bytes + mlp.saved_bytes))
+                << where;
+            std::int64_t weights = 0;
+            for (const ScheduledPart& part : parts) {
+              for (const Value& value : part.program().values) {
+                const auto id = static_cast<ValueId>(&value - part.program().values.data());
+                if (value.over_domain) {
+                  weights = std::max(weights, bytes(part.program(), id, seat, t.precision));
+                }
+              }
+            }
+            ASSERT_LE(
+                whole.peak_bytes,
+                whole.saved_bytes + weights +
+                    std::max(
+                        {attention.transient_bytes,
+                         mlp.transient_bytes,
+                         rest.peak_bytes - rest.saved_bytes}) +
+                    rope_table_bytes(parts, t.precision))
+                << where;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A way's seconds are those of the closed form over its parts; read off between rungs they are
+// close to what the fold gives.
+TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
+  const PlanningTask t = task(4);
+  const Correction none;
+  LayerCosts costs(t, 4, none);
+  for (const std::int64_t length : {64, 300, 1024, 5000}) {
+    for (const LayerChoice& choice : costs.uniform()) {
+      const Task task{.model = &t.model, .tokens = token_layout({length}, 4, true), .domain = 4};
+      double sum = 0;
+      for (int r = 0; r < 4; ++r) {
+        const Seat seat{.group_rank = r, .domain_rank = r};
+        const Timeline parts = {attention_part(task, choice), mlp_part(task, choice)};
+        sum += seconds(totals(parts, seat, t.precision), t.machine);
+      }
+      const double wall = costs.layer(choice, length).wall;  // four ranks on two cores
+      EXPECT_NEAR(wall, sum / 2, (length % 64 == 0 ? 1e-12 : 0.03) * sum / 2)
+          << name(choice) << " " << length;
+    }
+  }
+}
+
+// No way is left out that is not beaten in all three; none that is, stays.
+TEST(LayerCosts, KeepWhatNoOtherWayBeats) {
+  PlanningTask t = task(4);
+  t.offload = true;
+  const Correction none;
+  LayerCosts costs(t, 4, none);
+  const LayerCosts::Ways ways = costs.ways(700);
+  ASSERT_EQ(ways.costs.size(), ways.layers.size());
+  for (const LayerChoice& choice : costs.uniform()) {
+    const PartCost one = costs.layer(choice, 700);
+    const bool beaten = std::any_of(ways.costs.begin(), ways.costs.end(), [&](const LayerCost& c) {
+      return c.seconds <= one.wall * (1 + 1e-12) && c.saved_bytes <= one.saved_bytes &&
+             c.transient_bytes <= std::max<std::int64_t>(0, one.transient_bytes);
+    });
+    EXPECT_TRUE(beaten) << name(choice);
+  }
+}
+
+TEST(LayerCosts, LeaveOutWhatTheTaskLeavesOut) {
+  PlanningTask t = task(4);
+  t.without = {"METP", "DataZ"};
+  t.recompute = "none";
+  const Correction none;
+  LayerCosts all(t, 4, none);
+  for (const LayerChoice& choice : all.ways(100).layers) {
+    EXPECT_NE(choice.attention, "METP");
+    EXPECT_EQ(choice.attention_recompute, Recompute::none);
+    EXPECT_FALSE(choice.attention_offload);
+  }
+  EXPECT_THAT(LayerCosts(t, 1, none).uniform(), testing::IsEmpty());
+  EXPECT_THROW(all.layer({.attention = "METP", .mlp = "pass"}, 100), std::invalid_argument);
+}
+
+// --- correction ----------------------------------------------------------------------------------
+
+TEST(Correction, IsTheMedianOfWhatWasMeasured) {
+  Correction c;
+  EXPECT_EQ(c.factor("METP", 1000), 1);
+  c.observe("METP", 1000, 1.0, 1.3);
+  c.observe("METP", 900, 2.0, 2.6);      // the same bucket
+  EXPECT_EQ(c.factor("METP", 1000), 1);  // two are not enough
+  c.observe("METP", 1000, 1.0, 50.0);    // one that something else disturbed
+  EXPECT_DOUBLE_EQ(c.factor("METP", 1000), 1.3);
+  EXPECT_EQ(c.factor("METP", 5000), 1);
+  EXPECT_EQ(c.factor("UlyssesZ", 1000), 1);
+  const std::int64_t version = c.version();
+  c.observe("METP", 1000, 1.0, 1.3);
+  EXPECT_EQ(c.version(), version);  // nothing new
+}
+
+TEST(Correction, PassesOverWhatIsNoMeasurement) {
+  Correction c;
+  for (int i = 0; i < 5; ++i) {
+    c.observe("METP", 1000, 0.0, 1.0);
+    c.observe("METP", 1000, 1.0, -1.0);
+    c.observe("METP", 1000, std::nan(""), 1.0);
+  }
+  EXPECT_EQ(c.factor("METP", 1000), 1);
+  EXPECT_EQ(c.version(), 0);
+  for (int i = 0; i < 5; ++i) {
+    c.observe("METP", 1000, 1.0, 1e9);
+  }
+  EXPECT_EQ(c.factor("METP", 1000), Correction::kMost);
+}
+
+// A machine that is twice as slow for good is told of once; one step that was slow is not.
+TEST(Correction, NoticesAChangedMachine) {
+  Correction c;
+  const auto steps = [&](int count, double ratio) {
+    int told = 0;
+    for (int i = 0; i < count; ++i) {
+      c.observe(i % 2 == 0 ? "METP" : "DataZ", 1000, 1.0, i == 7 ? 10 * ratio : ratio);
+      told += c.machine_changed().has_value() ? 1 : 0;
+    }
+    return told;
+  };
+  EXPECT_EQ(steps(60, 0.8), 0);
+  EXPECT_EQ(steps(60, 1.6), 1);
+  EXPECT_EQ(steps(60, 1.6), 0);
+  EXPECT_EQ(steps(60, 0.8), 1);
+}
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,367 @@
+// The profile as a file: read back exactly, cut off anywhere, damaged anywhere, gone on with.
+#include "paradyse/profile.h"
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ProfileTest : public testing::Test {
+ protected:
+  ProfileTest() { fs::create_directories(folder_); }
+  ~ProfileTest() override { fs::remove_all(folder_); }
+
+  fs::path folder_ = fs::temp_directory_path() / ("paradyse_profile_" + std::to_string(::getpid()));
+  fs::path file_ = folder_ / "p.jsonl";
+};
+
+void write(const fs::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+std::string content(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+ProfileHeader header() {
+  return {
+      .machine = "2 cores of a \"test\" \u00e9",
+      .machine_sha256 = "c0ffee",
+      .model = "llama, H 256",
+      .model_sha256 = "beef",
+      .hidden = 256,
+      .layers = 2,
+      .ranks = 4,
+      .cores = 2,
+      .backend = "local",
+      .device = "cpu",
+      .dtype = "float32"};
+}
+
+// Of many sizes, and with all their digits.
+double any_number(std::mt19937& random) {
+  return std::exp(std::uniform_real_distribution<double>(-20, 60)(random));
+}
+
+Spread any_spread(std::mt19937& random) {
+  return {any_number(random), any_number(random), any_number(random)};
+}
+
+PartProbe any_part(std::mt19937& random) {
+  PartProbe probe{
+      .part = "attention",
+      .strategy = "UlyssesZ",
+      .recompute = "light",
+      .ranks = 4,
+      .length = static_cast<std::int64_t>(random()),
+      .outcome = static_cast<Outcome>(random() % 3)};
+  for (std::size_t i = 0; i < kPartPhases; ++i) {
+    probe.seconds[i] = any_spread(random);
+    for (double& amount : probe.work.phases[i].values) {
+      amount = any_number(random);
+    }
+  }
+  return probe;
+}
+
+StepProbe any_step(std::mt19937& random) {
+  return {
+      .attention = "METP",
+      .mlp = "pass",
+      .recompute = "full",
+      .ranks = 2,
+      .length = static_cast<std::int64_t>(random()),
+      .outcome = static_cast<Outcome>(random() % 3),
+      .seconds = any_spread(random),
+      .counted_saved_bytes = static_cast<std::int64_t>(random()) << 20,
+      .saved_bytes = 1,
+      .counted_peak_bytes = std::numeric_limits<std::int64_t>::max(),
+      .peak_bytes = 3};
+}
+
+CollectiveProbe any_collective(std::mt19937& random) {
+  return {.collective = "all-to-all", .ranks = 3, .bytes = 4096, .seconds = any_spread(random)};
+}
+
+KernelProbe any_kernel(std::mt19937& random) {
+  return {
+      .kernel = "matmul",
+      .shape = {64, 128, static_cast<std::int64_t>(random())},
+      .flops = any_number(random),
+      .seconds = any_spread(random)};
+}
+
+// A file with some probes of every kind, and what it holds.
+Profile example(const fs::path& file, std::uint32_t seed, int rounds = 2) {
+  std::mt19937 random(seed);
+  Profile profile;
+  ProfileWriter writer(file, header(), profile);
+  for (int i = 0; i < rounds; ++i) {
+    profile.parts.push_back(any_part(random));
+    writer.add(profile.parts.back());
+    profile.kernels.push_back(any_kernel(random));
+    writer.add(profile.kernels.back());
+    profile.steps.push_back(any_step(random));
+    writer.add(profile.steps.back());
+    profile.collectives.push_back(any_collective(random));
+    writer.add(profile.collectives.back());
+  }
+  return profile;
+}
+
+template <typename Probe>
+bool begins_with(const std::vector<Probe>& all, const std::vector<Probe>& first) {
+  return first.size() <= all.size() && std::equal(first.begin(), first.end(), all.begin());
+}
+
+bool begins_with(const Profile& all, const Profile& first) {
+  return all.header == first.header && begins_with(all.parts, first.parts) &&
+         begins_with(all.steps, first.steps) && begins_with(all.collectives, first.collectives) &&
+         begins_with(all.kernels, first.kernels);
+}
+
+std::size_t probes(const Profile& profile) {
+  return profile.parts.size() + profile.steps.size() + profile.collectives.size() +
+         profile.kernels.size();
+}
+
+std::string refusal(const fs::path& file) {
+  try {
+    read_profile(file);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "was read: " << content(file).substr(0, 300);
+  return "";
+}
+
+TEST_F(ProfileTest, ReadsWhatWasWrittenBitByBit) {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    fs::remove(file_);
+    const Profile written = example(file_, seed, 5);
+    EXPECT_EQ(read_profile(file_), written) << "seed " << seed;
+  }
+}
+
+TEST_F(ProfileTest, EveryTruncationIsAPrefixOrAHeaderThatIsRefused) {
+  const Profile all = example(file_, 1, 1);
+  const std::string text = content(file_);
+  const std::size_t first_line = text.find('\n') + 1;
+  std::size_t most = 0;
+  for (std::size_t size = 0; size <= text.size(); ++size) {
+    write(file_, text.substr(0, size));
+    if (size < first_line) {
+      EXPECT_THAT(refusal(file_), AllOf(HasSubstr("p.jsonl: line 1"), HasSubstr("profile again")));
+      continue;
+    }
+    const Profile read = read_profile(file_);
+    EXPECT_TRUE(begins_with(all, read)) << "cut at " << size;
+    const auto lines = static_cast<std::size_t>(
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(size), '\n'));
+    EXPECT_EQ(probes(read), lines - 1) << "cut at " << size;
+    most = std::max(most, probes(read));
+  }
+  EXPECT_EQ(most, probes(all));
+}
+
+// Wherever it was killed, the profile goes on, and what it adds comes after the whole lines.
+TEST_F(ProfileTest, GoesOnAfterEveryTruncation) {
+  const Profile all = example(file_, 2, 1);
+  const std::string text = content(file_);
+  std::mt19937 random(3);
+  const PartProbe more = any_part(random);
+  for (std::size_t size = text.find('\n') + 1; size <= text.size(); size += 7) {
+    write(file_, text.substr(0, size));
+    const Profile before = read_profile(file_);
+    Profile known;
+    ProfileWriter(file_, header(), known).add(more);
+    EXPECT_EQ(known, before) << "cut at " << size;
+    Profile expected = before;
+    expected.parts.push_back(more);
+    EXPECT_EQ(read_profile(file_), expected) << "cut at " << size;
+  }
+  write(file_, "");  // as of `mktemp`
+  Profile known;
+  ProfileWriter(file_, header(), known).add(more);
+  EXPECT_EQ(read_profile(file_).parts, std::vector{more});
+}
+
+TEST_F(ProfileTest, DamageIsRefusedOrReadNeverWorse) {
+  const Profile all = example(file_, 4, 1);
+  const std::string text = content(file_);
+  std::mt19937 random(5);
+  int refused = 0;
+  for (int round = 0; round < 1000; ++round) {
+    std::string damaged = text;
+    for (auto bytes = random() % 3 + 1; bytes > 0; --bytes) {
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    }
+    write(file_, damaged);
+    try {
+      const Profile read = read_profile(file_);
+      EXPECT_LE(probes(read), probes(all));
+    } catch (const std::invalid_argument& error) {
+      ++refused;
+      EXPECT_THAT(error.what(), HasSubstr("p.jsonl: line ")) << "round " << round;
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST_F(ProfileTest, AnotherHeaderIsRefusedAndTheFileStays) {
+  example(file_, 6);
+  const std::string text = content(file_);
+  const std::vector<std::pair<std::string, std::function<void(ProfileHeader&)>>> changes = {
+      {"'machine' is \"2 cores", [](ProfileHeader& h) { h.machine = "8 cores"; }},
+      {"'machine_sha256' is \"c0ffee\" there and \"x\" here",
+       [](ProfileHeader& h) { h.machine_sha256 = "x"; }},
+      {"'model'", [](ProfileHeader& h) { h.model = "x"; }},
+      {"'model_sha256'", [](ProfileHeader& h) { h.model_sha256 = "x"; }},
+      {"'hidden' is 256 there and 512 here", [](ProfileHeader& h) { h.hidden = 512; }},
+      {"'layers'", [](ProfileHeader& h) { h.layers = 3; }},
+      {"'ranks'", [](ProfileHeader& h) { h.ranks = 8; }},
+      {"'cores'", [](ProfileHeader& h) { h.cores = 1; }},
+      {"'backend'", [](ProfileHeader& h) { h.backend = "gloo"; }},
+      {"'device'", [](ProfileHeader& h) { h.device = "cuda"; }},
+      {"'dtype'", [](ProfileHeader& h) { h.dtype = "bfloat16"; }}};
+  for (const auto& [message, change] : changes) {
+    ProfileHeader other = header();
+    change(other);
+    Profile known;
+    try {
+      const ProfileWriter writer(file_, other, known);
+      ADD_FAILURE() << "accepted: " << message;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(
+          error.what(),
+          AllOf(HasSubstr("p.jsonl"), HasSubstr(message), HasSubstr("name another file")));
+    }
+    EXPECT_EQ(known, Profile{});
+    EXPECT_EQ(content(file_), text);
+  }
+}
+
+TEST_F(ProfileTest, AFileOfSomethingElseStays) {
+  for (const std::string text :
+       {"my notes",
+        "my notes\n",
+        "{}\n",
+        "{\"format\": \"paradyse-plan\", \"version\": 1}\n",
+        "\n"}) {
+    write(file_, text);
+    Profile known;
+    EXPECT_THROW(ProfileWriter(file_, header(), known), std::invalid_argument) << text;
+    EXPECT_EQ(content(file_), text);
+  }
+}
+
+TEST_F(ProfileTest, TwoWritersAreOneTooMany) {
+  Profile known;
+  const ProfileWriter writer(file_, header(), known);
+  try {
+    const ProfileWriter second(file_, header(), known);
+    ADD_FAILURE() << "two write one file";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("another program"));
+  }
+}
+
+TEST_F(ProfileTest, WhatCouldNotBeReadBackIsNotWritten) {
+  Profile known;
+  ProfileWriter writer(file_, header(), known);
+  const std::string text = content(file_);
+  std::mt19937 random(7);
+  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    PartProbe part = any_part(random);
+    part.seconds[1].median = bad;
+    EXPECT_THROW(writer.add(part), std::invalid_argument);
+    part = any_part(random);
+    part.work.phases[2].values[3] = bad;
+    EXPECT_THROW(writer.add(part), std::invalid_argument);
+    KernelProbe kernel = any_kernel(random);
+    kernel.flops = bad;
+    EXPECT_THROW(writer.add(kernel), std::invalid_argument);
+  }
+  PartProbe part = any_part(random);
+  part.strategy = "\xff";
+  EXPECT_THROW(writer.add(part), std::invalid_argument);
+  EXPECT_EQ(content(file_), text);
+}
+
+// Each field of each kind of line missing, unknown, or of a wrong kind: refused by line and name.
+TEST_F(ProfileTest, RefusesByLineAndField) {
+  const auto change = [&](std::size_t line, const std::string& from, const std::string& to) {
+    fs::remove(file_);
+    example(file_, 8, 1);
+    std::string text = content(file_);
+    std::size_t begin = 0;
+    for (std::size_t i = 1; i < line; ++i) {
+      begin = text.find('\n', begin) + 1;
+    }
+    const std::size_t at = text.find(from, begin);
+    ASSERT_LT(at, text.find('\n', begin)) << from;
+    text.replace(at, from.size(), to);
+    write(file_, text);
+  };
+  struct Case {
+    std::size_t line;
+    std::string from;
+    std::string to;
+    std::vector<std::string> said;
+  };
+  const std::vector<Case> cases = {
+      {1, "paradyse-profile", "paradyse-plan", {"line 1: format", "no profile"}},
+      {1, "\"version\":1", "\"version\":2", {"line 1: version", "profile again"}},
+      {1, "\"hidden\":256", "\"hidden\":-1", {"line 1: hidden", "found -1"}},
+      {1, "\"cores\":2", "\"cores\":0", {"line 1: cores", "found 0"}},
+      {1, "\"dtype\"", "\"dtpe\"", {"line 1: dtpe", "did you mean 'dtype'"}},
+      {2, "\"probe\":\"part\"", "\"probe\":\"prt\"", {"line 2: probe", "did you mean 'part'"}},
+      {2, "\"strategy\":\"UlyssesZ\",", "", {"line 2: the probe", "'strategy' is missing"}},
+      {2, "\"length\":", "\"length\":-", {"line 2: length", "expected an integer"}},
+      {2, "\"ranks\":4", "\"ranks\":1.5", {"line 2: ranks", "found 1.5"}},
+      {2, "\"least\":", "\"least\":-", {"line 2: seconds.forward.least", "a number from 0"}},
+      {2, "\"median\":", "\"median\":NaN,\"x\":", {"line 2", "not JSON"}},
+      {2, "\"median\":", "\"median\":null,\"x\":", {"line 2: seconds.forward.x", "unknown key"}},
+      {2, "\"calls\":", "\"cals\":", {"line 2: work.forward.cals", "did you mean 'calls'"}},
+      {2, "\"forward\":", "\"forwrd\":", {"line 2: seconds.forwrd", "did you mean 'forward'"}},
+      {2, "\"seconds\":", "\"seconds\":3,\"second\":", {"line 2: second", "unknown key"}},
+      {2, "\"seconds\":", "\"work\":", {"line 2: work", "twice"}},
+      {3, "\"shape\":[64", "\"shape\":[\"64\"", {"line 3: shape[0]", "found \"64\""}},
+      {3, "\"flops\":", "\"flops\":1e999,\"x\":", {"line 3", "not JSON"}},
+      {4, "\"peak_bytes\":3", "\"peak_bytes\":3e99", {"line 4: peak_bytes", "expected an integer"}},
+      {4, "\"outcome\":\"", "\"outcome\":\"x", {"line 4: outcome", "no outcome"}},
+      {5, "\"bytes\":4096", "\"bytes\":[]", {"line 5: bytes", "found a list"}},
+      {5, "{", "[", {"line 5", "not JSON"}}};
+  for (const Case& one : cases) {
+    change(one.line, one.from, one.to);
+    for (const std::string& said : one.said) {
+      EXPECT_THAT(refusal(file_), HasSubstr(said)) << one.from << " -> " << one.to;
+    }
+  }
+  EXPECT_THAT(
+      refusal(folder_ / "none.jsonl"), AllOf(HasSubstr("none.jsonl"), HasSubstr("not there")));
+  EXPECT_THAT(refusal(folder_), HasSubstr("cannot be read"));
+}
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,674 @@
+// What the switching bench measured: the file, what is read from it, and the page.
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "paradyse/switching.h"
+#include "src/plan/report/page_text.h"
+#include "src/plan/report/svg.h"
+#include "src/plan/report/totals.h"
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::IsNan;
+using testing::Le;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A folder of its own, gone with it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "paradyse_report_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw std::runtime_error("mkdtemp");
+    }
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] fs::path operator/(const std::string& name) const { return path_ / name; }
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::string content(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+void put(const fs::path& file, const std::string& text) { std::ofstream(file) << text; }
+
+SwitchingStep step(std::int64_t tokens, std::vector<double> seconds) {
+  return {.tokens = tokens, .longest = tokens, .fits = true, .seconds = std::move(seconds)};
+}
+
+SwitchingStep no_step(std::int64_t tokens) {
+  return {.tokens = tokens, .longest = tokens, .fits = false, .seconds = {}};
+}
+
+// Three repeats of documents of 100, 1,000 and 5,000 tokens: what each run takes is in the tests.
+SwitchingCorpus corpus() {
+  SwitchingCorpus corpus{.name = "code", .order = "sorted", .packed = false, .runs = {}};
+  corpus.runs = {
+      {.name = "ours",
+       .kind = "ours",
+       .steps = {step(100, {1, 2, 3}), step(1000, {4, 4, 4}), step(5000, {10, 20, 10})}},
+      {.name = "static A",
+       .kind = "static",
+       .steps = {step(100, {1, 1, 4}), step(1000, {6, 6, 6}), no_step(5000)}},
+      {.name = "static METP",
+       .kind = "static",
+       .steps = {step(100, {8, 8, 8}), step(1000, {8, 9, 10}), step(5000, {30, 30, 30})}},
+      {.name = "ours without METP",
+       .kind = "ablation",
+       .steps = {step(100, {2, 2, 2}), no_step(1000), no_step(5000)}},
+      {.name = "static none",
+       .kind = "published",
+       .steps = {no_step(100), no_step(1000), no_step(5000)}}};
+  SwitchingRun& ours = corpus.runs.front();
+  ours.steps[0].predicted_seconds = 3;  // measured 2: +0.5
+  ours.steps[1].predicted_seconds = 3;  // measured 4: -0.25; the third is not predicted
+  ours.steps[0].peak_bytes = 100;
+  ours.steps[0].predicted_peak_bytes = 110;  // +0.1
+  ours.steps[2].peak_bytes = 1000;
+  ours.steps[2].predicted_peak_bytes = 700;  // -0.3
+  ours.steps[0].programs = {"4 x DataZ+gather"};
+  ours.steps[1].programs = {"4 x <METP>+pass", "4 x DataZ+gather"};
+  ours.steps[2].programs = {"4 x <METP>+pass"};
+  return corpus;
+}
+
+SwitchingResult result() {
+  SwitchingResult result{
+      .command = "paradyse bench switching --model \"a & b\" <x>",
+      .machine = "2 cores, 8 GiB",
+      .model = "gpt: 4 layers",
+      .backend = "threads",
+      .ranks = 4,
+      .memory_per_rank = std::int64_t{3} << 29,
+      .costs = "structured, measured",
+      .corpora = {corpus()},
+      .longest = {{.run = "ours", .tokens = 8000}, {.run = "static METP", .tokens = 5000}}};
+  return result;
+}
+
+// Random and sound.
+SwitchingResult random_result(std::mt19937& random) {
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  const auto seconds = [&] { return std::uniform_real_distribution<double>(1e-6, 9)(random); };
+  SwitchingResult result{
+      .command = "command " + std::to_string(pick(0, 99)) + " \"\u00e9\"\n",
+      .machine = "",
+      .model = "model",
+      .backend = "gloo",
+      .ranks = static_cast<int>(pick(1, 64)),
+      .memory_per_rank = pick(0, std::int64_t{1} << 50),
+      .costs = "closed form",
+      .corpora = {},
+      .longest = {}};
+  const std::vector<std::string> kinds = {"ours", "static", "published", "ablation"};
+  for (std::int64_t c = pick(0, 3); c > 0; --c) {
+    SwitchingCorpus corpus{
+        .name = "corpus " + std::to_string(c),
+        .order = pick(0, 1) == 0 ? "sorted" : "shuffled",
+        .packed = pick(0, 1) == 0,
+        .runs = {}};
+    std::vector<std::pair<std::int64_t, std::int64_t>> lengths;
+    for (std::int64_t s = pick(0, 12); s > 0; --s) {
+      const std::int64_t longest = std::int64_t{1} << pick(0, 20);
+      lengths.emplace_back(longest + (corpus.packed ? pick(0, 99) : 0), longest);
+    }
+    for (std::int64_t r = pick(0, 9); r > 0; --r) {
+      SwitchingRun run{
+          .name = "run " + std::to_string(r),
+          .kind = kinds[static_cast<std::size_t>(pick(0, 3))],
+          .steps = {}};
+      const std::int64_t repeats = pick(1, 4);
+      for (const auto& [tokens, longest] : lengths) {
+        SwitchingStep one{
+            .tokens = tokens, .longest = longest, .fits = pick(0, 3) > 0, .seconds = {}};
+        if (one.fits) {
+          for (std::int64_t i = 0; i < repeats; ++i) {
+            one.seconds.push_back(seconds());
+          }
+          one.planning_seconds = seconds();
+          one.predicted_seconds = pick(0, 1) == 0 ? 0 : seconds();
+          one.peak_bytes = pick(0, std::int64_t{1} << 40);
+          one.predicted_peak_bytes = pick(0, std::int64_t{1} << 40);
+          one.programs = {"4 x DataZ", std::to_string(pick(1, 3)) + " x METP"};
+        }
+        run.steps.push_back(one);
+      }
+      corpus.runs.push_back(run);
+    }
+    result.corpora.push_back(corpus);
+  }
+  if (pick(0, 1) == 0) {
+    result.longest = {{.run = "run 1", .tokens = pick(0, 99)}, {.run = "run 2", .tokens = 7}};
+  }
+  return result;
+}
+
+// --- the file ------------------------------------------------------------------------------------
+
+TEST(SwitchingFile, ReadsWhatItWrites) {
+  const Folder folder;
+  const fs::path file = folder / "switching.json";
+  write_switching(result(), file);
+  EXPECT_EQ(read_switching(file), result());
+  write_switching(SwitchingResult{}, file);
+  EXPECT_EQ(read_switching(file), SwitchingResult{});
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    const SwitchingResult expected = random_result(random);
+    write_switching(expected, file);
+    ASSERT_EQ(read_switching(file), expected) << "seed " << seed;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "leaves nothing behind";
+}
+
+TEST(SwitchingFile, RefusesToWriteWhatCouldNotBeRead) {
+  const Folder folder;
+  const fs::path file = folder / "switching.json";
+  write_switching(result(), file);
+  const std::string before = content(file);
+  const auto refused = [&](const std::function<void(SwitchingResult&)>& change) -> std::string {
+    SwitchingResult wrong = result();
+    change(wrong);
+    try {
+      write_switching(wrong, file);
+    } catch (const std::invalid_argument& error) {
+      EXPECT_EQ(content(file), before);
+      return error.what();
+    }
+    ADD_FAILURE() << "was written";
+    return "";
+  };
+  const auto first = [](SwitchingResult& wrong) -> SwitchingStep& {
+    return wrong.corpora[0].runs[0].steps[0];
+  };
+  EXPECT_THAT(
+      refused([&](auto& wrong) { first(wrong).seconds[1] = kNan; }),
+      AllOf(HasSubstr("switching.json"), HasSubstr("corpora[0].runs[0].steps[0].seconds[1]")));
+  EXPECT_THAT(
+      refused([&](auto& wrong) { first(wrong).planning_seconds = INFINITY; }),
+      HasSubstr("steps[0].planning_seconds: expected seconds, found an infinity"));
+  EXPECT_THAT(
+      refused([&](auto& wrong) { first(wrong).fits = false; }),
+      HasSubstr("steps[0].seconds: a step that does not fit was not run"));
+  EXPECT_THAT(
+      refused([&](auto& wrong) { wrong.corpora[0].runs[1].steps.pop_back(); }),
+      HasSubstr("corpora[0].runs[1].steps: expected 3 steps as in the run 'ours', found 2"));
+  refused([&](auto& wrong) { wrong.machine = "\xff"; });
+  EXPECT_THROW(write_switching(result(), folder / "none" / "a.json"), std::runtime_error);
+}
+
+TEST(SwitchingFile, NamesWhatIsWrong) {
+  const Folder folder;
+  const fs::path file = folder / "switching.json";
+  write_switching(result(), file);
+  const Json sound = Json::parse(content(file));
+  const auto refusal = [&](const std::string& text) -> std::string {
+    put(file, text);
+    try {
+      read_switching(file);
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), StartsWith(file.string() + ": "));
+      return std::string(error.what()).substr(file.string().size() + 2);
+    }
+    ADD_FAILURE() << "was read: " << text.substr(0, 300);
+    return "";
+  };
+
+  // Every key is needed, and there are no others.
+  const auto expect_keys = [&](const std::string& pointer, const std::string& path) {
+    const Json::json_pointer at(pointer);
+    for (const auto& [key, value] : sound.at(at).items()) {
+      if (key == "seconds") {
+        continue;  // below
+      }
+      Json without = sound;
+      without.at(at).erase(key);
+      EXPECT_EQ(
+          refusal(without.dump()),
+          (path.empty() ? "the result" : path) + ": the key '" + key + "' is missing");
+      Json with = sound;
+      with.at(at)[key + "x"] = 1;
+      std::string where = path.empty() ? "" : path + ".";
+      where += key + "x";
+      EXPECT_THAT(
+          refusal(with.dump()),
+          AllOf(StartsWith(where + ": unknown key"), HasSubstr("'" + key + "'?); known here: ")));
+    }
+  };
+  expect_keys("", "");
+  expect_keys("/corpora/0", "corpora[0]");
+  expect_keys("/corpora/0/runs/1", "corpora[0].runs[1]");
+  expect_keys("/corpora/0/runs/1/steps/2", "corpora[0].runs[1].steps[2]");
+  expect_keys("/longest/1", "longest[1]");
+
+  // One value is another one.
+  struct Case {
+    std::string pointer;
+    Json value;
+    std::string message;  // all of it begins so
+  };
+  const std::string steps = "/corpora/0/runs/0/steps";
+  const std::string at = "corpora[0].runs[0].steps";
+  const std::vector<Case> cases = {
+      {"/format", "paradyse-plan", "format: expected \"paradyse-switching\", found"},
+      {"/format", 3, "format: expected a string, found 3"},
+      {"/version", 2, "version: this program reads version 1, the file has 2"},
+      {"/command", Json::array(), "command: expected a string, found a list"},
+      {"/machine", nullptr, "machine: expected a string, found null"},
+      {"/model", 1, "model: expected a string, found 1"},
+      {"/backend", true, "backend: expected a string, found true"},
+      {"/costs", Json::object(), "costs: expected a string, found an object"},
+      {"/ranks", 0, "ranks: expected an integer from 1 to 2147483647, found 0"},
+      {"/ranks", 1.5, "ranks: expected an integer from 1"},
+      {"/memory_per_rank", -1, "memory_per_rank: expected an integer from 0"},
+      {"/corpora", Json::object(), "corpora: expected a list, found an object"},
+      {"/corpora/0", 7, "corpora[0]: expected an object, found 7"},
+      {"/corpora/0/name", "", "corpora[0].name: expected a name, found \"\""},
+      {"/corpora/0/order",
+       "sortd",
+       "corpora[0].order: expected one of sorted, shuffled, found "
+       "\"sortd\" (did you mean 'sorted'?)"},
+      {"/corpora/0/packed", 0, "corpora[0].packed: expected true or false, found 0"},
+      {"/corpora/0/runs", "x", "corpora[0].runs: expected a list, found \"x\""},
+      {"/corpora/0/runs/1/name",
+       "ours",
+       "corpora[0].runs[1].name: another run of this corpus is called 'ours'"},
+      {"/corpora/0/runs/1/kind",
+       "statik",
+       "corpora[0].runs[1].kind: expected one of ours, static, published, ablation, found "
+       "\"statik\" (did you mean 'static'?)"},
+      {"/corpora/0/runs/1/steps/0/tokens",
+       101,
+       "corpora[0].runs[1].steps[0].tokens: expected 100 as in the run 'ours', found 101"},
+      {"/corpora/0/runs/1/steps/1/longest",
+       999,
+       "corpora[0].runs[1].steps[1].longest: expected 1000 as in the run 'ours', found 999"},
+      {"/corpora/0/runs/2/steps",
+       Json::array(),
+       "corpora[0].runs[2].steps: expected 3 steps as in the run 'ours', found 0"},
+      {steps + "/0/tokens", 0, at + "[0].tokens: expected an integer from 1"},
+      {steps + "/0/tokens", 99, at + "[0].longest: expected at most the 99 tokens of the step"},
+      {steps + "/0/longest", "5", at + "[0].longest: expected an integer from 1"},
+      {steps + "/0/fits", 1, at + "[0].fits: expected true or false, found 1"},
+      {steps + "/0/fits",
+       false,
+       at + "[0].seconds: a step that does not fit was not run: "
+            "expected no seconds, found 3"},
+      {steps + "/0/seconds", Json::array(), at + "[0].seconds: a step that fits has the seconds"},
+      {steps + "/0/seconds", 1.0, at + "[0].seconds: expected a list, found 1.0"},
+      {steps + "/0/seconds/1", 0, at + "[0].seconds[1]: expected seconds above 0, found 0"},
+      {steps + "/0/seconds/1", -1, at + "[0].seconds[1]: expected a number from 0, found -1"},
+      {steps + "/0/seconds/1", nullptr, at + "[0].seconds[1]: expected a number from 0"},
+      {steps + "/1/seconds",
+       Json::array({1.0, 2.0}),
+       at + "[1].seconds: expected 3 repeats as in the steps before, found 2"},
+      {steps + "/0/planning_seconds", -1, at + "[0].planning_seconds: expected a number from 0"},
+      {steps + "/0/predicted_seconds", "1", at + "[0].predicted_seconds: expected a number"},
+      {steps + "/0/peak_bytes", -1, at + "[0].peak_bytes: expected an integer from 0"},
+      {steps + "/0/predicted_peak_bytes",
+       0.5,
+       at + "[0].predicted_peak_bytes: expected an integer"},
+      {steps + "/0/programs", "METP", at + "[0].programs: expected a list, found \"METP\""},
+      {steps + "/1/programs/1", 4, at + "[1].programs[1]: expected a string, found 4"},
+      {"/longest/0/run", "", "longest[0].run: expected a name"},
+      {"/longest/1/run", "ours", "longest[1].run: 'ours' stands there twice"},
+      {"/longest/0/tokens", -1, "longest[0].tokens: expected an integer from 0"}};
+  for (const Case& one : cases) {
+    Json wrong = sound;
+    wrong.at(Json::json_pointer(one.pointer)) = one.value;
+    EXPECT_THAT(refusal(wrong.dump()), StartsWith(one.message)) << one.pointer;
+  }
+  Json wrong = sound;
+  wrong["corpora"][0]["runs"][0]["steps"][0].erase("seconds");
+  EXPECT_THAT(refusal(wrong.dump()), StartsWith(at + "[0]: a step that fits has the seconds"));
+  wrong = sound;
+  wrong["corpora"].push_back(sound["corpora"][0]);
+  EXPECT_THAT(refusal(wrong.dump()), StartsWith("corpora[1].name: another corpus is called"));
+  wrong["corpora"][1]["order"] = "shuffled";  // the same documents in another order are another one
+  put(file, wrong.dump());
+  EXPECT_NO_THROW(read_switching(file));
+
+  for (const std::string text : {"", "{", "[1, 2]", "1e999", "{\"format\": 1, \"format\": 2}"}) {
+    EXPECT_FALSE(refusal(text).empty()) << text;
+  }
+  fs::remove(file);
+  EXPECT_THROW(read_switching(file), std::invalid_argument);
+  EXPECT_THROW(read_switching(folder.path()), std::invalid_argument);
+}
+
+// --- summaries -----------------------------------------------------------------------------------
+
+TEST(Summaries, AreWhatAPersonComputes) {
+  const std::vector<SwitchingSummary> found = summaries(corpus());
+  ASSERT_THAT(found, SizeIs(5));
+  // Every static run fits the first two steps.
+  const SwitchingSummary& ours = found[0];  // sums 15, 26, 17; on the first two 5, 6, 7
+  EXPECT_EQ(ours.run, "ours");
+  EXPECT_EQ(ours.steps, 3);
+  EXPECT_EQ(ours.steps_that_fit, 3);
+  EXPECT_DOUBLE_EQ(ours.seconds, 17);
+  EXPECT_DOUBLE_EQ(ours.least, 15);
+  EXPECT_DOUBLE_EQ(ours.most, 26);
+  EXPECT_DOUBLE_EQ(ours.seconds_on_common, 6);
+  EXPECT_DOUBLE_EQ(ours.common_least, 5);
+  EXPECT_DOUBLE_EQ(ours.common_most, 7);
+  EXPECT_DOUBLE_EQ(ours.time_error, 0.375);
+  EXPECT_DOUBLE_EQ(ours.memory_error, 0.2);
+  const SwitchingSummary& a = found[1];  // sums 7, 7, 10
+  EXPECT_EQ(a.steps_that_fit, 2);
+  EXPECT_DOUBLE_EQ(a.seconds, 7);
+  EXPECT_DOUBLE_EQ(a.most, 10);
+  EXPECT_DOUBLE_EQ(a.seconds_on_common, 7);
+  EXPECT_THAT(a.time_error, IsNan());
+  EXPECT_THAT(a.memory_error, IsNan());
+  EXPECT_DOUBLE_EQ(found[2].seconds, 47);  // 46, 47, 48
+  EXPECT_DOUBLE_EQ(found[2].seconds_on_common, 17);
+  EXPECT_EQ(found[3].steps_that_fit, 1);  // not all that every static run fits
+  EXPECT_DOUBLE_EQ(found[3].seconds, 2);
+  EXPECT_THAT(found[3].seconds_on_common, IsNan());
+  EXPECT_EQ(found[4].steps_that_fit, 0);
+  EXPECT_EQ(found[4].seconds, 0);
+  EXPECT_THAT(found[4].common_least, IsNan());
+  EXPECT_THAT(summaries(SwitchingCorpus{}), IsEmpty());
+}
+
+TEST(Summaries, WithoutAStaticRunAllStepsAreCommon) {
+  SwitchingCorpus some = corpus();
+  some.runs.erase(some.runs.begin() + 1, some.runs.begin() + 3);
+  EXPECT_DOUBLE_EQ(summaries(some)[0].seconds_on_common, 17);
+  EXPECT_EQ(best_static(some), "");
+}
+
+TEST(BestStatic, FitsTheMostAndIsTheFastestOfThose) {
+  SwitchingCorpus some = corpus();
+  EXPECT_EQ(best_static(some), "static METP");  // fits 3, though it is slower on 2
+  for (SwitchingRun& run : some.runs) {
+    run.steps.pop_back();
+  }
+  EXPECT_EQ(best_static(some), "static A");  // both fit 2: 7 s against 17 s
+  // Each fits one other step: none is on a step of both.
+  some.runs[1].steps[0] = no_step(100);
+  some.runs[2].steps[1] = no_step(1000);
+  EXPECT_EQ(best_static(some), "static A");
+  some.runs[1].steps[1] = no_step(1000);
+  some.runs[2].steps[0] = no_step(100);
+  EXPECT_EQ(best_static(some), "");
+}
+
+TEST(Totals, OfRepeatsTakeTheMiddle) {
+  EXPECT_EQ(median({3}), 3);
+  EXPECT_EQ(median({5, 1, 3}), 3);
+  EXPECT_EQ(median({4, 1, 3, 2}), 2.5);
+  EXPECT_THAT(median({}), IsNan());
+  const PredictionError error = time_error(corpus().runs[0]);
+  EXPECT_EQ(error.steps, 2U);
+  EXPECT_DOUBLE_EQ(error.mean, 0.125);
+  EXPECT_DOUBLE_EQ(error.worst, 0.5);
+  EXPECT_DOUBLE_EQ(memory_error(corpus().runs[0]).worst, -0.3);
+  EXPECT_THAT(time_error(corpus().runs[1]).worst, IsNan());
+}
+
+// --- numbers and charts --------------------------------------------------------------------------
+
+TEST(PageText, HasSensibleDigits) {
+  EXPECT_EQ(figures(3117.76), "3,118");
+  EXPECT_EQ(figures(12345.6), "12,346");
+  EXPECT_EQ(figures(91.357), "91.36");
+  EXPECT_EQ(figures(0.012345), "0.01235");
+  EXPECT_EQ(figures(0), "0");
+  EXPECT_EQ(figures(1.5e-6), "1.5e-06");
+  EXPECT_EQ(figures(-2.25, 2), "-2.2");
+  EXPECT_EQ(figures(kNan), "\u2013");
+  EXPECT_EQ(whole(0), "0");
+  EXPECT_EQ(whole(999), "999");
+  EXPECT_EQ(whole(329728), "329,728");
+  EXPECT_EQ(whole(-1234567), "-1,234,567");
+  EXPECT_EQ(tokens_text(1000), "1,000");
+  EXPECT_EQ(tokens_text(4096), "4K");
+  EXPECT_EQ(tokens_text(std::int64_t{1} << 21), "2M");
+  EXPECT_EQ(percent(0.0421), "4.2 %");
+  EXPECT_EQ(percent(2.5), "250 %");
+  EXPECT_EQ(signed_percent(-0.1), "\u221210.0 %");
+  EXPECT_EQ(memory_text(512), "512 bytes");
+  EXPECT_EQ(memory_text(std::int64_t{3} << 29), "1.50 GiB");
+  EXPECT_EQ(shortened("abc", 3), "abc");
+  EXPECT_EQ(shortened("\u00e9\u00e9\u00e9\u00e9", 3), "\u00e9\u00e9\u2026");
+  EXPECT_EQ(escaped("<a b=\"c\">'&"), "&lt;a b=&quot;c&quot;&gt;&#39;&amp;");
+}
+
+// Ascending, inside the axis, and neither too few nor too many to read.
+void expect_ticks(const std::vector<double>& ticks, double low, double high) {
+  const std::string axis = std::to_string(low) + " to " + std::to_string(high);
+  EXPECT_TRUE(std::is_sorted(ticks.begin(), ticks.end())) << axis;
+  EXPECT_THAT(ticks, Each(AllOf(Ge(low * (1 - 1e-9)), Le(high * (1 + 1e-9))))) << axis;
+  EXPECT_THAT(ticks.size(), AllOf(Ge(2U), Le(13U))) << axis;
+}
+
+TEST(Ticks, AreRoundAndFew) {
+  EXPECT_THAT(linear_ticks(0, 104.9, 5), ElementsAre(0, 20, 40, 60, 80, 100));
+  EXPECT_THAT(decade_ticks(0.06, 700), ElementsAre(0.1, 1, 10, 100));
+  EXPECT_THAT(token_ticks(200, 16500), ElementsAre(256, 512, 1024, 2048, 4096, 8192, 16384));
+  std::mt19937 random(1);
+  for (int i = 0; i < 1000; ++i) {
+    const double low = std::exp2(std::uniform_real_distribution<double>(-14, 14)(random));
+    const double high = low * std::exp2(std::uniform_real_distribution<double>(0.5, 20)(random));
+    expect_ticks(linear_ticks(low, high, 5), low, high);
+    expect_ticks(decade_ticks(low, high), low, high);
+    if (low >= 64) {
+      expect_ticks(token_ticks(low, high), low, high);
+    }
+  }
+}
+
+TEST(Svg, KeepsNamesApart) {
+  LineChart chart{
+      .id = "x", .title = "t", .description = "d", .x_label = "x", .y_label = "y", .lines = {}};
+  EXPECT_EQ(svg(chart), "");
+  for (int i = 0; i < 30; ++i) {  // all lines end in one point
+    chart.lines.push_back(
+        {.name = "line " + std::to_string(i), .style = "c0", .points = {{1, 0}, {9, 5}}});
+  }
+  const std::string picture = svg(chart);
+  std::vector<double> heights;
+  for (std::size_t at = 0; (at = picture.find("<text class=\"name\"", at)) != std::string::npos;
+       ++at) {
+    heights.push_back(std::stod(picture.substr(picture.find(" y=\"", at) + 4)));
+  }
+  ASSERT_THAT(heights, SizeIs(30));
+  for (std::size_t i = 1; i < heights.size(); ++i) {
+    EXPECT_GE(heights[i] - heights[i - 1], 16.9);
+  }
+  EXPECT_GT(heights.front(), 16);
+  EXPECT_THAT(picture, Not(HasSubstr("nan")));
+}
+
+// --- the page ------------------------------------------------------------------------------------
+
+// Every tag is closed, in order, and every & begins an entity.
+void expect_well_formed(const std::string& page) {
+  std::vector<std::string> open;
+  std::size_t at = 0;
+  ASSERT_TRUE(page.starts_with("<!DOCTYPE html>"));
+  for (at = page.find('>') + 1; at < page.size();) {
+    if (page[at] == '&') {
+      const std::size_t end = page.find(';', at);
+      ASSERT_TRUE(end != std::string::npos && end - at < 8) << page.substr(at, 80);
+      at = end;
+      continue;
+    }
+    ASSERT_NE(page[at], '>') << page.substr(at > 80 ? at - 80 : 0, 100);
+    if (page[at] != '<') {
+      ++at;
+      continue;
+    }
+    if (page.compare(at, 4, "<!--") == 0) {
+      at = page.find("-->", at) + 3;
+      continue;
+    }
+    const std::size_t end = page.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string tag = page.substr(at + 1, end - at - 1);
+    ASSERT_EQ(tag.find('<'), std::string::npos) << tag;
+    ASSERT_EQ(std::count(tag.begin(), tag.end(), '"') % 2, 0) << tag;
+    at = end + 1;
+    const auto name_of = [](const std::string& text) {
+      const auto letter = [](unsigned char c) { return std::isalnum(c) == 0; };
+      return std::string(text.begin(), std::find_if(text.begin(), text.end(), letter));
+    };
+    if (tag.starts_with("/")) {
+      ASSERT_FALSE(open.empty()) << tag;
+      ASSERT_EQ(open.back(), tag.substr(1)) << page.substr(at > 200 ? at - 200 : 0, 200);
+      open.pop_back();
+    } else if (!tag.ends_with("/")) {
+      ASSERT_FALSE(name_of(tag).empty()) << tag;
+      open.push_back(name_of(tag));
+      if (open.back() == "style") {  // its text is no HTML
+        at = page.find("</style>", at);
+      }
+    }
+  }
+  EXPECT_THAT(open, IsEmpty());
+}
+
+// It reads the same without a network, and says nothing that is no number.
+void expect_sound(const std::string& page) {
+  expect_well_formed(page);
+  for (const char* outside :
+       {"http://", "https://", "<script", "<link", "@import", "url(", "src="}) {
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  }
+  for (const char* number : {">nan", "\"nan", "inf", ">-nan"}) {
+    EXPECT_THAT(page, Not(HasSubstr(number)));
+  }
+}
+
+TEST(Page, IsSoundForAnyResult) {
+  expect_sound(html_report(result()));
+  expect_sound(html_report(SwitchingResult{}));
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    const SwitchingResult some = random_result(random);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::string page = html_report(some);
+    expect_sound(page);
+    EXPECT_EQ(page, html_report(some));
+  }
+}
+
+TEST(Page, NamesAllThatWasMeasured) {
+  const SwitchingResult all = result();
+  const std::string page = html_report(all);
+  for (const SwitchingRun& run : all.corpora[0].runs) {
+    EXPECT_THAT(page, HasSubstr(">" + run.name + "</th>"));
+  }
+  for (const std::string& text :
+       {all.machine, all.model, all.backend, all.costs, std::string("1.50 GiB")}) {
+    EXPECT_THAT(page, HasSubstr(text));
+  }
+  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
+  EXPECT_THAT(page, HasSubstr("\u00f7 best static,<br/>static METP"));
+  EXPECT_THAT(page, HasSubstr("the 2 steps that every static run fits"));
+  // On those: ours 6 s, static A 7 s; on all: 17 s, static METP 47 s.
+  EXPECT_THAT(page, HasSubstr("it takes 17.00 s, 63.8 % less than static METP (47.00 s)."));
+  EXPECT_THAT(page, HasSubstr("it takes 6.000 s, 14.3 % less than static A (7.000 s)."));
+  EXPECT_THAT(page, HasSubstr("do not fit even the shortest step: static none."));
+  EXPECT_THAT(page, HasSubstr("<td>8,000</td><td>1.60</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("ran in another order")));
+}
+
+TEST(Page, EscapesWhatOthersWrote) {
+  SwitchingResult hostile = result();
+  const std::string bad = "<script>alert(\"1\" & '2')</script>";
+  hostile.command = hostile.machine = hostile.model = hostile.backend = hostile.costs = bad;
+  hostile.corpora[0].name = bad;
+  hostile.corpora[0].runs[0].name = bad;
+  hostile.corpora[0].runs[0].steps[0].programs = {bad};
+  hostile.longest[0].run = bad;
+  const std::string page = html_report(hostile);
+  expect_sound(page);
+  EXPECT_THAT(
+      page, HasSubstr("&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;"));
+}
+
+TEST(Page, ShowsShuffledStepsByLength) {
+  SwitchingResult sorted = result();
+  SwitchingResult shuffled = sorted;
+  for (SwitchingRun& run : shuffled.corpora[0].runs) {
+    std::rotate(run.steps.begin(), run.steps.begin() + 1, run.steps.end());
+  }
+  const auto lines = [](const std::string& page) {
+    std::vector<std::string> found;
+    for (std::size_t at = 0; (at = page.find("<polyline", at)) != std::string::npos; ++at) {
+      found.push_back(page.substr(at, page.find("/>", at) - at));
+    }
+    return found;
+  };
+  const std::string page = html_report(shuffled);
+  EXPECT_EQ(lines(page), lines(html_report(sorted)));
+  EXPECT_THAT(lines(page), SizeIs(8));  // 4 runs in 2 charts; one has no step
+  EXPECT_THAT(page, HasSubstr("The steps ran in another order"));
+}
+
+TEST(Page, ReplacesOnlyPagesOfItsOwn) {
+  const Folder folder;
+  const fs::path page = folder / "page.html";
+  write_html_report(SwitchingResult{}, page);
+  write_html_report(result(), page);
+  EXPECT_EQ(content(page), html_report(result()));
+  const fs::path other = folder / "other.html";
+  put(other, "<!DOCTYPE html><html><head></head></html>");
+  try {
+    write_html_report(result(), other);
+    ADD_FAILURE() << "was replaced";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), AllOf(StartsWith(other.string()), HasSubstr("--out")));
+  }
+  EXPECT_THAT(content(other), StartsWith("<!DOCTYPE html><html><head>"));
+  put(other, "");  // nothing is lost
+  EXPECT_NO_THROW(write_html_report(result(), other));
+  EXPECT_THROW(write_html_report(result(), folder.path()), std::invalid_argument);
+  EXPECT_THROW(write_html_report(result(), folder / "none" / "a.html"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace paradyse
