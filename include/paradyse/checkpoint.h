@@ -24,6 +24,7 @@
 #include "paradyse/cost.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/parameters.h"
+#include "paradyse/planner.h"
 
 namespace paradyse {
 
@@ -52,6 +53,8 @@ struct CheckpointState {
   std::int64_t loss_scale_steps = 0;
   DataPosition data;
   MachineNumbers machine;  // plans are made from these again: other plans, other sums
+  std::string costs;       // fingerprint(Costs) that plans went by; "": none
+  Planner::Learned learned;  // about those
   std::map<std::string, std::string> configuration;  // key -> value as TOML
   struct File {
     std::string name;

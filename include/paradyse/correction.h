@@ -22,6 +22,13 @@ class Correction {
   void observe(const std::string& strategy, std::int64_t length, double predicted, double measured);
   [[nodiscard]] double factor(const std::string& strategy, std::int64_t length) const;
 
+  // All that it knows, to go on from: the last ratios of measured to predicted seconds by strategy
+  // and log2 of the length.
+  using Ratios = std::map<std::pair<std::string, int>, std::deque<double>>;
+  [[nodiscard]] const Ratios& ratios() const { return ratios_; }
+  // In the place of what it knows; the machine of now is taken for that of the beginning.
+  void learn(const Ratios& ratios);
+
   // Counts the changes of any factor: what was planned before one is out of date.
   [[nodiscard]] std::int64_t version() const { return version_; }
 
@@ -31,10 +38,10 @@ class Correction {
   std::optional<double> machine_changed();
 
  private:
-  using Key = std::pair<std::string, int>;  // strategy, log2 of the length
+  using Key = Ratios::key_type;
   static Key key(const std::string& strategy, std::int64_t length);
 
-  std::map<Key, std::deque<double>> ratios_;
+  Ratios ratios_;
   std::map<Key, double> factors_;
   std::int64_t version_ = 0;
   std::map<Key, double> began_;  // factors of the beginning

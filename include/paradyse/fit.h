@@ -35,7 +35,7 @@ struct FitOptions {
 // Mean and worst relative error of the seconds of a part on lengths left out of the fit.
 struct HeldOutError {
   std::string model;  // "structured", "hybrid"
-  std::string part;
+  std::string part;      // "step": of a whole step; "": of all parts (steps are not among them)
   std::string strategy;  // "": all of the part
   bool beyond = false;   // longer than all that was fitted (up to 4 x), else inside the range
   std::int64_t probes = 0;
@@ -63,6 +63,9 @@ struct Costs {
 // Throws std::invalid_argument, saying what to do, for a profile with fewer than three measured
 // lengths of a strategy (naming it).
 Costs fit(const Profile& profile, const FitOptions& options = {});
+
+// SHA-256 of what write_costs writes.
+std::string fingerprint(const Costs& costs);
 
 // The costs file is JSON ("paradyse-costs", version 1), in docs/costs.md.  write_costs puts the
 // whole file in place at once; read_costs throws std::invalid_argument naming file and JSON path.

@@ -79,6 +79,17 @@ class Planner {
   // changed.
   std::optional<std::string> observe(const Plan& plan, const std::vector<double>& seconds);
 
+  // What it has learned in a run, for the run that goes on from a checkpoint: ratios of observe(),
+  // and bytes that leaner() holds plans to, by log2 of the tokens.
+  struct Learned {
+    Correction::Ratios ratios = {};
+    std::map<int, std::int64_t> caps = {};
+
+    friend bool operator==(const Learned&, const Learned&) = default;
+  };
+  [[nodiscard]] Learned learned() const;
+  void learn(const Learned& learned);
+
   // After `plan` ran out of memory in spite of what was counted: a plan for the same documents that
   // is held to 95 % of what its fullest micro-batch was to take, as are all plans for such lengths
   // from now on.  Nothing when none fits that.

@@ -123,6 +123,11 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 
+// Each probe once, in the order of first appearance: of what was measured in several rounds the
+// median of the medians, the least and the most of all, and the largest bytes.  A probe that was
+// measured in one of them is measured.
+Profile pooled(const Profile& profile);
+
 // Throws std::invalid_argument naming file, line and field, what stands there and what to do: no
 // profile, another version, a missing or unknown field, a number that is negative or none.  Half a
 // line at the end is what a killed profile leaves: it is passed over.

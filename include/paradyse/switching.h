@@ -87,6 +87,9 @@ struct SwitchingSummary {
   // Measured seconds are the median of the repeats.
   double time_error = 0;
   double memory_error = 0;
+  // Mean over its steps of its seconds over those of the fastest run of that step, less one: what
+  // better choices could gain.  The fastest of many noisy runs is luck in part, so it is not less.
+  double over_fastest = 0;
 };
 std::vector<SwitchingSummary> summaries(const SwitchingCorpus& corpus);
 // Of the static runs that fit as many steps as any: the fastest on the steps that all of them fit.

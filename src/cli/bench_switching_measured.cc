@@ -170,7 +170,8 @@ int measured_on(
              {"seconds", run.seconds},
              {"seconds_on_common", run.seconds_on_common},
              {"time_error", run.time_error},
-             {"memory_error", run.memory_error}});
+             {"memory_error", run.memory_error},
+             {"over_fastest", run.over_fastest}});
       }
       json["corpora"].push_back(
           {{"name", corpus.name}, {"best_static", best_static(corpus)}, {"runs", runs}});
@@ -180,7 +181,8 @@ int measured_on(
   }
   for (const SwitchingCorpus& corpus : result.corpora) {
     std::vector<std::vector<std::string>> rows = {
-        {corpus.name, "steps that fit", "seconds", "least", "most", "on what all static fit"}};
+        {corpus.name, "steps that fit", "seconds", "least", "most", "on what all static fit",
+         "over the fastest of each step"}};
     for (const SwitchingSummary& run : summaries(corpus)) {
       rows.push_back(
           {run.run,
@@ -188,7 +190,8 @@ int measured_on(
            fmt::format("{:.2f}", run.seconds),
            fmt::format("{:.2f}", run.least),
            fmt::format("{:.2f}", run.most),
-           fmt::format("{:.2f}", run.seconds_on_common)});
+           fmt::format("{:.2f}", run.seconds_on_common),
+           fmt::format("{:.1f} %", 100 * run.over_fastest)});
     }
     fmt::print("{}best static: {}\n\n", aligned(rows, 1), best_static(corpus));
   }

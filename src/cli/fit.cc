@@ -18,6 +18,17 @@ struct FitCommandOptions {
   std::string hybrid = "by-range";
 };
 
+// What `paradyse train` looks for beside that profile.  Throws std::invalid_argument.
+std::string costs_beside(const std::string& profile) {
+  const std::string ending = ".profile.jsonl";
+  if (!profile.ends_with(ending)) {
+    throw std::invalid_argument(
+        "--out is not given, and " + profile + " does not end in " + ending +
+        ", which would name the costs file: give --out");
+  }
+  return profile.substr(0, profile.size() - ending.size()) + ".costs.json";
+}
+
 // Only costs of the same profiling may be replaced.  Throws std::invalid_argument.
 void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& header) {
   if (!std::filesystem::exists(std::filesystem::symlink_status(out))) {
@@ -79,8 +90,12 @@ std::string table(const Costs& costs) {
   return aligned(cells, 2);
 }
 
-int run_fit(const FitCommandOptions& options, const Common& common) {
+int run_fit(const FitCommandOptions& given, const Common& common) {
+  FitCommandOptions options = given;
   expect_one_of("--hybrid", options.hybrid, {"by-range", "by-strategy"});
+  if (options.out.empty()) {
+    options.out = costs_beside(options.profile);
+  }
   const Profile profile = read_profile(options.profile);
   expect_replaceable(options.out, profile.header);
   const FitOptions how{
@@ -136,7 +151,8 @@ void add_fit(CLI::App& app, Common& common) {
   command
       ->add_option("--profile", options->profile, "What `paradyse profile` measured (JSON lines)")
       ->required();
-  command->add_option("--out", options->out, "Costs file to write (docs/costs.md)")->required();
+  command->add_option(
+      "--out", options->out, "Costs file to write (default: beside X.profile.jsonl, X.costs.json)");
   command
       ->add_option(
           "--hybrid",

@@ -87,7 +87,7 @@ int profile_on(
   if (!common.json) {
     request.progress = [&](const ProfileRequest::Progress& now) { progress.show(now); };
   }
-  const Profile result = profile(request);
+  const Profile result = pooled(profile(request));
   progress.finish();
   if (!backend->leads()) {
     return kOk;
@@ -110,14 +110,14 @@ int profile_on(
   } else {
     std::printf(
         "%zu steps measured, %zu would not fit memory, %zu the time\n%s: %s\n"
-        "next: paradyse fit --profile %s --out %s\n",
+        "next: paradyse fit --profile %s%s\n",
         count(result, Outcome::measured),
         count(result, Outcome::memory),
         count(result, Outcome::time),
         request.file.string().c_str(),
         go_on.c_str(),
         request.file.string().c_str(),
-        costs_file(config, header).string().c_str());
+        options.out.empty() ? "" : (" --out " + costs_file(config, header).string()).c_str());
   }
   return interrupted ? kInterrupted : kOk;
 }

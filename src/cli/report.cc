@@ -37,7 +37,8 @@ Json json_of(const SwitchingCorpus& corpus) {
          {"common_least", summary.common_least},
          {"common_most", summary.common_most},
          {"time_error", summary.time_error},
-         {"memory_error", summary.memory_error}});
+         {"memory_error", summary.memory_error},
+         {"over_fastest", summary.over_fastest}});
   }
   return json;
 }
@@ -57,7 +58,7 @@ void print(const SwitchingCorpus& corpus) {
       corpus.packed ? ", packed" : "",
       best.empty() ? "" : "; best static run: " + best);
   std::vector<std::vector<std::string>> rows = {
-      {"run", "fit", "seconds", "on common", "time off by", "memory off by"}};
+      {"run", "fit", "seconds", "on common", "time off by", "memory off by", "over the fastest of each step"}};
   for (const SwitchingSummary& summary : summaries(corpus)) {
     rows.push_back(
         {summary.run,
@@ -65,7 +66,8 @@ void print(const SwitchingCorpus& corpus) {
          number(summary.seconds),
          number(summary.seconds_on_common),
          percent(summary.time_error),
-         percent(summary.memory_error)});
+         percent(summary.memory_error),
+         percent(summary.over_fastest)});
   }
   fmt::print("{}\n", aligned(rows, 1));
 }

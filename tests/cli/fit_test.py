@@ -121,7 +121,9 @@ class FitTest(ProgramTest):
         self.assertIn("did you mean 'by-range'",
                       self.error_of(*self.arguments(profile_lines()), "--hybrid", "by-rnge"))
         self.assertFalse((self.folder / "costs.json").exists())
-        self.assertIn("--out", self.error_of("fit", "--profile", self.folder / "none"))
+        message = self.error_of("fit", "--profile", self.folder / "none")
+        self.assertIn("does not end in .profile.jsonl", message)
+        self.assertIn("give --out", message)
 
     def test_a_killed_profile_is_fitted_as_far_as_it_went(self):
         text = text_of(profile_lines())

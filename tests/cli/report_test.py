@@ -44,7 +44,7 @@ class ReportTest(ProgramTest):
         self.assertEqual(
             ours, {"run": "ours", "steps": 2, "steps_that_fit": 2, "seconds": 6, "least": 5,
                    "most": 7, "seconds_on_common": 2, "common_least": 1, "common_most": 3,
-                   "time_error": 0.25, "memory_error": None})
+                   "time_error": 0.25, "memory_error": None, "over_fastest": 0.0})
         self.assertEqual((static_a["steps_that_fit"], static_a["seconds"]), (1, 2))
         self.assertEqual((metp["seconds"], metp["seconds_on_common"]), (11, 5))
         self.assertEqual(printed["longest"], RESULT["longest"])

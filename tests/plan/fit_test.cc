@@ -292,6 +292,51 @@ TEST(Fit, WorksFromTheFewestLengthsAndWithGaps) {
   EXPECT_LT(errors_at(*costs.structured, {}, {128, 1024, 8192}).mean, 0.05);
 }
 
+// Steps are predicted by the sum of their parts.  Noise of parts is of each for itself, and less in
+// sums.
+TEST(Fit, SaysHowWrongStepsAre) {
+  Profile profile = pretend_profile({.noise = 0.03}, {64, 512, 4096, 8192});
+  profile.header.layers = 2;
+  const auto part = [&](const char* kind, const std::string& strategy, std::int64_t length) {
+    for (const PartProbe& p : pretend_profile({}, {64, 512, 4096, 8192}).parts) {
+      if (p.part == kind && p.length == length && p.recompute == "none" &&
+          (strategy.empty() || p.strategy == strategy)) {
+        return p;
+      }
+    }
+    ADD_FAILURE() << kind << " of " << length;
+    return PartProbe{};
+  };
+  const auto seconds = [](const PartProbe& p) {
+    return p.seconds[0].median + p.seconds[1].median + p.seconds[2].median;
+  };
+  const std::string attention = part("attention", "", 64).strategy;
+  const std::string mlp = part("mlp", "", 64).strategy;
+  for (const std::int64_t length : {64, 512, 4096, 8192}) {
+    const double of_layer =
+        seconds(part("attention", attention, length)) + seconds(part("mlp", mlp, length));
+    StepProbe step{
+        .attention = attention,
+        .mlp = mlp,
+        .ranks = part("attention", attention, length).ranks,
+        .length = length};
+    step.seconds.median = 2 * of_layer + seconds(part("rest", "", length));
+    profile.steps.push_back(step);
+  }
+  const Costs costs = fit(profile);
+  int rows = 0;
+  for (const HeldOutError& error : costs.errors) {
+    if (error.part == "step" && error.model == "structured") {
+      ++rows;
+      EXPECT_EQ(error.strategy, rows > 2 ? "" : attention);
+      EXPECT_EQ(error.probes, 2) << error.beyond;
+      EXPECT_LT(error.mean, 0.06);
+      EXPECT_GT(error.mean, 0);
+    }
+  }
+  EXPECT_EQ(rows, 4);  // inside and beyond of the one attention, and of all
+}
+
 TEST(Fit, MemoryAndOptimizer) {
   Profile profile = pretend_profile({}, {64, 512, 4096});
   EXPECT_EQ(fit(profile).memory_overhead, 0);
@@ -299,14 +344,17 @@ TEST(Fit, MemoryAndOptimizer) {
   EXPECT_EQ(fit(profile).optimizer_seconds_per_byte, 0);
   const auto step = [&](std::int64_t counted, std::int64_t measured, Outcome outcome) {
     profile.steps.push_back(
-        {.outcome = outcome, .counted_peak_bytes = counted, .peak_bytes = measured});
+        {.length = static_cast<std::int64_t>(profile.steps.size()),
+         .outcome = outcome,
+         .counted_peak_bytes = counted,
+         .peak_bytes = measured});
   };
   step(1000, 990, Outcome::measured);
   step(1000, 1030, Outcome::measured);
   step(1000, 1020, Outcome::measured);
   step(1000, 2000, Outcome::memory);
   for (const double bytes : {1e6, 1e7, 1e8}) {
-    PartProbe probe{.part = "optimizer"};
+    PartProbe probe{.part = "optimizer", .length = static_cast<std::int64_t>(bytes)};
     probe.work.phases[0].values[2] = bytes;
     probe.seconds[0].median = 2e-4 + 3e-10 * bytes;
     profile.parts.push_back(probe);

@@ -203,6 +203,24 @@ TEST(Planner, FindsLeanerPlansUntilThereAreNone) {
   EXPECT_LT(least, first / 2);
 }
 
+// It learns: plans for other documents of about that length are held to the same.
+TEST(Planner, HoldsSuchLengthsToLeanerPlans) {
+  Planner planner(task(4, std::int64_t{128} << 20));
+  const auto bytes = [&](std::int64_t length) {
+    const std::optional<Plan> plan = planner.plan({length}).plan;
+    return plan ? plan->micro_batches.front().groups.front().predicted.bytes->total() : -1;
+  };
+  const std::int64_t before = bytes(9000);
+  const std::int64_t other = bytes(2000);
+  ASSERT_GT(bytes(8900), before - before / 20);
+  ASSERT_TRUE(planner.leaner(*planner.plan({9000}).plan));
+  for (const std::int64_t length : {8500, 8900, 9000, 9100}) {
+    EXPECT_LE(bytes(length), before - before / 20) << length;
+    EXPECT_GT(bytes(length), 0);
+  }
+  EXPECT_EQ(bytes(2000), other);
+}
+
 TEST(Planner, RemembersPlansUntilItLearns) {
   Planner planner(task(4, 0));
   const std::vector<std::int64_t> lengths = long_tailed(5, 20);
@@ -220,6 +238,30 @@ TEST(Planner, RemembersPlansUntilItLearns) {
   const Plan later = *planner.plan(lengths).plan;
   EXPECT_FALSE(planner.was_cached());
   EXPECT_GT(*later.predicted.seconds, *first.predicted.seconds);
+}
+
+// What a run learned goes into the next: the same plans.
+TEST(Planner, GoesOnWithWhatAnotherLearned) {
+  const PlanningTask t = task(4, std::int64_t{128} << 20);
+  Planner planner(t);
+  const std::vector<std::int64_t> lengths = {9000, 300, 200, 4000};
+  const Plan fresh = *planner.plan(lengths).plan;
+  std::vector<double> slow;
+  for (const PlanMicroBatch& micro : fresh.micro_batches) {
+    slow.push_back(3 * *micro.predicted.seconds);
+  }
+  for (int i = 0; i < 4; ++i) {
+    planner.observe(fresh, slow);
+  }
+  ASSERT_TRUE(planner.leaner(fresh));
+  const Plan learned = *planner.plan(lengths).plan;
+  ASSERT_NE(learned, fresh);
+
+  Planner next(t);
+  EXPECT_EQ(*next.plan(lengths).plan, fresh);
+  next.learn(planner.learned());
+  EXPECT_EQ(next.learned(), planner.learned());
+  EXPECT_EQ(*next.plan(lengths).plan, learned);
 }
 
 // What was measured to be slow is used less.

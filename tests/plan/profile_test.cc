@@ -111,6 +111,40 @@ KernelProbe any_kernel(std::mt19937& random) {
       .seconds = any_spread(random)};
 }
 
+// The median of the rounds' medians, the range of all; what was measured once is measured.
+TEST(Profile, IsPooledOverItsRounds) {
+  Profile profile{.header = header()};
+  PartProbe part{.part = "rest", .length = 64};
+  StepProbe step{.attention = "METP", .mlp = "pass", .length = 64, .saved_bytes = 5};
+  for (const double seconds : {4.0, 1.0, 2.5}) {
+    part.seconds[1] = {.median = seconds, .least = seconds - 0.5, .most = seconds + 2};
+    step.seconds = part.seconds[1];
+    step.peak_bytes = static_cast<std::int64_t>(100 * seconds);
+    profile.parts.push_back(part);
+    profile.steps.push_back(step);
+  }
+  part.length = 128;
+  profile.parts.insert(profile.parts.begin() + 1, part);
+  step.outcome = Outcome::time;
+  profile.steps.insert(profile.steps.begin(), step);
+  step.mlp = "hold";
+  profile.steps.push_back(step);
+
+  const Profile all = pooled(profile);
+  ASSERT_EQ(all.parts.size(), 2);
+  EXPECT_EQ(all.parts[0].length, 64);
+  EXPECT_EQ(all.parts[0].seconds[1], (Spread{.median = 2.5, .least = 0.5, .most = 6}));
+  EXPECT_EQ(all.parts[1], part);
+  ASSERT_EQ(all.steps.size(), 2);
+  EXPECT_EQ(all.steps[0].outcome, Outcome::measured);
+  EXPECT_EQ(all.steps[0].seconds, all.parts[0].seconds[1]);
+  EXPECT_EQ(all.steps[0].peak_bytes, 400);
+  EXPECT_EQ(all.steps[0].saved_bytes, 5);
+  EXPECT_EQ(all.steps[1], step);
+  EXPECT_EQ(pooled(all), all);
+  EXPECT_EQ(pooled({}), Profile{});
+}
+
 // A file with some probes of every kind, and what it holds.
 Profile example(const fs::path& file, std::uint32_t seed, int rounds = 2) {
   std::mt19937 random(seed);

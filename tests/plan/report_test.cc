@@ -394,6 +394,7 @@ TEST(Summaries, AreWhatAPersonComputes) {
   EXPECT_DOUBLE_EQ(ours.common_most, 7);
   EXPECT_DOUBLE_EQ(ours.time_error, 0.375);
   EXPECT_DOUBLE_EQ(ours.memory_error, 0.2);
+  EXPECT_DOUBLE_EQ(ours.over_fastest, 1.0 / 3);  // 2 for 1, 4, 10
   const SwitchingSummary& a = found[1];  // sums 7, 7, 10
   EXPECT_EQ(a.steps_that_fit, 2);
   EXPECT_DOUBLE_EQ(a.seconds, 7);
@@ -402,6 +403,7 @@ TEST(Summaries, AreWhatAPersonComputes) {
   EXPECT_THAT(a.time_error, IsNan());
   EXPECT_THAT(a.memory_error, IsNan());
   EXPECT_DOUBLE_EQ(found[2].seconds, 47);  // 46, 47, 48
+  EXPECT_DOUBLE_EQ(a.over_fastest, 0.25);  // 1, 6 for 4
   EXPECT_DOUBLE_EQ(found[2].seconds_on_common, 17);
   EXPECT_EQ(found[3].steps_that_fit, 1);  // not all that every static run fits
   EXPECT_DOUBLE_EQ(found[3].seconds, 2);
@@ -409,6 +411,7 @@ TEST(Summaries, AreWhatAPersonComputes) {
   EXPECT_EQ(found[4].steps_that_fit, 0);
   EXPECT_EQ(found[4].seconds, 0);
   EXPECT_THAT(found[4].common_least, IsNan());
+  EXPECT_THAT(found[4].over_fastest, IsNan());
   EXPECT_THAT(summaries(SwitchingCorpus{}), IsEmpty());
 }
 

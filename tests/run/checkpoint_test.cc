@@ -69,6 +69,10 @@ CheckpointState state_of(std::int64_t step, int ranks, const ModelShape& model) 
       .data =
           {.fingerprint = "f", .drawn = "d", .documents = 9, .draws = 20, .epoch = 2, .next = 4},
       .machine = {.matmul_flops_per_second = 0.1 + 0.2, .cores = 3},
+      .costs = "c",
+      .learned =
+          {.ratios = {{{"METP", 7}, {0.1 + 0.2, 3}}, {{"METP", 8}, {}}},
+           .caps = {{12, std::int64_t{1} << 40}}},
       .configuration = {{"train.steps", "9"}, {"data.path", "'it''s'"}}};
 }
 
@@ -196,6 +200,8 @@ TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {
   EXPECT_EQ(to_json(again), to_json(state));
   EXPECT_EQ(again.machine.matmul_flops_per_second, 0.1 + 0.2);
   EXPECT_EQ(again.data, state.data);
+  EXPECT_EQ(again.costs, "c");
+  EXPECT_EQ(again.learned, state.learned);
   EXPECT_EQ(again.configuration, state.configuration);
 }
 

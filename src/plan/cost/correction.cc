@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <vector>
+
+#include "src/plan/median.h"
 
 namespace paradyse {
 namespace {
@@ -12,11 +13,12 @@ constexpr std::size_t kEnough = 3;          // measurements before a factor coun
 constexpr std::size_t kLately = 15;         // measurements that tell of the machine
 constexpr double kWorthTelling = 1.0 / 50;  // of a factor's change
 
-double median(const std::deque<double>& values) {
-  std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
-  const std::size_t n = sorted.size();
-  return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+double median_of(const std::deque<double>& values) {
+  return median({values.begin(), values.end()});
+}
+
+double factor_of(const std::deque<double>& ratios) {
+  return std::clamp(median_of(ratios), 1 / Correction::kMost, Correction::kMost);
 }
 
 }  // namespace
@@ -41,7 +43,7 @@ void Correction::observe(
   if (ratios.size() < kEnough) {
     return;
   }
-  const double now = std::clamp(median(ratios), 1 / kMost, kMost);
+  const double now = factor_of(ratios);
   const auto [factor, first] = factors_.try_emplace(which, now);
   if (first || std::abs(now / factor->second - 1) > kWorthTelling) {
     factor->second = now;
@@ -59,11 +61,25 @@ double Correction::factor(const std::string& strategy, std::int64_t length) cons
   return found == factors_.end() ? 1.0 : found->second;
 }
 
+void Correction::learn(const Ratios& ratios) {
+  ratios_ = ratios;
+  factors_.clear();
+  began_.clear();
+  lately_.clear();
+  ++version_;
+  for (const auto& [which, its] : ratios_) {
+    if (its.size() >= kEnough) {
+      factors_[which] = factor_of(its);
+      began_[which] = factor_of(its);
+    }
+  }
+}
+
 std::optional<double> Correction::machine_changed() {
   if (lately_.size() < kLately) {
     return std::nullopt;
   }
-  const double ratio = median(lately_);
+  const double ratio = median_of(lately_);
   if (ratio < kNoticed && ratio > 1 / kNoticed) {
     return std::nullopt;
   }

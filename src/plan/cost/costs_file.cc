@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/fit.h"
+#include "paradyse/sha256.h"
 #include "paradyse/text_match.h"
 #include "src/plan/cost/header_json.h"
 #include "src/plan/cost/hybrid.h"
@@ -356,6 +357,8 @@ Costs costs_from(const JsonNode& root) {
 }
 
 }  // namespace
+
+std::string fingerprint(const Costs& costs) { return sha256_hex(json_text(json_of(costs))); }
 
 void write_costs(const Costs& costs, const std::filesystem::path& file) {
   replace_file(file, json_text(json_of(costs)));

@@ -153,7 +153,8 @@ double overall(const std::vector<HeldOut>& unseen) {
 
 }  // namespace
 
-Costs fit(const Profile& profile, const FitOptions& options) {
+Costs fit(const Profile& measured, const FitOptions& options) {
+  const Profile profile = pooled(measured);
   const std::vector<PartProbe> probes = measured_parts(profile);
   const Rates prior = prior_rates(profile);
   Costs costs{.header = profile.header};
@@ -171,9 +172,16 @@ Costs fit(const Profile& profile, const FitOptions& options) {
   put_errors(probes, hybrid_unseen, *hybrid);
   costs.structured = structured;
   costs.hybrid = hybrid;
-  costs.errors = error_rows(structured->name(), probes, structured_unseen);
-  const std::vector<HeldOutError> more = error_rows(hybrid->name(), probes, hybrid_unseen);
-  costs.errors.insert(costs.errors.end(), more.begin(), more.end());
+  const auto add_errors = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
+    const std::string name = model.name();
+    for (const auto& rows :
+         {error_rows(name, probes, unseen),
+          step_error_rows(name, probes, unseen, profile.steps, profile.header.layers)}) {
+      costs.errors.insert(costs.errors.end(), rows.begin(), rows.end());
+    }
+  };
+  add_errors(*structured, structured_unseen);
+  add_errors(*hybrid, hybrid_unseen);
   costs.best = overall(hybrid_unseen) < overall(structured_unseen) ? "hybrid" : "structured";
   return costs;
 }

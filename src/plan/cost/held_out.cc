@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -15,6 +16,29 @@ using Key = std::tuple<std::string, std::string, std::string, int>;
 
 Key key_of(const PartProbe& probe) {
   return {probe.part, probe.strategy, probe.recompute, probe.ranks};
+}
+
+constexpr const char* kStep = "step";
+
+void add_rows(
+    const std::string& model,
+    const std::string& part,
+    const std::string& strategy,
+    const ErrorSums& sums,
+    std::vector<HeldOutError>& rows) {
+  for (const bool beyond : {false, true}) {
+    const ErrorSum& one = beyond ? sums.beyond : sums.inside;
+    if (one.probes > 0) {
+      rows.push_back(
+          {.model = model,
+           .part = part,
+           .strategy = strategy,
+           .beyond = beyond,
+           .probes = one.probes,
+           .mean = one.mean(),
+           .worst = one.worst});
+    }
+  }
 }
 
 }  // namespace
@@ -65,7 +89,10 @@ std::vector<HeldOut> held_out(
       const double measured = total_seconds(probes[i]);
       const double predicted = model->seconds(question_of(probes[i])).total();
       found.push_back(
-          {.probe = i, .beyond = beyond, .error = std::abs(predicted - measured) / measured});
+          {.probe = i,
+           .beyond = beyond,
+           .predicted = predicted,
+           .error = std::abs(predicted - measured) / measured});
     }
   };
   std::map<std::int64_t, std::size_t> fold_of;
@@ -135,20 +162,55 @@ std::vector<HeldOutError> error_rows(
   }
   std::vector<HeldOutError> rows;
   for (const auto& [of, sum] : sums) {
+    add_rows(model, std::get<0>(of).second, std::get<1>(of).second, sum, rows);
+  }
+  return rows;
+}
+
+std::vector<HeldOutError> step_error_rows(
+    const std::string& model,
+    std::span<const PartProbe> probes,
+    const std::vector<HeldOut>& held_out,
+    std::span<const StepProbe> steps,
+    std::int64_t layers) {
+  std::map<std::tuple<Key, std::int64_t, bool>, double> predicted;
+  for (const HeldOut& one : held_out) {
+    const PartProbe& probe = probes[one.probe];
+    predicted[{key_of(probe), probe.length, one.beyond}] = one.predicted;
+  }
+  std::map<std::string, ErrorSums> sums;  // by attention
+  ErrorSums all;
+  for (const StepProbe& step : steps) {
+    if (step.outcome != Outcome::measured || !(step.seconds.median > 0)) {
+      continue;
+    }
     for (const bool beyond : {false, true}) {
-      const ErrorSum& one = beyond ? sum.beyond : sum.inside;
-      if (one.probes > 0) {
-        rows.push_back(
-            {.model = model,
-             .part = std::get<0>(of).second,
-             .strategy = std::get<1>(of).second,
-             .beyond = beyond,
-             .probes = one.probes,
-             .mean = one.mean(),
-             .worst = one.worst});
+      const auto seconds = [&](const char* part, const std::string& name, const std::string& level) {
+        const auto found = predicted.find({{part, name, level, step.ranks}, step.length, beyond});
+        return found == predicted.end() ? std::nullopt : std::optional(found->second);
+      };
+      // of an MLP attention-output is the same as full
+      const bool full = step.recompute == to_string(Recompute::attention_output);
+      const auto attention = seconds("attention", step.attention, step.recompute);
+      const auto mlp = seconds("mlp", step.mlp, full ? to_string(Recompute::full) : step.recompute);
+      const auto rest = seconds("rest", "", to_string(Recompute::none));
+      if (!attention || !mlp || !rest) {
+        continue;
       }
+      const double whole = static_cast<double>(layers) * (*attention + *mlp) + *rest;
+      const HeldOut one{
+          .beyond = beyond,
+          .predicted = whole,
+          .error = std::abs(whole - step.seconds.median) / step.seconds.median};
+      sums[step.attention].add(one);
+      all.add(one);
     }
   }
+  std::vector<HeldOutError> rows;
+  for (const auto& [attention, sum] : sums) {
+    add_rows(model, kStep, attention, sum, rows);
+  }
+  add_rows(model, kStep, "", all, rows);
   return rows;
 }
 

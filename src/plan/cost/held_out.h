@@ -22,7 +22,8 @@ namespace paradyse {
 struct HeldOut {
   std::size_t probe = 0;
   bool beyond = false;
-  double error = 0;  // |predicted - measured| / measured seconds of the three phases
+  double predicted = 0;  // seconds of the three phases
+  double error = 0;      // |predicted - measured| / measured
 };
 
 using Fitter = std::function<std::shared_ptr<const TimeModel>(std::span<const PartProbe>)>;
@@ -60,6 +61,15 @@ std::vector<HeldOutError> error_rows(
     const std::string& model,
     std::span<const PartProbe> probes,
     const std::vector<HeldOut>& held_out);
+
+// Rows of whole steps (part "step") of each attention and of all: their parts' predictions summed
+// over `layers` layers, against what the step took.
+std::vector<HeldOutError> step_error_rows(
+    const std::string& model,
+    std::span<const PartProbe> probes,
+    const std::vector<HeldOut>& held_out,
+    std::span<const StepProbe> steps,
+    std::int64_t layers);
 
 PartQuestion question_of(const PartProbe& probe);
 double total_seconds(const PartProbe& probe);

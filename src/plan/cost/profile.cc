@@ -1,8 +1,11 @@
 // The profile as a file of JSON lines: docs/costs.md.
 #include "paradyse/profile.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <stdexcept>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +14,7 @@
 #include "src/plan/disk_file.h"
 #include "src/plan/json_node.h"
 #include "src/plan/json_text.h"
+#include "src/plan/median.h"
 
 namespace paradyse {
 
@@ -282,6 +286,81 @@ Profile read_profile(const std::filesystem::path& file) {
         file.string() + ": is not there; make it with `paradyse profile` (docs/costs.md)");
   }
   return content_from(*text, file.string()).profile;
+}
+
+namespace {
+
+Spread pooled(const std::vector<Spread>& spreads) {
+  std::vector<double> medians;
+  Spread all = spreads.front();
+  for (const Spread& one : spreads) {
+    medians.push_back(one.median);
+    all.least = std::min(all.least, one.least);
+    all.most = std::max(all.most, one.most);
+  }
+  all.median = median(std::move(medians));
+  return all;
+}
+
+// The probes of each key together, those that were measured where any was.
+template <typename Probe, typename KeyOf>
+std::vector<std::vector<const Probe*>> alike(const std::vector<Probe>& probes, const KeyOf& key_of) {
+  std::vector<std::vector<const Probe*>> groups;
+  std::map<decltype(key_of(probes.front())), std::size_t> places;
+  for (const Probe& probe : probes) {
+    const auto [place, fresh] = places.try_emplace(key_of(probe), groups.size());
+    if (fresh) {
+      groups.emplace_back();
+    }
+    std::vector<const Probe*>& group = groups[place->second];
+    if (!group.empty() && group.front()->outcome != probe.outcome) {
+      if (probe.outcome != Outcome::measured) {
+        continue;
+      }
+      group.clear();
+    }
+    group.push_back(&probe);
+  }
+  return groups;
+}
+
+template <typename Probe, typename SecondsOf>
+Spread pooled(const std::vector<const Probe*>& probes, const SecondsOf& seconds_of) {
+  std::vector<Spread> spreads;
+  for (const Probe* probe : probes) {
+    spreads.push_back(seconds_of(*probe));
+  }
+  return pooled(spreads);
+}
+
+}  // namespace
+
+Profile pooled(const Profile& profile) {
+  Profile all{
+      .header = profile.header,
+      .collectives = profile.collectives,
+      .kernels = profile.kernels};
+  const auto parts = alike(profile.parts, [](const PartProbe& p) {
+    return std::tuple(p.part, p.strategy, p.recompute, p.ranks, p.length);
+  });
+  for (const auto& group : parts) {
+    PartProbe& part = all.parts.emplace_back(*group.front());
+    for (std::size_t i = 0; i < kPartPhases; ++i) {
+      part.seconds[i] = pooled(group, [&](const PartProbe& p) { return p.seconds[i]; });
+    }
+  }
+  const auto steps = alike(profile.steps, [](const StepProbe& s) {
+    return std::tuple(s.attention, s.mlp, s.recompute, s.ranks, s.length);
+  });
+  for (const auto& group : steps) {
+    StepProbe& step = all.steps.emplace_back(*group.front());
+    step.seconds = pooled(group, [](const StepProbe& s) { return s.seconds; });
+    for (const StepProbe* one : group) {
+      step.saved_bytes = std::max(step.saved_bytes, one->saved_bytes);
+      step.peak_bytes = std::max(step.peak_bytes, one->peak_bytes);
+    }
+  }
+  return all;
 }
 
 ProfileWriter::ProfileWriter(

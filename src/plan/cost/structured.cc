@@ -10,6 +10,7 @@
 
 #include "src/plan/cost/held_out.h"
 #include "src/plan/cost/nnls.h"
+#include "src/plan/median.h"
 
 namespace paradyse {
 
@@ -117,16 +118,6 @@ Joint fit_joint(
   return joint;
 }
 
-// Seconds a unit in the middle of what was measured; `otherwise` where nothing was.
-double median_or(std::vector<double> values, double otherwise) {
-  if (values.empty()) {
-    return otherwise;
-  }
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double kernel_rate(const Profile& profile, const std::string& kernel, double per_second) {
   std::vector<double> rates;
   for (const KernelProbe& probe : profile.kernels) {
@@ -134,7 +125,7 @@ double kernel_rate(const Profile& profile, const std::string& kernel, double per
       rates.push_back(probe.seconds.median / probe.flops);
     }
   }
-  return median_or(std::move(rates), 1 / per_second);
+  return rates.empty() ? 1 / per_second : median(std::move(rates));
 }
 
 // Of the choice among pulls().

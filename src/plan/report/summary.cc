@@ -27,7 +27,8 @@ std::vector<SwitchingSummary> summaries(const SwitchingCorpus& corpus) {
          .common_least = shared.least,
          .common_most = shared.most,
          .time_error = time_error(run).absolute,
-         .memory_error = memory_error(run).absolute});
+         .memory_error = memory_error(run).absolute,
+         .over_fastest = over_fastest(run, corpus)});
   }
   return summaries;
 }

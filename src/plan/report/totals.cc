@@ -38,15 +38,6 @@ PredictionError error_of(const std::vector<Prediction>& predictions) {
 
 }  // namespace
 
-double median(std::vector<double> values) {
-  if (values.empty()) {
-    return kNone;
-  }
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 StepNumbers fitting_steps(const SwitchingRun& run) {
   StepNumbers steps;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
@@ -72,6 +63,22 @@ StepNumbers common_steps(const SwitchingCorpus& corpus) {
     }
   }
   return steps;
+}
+
+double over_fastest(const SwitchingRun& run, const SwitchingCorpus& corpus) {
+  double sum = 0;
+  const StepNumbers steps = fitting_steps(run);
+  for (const std::size_t i : steps) {
+    const double own = median(run.steps[i].seconds);
+    double least = own;
+    for (const SwitchingRun& other : corpus.runs) {
+      if (other.steps[i].fits) {
+        least = std::min(least, median(other.steps[i].seconds));
+      }
+    }
+    sum += own / least - 1;
+  }
+  return steps.empty() ? kNone : sum / static_cast<double>(steps.size());
 }
 
 bool fits_all(const SwitchingRun& run, const StepNumbers& steps) {

@@ -8,13 +8,11 @@
 
 #include "paradyse/profile.h"
 #include "paradyse/switching.h"
+#include "src/plan/median.h"
 
 namespace paradyse {
 
 using StepNumbers = std::vector<std::size_t>;  // ascending, into SwitchingRun::steps
-
-// Of the middle two their mean; NaN of none.
-double median(std::vector<double> values);
 
 // The steps that the run fits.
 StepNumbers fitting_steps(const SwitchingRun& run);
@@ -24,6 +22,10 @@ StepNumbers shared(const StepNumbers& a, const StepNumbers& b);
 
 // The steps that every static run fits; all, where there is no static run.
 StepNumbers common_steps(const SwitchingCorpus& corpus);
+
+// Mean over the run's steps of its seconds over those of the fastest run of that step, less one; NaN
+// where it fits no step.
+double over_fastest(const SwitchingRun& run, const SwitchingCorpus& corpus);
 
 // Whether the run fits each of these steps, and there are any.
 bool fits_all(const SwitchingRun& run, const StepNumbers& steps);

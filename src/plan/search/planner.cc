@@ -139,6 +139,15 @@ std::optional<Plan> Planner::leaner(const Plan& plan) {
   return make(plan.lengths).plan;
 }
 
+Planner::Learned Planner::learned() const {
+  return {.ratios = correction_.ratios(), .caps = caps_};
+}
+
+void Planner::learn(const Learned& learned) {
+  correction_.learn(learned.ratios);  // so that plans are made anew
+  caps_ = learned.caps;
+}
+
 double Planner::wall_seconds(const std::vector<double>& busy) const {
   const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
   return std::max(*std::max_element(busy.begin(), busy.end()), sum / task_.machine.cores);

@@ -138,6 +138,34 @@ void saving(const fs::path& checkpoints, std::int64_t step, const Body& body) {
 
 }  // namespace
 
+namespace {
+
+json json_of(const Planner::Learned& learned) {
+  json ratios = json::array();
+  for (const auto& [of, its] : learned.ratios) {
+    ratios.push_back({{"strategy", of.first}, {"log2_length", of.second}, {"ratios", its}});
+  }
+  json caps = json::array();
+  for (const auto& [of, bytes] : learned.caps) {
+    caps.push_back({{"log2_tokens", of}, {"bytes", bytes}});
+  }
+  return {{"ratios", ratios}, {"caps", caps}};
+}
+
+Planner::Learned learned_from(const json& from) {
+  Planner::Learned learned;
+  for (const auto& of : from.at("ratios")) {
+    learned.ratios[{of.at("strategy"), of.at("log2_length")}] =
+        of.at("ratios").get<std::deque<double>>();
+  }
+  for (const auto& of : from.at("caps")) {
+    learned.caps[of.at("log2_tokens")] = of.at("bytes");
+  }
+  return learned;
+}
+
+}  // namespace
+
 std::string to_json(const CheckpointState& s) {
   json files = json::array();
   for (const CheckpointState::File& file : s.files) {
@@ -169,6 +197,8 @@ std::string to_json(const CheckpointState& s) {
         {"collective_seconds", s.machine.collective_seconds},
         {"call_seconds", s.machine.call_seconds},
         {"cores", s.machine.cores}}},
+      {"costs", s.costs},
+      {"learned", json_of(s.learned)},
       {"configuration", s.configuration},
       {"files", files}};
   state["sha256"] = sha256_hex(state.dump());  // of all the rest
@@ -222,7 +252,13 @@ CheckpointState checkpoint_state(const std::string& text, const std::string& fro
              .collective_seconds = machine.at("collective_seconds"),
              .call_seconds = machine.at("call_seconds"),
              .cores = machine.at("cores")},
+        .costs = {},
+        .learned = {},
         .configuration = state.at("configuration")};
+    if (state.contains("learned")) {  // older ones have none
+      s.costs = state.at("costs");
+      s.learned = learned_from(state.at("learned"));
+    }
     for (const json& file : state.at("files")) {
       s.files.push_back(
           {.name = file.at("name"), .bytes = file.at("bytes"), .xxh64 = file.at("xxh64")});

@@ -1,22 +1,16 @@
 // What measurements share.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <vector>
+
+#include "src/plan/median.h"
 
 namespace paradyse {
 
 inline double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-// Of at least one value.
-inline double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Documents of `length` tokens.  Any ids do: a small generator of Knuth's.

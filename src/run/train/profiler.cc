@@ -26,8 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kProbeSeconds = 0.5;  // repeats of a probe take about so long
-constexpr int kMostRepeats = 7;
+// All is measured in rounds, one after the other, so that a machine that is slow for a while is not
+// taken for a length that is.
+constexpr int kRounds = 5;
+constexpr double kProbeSeconds = 0.15;  // repeats of a probe in a round take about so long
+constexpr int kMostRepeats = 3;
 
 Spread spread(const std::vector<double>& values) {
   return {
@@ -90,10 +93,7 @@ class Profiler {
       // what there was no time for then may be measured now
       std::erase_if(known_.steps, [](const auto& s) { return s.outcome == Outcome::time; });
       for (const StepProbe& step : known_.steps) {
-        done_.insert({step.attention, step.recompute, step.length});
-      }
-      for (const PartProbe& part : known_.parts) {
-        remember(part);
+        visited(step);
       }
     }
   }
@@ -123,6 +123,12 @@ class Profiler {
   }
 
  private:
+  using Key = std::tuple<std::string, std::string, std::int64_t>;
+
+  [[nodiscard]] static Key key_of(const Wish& wish) {
+    return {wish.layer.attention, to_string(wish.layer.attention_recompute), wish.length};
+  }
+
   [[nodiscard]] int group_ranks(const Wish& wish) const {
     return wish.one_rank ? 1 : request_.ranks;
   }
@@ -140,21 +146,16 @@ class Profiler {
   void add(const StepProbe& probe) {
     writer_->add(probe);
     known_.steps.push_back(probe);
-    if (probe.outcome != Outcome::time) {
-      done_.insert({probe.attention, probe.recompute, probe.length});
-    } else {
-      late_.insert({probe.attention, probe.recompute, probe.length});
-    }
+    visited(probe);
   }
   void add(const PartProbe& probe) {
-    if (remember(probe)) {
-      writer_->add(probe);
-      known_.parts.push_back(probe);
-    }
+    writer_->add(probe);
+    known_.parts.push_back(probe);
   }
-  bool remember(const PartProbe& probe) {
-    return parts_.insert({probe.part, probe.strategy, probe.recompute, probe.ranks, probe.length})
-        .second;
+  // What did not fit is not tried again.
+  void visited(const StepProbe& probe) {
+    int& rounds = rounds_[{probe.attention, probe.recompute, probe.length}];
+    rounds = probe.outcome == Outcome::measured ? rounds + 1 : kRounds;
   }
 
   [[nodiscard]] Plan plan_of(const Wish& wish) const {
@@ -202,36 +203,55 @@ class Profiler {
 
   // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
   std::int64_t next() {
-    for (std::size_t w = 0; w < wishes_.size(); ++w) {
-      const Wish& wish = wishes_[w];
-      const auto key =
-          std::tuple(wish.layer.attention, to_string(wish.layer.attention_recompute), wish.length);
-      if (done_.contains(key) || late_.contains(key)) {
-        continue;
+    for (; round_ < kRounds; ++round_) {
+      for (std::size_t w = 0; w < wishes_.size(); ++w) {
+        if (rounds_[key_of(wishes_[w])] > round_) {
+          continue;
+        }
+        if (request_.stop != nullptr && request_.stop->load()) {
+          return -1;
+        }
+        if (can_run(wishes_[w])) {
+          show(wishes_[w]);
+          return static_cast<std::int64_t>(w);
+        }
       }
-      if (request_.stop != nullptr && request_.stop->load()) {
-        return -1;
-      }
-      if (request_.memory_per_rank > 0 && counted(plan_of(wish)).first > request_.memory_per_rank) {
-        add(step_probe(wish, Outcome::memory));
-        continue;
-      }
-      const double spent = seconds_since(begin_);
-      if (spent + guess(wish) > request_.seconds) {
-        add(step_probe(wish, Outcome::time));
-        continue;
-      }
-      if (request_.progress) {
-        request_.progress(
-            {.probes = static_cast<std::int64_t>(done_.size() + late_.size()),
-             .of = static_cast<std::int64_t>(wishes_.size()),
-             .seconds = spent,
-             .seconds_of = request_.seconds,
-             .what = fmt::format("{}, {} tokens", name(wish.layer), wish.length)});
-      }
-      return static_cast<std::int64_t>(w);
     }
     return -1;
+  }
+
+  // Whether memory and time suffice; where they do not for the first of its rounds, that is kept.
+  bool can_run(const Wish& wish) {
+    const bool first = rounds_[key_of(wish)] == 0;
+    if (first && request_.memory_per_rank > 0 &&
+        counted(plan_of(wish)).first > request_.memory_per_rank) {
+      add(step_probe(wish, Outcome::memory));
+      return false;
+    }
+    if (seconds_since(begin_) + guess(wish) <= request_.seconds) {
+      return true;
+    }
+    if (first) {
+      add(step_probe(wish, Outcome::time));
+    } else {
+      rounds_[key_of(wish)] = kRounds;
+    }
+    return false;
+  }
+
+  void show(const Wish& wish) {
+    if (request_.progress) {
+      std::int64_t done = 0;
+      for (const auto& [key, rounds] : rounds_) {
+        done += rounds;
+      }
+      request_.progress(
+          {.probes = done,
+           .of = static_cast<std::int64_t>(wishes_.size()) * kRounds,
+           .seconds = seconds_since(begin_),
+           .seconds_of = request_.seconds,
+           .what = fmt::format("{}, {} tokens", name(wish.layer), wish.length)});
+    }
   }
 
   void run_rank(Communicators& communicators) {
@@ -318,9 +338,8 @@ class Profiler {
       samples.push_back(std::move(sample));
       const auto count = static_cast<int>(samples.size());
       more = broadcast_number(
-                 count <= kMostRepeats &&
-                     (count < 2 ? samples.back().step < 4 * kProbeSeconds
-                                : seconds_since(begin) < kProbeSeconds || count < 3),
+                 count <= kMostRepeats && (samples.front().step < 4 * kProbeSeconds) &&
+                     (count < 2 || seconds_since(begin) < kProbeSeconds),
                  "profile",
                  world) != 0;
     }
@@ -448,7 +467,10 @@ class Profiler {
     Communicator& world = communicators.world();
     const int me = communicators.rank();
     if (broadcast_number(
-            me == 0 && parts_.contains({"optimizer", "", "none", request_.ranks, 0}),
+            me == 0 && std::any_of(
+                           known_.parts.begin(),
+                           known_.parts.end(),
+                           [](const PartProbe& probe) { return probe.part == "optimizer"; }),
             "profile",
             world) != 0) {
       return;
@@ -506,10 +528,8 @@ class Profiler {
   // Of the process that leads.
   Profile known_;
   std::optional<ProfileWriter> writer_;
-  using StepKey = std::tuple<std::string, std::string, std::int64_t>;
-  std::set<StepKey> done_;
-  std::set<StepKey> late_;
-  std::set<std::tuple<std::string, std::string, std::string, int, std::int64_t>> parts_;
+  std::map<Key, int> rounds_;  // that are over
+  int round_ = 0;
   std::int64_t under_way_ = 0;
 };
 

@@ -316,6 +316,9 @@ class Run {
     if (from_) {
       expect_same_model(model_.shape, *from_);
       expect_same_data(position(from_->state.step), config_.data.path, *from_);
+      if (from_->state.costs == costs_fingerprint()) {
+        planner_.learn(from_->state.learned);
+      }
     }
     if (!config_.data.eval_path.empty()) {
       eval_ = corpus_at("data.eval_path", config_.data.eval_path, config_, model_.shape);
@@ -387,6 +390,9 @@ class Run {
   }
 
   // Those that the configuration names; measured first where it says so and there are none.
+  // "": plans go by a closed form.
+  [[nodiscard]] std::string costs_fingerprint() const { return costs_ ? fingerprint(*costs_) : ""; }
+
   std::optional<Costs> costs() {
     const auto ranks = static_cast<int>(config_.parallel.ranks);
     const ProfileHeader header =
@@ -652,6 +658,8 @@ class Run {
           .loss_scale_steps = scale.steps(),
           .data = position(s),
           .machine = machine_,
+          .costs = costs_fingerprint(),
+          .learned = planner_.learned(),
           .configuration = {}};
       for (const ConfigEntry& entry : loaded_.entries) {
         state.configuration.emplace(entry.key, entry.value);
