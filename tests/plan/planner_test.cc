@@ -258,7 +258,7 @@ TEST(Planner, GoesOnWithWhatAnotherLearned) {
   ASSERT_NE(learned, fresh);
 
   Planner next(t);
-  EXPECT_EQ(*next.plan(lengths).plan, fresh);
+  EXPECT_EQ(*next.plan(lengths).plan, fresh);  // to the bit of its predicted seconds
   next.learn(planner.learned());
   EXPECT_EQ(next.learned(), planner.learned());
   EXPECT_EQ(*next.plan(lengths).plan, learned);

@@ -499,12 +499,17 @@ double Planner::group_seconds(
     double times = 0;
     double factor = 1;  // by what was measured
   };
-  std::map<const ScheduledPart::Body*, Asked> questions;
+  // In the order of the parts, not of addresses: the same sum to the bit.
+  std::vector<Asked> questions;
+  std::map<const ScheduledPart::Body*, std::size_t> places;
   for (const ScheduledPart& part : parts) {
-    auto& [question, times, factor] = questions[part.body.get()];
-    if (times++ > 0) {
+    const auto [place, fresh] = places.try_emplace(part.body.get(), questions.size());
+    if (!fresh) {
+      ++questions[place->second].times;
       continue;
     }
+    auto& [question, times, factor] = questions.emplace_back();
+    times = 1;
     question.ranks = static_cast<int>(seats.size());
     question.length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     question.part = part.layer < 0 ? "rest" : part.program().part;
@@ -523,7 +528,7 @@ double Planner::group_seconds(
     question.work = together(works, task_.machine.cores);
   }
   double sum = 0;
-  for (const auto& [body, asked] : questions) {
+  for (const Asked& asked : questions) {
     sum += asked.factor * asked.times * model_->seconds(asked.question).total();
   }
   return sum;
