@@ -8,6 +8,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/program/bodies.h"
 
 namespace paradyse::cli {
 namespace {
@@ -52,18 +53,13 @@ std::vector<Explained> explained(const Plan& plan, const ModelShape& model) {
               token_layout(std::move(lengths), static_cast<int>(group.ranks.size()), model.causal),
           .domain = plan.weight_domain};
       const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
-      std::vector<const ScheduledPart::Body*> order;  // distinct bodies, as they come
-      std::map<const ScheduledPart::Body*, std::vector<std::int64_t>> layers;
-      for (const ScheduledPart& part : parts) {
-        if (layers[part.body.get()].empty()) {
-          order.push_back(part.body.get());
-        }
-        layers[part.body.get()].push_back(part.layer);
-      }
       const std::vector<std::int64_t> ranks(group.ranks.begin(), group.ranks.end());
-      for (const ScheduledPart::Body* body : order) {
+      for (const auto& [body, alike] : bodies(parts)) {
         const Program& program = body->program;
-        const std::vector<std::int64_t>& its = layers[body];
+        std::vector<std::int64_t> its;
+        for (const std::size_t part : alike) {
+          its.push_back(parts[part].layer);
+        }
         const bool of_layers = its.front() >= 0;
         std::string where = fmt::format(
             "micro-batch {}, group {} (ranks {}; documents {}), {} {}",

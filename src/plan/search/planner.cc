@@ -9,6 +9,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "src/plan/program/bodies.h"
+
 namespace paradyse {
 namespace {
 
@@ -493,26 +495,14 @@ double Planner::group_seconds(
     }
     return sum;
   }
-  // Layers that run alike share their programs: each is asked for once.
-  struct Asked {
-    PartQuestion question;
-    double times = 0;
+  double sum = 0;
+  for (const auto& [body, alike] : bodies(parts)) {
+    const ScheduledPart& part = parts[alike.front()];
+    PartQuestion question{
+        .part = part.layer < 0 ? "rest" : part.program().part,
+        .ranks = static_cast<int>(seats.size()),
+        .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
     double factor = 1;  // by what was measured
-  };
-  // In the order of the parts, not of addresses: the same sum to the bit.
-  std::vector<Asked> questions;
-  std::map<const ScheduledPart::Body*, std::size_t> places;
-  for (const ScheduledPart& part : parts) {
-    const auto [place, fresh] = places.try_emplace(part.body.get(), questions.size());
-    if (!fresh) {
-      ++questions[place->second].times;
-      continue;
-    }
-    auto& [question, times, factor] = questions.emplace_back();
-    times = 1;
-    question.ranks = static_cast<int>(seats.size());
-    question.length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-    question.part = part.layer < 0 ? "rest" : part.program().part;
     if (part.layer >= 0) {
       const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
       const bool attention = question.part == "attention";
@@ -526,10 +516,7 @@ double Planner::group_seconds(
       works.push_back(part_work(part, seat, task_.precision));
     }
     question.work = together(works, task_.machine.cores);
-  }
-  double sum = 0;
-  for (const Asked& asked : questions) {
-    sum += asked.factor * asked.times * model_->seconds(asked.question).total();
+    sum += factor * static_cast<double>(alike.size()) * model_->seconds(question).total();
   }
   return sum;
 }

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
 
 #include "paradyse/simulator.h"
+#include "src/plan/program/bodies.h"
 #include "src/plan/simulate/op_cost.h"
 
 namespace paradyse {
@@ -80,13 +80,9 @@ class Scales {
             token_layout(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
         .domain = seats_.domain};
     const Timeline parts = timeline(task, layers_, options_.training);
-    std::map<const ScheduledPart::Body*, double> times;
-    for (const ScheduledPart& part : parts) {
-      ++times[part.body.get()];
-    }
     Burden burden;
     burden.seconds.resize(seats_.ranks.size());
-    for (const auto& [body, count] : times) {
+    for (const auto& [body, alike] : bodies(parts)) {
       for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
         for (const Step& step : *steps) {
           const OpCost cost = op_cost(
@@ -97,7 +93,7 @@ class Scales {
               cluster_,
               options_.precision);
           for (std::size_t r = 0; r < burden.seconds.size(); ++r) {
-            burden.seconds[r] += count * cost.compute_seconds[r];
+            burden.seconds[r] += static_cast<double>(alike.size()) * cost.compute_seconds[r];
           }
         }
       }
