@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <future>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -11,192 +10,23 @@
 
 #include "paradyse/checkpoint.h"
 #include "paradyse/device.h"
-#include "paradyse/machine.h"
 #include "paradyse/optimizer.h"
 #include "paradyse/play.h"
-#include "paradyse/profiler.h"
 #include "paradyse/reading.h"
-#include "paradyse/run_costs.h"
 #include "src/run/execute/gather.h"
 #include "src/run/train/broadcast_plan.h"
+#include "src/run/train/evaluate.h"
+#include "src/run/train/measured_costs.h"
 #include "src/run/train/measure.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
+#include "src/run/train/run_inputs.h"
+#include "src/run/train/step_plans.h"
 
 namespace paradyse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-TooLong too_long(const std::string& name) {
-  return name == "skip" ? TooLong::skip : name == "refuse" ? TooLong::refuse : TooLong::cut;
-}
-
-Order order_of(const std::string& name) {
-  return name == "sorted"       ? Order::sorted
-         : name == "curriculum" ? Order::curriculum
-                                : Order::shuffled;
-}
-
-void expect_set(const std::string& key, const std::string& value) {
-  if (value.empty()) {
-    throw std::invalid_argument(
-        key + " is not set: write it in the configuration, or --set " + key + "=...");
-  }
-}
-
-ModelFolder model_at(const RunConfig& config) {
-  expect_set("model.path", config.model.path);
-  ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
-  if (config.model.dropout >= 0) {
-    model.shape.residual_dropout = model.shape.embedding_dropout = config.model.dropout;
-  }
-  if (config.model.attention_dropout >= 0) {
-    model.shape.attention_dropout = config.model.attention_dropout;
-  }
-  return model;
-}
-
-Corpus corpus_at(
-    const char* key, const std::string& path, const RunConfig& config, const ModelShape& model) {
-  DataOptions options;
-  options.path = path;
-  options.min_tokens = config.data.min_tokens;
-  options.max_tokens = config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
-  options.too_long = too_long(config.data.too_long);
-  options.vocab = model.vocab;
-  options.labels = model.masked_lm;
-  if (model.learned_positions && options.max_tokens > model.max_positions) {
-    throw std::invalid_argument(fmt::format(
-        "data.max_tokens is {}, but the model has learned {} positions: accepted is at most that",
-        options.max_tokens,
-        model.max_positions));
-  }
-  expect_set(key, path);
-  return reading([&] { return read_corpus(options); }, key);
-}
-
-PlanningTask planning_task(
-    const RunConfig& config,
-    const ModelShape& model,
-    bool training,
-    const MachineNumbers& machine,
-    const std::optional<Costs>& costs = std::nullopt) {
-  const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
-  PlanningTask task;
-  task.model = model;
-  task.ranks = static_cast<int>(config.parallel.ranks);
-  task.machine = machine;
-  task.precision = precision_of(config.train.dtype);
-  try {
-    task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
-  }
-  task.training = training;
-  task.static_bytes_per_element = training ? task.precision.trained() : task.precision.activation;
-  task.attention = named(config.parallel.attention);
-  task.mlp = named(config.parallel.mlp);
-  if (task.mlp.empty() && !task.attention.empty()) {
-    task.mlp = to_string(strategy(task.attention).verb);
-  }
-  task.recompute = named(config.parallel.recompute);
-  task.offload = config.parallel.offload;
-  task.planner = config.parallel.planner;
-  if (costs) {
-    go_by(*costs, task);
-  }
-  return task;
-}
-
-MachineNumbers machine_for(const RunConfig& config, const ModelShape& model, Backend& backend) {
-  return measure_machine(
-      model.hidden,
-      model.head_dim,
-      static_cast<int>(config.parallel.ranks),
-      backend,
-      device_named(config.parallel.device));
-}
-
-// Which documents each step trains on: drawn in the run's order until a step has its tokens.
-std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Corpus& corpus) {
-  std::vector<std::int64_t> lengths;
-  for (const Tokens& document : corpus.documents) {
-    lengths.push_back(static_cast<std::int64_t>(document.size()));
-  }
-  if (corpus.counts.tokens == 0) {
-    throw std::invalid_argument(
-        config.data.path + ": all " + std::to_string(corpus.counts.documents) +
-        " documents are empty; give data.path with text in it, or data.min_tokens of at least 1");
-  }
-  // The order wants the number of draws, which follows from the order: the estimate grows until it
-  // suffices.
-  const double mean = static_cast<double>(corpus.counts.tokens) /
-                      static_cast<double>(std::max<std::int64_t>(1, corpus.counts.documents));
-  auto draws = static_cast<std::int64_t>(
-      static_cast<double>(config.train.steps) *
-      std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
-  const auto cut = [&](std::int64_t count) {  // fewer steps than asked for: too few draws
-    const std::vector<std::int64_t> order = document_order(
-        lengths,
-        order_of(config.data.order),
-        count,
-        config.data.seed,
-        config.data.curriculum_share);
-    std::vector<std::vector<std::int64_t>> steps;
-    std::int64_t tokens = 0;
-    std::vector<std::int64_t> step;
-    for (const std::int64_t d : order) {
-      step.push_back(d);
-      tokens += lengths[static_cast<std::size_t>(d)];
-      if (tokens >= config.train.tokens_per_step) {
-        steps.push_back(std::move(step));
-        step.clear();
-        tokens = 0;
-        if (static_cast<std::int64_t>(steps.size()) == config.train.steps) {
-          break;
-        }
-      }
-    }
-    return steps;
-  };
-  const auto drawn = [](const std::vector<std::vector<std::int64_t>>& steps) {
-    std::int64_t count = 0;
-    for (const auto& step : steps) {
-      count += static_cast<std::int64_t>(step.size());
-    }
-    return count;
-  };
-  auto steps = cut(draws);
-  while (static_cast<std::int64_t>(steps.size()) < config.train.steps) {
-    draws += draws / 4 + 1;
-    steps = cut(draws);
-  }
-  // A curriculum's share is of the draws: give it the number that the run really takes.
-  for (int i = 0; i < 8 && order_of(config.data.order) == Order::curriculum; ++i) {
-    const std::int64_t taken = drawn(steps);
-    if (taken >= draws) {
-      break;
-    }
-    auto again = cut(taken);
-    if (static_cast<std::int64_t>(again.size()) < config.train.steps) {
-      break;
-    }
-    draws = taken;
-    steps = std::move(again);
-  }
-  return steps;
-}
-
-// The largest of every rank's number.
-std::int64_t largest(std::int64_t mine, Communicator& world) {
-  const HostScope control;
-  const at::Tensor all = at::zeros({world.size()}, at::kLong);
-  all.mutable_data_ptr<std::int64_t>()[world.rank()] = mine;
-  world.all_reduce(all, {.op = "largest", .part = ""});
-  const auto* data = all.const_data_ptr<std::int64_t>();
-  return *std::max_element(data, data + world.size());
-}
 
 double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
   return end <= begin ? std::numeric_limits<double>::quiet_NaN()
@@ -205,88 +35,6 @@ double mean(const std::vector<double>& values, std::size_t begin, std::size_t en
                             values.begin() + static_cast<std::ptrdiff_t>(end),
                             0.0) /
                             static_cast<double>(end - begin);
-}
-
-// A plan for these documents, or the reason why there is none as an exception.
-Plan plan_or_throw(Planner& planner, const std::vector<std::int64_t>& lengths) {
-  Planner::Answer answer = planner.plan(lengths);
-  if (!answer.plan) {
-    throw std::runtime_error(answer.why_not);
-  }
-  return *std::move(answer.plan);
-}
-
-std::vector<std::int64_t> lengths_of(const std::vector<const Tokens*>& documents) {
-  std::vector<std::int64_t> lengths;
-  for (const Tokens* document : documents) {
-    lengths.push_back(static_cast<std::int64_t>(document->size()));
-  }
-  return lengths;
-}
-
-// The labels of some documents of a corpus; none where it has none.
-std::vector<const Tokens*> labels_of(
-    const Corpus& corpus, const std::vector<std::int64_t>& documents) {
-  std::vector<const Tokens*> labels;
-  for (const std::int64_t d : documents) {
-    if (!corpus.labels.empty()) {
-      labels.push_back(&corpus.labels[static_cast<std::size_t>(d)]);
-    }
-  }
-  return labels;
-}
-
-// Runs a corpus forward in batches; every rank gets the result.
-EvalResult evaluate_corpus(
-    const Corpus& corpus,
-    std::int64_t tokens_per_batch,
-    Planner& planner,
-    const RankResources& rank,
-    Parameters& parameters,
-    const std::atomic<bool>* stop) {
-  EvalResult result;
-  result.data = corpus.counts;
-  const auto begin = Clock::now();
-  double sum = 0;
-  Communicator& world = rank.world();
-  for (std::size_t next = 0; next < corpus.documents.size();) {
-    std::vector<const Tokens*> documents;
-    std::vector<std::int64_t> numbers;
-    std::int64_t tokens = 0;
-    while (next < corpus.documents.size() && (tokens < tokens_per_batch || documents.empty())) {
-      numbers.push_back(static_cast<std::int64_t>(next));
-      documents.push_back(&corpus.documents[next++]);
-      tokens += static_cast<std::int64_t>(documents.back()->size());
-    }
-    std::optional<Plan> plan;
-    if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
-      plan = plan_or_throw(planner, lengths_of(documents));
-    }
-    plan = broadcast_plan(plan, world);
-    if (!plan) {
-      result.interrupted = true;
-      break;
-    }
-    const std::vector<const Tokens*> labels = labels_of(corpus, numbers);
-    const BatchResult batch =
-        play(*plan, documents, rank, parameters, false, 1, {.labels = labels});
-    sum += std::accumulate(batch.loss_sums.begin(), batch.loss_sums.end(), 0.0);
-    result.predicted_tokens += batch.predicted_tokens;
-    result.documents += static_cast<std::int64_t>(documents.size());
-  }
-  result.loss = result.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                             : sum / static_cast<double>(result.predicted_tokens);
-  result.seconds = seconds_since(begin);
-  result.peak_bytes = largest(rank.memory->peak_bytes(), world);
-  return result;
-}
-
-void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed) {
-  if (model.has_weights()) {
-    parameters.load(SafetensorsReader(model.path));
-  } else {
-    parameters.initialize(seed);
-  }
 }
 
 // One run; its ranks share it and keep their own state on their stacks.
@@ -310,14 +58,17 @@ class Run {
         steps_(steps_of(config_, corpus_)),
         // measured anew, plans might be others, and with them the last bits of sums
         machine_(from_ ? from_->state.machine : machine_for(config_, model_.shape, backend)),
-        costs_(costs()),
-        planner_(planning_task(config_, model_.shape, /*training=*/true, machine_, costs_)) {
+        costs_(measured_costs(
+            config_, model_.shape, typical_lengths().back(), backend, device_, hooks)),
+        plans_(
+            planning_task(config_, model_.shape, /*training=*/true, machine_, costs_),
+            plans_options()) {
     expect_trainable(model_.shape);
     if (from_) {
       expect_same_model(model_.shape, *from_);
       expect_same_data(position(from_->state.step), config_.data.path, *from_);
       if (from_->state.costs == costs_fingerprint()) {
-        planner_.learn(from_->state.learned);
+        plans_.planner().learn(from_->state.learned);
       }
     }
     if (!config_.data.eval_path.empty()) {
@@ -334,7 +85,7 @@ class Run {
                : "plans go by a closed form; measured costs know better: paradyse profile, then "
                  "paradyse fit, with this configuration");
     if (hooks_.planned) {
-      hooks_.planned(planner_.table(typical_lengths()), corpus_.counts);
+      hooks_.planned(plans_.planner().table(typical_lengths()), corpus_.counts);
     }
     // Before anything is written: the longest document of the run must fit.
     std::int64_t longest = 0;
@@ -344,7 +95,7 @@ class Run {
       }
     }
     if (replay_.empty()) {
-      plan_or_throw(planner_, {longest});
+      plan_or_throw(plans_.planner(), {longest});
     }
   }
 
@@ -389,67 +140,22 @@ class Run {
     return from;
   }
 
-  // Those that the configuration names; measured first where it says so and there are none.
   // "": plans go by a closed form.
   [[nodiscard]] std::string costs_fingerprint() const { return costs_ ? fingerprint(*costs_) : ""; }
 
-  std::optional<Costs> costs() {
-    const auto ranks = static_cast<int>(config_.parallel.ranks);
-    const ProfileHeader header =
-        profile_header(model_.shape, ranks, config_.train.dtype, backend_, device_);
-    std::optional<Costs> there = costs_of(config_, header);
-    if (config_.costs.file != "measure" || agreed(there.has_value())) {
-      return there;
-    }
-    const std::filesystem::path profile_path = profile_file(config_, header);
-    if (backend_.leads()) {
-      std::filesystem::create_directories(profile_path.parent_path());
-      note(fmt::format(
-          "measuring what strategies take here, once, for {:.0f} s (costs.profile_seconds; "
-          "costs.file = \"none\" does without)",
-          config_.costs.profile_seconds));
-    }
-    const Profile measured = profile(
-        {.model = model_.shape,
-         .ranks = ranks,
-         .lengths = profile_lengths(typical_lengths().back()),
-         .dtype = config_.train.dtype,
-         .memory_per_rank = parse_bytes(config_.parallel.memory_per_rank),
-         .seconds = config_.costs.profile_seconds,
-         .file = profile_path,
-         .backend = backend(),
-         .device = device_,
-         .progress = hooks_.profiling,
-         .stop = hooks_.stop});
-    if (!backend_.leads()) {
-      return std::nullopt;
-    }
-    try {
-      write_costs(fit(measured), costs_file(config_, header));
-    } catch (const std::invalid_argument& error) {  // too little time, or stopped
-      note(fmt::format("{}; until then plans go by a closed form", error.what()));
-      return std::nullopt;
-    }
-    note("what was measured is in " + costs_file(config_, header).string());
-    return costs_of(config_, header);
-  }
-
-  // The word of the process that leads.
-  bool agreed(bool mine) {
-    bool result = mine;
-    backend_.run(static_cast<int>(config_.parallel.ranks), [&](Communicators& communicators) {
-      const std::int64_t word =
-          broadcast_number(mine ? 1 : 0, "costs are there", communicators.world());
-      if (communicators.rank() == backend_.first_rank()) {
-        result = word != 0;
+  [[nodiscard]] StepPlans::Options plans_options() {
+    StepPlans::Options options{
+        .lengths = {},
+        .replay = replay_,
+        .correct = costs_ && config_.costs.correct,
+        .note = [this](const std::string& line) { note(line); }};
+    for (const std::vector<std::int64_t>& documents : steps_) {
+      std::vector<std::int64_t>& lengths = options.lengths.emplace_back();
+      for (const std::int64_t d : documents) {
+        lengths.push_back(length(d));
       }
-    });
-    return result;
-  }
-
-  // It lives as long as the run.
-  [[nodiscard]] std::shared_ptr<Backend> backend() const {
-    return {std::shared_ptr<Backend>(), &backend_};
+    }
+    return options;
   }
 
   [[nodiscard]] DataPosition position(std::int64_t step) const {
@@ -531,7 +237,7 @@ class Run {
       }
       std::optional<Plan> plan;
       if (me == 0 && !(hooks_.stop != nullptr && hooks_.stop->load())) {
-        plan = next_plan(s);
+        plan = plans_.take(s);
         folder_->write_plan(*plan, static_cast<std::int64_t>(s) + 1);
       }
       plan = broadcast_plan(plan, rank.world());
@@ -567,12 +273,14 @@ class Run {
     if (me == 0) {
       summary_.interrupted = interrupted;
     }
-    if (me == 0) {
-      await_planner();
-    }
     if (eval_ && !interrupted) {
       const EvalResult result = evaluate_corpus(
-          *eval_, config_.train.tokens_per_step, planner_, rank, parameters, hooks_.stop);
+          *eval_,
+          config_.train.tokens_per_step,
+          me == 0 ? &plans_.planner() : nullptr,
+          rank,
+          parameters,
+          hooks_.stop);
       if (me == 0) {
         summary_.interrupted = result.interrupted;
         summary_.eval_loss =
@@ -659,7 +367,7 @@ class Run {
           .data = position(s),
           .machine = machine_,
           .costs = costs_fingerprint(),
-          .learned = planner_.learned(),
+          .learned = plans_.learned(),
           .configuration = {}};
       for (const ConfigEntry& entry : loaded_.entries) {
         state.configuration.emplace(entry.key, entry.value);
@@ -741,89 +449,6 @@ class Run {
     }
   }
 
-  // Rank 0: the plan of step `s`, made while the step before it ran; the next one is begun.
-  Plan next_plan(std::size_t s) {
-    Plan plan = replay_.empty() ? planned(s) : recorded(s);
-    if (replay_.empty() && s + 1 < steps_.size()) {
-      plan_ahead(s + 1);
-    }
-    return plan;
-  }
-
-  [[nodiscard]] std::vector<std::int64_t> lengths_of_step(std::size_t s) const {
-    std::vector<std::int64_t> lengths;
-    for (const std::int64_t d : steps_[s]) {
-      lengths.push_back(length(d));
-    }
-    return lengths;
-  }
-
-  // Only one thread at a time uses the planner: this one does while none is ahead.
-  void plan_ahead(std::size_t s) {
-    ahead_ = std::async(std::launch::async, [this, lengths = lengths_of_step(s)] {
-      const auto begin = Clock::now();
-      Plan plan = plan_or_throw(planner_, lengths);
-      plan.planner_seconds = seconds_since(begin);
-      return plan;
-    });
-    ahead_of_ = s;
-  }
-
-  Plan planned(std::size_t s) {
-    if (!ahead_.valid() || ahead_of_ != s) {
-      await_planner();
-      plan_ahead(s);
-    }
-    Plan plan = ahead_.get();
-    if (last_played_ && costs_ && config_.costs.correct) {
-      if (const auto changed =
-              planner_.observe(last_played_->plan, last_played_->micro_batch_seconds)) {
-        note(*changed);
-      }
-      last_played_.reset();
-    }
-    return plan;
-  }
-
-  void await_planner() {
-    if (ahead_.valid()) {
-      ahead_.wait();
-      ahead_ = {};
-    }
-  }
-
-  // The plan of a run that is replayed.
-  [[nodiscard]] Plan recorded(std::size_t s) const {
-    const std::filesystem::path file = replay_ / "plans" / fmt::format("step-{:05}.json", s + 1);
-    if (!std::filesystem::exists(file)) {
-      throw std::runtime_error(fmt::format(
-          "--replay: {} is not there: the run has no plan of step {}; set train.steps = {}",
-          file.string(),
-          s + 1,
-          s));
-    }
-    Plan plan = read_plan(file);
-    const ModelShape& shape = model_.shape;
-    if (plan.lengths != lengths_of_step(s)) {
-      throw std::runtime_error(fmt::format(
-          "--replay: {} is for documents of other lengths than this run draws for step {}: give "
-          "the data, data.seed and train.tokens_per_step of that run",
-          file.string(),
-          s + 1));
-    }
-    if (const auto wrong = problems(plan, {.model = &shape}); !wrong.empty()) {
-      throw std::runtime_error("--replay: " + file.string() + ": " + wrong.front());
-    }
-    if (std::cmp_not_equal(plan.ranks, config_.parallel.ranks)) {
-      throw std::runtime_error(fmt::format(
-          "--replay: {} is for {} ranks, and there are {}: set parallel.ranks",
-          file.string(),
-          plan.ranks,
-          config_.parallel.ranks));
-    }
-    return plan;
-  }
-
   // A batch that is through, by the plan that it went by at last.
   struct Played {
     Plan plan;
@@ -860,7 +485,7 @@ class Run {
       } catch (const NotFinite& error) {
         throw not_finite(static_cast<std::int64_t>(s), error.what());
       } catch (const OutOfMemory& error) {
-        if (!rank.communicators->recovers() || !replay_.empty()) {
+        if (!rank.communicators->recovers() || plans_.replays()) {
           throw;
         }
         rank.communicators->interrupt(error.what());
@@ -878,8 +503,7 @@ class Run {
     const std::string reason = rank.communicators->recover();
     std::optional<Plan> less;
     if (rank.communicators->rank() == 0) {
-      await_planner();
-      less = planner_.leaner(plan);
+      less = plans_.leaner(s, plan);
       note(fmt::format(
           "step {}: {}; {}",
           s + 1,
@@ -888,9 +512,6 @@ class Run {
                : "and no plan needs less"));
       if (less) {
         folder_->write_plan(*less, static_cast<std::int64_t>(s) + 1);
-        if (s + 1 < steps_.size()) {
-          plan_ahead(s + 1);
-        }
       }
     }
     less = broadcast_plan(less, rank.world());
@@ -954,7 +575,7 @@ class Run {
     }
     switching += played.batch.switching_seconds;
     report(s, played, rate, norm, loss_scale, peak, switching, seconds_since(begin));
-    last_played_ = std::move(played);
+    plans_.took(std::move(played.plan), std::move(played.micro_batch_seconds));
   }
 
   void report(
@@ -1045,10 +666,7 @@ class Run {
   std::vector<std::vector<std::int64_t>> steps_;  // documents of each
   MachineNumbers machine_;
   std::optional<Costs> costs_;
-  Planner planner_;  // used by rank 0 alone, and by what plans ahead for it
-  std::future<Plan> ahead_;
-  std::size_t ahead_of_ = 0;
-  std::optional<Played> last_played_;  // not yet observed
+  StepPlans plans_;  // rank 0 alone uses it
   Trace trace_;
   std::vector<double> losses_;  // rank 0 writes these two
   TrainSummary summary_;
@@ -1063,41 +681,6 @@ TrainSummary train(
     const std::filesystem::path& resume,
     const std::filesystem::path& replay) {
   return Run(config, hooks, backend, resume, replay).run();
-}
-
-EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {
-  const RunConfig& config = loaded.config;
-  const ModelFolder model = model_at(config);
-  const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
-  Planner planner(planning_task(
-      config, model.shape, /*training=*/false, machine_for(config, model.shape, backend)));
-  const c10::Device device = device_named(config.parallel.device);
-  install_accounting_allocator(device);
-  EvalResult result;
-  backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
-    const int me = communicators.rank();
-    const DeviceScope computing(device);
-    Accountant memory(
-        "rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank), device);
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Parameters parameters(
-        model.shape,
-        communicators.size(),
-        me,
-        parameter_types(config.train.dtype),
-        /*gradients=*/false,
-        /*masters=*/false,
-        device);
-    fill(parameters, model, config.model.seed);
-    communicators.world().barrier({.op = "model is there", .part = ""});
-    const EvalResult mine =
-        evaluate_corpus(corpus, config.train.tokens_per_step, planner, rank, parameters, stop);
-    if (me == 0) {
-      result = mine;
-    }
-  });
-  return result;
 }
 
 }  // namespace paradyse

@@ -1,0 +1,205 @@
+#include "src/run/train/run_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "paradyse/device.h"
+#include "paradyse/machine.h"
+#include "paradyse/reading.h"
+#include "paradyse/run_costs.h"
+
+namespace paradyse {
+namespace {
+
+TooLong too_long(const std::string& name) {
+  return name == "skip" ? TooLong::skip : name == "refuse" ? TooLong::refuse : TooLong::cut;
+}
+
+Order order_of(const std::string& name) {
+  return name == "sorted"       ? Order::sorted
+         : name == "curriculum" ? Order::curriculum
+                                : Order::shuffled;
+}
+
+void expect_set(const std::string& key, const std::string& value) {
+  if (value.empty()) {
+    throw std::invalid_argument(
+        key + " is not set: write it in the configuration, or --set " + key + "=...");
+  }
+}
+
+}  // namespace
+
+ModelFolder model_at(const RunConfig& config) {
+  expect_set("model.path", config.model.path);
+  ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
+  if (config.model.dropout >= 0) {
+    model.shape.residual_dropout = model.shape.embedding_dropout = config.model.dropout;
+  }
+  if (config.model.attention_dropout >= 0) {
+    model.shape.attention_dropout = config.model.attention_dropout;
+  }
+  return model;
+}
+
+Corpus corpus_at(
+    const char* key, const std::string& path, const RunConfig& config, const ModelShape& model) {
+  DataOptions options;
+  options.path = path;
+  options.min_tokens = config.data.min_tokens;
+  options.max_tokens = config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
+  options.too_long = too_long(config.data.too_long);
+  options.vocab = model.vocab;
+  options.labels = model.masked_lm;
+  if (model.learned_positions && options.max_tokens > model.max_positions) {
+    throw std::invalid_argument(fmt::format(
+        "data.max_tokens is {}, but the model has learned {} positions: accepted is at most that",
+        options.max_tokens,
+        model.max_positions));
+  }
+  expect_set(key, path);
+  return reading([&] { return read_corpus(options); }, key);
+}
+
+PlanningTask planning_task(
+    const RunConfig& config,
+    const ModelShape& model,
+    bool training,
+    const MachineNumbers& machine,
+    const std::optional<Costs>& costs) {
+  const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
+  PlanningTask task;
+  task.model = model;
+  task.ranks = static_cast<int>(config.parallel.ranks);
+  task.machine = machine;
+  task.precision = precision_of(config.train.dtype);
+  try {
+    task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
+  }
+  task.training = training;
+  task.static_bytes_per_element = training ? task.precision.trained() : task.precision.activation;
+  task.attention = named(config.parallel.attention);
+  task.mlp = named(config.parallel.mlp);
+  if (task.mlp.empty() && !task.attention.empty()) {
+    task.mlp = to_string(strategy(task.attention).verb);
+  }
+  task.recompute = named(config.parallel.recompute);
+  task.offload = config.parallel.offload;
+  task.planner = config.parallel.planner;
+  if (costs) {
+    go_by(*costs, task);
+  }
+  return task;
+}
+
+MachineNumbers machine_for(const RunConfig& config, const ModelShape& model, Backend& backend) {
+  return measure_machine(
+      model.hidden,
+      model.head_dim,
+      static_cast<int>(config.parallel.ranks),
+      backend,
+      device_named(config.parallel.device));
+}
+
+std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Corpus& corpus) {
+  std::vector<std::int64_t> lengths;
+  for (const Tokens& document : corpus.documents) {
+    lengths.push_back(static_cast<std::int64_t>(document.size()));
+  }
+  if (corpus.counts.tokens == 0) {
+    throw std::invalid_argument(
+        config.data.path + ": all " + std::to_string(corpus.counts.documents) +
+        " documents are empty; give data.path with text in it, or data.min_tokens of at least 1");
+  }
+  // The order wants the number of draws, which follows from the order: the estimate grows until it
+  // suffices.
+  const double mean = static_cast<double>(corpus.counts.tokens) /
+                      static_cast<double>(std::max<std::int64_t>(1, corpus.counts.documents));
+  auto draws = static_cast<std::int64_t>(
+      static_cast<double>(config.train.steps) *
+      std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
+  const auto cut = [&](std::int64_t count) {  // fewer steps than asked for: too few draws
+    const std::vector<std::int64_t> order = document_order(
+        lengths,
+        order_of(config.data.order),
+        count,
+        config.data.seed,
+        config.data.curriculum_share);
+    std::vector<std::vector<std::int64_t>> steps;
+    std::int64_t tokens = 0;
+    std::vector<std::int64_t> step;
+    for (const std::int64_t d : order) {
+      step.push_back(d);
+      tokens += lengths[static_cast<std::size_t>(d)];
+      if (tokens >= config.train.tokens_per_step) {
+        steps.push_back(std::move(step));
+        step.clear();
+        tokens = 0;
+        if (static_cast<std::int64_t>(steps.size()) == config.train.steps) {
+          break;
+        }
+      }
+    }
+    return steps;
+  };
+  const auto drawn = [](const std::vector<std::vector<std::int64_t>>& steps) {
+    std::int64_t count = 0;
+    for (const auto& step : steps) {
+      count += static_cast<std::int64_t>(step.size());
+    }
+    return count;
+  };
+  auto steps = cut(draws);
+  while (static_cast<std::int64_t>(steps.size()) < config.train.steps) {
+    draws += draws / 4 + 1;
+    steps = cut(draws);
+  }
+  // A curriculum's share is of the draws: give it the number that the run really takes.
+  for (int i = 0; i < 8 && order_of(config.data.order) == Order::curriculum; ++i) {
+    const std::int64_t taken = drawn(steps);
+    if (taken >= draws) {
+      break;
+    }
+    auto again = cut(taken);
+    if (static_cast<std::int64_t>(again.size()) < config.train.steps) {
+      break;
+    }
+    draws = taken;
+    steps = std::move(again);
+  }
+  return steps;
+}
+
+std::vector<const Tokens*> labels_of(
+    const Corpus& corpus, const std::vector<std::int64_t>& documents) {
+  std::vector<const Tokens*> labels;
+  for (const std::int64_t d : documents) {
+    if (!corpus.labels.empty()) {
+      labels.push_back(&corpus.labels[static_cast<std::size_t>(d)]);
+    }
+  }
+  return labels;
+}
+
+Plan plan_or_throw(Planner& planner, const std::vector<std::int64_t>& lengths) {
+  Planner::Answer answer = planner.plan(lengths);
+  if (!answer.plan) {
+    throw std::runtime_error(answer.why_not);
+  }
+  return *std::move(answer.plan);
+}
+
+void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed) {
+  if (model.has_weights()) {
+    parameters.load(SafetensorsReader(model.path));
+  } else {
+    parameters.initialize(seed);
+  }
+}
+
+}  // namespace paradyse
