@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 // All is measured in rounds, one after the other, so that a machine that is slow for a while is not
 // taken for a length that is.
-constexpr int kRounds = 5;
+constexpr int kRounds = 3;
 constexpr double kProbeSeconds = 0.15;  // repeats of a probe in a round take about so long
 constexpr int kMostRepeats = 3;
 
