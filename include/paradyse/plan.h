@@ -52,7 +52,9 @@ struct PlanGroup {
   std::vector<int> ranks;               // ascending
   std::vector<std::int64_t> documents;  // indices into Plan::lengths; none: an idle rank
   std::string program;                  // name of one of Plan::programs
-  Predicted predicted;
+  // [rank of the group] by which its documents are cut (token_cuts); none: evenly.
+  std::vector<double> shares = {};
+  Predicted predicted = {};
 
   friend bool operator==(const PlanGroup&, const PlanGroup&) = default;
 };
@@ -83,6 +85,9 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+// How a group's documents are cut over its ranks.
+TokenLayout token_layout(const Plan& plan, const PlanGroup& group, bool causal);
+
 // The plan as JSON text, indented for people; ends in a newline.
 std::string to_json(const Plan& plan);
 
@@ -108,7 +113,7 @@ struct CheckContext {
 // sound.
 //   - groups of a micro-batch are disjoint and cover the ranks; ranks ascend; an idle group is of
 //   one
-//     rank; groups of a weight domain are inside it
+//     rank; groups of a weight domain are inside it; shares are positive, one a rank
 //   - each document stands in exactly one group of the whole plan
 //   - a named program exists, its layers add up to the model's, its strategies and recompute levels
 //     are known and fit the group's size

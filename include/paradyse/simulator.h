@@ -93,7 +93,7 @@ struct Simulation {
 struct SimulationOptions {
   Precision precision = {.activation = 2, .statistic = 4};
   bool training = true;  // else forward passes alone
-  // Unlike devices of a group get tokens by proportional_shares, where that is better than evenly.
+  // Groups without shares whose devices are unlike get them: with_proportional_shares.
   bool proportional_tokens = true;
   SimulationObserver observer = {};
 };
@@ -106,6 +106,14 @@ struct SimulationOptions {
 // the model has, for one that problems() refuses, for a document longer than the model's learned
 // positions, for a weight domain of more than 512 ranks.
 Simulation simulate(
+    const Plan& plan,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options = {});
+
+// The plan with proportional_shares for the groups of unlike devices that have none, in each weight
+// domain where that makes it fit, or faster; else as it is.  Throws what simulate() throws.
+Plan with_proportional_shares(
     const Plan& plan,
     const ModelShape& model,
     const Cluster& cluster,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -43,14 +44,9 @@ std::vector<Explained> explained(const Plan& plan, const ModelShape& model) {
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
       const PlanGroup& group = plan.micro_batches[m].groups[g];
-      std::vector<std::int64_t> lengths;
-      for (const std::int64_t document : group.documents) {
-        lengths.push_back(plan.lengths[static_cast<std::size_t>(document)]);
-      }
       const Task task{
           .model = &model,
-          .tokens =
-              token_layout(std::move(lengths), static_cast<int>(group.ranks.size()), model.causal),
+          .tokens = token_layout(plan, group, model.causal),
           .domain = plan.weight_domain};
       const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
       const std::vector<std::int64_t> ranks(group.ranks.begin(), group.ranks.end());
@@ -62,10 +58,11 @@ std::vector<Explained> explained(const Plan& plan, const ModelShape& model) {
         }
         const bool of_layers = its.front() >= 0;
         std::string where = fmt::format(
-            "micro-batch {}, group {} (ranks {}; documents {}), {} {}",
+            "micro-batch {}, group {} (ranks {}{}; documents {}), {} {}",
             m,
             g,
             numbers(ranks),
+            group.shares.empty() ? "" : fmt::format(" by shares {}", fmt::join(group.shares, " ")),
             group.documents.empty() ? "none" : numbers(group.documents),
             program.part,
             program.strategy);

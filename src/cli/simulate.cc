@@ -320,6 +320,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
       choices.push_back(std::move(*mix));
     }
     const SimulatedChoice* fastest = best(choices);
+    how.proportional_tokens = false;  // its plan says how it is cut
     if (fastest != nullptr && (!options.trace.empty() || !options.save_plan.empty())) {
       if (!options.trace.empty()) {
         how.observer = trace.observer();
@@ -331,6 +332,10 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
       }
     }
     return print_all(std::move(choices), cluster, workload, common);
+  }
+  if (!options.even) {
+    plan = with_proportional_shares(*plan, model, cluster, how);
+    how.proportional_tokens = false;
   }
   if (!options.trace.empty()) {
     how.observer = trace.observer();
@@ -389,7 +394,9 @@ void add_simulate(CLI::App& app, Common& common) {
   command->add_flag(
       "--forward-only", options->forward_only, "Evaluation: no backward pass, no update");
   command->add_flag(
-      "--even", options->even, "Cut documents evenly, however unlike the devices are");
+      "--even",
+      options->even,
+      "Cut documents evenly, however unlike the devices are, unless the plan has shares");
   command->add_option(
       "--trace", options->trace, "Write streams and memory over time for Perfetto to this file");
   command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")

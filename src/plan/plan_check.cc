@@ -1,8 +1,11 @@
 // The checker: what is wrong with a plan that could be read.  Each rule is a function of its own.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <numeric>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,6 +23,12 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 template <typename T>
 std::string text(const T& value) {
   return std::to_string(value);
+}
+
+std::string text(double number) {
+  std::ostringstream out;
+  out << number;
+  return out.str();
 }
 
 std::string text(Interval ranks) {  // inclusive, for people
@@ -319,6 +328,7 @@ class Checker {
       say(path + ".documents",
           "none for a group of " + text(size) + " ranks: each idle rank is a group of its own");
     }
+    check_shares(path + ".shares", group);
     const auto found = programs_.find(group.program);
     if (found == programs_.end()) {
       std::vector<std::string> names;
@@ -343,6 +353,31 @@ class Checker {
           return document_exists(d);
         });
     return checked;
+  }
+
+  // Positive numbers, one a rank.
+  void check_shares(const std::string& path, const PlanGroup& group) {
+    const std::vector<double>& shares = group.shares;
+    if (shares.empty()) {
+      return;
+    }
+    if (shares.size() != group.ranks.size()) {
+      say(path,
+          text(shares.size()) + " for a group of " + text(group.ranks.size()) +
+              " ranks: give each rank one, or leave the key out for even cuts");
+    }
+    bool sound = true;
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+      if (!(std::isfinite(shares[r]) && shares[r] > 0)) {
+        say(path_to(path, r),
+            text(shares[r]) + ": a share is a positive number; a rank that gets no tokens is an " +
+                "idle group of its own");
+        sound = false;
+      }
+    }
+    if (sound && !std::isfinite(std::accumulate(shares.begin(), shares.end(), 0.0))) {
+      say(path, "they add up to more than a number holds: make all of them smaller");
+    }
   }
 
   // Ranks ascend, are the cluster's and lie in one weight domain.
@@ -518,15 +553,9 @@ class Checker {
   }
 
   [[nodiscard]] Timeline build(const PlanGroup& group) const {
-    std::vector<std::int64_t> lengths;
-    lengths.reserve(group.documents.size());
-    for (const std::int64_t document : group.documents) {
-      lengths.push_back(plan_.lengths[static_cast<std::size_t>(document)]);
-    }
     const Task task{
         .model = context_.model,
-        .tokens = token_layout(
-            std::move(lengths), static_cast<int>(group.ranks.size()), context_.model->causal),
+        .tokens = token_layout(plan_, group, context_.model->causal),
         .domain = plan_.weight_domain};
     return timeline(task, choices(plan_.programs.at(group.program)));
   }
@@ -565,7 +594,9 @@ class Checker {
         worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) +
                 " bytes at its peak (parameters, gradients and optimizer state " + text(base) +
                 ", saved for the backward pass " + text(held.saved_bytes) + "), but has " +
-                text(limit) + ": give the documents more ranks or recompute more";
+                text(limit) + ": give the documents more ranks" +
+                (group.group->shares.empty() ? "" : ", this one a smaller share") +
+                " or recompute more";
       }
     }
     if (!worst.empty()) {

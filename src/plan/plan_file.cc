@@ -34,6 +34,17 @@ double finite(double seconds) {
   return seconds;
 }
 
+const std::vector<double>& finite(const std::vector<double>& shares) {
+  for (const double share : shares) {
+    if (!std::isfinite(share)) {
+      throw std::invalid_argument(
+          "to_json: a share of a group is " + std::to_string(share) +
+          ", which JSON cannot say: shares are positive numbers; none at all mean even cuts");
+    }
+  }
+  return shares;
+}
+
 void put(Json& into, const Predicted& predicted) {
   Json json = Json::object();
   if (predicted.seconds) {
@@ -110,6 +121,9 @@ Json json_of(const Plan& plan, Content content) {
     for (const PlanGroup& group : micro_batch.groups) {
       Json one = {
           {"ranks", group.ranks}, {"documents", group.documents}, {"program", group.program}};
+      if (!group.shares.empty()) {
+        one["shares"] = finite(group.shares);
+      }
       if (all) {
         put(one, group.predicted);
       }
@@ -251,12 +265,21 @@ LayerRun run_from(const JsonNode& node) {
 }
 
 PlanGroup group_from(const JsonNode& node) {
-  node.allow({"ranks", "documents", "program", "predicted"});
-  return {
+  node.allow({"ranks", "documents", "program", "shares", "predicted"});
+  PlanGroup group{
       .ranks = node.at("ranks").integers<int>(),
       .documents = node.at("documents").integers<std::int64_t>(),
       .program = node.at("program").text(),
       .predicted = predicted_from(node)};
+  if (node.has("shares")) {
+    group.shares = node.at("shares").numbers();
+    if (group.shares.empty()) {
+      node.at("shares").fail(
+          "no shares for " + std::to_string(group.ranks.size()) +
+          " ranks: give each rank one, or leave the key out for even cuts");
+    }
+  }
+  return group;
 }
 
 Plan plan_from(const JsonNode& root) {
@@ -337,6 +360,16 @@ LayerProgram runs_of(const std::vector<LayerChoice>& choices) {
     ++program.back().layers;
   }
   return program;
+}
+
+TokenLayout token_layout(const Plan& plan, const PlanGroup& group, bool causal) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(group.documents.size());
+  for (const std::int64_t document : group.documents) {
+    lengths.push_back(plan.lengths.at(static_cast<std::size_t>(document)));
+  }
+  return token_layout(
+      std::move(lengths), static_cast<int>(group.ranks.size()), causal, group.shares);
 }
 
 std::string to_json(const Plan& plan) { return json_text(json_of(plan, Content::all)); }

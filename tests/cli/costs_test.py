@@ -119,6 +119,26 @@ tokens_per_step = 3000
         message = self.error_of("train", "--replay", self.folder)
         self.assertIn("no folder of a run", message)
 
+    def test_replay_cuts_by_shares(self):
+        folder, steps = self.train("--set", 'parallel.attention="MegatronCZ"')
+        cut = 0
+        for path in (folder / "plans").glob("step-*.json"):
+            plan = json.loads(path.read_text())
+            for micro_batch in plan["micro_batches"]:
+                for group in micro_batch["groups"]:
+                    if len(group["ranks"]) > 1:
+                        group["shares"] = [1 + rank for rank in group["ranks"]]
+                        cut += 1
+            path.write_text(json.dumps(plan))
+        self.assertGreater(cut, 0)
+        _, replayed = self.train_replay(folder)
+        self.assertNotEqual(
+            [step["plan_sha256"] for step in steps], [step["plan_sha256"] for step in replayed])
+        self.assertGreater(
+            max(step["peak_bytes"] for step in replayed), max(step["peak_bytes"] for step in steps))
+        for step, other in zip(steps, replayed, strict=True):
+            self.assertAlmostEqual(step["loss"], other["loss"], delta=2e-3)
+
     def train_replay(self, run):
         folder = json.loads(self.run_program("train", "--replay", run, "--json").stdout)["folder"]
         lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()

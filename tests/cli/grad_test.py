@@ -190,6 +190,29 @@ class GradTest(ProgramTest):
             "grad", "--model", GOLDEN / "hf_llama_mha_wide", "--out", self.out, "--plan", path,
             "--data", self.write_documents([[1] * len(d) for d in documents])))
 
+    def test_a_plan_with_shares(self):
+        documents = golden_documents("hf_llama_gqa")
+        even = uniform_plan("llama", [len(d) for d in documents], 3, 2, "MegatronCZ")
+        path = self.write("even.json", json.dumps(even))
+        evenly = self.expect_golden("hf_llama_gqa", "--plan", path)
+        even["micro_batches"][0]["groups"][0]["shares"] = [1, 6, 2.5]
+        path = self.write("shares.json", json.dumps(even))
+        answer = self.expect_golden("hf_llama_gqa", "--plan", path)
+        saved = [rank["saved_bytes"] for rank in answer["ranks"]]
+        self.assertTrue(saved[0] < saved[2] < saved[1], saved)
+        self.assertGreater(saved[1], max(rank["saved_bytes"] for rank in evenly["ranks"]))
+        explained = self.run_program(
+            "plan", "check", path, "--model", GOLDEN / "hf_llama_gqa", "--explain").stdout
+        self.assertIn("(ranks 0 1 2 by shares 1 6 2.5; documents", explained)
+        peaks = [rank["peak_bytes"] for rank in answer["ranks"]]
+        for shares, message in [([1, 2], "2 for a group of 3 ranks"), ([1, 0, 1], "shares[1]: 0")]:
+            even["micro_batches"][0]["groups"][0]["shares"] = shares
+            path = self.write("bad.json", json.dumps(even))
+            self.assertIn(message, self.error_of(*self.arguments("hf_llama_gqa", "--plan", path)))
+            found = self.json_of("plan", "check", path, code=FAILED)
+            self.assertIn(message, found["problems"][0])
+        self.assertGreater(peaks[1], max(peaks[0], peaks[2]))
+
     def test_a_folder_without_weights_has_random_ones(self):
         for name in ("config.json", "documents.jsonl"):
             shutil.copy(GOLDEN / MODELS[0] / name, self.folder / name)

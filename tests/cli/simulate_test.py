@@ -119,6 +119,23 @@ class SimulateTest(ProgramTest):
         even = self.simulate(*arguments, "--even", cluster=slow)["seconds"]
         shared = self.simulate(*arguments, cluster=slow)["seconds"]
         self.assertLess(shared, 0.85 * even)
+        path = self.folder / "shares.json"
+        self.simulate(*arguments, "--save-plan", path, cluster=slow)
+        group = json.loads(path.read_text())["micro_batches"][0]["groups"][0]
+        self.assertAlmostEqual(group["shares"][0] / group["shares"][1], 2, delta=0.1)
+        for options in [], ["--even"]:  # the plan's shares are kept
+            self.assertAlmostEqual(
+                self.simulate("--plan", path, *options, cluster=slow)["seconds"], shared, places=12)
+        plan = json.loads(path.read_text())
+        plan["micro_batches"][0]["groups"][0]["shares"] = [1, 2, 3]
+        self.assertIn(
+            "micro_batches[0].groups[0].shares: 3 for a group of 2 ranks",
+            self.refused("--plan", self.write("three.json", json.dumps(plan)), cluster=slow))
+        # All strategies are tried with shares, and the best is saved with them.
+        best = self.simulate("--length", 8000, "--save-plan", path, cluster=slow)
+        self.assertAlmostEqual(
+            self.simulate("--plan", path, cluster=slow)["seconds"],
+            min(choice["seconds"] for choice in best["choices"] if choice["fits"]), places=12)
 
     def test_gpt3_on_4096_ranks(self):
         found = self.simulate(

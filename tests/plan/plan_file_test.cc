@@ -30,6 +30,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 // The example of docs/plan_file.md, whose strategies exist.
@@ -147,6 +148,11 @@ Plan random_plan(std::mt19937& random) {
           group.documents.push_back(static_cast<std::int64_t>(plan.lengths.size()));
           plan.lengths.push_back(pick(0, 40));
         }
+        if (pick(0, 2) == 0) {
+          for (int r = 0; r < size; ++r) {
+            group.shares.push_back(std::uniform_real_distribution<double>(0.01, 9)(random));
+          }
+        }
         if (pick(0, 1) == 0) {
           group.predicted.seconds = std::uniform_real_distribution<double>(0, 9)(random);
           group.predicted.bytes = PredictedBytes{pick(0, 1) << 40, pick(0, 99), pick(0, 99)};
@@ -261,6 +267,35 @@ TEST(PlanFile, AnMlpIsItsVerb) {
   EXPECT_EQ(hash(by_name), hash(plan));
 }
 
+// Groups are cut as their shares say; a plan without any is the plan that it was.
+TEST(PlanFile, GroupsMayHaveShares) {
+  const Plan even = example_plan();
+  EXPECT_THAT(to_json(even), Not(HasSubstr("shares")));
+  // that of the first version, which had no shares
+  EXPECT_EQ(hash(even), "7b5fa2073f7dcda232d03ee5af9d97c64bccdfaafcd18ecca7770b9336a87cfe");
+  Json json = example_json();
+  json["micro_batches"][1]["groups"][0]["shares"] = {2, 1.5};
+  const Plan plan = plan_from_json(json.dump(), "");
+  const PlanGroup& group = plan.micro_batches[1].groups[0];
+  EXPECT_THAT(group.shares, ElementsAre(2, 1.5));
+  EXPECT_THAT(to_json(plan), HasSubstr("\"shares\": [2.0, 1.5]"));
+  EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
+  EXPECT_NE(hash(plan), hash(even));
+  EXPECT_THAT(problems(plan), IsEmpty());
+  const ModelShape model = small_model();
+  EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());
+  const TokenLayout tokens = token_layout(plan, group, true);
+  EXPECT_EQ(tokens.cuts, token_cuts(std::vector<std::int64_t>{1204}, 2, true, group.shares));
+  EXPECT_NEAR(static_cast<double>(size(tokens.cuts[0])), 688, 2);
+  EXPECT_EQ(
+      token_layout(even, even.micro_batches[1].groups[0], true).cuts,
+      token_cuts(std::vector<std::int64_t>{1204}, 2, true));
+  Plan endless = plan;
+  endless.micro_batches[1].groups[0].shares[0] = std::numeric_limits<double>::infinity();
+  EXPECT_THROW(to_json(endless), std::invalid_argument);
+  EXPECT_THROW(hash(endless), std::invalid_argument);
+}
+
 TEST(PlanFile, OptionsMayBeLeftOutAndExpandedIsIgnored) {
   Json json = example_json();
   Json& run = json["programs"]["pair"][0];
@@ -348,6 +383,12 @@ TEST(PlanFile, RefusesWithThePath) {
       {"list for an object",
        [](Json& j) { j["programs"] = Json::array(); },
        {"programs: expected an object, found a list"}},
+      {"text for a share",
+       [&](Json& j) { group(j)["shares"] = {1, "2"}; },
+       {"micro_batches[1].groups[0].shares[1]: expected a number", "found \"2\""}},
+      {"no shares",
+       [&](Json& j) { group(j)["shares"] = Json::array(); },
+       {"micro_batches[1].groups[0].shares: no shares for 2 ranks", "leave the key out"}},
       {"text for seconds",
        [](Json& j) { j["predicted"]["seconds"] = "soon"; },
        {"predicted.seconds: expected a number"}},
@@ -518,6 +559,8 @@ TEST(PlanHash, ChangesWithWhatIsDone) {
       [](Json& j) { j["programs"]["long"][0]["parts"][0]["offload"] = true; },
       [](Json& j) { j["programs"]["predicted"] = Json::array(); },
       [](Json& j) { j["micro_batches"][1]["groups"][1]["documents"] = {2, 1}; },
+      [](Json& j) { j["micro_batches"][1]["groups"][0]["shares"] = {1, 1}; },
+      [](Json& j) { j["micro_batches"][1]["groups"][0]["shares"] = {1, 2}; },
       [](Json& j) { std::swap(j["micro_batches"][0], j["micro_batches"][1]); }};
   std::set<std::string> hashes = {hash(example_plan())};
   for (const auto& change : changes) {
@@ -719,6 +762,34 @@ TEST(PlanCheck, FindsEachViolation) {
        [](Plan& p) { p.programs["pair"][0].choice.mlp = "gahter"; },
        "programs.pair[0].parts[1].strategy: ",
        "did you mean 'gather'?"},
+      {"too few shares",
+       [&](Plan& p) { group(p, 1, 0).shares = {1}; },
+       "micro_batches[1].groups[0].shares: ",
+       "1 for a group of 2 ranks: give each rank one, or leave the key out"},
+      {"too many shares",
+       [&](Plan& p) { group(p, 1, 1).shares = {1, 2}; },
+       "micro_batches[1].groups[1].shares: ",
+       "2 for a group of 1 ranks"},
+      {"a share of nothing",
+       [&](Plan& p) { group(p, 1, 0).shares = {1, 0}; },
+       "micro_batches[1].groups[0].shares[1]: ",
+       "0: a share is a positive number"},
+      {"a negative share",
+       [&](Plan& p) { group(p, 1, 0).shares = {-0.5, 2}; },
+       "micro_batches[1].groups[0].shares[0]: ",
+       "-0.5: a share is a positive number"},
+      {"an endless share",
+       [&](Plan& p) { group(p, 1, 0).shares = {1, std::numeric_limits<double>::infinity()}; },
+       "micro_batches[1].groups[0].shares[1]: ",
+       "inf: a share is a positive number"},
+      {"no number for a share",
+       [&](Plan& p) { group(p, 1, 0).shares = {std::numeric_limits<double>::quiet_NaN(), 1}; },
+       "micro_batches[1].groups[0].shares[0]: ",
+       "nan: a share is a positive number"},
+      {"shares without a sum",
+       [&](Plan& p) { group(p, 1, 0).shares = {1e308, 1e308}; },
+       "micro_batches[1].groups[0].shares: ",
+       "smaller"},
       {"one-rank strategy on two",
        [&](Plan& p) { group(p, 1, 0).program = "short"; },
        "micro_batches[1].groups[0].program: ",
@@ -784,15 +855,8 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
   std::int64_t most = 0;
   for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
     for (const PlanGroup& group : micro_batch.groups) {
-      std::vector<std::int64_t> lengths;
-      lengths.reserve(group.documents.size());
-      for (const std::int64_t document : group.documents) {
-        lengths.push_back(plan.lengths[static_cast<std::size_t>(document)]);
-      }
       const Task task{
-          .model = &model,
-          .tokens = token_layout(lengths, static_cast<int>(group.ranks.size()), model.causal),
-          .domain = 4};
+          .model = &model, .tokens = token_layout(plan, group, model.causal), .domain = 4};
       const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
       for (std::size_t i = 0; i < group.ranks.size(); ++i) {
         const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = group.ranks[i]};
@@ -813,6 +877,35 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
           HasSubstr(std::to_string(most - 1)))));
   context.memory_per_rank = 0;
   EXPECT_EQ(problems(plan, context).size(), 4U);  // every group
+}
+
+// What a rank holds is what its share of the tokens takes.
+TEST(PlanCheck, ComparesUnevenFootprintsWithMemory) {
+  const ModelShape model = small_model();
+  Plan plan = example_plan();
+  PlanGroup& group = plan.micro_batches[0].groups[0];
+  const auto peaks = [&] {
+    const Task task{
+        .model = &model, .tokens = token_layout(plan, group, model.causal), .domain = 4};
+    const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
+    std::vector<std::int64_t> found;
+    for (int r = 0; r < 4; ++r) {
+      const Seat seat{.group_rank = r, .domain_rank = r};
+      found.push_back(footprint(parts, seat, {}, 16 * stored_elements(model, 4, r)).peak_bytes);
+    }
+    return found;
+  };
+  const std::vector<std::int64_t> even = peaks();
+  group.shares = {1, 1, 5, 1};
+  const std::vector<std::int64_t> uneven = peaks();
+  EXPECT_GT(uneven[2], even[2]);
+  CheckContext context{.model = &model, .memory_per_rank = uneven[2]};
+  EXPECT_THAT(problems(plan, context), IsEmpty());
+  context.memory_per_rank = uneven[2] - 1;
+  EXPECT_THAT(
+      problems(plan, context),
+      ElementsAre(AllOf(
+          StartsWith("micro_batches[0].groups[0]: rank 2 needs "), HasSubstr("a smaller share"))));
 }
 
 TEST(PlanCheck, FindsNothingInSoundPlans) {

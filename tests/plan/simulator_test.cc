@@ -115,14 +115,8 @@ void for_all(
 
 // The timeline of a group of a plan whose weight domain is all ranks.
 Timeline timeline_of(const Plan& plan, const PlanGroup& group, const ModelShape& m) {
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t document : group.documents) {
-    lengths.push_back(plan.lengths[static_cast<std::size_t>(document)]);
-  }
   return timeline(
-      {.model = &m,
-       .tokens = token_layout(lengths, static_cast<int>(group.ranks.size()), m.causal),
-       .domain = plan.weight_domain},
+      {.model = &m, .tokens = token_layout(plan, group, m.causal), .domain = plan.weight_domain},
       choices(plan.programs.at(group.program)));
 }
 
@@ -762,6 +756,56 @@ TEST(ProportionalTokens, AreEvenOnEqualDevices) {
   EXPECT_EQ(
       simulate(plan, wide(), cluster(2)).seconds,
       simulate(plan, wide(), cluster(2), {.proportional_tokens = false}).seconds);
+}
+
+// A plan's own shares are kept, whatever the devices; those that are found become the plan's.
+TEST(ProportionalTokens, StandInThePlan) {
+  const Cluster c = two_unlike(0.5, 1);
+  const std::vector<LayerChoice> layers = alike({.attention = "MegatronCZ", .mlp = "gather"}, 2);
+  const Plan plan = uniform_plan(wide(), {8192}, 2, layers);
+  const Plan cut = with_proportional_shares(plan, wide(), c);
+  const std::vector<double> found =
+      proportional_shares({0, 1}, {8192}, layers, 2, wide(), c, SimulationOptions{});
+  EXPECT_EQ(cut.micro_batches[0].groups[0].shares, found);
+  EXPECT_EQ(with_proportional_shares(cut, wide(), c), cut);
+  const double seconds = simulate(plan, wide(), c).seconds;
+  for (const bool proportional : {false, true}) {
+    EXPECT_EQ(simulate(cut, wide(), c, {.proportional_tokens = proportional}).seconds, seconds);
+  }
+  // the wrong way round
+  Plan mirrored = cut;
+  mirrored.micro_batches[0].groups[0].shares = {found[1], found[0]};
+  for (const bool proportional : {false, true}) {
+    const Simulation slow = simulate(mirrored, wide(), c, {.proportional_tokens = proportional});
+    EXPECT_GT(slow.seconds, 1.5 * seconds);
+  }
+  // equal devices take shares, too
+  EXPECT_GT(simulate(cut, wide(), cluster(2)).seconds, simulate(plan, wide(), cluster(2)).seconds);
+}
+
+// Domains that differ in their shares alone are not the same.
+TEST(ProportionalTokens, TellDomainsApart) {
+  const std::vector<LayerChoice> layers = alike({.attention = "MegatronCZ", .mlp = "gather"}, 2);
+  Plan plan = repeated_plan(wide(), cluster(6), {.lengths = {8000}, .domain = 2}, layers);
+  std::vector<PlanGroup>& groups = plan.micro_batches[0].groups;
+  groups[1].shares = {1e-9, 3e-9};
+  groups[2].shares = {1e-9, 9e-9};
+  const Simulation found = simulate(plan, wide(), cluster(6));
+  for (std::size_t r = 0; r < 6; ++r) {
+    EXPECT_EQ(found.ranks[r].as, static_cast<int>(r));
+  }
+  EXPECT_LT(found.ranks[1].compute_seconds, found.ranks[3].compute_seconds);
+  EXPECT_LT(found.ranks[3].compute_seconds, found.ranks[5].compute_seconds);
+  // and unlike devices of equal domains get the same shares
+  Cluster c = two_unlike(0.5, 1);
+  c.devices = {c.devices[0], c.devices[1], c.devices[0], c.devices[1]};
+  const Plan twice = with_proportional_shares(
+      repeated_plan(wide(), c, {.lengths = {8000}, .domain = 2}, layers), wide(), c);
+  EXPECT_FALSE(twice.micro_batches[0].groups[0].shares.empty());
+  EXPECT_THAT(problems(twice), testing::IsEmpty());
+  EXPECT_EQ(
+      std::llround(100 * twice.micro_batches[0].groups[0].shares[0]),
+      std::llround(100 * twice.micro_batches[0].groups[1].shares[0]));
 }
 
 // Proportional cuts are never worse than even ones, whatever the strategy.

@@ -445,26 +445,20 @@ void Planner::predict(Plan& plan) {
     std::vector<double> busy;
     const std::int64_t longest = longest_of(plan, micro);
     for (PlanGroup& group : micro.groups) {
-      std::vector<std::int64_t> lengths;
-      lengths.reserve(group.documents.size());
-      for (const std::int64_t d : group.documents) {
-        lengths.push_back(plan.lengths[static_cast<std::size_t>(d)]);
-      }
-      const int ranks = static_cast<int>(group.ranks.size());
       const Task task{
           .model = &task_.model,
-          .tokens = token_layout(lengths, ranks, task_.model.causal),
+          .tokens = token_layout(plan, group, task_.model.causal),
           .domain = plan.weight_domain};
       const LayerProgram& program = plan.programs.at(group.program);
       const std::vector<LayerChoice> layers = choices(program);
       const Timeline parts = timeline(task, layers, task_.training);
       std::vector<Seat> seats;
-      for (int r = 0; r < ranks; ++r) {
+      for (int r = 0; r < task.tokens.ranks(); ++r) {
         const int rank = group.ranks[static_cast<std::size_t>(r)];
         seats.push_back({.group_rank = r, .domain_rank = rank % plan.weight_domain});
       }
       group.predicted.bytes = fullest_rank(parts, seats);
-      group.predicted.seconds = group_seconds(parts, layers, seats, lengths, longest);
+      group.predicted.seconds = group_seconds(parts, layers, seats, task.tokens.lengths, longest);
       busy.push_back(*group.predicted.seconds);
     }
     // groups of several ranks: their seconds are those of the cores they share already

@@ -47,6 +47,23 @@ bool of_interest(const Strategy& strategy, int domain) {
   return strategy.one_rank == (domain == 1);
 }
 
+// The plan with shares where devices are unlike, and what comes of it.
+SimulatedChoice played(
+    std::string name,
+    Plan plan,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  SimulatedChoice choice{.name = std::move(name), .plan = std::move(plan), .simulation = {}};
+  SimulationOptions as_it_is = options;
+  as_it_is.proportional_tokens = false;
+  if (options.proportional_tokens && !cluster.uniform()) {
+    choice.plan = with_proportional_shares(choice.plan, model, cluster, options);
+  }
+  choice.simulation = simulate(choice.plan, model, cluster, as_it_is);
+  return choice;
+}
+
 std::vector<LayerChoice> alike(std::int64_t layers, const LayerChoice& choice) {
   return std::vector<LayerChoice>(static_cast<std::size_t>(layers), choice);
 }
@@ -104,10 +121,12 @@ std::vector<SimulatedChoice> simulate_uniform(
           .mlp = to_string(strategy.verb),
           .attention_recompute = level,
           .mlp_recompute = level};
-      Plan plan = repeated_plan(model, cluster, workload, alike(model.layers, layer));
-      Simulation simulation = simulate(plan, model, cluster, options);
-      found.push_back(
-          {.name = name(layer), .plan = std::move(plan), .simulation = std::move(simulation)});
+      found.push_back(played(
+          name(layer),
+          repeated_plan(model, cluster, workload, alike(model.layers, layer)),
+          model,
+          cluster,
+          options));
     }
   }
   return found;
@@ -170,12 +189,9 @@ std::optional<SimulatedChoice> simulate_mix(
       }
       layers.push_back(ways[way].layer);
     }
-    SimulatedChoice choice{
-        .name = std::move(name),
-        .plan = repeated_plan(model, cluster, workload, layers),
-        .simulation = {}};
-    choice.plan.planner_name = "exact layers";
-    choice.simulation = simulate(choice.plan, model, cluster, options);
+    Plan plan = repeated_plan(model, cluster, workload, layers);
+    plan.planner_name = "exact layers";
+    SimulatedChoice choice = played(std::move(name), std::move(plan), model, cluster, options);
     if (choice.simulation.fits()) {
       return choice;
     }

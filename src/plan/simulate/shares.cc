@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 #include "paradyse/simulator.h"
 #include "src/plan/program/bodies.h"

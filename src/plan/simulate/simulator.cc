@@ -1,8 +1,10 @@
 #include "paradyse/simulator.h"
 
 #include <algorithm>
+#include <ios>
 #include <map>
 #include <numeric>
+#include <sstream>
 #include <stdexcept>
 
 #include "src/plan/simulate/timetable.h"
@@ -84,34 +86,43 @@ std::vector<std::int64_t> lengths_of(const Plan& plan, const PlanGroup& group) {
   return lengths;
 }
 
+bool in_domain(const PlanGroup& group, int first, const Plan& plan) {
+  return group.ranks.front() >= first && group.ranks.front() < first + plan.weight_domain;
+}
+
 // All that the result of a weight domain depends on, as text: its groups with ranks counted from
-// the domain's first, documents and programs, and each rank's device and place in its node.
+// the domain's first, documents, shares and programs, and each rank's device and place in its node.
 std::string domain_key(const Plan& plan, const Cluster& cluster, int first) {
-  std::string key;
-  const auto add = [&](const auto& number) { key += std::to_string(number) + " "; };
+  std::ostringstream key;
+  key << std::hexfloat;  // of shares every bit
+  const auto add = [&](const auto& number) { key << number << " "; };
   const int last = first + plan.weight_domain;
   for (int rank = first; rank < last; ++rank) {
     add(&cluster.device(rank) - cluster.devices.data());
     add(cluster.node(rank) - cluster.node(first));
   }
   for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
-    key += "|";
+    key << "|";
     for (const PlanGroup& group : micro_batch.groups) {
-      if (group.ranks.front() < first || group.ranks.front() >= last) {
+      if (!in_domain(group, first, plan)) {
         continue;
       }
-      key += "(";
+      key << "(";
       for (const int rank : group.ranks) {
         add(rank - first);
       }
-      key += ":";
+      key << ":";
       for (const std::int64_t n : lengths_of(plan, group)) {
         add(n);
       }
-      key += group.program + ")";
+      key << ":";
+      for (const double share : group.shares) {
+        add(share);
+      }
+      key << group.program << ")";
     }
   }
-  return key;
+  return key.str();
 }
 
 class Player {
@@ -129,48 +140,15 @@ class Player {
     }
   }
 
-  // The ranks of the domain that begins at `first`.  Documents are cut by shares where that makes
-  // them fit, or faster.
-  std::vector<SimulatedRank> domain(int first) {
-    const DeviceClass* device = &cluster_.device(first);
-    bool alike = true;
-    for (int rank = first; rank < first + plan_.weight_domain; ++rank) {
-      alike = alike && &cluster_.device(rank) == device;
-    }
-    if (alike || !options_.proportional_tokens) {
-      return domain(first, options_, /*proportional=*/false);
-    }
-    SimulationOptions quiet = options_;
-    quiet.observer = {};
-    const std::vector<SimulatedRank> even = domain(first, quiet, false);
-    const std::vector<SimulatedRank> shared = domain(first, quiet, true);
-    const bool proportional = worth(shared) < worth(even);
-    if (options_.observer.span || options_.observer.memory) {
-      return domain(first, options_, proportional);
-    }
-    return proportional ? shared : even;
-  }
-
- private:
-  // Less is better.
-  static std::pair<std::int64_t, double> worth(const std::vector<SimulatedRank>& ranks) {
-    std::pair<std::int64_t, double> worst{0, 0.0};
-    for (const SimulatedRank& rank : ranks) {
-      worst.first = std::max(worst.first, rank.missing_bytes);
-      worst.second = std::max(worst.second, rank.seconds);
-    }
-    return worst;
-  }
-
-  std::vector<SimulatedRank> domain(
-      int first, const SimulationOptions& options, bool proportional) const {
+  // The ranks of the domain that begins at `first`.
+  std::vector<SimulatedRank> domain(int first) const {
     std::vector<SimulatedRank> held(static_cast<std::size_t>(plan_.weight_domain));
-    Timetable timetable(cluster_, options, first, plan_.weight_domain);
+    Timetable timetable(cluster_, options_, first, plan_.weight_domain);
     for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
       std::vector<GroupRun> groups;
       for (const PlanGroup& group : plan_.micro_batches[m].groups) {
-        if (group.ranks.front() >= first && group.ranks.front() < first + plan_.weight_domain) {
-          groups.push_back(ready(group, first, proportional, held));
+        if (in_domain(group, first, plan_)) {
+          groups.push_back(ready(group, first, held));
         }
       }
       timetable.run(m, groups);
@@ -186,23 +164,13 @@ class Player {
     return ranks;
   }
 
+ private:
   // Counts what the group's ranks hold into `held`.
-  GroupRun ready(
-      const PlanGroup& group,
-      int first,
-      bool proportional,
-      std::vector<SimulatedRank>& held) const {
-    const std::vector<std::int64_t> lengths = lengths_of(plan_, group);
+  GroupRun ready(const PlanGroup& group, int first, std::vector<SimulatedRank>& held) const {
     const std::vector<LayerChoice> layers = choices(plan_.programs.at(group.program));
-    std::vector<double> shares;
-    if (proportional) {
-      shares = proportional_shares(
-          group.ranks, lengths, layers, plan_.weight_domain, model_, cluster_, options_);
-    }
     const Task task{
         .model = &model_,
-        .tokens = token_layout(
-            lengths, static_cast<int>(group.ranks.size()), model_.causal, std::move(shares)),
+        .tokens = token_layout(plan_, group, model_.causal),
         .domain = plan_.weight_domain};
     GroupRun run{
         .timeline = timeline(task, layers, options_.training),
@@ -324,17 +292,97 @@ void add_step(
   simulation.seconds += simulation.gradient_seconds + simulation.optimizer_seconds;
 }
 
+// What a domain's ranks miss and how long they take; less is better.
+std::pair<std::int64_t, double> worth(const std::vector<SimulatedRank>& ranks) {
+  std::pair<std::int64_t, double> worst{0, 0.0};
+  for (const SimulatedRank& rank : ranks) {
+    worst.first = std::max(worst.first, rank.missing_bytes);
+    worst.second = std::max(worst.second, rank.seconds);
+  }
+  return worst;
+}
+
+// The groups of a domain, in their order.
+std::vector<PlanGroup*> groups_of(Plan& plan, int first) {
+  std::vector<PlanGroup*> groups;
+  for (PlanMicroBatch& micro_batch : plan.micro_batches) {
+    for (PlanGroup& group : micro_batch.groups) {
+      if (in_domain(group, first, plan)) {
+        groups.push_back(&group);
+      }
+    }
+  }
+  return groups;
+}
+
+// With shares for the groups of a domain that have none.
+Plan with_shares(
+    Plan plan,
+    int first,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  for (PlanGroup* group : groups_of(plan, first)) {
+    if (group->shares.empty()) {
+      group->shares = proportional_shares(
+          group->ranks,
+          lengths_of(plan, *group),
+          choices(plan.programs.at(group->program)),
+          plan.weight_domain,
+          model,
+          cluster,
+          options);
+    }
+  }
+  return plan;
+}
+
 }  // namespace
+
+Plan with_proportional_shares(
+    const Plan& plan,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  expect_playable(plan, model, cluster);
+  Plan found = plan;
+  SimulationOptions quiet = options;
+  quiet.observer = {};
+  std::map<std::string, int> first_alike;  // domain
+  for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
+    const auto [same, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
+    if (fresh) {
+      Plan shared = with_shares(found, first, model, cluster, quiet);
+      if (shared != found && worth(Player(shared, model, cluster, quiet).domain(first)) <
+                                 worth(Player(found, model, cluster, quiet).domain(first))) {
+        found = std::move(shared);
+      }
+      continue;
+    }
+    const std::vector<PlanGroup*> from = groups_of(found, same->second);
+    const std::vector<PlanGroup*> to = groups_of(found, first);
+    for (std::size_t g = 0; g < to.size(); ++g) {
+      to[g]->shares = from[g]->shares;
+    }
+  }
+  return found;
+}
 
 Simulation simulate(
     const Plan& plan,
     const ModelShape& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
+  if (options.proportional_tokens && !cluster.uniform()) {
+    SimulationOptions as_it_is = options;
+    as_it_is.proportional_tokens = false;
+    return simulate(
+        with_proportional_shares(plan, model, cluster, options), model, cluster, as_it_is);
+  }
   expect_playable(plan, model, cluster);
   Simulation simulation;
   simulation.tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0});
-  Player player(plan, model, cluster, options);
+  const Player player(plan, model, cluster, options);
   std::map<std::string, int> first_alike;  // domain
   for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
     const auto [found, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);

@@ -43,14 +43,9 @@ RankPart rank_part(
     if (me == group.ranks.end()) {
       continue;
     }
-    std::vector<std::int64_t> lengths;
-    for (const std::int64_t document : group.documents) {
-      lengths.push_back(plan.lengths.at(static_cast<std::size_t>(document)));
-    }
     const Task task{
         .model = &model,
-        .tokens =
-            token_layout(std::move(lengths), static_cast<int>(group.ranks.size()), model.causal),
+        .tokens = token_layout(plan, group, model.causal),
         .domain = plan.weight_domain};
     return {
         .group = g,
