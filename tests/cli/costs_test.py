@@ -163,6 +163,39 @@ tokens_per_step = 3000
             self.assertEqual(step["tokens"], other["tokens"])
             self.assertAlmostEqual(step["loss"], other["loss"], delta=2e-3)
 
+    def test_processes_go_on_from_lack_of_memory(self):
+        made = self.json_of("profile", "-c", self.config, "--ranks", 4, "--lengths", "16,64,256",
+                            "--seconds", 900)
+        costs = self.folder / "costs.json"
+        self.json_of("fit", "--profile", made["file"], "--out", costs)
+        # of threads; that they are not those of processes is no matter here
+        told = json.loads(costs.read_text())
+        told["header"]["backend"] = "gloo"
+        self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
+
+        def train(overhead, *more):
+            told["memory_overhead"] = overhead
+            file = self.write(f"costs{overhead}.json", json.dumps(told))
+            done = self.run_program(
+                "launch", "-n", 4, "--", "train", "-c", self.config, "--backend", "gloo", "--json",
+                "--set", f'costs.file="{file}"', "--set", "costs.correct=false",
+                "--set", 'parallel.planner="exact"', "--set", "train.steps=6", *more)
+            folder = pathlib.Path(json.loads(done.stdout)["folder"])
+            lines = (folder / "metrics.jsonl").read_text().splitlines()
+            return done.stderr, [json.loads(line) for line in lines]
+
+        _, honest = train(told["memory_overhead"])
+        budget = int(0.75 * max(step["peak_bytes"] for step in honest))
+        said, steps = train(-0.6, "--memory-per-rank", budget)
+        self.assertIn("its work is thrown away, and a plan that needs less takes its place", said)
+        self.assertGreater(sum(step["retries"] for step in steps), 0)
+        self.assertEqual(len(steps), len(honest))
+        for step, other in zip(steps, honest, strict=True):
+            self.assertLessEqual(step["peak_bytes"], budget)
+            self.assertEqual(step["documents"], other["documents"])
+            self.assertEqual(step["tokens"], other["tokens"])
+            self.assertAlmostEqual(step["loss"], other["loss"], delta=2e-5 * other["loss"])
+
     def test_the_layers_of_a_model(self):
         model = self.folder / "model.toml"
         arguments = ["plan", "layers", "--model", model, "--length", 5000, "--ranks", 3]

@@ -4,14 +4,18 @@
 #include <cstdlib>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "paradyse/accountant.h"
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
+#include "paradyse/play.h"
 #include "src/run/comm/gloo/backend.h"
+#include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
 
@@ -398,6 +402,527 @@ TEST(GlooFaults, RanksThatDisagreeAreNamed) {
           }
         });
   }
+}
+
+// --- going on after an interruption --------------------------------------------------------------
+
+// What a rank has of a matrix of n rows in operation `turn`; the same number in each of its rows.
+float mark(int rank, int turn) { return static_cast<float>(1 + rank + 10 * turn); }
+
+// Wide enough that messages are under way for a while; narrow views are staged.
+at::Tensor rows(std::int64_t n, std::int64_t width, bool contiguous, float value) {
+  const at::Tensor whole = at::full({n, width + (contiguous ? 0 : 8)}, value, at::kFloat);
+  return whole.narrow(1, 0, width);
+}
+
+// Kinds of operations.  Each comes in all groups that `among` is.
+constexpr int kKinds = 9;
+void operate(Communicator& among, int kind, int turn) {
+  const int p = among.size();
+  const int me = among.rank();
+  const Call call{.op = "tokens", .part = "mlp", .layer = 3};
+  const auto all_equal = [](const at::Tensor& x, double value) {
+    EXPECT_TRUE(at::equal(x, at::full_like(x, value)));
+  };
+  double sum = 0;
+  for (int r = 0; r < p; ++r) {
+    sum += mark(r, turn);
+  }
+  switch (kind) {
+    case 0:
+    case 1:
+    case 2: {  // gathered whole, in strides, and from a source that stays
+      const Transfer table =
+          transfer({5L * p, 300}, shard(0, even_cuts(5L * p, p)), replicate(), p);
+      const at::Tensor mine = rows(5, 300, kind != 1, mark(me, turn));
+      const at::Tensor all = rows(5L * p, 300, kind != 1, 0);
+      Call named = call;
+      named.stable_source = kind == 2;
+      among.exchange(mine, all, table, named)->wait();
+      for (int r = 0; r < p; ++r) {
+        all_equal(all.narrow(0, 5L * r, 5), mark(r, turn));
+      }
+      break;
+    }
+    case 3: {
+      const Transfer table =
+          transfer({5L * p, 300}, shard(0, even_cuts(5L * p, p)), replicate(), p);
+      const at::Tensor part = rows(5, 300, true, 0);
+      among.exchange_sum(rows(5L * p, 300, true, mark(me, turn)), part, table, false, call)->wait();
+      all_equal(part, sum);
+      break;
+    }
+    case 4: {
+      const at::Tensor x = at::full({1001}, mark(me, turn));
+      among.all_reduce(x, call);
+      all_equal(x, sum);
+      break;
+    }
+    case 5: {
+      const at::Tensor x = at::full({1001}, mark(me, turn));
+      among.broadcast(x, p - 1, call);
+      all_equal(x, mark(p - 1, turn));
+      break;
+    }
+    case 6: {
+      const at::Tensor x = at::full({1001}, mark(me, turn));
+      among.reduce(x, 0, call);
+      if (me == 0) {
+        all_equal(x, sum);
+      }
+      break;
+    }
+    case 7: {
+      const at::Tensor got = at::zeros({1001});
+      among.shift(at::full({1001}, mark(me, turn)), got, 1, call)->wait();
+      all_equal(got, mark((me + p - 1) % p, turn));
+      break;
+    }
+    default:
+      among.barrier(call);
+  }
+}
+
+// Operations of every kind, over all ranks and over some, several under way.
+void operate_all(Communicators& communicators, int turn) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    operate(communicators.world(), kind, turn);
+    if (communicators.rank() < 2) {
+      operate(communicators.group({0, 1}), kind, turn);
+    }
+  }
+}
+
+// Post: `body` was interrupted, everywhere with `reason`.
+void expect_interrupted(const std::string& reason, const std::function<void()>& body) {
+  try {
+    body();
+    ADD_FAILURE() << "not interrupted";
+  } catch (const Aborted& aborted) {
+    EXPECT_EQ(aborted.what(), reason);
+  }
+}
+
+// In every kind of operation in turn one rank lacks memory where the others wait.
+TEST(GlooRecovery, FromEveryKindOfOperation) {
+  for (const int p : {2, 3, 4}) {
+    test::expect_processes(p, [&](Backend& backend) {
+      backend.run(p, [&](Communicators& communicators) {
+        EXPECT_TRUE(communicators.recovers());
+        for (int kind = 0; kind < kKinds; ++kind) {
+          const int victim = kind % p;
+          const std::string reason = "kind " + std::to_string(kind) + ": out of memory";
+          const Communicator* const before = &communicators.world();
+          const Counters counted = communicators.counters();
+          expect_interrupted(reason, [&] {
+            operate(communicators.world(), 4, kind);
+            if (communicators.rank() == victim) {
+              communicators.interrupt(reason);  // its own next operation is, too
+            }
+            operate(communicators.world(), kind, kind);
+            while (true) {  // some kinds do not wait for every rank
+              communicators.world().barrier({.op = "later", .part = ""});
+            }
+          });
+          EXPECT_EQ(&communicators.world(), before);  // until recover()
+          EXPECT_EQ(communicators.recover(), reason);
+          EXPECT_GE(communicators.counters().bytes_sent, counted.bytes_sent);
+          operate_all(communicators, kind);
+        }
+      });
+    });
+  }
+}
+
+// Of a big exchange one rank has posted its part alone, and one has not come; what is on its way
+// is left at whatever byte it is.  No byte of it arrives where it should have or in the exchange of
+// the same name afterwards.
+TEST(GlooRecovery, NoByteUnderWayArrives) {
+  for (const int p : {2, 3}) {
+    test::expect_processes(p, [&](Backend& backend) {
+      backend.run(p, [&](Communicators& communicators) {
+        constexpr std::int64_t kRows = 1000;
+        constexpr std::int64_t kWidth = 3000;
+        const int me = communicators.rank();
+        const Transfer table =
+            transfer({kRows * p, kWidth}, shard(0, even_cuts(kRows * p, p)), replicate(), p);
+        const Call call{.op = "tokens", .part = "attention", .layer = 1};
+        for (int turn = 0; turn < 8; ++turn) {
+          const bool contiguous = turn % 2 == 0;
+          const at::Tensor mine = rows(kRows, kWidth, contiguous, mark(me, turn));
+          const at::Tensor all = rows(kRows * p, kWidth, contiguous, 0);
+          const auto begin = [&] { communicators.world().barrier({.op = "begin", .part = ""}); };
+          if (me == 0) {
+            begin();
+            const auto part = communicators.world().exchange(mine, all, table, call);
+            std::this_thread::sleep_for(milliseconds(turn));
+            communicators.interrupt("rank 0: out of memory");
+          } else if (me == 1) {
+            // Through, or stopped half way.
+            try {
+              begin();
+              communicators.world().exchange(mine, all, table, call)->wait();
+              communicators.world().barrier({.op = "never", .part = ""});
+              ADD_FAILURE() << "not interrupted";
+            } catch (const Aborted&) {
+            }
+          } else {
+            expect_interrupted("rank 0: out of memory", [&] {
+              begin();
+              communicators.group({0, 2}).barrier({.op = "elsewhere", .part = ""});
+            });
+          }
+          // From here on the memory is for other things.
+          all.fill_(-3);
+          mine.fill_(-4);
+          EXPECT_EQ(communicators.recover(), "rank 0: out of memory");
+          const at::Tensor next = rows(kRows, kWidth, contiguous, mark(me, turn + 100));
+          const at::Tensor gathered = rows(kRows * p, kWidth, contiguous, 0);
+          communicators.world().exchange(next, gathered, table, call)->wait();
+          for (int r = 0; r < p; ++r) {
+            const at::Tensor part = gathered.narrow(0, kRows * r, kRows);
+            EXPECT_TRUE(at::equal(part, at::full_like(part, mark(r, turn + 100)))) << turn;
+          }
+          operate_all(communicators, turn);
+          EXPECT_TRUE(at::equal(all, at::full_like(all, -3))) << turn;
+          EXPECT_TRUE(at::equal(mine, at::full_like(mine, -4))) << turn;
+        }
+      });
+    });
+  }
+}
+
+// All go on with the same reason; one rank may even lack memory before others are back.
+TEST(GlooRecovery, TwoRanksAtOnceTwentyTimesInARow) {
+  for (const int p : {2, 3, 4}) {
+    test::expect_processes(p, [&](Backend& backend) {
+      backend.run(p, [&](Communicators& communicators) {
+        const int me = communicators.rank();
+        const at::Tensor first = at::zeros({20}, at::kLong);  // whose word it was
+        for (int turn = 0; turn < 20; ++turn) {
+          const int one = turn % p;
+          const int other = (turn + turn % 3) % p;  // the same rank at times
+          if (me == one || me == other) {
+            communicators.interrupt(std::to_string(me) + " in turn " + std::to_string(turn));
+          } else if (turn % 2 == 0) {
+            EXPECT_THROW(communicators.world().barrier({.op = "never", .part = ""}), Aborted);
+          }
+          const std::string reason = communicators.recover();
+          EXPECT_THAT(reason, HasSubstr(" in turn " + std::to_string(turn)));
+          first[turn] = reason.at(0) - '0';
+        }
+        const at::Tensor all = first.clone();
+        communicators.world().broadcast(all, 0, {.op = "reason", .part = ""});
+        EXPECT_TRUE(at::equal(first, all));
+        operate_all(communicators, 20);
+      });
+    });
+  }
+}
+
+// Runs of other numbers of ranks before and after are not concerned, even those that a rank which
+// has no part in the interrupted one has begun.
+TEST(GlooRecovery, BetweenRunsOfOtherNumbersOfRanks) {
+  test::expect_processes(3, [](Backend& backend) {
+    int run = 0;
+    for (const int ranks : {3, 2, 3, 1, 2, 2, 3, 3}) {
+      const bool interrupted = run % 2 == 1;
+      backend.run(ranks, [&](Communicators& communicators) {
+        const int last = communicators.size() - 1;
+        for (int turn = 0; interrupted && turn < 2; ++turn) {
+          expect_interrupted("out of memory", [&] {
+            operate(communicators.world(), 4, run);
+            if (communicators.rank() == last) {
+              std::this_thread::sleep_for(milliseconds(100));
+              communicators.interrupt("out of memory");
+            }
+            communicators.world().barrier({.op = "never", .part = ""});
+          });
+          EXPECT_EQ(communicators.recover(), "out of memory");
+        }
+        for (int kind = 0; kind < kKinds; ++kind) {
+          operate(communicators.world(), kind, run);
+        }
+      });
+      ++run;
+    }
+  });
+}
+
+// Lacks memory at an operation of this rank, once.
+class Lacking final : public CommunicationObserver {
+ public:
+  void enter(Moment moment) override {
+    if (moment == Moment::operation && operations_++ == at_) {
+      at_ = -1;
+      throw OutOfMemory("rank 1: out of memory");
+    }
+  }
+  void leave() override {}
+  // Gives how many operations there were since the last begin().
+  int begin(int operation) {
+    at_ = operation;
+    return std::exchange(operations_, 0);
+  }
+
+ private:
+  int at_ = -1;
+  int operations_ = 0;
+};
+
+// Here and there in a step: it runs again to the same bits, and nothing of the first try is left.
+TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
+  constexpr int kRanks = 3;
+  test::expect_processes(kRanks, [](Backend& backend) {
+    install_accounting_allocator();
+    const ModelShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+    const std::vector<std::int64_t> lengths = {1, 9, 2, 17, 3};
+    const test::Weights weights = test::random_weights(model, 11);
+    const auto tokens = test::random_documents(lengths, model.vocab, 7);
+    std::vector<const std::vector<std::int32_t>*> documents;
+    for (const auto& document : tokens) {
+      documents.push_back(&document);
+    }
+    for (const auto& choice : {layer("UlyssesZ", "gather"), layer("MegatronCZ", "hold")}) {
+      const Plan plan = uniform_plan(model, lengths, kRanks, {choice, choice});
+      backend.run(kRanks, [&](Communicators& communicators) {
+        const int me = communicators.rank();
+        Lacking lacking;
+        ObservedCommunicators observed(communicators, lacking);
+        Accountant memory("rank " + std::to_string(me));
+        const MemoryScope scope(memory, Category::parameters, "parameters");
+        const RankResources resources{.communicators = &observed, .memory = &memory};
+        Parameters parameters(model, kRanks, me, parameter_types("float32"), true);
+        test::fill(parameters, weights);
+        int operations = 0;
+        std::vector<at::Tensor> expected;
+        for (int operation = -1; operation < operations; operation += 7) {
+          lacking.begin(me == 1 ? operation : -1);
+          for (bool again = true; again;) {
+            parameters.zero_gradients();
+            const std::int64_t before = memory.live_bytes();
+            try {
+              play(plan, documents, resources, parameters, true);
+              again = false;
+            } catch (const OutOfMemory& error) {
+              observed.interrupt(error.what());
+            } catch (const Aborted&) {
+            }
+            if (again) {
+              EXPECT_EQ(observed.recover(), "rank 1: out of memory");
+              EXPECT_EQ(memory.live_bytes(), before);
+            }
+          }
+          std::vector<at::Tensor> found;
+          for (const PartParameters& part : parameters.parts()) {
+            found.push_back(part.stack_grad.clone());
+            for (const at::Tensor& grad : part.vector_grads) {
+              found.push_back(grad.clone());
+            }
+          }
+          if (operation == -1) {
+            const at::Tensor mine = at::full({1}, lacking.begin(-1), at::kLong);
+            communicators.world().broadcast(mine, 1, {.op = "operations", .part = ""});
+            operations = mine.item<int>();
+            EXPECT_GT(operations, 10);
+            expected = found;
+          }
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_TRUE(at::equal(found.at(i), expected[i])) << choice.attention << operation;
+          }
+        }
+      });
+    }
+  });
+}
+
+// Nobody is freed by what is over; with nothing interrupted, meeting gives no reason.
+TEST(GlooRecovery, OfNothing) {
+  test::expect_processes(2, [](Backend& backend) {
+    backend.run(2, [](Communicators& communicators) {
+      EXPECT_EQ(communicators.recover(), "");
+      operate_all(communicators, 0);
+    });
+  });
+}
+
+TEST(GlooRecovery, OperationsThatAreHeldAreRefused) {
+  const auto body = [](Backend& backend) {
+    backend.run(1, [](Communicators& communicators) {
+      const at::Tensor x = at::ones({10});
+      const at::Tensor y = at::ones({10});
+      const auto held = communicators.world().shift(x, y, 1, {.op = "ring", .part = ""});
+      communicators.interrupt("out of memory");
+      communicators.recover();
+    });
+  };
+  const auto ended = Processes(1, body, patient(milliseconds(60000))).wait();
+  EXPECT_EQ(ended[0].code, 3);
+  EXPECT_THAT(ended[0].message, HasSubstr("recover(): still held: shift of ring"));
+}
+
+// --- what can go wrong meanwhile -----------------------------------------------------------------
+
+// Four ranks of which the one after `victim` lacks memory; rank `victim` does `strike` where the
+// others recover.
+std::function<void(Backend&)> struck_in_recovery(
+    int victim, const std::function<void()>& strike, milliseconds delay = {}) {
+  return [victim, strike, delay](Backend& backend) {
+    backend.run(4, [&](Communicators& communicators) {
+      try {
+        communicators.world().barrier({.op = "before", .part = ""});
+        if (communicators.rank() == (victim + 1) % 4) {
+          communicators.interrupt("out of memory");
+        }
+        meet_for_ever(communicators);
+      } catch (const Aborted&) {  // of the interruption, or what came of it
+      }
+      if (communicators.rank() == victim) {
+        std::this_thread::sleep_for(delay);
+        strike();
+      }
+      communicators.recover();
+      meet_for_ever(communicators);
+    });
+  };
+}
+
+TEST(GlooRecoveryFaults, AKilledOrStoppedRankIsNamed) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    repeatedly(
+        [signal](int repeat) {
+          return Processes(
+              4,
+              struck_in_recovery(1 + repeat % 3, [signal] { raise(signal); }),
+              patient(milliseconds(4000)));
+        },
+        [](int repeat, const std::vector<Ended>& ended) {
+          const int victim = 1 + repeat % 3;
+          expect_all_others_end(ended, victim, 4 + kSlackSeconds);
+          for (std::size_t r = 0; r < 4; ++r) {
+            if (static_cast<int>(r) != victim) {
+              EXPECT_THAT(
+                  ended[r].message,
+                  AllOf(
+                      HasSubstr("all ranks to leave what was interrupted (out of memory)"),
+                      HasSubstr("rank " + std::to_string(victim) + " did not come"),
+                      HasSubstr("no sign of life from rank " + std::to_string(victim))));
+            }
+          }
+        });
+  }
+}
+
+// Rank 0 keeps the rendezvous at which they would meet.
+TEST(GlooRecoveryFaults, RankZeroKilledOrStopped) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    repeatedly(
+        [signal](int) {
+          return Processes(
+              4, struck_in_recovery(0, [signal] { raise(signal); }), patient(milliseconds(4000)));
+        },
+        [](int, const std::vector<Ended>& ended) {
+          expect_all_others_end(ended, 0, 4 + kSlackSeconds);
+          for (std::size_t r = 1; r < 4; ++r) {
+            EXPECT_THAT(ended[r].message, HasSubstr("kept by rank 0, which is gone or stopped"));
+          }
+        });
+  }
+}
+
+// Killed at any moment of one recovery after another: also while the others connect anew.
+TEST(GlooRecoveryFaults, ARankKilledAtAnyMoment) {
+  repeatedly(
+      [](int repeat) {
+        const auto body = [repeat](Backend& backend) {
+          backend.run(3, [&](Communicators& communicators) {
+            const int victim = 1 + repeat % 2;
+            if (communicators.rank() == victim) {
+              std::thread([repeat] {
+                std::mt19937 random(static_cast<unsigned>(repeat));
+                std::this_thread::sleep_for(milliseconds(random() % 1000));
+                raise(SIGKILL);
+              }).detach();
+            }
+            for (int turn = 0;; ++turn) {
+              try {
+                if (communicators.rank() == turn % 3) {
+                  communicators.interrupt("out of memory");
+                }
+                meet_for_ever(communicators);
+              } catch (const Aborted&) {
+              }
+              communicators.recover();
+            }
+          });
+        };
+        return Processes(3, body, patient(milliseconds(4000)));
+      },
+      [](int repeat, const std::vector<Ended>& ended) {
+        const int victim = 1 + repeat % 2;
+        const std::string name = "rank " + std::to_string(victim);
+        EXPECT_EQ(ended[static_cast<std::size_t>(victim)].code, 128 + SIGKILL);
+        expect_all_others_end(ended, victim, 4 + 10 + kSlackSeconds);
+        for (std::size_t r = 0; r < 3; ++r) {
+          if (static_cast<int>(r) != victim) {
+            EXPECT_THAT(
+                ended[r].message,
+                AnyOf(
+                    HasSubstr(name + " is gone"),
+                    HasSubstr(name + " did not come"),
+                    HasSubstr(name + " gives no sign of life"),
+                    HasSubstr("no sign of life from " + name)));
+          }
+        }
+      });
+}
+
+// Long before the deadline.
+TEST(GlooRecoveryFaults, ARankThatFailsForGoodEndsAll) {
+  repeatedly(
+      [](int repeat) {
+        return Processes(
+            4,
+            struck_in_recovery(
+                repeat % 4,
+                [] { throw std::domain_error("a broken disk"); },
+                milliseconds(100 * (repeat % 3))),
+            patient(milliseconds(60000)));
+      },
+      [](int repeat, const std::vector<Ended>& ended) {
+        const int victim = repeat % 4;
+        for (std::size_t r = 0; r < 4; ++r) {
+          EXPECT_EQ(ended[r].code, 3);
+          EXPECT_LT(ended[r].seconds, kSlackSeconds);
+          EXPECT_EQ(
+              ended[r].message,
+              static_cast<int>(r) == victim
+                  ? "a broken disk"
+                  : "rank " + std::to_string(victim) + " failed: a broken disk");
+        }
+      });
+}
+
+// Lives, and does not come.
+TEST(GlooRecoveryFaults, ASlowRankIsNamed) {
+  repeatedly(
+      [](int repeat) {
+        return Processes(
+            4,
+            struck_in_recovery(
+                repeat % 4, [] { std::this_thread::sleep_for(std::chrono::seconds(8)); }),
+            patient(milliseconds(4000)));
+      },
+      [](int repeat, const std::vector<Ended>& ended) {
+        for (const Ended& one : ended) {
+          EXPECT_EQ(one.code, 3);
+          EXPECT_THAT(
+              one.message,
+              AllOf(
+                  HasSubstr("rank " + std::to_string(repeat % 4) + " did not come. A longer"),
+                  HasSubstr("--deadline")));
+        }
+      });
 }
 
 // --- ranks that do not meet ----------------------------------------------------------------------

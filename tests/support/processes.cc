@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 
@@ -78,6 +79,9 @@ Processes::Processes(
     : begin_(Clock::now()), processes_(static_cast<std::size_t>(ranks)) {
   options.size = ranks;
   options.port = free_port();
+  // c10d asks for the name of each address it connects to; a name server that does not answer shall
+  // not take longer than the tests' deadlines.
+  setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);
   std::fflush(nullptr);
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     Process& process = processes_[r];

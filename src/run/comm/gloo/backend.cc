@@ -3,8 +3,10 @@
 #include "src/run/comm/gloo/backend.h"
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -52,9 +54,9 @@ class GlooBackend final : public Backend {
       throw std::invalid_argument(
           fmt::format("gloo: rank {} of {} processes", options.rank, options.size));
     }
-    const std::string address = options.interface.empty()
-                                    ? gloo::address_towards(options.host, options.port)
-                                    : gloo::address_of_interface(options.interface);
+    address_ = options.interface.empty() ? gloo::address_towards(options.host, options.port)
+                                         : gloo::address_of_interface(options.interface);
+    wires_.resize(static_cast<std::size_t>(options.size) + 1);
     reach();
     watch_.emplace(
         store_,
@@ -64,11 +66,11 @@ class GlooBackend final : public Backend {
         rendezvous_ +
             (options.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)"));
     try {
-      const gloo::Listener listener(address);
-      store_->set(key("here", options.rank), fmt::format("{} {}", listener.port(), address));
+      const gloo::Listener listener(address_);
+      store_->set(key("here", options.rank), fmt::format("{} {}", listener.port(), address_));
       await_all();
-      try_peers(address);
-      wire_ = gloo::connect_all(store_, options.rank, options.size, address, options.patience);
+      try_peers();
+      connect(options.size);
       layer_ = make_layer == nullptr ? nullptr : make_layer(*store_, *watch_);
     } catch (const std::exception& error) {
       watch_->fail(fmt::format("rank {} failed: {}", options.rank, error.what()));
@@ -100,11 +102,18 @@ class GlooBackend final : public Backend {
       return;
     }
     at::set_num_threads(1);
-    auto communicators = gloo::communicators(*wire_, *watch_, number, options_.rank, ranks);
-    if (layer_ != nullptr) {
-      communicators = layer_->over(std::move(communicators), ranks);
-    }
+    std::unique_ptr<gloo::RankCommunicators> communicators;
     try {
+      communicators = gloo::communicators(
+          wire_of(ranks),
+          [&]() -> gloo::Wire& { return connect(ranks); },
+          *watch_,
+          number,
+          options_.rank,
+          ranks);
+      if (layer_ != nullptr) {
+        communicators = layer_->over(std::move(communicators), ranks);
+      }
       body(*communicators);
       communicators->finish();
     } catch (const std::exception& error) {
@@ -178,7 +187,7 @@ class GlooBackend final : public Backend {
   }
 
   // Gloo itself would say neither which peer cannot be reached nor where it is.
-  void try_peers(const std::string& address) {
+  void try_peers() {
     for (const auto& [rank, place] : peers_) {
       const auto& [host, port] = place;
       try {
@@ -189,13 +198,46 @@ class GlooBackend final : public Backend {
             "between them? If that is the address of another network, name an interface of the one "
             "they share with --interface",
             options_.rank,
-            address,
+            address_,
             rank,
             gloo::endpoint(host, port),
             seconds(options_.patience),
             error.what()));
       }
     }
+  }
+
+  // Between the first `ranks` processes; no two numbers of ranks share one, so that these ranks
+  // alone take another when they recover.
+  gloo::Wire& wire_of(int ranks) {
+    const Connected& connected = wires_[static_cast<std::size_t>(ranks)];
+    if (connected.wire == nullptr) {
+      watch_->meet(
+          fmt::format("wire/{}", ranks),
+          ranks,
+          fmt::format("for the first run of {} of {} processes", ranks, options_.size));
+      connect(ranks);
+    }
+    return *connected.wire;
+  }
+
+  // In place of what connected these ranks before.  They have met.
+  gloo::Wire& connect(int ranks) {
+    Connected& connected = wires_[static_cast<std::size_t>(ranks)];
+    connected.wire.reset();
+    // On a thread of its own: Gloo waits for a peer that is gone for longer than it is told.
+    std::packaged_task<std::unique_ptr<gloo::Wire>()> task(
+        [store = gloo::with_prefix(store_, fmt::format("wire/{}/{}", ranks, connected.times++)),
+         rank = options_.rank,
+         ranks,
+         address = address_,
+         patience = options_.patience] {
+          return gloo::connect_all(store, rank, ranks, address, patience);
+        });
+    auto connecting = task.get_future();
+    std::thread(std::move(task)).detach();
+    connected.wire = watch_->await_wire(std::move(connecting), ranks, options_.patience);
+    return *connected.wire;
   }
 
   void linger() {
@@ -206,14 +248,20 @@ class GlooBackend final : public Backend {
 
   static double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
 
+  struct Connected {
+    std::unique_ptr<gloo::Wire> wire;
+    int times = 0;
+  };
+
   GlooOptions options_;
   std::string name_;
+  std::string address_;     // this process's
   std::string rendezvous_;  // for messages
   std::shared_ptr<gloo::Store> store_;
   std::optional<gloo::Watch> watch_;
   std::map<int, std::pair<std::string, int>> peers_;  // where they listen
-  std::unique_ptr<gloo::Wire> wire_;
-  std::unique_ptr<gloo::Layer> layer_;  // absent: gloo alone
+  std::vector<Connected> wires_;                      // [ranks]
+  std::unique_ptr<gloo::Layer> layer_;                // absent: gloo alone
   int runs_ = 0;
 };
 

@@ -4,6 +4,9 @@
 //
 // A message's tag is made of the group, the operation's number and its description, so that ranks
 // that are in different operations never exchange a byte: they wait, and their watches find out.
+//
+// After an interruption ranks let go of their messages, meet, and only then close the wire that may
+// be stuck at any byte of one, and make another (recover()).
 #include "src/run/comm/gloo/communicator.h"
 
 #include <algorithm>
@@ -67,12 +70,16 @@ class Staging {
 };
 
 struct World {
-  Wire& wire;
+  Wire* wire;
   Watch& watch;
   int run;
   int rank;
-  Counters counters;
-  Staging staging;
+  int recoveries = 0;
+  Counters counters = {};
+  Staging staging = {};
+
+  // What ranks share until they recover, or the run ends: "3/0".
+  [[nodiscard]] std::string epoch() const { return fmt::format("{}/{}", run, recoveries); }
 };
 
 // One side of a block: where its elements lie.
@@ -325,6 +332,11 @@ class GlooCommunicator final : public Communicator {
   }
   void finish() { finish_until(number_); }
 
+  // "" when no operation is held.
+  [[nodiscard]] std::string held() const {
+    return under_way_.empty() ? "" : under_way_.begin()->second->what;
+  }
+
  private:
   static constexpr std::size_t kRoom = 8;  // operations under way at once
 
@@ -352,7 +364,11 @@ class GlooCommunicator final : public Communicator {
           stable_source(stable) {
       owner.under_way_[number] = this;
     }
-    ~Operation() override { owner.under_way_.erase(number); }
+    ~Operation() override {
+      if (!done_) {
+        owner.under_way_.erase(number);
+      }
+    }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
 
@@ -368,7 +384,7 @@ class GlooCommunicator final : public Communicator {
         into = message.staging.get();
       }
       guarded(from, [&] {
-        message.message = owner.world_.wire.receive(into, bytes, owner.ranks_[at(from)], tag);
+        message.message = owner.world_.wire->receive(into, bytes, owner.ranks_[at(from)], tag);
       });
     }
 
@@ -377,7 +393,7 @@ class GlooCommunicator final : public Communicator {
       message.rank = to;
       message.staging = std::move(staging);
       guarded(to, [&] {
-        message.message = owner.world_.wire.send(data, bytes, owner.ranks_[at(to)], tag);
+        message.message = owner.world_.wire->send(data, bytes, owner.ranks_[at(to)], tag);
       });
     }
 
@@ -479,7 +495,11 @@ class GlooCommunicator final : public Communicator {
 
   [[nodiscard]] std::string place(std::int64_t number) const {
     return fmt::format(
-        "operation {} of ranks {} (run {})", number, fmt::join(ranks_, ", "), world_.run);
+        "operation {} of ranks {} (run {}{})",
+        number,
+        fmt::join(ranks_, ", "),
+        world_.run,
+        world_.recoveries == 0 ? "" : fmt::format(", recovery {}", world_.recoveries));
   }
 
   std::unique_ptr<Operation> issue(
@@ -508,13 +528,15 @@ class GlooCommunicator final : public Communicator {
 
 class GlooCommunicators final : public RankCommunicators {
  public:
-  GlooCommunicators(Wire& wire, Watch& watch, int run, int rank, int size)
-      : world_{
-            .wire = wire, .watch = watch, .run = run, .rank = rank, .counters = {}, .staging = {}} {
+  GlooCommunicators(Wire& wire, Reconnect reconnect, Watch& watch, int run, int rank, int size)
+      : world_{.wire = &wire, .watch = watch, .run = run, .rank = rank},
+        reconnect_(std::move(reconnect)) {
     for (int r = 0; r < size; ++r) {
       everyone_.push_back(r);
     }
+    watch.enter(world_.epoch());
   }
+  ~GlooCommunicators() override { world_.watch.enter(""); }
 
   int rank() const override { return world_.rank; }
   int size() const override { return static_cast<int>(everyone_.size()); }
@@ -538,6 +560,30 @@ class GlooCommunicators final : public RankCommunicators {
 
   Counters counters() const override { return world_.counters; }
   void abort(const std::string& message) override { world_.watch.fail(message); }
+
+  bool recovers() const override { return true; }
+  void interrupt(const std::string& message) override { world_.watch.interrupt(message); }
+  // What this rank received or sent is let go of before it meets the others; the old connections go
+  // when all have met, so that none breaks under a rank that still waits.
+  std::string recover() override {
+    for (const auto& [ranks, communicator] : made_) {
+      if (const std::string what = communicator->held(); !what.empty()) {
+        throw std::logic_error("recover(): still held: " + what);
+      }
+    }
+    made_.clear();
+    world_.staging = {};
+    const std::string reason = world_.watch.meet(
+        "recovery/" + world_.epoch(),
+        size(),
+        fmt::format(
+            "for all ranks to leave what was interrupted ({})", world_.watch.interruption()));
+    ++world_.recoveries;
+    world_.watch.enter(world_.epoch());
+    world_.wire = &reconnect_();
+    return reason;
+  }
+
   void finish() override {
     for (const auto& [ranks, communicator] : made_) {
       communicator->finish();
@@ -546,6 +592,7 @@ class GlooCommunicators final : public RankCommunicators {
 
  private:
   World world_;
+  Reconnect reconnect_;
   std::vector<int> everyone_;
   std::map<std::vector<int>, std::unique_ptr<GlooCommunicator>> made_;
 };
@@ -553,8 +600,8 @@ class GlooCommunicators final : public RankCommunicators {
 }  // namespace
 
 std::unique_ptr<RankCommunicators> communicators(
-    Wire& wire, Watch& watch, int run, int rank, int size) {
-  return std::make_unique<GlooCommunicators>(wire, watch, run, rank, size);
+    Wire& wire, const Reconnect& reconnect, Watch& watch, int run, int rank, int size) {
+  return std::make_unique<GlooCommunicators>(wire, reconnect, watch, run, rank, size);
 }
 
 }  // namespace paradyse::gloo

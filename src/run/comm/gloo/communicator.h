@@ -2,6 +2,7 @@
 // each rank that gets anything of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "paradyse/communicator.h"
@@ -16,9 +17,13 @@ class RankCommunicators : public Communicators {
   virtual void finish() = 0;
 };
 
+// Gives another wire between the same ranks in place of the one before, which goes with all that is
+// under way on it.  Called when all ranks have left their operations.  Throws as Watch::await_wire.
+using Reconnect = std::function<Wire&()>;
+
 // The communicators of this process's rank in run number `run`, which the first `size` ranks make.
 // Wire and watch outlive them.
 std::unique_ptr<RankCommunicators> communicators(
-    Wire& wire, Watch& watch, int run, int rank, int size);
+    Wire& wire, const Reconnect& reconnect, Watch& watch, int run, int rank, int size);
 
 }  // namespace paradyse::gloo

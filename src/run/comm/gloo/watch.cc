@@ -1,9 +1,14 @@
 #include "src/run/comm/gloo/watch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/communicator.h"
@@ -16,9 +21,22 @@ using std::chrono::milliseconds;
 using Json = nlohmann::json;
 
 constexpr milliseconds kPatience{1500};  // for word from the store, once something is wrong
-constexpr milliseconds kLeavingTick{20};
+constexpr milliseconds kMeetingTick{20};
 
-std::string key(const char* name, int rank) { return fmt::format("{}/{}", name, rank); }
+std::string key(std::string_view name, int rank) { return fmt::format("{}/{}", name, rank); }
+std::string interruption_key(const std::string& epoch) { return "interrupted/" + epoch; }
+
+// Where this rank meets others.
+struct Meeting {
+  std::string place;
+  std::vector<int> missing;
+  std::optional<std::string> word;  // all have come; what interrupted the epoch, or ""
+};
+
+// "rank 2", "ranks 0, 2"
+std::string named(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
 
 // What is known of another rank.
 struct Sight {
@@ -48,6 +66,10 @@ struct Watch::Shared {
   bool failed = false;
   bool found_here = false;  // this rank's watch found it
   bool told = false;        // the store has it
+  std::string epoch;
+  std::optional<std::string> ask_interruption;  // of this epoch, by this rank
+  std::optional<std::string> interruption;      // the first
+  std::optional<Meeting> meeting;
   Message* message = nullptr;
   std::optional<Wait> wait;
   Clock::time_point since;  // it waits
@@ -70,6 +92,21 @@ struct Watch::Shared {
     changed.notify_all();
   }
 
+  // With the mutex held.
+  void note_interruption(const std::string& of, const std::string& why) {
+    if (of != epoch) {  // that one is over
+      return;
+    }
+    ask_interruption.reset();
+    if (!interruption) {
+      interruption = why;
+    }
+    if (message != nullptr) {
+      message->abort();
+    }
+    changed.notify_all();
+  }
+
   [[noreturn]] void throw_failure() const {  // with the mutex held
     if (found_here) {
       throw CommunicatorError(reason);
@@ -77,14 +114,32 @@ struct Watch::Shared {
     throw Aborted(reason);
   }
 
+  // With the mutex held.
+  void throw_if_over() const {
+    if (failed) {
+      throw_failure();
+    }
+    if (interruption) {
+      throw Aborted(*interruption);
+    }
+  }
+
   // One round with the store; what it says may take long, so the mutex is free then.
   void round() {
     std::optional<std::string> asked;
+    std::optional<std::string> asked_interruption;
+    std::string now;  // the epoch
+    bool interrupted = false;
+    std::optional<Meeting> met;
     Json state;
     bool look = false;
     {
       const std::lock_guard lock(mutex);
       asked = ask;
+      asked_interruption = ask_interruption;
+      now = epoch;
+      interrupted = interruption.has_value();
+      met = meeting;
       hurry = false;
       state["beat"] = ++beat;
       if (wait) {
@@ -93,7 +148,7 @@ struct Watch::Shared {
         state["what"] = wait->what;
         look = Clock::now() - since > tick;
       }
-      look = look || leaving;
+      look = look || leaving || met.has_value();
     }
     if (asked) {
       const std::string first = store->set_once("failed", *asked);
@@ -108,6 +163,18 @@ struct Watch::Shared {
       told = true;
       note_failure(*first, false);
       return;
+    }
+    if (!now.empty() && (asked_interruption || !interrupted)) {
+      const auto first = asked_interruption
+                             ? store->set_once(interruption_key(now), *asked_interruption)
+                             : store->get(interruption_key(now));
+      if (first) {
+        const std::lock_guard lock(mutex);
+        note_interruption(now, *first);
+      }
+    }
+    if (met) {
+      look_around(*std::move(met), now);
     }
     if (look) {
       std::vector<std::string> keys;
@@ -135,6 +202,27 @@ struct Watch::Shared {
       all_done = true;
       changed.notify_all();
     }
+  }
+
+  // Says that this rank has come to where it meets others, and looks for them.
+  void look_around(Meeting met, const std::string& now) {
+    const std::string name = "met/" + met.place;
+    store->set(key(name, rank), "");
+    std::erase_if(met.missing, [&](int r) { return store->get(key(name, r)).has_value(); });
+    if (met.missing.empty()) {
+      // Who interrupts says so before it comes: the store has the first word of all.
+      met.word = now.empty() ? "" : store->get(interruption_key(now)).value_or("");
+    }
+    const std::lock_guard lock(mutex);
+    heard = Clock::now();
+    if (!meeting || meeting->place != met.place) {  // it has been given up
+      return;
+    }
+    if (wait && !met.missing.empty()) {
+      wait->rank = met.missing.front();
+    }
+    meeting = std::move(met);
+    changed.notify_all();
   }
 
   // With the mutex held.
@@ -168,8 +256,20 @@ struct Watch::Shared {
   }
 
   [[nodiscard]] bool silent(int r) const {
-    return Clock::now() - sights[static_cast<std::size_t>(r)].changed >
-           std::max(6 * tick, milliseconds(1000));
+    return Clock::now() - sights[static_cast<std::size_t>(r)].changed > silence();
+  }
+  [[nodiscard]] milliseconds silence() const { return std::max(6 * tick, milliseconds(1000)); }
+
+  // With the mutex held: those of `ranks` without a sign of life; it has been looked for since
+  // `begin`.
+  [[nodiscard]] std::vector<int> silent_of(
+      const std::vector<int>& ranks, Clock::time_point begin) const {
+    std::vector<int> found;
+    if (Clock::now() - begin > silence()) {
+      std::copy_if(
+          ranks.begin(), ranks.end(), std::back_inserter(found), [&](int r) { return silent(r); });
+    }
+    return found;
   }
 
   // With the mutex held: from the rank that is waited for to the one that all wait for.
@@ -211,8 +311,9 @@ struct Watch::Shared {
         open = false;
       }
       std::unique_lock lock(mutex);
-      changed.wait_for(
-          lock, leaving ? std::min(tick, kLeavingTick) : tick, [&] { return stop || hurry; });
+      changed.wait_for(lock, leaving || meeting ? std::min(tick, kMeetingTick) : tick, [&] {
+        return stop || hurry;
+      });
       open = open && !stop && !(failed && told);
     }
     try {
@@ -223,6 +324,21 @@ struct Watch::Shared {
     ended = true;
     changed.notify_all();
   }
+};
+
+// What this rank waits in other than a message; the mutex is held when it begins and ends.
+class Watch::Stay {
+ public:
+  Stay(Shared& shared, Wait wait) : shared_(shared) {
+    shared_.wait = std::move(wait);
+    shared_.since = Clock::now();
+  }
+  ~Stay() { shared_.wait.reset(); }
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+ private:
+  Shared& shared_;
 };
 
 Watch::Watch(
@@ -258,14 +374,13 @@ void Watch::check() const {
   if (shared_->failed) {
     throw Aborted(shared_->reason);
   }
+  shared_->throw_if_over();
 }
 
 void Watch::await(Message& message, const Wait& wait) {
   {
     const std::lock_guard lock(shared_->mutex);
-    if (shared_->failed) {
-      shared_->throw_failure();
-    }
+    shared_->throw_if_over();
     shared_->message = &message;
     shared_->wait = wait;
     shared_->since = Clock::now();
@@ -291,11 +406,13 @@ void Watch::await(Message& message, const Wait& wait) {
   std::string why;
   {
     const std::lock_guard lock(shared_->mutex);
-    if (shared_->failed) {
-      shared_->throw_failure();
-    }
+    shared_->throw_if_over();
     why = shared_->late(wait);
   }
+  fail_with(why);
+}
+
+void Watch::fail_with(const std::string& why) {
   if (const std::string first = fail(why); first != why) {
     throw Aborted(first);
   }
@@ -322,10 +439,9 @@ std::string Watch::fail(const std::string& reason) {
 void Watch::lost(const Wait& wait, const std::string& error) {
   // A rank that fails says so before it closes its connections: its word comes first.
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, kPatience, [&] { return shared_->failed; });
-  if (shared_->failed) {
-    shared_->throw_failure();
-  }
+  shared_->changed.wait_for(
+      lock, kPatience, [&] { return shared_->failed || shared_->interruption; });
+  shared_->throw_if_over();
   lock.unlock();
   const std::string why = fmt::format(
       "rank {} is gone, killed or crashed: its connection broke while rank {} was in {} ({})",
@@ -333,10 +449,7 @@ void Watch::lost(const Wait& wait, const std::string& error) {
       shared_->rank,
       wait.what,
       error);
-  if (const std::string first = fail(why); first != why) {
-    throw Aborted(first);
-  }
-  throw CommunicatorError(why);
+  fail_with(why);
 }
 
 void Watch::leave() {
@@ -364,6 +477,120 @@ void Watch::leave() {
   if (shared_->failed) {
     shared_->throw_failure();
   }
+}
+
+void Watch::enter(const std::string& epoch) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->epoch = epoch;
+  shared_->ask_interruption.reset();
+  shared_->interruption.reset();
+}
+
+void Watch::interrupt(const std::string& reason) {
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->failed || shared_->interruption || shared_->epoch.empty()) {
+    return;
+  }
+  shared_->ask_interruption = reason;
+  shared_->hurry = true;
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(
+      lock, kPatience, [&] { return shared_->failed || shared_->interruption || shared_->ended; });
+  if (!shared_->interruption) {  // when the store does not answer; it shall be asked all the same
+    shared_->interruption = reason;
+  }
+}
+
+std::string Watch::interruption() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->interruption.value_or("");
+}
+
+std::string Watch::meet(const std::string& place, int ranks, const std::string& purpose) {
+  std::string why;
+  {
+    std::unique_lock lock(shared_->mutex);
+    const auto begin = Clock::now();
+    Meeting meeting{.place = place, .missing = {}, .word = {}};
+    for (int r = 0; r < ranks; ++r) {
+      if (r != shared_->rank) {
+        meeting.missing.push_back(r);
+      }
+    }
+    const Stay stay(*shared_, {.rank = shared_->rank, .where = place, .what = "meeting"});
+    shared_->meeting = std::move(meeting);
+    shared_->hurry = true;
+    shared_->changed.notify_all();
+    shared_->changed.wait_for(
+        lock, shared_->deadline, [&] { return shared_->failed || shared_->meeting->word; });
+    const Meeting over = *std::exchange(shared_->meeting, std::nullopt);
+    if (shared_->failed) {
+      shared_->throw_failure();
+    }
+    if (over.word) {
+      return *over.word;
+    }
+    why =
+        fmt::format("rank {} waited {} ms {}: ", shared_->rank, shared_->deadline.count(), purpose);
+    if (Clock::now() - std::max(begin, shared_->heard) > shared_->deadline / 2) {
+      why += fmt::format("the rendezvous at {} does not answer", shared_->rendezvous);
+    } else {
+      const std::vector<int> silent = shared_->silent_of(over.missing, begin);
+      why += fmt::format(
+          "{} did not come{}. A longer deadline is set with --deadline",
+          named(over.missing),
+          silent.empty() ? "" : fmt::format(", no sign of life from {}", named(silent)));
+    }
+  }
+  fail_with(why);
+}
+
+std::unique_ptr<Wire> Watch::await_wire(
+    std::future<std::unique_ptr<Wire>> connecting, int ranks, milliseconds patience) {
+  std::string why;
+  {
+    std::unique_lock lock(shared_->mutex);
+    const auto begin = Clock::now();
+    const Stay stay(*shared_, {.rank = shared_->rank, .where = "", .what = "connecting"});
+    std::vector<int> all;
+    for (int r = 0; r < ranks; ++r) {
+      all.push_back(r);
+    }
+    const milliseconds time = std::min(patience, shared_->deadline);
+    bool over = false;
+    while (!over && !shared_->failed && Clock::now() - begin < time) {
+      lock.unlock();
+      over = connecting.wait_for(kMeetingTick) == std::future_status::ready;
+      lock.lock();
+      // For those that wait for this rank meanwhile, having connected before.
+      if (const std::vector<int> silent = shared_->silent_of(all, begin); !silent.empty()) {
+        shared_->wait->rank = silent.front();
+      }
+    }
+    std::string error;
+    if (over && !shared_->failed) {
+      try {
+        return connecting.get();
+      } catch (const std::exception& failure) {
+        error = fmt::format(" ({})", failure.what());
+      }
+    }
+    // A rank that fails says so, and it takes time to know that one is gone.
+    const auto word = std::max(kPatience, shared_->silence() + 2 * shared_->tick);
+    shared_->changed.wait_for(lock, word, [&] { return shared_->failed; });
+    if (shared_->failed) {
+      shared_->throw_failure();
+    }
+    const std::vector<int> silent = shared_->silent_of(all, begin);
+    why = fmt::format(
+        "rank {} could not connect with the others of {} ranks within {} ms{}{}",
+        shared_->rank,
+        ranks,
+        time.count(),
+        silent.empty() ? "" : fmt::format(", no sign of life from {}", named(silent)),
+        error);
+  }
+  fail_with(why);
 }
 
 }  // namespace paradyse::gloo

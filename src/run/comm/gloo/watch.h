@@ -4,16 +4,20 @@
 // All goes through the rendezvous' store, never over the connections that carry data: those are
 // what may be stuck.  Keys: "state/RANK" changes with every tick, "failed" is set once, by the
 // first rank that fails; "done/RANK" and "left/RANK" are set at the end.
+//
+// A failure is for good.  What ranks go on from is an *interruption*, of an *epoch*: the time from
+// a run's begin or a recovery to the next.  "interrupted/EPOCH" is set once, by the first rank that
+// interrupts it; "met/PLACE/RANK" says that a rank has come to a place where some meet.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "src/run/comm/gloo/wire.h"
 
@@ -40,10 +44,11 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Returns when the message is through.  Throws Aborted when another rank failed, and, as the
-  // first to know, CommunicatorError when ranks disagree, the deadline is over or a peer is gone.
+  // Returns when the message is through.  Throws Aborted when another rank failed or the epoch is
+  // interrupted, and, as the first to know, CommunicatorError when ranks disagree, the deadline is
+  // over or a peer is gone.
   void await(Message& message, const Wait& wait);
-  // Throws Aborted when some rank has failed.
+  // Throws Aborted when some rank has failed, or the epoch is interrupted.
   void check() const;
   // The first failure of all ranks; this one's unless another was first.
   std::string fail(const std::string& reason);
@@ -54,8 +59,32 @@ class Watch {
   // Returns when all ranks are here; throws as await() does.  No message may follow.
   void leave();
 
+  // From here on this rank is in `epoch`, named alike by those that share it; "": in none.  What
+  // interrupted another is no matter any more.
+  void enter(const std::string& epoch);
+  // Interrupts the epoch: all ranks in it that wait, now or later, throw Aborted with the first
+  // reason.
+  void interrupt(const std::string& reason);
+  // "" where nothing is known to have interrupted the epoch.
+  [[nodiscard]] std::string interruption() const;
+  // Returns when ranks 0 to `ranks` - 1 have come to `place`, where they meet once, with what
+  // interrupted the epoch ("": nothing), which does not end it.  Throws Aborted when some rank has
+  // failed; CommunicatorError, past the deadline: what it waited for, `purpose`, and who did not
+  // come.
+  std::string meet(const std::string& place, int ranks, const std::string& purpose);
+  // What `connecting` gives, in which this rank connects with the others of `ranks`.  Throws
+  // Aborted when some rank has failed; CommunicatorError, with those that give no sign of life,
+  // when it throws or takes longer than `patience` and the deadline allow.
+  std::unique_ptr<Wire> await_wire(
+      std::future<std::unique_ptr<Wire>> connecting, int ranks, std::chrono::milliseconds patience);
+
  private:
   struct Shared;
+  class Stay;
+
+  // As the first to know, or Aborted when another was.
+  [[noreturn]] void fail_with(const std::string& why);
+
   std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };

@@ -1,7 +1,9 @@
 #include "src/run/comm/gloo/wire.h"
 
+#include <algorithm>
 #include <csignal>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #define USE_DISTRIBUTED
@@ -69,6 +71,44 @@ class TheStore final : public Store {
  private:
   c10::intrusive_ptr<c10d::Store> store_;
   int port_;
+};
+
+// A store that is asked again and again for what is not there yet.  c10d's client would wait, and
+// no other thread could ask it for anything meanwhile.
+class AskedStore final : public c10d::Store {
+ public:
+  AskedStore(c10::intrusive_ptr<c10d::Store> store, milliseconds patience)
+      : c10d::Store(patience), store_(std::move(store)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<AskedStore>(store_, timeout_);
+  }
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    store_->set(key, value);
+  }
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    wait({key});
+    return store_->get(key);
+  }
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    return store_->add(key, value);
+  }
+  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
+  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
+  std::int64_t getNumKeys() override { return store_->getNumKeys(); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    const auto end = std::chrono::steady_clock::now() + std::min(timeout, timeout_);
+    while (!store_->check(keys)) {
+      if (std::chrono::steady_clock::now() > end) {
+        throw std::runtime_error("the others did not say where they are");
+      }
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
 };
 
 // On this thread and those it starts: the store's client writes to connections that may be gone,
@@ -166,8 +206,9 @@ std::unique_ptr<Wire> connect_all(
     auto options = c10d::ProcessGroupGloo::Options::create(patience);
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
     options->threads = 1;  // messages need none
-    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        static_cast<const TheStore&>(*store).real(), rank, size, options);
+    auto asked =
+        c10::make_intrusive<AskedStore>(static_cast<const TheStore&>(*store).real(), patience);
+    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(asked), rank, size, options);
     return std::make_unique<GlooWire>(std::move(group));
   });
 }

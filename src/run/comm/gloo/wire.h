@@ -55,8 +55,12 @@ class Wire {
       void* data, std::int64_t bytes, int rank, std::uint32_t tag) = 0;
 };
 
-// Connects with all `size` ranks, which come here within `patience`.  `address`: of this machine,
-// where its peers find it.
+// Connects with all `size` ranks, which come here within `patience`, by keys of the store that no
+// others use.  `address`: of this machine, where its peers find it.
+//
+// A wire that is gone is safe: with it go its connections and what was under way on them, so that
+// nothing of it arrives over another wire.  A message that is destroyed first has let go of its
+// memory by then, at whatever byte it is (Gloo waits for its thread to leave that memory).
 std::unique_ptr<Wire> connect_all(
     const std::shared_ptr<Store>& store,
     int rank,

@@ -1,5 +1,6 @@
 // Collectives between GPUs over a Wire, each a group of messages between pairs of ranks, as gloo's
-// are; tensors of the host go over gloo.
+// are; tensors of the host go over gloo.  They do not recover from an interruption: that ends the
+// run (communicator.h).
 #pragma once
 
 #include <memory>
