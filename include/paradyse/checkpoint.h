@@ -52,8 +52,8 @@ struct CheckpointState {
   double loss_scale = 1;
   std::int64_t loss_scale_steps = 0;
   DataPosition data;
-  MachineNumbers machine;  // plans are made from these again: other plans, other sums
-  std::string costs;       // fingerprint(Costs) that plans went by; "": none
+  MachineNumbers machine;    // plans are made from these again: other plans, other sums
+  std::string costs;         // fingerprint(Costs) that plans went by; "": none
   Planner::Learned learned;  // about those
   std::map<std::string, std::string> configuration;  // key -> value as TOML
   struct File {

@@ -34,7 +34,7 @@ struct FitOptions {
 
 // Mean and worst relative error of the seconds of a part on lengths left out of the fit.
 struct HeldOutError {
-  std::string model;  // "structured", "hybrid"
+  std::string model;     // "structured", "hybrid"
   std::string part;      // "step": of a whole step; "": of all parts (steps are not among them)
   std::string strategy;  // "": all of the part
   bool beyond = false;   // longer than all that was fitted (up to 4 x), else inside the range

@@ -25,7 +25,7 @@ Plan repeated_plan(
 
 struct SimulatedChoice {
   std::string name;  // "UlyssesZ+gather, recompute full"; "mix: 60 x ..., 36 x ..."
-  Plan plan;  // with the shares by which it was played
+  Plan plan;         // with the shares by which it was played
   Simulation simulation;
 };
 

@@ -181,7 +181,12 @@ int measured_on(
   }
   for (const SwitchingCorpus& corpus : result.corpora) {
     std::vector<std::vector<std::string>> rows = {
-        {corpus.name, "steps that fit", "seconds", "least", "most", "on what all static fit",
+        {corpus.name,
+         "steps that fit",
+         "seconds",
+         "least",
+         "most",
+         "on what all static fit",
          "over the fastest of each step"}};
     for (const SwitchingSummary& run : summaries(corpus)) {
       rows.push_back(

@@ -58,7 +58,13 @@ void print(const SwitchingCorpus& corpus) {
       corpus.packed ? ", packed" : "",
       best.empty() ? "" : "; best static run: " + best);
   std::vector<std::vector<std::string>> rows = {
-      {"run", "fit", "seconds", "on common", "time off by", "memory off by", "over the fastest of each step"}};
+      {"run",
+       "fit",
+       "seconds",
+       "on common",
+       "time off by",
+       "memory off by",
+       "over the fastest of each step"}};
   for (const SwitchingSummary& summary : summaries(corpus)) {
     rows.push_back(
         {summary.run,

@@ -328,7 +328,7 @@ TEST(Fit, SaysHowWrongStepsAre) {
   for (const HeldOutError& error : costs.errors) {
     if (error.part == "step" && error.model == "structured") {
       rows.insert(error.strategy + (error.beyond ? " beyond" : " inside"));
-      EXPECT_EQ(error.probes, error.beyond ? 2 : 3);  // 4096, 8192; 256, 1024, 4096  
+      EXPECT_EQ(error.probes, error.beyond ? 2 : 3);  // 4096, 8192; 256, 1024, 4096
       EXPECT_LT(error.mean, 0.06);
       EXPECT_GT(error.mean, 0);
     }

@@ -395,7 +395,7 @@ TEST(Summaries, AreWhatAPersonComputes) {
   EXPECT_DOUBLE_EQ(ours.time_error, 0.375);
   EXPECT_DOUBLE_EQ(ours.memory_error, 0.2);
   EXPECT_DOUBLE_EQ(ours.over_fastest, 1.0 / 3);  // 2 for 1, 4, 10
-  const SwitchingSummary& a = found[1];  // sums 7, 7, 10
+  const SwitchingSummary& a = found[1];          // sums 7, 7, 10
   EXPECT_EQ(a.steps_that_fit, 2);
   EXPECT_DOUBLE_EQ(a.seconds, 7);
   EXPECT_DOUBLE_EQ(a.most, 10);

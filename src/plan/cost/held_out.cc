@@ -185,7 +185,9 @@ std::vector<HeldOutError> step_error_rows(
       continue;
     }
     for (const bool beyond : {false, true}) {
-      const auto seconds = [&](const char* part, const std::string& name, const std::string& level) {
+      const auto seconds = [&](const char* part,
+                               const std::string& name,
+                               const std::string& level) {
         const auto found = predicted.find({{part, name, level, step.ranks}, step.length, beyond});
         return found == predicted.end() ? std::nullopt : std::optional(found->second);
       };

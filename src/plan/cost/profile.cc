@@ -304,7 +304,8 @@ Spread pooled(const std::vector<Spread>& spreads) {
 
 // The probes of each key together, those that were measured where any was.
 template <typename Probe, typename KeyOf>
-std::vector<std::vector<const Probe*>> alike(const std::vector<Probe>& probes, const KeyOf& key_of) {
+std::vector<std::vector<const Probe*>> alike(
+    const std::vector<Probe>& probes, const KeyOf& key_of) {
   std::vector<std::vector<const Probe*>> groups;
   std::map<decltype(key_of(probes.front())), std::size_t> places;
   for (const Probe& probe : probes) {
@@ -337,9 +338,7 @@ Spread pooled(const std::vector<const Probe*>& probes, const SecondsOf& seconds_
 
 Profile pooled(const Profile& profile) {
   Profile all{
-      .header = profile.header,
-      .collectives = profile.collectives,
-      .kernels = profile.kernels};
+      .header = profile.header, .collectives = profile.collectives, .kernels = profile.kernels};
   const auto parts = alike(profile.parts, [](const PartProbe& p) {
     return std::tuple(p.part, p.strategy, p.recompute, p.ranks, p.length);
   });

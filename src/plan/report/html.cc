@@ -383,7 +383,8 @@ std::string totals(const Section& section) {
   std::string notes =
       "Seconds without planning: the median over the repeats of the sum over steps, with the least "
       "and the most. \u00f7: divided by the seconds of that run; below 1 is less time; \u201con "
-      "n\u201d: over the n steps that both fit.  Over the fastest of each step: what perfect choices "
+      "n\u201d: over the n steps that both fit.  Over the fastest of each step: what perfect "
+      "choices "
       "among these runs would gain.";
   if (section.best != nullptr) {
     notes += " Best static run: of those that fit the most steps the fastest.";

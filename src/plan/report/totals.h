@@ -23,8 +23,8 @@ StepNumbers shared(const StepNumbers& a, const StepNumbers& b);
 // The steps that every static run fits; all, where there is no static run.
 StepNumbers common_steps(const SwitchingCorpus& corpus);
 
-// Mean over the run's steps of its seconds over those of the fastest run of that step, less one; NaN
-// where it fits no step.
+// Mean over the run's steps of its seconds over those of the fastest run of that step, less one;
+// NaN where it fits no step.
 double over_fastest(const SwitchingRun& run, const SwitchingCorpus& corpus);
 
 // Whether the run fits each of these steps, and there are any.

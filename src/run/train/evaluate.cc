@@ -105,14 +105,8 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
         device);
     fill(parameters, model, config.model.seed);
     communicators.world().barrier({.op = "model is there", .part = ""});
-    const EvalResult mine =
-        evaluate_corpus(
-            corpus,
-            config.train.tokens_per_step,
-            me == 0 ? &planner : nullptr,
-            rank,
-            parameters,
-            stop);
+    const EvalResult mine = evaluate_corpus(
+        corpus, config.train.tokens_per_step, me == 0 ? &planner : nullptr, rank, parameters, stop);
     if (me == 0) {
       result = mine;
     }

@@ -9,8 +9,8 @@
 
 namespace paradyse {
 
-// In batches of about `tokens_per_batch`; every rank gets the result.  `planner`: rank 0's; the others
-// take its plans.
+// In batches of about `tokens_per_batch`; every rank gets the result.  `planner`: rank 0's; the
+// others take its plans.
 EvalResult evaluate_corpus(
     const Corpus& corpus,
     std::int64_t tokens_per_batch,

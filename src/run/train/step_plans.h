@@ -30,8 +30,8 @@ class StepPlans {
 
   [[nodiscard]] bool replays() const { return !options_.replay.empty(); }
 
-  // The plan of a step; that of the next one is begun.  Throws std::runtime_error: why no plan fits,
-  // or what is wrong with a recorded one.
+  // The plan of a step; that of the next one is begun.  Throws std::runtime_error: why no plan
+  // fits, or what is wrong with a recorded one.
   Plan take(std::size_t step);
   // Instead of one that ran out of memory in spite of what was counted; nothing when none needs
   // less.
