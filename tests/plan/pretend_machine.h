@@ -14,7 +14,7 @@
 namespace paradyse {
 
 struct PretendMachine {
-  Rates rates{{2e-11, 5e-11, 2e-10, 4e-6, 4e-10, 6e-5, 2e-5}};
+  Rates rates{{2e-11, 5e-11, 2e-10, 4e-6, 4e-10, 6e-5, 0, 2e-5}};
   double backward = 1;      // seconds of the adjoints, times
   double noise = 0;         // relative, one sigma, of what is measured
   double step_seconds = 0;  // more from kStepLength tokens on: a cache overflows

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "paradyse-costs";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr std::array<const char*, kPartPhases> kPhaseNames = {"forward", "backward", "recompute"};
 constexpr std::array<const char*, 3> kUseNames = {"by-range", "forest", "polynomial"};
 constexpr int kFeatures = 2;
@@ -30,6 +30,7 @@ constexpr int kFeatures = 2;
 // The names of rates: those of amounts, and "phase" for the constant.
 std::vector<std::string> rate_names() {
   std::vector<std::string> names(Amounts::kNames.begin(), Amounts::kNames.end());
+  names.emplace_back("spilled_bytes");
   names.emplace_back("phase");
   return names;
 }

@@ -24,9 +24,12 @@ using Terms = std::array<double, Rates::kCount>;
 Terms terms_of(const Amounts& amounts) {
   Terms terms{};
   std::copy(amounts.values.begin(), amounts.values.end(), terms.begin());
+  const double touched = amounts.values[2];
+  const double calls = amounts.values[3];
+  terms[Rates::kSpilled] = std::max(0.0, touched - Rates::kCachedBytes * calls);
   const bool any = std::any_of(
       amounts.values.begin(), amounts.values.end(), [](double amount) { return amount > 0; });
-  terms.back() = any ? 1 : 0;
+  terms[Rates::kPhase] = any ? 1 : 0;
   return terms;
 }
 
@@ -50,7 +53,7 @@ void add_rows(const PartProbe& probe, PhaseRows& rows) {
         .terms = terms_of(probe.work.phases[i]),
         .seconds = probe.seconds[i].median,
         .weight = 1 / std::max(probe.seconds[i].median, kSmallShare * total)};
-    if (row.terms.back() > 0) {
+    if (row.terms[Rates::kPhase] > 0) {
       rows[i].push_back(row);
     }
   }
@@ -178,6 +181,7 @@ Rates prior_rates(const Profile& profile) {
        usual.call_seconds,
        1 / usual.sent_bytes_per_second,
        usual.collective_seconds,
+       1 / usual.touched_bytes_per_second,
        usual.call_seconds}};
   // A collective of p ranks on c cores is p / c collectives a core, as PartProbe::work counts.
   std::vector<const CollectiveProbe*> measured;

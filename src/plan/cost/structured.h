@@ -2,7 +2,9 @@
 // seconds that a unit of it takes, and a constant.
 //
 // Words.  *Rates* are these seconds a unit; none is ever 0, so seconds rise strictly with every
-// amount.  Rates are fitted from the general to the special, each fit drawn towards the one before,
+// amount of the same calls.  *Spilled* bytes are those that a call touches beyond what a core's cache
+// keeps for it: they come at another price, so that seconds are convex in the length, as measured.
+// Rates are fitted from the general to the special, each fit drawn towards the one before,
 // so that what the measurements of one strategy cannot tell apart is taken from all strategies:
 //   prior (kernels and collectives alone) -> machine (all probes) -> part -> strategy -> phase
 #pragma once
@@ -20,9 +22,14 @@
 
 namespace paradyse {
 
-// Seconds of a unit of each amount; the last: of a phase that does anything at all.
+// Seconds of a unit of each amount, of a spilled byte, and of a phase that does anything at all.
 struct Rates {
-  static constexpr std::size_t kCount = Amounts::kCount + 1;
+  static constexpr std::size_t kSpilled = Amounts::kCount;
+  static constexpr std::size_t kPhase = Amounts::kCount + 1;
+  static constexpr std::size_t kCount = Amounts::kCount + 2;
+  // Bytes of a call that stay in a core's cache.  Of 20 KB to 2 MB the one with the least errors
+  // beyond the fitted lengths, on an EPYC with 1 MiB of level 2 a core (docs/costs.md).
+  static constexpr double kCachedBytes = 5e5;
   std::array<double, kCount> values{};
 
   [[nodiscard]] double seconds(const Amounts& amounts) const;
