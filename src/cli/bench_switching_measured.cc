@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -57,13 +58,29 @@ void put_in_order(
   }
 }
 
-std::string command_of(const BenchSwitchingOptions& options) {
-  std::string text = "paradyse bench switching";
-  if (!options.run.file.empty()) {
-    text += " -c " + options.run.file;
+// What does this again; processes come from `paradyse launch`, wherever these came from.
+std::string command_of(const BenchSwitchingOptions& options, const RunConfig& config) {
+  const RunOptions& run = options.run;
+  std::string text = config.parallel.backend == "local"
+                         ? "paradyse bench switching"
+                         : fmt::format(
+                               "paradyse launch -n {} -- bench switching --backend {}",
+                               config.parallel.ranks,
+                               config.parallel.backend);
+  if (!run.file.empty()) {
+    text += " -c " + run.file;
   }
-  for (const std::string& setting : options.run.settings) {
+  for (const std::string& setting : run.settings) {
     text += " --set " + setting;
+  }
+  for (const auto& [option, value] :
+       {std::pair("--model", run.model),
+        std::pair("--ranks", run.ranks),
+        std::pair("--memory-per-rank", run.memory_per_rank),
+        std::pair("--device", run.device)}) {
+    if (!value.empty()) {
+      text += fmt::format(" {} {}", option, value);
+    }
   }
   for (const std::string& corpus : options.corpora) {
     text += " --corpus " + corpus;
@@ -134,7 +151,7 @@ int measured_on(
     const BenchSwitchingOptions& options,
     const Common& common) {
   SwitchingResult result;
-  result.command = command_of(options);
+  result.command = command_of(options, config);
   BenchSwitchingRequest request = request_of(options, config, backend, result);
   Progress progress;
   if (!common.json && backend->leads()) {
