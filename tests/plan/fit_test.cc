@@ -120,8 +120,9 @@ TEST(Structured, IsGoodForOtherShapesAndStrategies) {
   EXPECT_LT(errors_at(*exact_costs().structured, {}, kLengths, pretend_model(), pair).mean, 0.1);
 }
 
-// Bytes that a call touches beyond what a cache keeps have a price of their own: seconds are then no
-// line in the length, and a length four times as long as all that was measured costs what it does.
+// Bytes that a call touches beyond what a cache keeps have a price of their own: seconds are then
+// no line in the length, and a length four times as long as all that was measured costs what it
+// does.
 TEST(Structured, KnowsThatCachesEnd) {
   PretendMachine machine;
   machine.rates.values[Rates::kSpilled] = 6e-10;
@@ -132,8 +133,8 @@ TEST(Structured, KnowsThatCachesEnd) {
   EXPECT_LT(total(costs, "structured", true).mean, 0.05);
 }
 
-// Calls excepted where they spill: the same bytes in more calls are touched in smaller pieces, which
-// stay in the cache.
+// Calls excepted where they spill: the same bytes in more calls are touched in smaller pieces,
+// which stay in the cache.
 TEST(Structured, RisesStrictlyWithEveryAmount) {
   std::mt19937 random(1);
   for (const Costs* costs : {&exact_costs(), &noisy_costs()}) {

@@ -2,10 +2,11 @@
 // seconds that a unit of it takes, and a constant.
 //
 // Words.  *Rates* are these seconds a unit; none is ever 0, so seconds rise strictly with every
-// amount of the same calls.  *Spilled* bytes are those that a call touches beyond what a core's cache
-// keeps for it: they come at another price, so that seconds are convex in the length, as measured.
-// Rates are fitted from the general to the special, each fit drawn towards the one before,
-// so that what the measurements of one strategy cannot tell apart is taken from all strategies:
+// amount of the same calls.  *Spilled* bytes are those that a call touches beyond what a core's
+// cache keeps for it: they come at another price, so that seconds are convex in the length, as
+// measured. Rates are fitted from the general to the special, each fit drawn towards the one
+// before, so that what the measurements of one strategy cannot tell apart is taken from all
+// strategies:
 //   prior (kernels and collectives alone) -> machine (all probes) -> part -> strategy -> phase
 #pragma once
 
