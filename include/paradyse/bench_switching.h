@@ -18,12 +18,13 @@ struct BenchSwitchingRequest {
   PlanningTask task;  // model, ranks, memory, and the costs that planned runs go by
   std::shared_ptr<const TimeModel> published = nullptr;  // that the published heuristic goes by;
                                                          // null: the task's
+  std::shared_ptr<const TimeModel> without_forest = nullptr;  // the same, for the ablation
   std::string corpus;
   std::vector<std::int64_t> lengths = {};  // tokens of the documents, in the order of training
   std::string order = "shuffled";          // for the report
   std::int64_t tokens_per_step = 0;  // documents are packed into steps of so many; 0: one each
-  bool ablation = false;             // also what ours is without each of its parts
-  int repeats = 3;                   // of the whole corpus, all runs in turn at each step
+  bool ablation = false;  // also what ours and the published heuristic are without their parts
+  int repeats = 3;        // of the whole corpus, all runs in turn at each step
   std::string dtype = "float32";
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);

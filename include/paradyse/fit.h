@@ -60,6 +60,9 @@ struct Costs {
   [[nodiscard]] std::shared_ptr<const TimeModel> model(const std::string& name) const;
 };
 
+// The hybrid model without its forests: polynomials inside the profiled range, too.
+std::shared_ptr<const TimeModel> without_forest(const Costs& costs);
+
 // Throws std::invalid_argument, saying what to do, for a profile with fewer than three measured
 // lengths of a strategy (naming it).
 Costs fit(const Profile& profile, const FitOptions& options = {});
@@ -67,7 +70,7 @@ Costs fit(const Profile& profile, const FitOptions& options = {});
 // SHA-256 of what write_costs writes.
 std::string fingerprint(const Costs& costs);
 
-// The costs file is JSON ("paradyse-costs", version 2), in docs/costs.md.  write_costs puts the
+// The costs file is JSON ("paradyse-costs", version 1), in docs/costs.md.  write_costs puts the
 // whole file in place at once; read_costs throws std::invalid_argument naming file and JSON path.
 void write_costs(const Costs& costs, const std::filesystem::path& file);
 Costs read_costs(const std::filesystem::path& file);

@@ -37,6 +37,7 @@ struct PlanningTask {
   bool offload = false;                        // saved tensors may wait in host memory
   bool mix = true;                             // layers may differ from each other
   std::string planner = "exact";               // of the layers: "exact", or "paper"
+  bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 };
 
 // Of one part of a layer, or of the rest of the model.

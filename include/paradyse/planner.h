@@ -92,7 +92,7 @@ class Planner {
 
   // After `plan` ran out of memory in spite of what was counted: a plan for the same documents that
   // is held to 95 % of what its fullest micro-batch was to take, as are all plans for such lengths
-  // from now on.  Nothing when none fits that.
+  // from now on (but where none would fit that).  Nothing when none fits that.
   std::optional<Plan> leaner(const Plan& plan);
 
   // Seconds of a micro-batch, given the busy seconds of each of its ranks: ranks share cores.
@@ -157,6 +157,7 @@ class Planner {
   std::map<int, std::int64_t> caps_;                 // bytes, by log2 of the tokens: leaner()
   std::int64_t version_ = 0;                         // of the correction that these were made with
   bool cached_ = false;
+  bool past_caps_ = false;  // these do not count
   Answer make(const std::vector<std::int64_t>& lengths);
   std::optional<Plan> best_of_borders(
       const std::vector<std::int64_t>& lengths,

@@ -39,6 +39,10 @@ struct ProfileRequest {
   const std::atomic<bool>* stop = nullptr;  // ends after the probe under way
 };
 
+// Times that each step is measured, where there is time: all once, then all again, so that a
+// machine that is slow for a while is not taken for a length that is.
+constexpr int kProfileRounds = 3;
+
 // Doublings from 64 tokens up to the longest document.
 std::vector<std::int64_t> profile_lengths(std::int64_t longest);
 

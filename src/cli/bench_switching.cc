@@ -212,7 +212,10 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       "--tokens-per-step",
       options->tokens_per_step,
       "Pack documents into steps (default: one each)");
-  command->add_flag("--ablation", options->ablation, "Also ours without each of its parts");
+  command->add_flag(
+      "--ablation",
+      options->ablation,
+      "Also ours and the published heuristic without each of their parts");
   command->add_option("--repeats", options->repeats, "Of each corpus")->capture_default_str();
   command->add_option("--out", options->out, "File of what was measured, for paradyse report")
       ->capture_default_str();

@@ -126,6 +126,7 @@ BenchSwitchingRequest request_of(
   if (const std::optional<Costs> costs = costs_of(config, header)) {
     go_by(*costs, task);
     request.published = costs->model("hybrid");
+    request.without_forest = without_forest(*costs);
     result.costs = costs->best + " model, fitted to a profile";
   }
   result.machine = header.machine;

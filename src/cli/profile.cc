@@ -87,20 +87,25 @@ int profile_on(
   if (!common.json) {
     request.progress = [&](const ProfileRequest::Progress& now) { progress.show(now); };
   }
-  const Profile result = pooled(profile(request));
+  const Profile rounds = profile(request);
+  const Profile result = pooled(rounds);
   progress.finish();
   if (!backend->leads()) {
     return kOk;
   }
   const bool interrupted = request.stop->load();
-  const std::string go_on = interrupted || count(result, Outcome::time) > 0
-                                ? "the same command goes on with it (--seconds gives it more time)"
-                                : "it is complete";
+  const std::size_t all = kProfileRounds * count(result, Outcome::measured);
+  const std::string go_on =
+      interrupted || count(result, Outcome::time) > 0 || count(rounds, Outcome::measured) < all
+          ? "the same command goes on with it (--seconds gives it more time)"
+          : "it is complete";
   if (common.json) {
     print_json(
         {{"file", request.file.string()},
          {"machine", header.machine},
          {"steps_measured", count(result, Outcome::measured)},
+         {"measured_steps_of_all_rounds", count(rounds, Outcome::measured)},
+         {"rounds", kProfileRounds},
          {"steps_without_memory", count(result, Outcome::memory)},
          {"steps_without_time", count(result, Outcome::time)},
          {"parts", result.parts.size()},
@@ -109,9 +114,11 @@ int profile_on(
          {"interrupted", interrupted}});
   } else {
     std::printf(
-        "%zu steps measured, %zu would not fit memory, %zu the time\n%s: %s\n"
+        "%zu steps measured (%zu of %zu times), %zu would not fit memory, %zu the time\n%s: %s\n"
         "next: paradyse fit --profile %s%s\n",
         count(result, Outcome::measured),
+        count(rounds, Outcome::measured),
+        all,
         count(result, Outcome::memory),
         count(result, Outcome::time),
         request.file.string().c_str(),

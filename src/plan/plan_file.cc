@@ -34,7 +34,7 @@ double finite(double seconds) {
   return seconds;
 }
 
-const std::vector<double>& finite(const std::vector<double>& shares) {
+void expect_finite(const std::vector<double>& shares) {
   for (const double share : shares) {
     if (!std::isfinite(share)) {
       throw std::invalid_argument(
@@ -42,7 +42,6 @@ const std::vector<double>& finite(const std::vector<double>& shares) {
           ", which JSON cannot say: shares are positive numbers; none at all mean even cuts");
     }
   }
-  return shares;
 }
 
 void put(Json& into, const Predicted& predicted) {
@@ -122,7 +121,8 @@ Json json_of(const Plan& plan, Content content) {
       Json one = {
           {"ranks", group.ranks}, {"documents", group.documents}, {"program", group.program}};
       if (!group.shares.empty()) {
-        one["shares"] = finite(group.shares);
+        expect_finite(group.shares);
+        one["shares"] = group.shares;
       }
       if (all) {
         put(one, group.predicted);

@@ -219,6 +219,13 @@ TEST(Planner, HoldsSuchLengthsToLeanerPlans) {
     EXPECT_GT(bytes(length), 0);
   }
   EXPECT_EQ(bytes(2000), other);
+  // Held to less than any plan for such documents takes, they are planned for as before.
+  std::int64_t least = 0;
+  for (std::optional<Plan> plan = planner.plan({9000}).plan; plan; plan = planner.leaner(*plan)) {
+    least = plan->micro_batches.front().groups.front().predicted.bytes->total();
+  }
+  EXPECT_LT(least, before);
+  EXPECT_EQ(bytes(9000), before);
 }
 
 TEST(Planner, RemembersPlansUntilItLearns) {
@@ -291,6 +298,33 @@ TEST(Planner, AsPublishedSplitsEveryDocument) {
     ASSERT_EQ(micro.groups.size(), 1U);
     EXPECT_EQ(micro.groups[0].ranks.size(), 4U);
   }
+}
+
+// Smoothed, a document keeps the program of the one before while that is within 5 % of its own.
+TEST(Planner, AsPublishedKeepsThePlanOfBefore) {
+  PlanningTask t = task(4, std::int64_t{64} << 20);
+  t.planner = "paper";
+  t.recompute = "none";
+  Planner smoothed(t);
+  t.smoothing = false;
+  Planner plain(t);
+  int kept = 0;
+  LayerProgram before;
+  for (std::int64_t length = 200; length < 20000; length += 97) {
+    const std::optional<DocumentPlan> own = plain.document(length);
+    const std::optional<DocumentPlan> found = smoothed.document(length);
+    ASSERT_EQ(own.has_value(), found.has_value());
+    if (!own) {
+      break;
+    }
+    EXPECT_LE(found->seconds, 1.05 * own->seconds);
+    if (found->program != own->program) {
+      EXPECT_EQ(found->program, before) << length;
+      ++kept;
+    }
+    before = found->program;
+  }
+  EXPECT_GT(kept, 0);
 }
 
 TEST(Planner, RefusesWhatCannotBe) {

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "paradyse-costs";
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 1;
 constexpr std::array<const char*, kPartPhases> kPhaseNames = {"forward", "backward", "recompute"};
 constexpr std::array<const char*, 3> kUseNames = {"by-range", "forest", "polynomial"};
 constexpr int kFeatures = 2;

@@ -153,8 +153,9 @@ double overall(const std::vector<HeldOut>& unseen) {
 
 }  // namespace
 
-Costs fit(const Profile& measured, const FitOptions& options) {
-  const Profile profile = pooled(measured);
+namespace {
+
+Costs fit_pooled(const Profile& profile, const FitOptions& options) {
   const std::vector<PartProbe> probes = measured_parts(profile);
   const Rates prior = prior_rates(profile);
   Costs costs{.header = profile.header};
@@ -184,6 +185,12 @@ Costs fit(const Profile& measured, const FitOptions& options) {
   add_errors(*hybrid, hybrid_unseen);
   costs.best = overall(hybrid_unseen) < overall(structured_unseen) ? "hybrid" : "structured";
   return costs;
+}
+
+}  // namespace
+
+Costs fit(const Profile& profile, const FitOptions& options) {
+  return fit_pooled(pooled(profile), options);
 }
 
 const TimeModel& Costs::model() const { return *model(""); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -134,6 +135,20 @@ PartSeconds HybridModel::seconds(const PartQuestion& question) const {
   }
   result.error = result.total() > 0 ? std::sqrt(spread) / result.total() : 0;
   return result;
+}
+
+std::shared_ptr<const TimeModel> without_forest(const Costs& costs) {
+  const auto hybrid = std::dynamic_pointer_cast<const HybridModel>(costs.model("hybrid"));
+  if (hybrid == nullptr) {
+    throw std::invalid_argument("without_forest: these costs have no hybrid model");
+  }
+  auto polynomials = std::make_shared<HybridModel>(*hybrid);
+  for (auto& [key, fit] : polynomials->fits) {
+    if (fit.use == Use::by_range) {  // by-strategy, a forest has no polynomial beside it
+      fit.use = Use::polynomial;
+    }
+  }
+  return polynomials;
 }
 
 std::shared_ptr<HybridModel> fit_hybrid(

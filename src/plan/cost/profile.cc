@@ -328,6 +328,7 @@ std::vector<std::vector<const Probe*>> alike(
 template <typename Probe, typename SecondsOf>
 Spread pooled(const std::vector<const Probe*>& probes, const SecondsOf& seconds_of) {
   std::vector<Spread> spreads;
+  spreads.reserve(probes.size());
   for (const Probe* probe : probes) {
     spreads.push_back(seconds_of(*probe));
   }

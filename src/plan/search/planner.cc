@@ -112,7 +112,7 @@ std::int64_t Planner::budget(std::int64_t tokens) const {
           : static_cast<std::int64_t>(
                 static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead));
   const auto cap = caps_.find(bucket(tokens));
-  return cap == caps_.end() ? bytes : std::min(bytes, cap->second);
+  return cap == caps_.end() || past_caps_ ? bytes : std::min(bytes, cap->second);
 }
 
 bool Planner::fits(std::int64_t bytes, std::int64_t tokens) const {
@@ -293,7 +293,7 @@ std::optional<DocumentPlan> Planner::find_document(std::int64_t length) {
     return plan;
   };
   DocumentPlan plan = priced(*std::move(fitting));
-  if (task_.planner == "paper" && !last_.empty()) {  // smoothing: as before, if within 5 %
+  if (task_.planner == "paper" && task_.smoothing && !last_.empty()) {
     DocumentPlan same = priced({.program = last_, .bytes = bytes_of(last_, {{length}})});
     if (fits(same.bytes.total(), length) && same.seconds <= 1.05 * plan.seconds) {
       plan = std::move(same);
@@ -523,6 +523,13 @@ Planner::Answer Planner::plan(const std::vector<std::int64_t>& lengths) {
     return {.plan = found->second, .why_not = {}};
   }
   Answer answer = make(lengths);
+  if (!answer.plan && !caps_.empty()) {  // other documents of such lengths may still need more
+    past_caps_ = true;
+    documents_.clear();
+    answer = make(lengths);
+    past_caps_ = false;
+    documents_.clear();
+  }
   if (answer.plan && plans_.size() < kPlansKept) {
     plans_.emplace(lengths, *answer.plan);
   }

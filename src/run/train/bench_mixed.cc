@@ -387,12 +387,25 @@ MixedMemory bench_mixed_memory(
         "bench mixed: documents end at {} tokens, before memory does: give the ranks less",
         most - 1));
   }
+  if (result.ideal <= result.even.tokens) {
+    throw std::invalid_argument(fmt::format(
+        "bench mixed: even cuts hold {} tokens, as many as the same memory spread evenly: these "
+        "budgets are too alike to tell cuts apart",
+        result.even.tokens));
+  }
   const auto try_out = [&](MixedMemory::Longest& found, const auto& plan_of) {
     const Plan plan = plan_of(found.tokens);
     found.shares = plan.micro_batches[0].groups[0].shares;
     found.peak_bytes = peaks_of(request, plan, memory);
     for (std::int64_t n = found.tokens; found.refused == 0;) {
       n += n / 50 + 1;
+      if (n >= most) {
+        throw std::runtime_error(fmt::format(
+            "bench mixed: a document of {} tokens ran, though {} were counted to be the longest "
+            "that fit: this should not be; report it with the model",
+            n - n / 50 - 1,
+            found.tokens));
+      }
       try {
         peaks_of(request, plan_of(n), memory);
       } catch (const OutOfMemory&) {

@@ -48,7 +48,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
       task.mix = false;
     });
   }
-  add("published heuristic", "published", [&](PlanningTask& task) {
+  const auto published = [&](PlanningTask& task) {
     task.planner = "paper";
     task.recompute = "none";
     if (request.published) {
@@ -61,9 +61,20 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
         task.without.push_back(s.name);
       }
     }
-  });
+  };
+  add("published heuristic", "published", published);
   if (!request.ablation) {
     return all;
+  }
+  add("published heuristic without smoothing", "ablation", [&](PlanningTask& task) {
+    published(task);
+    task.smoothing = false;
+  });
+  if (request.without_forest) {
+    add("published heuristic without forest", "ablation", [&](PlanningTask& task) {
+      published(task);
+      task.seconds = request.without_forest;
+    });
   }
   for (const Strategy& s : strategies()) {
     add("ours without " + s.name, "ablation", [&](PlanningTask& task) {

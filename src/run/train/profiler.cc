@@ -26,9 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// All is measured in rounds, one after the other, so that a machine that is slow for a while is not
-// taken for a length that is.
-constexpr int kRounds = 3;
 constexpr double kProbeSeconds = 0.15;  // repeats of a probe in a round take about so long
 constexpr int kMostRepeats = 3;
 
@@ -155,7 +152,7 @@ class Profiler {
   // What did not fit is not tried again.
   void visited(const StepProbe& probe) {
     int& rounds = rounds_[{probe.attention, probe.recompute, probe.length}];
-    rounds = probe.outcome == Outcome::measured ? rounds + 1 : kRounds;
+    rounds = probe.outcome == Outcome::measured ? rounds + 1 : kProfileRounds;
   }
 
   [[nodiscard]] Plan plan_of(const Wish& wish) const {
@@ -203,7 +200,7 @@ class Profiler {
 
   // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
   std::int64_t next() {
-    for (; round_ < kRounds; ++round_) {
+    for (; round_ < kProfileRounds; ++round_) {
       for (std::size_t w = 0; w < wishes_.size(); ++w) {
         if (rounds_[key_of(wishes_[w])] > round_) {
           continue;
@@ -234,7 +231,7 @@ class Profiler {
     if (first) {
       add(step_probe(wish, Outcome::time));
     } else {
-      rounds_[key_of(wish)] = kRounds;
+      rounds_[key_of(wish)] = kProfileRounds;
     }
     return false;
   }
@@ -247,7 +244,7 @@ class Profiler {
       }
       request_.progress(
           {.probes = done,
-           .of = static_cast<std::int64_t>(wishes_.size()) * kRounds,
+           .of = static_cast<std::int64_t>(wishes_.size()) * kProfileRounds,
            .seconds = seconds_since(begin_),
            .seconds_of = request_.seconds,
            .what = fmt::format("{}, {} tokens", name(wish.layer), wish.length)});

@@ -67,9 +67,6 @@ class Run {
     if (from_) {
       expect_same_model(model_.shape, *from_);
       expect_same_data(position(from_->state.step), config_.data.path, *from_);
-      if (from_->state.costs == costs_fingerprint()) {
-        plans_.planner().learn(from_->state.learned);
-      }
     }
     if (!config_.data.eval_path.empty()) {
       eval_ = corpus_at("data.eval_path", config_.data.eval_path, config_, model_.shape);
@@ -96,6 +93,9 @@ class Run {
     }
     if (replay_.empty()) {
       plan_or_throw(plans_.planner(), {longest});
+    }
+    if (from_) {
+      plans_.planner().learn(still_true());
     }
   }
 
@@ -138,6 +138,26 @@ class Run {
     Resumed from = reading([&] { return resumed(resume); }, "--resume");
     changes_ = expect_same_run(loaded_, from);
     return from;
+  }
+
+  // What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
+  [[nodiscard]] Planner::Learned still_true() const {
+    const CheckpointState& then = from_->state;
+    if (then.costs != costs_fingerprint()) {
+      return {};
+    }
+    Planner::Learned learned = then.learned;
+    if (!config_.costs.correct) {
+      learned.ratios.clear();
+    }
+    const std::string memory = "parallel.memory_per_rank";
+    const auto was = then.configuration.find(memory);
+    for (const ConfigEntry& entry : loaded_.entries) {
+      if (entry.key == memory && (was == then.configuration.end() || was->second != entry.value)) {
+        learned.caps.clear();
+      }
+    }
+    return learned;
   }
 
   // "": plans go by a closed form.
@@ -473,6 +493,9 @@ class Run {
     for (int retries = 0;; ++retries) {
       parameters.zero_gradients();
       try {
+        if (rank.communicators->recovers()) {  // nobody is interrupted before all are in here
+          rank.world().barrier({.op = "begin step", .part = ""});
+        }
         const BatchResult batch = play(
             plan,
             documents,
