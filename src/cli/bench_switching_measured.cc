@@ -59,14 +59,15 @@ void put_in_order(
 }
 
 // What does this again; processes come from `paradyse launch`, wherever these came from.
-std::string command_of(const BenchSwitchingOptions& options, const RunConfig& config) {
+std::string command_of(
+    const BenchSwitchingOptions& options, const RunConfig& config, const std::string& backend) {
   const RunOptions& run = options.run;
-  std::string text = config.parallel.backend == "local"
+  std::string text = backend == "local"
                          ? "paradyse bench switching"
                          : fmt::format(
                                "paradyse launch -n {} -- bench switching --backend {}",
                                config.parallel.ranks,
-                               config.parallel.backend);
+                               backend);
   if (!run.file.empty()) {
     text += " -c " + run.file;
   }
@@ -152,7 +153,7 @@ int measured_on(
     const BenchSwitchingOptions& options,
     const Common& common) {
   SwitchingResult result;
-  result.command = command_of(options, config);
+  result.command = command_of(options, config, backend->name());
   BenchSwitchingRequest request = request_of(options, config, backend, result);
   Progress progress;
   if (!common.json && backend->leads()) {
