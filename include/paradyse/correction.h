@@ -10,6 +10,9 @@
 
 namespace paradyse {
 
+// What is told apart of lengths: the powers of two.
+int log2_bucket(std::int64_t tokens);
+
 // Robust: the factor is the median of the last measurements over what was predicted for them, and 1
 // until there are three.  Lengths are told apart by powers of two.  Deterministic in what it is
 // told.

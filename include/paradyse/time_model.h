@@ -32,6 +32,8 @@ struct Amounts {
 
 enum class PartPhase { forward, backward, recompute };
 inline constexpr std::size_t kPartPhases = 3;
+inline constexpr std::array<const char*, kPartPhases> kPhaseNames = {
+    "forward", "backward", "recompute"};  // in files
 
 // Of one part, by PartPhase.
 struct PartWork {

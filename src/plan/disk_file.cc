@@ -79,6 +79,19 @@ std::optional<std::string> content_of(const fs::path& file) {
   return text;
 }
 
+std::string content_of_named(const fs::path& file, const std::string& remedy) {
+  std::optional<std::string> text;
+  try {
+    text = content_of(file);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
+  if (!text) {
+    throw std::invalid_argument(file.string() + ": is not there; " + remedy);
+  }
+  return *std::move(text);
+}
+
 FileEnd::FileEnd(const fs::path& file, std::size_t bytes)
     : file_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CLOEXEC)), bytes_(bytes) {
   // A constructor that throws runs no destructor: closed by hand.

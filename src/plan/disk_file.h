@@ -16,6 +16,10 @@ void replace_file(const std::filesystem::path& file, const std::string& text);
 // cannot be read.
 std::optional<std::string> content_of(const std::filesystem::path& file);
 
+// The same for a file that a user named: throws std::invalid_argument, also where there is none,
+// with how to make one ("make it with `paradyse fit`").
+std::string content_of_named(const std::filesystem::path& file, const std::string& remedy);
+
 // The end of a file, held for writing by this program alone.
 class FileEnd {
  public:

@@ -415,24 +415,7 @@ TEST_F(Equality, TheCountedPeakIsABudgetThatSuffices) {
             p,
             std::vector<LayerChoice>(
                 static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level)));
-        std::int64_t peak = 0;
-        for (int r = 0; r < p; ++r) {
-          peak = std::max(
-              peak,
-              predicted_report(
-                  plan, c.model, r, precision_of("float32"), 8 * stored_elements(c.model, p, r))
-                  .peak_bytes);
-        }
-        GradientRequest request{
-            .model = &c.model,
-            .plan = &plan,
-            .documents = documents,
-            .dtype = "float32",
-            .memory_per_rank = peak};
-        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
-        EXPECT_NO_THROW(gradients(request));
-        request.memory_per_rank = peak - 64;
-        EXPECT_THROW(gradients(request), OutOfMemory);
+        test::expect_peak_is_a_budget(c.model, plan, documents, weights);
       }
     }
   }

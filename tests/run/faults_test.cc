@@ -13,6 +13,7 @@
 #include "paradyse/planner.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
+#include "tests/support/recovery.h"
 
 namespace paradyse {
 namespace {
@@ -150,27 +151,9 @@ class Faults : public testing::Test {
       Parameters parameters(
           model_, plan.weight_domain, me % plan.weight_domain, parameter_types("float32"), true);
       test::fill(parameters, weights_);
-      for (bool again = true; again;) {
-        parameters.zero_gradients();
-        const std::int64_t before = memory.live_bytes();
-        try {
-          play(plan, documents, resources, parameters, true);
-          again = false;
-        } catch (const OutOfMemory& error) {
-          faulty.interrupt(error.what());
-        } catch (const Aborted&) {
-        }
-        if (again) {
-          EXPECT_EQ(faulty.recover(), "rank 1: out of memory");
-          EXPECT_EQ(memory.live_bytes(), before);
-        }
-      }
-      for (const PartParameters& part : parameters.parts()) {
-        of_ranks[static_cast<std::size_t>(me)].push_back(part.stack_grad.clone());
-        for (const at::Tensor& grad : part.vector_grads) {
-          of_ranks[static_cast<std::size_t>(me)].push_back(grad.clone());
-        }
-      }
+      test::play_until_memory_suffices(
+          plan, documents, resources, parameters, "rank 1: out of memory");
+      of_ranks[static_cast<std::size_t>(me)] = test::held_gradients(parameters);
     });
     std::vector<at::Tensor> all;
     for (const auto& grads : of_ranks) {

@@ -18,6 +18,7 @@
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
+#include "tests/support/recovery.h"
 
 namespace paradyse {
 namespace {
@@ -317,26 +318,28 @@ TEST(GlooFaults, RankZeroStopped) {
       });
 }
 
+[[noreturn]] void break_disk() { throw std::domain_error("a broken disk"); }
+
+// Rank repeat % 4 of 4 did break_disk(): all end at once, and the others name it.
+void expect_broken_disk(int repeat, const std::vector<Ended>& ended) {
+  const int victim = repeat % 4;
+  for (std::size_t r = 0; r < 4; ++r) {
+    EXPECT_EQ(ended[r].code, 3);
+    EXPECT_LT(ended[r].seconds, kSlackSeconds);
+    EXPECT_EQ(
+        ended[r].message,
+        static_cast<int>(r) == victim
+            ? "a broken disk"
+            : "rank " + std::to_string(victim) + " failed: a broken disk");
+  }
+}
+
 TEST(GlooFaults, AThrowingRankFreesAll) {
   repeatedly(
       [](int repeat) {
-        return Processes(
-            4,
-            struck(repeat % 4, [] { throw std::domain_error("a broken disk"); }),
-            patient(milliseconds(60000)));
+        return Processes(4, struck(repeat % 4, break_disk), patient(milliseconds(60000)));
       },
-      [](int repeat, const std::vector<Ended>& ended) {
-        const int victim = repeat % 4;
-        for (std::size_t r = 0; r < 4; ++r) {
-          EXPECT_EQ(ended[r].code, 3);
-          EXPECT_LT(ended[r].seconds, kSlackSeconds);
-          EXPECT_EQ(
-              ended[r].message,
-              static_cast<int>(r) == victim
-                  ? "a broken disk"
-                  : "rank " + std::to_string(victim) + " failed: a broken disk");
-        }
-      });
+      expect_broken_disk);
 }
 
 // A rank that lives but does not come, and one that waits for it in another group: the one to
@@ -698,28 +701,9 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
         std::vector<at::Tensor> expected;
         for (int operation = -1; operation < operations; operation += 7) {
           lacking.begin(me == 1 ? operation : -1);
-          for (bool again = true; again;) {
-            parameters.zero_gradients();
-            const std::int64_t before = memory.live_bytes();
-            try {
-              play(plan, documents, resources, parameters, true);
-              again = false;
-            } catch (const OutOfMemory& error) {
-              observed.interrupt(error.what());
-            } catch (const Aborted&) {
-            }
-            if (again) {
-              EXPECT_EQ(observed.recover(), "rank 1: out of memory");
-              EXPECT_EQ(memory.live_bytes(), before);
-            }
-          }
-          std::vector<at::Tensor> found;
-          for (const PartParameters& part : parameters.parts()) {
-            found.push_back(part.stack_grad.clone());
-            for (const at::Tensor& grad : part.vector_grads) {
-              found.push_back(grad.clone());
-            }
-          }
+          test::play_until_memory_suffices(
+              plan, documents, resources, parameters, "rank 1: out of memory");
+          const std::vector<at::Tensor> found = test::held_gradients(parameters);
           if (operation == -1) {
             const at::Tensor mine = at::full({1}, lacking.begin(-1), at::kLong);
             communicators.world().broadcast(mine, 1, {.op = "operations", .part = ""});
@@ -883,24 +867,10 @@ TEST(GlooRecoveryFaults, ARankThatFailsForGoodEndsAll) {
       [](int repeat) {
         return Processes(
             4,
-            struck_in_recovery(
-                repeat % 4,
-                [] { throw std::domain_error("a broken disk"); },
-                milliseconds(100 * (repeat % 3))),
+            struck_in_recovery(repeat % 4, break_disk, milliseconds(100 * (repeat % 3))),
             patient(milliseconds(60000)));
       },
-      [](int repeat, const std::vector<Ended>& ended) {
-        const int victim = repeat % 4;
-        for (std::size_t r = 0; r < 4; ++r) {
-          EXPECT_EQ(ended[r].code, 3);
-          EXPECT_LT(ended[r].seconds, kSlackSeconds);
-          EXPECT_EQ(
-              ended[r].message,
-              static_cast<int>(r) == victim
-                  ? "a broken disk"
-                  : "rank " + std::to_string(victim) + " failed: a broken disk");
-        }
-      });
+      expect_broken_disk);
 }
 
 // Lives, and does not come.

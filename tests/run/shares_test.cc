@@ -260,22 +260,7 @@ TEST_F(Shares, CountThePeakToTheByte) {
         const Plan plan = cut(
             uniform_plan(c.model, c.lengths, 3, alike(c, {attention, mlp, level, level})), shares);
         SCOPED_TRACE(to_json(plan));
-        std::int64_t peak = 0;
-        for (int r = 0; r < 3; ++r) {
-          const std::int64_t held = 8 * stored_elements(c.model, 3, r);
-          peak = std::max(
-              peak, predicted_report(plan, c.model, r, precision_of("float32"), held).peak_bytes);
-        }
-        GradientRequest request{
-            .model = &c.model,
-            .plan = &plan,
-            .documents = documents,
-            .dtype = "float32",
-            .memory_per_rank = peak};
-        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
-        EXPECT_NO_THROW(gradients(request));
-        request.memory_per_rank = peak - 64;
-        EXPECT_THROW(gradients(request), OutOfMemory);
+        test::expect_peak_is_a_budget(c.model, plan, documents, weights);
       }
     }
   }

@@ -74,4 +74,27 @@ void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, dou
   }
 }
 
+void expect_peak_is_a_budget(
+    const ModelShape& model,
+    const Plan& plan,
+    const std::vector<std::vector<std::int32_t>>& documents,
+    const Weights& weights) {
+  std::int64_t peak = 0;
+  for (int r = 0; r < plan.ranks; ++r) {
+    const std::int64_t held = 8 * stored_elements(model, plan.ranks, r);
+    peak =
+        std::max(peak, predicted_report(plan, model, r, precision_of("float32"), held).peak_bytes);
+  }
+  GradientRequest request{
+      .model = &model,
+      .plan = &plan,
+      .documents = documents,
+      .dtype = "float32",
+      .memory_per_rank = peak};
+  request.fill = [&](Parameters& parameters) { fill(parameters, weights); };
+  EXPECT_NO_THROW(gradients(request));
+  request.memory_per_rank = peak - 64;
+  EXPECT_THROW(gradients(request), OutOfMemory);
+}
+
 }  // namespace paradyse::test

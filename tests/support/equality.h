@@ -25,4 +25,12 @@ const reference::Answer& reference_answer(const Case& c);
 // within 2 %.
 void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, double tolerance);
 
+// The largest footprint that the folds name is a budget that suffices in float32, to the byte;
+// less runs out of memory.
+void expect_peak_is_a_budget(
+    const ModelShape& model,
+    const Plan& plan,
+    const std::vector<std::vector<std::int32_t>>& documents,
+    const Weights& weights);
+
 }  // namespace paradyse::test

@@ -23,9 +23,13 @@ double factor_of(const std::deque<double>& ratios) {
 
 }  // namespace
 
+int log2_bucket(std::int64_t tokens) {
+  return static_cast<int>(
+      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, tokens))));
+}
+
 Correction::Key Correction::key(const std::string& strategy, std::int64_t length) {
-  const auto tokens = static_cast<std::uint64_t>(std::max<std::int64_t>(1, length));
-  return {strategy, static_cast<int>(std::bit_width(tokens))};
+  return {strategy, log2_bucket(length)};
 }
 
 void Correction::observe(

@@ -23,7 +23,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "paradyse-costs";
 constexpr std::int64_t kVersion = 1;
-constexpr std::array<const char*, kPartPhases> kPhaseNames = {"forward", "backward", "recompute"};
 constexpr std::array<const char*, 3> kUseNames = {"by-range", "forest", "polynomial"};
 constexpr int kFeatures = 2;
 
@@ -366,18 +365,9 @@ void write_costs(const Costs& costs, const std::filesystem::path& file) {
 }
 
 Costs read_costs(const std::filesystem::path& file) {
-  std::optional<std::string> text;
-  try {
-    text = content_of(file);
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
-  }
-  if (!text) {
-    throw std::invalid_argument(
-        file.string() + ": is not there; make it with `paradyse fit` (docs/costs.md)");
-  }
+  const std::string text = content_of_named(file, "make it with `paradyse fit` (docs/costs.md)");
   const JsonSource source{.name = file.string(), .whole = "the costs"};
-  const nlohmann::json json = parse_json(*text, source);
+  const nlohmann::json json = parse_json(text, source);
   return costs_from(JsonNode(json, source));
 }
 

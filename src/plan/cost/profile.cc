@@ -24,7 +24,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "paradyse-profile";
 constexpr std::int64_t kVersion = 1;
-constexpr std::array<const char*, kPartPhases> kPhaseNames = {"forward", "backward", "recompute"};
 constexpr std::array<const char*, 3> kOutcomeNames = {"measured", "memory", "time"};
 
 // --- writing -------------------------------------------------------------------------------------
@@ -275,17 +274,9 @@ Content content_from(const std::string& text, const std::string& file) {
 }  // namespace
 
 Profile read_profile(const std::filesystem::path& file) {
-  std::optional<std::string> text;
-  try {
-    text = content_of(file);
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
-  }
-  if (!text) {
-    throw std::invalid_argument(
-        file.string() + ": is not there; make it with `paradyse profile` (docs/costs.md)");
-  }
-  return content_from(*text, file.string()).profile;
+  const std::string text =
+      content_of_named(file, "make it with `paradyse profile` (docs/costs.md)");
+  return content_from(text, file.string()).profile;
 }
 
 namespace {

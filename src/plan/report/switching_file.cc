@@ -285,18 +285,10 @@ void write_switching(const SwitchingResult& result, const std::filesystem::path&
 }
 
 SwitchingResult read_switching(const std::filesystem::path& file) {
-  std::optional<std::string> text;
-  try {
-    text = content_of(file);
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
-  }
-  if (!text) {
-    throw std::invalid_argument(
-        file.string() + ": is not there; make it with `paradyse bench switching` (docs/report.md)");
-  }
+  const std::string text =
+      content_of_named(file, "make it with `paradyse bench switching` (docs/report.md)");
   const JsonSource source{.name = file.string(), .whole = kWhole};
-  const nlohmann::json json = parse_json(*text, source);
+  const nlohmann::json json = parse_json(text, source);
   return result_from({json, source});
 }
 

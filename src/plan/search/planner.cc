@@ -1,7 +1,6 @@
 #include "paradyse/planner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -37,11 +36,6 @@ std::string name(const LayerProgram& program) {
     text += name(run.choice);
   }
   return text;
-}
-
-int bucket(std::int64_t tokens) {
-  return static_cast<int>(
-      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, tokens))));
 }
 
 // Tokens of the fullest group.
@@ -111,7 +105,7 @@ std::int64_t Planner::budget(std::int64_t tokens) const {
           ? kUnlimited
           : static_cast<std::int64_t>(
                 static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead));
-  const auto cap = caps_.find(bucket(tokens));
+  const auto cap = caps_.find(log2_bucket(tokens));
   return cap == caps_.end() || past_caps_ ? bytes : std::min(bytes, cap->second);
 }
 
@@ -135,7 +129,7 @@ std::optional<Plan> Planner::leaner(const Plan& plan) {
   if (most == 0) {
     return std::nullopt;
   }
-  caps_[bucket(tokens)] = most - most / 20;
+  caps_[log2_bucket(tokens)] = most - most / 20;
   documents_.clear();
   plans_.clear();
   return make(plan.lengths).plan;

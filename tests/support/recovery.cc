@@ -1,0 +1,41 @@
+#include "tests/support/recovery.h"
+
+#include <gtest/gtest.h>
+
+#include "paradyse/accountant.h"
+
+namespace paradyse::test {
+
+void play_until_memory_suffices(
+    const Plan& plan,
+    const std::vector<const std::vector<std::int32_t>*>& documents,
+    const RankResources& resources,
+    Parameters& parameters,
+    const std::string& reason) {
+  for (;;) {
+    parameters.zero_gradients();
+    const std::int64_t before = resources.memory->live_bytes();
+    try {
+      play(plan, documents, resources, parameters, true);
+      return;
+    } catch (const OutOfMemory& error) {
+      resources.communicators->interrupt(error.what());
+    } catch (const Aborted&) {
+    }
+    EXPECT_EQ(resources.communicators->recover(), reason);
+    EXPECT_EQ(resources.memory->live_bytes(), before);
+  }
+}
+
+std::vector<at::Tensor> held_gradients(Parameters& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const PartParameters& part : parameters.parts()) {
+    gradients.push_back(part.stack_grad.clone());
+    for (const at::Tensor& grad : part.vector_grads) {
+      gradients.push_back(grad.clone());
+    }
+  }
+  return gradients;
+}
+
+}  // namespace paradyse::test
