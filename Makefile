@@ -19,11 +19,12 @@ build-cuda: install-cuda build/cuda/build.ninja
 test: build-all
 	ctest --preset release -j 2
 
-# All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  With CUDA
-# the program is compiled and linked; `make test-long CUDA=` leaves that out.
-CUDA ?= build-cuda
+# All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  Where there
+# is a CUDA toolkit, the program with CUDA is compiled and linked; `make test-long CUDA=` leaves it out.
+CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),build-cuda)
 test-long: test-asan build-all $(CUDA)
 	ctest --preset release-long -j 2
+	@$(if $(CUDA),,echo "left out: the program with CUDA (no toolkit, or CUDA= was given)")
 
 test-asan: install build/debug-asan/build.ninja
 	cmake --build --preset debug-asan -j $(JOBS)

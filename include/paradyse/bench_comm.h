@@ -14,6 +14,7 @@ namespace paradyse {
 
 struct BenchCommRequest {
   int ranks = 1;
+  int group = 0;  // the first so many of them take part, the others wait; 0: all
   std::vector<std::int64_t> bytes = {};  // a rank's message to each other one
   double seconds = 0.2;                  // for each collective and size, about
   std::shared_ptr<Backend> backend = local_backend();

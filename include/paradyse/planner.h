@@ -9,6 +9,7 @@
 
 #include "paradyse/layer_costs.h"
 #include "paradyse/plan.h"
+#include "paradyse/plan_prediction.h"
 
 namespace paradyse {
 
@@ -71,6 +72,16 @@ class Planner {
     PartCost rest;
   };
   Choices choices_of(std::int64_t length);
+  // What a document needs at least, on its fullest rank, and what there is: for a document that no
+  // plan fits.
+  struct Shortage {
+    PredictedBytes bytes = {};  // counted exactly
+    std::string program = {};   // that needs least
+    std::int64_t budget = 0;    // that plans may fill
+
+    [[nodiscard]] std::int64_t missing() const { return bytes.total() - budget; }
+  };
+  Shortage shortage(std::int64_t length);
   // Tokens of the longest document that can be planned for; 0: none.  Without a budget there is no
   // longest: nothing.
   std::optional<std::int64_t> longest_document();
@@ -95,8 +106,6 @@ class Planner {
   // from now on (but where none would fit that).  Nothing when none fits that.
   std::optional<Plan> leaner(const Plan& plan);
 
-  // Seconds of a micro-batch, given the busy seconds of each of its ranks: ranks share cores.
-  [[nodiscard]] double wall_seconds(const std::vector<double>& busy) const;
   [[nodiscard]] const PlanningTask& task() const { return task_; }
 
  private:
@@ -118,10 +127,6 @@ class Planner {
   };
   std::optional<Fitting> program_for(
       LayerCosts& costs, std::int64_t length, const std::vector<std::vector<std::int64_t>>& groups);
-  [[nodiscard]] PredictedBytes bytes_of(
-      const LayerProgram& program, const std::vector<std::vector<std::int64_t>>& groups) const;
-  [[nodiscard]] PredictedBytes fullest_rank(
-      const Timeline& parts, const std::vector<Seat>& seats) const;
   Choices choices_of(LayerCosts& costs, std::int64_t length) const;
   std::optional<DocumentPlan> find_document(std::int64_t length);
   bool can_run(std::int64_t length);
@@ -130,27 +135,26 @@ class Planner {
       const std::vector<std::int64_t>& order,
       std::size_t long_documents,
       const LayerChoice& short_layer);
-  void predict(Plan& plan);
-  double group_seconds(
-      const Timeline& parts,
-      const std::vector<LayerChoice>& layers,
-      const std::vector<Seat>& seats,
-      const std::vector<std::int64_t>& lengths,
-      std::int64_t longest);
   // The documents of every rank, of every micro-batch.
   using Dealt = std::vector<std::vector<std::vector<std::int64_t>>>;
   Dealt deal(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& documents,
       const LayerChoice& layer);
+  Answer make(const std::vector<std::int64_t>& lengths);
+  std::optional<Plan> best_of_borders(
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& order,
+      bool all_borders);
   std::string refusal(std::int64_t longest);
+  void forget_what_is_out_of_date();
 
   PlanningTask task_;
   Correction correction_;
-  std::shared_ptr<const TimeModel> model_;
-  std::int64_t static_bytes_ = 0;   // of the fullest rank
-  LayerCosts all_;                  // on all ranks together
-  LayerCosts one_;                  // on one rank
+  std::int64_t static_bytes_ = 0;  // of the fullest rank
+  LayerCosts all_;                 // on all ranks together
+  LayerCosts one_;                 // on one rank
+  PlanPrediction prediction_;
   std::vector<LayerChoice> whole_;  // choices for documents that stay whole
   std::map<std::int64_t, std::optional<DocumentPlan>> documents_;
   std::map<std::vector<std::int64_t>, Plan> plans_;  // the last few, by lengths
@@ -158,13 +162,7 @@ class Planner {
   std::int64_t version_ = 0;                         // of the correction that these were made with
   bool cached_ = false;
   bool past_caps_ = false;  // these do not count
-  Answer make(const std::vector<std::int64_t>& lengths);
-  std::optional<Plan> best_of_borders(
-      const std::vector<std::int64_t>& lengths,
-      const std::vector<std::int64_t>& order,
-      bool all_borders);
-  void forget_what_is_out_of_date();
-  LayerProgram last_;  // what the published heuristic smooths towards
+  LayerProgram last_;       // what the published heuristic smooths towards
 };
 
 }  // namespace paradyse

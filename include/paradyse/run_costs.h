@@ -21,6 +21,13 @@ std::filesystem::path costs_file(const RunConfig& config, const ProfileHeader& h
 // number of ranks, backend, device or type; and what read_costs throws.
 std::optional<Costs> costs_of(const RunConfig& config, const ProfileHeader& header);
 
+// What to tell of costs that were measured for something else than `asked` and serve all the same:
+// "" where nothing differs.  Another machine's do; those of another model or number of ranks where
+// the default model goes by counted work.  Throws std::invalid_argument, naming what differs and
+// what to do, for those that do not.  Backend, device and cores are the costs'.
+std::string note_of_other(
+    const std::filesystem::path& file, const Costs& costs, ProfileHeader asked);
+
 // Plans for `task`, which is complete otherwise, go by these costs.
 void go_by(const Costs& costs, PlanningTask& task);
 

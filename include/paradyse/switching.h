@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/fit.h"
+
 namespace paradyse {
 
 // One step of a run: the documents it takes together (one, unless packed).
@@ -16,7 +18,7 @@ struct SwitchingStep {
   std::int64_t longest = 0;      // of them
   bool fits = true;              // else it was not run: no plan of this run fits the memory
   std::vector<double> seconds;   // measured, one a repeat; the whole step, planning apart
-  double planning_seconds = 0;   // median over the repeats
+  double planning_seconds = 0;   // the first time
   double predicted_seconds = 0;  // 0: not predicted
   std::int64_t peak_bytes = 0;   // measured, of the fullest rank
   std::int64_t predicted_peak_bytes = 0;
@@ -58,6 +60,7 @@ struct SwitchingResult {
   int ranks = 1;
   std::int64_t memory_per_rank = 0;
   std::string costs;  // what plans went by: "structured, measured", "closed form"
+  std::vector<HeldOutError> errors = {};  // of those costs, on lengths that they had not seen
   std::vector<SwitchingCorpus> corpora;
   std::vector<LongestDocument> longest;
 

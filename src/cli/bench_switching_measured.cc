@@ -129,6 +129,7 @@ BenchSwitchingRequest request_of(
     request.published = costs->model("hybrid");
     request.without_forest = without_forest(*costs);
     result.costs = costs->best + " model, fitted to a profile";
+    result.errors = costs->errors;
   }
   result.machine = header.machine;
   result.model = fmt::format(

@@ -4,94 +4,62 @@
 
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "paradyse/accountant.h"
 #include "paradyse/layer_planner.h"
+#include "src/plan/disk_file.h"
+#include "src/plan/json_node.h"
 
 namespace paradyse::cli {
 namespace {
 
+// A whole number of bytes, also as measurements write them: 3.0, 1e9.
+std::int64_t bytes_in(const JsonNode& node) {
+  const double number = node.number_from_0();
+  if (number != std::floor(number) || number >= 9.2e18) {
+    node.fail(fmt::format("expected a whole number of bytes, found {}", number));
+  }
+  return static_cast<std::int64_t>(number);
+}
+
 // The options of a costs file (docs/planning.md).  Throws std::invalid_argument that names the
-// place.
+// place and what to do.
 std::vector<LayerCost> read_costs(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::invalid_argument(path + ": cannot be read; give a costs file (docs/planning.md)");
-  }
-  const auto fail = [&](const std::string& place, const std::string& what) {
-    throw std::invalid_argument(path + ": " + (place.empty() ? "" : place + ": ") + what);
-  };
-  Json json;
+  const std::string text = content_of_named(path, "give a costs file (docs/planning.md)");
   try {
-    json = Json::parse(file);
-  } catch (const Json::parse_error& error) {
-    fail("", std::string("is no JSON: ") + error.what());
-  }
-  if (!json.is_object() || !json.contains("options") || !json["options"].is_array() ||
-      json["options"].empty()) {
-    fail("", R"(expected {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]})");
-  }
-  std::vector<LayerCost> ways;
-  std::set<std::string> names;
-  for (std::size_t i = 0; i < json["options"].size(); ++i) {
-    const Json& one = json["options"][i];
-    const std::string place = fmt::format("options[{}]", i);
-    if (!one.is_object()) {
-      fail(place, "expected an object");
-    }
-    for (const auto& [key, value] : one.items()) {
-      if (key != "name" && key != "seconds" && key != "saved_bytes" && key != "transient_bytes") {
-        fail(
-            place + "." + key,
-            "is not known; keys are name, seconds, saved_bytes, transient_bytes");
+    const JsonSource source{.name = path, .whole = "the costs"};
+    const nlohmann::json json = parse_json(text, source);
+    std::vector<LayerCost> ways;
+    std::set<std::string> names;
+    const JsonNode options = JsonNode(json, source).at("options");
+    for (const JsonNode& one : options.elements()) {
+      one.allow({"name", "seconds", "saved_bytes", "transient_bytes"});
+      LayerCost way{
+          .name = one.at("name").text(),
+          .seconds = one.at("seconds").number_from_0(),
+          .saved_bytes = bytes_in(one.at("saved_bytes")),
+          .transient_bytes = bytes_in(one.at("transient_bytes"))};
+      if (way.name.empty()) {
+        one.at("name").fail("expected a name, found \"\"");
       }
-    }
-    const auto at = [&](const char* key) -> const Json& {
-      if (!one.contains(key)) {
-        fail(place, std::string("'") + key + "' is missing");
+      if (!names.insert(way.name).second) {
+        one.at("name").fail("'" + way.name + "' stands there twice");
       }
-      return one[key];
-    };
-    const auto bytes = [&](const char* key) {
-      const Json& value = at(key);
-      // whole numbers, also as measurements write them: 3.0, 1e9
-      if (value.is_number_unsigned() ||
-          (value.is_number_integer() && value.get<std::int64_t>() >= 0)) {
-        if (value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX)) {
-          return value.get<std::int64_t>();
-        }
-      } else if (value.is_number_float()) {
-        const auto number = value.get<double>();
-        if (number >= 0 && number < 9.2e18 && number == std::floor(number)) {
-          return static_cast<std::int64_t>(number);
-        }
-      }
-      fail(place + "." + key, "expected a whole number of bytes from 0 up, found " + value.dump());
-      return std::int64_t{0};
-    };
-    if (!at("name").is_string() || one["name"].get<std::string>().empty()) {
-      fail(place + ".name", "expected a name, found " + one["name"].dump());
+      ways.push_back(std::move(way));
     }
-    const auto name = one["name"].get<std::string>();
-    if (!names.insert(name).second) {
-      fail(place + ".name", "'" + name + "' stands there twice");
+    if (ways.empty()) {
+      options.fail("expected at least one");
     }
-    const Json& seconds = at("seconds");
-    if (!seconds.is_number() || !std::isfinite(seconds.get<double>()) ||
-        seconds.get<double>() < 0) {
-      fail(place + ".seconds", "expected a number of seconds from 0 up, found " + seconds.dump());
-    }
-    ways.push_back(
-        {.name = name,
-         .seconds = seconds.get<double>(),
-         .saved_bytes = bytes("saved_bytes"),
-         .transient_bytes = bytes("transient_bytes")});
+    return ways;
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(
+        std::string(error.what()) +
+        "; correct it, measure it again, or leave the option out (docs/planning.md: "
+        R"({"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}))");
   }
-  return ways;
 }
 
 // "3 x METP, 5 x MegatronTS": in the order of the layers.
@@ -199,7 +167,11 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
 
 std::string why_not(const RejectedWay& way, const LayerPlan& plan, std::int64_t capacity) {
   if (std::isfinite(way.with_one_seconds)) {
-    return fmt::format("one layer of it costs {:.6g} s more", way.with_one_seconds - plan.seconds);
+    const double more = way.with_one_seconds - plan.seconds;
+    return more >= 0
+               ? fmt::format("one layer of it costs {:.6g} s more", more)
+               : fmt::format(
+                     "one layer of it would save {:.6g} s: the exact planner takes it", -more);
   }
   return fmt::format(
       "no plan with a layer of it fits; all of it needs {} more",

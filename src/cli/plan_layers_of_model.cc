@@ -7,13 +7,15 @@
 #include "paradyse/machine.h"
 #include "paradyse/parameters.h"
 #include "paradyse/planner.h"
+#include "paradyse/profiler.h"
 #include "paradyse/run_costs.h"
 #include "src/cli/plan_layers.h"
 
 namespace paradyse::cli {
 namespace {
 
-PlanningTask planning_task(const PlanLayersOptions& options) {
+// `note`: of costs that were measured for something else.
+PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   PlanningTask task;
@@ -48,12 +50,22 @@ PlanningTask planning_task(const PlanLayersOptions& options) {
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(std::string("--capacity: ") + error.what());
     }
+    if (task.memory_per_rank == 0) {
+      throw std::invalid_argument(
+          "--capacity is 0: give the bytes of a rank, or leave it out where there is no limit");
+    }
   }
   if (options.fitted.empty()) {
     const auto backend = local_backend();
     task.machine = measure_machine(task.model.hidden, task.model.head_dim, options.ranks, *backend);
   } else {
-    go_by(read_costs(options.fitted), task);
+    const Costs costs = read_costs(options.fitted);
+    note = note_of_other(
+        options.fitted,
+        costs,
+        profile_header(
+            task.model, options.ranks, options.dtype, *local_backend(), c10::Device(c10::kCPU)));
+    go_by(costs, task);
   }
   return task;
 }
@@ -72,7 +84,8 @@ Json to_json(const LayerRun& run) {
 }  // namespace
 
 int plan_layers_of_model(const PlanLayersOptions& options, const Common& common) {
-  Planner planner(planning_task(options));
+  std::string note;
+  Planner planner(planning_task(options, note));
   const PlanningTask& task = planner.task();
   const Planner::Choices choices = planner.choices_of(options.length);
   const std::vector<LayerCost>& ways = choices.ways.costs;
@@ -84,31 +97,47 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   }
   const std::optional<DocumentPlan> found = planner.document(options.length);
   const std::int64_t longest = planner.longest_document().value_or(-1);  // -1: no limit
-  const LayerPlan by_parts = plan_layers(ways, task.model.layers, choices.capacity_bytes);
+  const LayerPlan by_parts =
+      task.planner == "paper"
+          ? plan_layers_as_published(ways, task.model.layers, choices.capacity_bytes)
+          : plan_layers(ways, task.model.layers, choices.capacity_bytes);
   Json json = {
       {"feasible", found.has_value()},
       {"length", options.length},
       {"ranks", options.ranks},
       {"planner", options.planner},
       {"longest_length", longest >= 0 ? Json(longest) : Json(nullptr)}};
+  if (!note.empty()) {
+    json["note"] = note;
+    if (!common.json) {
+      fmt::print(stderr, "paradyse: note: {}\n", note);
+    }
+  }
   if (!found) {
-    const std::int64_t needed =
-        by_parts.peak_bytes + choices.static_bytes + choices.rest.saved_bytes;
-    json["static_bytes"] = choices.static_bytes;
-    json["least_peak_bytes"] = needed;
-    json["missing_bytes"] = needed - task.memory_per_rank;
+    const Planner::Shortage least = planner.shortage(options.length);
+    json["least_program"] = least.program;
+    json["least_peak_bytes"] = least.bytes.total();
+    json["static_bytes"] = least.bytes.static_bytes;
+    json["saved_bytes"] = least.bytes.saved;
+    json["transient_bytes"] = least.bytes.transient;
+    json["budget_bytes"] = least.budget;
+    json["missing_bytes"] = least.missing();
     if (common.json) {
       print_json(json);
     } else {
       fmt::print(
-          "no plan fits {}: the one that needs least takes {} ({} of it for parameters, gradients "
-          "and optimizer, {} for what layers keep and need), {} more than there are; the longest "
-          "document that fits has {} tokens\n",
-          bytes_text(task.memory_per_rank),
-          bytes_text(needed),
-          bytes_text(choices.static_bytes),
-          bytes_text(needed - choices.static_bytes),
-          bytes_text(needed - task.memory_per_rank),
+          "no plan fits {}: the one that needs least, {}, takes {} ({} for parameters, gradients "
+          "and "
+          "optimizer, {} saved for the backward pass, {} while it computes), {} more than there "
+          "are; "
+          "the longest document that fits has {} tokens\n",
+          bytes_text(least.budget),
+          least.program,
+          bytes_text(least.bytes.total()),
+          bytes_text(least.bytes.static_bytes),
+          bytes_text(least.bytes.saved),
+          bytes_text(least.bytes.transient),
+          bytes_text(least.missing()),
           longest);
     }
     return kOk;

@@ -1,6 +1,9 @@
 // paradyse profile: measures what parts of a model take on this machine.
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -56,6 +59,28 @@ std::size_t count(const Profile& profile, Outcome outcome) {
       }));
 }
 
+// Steps that are each measured in several rounds, with another verb of the MLP in each.
+std::size_t different(const Profile& profile, Outcome outcome) {
+  std::set<std::tuple<std::string, std::string, int, std::int64_t>> steps;
+  for (const StepProbe& step : profile.steps) {
+    if (step.outcome == outcome) {
+      steps.emplace(step.attention, step.recompute, step.ranks, step.length);
+    }
+  }
+  return steps.size();
+}
+
+bool rounds_are_missing(const Profile& profile) {
+  std::map<std::tuple<std::string, std::string, int, std::int64_t>, int> rounds;
+  for (const StepProbe& step : profile.steps) {
+    // what lacks memory once is not tried again
+    rounds[{step.attention, step.recompute, step.ranks, step.length}] +=
+        step.outcome == Outcome::measured ? 1 : kProfileRounds;
+  }
+  return std::any_of(
+      rounds.begin(), rounds.end(), [](const auto& step) { return step.second < kProfileRounds; });
+}
+
 int profile_on(
     const std::shared_ptr<Backend>& backend,
     const RunConfig& config,
@@ -94,20 +119,20 @@ int profile_on(
     return kOk;
   }
   const bool interrupted = request.stop->load();
-  const std::size_t all = kProfileRounds * count(result, Outcome::measured);
-  const std::string go_on =
-      interrupted || count(result, Outcome::time) > 0 || count(rounds, Outcome::measured) < all
-          ? "the same command goes on with it (--seconds gives it more time)"
-          : "it is complete";
+  const std::size_t measured = different(rounds, Outcome::measured);
+  const std::size_t without_time = different(rounds, Outcome::time);
+  const std::string go_on = interrupted || without_time > 0 || rounds_are_missing(rounds)
+                                ? "the same command goes on with it (--seconds gives it more time)"
+                                : "it is complete";
   if (common.json) {
     print_json(
         {{"file", request.file.string()},
          {"machine", header.machine},
-         {"steps_measured", count(result, Outcome::measured)},
+         {"steps_measured", measured},
          {"measured_steps_of_all_rounds", count(rounds, Outcome::measured)},
          {"rounds", kProfileRounds},
-         {"steps_without_memory", count(result, Outcome::memory)},
-         {"steps_without_time", count(result, Outcome::time)},
+         {"steps_without_memory", different(rounds, Outcome::memory)},
+         {"steps_without_time", without_time},
          {"parts", result.parts.size()},
          {"collectives", result.collectives.size()},
          {"kernels", result.kernels.size()},
@@ -116,11 +141,11 @@ int profile_on(
     std::printf(
         "%zu steps measured (%zu of %zu times), %zu would not fit memory, %zu the time\n%s: %s\n"
         "next: paradyse fit --profile %s%s\n",
-        count(result, Outcome::measured),
+        measured,
         count(rounds, Outcome::measured),
-        all,
-        count(result, Outcome::memory),
-        count(result, Outcome::time),
+        kProfileRounds * measured,
+        different(rounds, Outcome::memory),
+        without_time,
         request.file.string().c_str(),
         go_on.c_str(),
         request.file.string().c_str(),

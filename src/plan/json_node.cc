@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <stdexcept>
+#include <string_view>
 
 #include "paradyse/text_match.h"
 #include "src/plan/plan_path.h"
@@ -73,11 +74,31 @@ class Guard {
   std::vector<Open> open_;
 };
 
+// With null for numbers that JSON has no word for, and that some programs write all the same: so
+// what is refused is refused by its path.
+std::string without_nan(const std::string& text) {
+  std::string result;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t word = 0;
+    for (const std::string_view name : {"NaN", "-Infinity", "Infinity"}) {
+      if (!quoted && word == 0 && text.compare(i, name.size(), name) == 0) {
+        word = name.size();
+      }
+    }
+    const bool escape = quoted && text[i] == '\\';
+    quoted = quoted != (text[i] == '"');
+    result += word > 0 ? "null" : text.substr(i, escape ? 2 : 1);
+    i += word > 0 ? word : escape ? 2 : 1;
+  }
+  return result;
+}
+
 }  // namespace
 
 nlohmann::json parse_json(const std::string& text, const JsonSource& source) {
   try {
-    return nlohmann::json::parse(text, Guard(source));
+    return nlohmann::json::parse(without_nan(text), Guard(source));
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(source.name + ": not JSON: " + error.what());
   }
@@ -178,6 +199,7 @@ void JsonNode::expected(const std::string& what) const {
   constexpr std::size_t kShown = 60;
   std::string found = json_->is_object()  ? "an object"
                       : json_->is_array() ? "a list"
+                      : json_->is_null()  ? "null (or NaN)"
                                           : json_->dump(-1, ' ', /*ensure_ascii=*/true);
   if (found.size() > kShown) {
     found = found.substr(0, kShown) + "...";

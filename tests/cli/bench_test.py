@@ -2,7 +2,7 @@
 
 import unittest
 
-from support import ProgramTest
+from support import GOLDEN, ProgramTest
 
 MODEL = """
 architectures = ["LlamaForCausalLM"]
@@ -33,6 +33,22 @@ class BenchStepTest(ProgramTest):
             self.assertGreater(row["tokens_per_s"], 0)
             self.assertGreater(row["bytes_sent"], 0)
             self.assertNotIn("core_seconds", row)
+
+    def test_a_document_for_each_rank(self):
+        found = self.bench("--attention", "DataZ", "--ranks", 3)
+        for row, length in zip(found["rows"], (40, 9)):
+            self.assertEqual(row["documents"], 3)
+            self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"], 3 * length, delta=0.01 * length)
+            self.assertGreater(row["model_utilisation"], 0)
+            self.assertGreaterEqual(row["hardware_utilisation"], row["model_utilisation"])
+            self.assertGreater(row["peak_bytes"], 0)
+
+    def test_a_folder_with_its_configuration_alone(self):
+        folder = self.folder / "model"
+        folder.mkdir()
+        (folder / "config.json").write_text((GOLDEN / "hf_llama_gqa" / "config.json").read_text())
+        found = self.json_of("bench", "step", "--model", folder, "--lengths", 8, "--ranks", 2, "--repeats", 1)
+        self.assertGreater(found["rows"][0]["step_s"], 0)
 
     def test_where_the_time_goes(self):
         for row in self.bench("--attention", "MegatronCZ", "--ranks", 3, "--breakdown")["rows"]:

@@ -98,6 +98,33 @@ tokens_per_step = 3000
         self.assertEqual(made["steps_measured"], 2 * 4 * 8)
         self.assertTrue(out.read_text().startswith(whole))
 
+    def test_costs_of_something_else(self):
+        model = self.folder / "model.toml"
+        costs = self.fitted()
+        arguments = ["plan", "layers", "--model", model, "--length", 500, "--fitted", costs]
+        self.assertNotIn("note", self.json_of(*arguments, "--ranks", 3))
+        self.assertIn("'dtype' is \"float32\" there and \"bfloat16\" here", self.error_of(
+            *arguments, "--ranks", 3, "--dtype", "bfloat16"))
+        text = costs.read_text()
+        for best in ("structured", "hybrid"):
+            costs.write_text(text.replace('"best": "structured"', f'"best": "{best}"').replace(
+                '"best": "hybrid"', f'"best": "{best}"'))
+            if best == "structured":
+                found = self.json_of(*arguments, "--ranks", 2)
+                self.assertIn("'ranks' is 3 there and 2 here", found["note"])
+            else:
+                message = self.error_of(*arguments, "--ranks", 2)
+                self.assertIn("'ranks' is 3 there and 2 here", message)
+                self.assertIn("paradyse profile", message)
+        costs.write_text(text.replace('"machine": "', '"machine": "another '))
+        self.assertIn("'machine' is", self.json_of(*arguments, "--ranks", 3)["note"])
+
+    def test_a_model_that_leaves_no_room(self):
+        for command in (["profile"], ["train", "--set", 'costs.file="measure"']):
+            message = self.error_of(*command, "-c", self.config, "--memory-per-rank", "10KiB")
+            self.assertIn("parallel.memory_per_rank is 10.0 KiB", message)
+            self.assertIn("give more memory", message)
+
     def test_what_would_not_fit_is_not_run(self):
         made = self.json_of(
             "profile", "-c", self.config, "--out", self.folder / "small.jsonl", "--lengths",
@@ -217,6 +244,13 @@ tokens_per_step = 3000
             found = self.json_of("plan", "layers", "--model", model, "--length", length, "--ranks", 3,
                                  "--capacity", "1MiB")
             self.assertEqual(found["feasible"], fits, length)
+            if not fits:
+                self.assertGreater(found["missing_bytes"], 0)
+                self.assertEqual(found["missing_bytes"], found["least_peak_bytes"] - found["budget_bytes"])
+                self.assertEqual(
+                    found["least_peak_bytes"],
+                    found["static_bytes"] + found["saved_bytes"] + found["transient_bytes"])
+        self.assertIn("--capacity is 0", self.error_of(*arguments, "--capacity", 0))
         self.assertIn("at least one token", self.error_of(
             "plan", "layers", "--model", model, "--length", 0))
         self.assertIn("--costs FILE", self.error_of("plan", "layers"))

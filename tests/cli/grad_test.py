@@ -75,6 +75,10 @@ class GradTest(ProgramTest):
 
     def test_dropout_only_when_asked_for(self):
         plain = self.expect_golden("hf_bert")["loss"]  # whose configuration has dropout 0.1
+        folder = GOLDEN / "hf_bert"
+        evaluated = self.json_of(
+            "eval", "--model", folder, "--data", folder / "documents.jsonl", "--ranks", 2)
+        self.assertAlmostEqual(evaluated["loss"], plain, 5)
         error = self.error_of(*self.arguments("hf_bert", "--dropout-seed", 1))
         self.assertIn("--attention-dropout 0", error)
         def loss(seed, ranks, *more):

@@ -63,12 +63,24 @@ class PlanLayersTest(ProgramTest):
             return self.error_of(*self.arguments(ways))
 
         for field in ("name", "seconds", "saved_bytes", "transient_bytes"):
-            self.assertIn(f"options[1]: '{field}' is missing", refused(field, None))
+            self.assertIn(f"options[1]: the key '{field}' is missing", refused(field, None))
         for field, value in [("seconds", -1), ("seconds", "1"), ("saved_bytes", -1), ("saved_bytes", 1.5),
                              ("transient_bytes", [])]:
             self.assertIn(f"options[1].{field}: expected", refused(field, value))
-        self.assertIn("options[1].secs: is not known", refused("secs", 3))
-        self.assertIn("'fast' stands there twice", refused("name", "fast"))
+            self.assertIn("measure it again", refused(field, value))
+        self.assertIn("options[1].secs: unknown key", refused("secs", 3))
+        self.assertIn("options[1].name: 'fast' stands there twice", refused("name", "fast"))
+        self.assertIn("options[1].name: expected a name", refused("name", ""))
+        for number in (float("nan"), float("inf"), -float("inf")):  # as Python writes them
+            self.assertIn("options[1].seconds: expected a number from 0, found null (or NaN)",
+                          refused("seconds", number))
+            self.assertIn("options[1].saved_bytes: expected", refused("saved_bytes", number))
+        twice = '{"options": [{"name": "a", "seconds": 1, "seconds": 2, "saved_bytes": 1, "transient_bytes": 1}]}'
+        huge = '{"options": [{"name": "a", "seconds": 1e999, "saved_bytes": 1, "transient_bytes": 1}]}'
+        for text, said in ((twice, "twice"), (huge, "1e999")):
+            path = self.write("bad.json", text)
+            self.assertIn(said, self.error_of(
+                "plan", "layers", "--costs", path, "--layers", 1, "--capacity", 1))
         for text in ("", "{", "[]", '{"options": []}', '{"options": [{"name": "a", "seconds": NaN}]}'):
             path = self.write("bad.json", text)
             self.assertIn("bad.json", self.error_of("plan", "layers", "--costs", path, "--layers", 1, "--capacity", 1))

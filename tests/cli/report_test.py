@@ -16,7 +16,7 @@ def step(tokens, seconds, predicted=0.0):
 RESULT = {
     "format": "paradyse-switching", "version": 1, "command": "paradyse bench switching <&>",
     "machine": "2 cores", "model": "gpt: 2 layers", "backend": "threads", "ranks": 2,
-    "memory_per_rank": 1 << 30, "costs": "closed form",
+    "memory_per_rank": 1 << 30, "costs": "closed form", "errors": [],
     "corpora": [{"name": "code", "order": "sorted", "packed": False, "runs": [
         {"name": "ours", "kind": "ours",
          "steps": [step(100, [1, 2, 3], 1.0), step(5000, [4, 4, 4], 4.0)]},

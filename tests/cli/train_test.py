@@ -94,6 +94,7 @@ n_positions = 64
             self.assertTrue((folder / name).is_file(), name)
         steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         self.assertEqual([s["step"] for s in steps], list(range(1, 26)))
+        self.assertGreaterEqual(len(summary["steps_by_strategy"]), 2)  # texts of 53 to 2,120 bytes
         for step in steps:
             self.assertEqual(step["peak_bytes"] > 0, True)
             self.assertLess(abs(step["peak_bytes"] / step["predicted_peak_bytes"] - 1), 0.02)
@@ -138,10 +139,24 @@ n_positions = 64
         data = self.folder / "data.jsonl"
         data.write_text("".join(json.dumps({"tokens": [i % 200] * (5 + 13 * i)}) + "\n"
                                 for i in range(20)))
+        all_lengths = sorted(5 + 13 * i for i in range(20))
         for order in ["shuffled", "sorted", "curriculum"]:
             summary = self.summary("--data", str(data), "--set", f"data.order={order}",
-                                   "--set", "train.steps=3")
+                                   "--set", "data.curriculum_share=1", "--set", "train.steps=3",
+                                   "--set", "train.tokens_per_step=600")
             self.assertEqual(summary["steps"], 3)
+            plans = sorted(pathlib.Path(summary["folder"]).glob("plans/*.json"))
+            steps = [json.loads(plan.read_text())["lengths"] for plan in plans]
+            for lengths in steps:  # documents up to the budget, no further
+                self.assertGreaterEqual(sum(lengths), 600)
+                self.assertLess(sum(lengths[:-1]), 600)
+            drawn = [n for lengths in steps for n in lengths]
+            if order == "sorted":
+                self.assertEqual(drawn, all_lengths[:len(drawn)])
+            elif order == "curriculum":
+                self.assertEqual(drawn, sorted(drawn))
+            else:
+                self.assertNotEqual(drawn, sorted(drawn))
         cut = self.summary("--data", str(data), "--set", "data.max_tokens=100",
                            "--set", "train.steps=2")
         self.assertEqual(cut["data"]["cut"], 12)

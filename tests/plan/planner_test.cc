@@ -124,6 +124,22 @@ TEST(Planner, TakesTheCheaperOfWhatItIsAllowed) {
   }
 }
 
+// One document: whole on one rank (the others only gather weights) or split, whatever is predicted
+// to be faster.  Costs are read off between rungs of a ladder, so a tie may be decided wrongly.
+TEST(Planner, TakesTheCheaperForOneDocument) {
+  Planner free(task(4, 0));
+  for (const std::int64_t length : {1, 5, 46, 100, 300, 1000, 5000}) {
+    const double best = *free.plan({length}).plan->predicted.seconds;
+    for (const Strategy& strategy : strategies()) {
+      PlanningTask fixed = task(4, 0);
+      fixed.attention = strategy.name;
+      Planner planner(fixed);
+      EXPECT_GE(*planner.plan({length}).plan->predicted.seconds, best * 0.98)
+          << strategy.name << ", " << length << " tokens";
+    }
+  }
+}
+
 // Between "all layers as fast as they go" and "none fits" lie mixtures: never slower than the best
 // uniform plan that fits, and somewhere faster; and no longer document fits a uniform plan.
 TEST(Planner, MixesLayersWhereMemoryIsShort) {

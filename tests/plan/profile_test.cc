@@ -374,7 +374,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
       {2, "\"length\":", "\"length\":-", {"line 2: length", "expected an integer"}},
       {2, "\"ranks\":4", "\"ranks\":1.5", {"line 2: ranks", "found 1.5"}},
       {2, "\"least\":", "\"least\":-", {"line 2: seconds.forward.least", "a number from 0"}},
-      {2, "\"median\":", "\"median\":NaN,\"x\":", {"line 2", "not JSON"}},
+      {2, "\"median\":", "\"median\":NaN,\"x\":", {"line 2", "seconds.forward.x: unknown key"}},
       {2, "\"median\":", "\"median\":null,\"x\":", {"line 2: seconds.forward.x", "unknown key"}},
       {2, "\"calls\":", "\"cals\":", {"line 2: work.forward.cals", "did you mean 'calls'"}},
       {2, "\"forward\":", "\"forwrd\":", {"line 2: seconds.forwrd", "did you mean 'forward'"}},

@@ -119,6 +119,20 @@ SwitchingResult result() {
       .ranks = 4,
       .memory_per_rank = std::int64_t{3} << 29,
       .costs = "structured, measured",
+      .errors =
+          {{.model = "structured",
+            .part = "mlp",
+            .strategy = "hold",
+            .probes = 4,
+            .mean = 0.081,
+            .worst = 0.2},
+           {.model = "hybrid",
+            .part = "mlp",
+            .strategy = "hold",
+            .beyond = true,
+            .probes = 4,
+            .mean = 0.5,
+            .worst = 1.25}},
       .corpora = {corpus()},
       .longest = {{.run = "ours", .tokens = 8000}, {.run = "static METP", .tokens = 5000}}};
   return result;
@@ -413,6 +427,16 @@ TEST(Summaries, AreWhatAPersonComputes) {
   EXPECT_THAT(found[4].common_least, IsNan());
   EXPECT_THAT(found[4].over_fastest, IsNan());
   EXPECT_THAT(summaries(SwitchingCorpus{}), IsEmpty());
+}
+
+TEST(Page, SaysHowWrongTheCostsWere) {
+  const std::string page = html_report(result());
+  EXPECT_THAT(page, HasSubstr("mlp, hold"));
+  EXPECT_THAT(page, HasSubstr("8.1"));
+  EXPECT_THAT(page, HasSubstr("125 %"));
+  SwitchingResult without = result();
+  without.errors.clear();
+  EXPECT_THAT(html_report(without), Not(HasSubstr("Errors of the costs")));
 }
 
 TEST(Summaries, WithoutAStaticRunAllStepsAreCommon) {

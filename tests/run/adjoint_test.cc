@@ -2,6 +2,7 @@
 // against float64.
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
@@ -331,6 +332,59 @@ TEST(Adjoint, Attention) {
       }
     }
   }
+}
+
+// The cores of attention as strategies write them: queries and keys apart, keys and values going
+// round a ring of all ranks or of some, by head groups, all probabilities kept.
+TEST(Adjoint, AttentionOfEveryStrategy) {
+  struct Shape {
+    std::int64_t heads;
+    std::int64_t kv_heads;
+    std::vector<std::int64_t> lengths;
+  };
+  std::set<OpKind> seen;
+  for (const Shape& shape : {Shape{4, 2, {3, 1, 5}}, Shape{5, 1, {7}}, Shape{3, 3, {2, 4}}}) {
+    for (const bool causal : {true, false}) {
+      for (const int p : {1, 2, 3, 4}) {
+        ModelShape model =
+            test::llama({.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = 2});
+        model.causal = causal;
+        for (const Strategy& strategy : strategies()) {
+          if (strategy.one_rank && p > 1) {
+            continue;
+          }
+          const Task task{
+              .model = &model, .tokens = token_layout(shape.lengths, p, causal), .domain = p};
+          const ScheduledPart part = attention_part(task, {.attention = strategy.name});
+          for (const Op& op : part.program().ops) {
+            if (!is_attention(op.kind)) {
+              continue;
+            }
+            seen.insert(op.kind);
+            AdjointCase c{
+                .name = strategy.name + " " + std::to_string(shape.heads) + "/" +
+                        std::to_string(shape.kv_heads) + (causal ? "" : ", not causal"),
+                .program = part.program(),
+                .model = model};
+            c.program.ops = {op};
+            c.outputs = {op.out[0]};
+            c.inputs = op.in;
+            c.local = [&](int rank) {
+              Local local;
+              for (const ValueId in : op.in) {
+                const Value& value = c.program.values[static_cast<std::size_t>(in)];
+                local.inputs[in] =
+                    numbers_of(local_extent(value.whole, value.placement, rank), 3 * in + rank);
+              }
+              return local;
+            };
+            expect_adjoint(c, p, 8);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 3);  // in one place, in a ring, with probabilities
 }
 
 TEST(Adjoint, Swiglu) {

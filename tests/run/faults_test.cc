@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
+#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 
 #include "paradyse/gradients.h"
 #include "paradyse/planner.h"
+#include "paradyse/safetensors.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"
@@ -96,16 +99,16 @@ class Faults : public testing::Test {
   }
 
   // Runs a batch on `plan.ranks` ranks as gradients() does, with `strike` on `rank` before its
-  // operation number `operation`.  Gives the message of each rank.
-  std::vector<std::string> play_with_fault(
+  // operation number `operation`.  What each rank fails of is in messages_.
+  void play_with_fault(
       const Plan& plan,
       int rank,
       int operation,
       const std::function<void()>& strike,
       int* operations = nullptr,
-      const LocalOptions& options = kLocal) const {
+      const LocalOptions& options = kLocal) {
     install_accounting_allocator();
-    std::vector<std::string> messages(static_cast<std::size_t>(plan.ranks));
+    messages_.assign(static_cast<std::size_t>(plan.ranks), "");
     std::vector<const std::vector<std::int32_t>*> documents;
     for (const auto& document : documents_) {
       documents.push_back(&document);
@@ -126,11 +129,10 @@ class Faults : public testing::Test {
           *operations = striker.operations();
         }
       } catch (const std::exception& error) {
-        messages[static_cast<std::size_t>(me)] = error.what();
+        messages_[static_cast<std::size_t>(me)] = error.what();
         throw;
       }
     });
-    return messages;
   }
 
   // Gradients of all ranks of a batch in which rank 1 lacked memory before `operation` at first.
@@ -166,6 +168,7 @@ class Faults : public testing::Test {
   std::vector<std::int64_t> lengths_ = {5, 1, 12, 3, 8};
   std::vector<std::vector<std::int32_t>> documents_ = test::random_documents(lengths_, 31, 5);
   test::Weights weights_ = test::random_weights(model_, 5);
+  std::vector<std::string> messages_;  // [rank]
   std::ptrdiff_t threads_ = 0;
 };
 
@@ -204,6 +207,11 @@ TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
           ADD_FAILURE() << "no failure at operation " << operation;
         } catch (const Fault& fault) {
           EXPECT_STREQ(fault.what(), "a broken disk");
+        }
+        // After the last operations that it shares with rank 1 a rank may be through.
+        for (const std::string& message : messages_) {
+          EXPECT_TRUE(message == "a broken disk" || (operation > operations / 2 && message.empty()))
+              << message << " at operation " << operation << " of " << operations;
         }
       }
     }
@@ -296,6 +304,7 @@ TEST_F(Faults, ARankThatStallsPastTheDeadline) {
         EXPECT_THAT(error.what(), HasSubstr("waited 500 ms in "));
         EXPECT_THAT(error.what(), HasSubstr("for rank 2; that rank is stuck, slow or gone"));
       }
+      EXPECT_THAT(messages_, testing::Each(HasSubstr("for rank 2; that rank is stuck")));
       EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * kDeadline + milliseconds(5000));
     }
   }
@@ -335,17 +344,63 @@ TEST_F(Faults, ABudgetThatIsTooSmall) {
 
 // A loss that is no number is refused, on all ranks alike.
 TEST_F(Faults, NaNWeightsAreRefused) {
-  for (const LayerChoice& choice : choices()) {
-    const Plan p = plan(choice, 3);
-    GradientRequest r = request(p);
-    r.fill = [&](Parameters& parameters) {
-      test::fill(parameters, weights_);
-      if (parameters.domain_rank() == 1) {
-        parameters.parts()[1].stack.fill_(std::numeric_limits<double>::quiet_NaN());
-      }
-    };
-    EXPECT_THROW(gradients(r), NotFinite);
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const LayerChoice& choice : choices()) {
+      const Plan p = plan(choice, 3);
+      GradientRequest r = request(p);
+      r.fill = [&](Parameters& parameters) {
+        test::fill(parameters, weights_);
+        if (parameters.domain_rank() == 1) {
+          parameters.parts()[1].stack.fill_(std::numeric_limits<double>::quiet_NaN());
+        }
+      };
+      EXPECT_THROW(gradients(r), NotFinite);
+    }
   }
+}
+
+// Weights that all ranks read from one file, and that are no weights of this model: cut off, with a
+// header that lies about its length, tensors over each other, a type that is no weight's.
+TEST_F(Faults, FilesThatAreNoWeights) {
+  std::string folder = (std::filesystem::temp_directory_path() / "faults_test.XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path file = std::filesystem::path(folder) / "model.safetensors";
+  test::Weights narrow;
+  for (const auto& [name, tensor] : weights_) {
+    narrow[name] = tensor.to(at::kFloat).contiguous();
+  }
+  test::write_tensors(file, narrow);
+  std::ostringstream bytes;
+  bytes << std::ifstream(file, std::ios::binary).rdbuf();
+  const std::string whole = bytes.str();
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = whole;
+    const std::size_t at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return changed.replace(at, from.size(), to);
+  };
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {whole.substr(0, whole.size() / 2), "model.safetensors"},
+      {whole.substr(0, 5), "model.safetensors"},
+      {"\xff\xff\xff\xff\xff\xff\xff\x7f" + whole.substr(8), "model.safetensors"},
+      {with("\"data_offsets\":[0,", "\"data_offsets\":[4,"), "model.safetensors"},
+      {with("\"dtype\":\"F32\"", "\"dtype\":\"I32\""), "is stored as Int"},
+      {with("\"dtype\":\"F32\"", "\"dtype\":\"F64\""), "model.safetensors"}};
+  for (int repeat = 0; repeat < repeats(); ++repeat) {
+    for (const auto& [content, said] : files) {
+      std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
+      const Plan p = plan(choices()[0], 3);
+      GradientRequest r = request(p);
+      r.fill = [&](Parameters& parameters) { parameters.load(SafetensorsReader(file)); };
+      try {
+        gradients(r);
+        ADD_FAILURE() << "no failure: " << said;
+      } catch (const std::runtime_error& error) {
+        EXPECT_THAT(error.what(), HasSubstr(said));
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Faults, TokenIdsOutsideTheVocabularyAreRefused) {

@@ -56,19 +56,6 @@ Weights tensors_of(const fs::path& path) {
   return all;
 }
 
-void write_tensors(const fs::path& path, const Weights& weights) {
-  std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, tensor] : weights) {
-    tensors.emplace_back(
-        name, StoredTensor{.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()});
-  }
-  SafetensorsWriter writer(path, tensors);
-  for (const auto& [name, tensor] : weights) {
-    writer.write(name, tensor);
-  }
-  writer.finish();
-}
-
 void expect_same(const Weights& actual, const Weights& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (const auto& [name, tensor] : expected) {
@@ -164,7 +151,7 @@ TEST_F(ModelFolderTest, NarrowWeightsSurviveWideRanks) {
     for (const at::ScalarType stored : {at::kBFloat16, at::kHalf}) {
       const fs::path from = copy_of(name);
       const Weights expected = cast(tensors_of(golden(name)), stored);
-      write_tensors(from / "model.safetensors", expected);
+      test::write_tensors(from / "model.safetensors", expected);
       for (const int p : {1, 3}) {
         const fs::path to = folder_ / "saved";
         fs::remove_all(to);
@@ -188,8 +175,8 @@ TEST_F(ModelFolderTest, ShardsOfAnIndexAreOneModel) {
       shards[shard][name] = tensor;
       map[name] = "model-" + std::to_string(shard) + ".safetensors";
     }
-    write_tensors(from / "model-0.safetensors", shards[0]);
-    write_tensors(from / "model-1.safetensors", shards[1]);
+    test::write_tensors(from / "model-0.safetensors", shards[0]);
+    test::write_tensors(from / "model-1.safetensors", shards[1]);
     write(from / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
     ASSERT_TRUE(open_model(from).has_weights());
     for (const int p : {1, 2, 3, 4}) {
@@ -205,7 +192,7 @@ TEST_F(ModelFolderTest, ShardsOfAnIndexAreOneModel) {
 TEST_F(ModelFolderTest, OldAndHeadlessFilesAreRead) {
   const auto expect_read = [&](const std::string& model, const Weights& stored) {
     const fs::path from = copy_of(model, model);
-    write_tensors(from / "model.safetensors", stored);
+    test::write_tensors(from / "model.safetensors", stored);
     const fs::path to = folder_ / (model + "_saved");
     round_trip(from, to, 2, at::kFloat, at::kFloat);
     expect_same(tensors_of(to), tensors_of(golden(model)));
@@ -284,17 +271,17 @@ TEST_F(ModelFolderTest, WeightsThatDoNotFitTheConfigurationAreNamed) {
 
   Weights weights = whole;
   weights.erase(name);
-  write_tensors(from / "model.safetensors", weights);
+  test::write_tensors(from / "model.safetensors", weights);
   EXPECT_THAT(load_refusal(from), HasSubstr(name));
 
   weights = whole;
   weights[name] = weights[name].t().contiguous();
-  write_tensors(from / "model.safetensors", weights);
+  test::write_tensors(from / "model.safetensors", weights);
   EXPECT_THAT(load_refusal(from), AllOf(HasSubstr(name), HasSubstr("[40, 24]")));
 
   weights = whole;
   weights["model.layers.1.self_attn.q_proj.bias"] = at::zeros({24});
-  write_tensors(from / "model.safetensors", weights);
+  test::write_tensors(from / "model.safetensors", weights);
   EXPECT_THAT(load_refusal(from), HasSubstr("q_proj.bias"));
 }
 
@@ -303,7 +290,7 @@ TEST_F(ModelFolderTest, ATiedCopyInTheFileIsNoSecondParameter) {
   const Weights expected = tensors_of(from);
   Weights weights = expected;
   weights["lm_head.weight"] = weights["model.embed_tokens.weight"];
-  write_tensors(from / "model.safetensors", weights);
+  test::write_tensors(from / "model.safetensors", weights);
   const fs::path to = folder_ / "saved";
   round_trip(from, to, 3, at::kFloat, at::kFloat);
   expect_same(tensors_of(to), expected);

@@ -6,9 +6,23 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/documents.h"
+#include "paradyse/safetensors.h"
 #include "paradyse/strategy.h"
 
 namespace paradyse::test {
+
+void write_tensors(const std::filesystem::path& path, const Weights& weights) {
+  std::vector<std::pair<std::string, StoredTensor>> tensors;
+  for (const auto& [name, tensor] : weights) {
+    tensors.emplace_back(
+        name, StoredTensor{.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec()});
+  }
+  SafetensorsWriter writer(path, tensors);
+  for (const auto& [name, tensor] : weights) {
+    writer.write(name, tensor);
+  }
+  writer.finish();
+}
 
 ModelShape llama(const LlamaSizes& sizes) {
   ModelShape model;

@@ -1,6 +1,7 @@
 // Small models, weights and documents for tests; the same for the same seed everywhere.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ ModelShape model_of(const std::string& config);
 
 // float64; norms around one and biases around zero, so that nothing hides behind either.
 Weights random_weights(const ModelShape& model, std::uint64_t seed);
+
+// A safetensors file.
+void write_tensors(const std::filesystem::path& path, const Weights& weights);
 
 // Puts a rank's slices of `weights` into `parameters`, by way of a safetensors file in memory's
 // stead: plain slicing, independent of Parameters::load.

@@ -9,6 +9,7 @@
 #include "paradyse/sha256.h"
 #include "paradyse/text_match.h"
 #include "src/plan/cost/header_json.h"
+#include "src/plan/cost/held_out_json.h"
 #include "src/plan/cost/hybrid.h"
 #include "src/plan/cost/structured.h"
 #include "src/plan/disk_file.h"
@@ -118,17 +119,6 @@ Json json_of(const HybridModel& model) {
     json["strategies"].push_back(std::move(one));
   }
   return json;
-}
-
-Json json_of(const HeldOutError& error) {
-  return {
-      {"model", error.model},
-      {"part", error.part},
-      {"strategy", error.strategy},
-      {"range", error.beyond ? "beyond" : "inside"},
-      {"probes", error.probes},
-      {"mean", finite(error.mean, "an error")},
-      {"worst", finite(error.worst, "an error")}};
 }
 
 template <typename Model>
@@ -297,19 +287,6 @@ std::shared_ptr<HybridModel> hybrid_from(const JsonNode& node) {
   return model;
 }
 
-HeldOutError error_from(const JsonNode& node) {
-  node.allow({"model", "part", "strategy", "range", "probes", "mean", "worst"});
-  constexpr std::array<const char*, 2> kRanges = {"inside", "beyond"};
-  return {
-      .model = node.at("model").text(),
-      .part = node.at("part").text(),
-      .strategy = node.at("strategy").text(),
-      .beyond = place_of(node.at("range"), kRanges) == 1,
-      .probes = node.at("probes").integer<std::int64_t>(0),
-      .mean = node.at("mean").number_from_0(),
-      .worst = node.at("worst").number_from_0()};
-}
-
 // A negative one says that ranks take less than is counted: a person may write it, training
 // survives it (retries).
 double overhead(const JsonNode& node) {
@@ -346,7 +323,7 @@ Costs costs_from(const JsonNode& root) {
       .optimizer_seconds_per_byte = root.at("optimizer_seconds_per_byte").number_from_0(),
       .step_seconds = root.at("step_seconds").number_from_0()};
   for (const JsonNode& error : root.at("errors").elements()) {
-    costs.errors.push_back(error_from(error));
+    costs.errors.push_back(held_out_error_from(error));
   }
   const auto structured = structured_from(root.at("structured"));
   const auto hybrid = hybrid_from(root.at("hybrid"));

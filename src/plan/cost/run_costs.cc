@@ -52,6 +52,31 @@ std::optional<Costs> costs_of(const RunConfig& config, const ProfileHeader& head
   return costs;
 }
 
+std::string note_of_other(
+    const std::filesystem::path& file, const Costs& costs, ProfileHeader asked) {
+  const ProfileHeader& there = costs.header;
+  asked.layers = there.layers;
+  asked.backend = there.backend;
+  asked.device = there.device;
+  asked.cores = there.cores;
+  const std::string difference = difference_of(there, asked);
+  if (difference.empty()) {
+    return "";
+  }
+  ProfileHeader elsewhere = asked;
+  elsewhere.machine = there.machine;
+  elsewhere.machine_sha256 = there.machine_sha256;
+  const auto matters = first_difference(there, elsewhere);
+  if (there.dtype != asked.dtype || (matters && !costs.model().by_work())) {
+    throw std::invalid_argument(
+        file.string() + ": " + difference_of(there, elsewhere) + ": its " + costs.best +
+        " model answers for what was measured alone; measure what is asked with paradyse profile "
+        "and paradyse fit, or leave the costs out");
+  }
+  return file.string() + ": " + difference + "; the " + costs.best + " model carries its seconds " +
+         "over, which may be far off: paradyse profile and paradyse fit measure what is asked";
+}
+
 void go_by(const Costs& costs, PlanningTask& task) {
   task.seconds = costs.model("");
   task.memory_overhead = costs.memory_overhead;

@@ -384,8 +384,7 @@ std::string totals(const Section& section) {
       "Seconds without planning: the median over the repeats of the sum over steps, with the least "
       "and the most. \u00f7: divided by the seconds of that run; below 1 is less time; \u201con "
       "n\u201d: over the n steps that both fit.  Over the fastest of each step: what perfect "
-      "choices "
-      "among these runs would gain.";
+      "choices among these runs would gain. Runs that plan a step alike share its measurement.";
   if (section.best != nullptr) {
     notes += " Best static run: of those that fit the most steps the fastest.";
   }
@@ -681,6 +680,62 @@ std::string longest(const SwitchingResult& result) {
          "</section>\n";
 }
 
+// How wrong the costs were that runs planned by, where they had not measured.
+std::string held_out(const SwitchingResult& result) {
+  if (result.errors.empty()) {
+    return "";
+  }
+  using Range = std::pair<std::string, bool>;  // model, beyond
+  std::vector<std::string> order;
+  std::map<std::string, std::map<Range, const HeldOutError*>> rows;
+  for (const HeldOutError& error : result.errors) {
+    const std::string part = (error.part.empty()     ? "all parts"
+                              : error.part == "step" ? "whole step"
+                                                     : error.part) +
+                             (error.strategy.empty() ? "" : ", " + error.strategy);
+    if (!rows.contains(part)) {
+      order.push_back(part);
+    }
+    rows[part][{error.model, error.beyond}] = &error;
+  }
+  std::string groups = "<tr><td></td>";
+  std::string heads = "<tr>" + head("part");
+  std::vector<Range> ranges;
+  for (const char* model : {"structured", "hybrid"}) {
+    for (const bool beyond : {false, true}) {
+      ranges.emplace_back(model, beyond);
+      groups += head(
+          std::string(model) + (beyond ? ", beyond" : ", inside"),
+          "class=\"group edge\" colspan=\"2\"");
+      heads += head("mean", "class=\"edge\"") + head("worst");
+    }
+  }
+  std::string body;
+  for (const std::string& part : order) {
+    body += "<tr><th scope=\"row\">" + escaped(part) + "</th>";
+    for (const Range& range : ranges) {
+      const auto found = rows[part].find(range);
+      const bool known = found != rows[part].end();
+      body += cell(known ? percent(found->second->mean) : kDash, "edge") +
+              cell(known ? percent(found->second->worst) : kDash);
+    }
+    body += "</tr>\n";
+  }
+  return "<section aria-labelledby=\"held-out\">\n<h2 id=\"held-out\">Errors of the costs on "
+         "lengths "
+         "left out</h2>\n" +
+         table(
+             "Errors of the costs on lengths left out",
+             groups + "</tr>\n" + heads + "</tr>\n",
+             body) +
+         note(
+             "Predicted seconds off the measured ones, of the profile that plans went by. Inside: "
+             "each "
+             "profiled length left out of the fit in turn; beyond: lengths up to four times those "
+             "fitted.") +
+         "</section>\n";
+}
+
 std::string fact(const std::string& name, const std::string& value) {
   return "<dt>" + name + "</dt><dd>" + escaped(value.empty() ? kDash : value) + "</dd>\n";
 }
@@ -693,6 +748,9 @@ std::string contents(const SwitchingResult& result) {
   }
   if (!result.longest.empty()) {
     items += "<li><a href=\"#longest\">Longest document</a></li>\n";
+  }
+  if (!result.errors.empty()) {
+    items += "<li><a href=\"#held-out\">Errors of the costs on lengths left out</a></li>\n";
   }
   return items.empty() ? "" : "<nav aria-label=\"Contents\">\n<ul>\n" + items + "</ul>\n</nav>\n";
 }
@@ -722,7 +780,7 @@ std::string html_report(const SwitchingResult& result) {
   if (result.corpora.empty()) {
     out += note("No corpus was measured.");
   }
-  return out + longest(result) + "</main>\n</body>\n</html>\n";
+  return out + longest(result) + held_out(result) + "</main>\n</body>\n</html>\n";
 }
 
 void write_html_report(const SwitchingResult& result, const std::filesystem::path& file) {

@@ -11,6 +11,7 @@
 
 #include "paradyse/switching.h"
 #include "paradyse/text_match.h"
+#include "src/plan/cost/held_out_json.h"
 #include "src/plan/disk_file.h"
 #include "src/plan/json_node.h"
 #include "src/plan/json_text.h"
@@ -66,8 +67,12 @@ Json json_of(const SwitchingResult& result) {
       {"ranks", result.ranks},
       {"memory_per_rank", result.memory_per_rank},
       {"costs", result.costs},
+      {"errors", Json::array()},
       {"corpora", Json::array()},
       {"longest", Json::array()}};
+  for (const HeldOutError& error : result.errors) {
+    json["errors"].push_back(json_of(error));
+  }
   for (const SwitchingCorpus& corpus : result.corpora) {
     json["corpora"].push_back(json_of(corpus));
   }
@@ -237,6 +242,7 @@ SwitchingResult result_from(const JsonNode& root) {
        "ranks",
        "memory_per_rank",
        "costs",
+       "errors",
        "corpora",
        "longest"});
   SwitchingResult result{
@@ -247,8 +253,12 @@ SwitchingResult result_from(const JsonNode& root) {
       .ranks = root.at("ranks").integer<int>(1),
       .memory_per_rank = root.at("memory_per_rank").integer<std::int64_t>(0),
       .costs = root.at("costs").text(),
+      .errors = {},
       .corpora = {},
       .longest = {}};
+  for (const JsonNode& one : root.at("errors").elements()) {
+    result.errors.push_back(held_out_error_from(one));
+  }
   std::set<std::tuple<std::string, std::string, bool>> corpora;
   for (const JsonNode& one : root.at("corpora").elements()) {
     SwitchingCorpus corpus = corpus_from(one);

@@ -8,7 +8,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "src/plan/program/bodies.h"
+#include "src/plan/search/micro_batches.h"
 
 namespace paradyse {
 namespace {
@@ -28,37 +28,13 @@ std::string mebibytes(std::int64_t bytes) {
          " MiB";
 }
 
-std::string name(const LayerProgram& program) {
-  std::string text;
-  for (const LayerRun& run : program) {
-    text += text.empty() ? "" : "; ";
-    text += program.size() == 1 ? "" : std::to_string(run.layers) + " x ";
-    text += name(run.choice);
+// With the layers in the order of the lowest peak.
+LayerProgram in_order(const LayerCosts::Ways& ways, const LayerPlan& plan) {
+  std::vector<LayerChoice> layers;
+  for (const std::size_t way : layer_order(ways.costs, plan)) {
+    layers.push_back(ways.layers[way]);
   }
-  return text;
-}
-
-// Tokens of the fullest group.
-std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro) {
-  std::int64_t most = 0;
-  for (const PlanGroup& group : micro.groups) {
-    std::int64_t tokens = 0;
-    for (const std::int64_t d : group.documents) {
-      tokens += plan.lengths[static_cast<std::size_t>(d)];
-    }
-    most = std::max(most, tokens);
-  }
-  return most;
-}
-
-std::int64_t longest_of(const Plan& plan, const PlanMicroBatch& micro) {
-  std::int64_t longest = 0;
-  for (const PlanGroup& group : micro.groups) {
-    for (const std::int64_t d : group.documents) {
-      longest = std::max(longest, plan.lengths[static_cast<std::size_t>(d)]);
-    }
-  }
-  return longest;
+  return runs_of(layers);
 }
 
 PlanningTask checked(PlanningTask task) {
@@ -79,9 +55,9 @@ PlanningTask checked(PlanningTask task) {
 
 Planner::Planner(PlanningTask task)
     : task_(checked(std::move(task))),
-      model_(task_.seconds ? task_.seconds : closed_form(task_.machine)),
       all_(task_, task_.ranks, correction_),
-      one_(task_, 1, correction_) {
+      one_(task_, 1, correction_),
+      prediction_(task_, correction_, all_, one_) {
   for (int r = 0; r < task_.ranks; ++r) {
     static_bytes_ = std::max(
         static_bytes_,
@@ -144,67 +120,6 @@ void Planner::learn(const Learned& learned) {
   caps_ = learned.caps;
 }
 
-double Planner::wall_seconds(const std::vector<double>& busy) const {
-  const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
-  return std::max(*std::max_element(busy.begin(), busy.end()), sum / task_.machine.cores);
-}
-
-Planner::Estimate Planner::estimate(
-    LayerCosts& costs, const LayerChoice& layer, std::int64_t length) {
-  const PartCost one = costs.layer(layer, length);
-  const PartCost rest = costs.rest(length);
-  const std::int64_t layers = task_.model.layers;
-  const auto L = static_cast<double>(layers);
-  Estimate e{
-      .wall = L * one.wall + rest.wall,
-      .busy = L * one.busy + rest.busy,
-      .saved = layers * one.saved_bytes + rest.saved_bytes,
-      .peak = 0};
-  e.peak = static_bytes_ + e.saved +
-           std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
-  return e;
-}
-
-PredictedBytes Planner::fullest_rank(const Timeline& parts, const std::vector<Seat>& seats) const {
-  PredictedBytes fullest;
-  for (const Seat& seat : seats) {
-    const std::int64_t held = stored_elements(task_.model, task_.ranks, seat.domain_rank) *
-                              task_.static_bytes_per_element;
-    const Footprint foot = footprint(parts, seat, task_.precision, held);
-    if (foot.peak_bytes > fullest.total()) {
-      fullest = {
-          .static_bytes = held,
-          .saved = foot.saved_bytes,
-          .transient = foot.peak_bytes - held - foot.saved_bytes};
-    }
-  }
-  return fullest;
-}
-
-// Exact bytes.  One group: all ranks; else one rank each.
-PredictedBytes Planner::bytes_of(
-    const LayerProgram& program, const std::vector<std::vector<std::int64_t>>& groups) const {
-  const int ranks = groups.size() == 1 ? task_.ranks : 1;
-  PredictedBytes most;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const Task task{
-        .model = &task_.model,
-        .tokens = token_layout(groups[g], ranks, task_.model.causal),
-        .domain = task_.ranks};
-    std::vector<Seat> seats;
-    for (int r = 0; r < ranks; ++r) {
-      seats.push_back(
-          {.group_rank = r, .domain_rank = groups.size() == 1 ? r : static_cast<int>(g)});
-    }
-    const PredictedBytes bytes =
-        fullest_rank(timeline(task, choices(program), task_.training), seats);
-    if (bytes.total() > most.total()) {
-      most = bytes;
-    }
-  }
-  return most;
-}
-
 Planner::Choices Planner::choices_of(LayerCosts& costs, std::int64_t length) const {
   Choices found{
       .ways = costs.ways(length), .static_bytes = static_bytes_, .rest = costs.rest(length)};
@@ -221,7 +136,7 @@ Planner::Choices Planner::choices_of(std::int64_t length) { return choices_of(al
 std::optional<Planner::Fitting> Planner::program_for(
     LayerCosts& costs, std::int64_t length, const std::vector<std::vector<std::int64_t>>& groups) {
   if (task_.model.layers == 0) {
-    const PredictedBytes bytes = bytes_of({}, groups);
+    const PredictedBytes bytes = prediction_.bytes_of({}, groups);
     return fits(bytes.total(), length) ? std::optional(Fitting{.program = {}, .bytes = bytes})
                                        : std::nullopt;
   }
@@ -234,13 +149,6 @@ std::optional<Planner::Fitting> Planner::program_for(
     return task_.planner == "paper"
                ? plan_layers_as_published(ways.costs, task_.model.layers, capacity)
                : plan_layers(ways.costs, task_.model.layers, capacity);
-  };
-  const auto in_order = [&](const LayerPlan& plan) {
-    std::vector<LayerChoice> layers;
-    for (const std::size_t way : layer_order(ways.costs, plan)) {
-      layers.push_back(ways.layers[way]);
-    }
-    return runs_of(layers);
   };
   if (ways.costs.empty()) {
     return std::nullopt;
@@ -255,8 +163,8 @@ std::optional<Planner::Fitting> Planner::program_for(
     if (best && (!plan.feasible || plan.seconds >= best_seconds)) {
       break;
     }
-    Fitting fitting{.program = in_order(plan), .bytes = {}};
-    fitting.bytes = bytes_of(fitting.program, groups);
+    Fitting fitting{.program = in_order(ways, plan), .bytes = {}};
+    fitting.bytes = prediction_.bytes_of(fitting.program, groups);
     const std::int64_t left = budget(length) - fitting.bytes.total();
     if (left >= 0) {
       best = std::move(fitting);
@@ -288,7 +196,8 @@ std::optional<DocumentPlan> Planner::find_document(std::int64_t length) {
   };
   DocumentPlan plan = priced(*std::move(fitting));
   if (task_.planner == "paper" && task_.smoothing && !last_.empty()) {
-    DocumentPlan same = priced({.program = last_, .bytes = bytes_of(last_, {{length}})});
+    DocumentPlan same =
+        priced({.program = last_, .bytes = prediction_.bytes_of(last_, {{length}})});
     if (fits(same.bytes.total(), length) && same.seconds <= 1.05 * plan.seconds) {
       plan = std::move(same);
     }
@@ -306,207 +215,6 @@ std::optional<DocumentPlan> Planner::document(std::int64_t length) {
   return found != documents_.end()
              ? found->second
              : documents_.emplace(length, find_document(length)).first->second;
-}
-
-// Whole documents, longest first to the least busy rank with room, in as few micro-batches as
-// memory allows.  A rank's packed documents hold at most what one document of as many tokens would.
-// Empty when a document has room nowhere.
-Planner::Dealt Planner::deal(
-    const std::vector<std::int64_t>& lengths,
-    const std::vector<std::int64_t>& documents,
-    const LayerChoice& layer) {
-  struct Rank {
-    double busy = 0;
-    std::int64_t tokens = 0;
-    std::vector<std::int64_t> documents;
-  };
-  const auto ranks = static_cast<std::size_t>(task_.ranks);
-  std::vector<std::vector<Rank>> micro_batches;
-  for (const std::int64_t d : documents) {
-    const std::int64_t n = lengths[static_cast<std::size_t>(d)];
-    Rank* best = nullptr;
-    for (std::vector<Rank>& micro : micro_batches) {
-      for (Rank& rank : micro) {
-        if ((best == nullptr || rank.busy < best->busy) &&
-            fits(estimate(one_, layer, rank.tokens + n).peak, rank.tokens + n)) {
-          best = &rank;
-        }
-      }
-      if (best != nullptr) {
-        break;
-      }
-    }
-    if (best == nullptr) {
-      if (!fits(estimate(one_, layer, n).peak, n)) {
-        return {};
-      }
-      best = &micro_batches.emplace_back(ranks).front();
-    }
-    best->busy += estimate(one_, layer, n).busy;
-    best->tokens += n;
-    best->documents.push_back(d);
-  }
-  Dealt result;
-  for (std::vector<Rank>& micro : micro_batches) {
-    auto& batch = result.emplace_back();
-    for (Rank& rank : micro) {
-      std::sort(rank.documents.begin(), rank.documents.end());
-      batch.push_back(std::move(rank.documents));
-    }
-  }
-  return result;
-}
-
-// The first `long_documents` of `order` are split over all ranks, the rest dealt whole.
-std::optional<Plan> Planner::build(
-    const std::vector<std::int64_t>& lengths,
-    const std::vector<std::int64_t>& order,
-    std::size_t long_documents,
-    const LayerChoice& short_layer) {
-  Plan plan;
-  plan.model_name = task_.model.architecture;
-  plan.model_sha256 = fingerprint(task_.model);
-  plan.layers = task_.model.layers;
-  plan.cluster_name = "local-" + std::to_string(task_.ranks);
-  plan.ranks = task_.ranks;
-  plan.weight_domain = task_.ranks;
-  plan.lengths = lengths;
-  plan.planner_name = task_.planner;
-  plan.planner_space = "short documents whole, long ones over all ranks";
-  const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
-  const auto use = [&](const LayerProgram& program) {
-    const std::string key = name(program);
-    plan.programs[key] = program;
-    return key;
-  };
-  std::vector<int> everyone(static_cast<std::size_t>(task_.ranks));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  for (std::size_t i = 0; i < long_documents; ++i) {
-    const std::optional<DocumentPlan> whole = document(length(order[i]));
-    if (!whole) {
-      return std::nullopt;
-    }
-    plan.micro_batches.push_back(
-        {.groups =
-             {{.ranks = everyone,
-               .documents = {order[i]},
-               .program = use(whole->program),
-               .predicted = {}}},
-         .predicted = {}});
-  }
-  if (long_documents == order.size()) {
-    return plan;
-  }
-  const std::vector<std::int64_t> rest(
-      order.begin() + static_cast<std::ptrdiff_t>(long_documents), order.end());
-  const Dealt dealt = deal(lengths, rest, short_layer);
-  if (dealt.empty()) {
-    return std::nullopt;
-  }
-  for (const auto& of_ranks : dealt) {
-    // Where the micro-batch leaves room, its layers do with less recomputation.
-    std::vector<std::vector<std::int64_t>> groups;
-    std::int64_t most_tokens = 0;
-    for (const auto& documents : of_ranks) {
-      std::vector<std::int64_t>& group = groups.emplace_back();
-      for (const std::int64_t d : documents) {
-        group.push_back(length(d));
-      }
-      most_tokens =
-          std::max(most_tokens, std::accumulate(group.begin(), group.end(), std::int64_t{0}));
-    }
-    const std::optional<Fitting> fitting = program_for(one_, most_tokens, groups);
-    if (!fitting) {
-      return std::nullopt;
-    }
-    const std::string key = use(fitting->program);
-    PlanMicroBatch& micro = plan.micro_batches.emplace_back();
-    for (std::size_t r = 0; r < of_ranks.size(); ++r) {
-      micro.groups.push_back(
-          {.ranks = {static_cast<int>(r)},
-           .documents = of_ranks[r],
-           .program = key,
-           .predicted = {}});
-    }
-  }
-  return plan;
-}
-
-// Folds every micro-batch exactly.
-void Planner::predict(Plan& plan) {
-  double total = task_.step_seconds;
-  for (PlanMicroBatch& micro : plan.micro_batches) {
-    std::vector<double> busy;
-    const std::int64_t longest = longest_of(plan, micro);
-    for (PlanGroup& group : micro.groups) {
-      const Task task{
-          .model = &task_.model,
-          .tokens = token_layout(plan, group, task_.model.causal),
-          .domain = plan.weight_domain};
-      const LayerProgram& program = plan.programs.at(group.program);
-      const std::vector<LayerChoice> layers = choices(program);
-      const Timeline parts = timeline(task, layers, task_.training);
-      std::vector<Seat> seats;
-      for (int r = 0; r < task.tokens.ranks(); ++r) {
-        const int rank = group.ranks[static_cast<std::size_t>(r)];
-        seats.push_back({.group_rank = r, .domain_rank = rank % plan.weight_domain});
-      }
-      group.predicted.bytes = fullest_rank(parts, seats);
-      group.predicted.seconds = group_seconds(parts, layers, seats, task.tokens.lengths, longest);
-      busy.push_back(*group.predicted.seconds);
-    }
-    // groups of several ranks: their seconds are those of the cores they share already
-    micro.predicted.seconds = micro.groups.size() == 1 ? busy.front() : wall_seconds(busy);
-    total += *micro.predicted.seconds;
-  }
-  plan.predicted.seconds = total;
-}
-
-// Of a group that is alone on the machine; of one rank beside others: on a core of its own.
-double Planner::group_seconds(
-    const Timeline& parts,
-    const std::vector<LayerChoice>& layers,
-    const std::vector<Seat>& seats,
-    const std::vector<std::int64_t>& lengths,
-    std::int64_t longest) {
-  if (!model_->by_work()) {  // documents one after the other
-    LayerCosts& costs = seats.size() == 1 && task_.ranks > 1 ? one_ : all_;
-    double sum = 0;
-    for (const std::int64_t n : lengths) {
-      const bool busy = &costs == &one_;
-      const PartCost rest = costs.rest(n);
-      sum += busy ? rest.busy : rest.wall;
-      for (const LayerChoice& layer : layers) {
-        const PartCost one = costs.layer(layer, n);
-        sum += busy ? one.busy : one.wall;
-      }
-    }
-    return sum;
-  }
-  double sum = 0;
-  for (const auto& [body, alike] : bodies(parts)) {
-    const ScheduledPart& part = parts[alike.front()];
-    PartQuestion question{
-        .part = part.layer < 0 ? "rest" : part.program().part,
-        .ranks = static_cast<int>(seats.size()),
-        .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
-    double factor = 1;  // by what was measured
-    if (part.layer >= 0) {
-      const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
-      const bool attention = question.part == "attention";
-      factor = correction_.factor(layer.attention, longest);
-      question.strategy = attention ? layer.attention : to_string(verb(layer.mlp));
-      question.recompute = attention ? layer.attention_recompute : layer.mlp_recompute;
-    }
-    std::vector<PartWork> works;
-    works.reserve(seats.size());
-    for (const Seat& seat : seats) {
-      works.push_back(part_work(part, seat, task_.precision));
-    }
-    question.work = together(works, task_.machine.cores);
-    sum += factor * static_cast<double>(alike.size()) * model_->seconds(question).total();
-  }
-  return sum;
 }
 
 Planner::Answer Planner::plan(const std::vector<std::int64_t>& lengths) {
@@ -576,96 +284,6 @@ std::optional<std::string> Planner::observe(const Plan& plan, const std::vector<
          " than it was: other programs may run beside this one; plans go by what is measured now";
 }
 
-Planner::Answer Planner::make(const std::vector<std::int64_t>& lengths) {
-  std::vector<std::int64_t> order(lengths.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return length(a) > length(b);
-  });
-  // Borders that cannot be the fastest are left out, unless all that is faster turns out not to
-  // fit.
-  for (const bool all_borders : {false, true}) {
-    if (std::optional<Plan> plan = best_of_borders(lengths, order, all_borders)) {
-      return {.plan = std::move(plan), .why_not = {}};
-    }
-  }
-  // Nothing fits: the longest document is to blame, since any shorter one may run alone like it.
-  return {.plan = std::nullopt, .why_not = refusal(order.empty() ? 0 : length(order[0]))};
-}
-
-// Every border, every option for the short side, by estimates; then the best by exact bytes.
-std::optional<Plan> Planner::best_of_borders(
-    const std::vector<std::int64_t>& lengths,
-    const std::vector<std::int64_t>& order,
-    bool all_borders) {
-  const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
-  struct Candidate {
-    double seconds;
-    std::size_t long_documents;
-    LayerChoice short_layer;
-  };
-  std::vector<Candidate> candidates;
-  double long_seconds = 0;
-  double least_seconds = std::numeric_limits<double>::infinity();
-  for (std::size_t k = 0; k <= order.size(); ++k) {
-    if (k == order.size()) {
-      candidates.push_back({long_seconds, k, {}});
-      break;
-    }
-    const std::vector<std::int64_t> rest(
-        order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
-    for (const LayerChoice& layer : whole_) {
-      double sum = long_seconds;
-      const Dealt dealt = deal(lengths, rest, layer);
-      for (const auto& of_ranks : dealt) {
-        std::vector<double> busy;
-        busy.reserve(of_ranks.size());
-        for (const auto& documents : of_ranks) {
-          double its = 0;
-          for (const std::int64_t d : documents) {
-            its += estimate(one_, layer, length(d)).busy;
-          }
-          busy.push_back(its);
-        }
-        sum += wall_seconds(busy);
-      }
-      if (!dealt.empty()) {
-        candidates.push_back({sum, k, layer});
-        least_seconds = std::min(least_seconds, sum);
-      }
-    }
-    if (long_seconds >= least_seconds && !all_borders) {
-      break;  // a later border can only cost more
-    }
-    const std::optional<DocumentPlan> split = document(length(order[k]));
-    if (!split) {
-      break;  // this document must stay whole, and with it all shorter ones may
-    }
-    long_seconds += split->seconds;
-  }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
-    return a.seconds < b.seconds;
-  });
-  for (const Candidate& c : candidates) {
-    std::optional<Plan> plan = build(lengths, order, c.long_documents, c.short_layer);
-    if (!plan) {
-      continue;
-    }
-    predict(*plan);
-    const bool all_fit = std::all_of(
-        plan->micro_batches.begin(), plan->micro_batches.end(), [&](const PlanMicroBatch& micro) {
-          return std::all_of(micro.groups.begin(), micro.groups.end(), [&](const PlanGroup& group) {
-            return fits(group.predicted.bytes->total(), fullest(*plan, micro));
-          });
-        });
-    if (all_fit) {
-      return plan;
-    }
-  }
-  return std::nullopt;
-}
-
 // Whether a document can run at all: on all ranks together, or whole on one of them.
 bool Planner::can_run(std::int64_t length) {
   if (document(length)) {
@@ -698,30 +316,44 @@ std::optional<std::int64_t> Planner::longest_document() {
   return low;
 }
 
-std::string Planner::refusal(std::int64_t longest) {
-  // Of all layers alike the one that needs least.
-  std::int64_t needed = std::numeric_limits<std::int64_t>::max();
-  LayerChoice leanest;
-  const auto consider = [&](const LayerChoice& layer, std::size_t groups) {
-    const std::vector<LayerChoice> layers(static_cast<std::size_t>(task_.model.layers), layer);
+Planner::Shortage Planner::shortage(std::int64_t length) {
+  Shortage least{.budget = budget(length)};
+  const auto consider = [&](LayerCosts& costs, std::size_t groups) {
+    LayerProgram program;
+    if (task_.model.layers > 0) {
+      const Choices known = choices_of(costs, length);
+      if (known.ways.costs.empty()) {
+        return;
+      }
+      const LayerPlan plan = plan_layers(known.ways.costs, task_.model.layers, 0);
+      program = in_order(known.ways, plan);
+    }
     std::vector<std::vector<std::int64_t>> documents(groups);
-    documents.front() = {longest};
-    const std::int64_t bytes = bytes_of(runs_of(layers), documents).total();
-    if (bytes < needed) {
-      needed = bytes;
-      leanest = layer;
+    documents.front() = {length};
+    const PredictedBytes bytes = prediction_.bytes_of(program, documents);
+    if (least.bytes.total() == 0 || bytes.total() < least.bytes.total()) {
+      least.bytes = bytes;
+      least.program = name(program);
     }
   };
-  for (const LayerChoice& layer : all_.uniform()) {
-    consider(layer, 1);
+  if (!all_.uniform().empty()) {
+    consider(all_, 1);
   }
-  for (const LayerChoice& layer : whole_) {
-    consider(layer, static_cast<std::size_t>(task_.ranks));
+  if (!whole_.empty()) {
+    consider(one_, static_cast<std::size_t>(task_.ranks));
   }
+  return least;
+}
+
+std::string Planner::refusal(std::int64_t longest) {
+  const Shortage least = shortage(longest);
   return "no plan fits: a document of " + std::to_string(longest) + " tokens needs " +
-         mebibytes(needed) + " on a rank (" + mebibytes(static_bytes_) +
-         " of them for parameters, gradients and optimizer) even with " + name(leanest) +
-         ", the budget is " + mebibytes(task_.memory_per_rank) +
+         mebibytes(least.bytes.total()) + " on a rank even with " + least.program + " (" +
+         mebibytes(least.bytes.static_bytes) + " for parameters, gradients and optimizer, " +
+         mebibytes(least.bytes.saved) + " saved for the backward pass, " +
+         mebibytes(least.bytes.transient) + " while it computes), " +
+         std::to_string(least.missing()) + " bytes more than the " + mebibytes(least.budget) +
+         " that can be planned of the budget of " + mebibytes(task_.memory_per_rank) +
          "; the longest document that fits has " + std::to_string(longest_document().value_or(0)) +
          " tokens. Give more memory, more ranks, or set data.max_tokens";
 }

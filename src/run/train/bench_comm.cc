@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #include "paradyse/device.h"
 #include "src/run/train/measure.h"
@@ -75,11 +76,16 @@ std::vector<double> time_calls(
 
 std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
   std::vector<BenchCommRow> rows;
-  const int p = request.ranks;
-  request.backend->run(p, [&](Communicators& communicators) {
+  const int p = request.group > 0 ? request.group : request.ranks;
+  request.backend->run(request.ranks, [&](Communicators& communicators) {
+    if (communicators.rank() >= p) {
+      return;
+    }
     const DeviceScope computing(request.device);
     const auto options = at::TensorOptions().device(request.device);
-    Communicator& world = communicators.world();
+    std::vector<int> members(static_cast<std::size_t>(p));
+    std::iota(members.begin(), members.end(), 0);
+    Communicator& world = p == request.ranks ? communicators.world() : communicators.group(members);
     const Call call{.op = "bench", .part = ""};
     bool timed_barrier = false;
     for (const std::int64_t bytes : request.bytes) {

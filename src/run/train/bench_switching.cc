@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <random>
 
 #include "paradyse/device.h"
 #include "paradyse/optimizer.h"
@@ -105,9 +107,9 @@ std::vector<std::vector<std::int64_t>> steps_of(const BenchSwitchingRequest& req
 
 // A static strategy packs what fits into a micro-batch, as users of one do: in order, as many
 // documents as the memory holds.
-std::optional<Plan> packed(Planner& planner, const std::vector<std::int64_t>& lengths) {
-  const PlanningTask& task = planner.task();
-  const std::int64_t room = planner.longest_document().value_or(-1);
+// `room`: tokens of the longest document that fits; -1: any does.
+std::optional<Plan> packed(
+    const PlanningTask& task, std::int64_t room, const std::vector<std::int64_t>& lengths) {
   const LayerChoice layer{.attention = task.attention, .mlp = task.mlp};
   Plan plan = uniform_plan(
       task.model,
@@ -132,6 +134,32 @@ std::optional<Plan> packed(Planner& planner, const std::vector<std::int64_t>& le
   return plan;
 }
 
+// A plan to measure, for all runs that came to it.
+struct Trial {
+  Plan plan;
+  std::vector<std::size_t> runs;
+};
+
+struct Measured {
+  double seconds = 0;
+  std::int64_t peak_bytes = 0;  // of the fullest rank
+};
+
+// Whether ranks do the same by either plan.
+bool same_work(const Plan& a, const Plan& b) {
+  const auto groups_alike = [&](const PlanGroup& one, const PlanGroup& other) {
+    return one.ranks == other.ranks && one.documents == other.documents &&
+           one.shares == other.shares && a.programs.at(one.program) == b.programs.at(other.program);
+  };
+  return a.weight_domain == b.weight_domain &&
+         std::ranges::equal(
+             a.micro_batches,
+             b.micro_batches,
+             [&](const PlanMicroBatch& one, const PlanMicroBatch& other) {
+               return std::ranges::equal(one.groups, other.groups, groups_alike);
+             });
+}
+
 class Bench {
  public:
   explicit Bench(const BenchSwitchingRequest& request)
@@ -146,25 +174,34 @@ class Bench {
   }
 
   SwitchingCorpus run() {
+    if (request_.backend->leads()) {
+      find_rooms();
+    }
     request_.backend->run(
         request_.task.ranks, [&](Communicators& communicators) { run_rank(communicators); });
     return corpus_;
   }
 
  private:
+  // Tokens that the static runs that pack have room for: a search, so while no rank waits.
+  void find_rooms() {
+    for (std::size_t run = 0; run < runners_.size(); ++run) {
+      if (runners_[run].kind == "static" && corpus_.packed &&
+          !strategy_runs_alone(runners_[run].task.attention)) {
+        rooms_[run] = planners_[run].longest_document().value_or(-1);
+      }
+    }
+  }
+
   // Rank 0: what a run does with a step.
-  std::optional<Plan> plan(std::size_t run, std::size_t step, double& seconds) {
+  std::optional<Plan> plan(std::size_t run, std::size_t step) {
     const auto begin = Clock::now();
     Planner& planner = planners_[run];
     const std::vector<std::int64_t>& lengths = steps_[step];
-    std::optional<Plan> found;
-    const bool whole = strategy_runs_alone(runners_[run].task.attention);
-    if (runners_[run].kind == "static" && corpus_.packed && !whole) {
-      found = packed(planner, lengths);
-    } else {
-      found = planner.plan(lengths).plan;
-    }
-    seconds = seconds_since(begin);
+    const auto room = rooms_.find(run);
+    std::optional<Plan> found = room != rooms_.end() ? packed(planner.task(), room->second, lengths)
+                                                     : planner.plan(lengths).plan;
+    planning_.try_emplace({run, step}, seconds_since(begin));  // later it is remembered
     return found;
   }
 
@@ -196,37 +233,80 @@ class Bench {
         if (round == 0 && s >= 3) {
           break;
         }
-        for (std::size_t r = 0; r < runners_.size(); ++r) {
-          if (me == 0 && request_.progress) {
-            const std::size_t all = runners_.size() * steps_.size() * rounds;
-            const std::size_t done = (round * steps_.size() + s) * runners_.size() + r;
-            request_.progress(
-                static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), runners_[r].name);
-          }
-          one_step(r, s, round > 0, rank, parameters, optimizer);
+        if (me == 0 && request_.progress) {
+          request_.progress(
+              static_cast<std::int64_t>(round * steps_.size() + s),
+              static_cast<std::int64_t>(rounds * steps_.size()),
+              "step " + std::to_string(s + 1));
         }
+        one_step(round, s, rank, parameters, optimizer);
       }
     }
   }
 
+  // All runs' plans are made before any is measured: a run plans while the step before computes.
   void one_step(
-      std::size_t run,
+      std::size_t round,
       std::size_t step,
-      bool counts,
       const RankResources& rank,
       Parameters& parameters,
       AdamW& optimizer) {
     Communicator& world = rank.world();
-    const bool first = world.rank() == 0;
-    double planning = 0;
-    std::optional<Plan> mine = first ? plan(run, step, planning) : std::nullopt;
-    mine = broadcast_plan(mine, world);
-    if (first && counts && corpus_.runs[run].steps.size() <= step) {
-      begin_step(run, step, mine, planning);
+    const std::vector<Trial> trials = world.rank() == 0 ? plans(round, step) : std::vector<Trial>{};
+    for (std::size_t t = 0;; ++t) {
+      const Trial* trial = t < trials.size() ? &trials[t] : nullptr;
+      const std::optional<Plan> plan =
+          broadcast_plan(trial != nullptr ? std::optional(trial->plan) : std::nullopt, world);
+      if (!plan) {
+        break;
+      }
+      const Measured measured = measure(*plan, step, rank, parameters, optimizer);
+      if (trial == nullptr || round == 0) {
+        continue;
+      }
+      for (const std::size_t run : trial->runs) {
+        SwitchingStep& its = corpus_.runs[run].steps[step];
+        its.seconds.push_back(measured.seconds);
+        its.peak_bytes = std::max(its.peak_bytes, measured.peak_bytes);
+      }
     }
-    if (!mine) {
-      return;
+  }
+
+  // Rank 0: every run's plan for a step, each plan once, in an order that is new each round: what
+  // is measured first after other documents finds cold caches.
+  std::vector<Trial> plans(std::size_t round, std::size_t step) {
+    std::vector<Trial> trials;
+    for (std::size_t run = 0; run < runners_.size(); ++run) {
+      std::optional<Plan> found = plan(run, step);
+      if (corpus_.runs[run].steps.size() <= step && round > 0) {
+        begin_step(run, step, found);
+      }
+      if (!found) {
+        continue;
+      }
+      const auto same = std::find_if(trials.begin(), trials.end(), [&](const Trial& trial) {
+        return same_work(trial.plan, *found);
+      });
+      if (same != trials.end()) {
+        same->runs.push_back(run);
+      } else {
+        trials.push_back({.plan = *std::move(found), .runs = {run}});
+      }
     }
+    std::mt19937_64 random(round * steps_.size() + step);
+    for (std::size_t i = trials.size(); i > 1; --i) {
+      std::swap(trials[i - 1], trials[random() % i]);
+    }
+    return trials;
+  }
+
+  Measured measure(
+      const Plan& plan,
+      std::size_t step,
+      const RankResources& rank,
+      Parameters& parameters,
+      AdamW& optimizer) {
+    Communicator& world = rank.world();
     const auto tokens = documents(step);
     const auto batch = pointers(tokens);
     const std::span<const std::vector<std::int32_t>* const> labels = batch;
@@ -235,20 +315,16 @@ class Bench {
     world.barrier({.op = "bench", .part = ""});
     const auto begin = Clock::now();
     parameters.zero_gradients();
-    play(*mine, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
-    gradient_norm(parameters, rank.domain(mine->weight_domain));
+    play(plan, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
+    gradient_norm(parameters, rank.domain(plan.weight_domain));
     optimizer.step(0.0, 1.0);
     synchronize(request_.device);
     world.barrier({.op = "bench", .part = ""});
-    const double seconds = seconds_since(begin);
-    const auto peaks = gather({rank.memory->peak_bytes()}, world);
-    if (first && counts) {
-      SwitchingStep& measured = corpus_.runs[run].steps[step];
-      measured.seconds.push_back(seconds);
-      for (const auto& peak : peaks) {
-        measured.peak_bytes = std::max(measured.peak_bytes, peak[0]);
-      }
+    Measured measured{.seconds = seconds_since(begin)};
+    for (const auto& peak : gather({rank.memory->peak_bytes()}, world)) {
+      measured.peak_bytes = std::max(measured.peak_bytes, peak[0]);
     }
+    return measured;
   }
 
   [[nodiscard]] std::vector<std::vector<std::int32_t>> documents(std::size_t step) const {
@@ -259,14 +335,13 @@ class Bench {
     return all;
   }
 
-  void begin_step(
-      std::size_t run, std::size_t step, const std::optional<Plan>& mine, double planning) {
+  void begin_step(std::size_t run, std::size_t step, const std::optional<Plan>& mine) {
     const std::vector<std::int64_t>& lengths = steps_[step];
     SwitchingStep& one = corpus_.runs[run].steps.emplace_back();
     one.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     one.longest = *std::max_element(lengths.begin(), lengths.end());
     one.fits = mine.has_value();
-    one.planning_seconds = planning;
+    one.planning_seconds = planning_.at({run, step});
     if (!mine) {
       return;
     }
@@ -284,6 +359,8 @@ class Bench {
   std::vector<Runner> runners_;
   std::vector<std::vector<std::int64_t>> steps_;
   std::deque<Planner> planners_;
+  std::map<std::size_t, std::int64_t> rooms_;  // [run] of static ones that pack
+  std::map<std::pair<std::size_t, std::size_t>, double> planning_;  // [run, step] seconds
   SwitchingCorpus corpus_;
 };
 

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/accountant.h"
 #include "paradyse/bench_comm.h"
 #include "paradyse/device.h"
 #include "paradyse/machine.h"
@@ -26,8 +27,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kProbeSeconds = 0.15;  // repeats of a probe in a round take about so long
-constexpr int kMostRepeats = 3;
+// Repeats of a probe in a round take about so long.  One repeat of a short step differs from the
+// next by 15 to 25 % where ranks share cores, as much as from that of another round: so many are
+// needed.
+constexpr double kProbeSeconds = 0.4;
+constexpr int kMostRepeats = 8;
 
 Spread spread(const std::vector<double>& values) {
   return {
@@ -41,28 +45,34 @@ struct Wish {
   LayerChoice layer;
   std::int64_t length = 0;
   bool one_rank = false;
+  int round = 0;
 };
 
 std::vector<Wish> wishes(const ProfileRequest& request) {
   constexpr Recompute kMostTellingFirst[] = {
       Recompute::none, Recompute::full, Recompute::light, Recompute::attention_output};
   std::vector<Wish> all;
-  for (const std::int64_t length : request.lengths) {
-    for (const Recompute level : kMostTellingFirst) {
-      std::size_t turn = 0;  // each verb with another attention
-      for (const Strategy& s : strategies()) {
-        if (request.ranks == 1 && !s.one_rank) {
-          continue;  // on one rank all strategies compute alike
+  for (int round = 0; round < kProfileRounds; ++round) {
+    for (const std::int64_t length : request.lengths) {
+      for (const Recompute level : kMostTellingFirst) {
+        // Each verb with every attention in turn: ranks wait in one part for what delays them in
+        // the other.
+        auto turn = static_cast<std::size_t>(round);
+        for (const Strategy& s : strategies()) {
+          if (request.ranks == 1 && !s.one_rank) {
+            continue;  // on one rank all strategies compute alike
+          }
+          const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
+          all.push_back(
+              {.layer =
+                   {.attention = s.name,
+                    .mlp = to_string(mlp),
+                    .attention_recompute = level,
+                    .mlp_recompute = level},
+               .length = length,
+               .one_rank = s.one_rank,
+               .round = round});
         }
-        const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
-        all.push_back(
-            {.layer =
-                 {.attention = s.name,
-                  .mlp = to_string(mlp),
-                  .attention_recompute = level,
-                  .mlp_recompute = level},
-             .length = length,
-             .one_rank = s.one_rank});
       }
     }
   }
@@ -96,19 +106,24 @@ class Profiler {
   }
 
   Profile run() {
+    expect_room();
     begin_ = Clock::now();
-    collectives();
+    for (int g = 2; g < request_.ranks; g *= 2) {
+      collectives(g);
+    }
+    collectives(request_.ranks);
     if (request_.backend->leads()) {
       kernels();
     }
     for (bool again = true; again;) {
       again = false;
+      under_way_ = -1;
       try {
         request_.backend->run(
             request_.ranks, [&](Communicators& communicators) { run_rank(communicators); });
       } catch (const OutOfMemory&) {
         // more than was counted: that probe is over, and with threads the others go on
-        if (request_.backend->name() != "local") {
+        if (request_.backend->name() != "local" || under_way_ < 0) {
           throw;
         }
         const Wish& wish = wishes_[static_cast<std::size_t>(under_way_)];
@@ -121,6 +136,22 @@ class Profiler {
 
  private:
   using Key = std::tuple<std::string, std::string, std::int64_t>;
+
+  // Of a model whose weights alone leave no room no step can be measured.
+  void expect_room() const {
+    std::int64_t most = 0;
+    for (int r = 0; r < request_.ranks; ++r) {
+      most = std::max(most, stored_elements(request_.model, request_.ranks, r));
+    }
+    const std::int64_t bytes = most * precision_of(request_.dtype).trained();
+    if (request_.memory_per_rank > 0 && bytes >= request_.memory_per_rank) {
+      throw std::invalid_argument(fmt::format(
+          "profile: parallel.memory_per_rank is {}, and parameters, gradients and optimizer alone "
+          "take {} of a rank: give more memory, more ranks or a smaller model",
+          bytes_text(request_.memory_per_rank),
+          bytes_text(bytes)));
+    }
+  }
 
   [[nodiscard]] static Key key_of(const Wish& wish) {
     return {wish.layer.attention, to_string(wish.layer.attention_recompute), wish.length};
@@ -200,18 +231,16 @@ class Profiler {
 
   // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
   std::int64_t next() {
-    for (; round_ < kProfileRounds; ++round_) {
-      for (std::size_t w = 0; w < wishes_.size(); ++w) {
-        if (rounds_[key_of(wishes_[w])] > round_) {
-          continue;
-        }
-        if (request_.stop != nullptr && request_.stop->load()) {
-          return -1;
-        }
-        if (can_run(wishes_[w])) {
-          show(wishes_[w]);
-          return static_cast<std::int64_t>(w);
-        }
+    for (std::size_t w = 0; w < wishes_.size(); ++w) {
+      if (rounds_[key_of(wishes_[w])] > wishes_[w].round) {
+        continue;
+      }
+      if (request_.stop != nullptr && request_.stop->load()) {
+        return -1;
+      }
+      if (can_run(wishes_[w])) {
+        show(wishes_[w]);
+        return static_cast<std::int64_t>(w);
       }
     }
     return -1;
@@ -220,8 +249,7 @@ class Profiler {
   // Whether memory and time suffice; where they do not for the first of its rounds, that is kept.
   bool can_run(const Wish& wish) {
     const bool first = rounds_[key_of(wish)] == 0;
-    if (first && request_.memory_per_rank > 0 &&
-        counted(plan_of(wish)).first > request_.memory_per_rank) {
+    if (request_.memory_per_rank > 0 && counted(plan_of(wish)).first > request_.memory_per_rank) {
       add(step_probe(wish, Outcome::memory));
       return false;
     }
@@ -244,7 +272,7 @@ class Profiler {
       }
       request_.progress(
           {.probes = done,
-           .of = static_cast<std::int64_t>(wishes_.size()) * kProfileRounds,
+           .of = static_cast<std::int64_t>(wishes_.size()),
            .seconds = seconds_since(begin_),
            .seconds_of = request_.seconds,
            .what = fmt::format("{}, {} tokens", name(wish.layer), wish.length)});
@@ -335,7 +363,7 @@ class Profiler {
       samples.push_back(std::move(sample));
       const auto count = static_cast<int>(samples.size());
       more = broadcast_number(
-                 count <= kMostRepeats && (samples.front().step < 4 * kProbeSeconds) &&
+                 count <= kMostRepeats && samples.front().step < 1.5 * kProbeSeconds &&
                      (count < 2 || seconds_since(begin) < kProbeSeconds),
                  "profile",
                  world) != 0;
@@ -416,23 +444,28 @@ class Profiler {
     add(step);
   }
 
-  void collectives() {
+  // Of a group of so many ranks.
+  void collectives(int ranks) {
     // Every process takes part, so rank 0's word decides.
     bool there = false;
+    const bool mine = std::any_of(
+        known_.collectives.begin(), known_.collectives.end(), [&](const CollectiveProbe& probe) {
+          return probe.ranks == ranks;
+        });
     request_.backend->run(request_.ranks, [&](Communicators& communicators) {
-      const bool known = broadcast_number(
-                             communicators.rank() == 0 && !known_.collectives.empty(),
-                             "profile",
-                             communicators.world()) != 0;
+      const bool known =
+          broadcast_number(communicators.rank() == 0 && mine, "profile", communicators.world()) !=
+          0;
       if (communicators.rank() == request_.backend->first_rank()) {
         there = known;
       }
     });
-    if (there || request_.ranks == 1) {
+    if (there || ranks == 1) {
       return;
     }
     const std::vector<BenchCommRow> rows = bench_comm(
         {.ranks = request_.ranks,
+         .group = ranks,
          .bytes = {4096, 65536, 1048576},
          .seconds = request_.seconds / 2000,
          .backend = request_.backend,
@@ -440,7 +473,7 @@ class Profiler {
     for (const BenchCommRow& row : rows) {
       const CollectiveProbe probe{
           .collective = row.collective,
-          .ranks = request_.ranks,
+          .ranks = ranks,
           .bytes = row.bytes,
           .seconds = {.median = row.seconds, .least = row.least_seconds, .most = row.most_seconds}};
       writer_->add(probe);
@@ -525,9 +558,8 @@ class Profiler {
   // Of the process that leads.
   Profile known_;
   std::optional<ProfileWriter> writer_;
-  std::map<Key, int> rounds_;  // that are over
-  int round_ = 0;
-  std::int64_t under_way_ = 0;
+  std::map<Key, int> rounds_;    // that are over
+  std::int64_t under_way_ = -1;  // the wish; -1: none yet
 };
 
 }  // namespace

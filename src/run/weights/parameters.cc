@@ -254,6 +254,12 @@ void Parameters::load(const SafetensorsReader& reader) {
   const auto take = [&](const std::string& wanted, const std::vector<std::int64_t>& shape) {
     const std::string name = name_in(reader, wanted);
     const at::Tensor tensor = reader.view(name);
+    if (!tensor.is_floating_point()) {
+      throw std::runtime_error(fmt::format(
+          "weights: {} is stored as {}; expected F64, F32, F16 or BF16",
+          name,
+          c10::toString(tensor.scalar_type())));
+    }
     if (tensor.sizes().vec() != shape) {
       throw std::runtime_error(fmt::format(
           "weights: {} has shape [{}], the configuration asks for [{}]",
