@@ -2,10 +2,8 @@
 //
 // TokenGatherZ gathers the tokens (as MegatronTS does), but the weights as well (as ZeRO-3 does),
 // so it runs on groups of any size: every rank makes queries, keys and values of its own heads for
-// all tokens, attends, and hands the outputs back by tokens.  Beside UlyssesZ it sends T H/p
-// elements to every rank where that sends the heads' columns: less where queries, keys and values
-// are wider than the model.  What it sends and saves is counted before it runs, its gradients come
-// from the ops' adjoints, and recomputation and offload are masks of the program.
+// all tokens, attends, and hands the outputs back by tokens.  What it sends and saves is counted
+// before it runs, its gradients come from the ops' adjoints, recomputation and offload are masks.
 #include <cstdio>
 
 #include "paradyse/gradient_error.h"
@@ -14,7 +12,6 @@
 #include "paradyse/program_writer.h"
 
 using namespace paradyse;  // an example may
-
 namespace {
 
 Program token_gather_z(const Task& task) {

@@ -34,8 +34,9 @@ struct BenchSwitchingRequest {
 // Every static strategy (no recomputation, as published), the published heuristic and ours over the
 // same documents: forward, backward and optimizer of each step, planning apart.  At each step runs
 // take turns in an order that is new each round; what several runs plan alike is measured once for
-// all of them.  A step that no plan of a run fits is left out of that run.  Every process calls it;
-// the one that leads (backend.h) gets the result.
+// all of them.  Ours corrects its costs by its own measured seconds, as train does.  A step that no
+// plan of a run fits is left out of that run.  Every process calls it; the one that leads
+// (backend.h) gets the result.
 SwitchingCorpus bench_switching(const BenchSwitchingRequest& request);
 
 // The longest document that each of these runs has a plan for.

@@ -25,6 +25,7 @@ struct Runner {
   std::string name;
   std::string kind;
   PlanningTask task;
+  bool learns = false;  // measured seconds correct its costs, as in `train`
 };
 
 // The strategies of the publication.
@@ -39,6 +40,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     all.push_back(std::move(one));
   };
   add("ours", "ours", [](PlanningTask&) {});
+  all.back().learns = true;
   for (const Strategy& s : strategies()) {
     if (s.one_rank && !packed) {
       continue;  // a document alone on one rank is no way to run a corpus
@@ -78,15 +80,17 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
       task.seconds = request.without_forest;
     });
   }
+  const auto without = [&](const std::string& what, auto change) {
+    add("ours without " + what, "ablation", change);
+    all.back().learns = true;
+  };
   for (const Strategy& s : strategies()) {
-    add("ours without " + s.name, "ablation", [&](PlanningTask& task) {
-      task.without.push_back(s.name);
-    });
+    without(s.name, [&](PlanningTask& task) { task.without.push_back(s.name); });
   }
-  add("ours without recomputation", "ablation", [](PlanningTask& task) {
-    task.recompute = "none";
-  });
-  add("ours without mixing", "ablation", [](PlanningTask& task) { task.mix = false; });
+  without("recomputation", [](PlanningTask& task) { task.recompute = "none"; });
+  without("mixing", [](PlanningTask& task) { task.mix = false; });
+  without("correction", [](PlanningTask&) {});
+  all.back().learns = false;
   return all;
 }
 
@@ -134,15 +138,16 @@ std::optional<Plan> packed(
   return plan;
 }
 
-// A plan to measure, for all runs that came to it.
+// Work to measure, for all runs that came to it.
 struct Trial {
-  Plan plan;
-  std::vector<std::size_t> runs;
+  // Their plans do the same, and may be predicted otherwise.
+  std::vector<std::pair<std::size_t, Plan>> runs;
 };
 
 struct Measured {
   double seconds = 0;
-  std::int64_t peak_bytes = 0;  // of the fullest rank
+  std::int64_t peak_bytes = 0;                   // of the fullest rank
+  std::vector<double> micro_batch_seconds = {};  // mean over the ranks
 };
 
 // Whether ranks do the same by either plan.
@@ -255,8 +260,8 @@ class Bench {
     const std::vector<Trial> trials = world.rank() == 0 ? plans(round, step) : std::vector<Trial>{};
     for (std::size_t t = 0;; ++t) {
       const Trial* trial = t < trials.size() ? &trials[t] : nullptr;
-      const std::optional<Plan> plan =
-          broadcast_plan(trial != nullptr ? std::optional(trial->plan) : std::nullopt, world);
+      const std::optional<Plan> plan = broadcast_plan(
+          trial != nullptr ? std::optional(trial->runs.front().second) : std::nullopt, world);
       if (!plan) {
         break;
       }
@@ -264,10 +269,13 @@ class Bench {
       if (trial == nullptr || round == 0) {
         continue;
       }
-      for (const std::size_t run : trial->runs) {
+      for (const auto& [run, its_plan] : trial->runs) {
         SwitchingStep& its = corpus_.runs[run].steps[step];
         its.seconds.push_back(measured.seconds);
         its.peak_bytes = std::max(its.peak_bytes, measured.peak_bytes);
+        if (runners_[run].learns) {
+          planners_[run].observe(its_plan, measured.micro_batch_seconds);
+        }
       }
     }
   }
@@ -278,19 +286,19 @@ class Bench {
     std::vector<Trial> trials;
     for (std::size_t run = 0; run < runners_.size(); ++run) {
       std::optional<Plan> found = plan(run, step);
-      if (corpus_.runs[run].steps.size() <= step && round > 0) {
-        begin_step(run, step, found);
+      if (round > 0) {
+        describe_step(run, step, found);
       }
       if (!found) {
         continue;
       }
       const auto same = std::find_if(trials.begin(), trials.end(), [&](const Trial& trial) {
-        return same_work(trial.plan, *found);
+        return same_work(trial.runs.front().second, *found);
       });
       if (same != trials.end()) {
-        same->runs.push_back(run);
+        same->runs.emplace_back(run, *std::move(found));
       } else {
-        trials.push_back({.plan = *std::move(found), .runs = {run}});
+        trials.push_back({.runs = {{run, *std::move(found)}}});
       }
     }
     std::mt19937_64 random(round * steps_.size() + step);
@@ -315,14 +323,24 @@ class Bench {
     world.barrier({.op = "bench", .part = ""});
     const auto begin = Clock::now();
     parameters.zero_gradients();
-    play(plan, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
+    const BatchResult result =
+        play(plan, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
     gradient_norm(parameters, rank.domain(plan.weight_domain));
     optimizer.step(0.0, 1.0);
     synchronize(request_.device);
     world.barrier({.op = "bench", .part = ""});
     Measured measured{.seconds = seconds_since(begin)};
-    for (const auto& peak : gather({rank.memory->peak_bytes()}, world)) {
-      measured.peak_bytes = std::max(measured.peak_bytes, peak[0]);
+    std::vector<std::int64_t> mine = {rank.memory->peak_bytes()};
+    for (const double seconds : result.micro_batch_seconds) {
+      mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
+    }
+    measured.micro_batch_seconds.resize(result.micro_batch_seconds.size());
+    for (const auto& of_rank : gather(mine, world)) {
+      measured.peak_bytes = std::max(measured.peak_bytes, of_rank[0]);
+      for (std::size_t m = 1; m < of_rank.size(); ++m) {
+        measured.micro_batch_seconds[m - 1] +=
+            static_cast<double>(of_rank[m]) * 1e-9 / world.size();
+      }
     }
     return measured;
   }
@@ -335,9 +353,11 @@ class Bench {
     return all;
   }
 
-  void begin_step(std::size_t run, std::size_t step, const std::optional<Plan>& mine) {
+  // What the run plans for it now: one that learns may come to another plan later.
+  void describe_step(std::size_t run, std::size_t step, const std::optional<Plan>& mine) {
     const std::vector<std::int64_t>& lengths = steps_[step];
-    SwitchingStep& one = corpus_.runs[run].steps.emplace_back();
+    std::vector<SwitchingStep>& steps = corpus_.runs[run].steps;
+    SwitchingStep& one = step < steps.size() ? steps[step] : steps.emplace_back();
     one.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     one.longest = *std::max_element(lengths.begin(), lengths.end());
     one.fits = mine.has_value();
@@ -346,6 +366,7 @@ class Bench {
       return;
     }
     one.predicted_seconds = mine->predicted.seconds.value_or(0);
+    one.programs.clear();
     for (const PlanMicroBatch& micro : mine->micro_batches) {
       one.programs.push_back(micro.groups.front().program);
       for (const PlanGroup& group : micro.groups) {

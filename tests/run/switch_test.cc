@@ -1,0 +1,80 @@
+// Switching strategies from batch to batch: weights stay where they are, and a plan sends what it
+// sends whatever ran before it.
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "paradyse/accountant.h"
+#include "paradyse/planner.h"
+#include "paradyse/play.h"
+#include "tests/support/equality.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
+  const ModelShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+  const std::vector<std::int64_t> lengths = {5, 1, 12, 3, 8};
+  const auto documents = test::random_documents(lengths, 31, 5);
+  std::vector<const std::vector<std::int32_t>*> batch;
+  for (const auto& document : documents) {
+    batch.push_back(&document);
+  }
+  const test::Weights weights = test::random_weights(model, 5);
+  std::vector<Plan> plans;
+  for (const auto& [attention, mlp] : test::pure_strategies()) {
+    const LayerChoice layer{.attention = attention, .mlp = mlp};
+    plans.push_back(uniform_plan(
+        model,
+        lengths,
+        3,
+        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), layer)));
+  }
+  install_accounting_allocator();
+  run_local_ranks(3, {}, [&](Communicators& communicators) {
+    const int me = communicators.rank();
+    Accountant memory("rank " + std::to_string(me));
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{.communicators = &communicators, .memory = &memory};
+    Parameters parameters(model, 3, me, parameter_types("float32"), true);
+    test::fill(parameters, weights);
+    const auto places = [&] {
+      std::vector<const void*> all;
+      for (const PartParameters& part : parameters.parts()) {
+        all.push_back(part.stack.defined() ? part.stack.const_data_ptr() : nullptr);
+        for (const at::Tensor& vector : part.vectors) {
+          all.push_back(vector.const_data_ptr());
+        }
+      }
+      return all;
+    };
+    const auto before = places();
+    const std::int64_t held = memory.live_bytes();
+    std::map<std::size_t, Counters> sent;  // by a plan, after whatever came before it
+    std::mt19937_64 random(7);             // all ranks alike
+    for (int round = 0; round < 4; ++round) {
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        const std::size_t which = random() % plans.size();
+        parameters.zero_gradients();
+        const Counters from = communicators.counters();
+        play(plans[which], batch, rank, parameters, true);
+        communicators.world().barrier({.op = "all sent", .part = ""});
+        const Counters to = communicators.counters();
+        const Counters more{
+            .bytes_sent = to.bytes_sent - from.bytes_sent, .messages = to.messages - from.messages};
+        const auto [known, first] = sent.try_emplace(which, more);
+        EXPECT_EQ(more.bytes_sent, known->second.bytes_sent)
+            << plans[which].programs.begin()->first;
+        EXPECT_EQ(more.messages, known->second.messages);
+        EXPECT_EQ(places(), before);
+        EXPECT_EQ(memory.live_bytes(), held);
+      }
+    }
+    EXPECT_GT(sent.size(), plans.size() / 2);
+  });
+}
+
+}  // namespace
+}  // namespace paradyse
