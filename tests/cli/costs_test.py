@@ -120,7 +120,7 @@ tokens_per_step = 3000
         self.assertIn("'machine' is", self.json_of(*arguments, "--ranks", 3)["note"])
 
     def test_a_model_that_leaves_no_room(self):
-        for command in (["profile"], ["train", "--set", 'costs.file="measure"']):
+        for command in (["profile", "--lengths", "64"], ["train", "--set", 'costs.file="measure"']):
             message = self.error_of(*command, "-c", self.config, "--memory-per-rank", "10KiB")
             self.assertIn("parallel.memory_per_rank is 10.0 KiB", message)
             self.assertIn("give more memory", message)

@@ -208,10 +208,14 @@ TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
         } catch (const Fault& fault) {
           EXPECT_STREQ(fault.what(), "a broken disk");
         }
-        // After the last operations that it shares with rank 1 a rank may be through.
-        for (const std::string& message : messages_) {
-          EXPECT_TRUE(message == "a broken disk" || (operation > operations / 2 && message.empty()))
-              << message << " at operation " << operation << " of " << operations;
+        for (int rank = 0; rank < p.ranks; ++rank) {
+          const std::string& message = messages_[static_cast<std::size_t>(rank)];
+          const bool through = rank != 1 && operation > operations / 2 && message.empty();
+          // after the last operations that it shares with rank 1 a rank may be through
+          if (!through) {
+            EXPECT_EQ(message, rank == 1 ? "a broken disk" : "rank 1 failed: a broken disk")
+                << "rank " << rank << " at operation " << operation << " of " << operations;
+          }
         }
       }
     }

@@ -48,6 +48,7 @@ PredictedBytes PlanPrediction::bytes_of(
         .tokens = token_layout(groups[g], ranks, task_.model.causal),
         .domain = task_.ranks};
     std::vector<Seat> seats;
+    seats.reserve(static_cast<std::size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
       seats.push_back(
           {.group_rank = r, .domain_rank = groups.size() == 1 ? r : static_cast<int>(g)});
