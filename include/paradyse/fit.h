@@ -2,10 +2,11 @@
 //
 // Two models, both kept and compared on lengths they have not seen:
 //   hybrid      as published (ParaDySe, arXiv 2511.13198): for each strategy a random forest inside
-//               the profiled range and a polynomial of degree 1 to 3, chosen by AIC, beyond it
+//               the profiled range and a polynomial of degree 1 to 3, chosen by AIC, beyond it; of
+//               seconds by phase and of peak memory
 //   structured  for each strategy non-negative least squares on what is counted: operations,
 //               bytes, calls and collectives; so a s^2 + b s + c, rising in s, and good for other
-//               shapes and numbers of ranks
+//               shapes and numbers of ranks.  Peak memory is the program's fold
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,8 @@ struct FitOptions {
 
 // Mean and worst relative error of the seconds of a part on lengths left out of the fit.
 struct HeldOutError {
-  std::string model;     // "structured", "hybrid"
-  std::string part;      // "step": of a whole step; "": of all parts (steps are not among them)
+  std::string model;  // "structured", "hybrid"
+  std::string part;   // "step": of whole steps; "peak memory": of bytes; "": of all parts but both
   std::string strategy;  // "": all of the part
   bool beyond = false;   // longer than all that was fitted (up to 4 x), else inside the range
   std::int64_t probes = 0;

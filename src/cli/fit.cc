@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/plan/cost/held_out_json.h"
 
 namespace paradyse::cli {
 namespace {
@@ -116,21 +117,15 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
         {"step_seconds", costs.step_seconds},
         {"errors", Json::array()}};
     for (const HeldOutError& error : costs.errors) {
-      json["errors"].push_back(
-          {{"model", error.model},
-           {"part", error.part},
-           {"strategy", error.strategy},
-           {"range", error.beyond ? "beyond" : "inside"},
-           {"probes", error.probes},
-           {"mean", error.mean},
-           {"worst", error.worst}});
+      json["errors"].push_back(json_of(error));
     }
     print_json(json);
     return kOk;
   }
   fmt::print(
-      "Mean and worst error of predicted seconds on lengths left out: inside the profiled range,\n"
-      "and beyond (fitted up to a quarter of the longest length).\n\n{}\n"
+      "Mean and worst error of predicted seconds (of peak memory: bytes) on lengths left out:\n"
+      "inside the profiled range, and beyond (fitted up to a quarter of the longest "
+      "length).\n\n{}\n"
       "default model: {}\nmemory overhead: {}\nwritten: {}\n",
       table(costs),
       costs.best,

@@ -47,6 +47,27 @@ class CheckTest(ProgramTest):
                     "check", "--model", GOLDEN / name, "--ranks", "3", "--dtype", "float64")
                 self.assertTrue(found["ok"])
 
+    def test_what_is_too_far_is_told(self):
+        """Weights of a thousand: attention is a choice of one token that rounding turns over."""
+        model = self.write("wide.toml", """
+model_type = "llama"
+hidden_size = 8
+num_hidden_layers = 2
+num_attention_heads = 2
+num_key_value_heads = 2
+intermediate_size = 8
+vocab_size = 16
+initializer_range = 1e3
+""")
+        arguments = ["check", "--model", model, "--ranks", "2", "--strategy", "METP",
+                     "--dtype", "float32"]
+        text = self.run_program(*arguments, code=FAILED).stdout
+        self.assertRegex(text, r"METP\+gather +none .* TOO FAR\n")
+        self.assertRegex(text, r"too far: METP\+gather recompute none float32: .* in .*wide.toml, "
+                               r"2 ranks, gradient of [a-z_.0-9]+\n")
+        self.assertTrue(text.endswith("FAILED\n"))
+        self.assertFalse(self.json_of(*arguments, code=FAILED)["ok"])
+
     def test_errors(self):
         self.assertIn("'UlyssesZ'", self.error_of("check", "--strategy", "Ulysses"))
         self.assertIn("'float32'", self.error_of("check", "--dtype", "flaot32"))

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -399,6 +400,47 @@ TEST(Fit, MemoryAndOptimizer) {
   profile.parts.resize(profile.parts.size() - 2);  // one size
   EXPECT_EQ(fit(profile).step_seconds, 0);
   EXPECT_NEAR(fit(profile).optimizer_seconds_per_byte, (2e-4 + 3e-4) / 1e6, 1e-16);
+}
+
+// The published model learns peaks as it learns seconds; the fold counts them.
+TEST(Fit, PeakMemoryIsATargetToo) {
+  Profile profile = pretend_profile({.noise = 0.03}, kLengths);
+  for (const std::int64_t length : kLengths) {
+    const std::int64_t counted = 1'000'000 + 300 * length;
+    profile.steps.push_back(
+        {.attention = "METP",
+         .mlp = "gather",
+         .ranks = 4,
+         .length = length,
+         .counted_peak_bytes = counted,
+         .peak_bytes = counted + counted / 50});
+  }
+  const Costs costs = fit(profile);
+  EXPECT_NEAR(costs.memory_overhead, 0.02, 1e-6);
+  std::map<std::pair<std::string, bool>, HeldOutError> rows;
+  for (const HeldOutError& error : costs.errors) {
+    if (error.part == "peak memory") {
+      EXPECT_EQ(error.strategy, "");
+      EXPECT_EQ(error.probes, error.beyond ? 2 : 5);
+      rows[{error.model, error.beyond}] = error;
+    }
+  }
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_LT((rows[{"structured", false}].worst), 1e-5);
+  EXPECT_LT((rows[{"structured", true}].worst), 1e-5);
+  EXPECT_GT((rows[{"hybrid", false}].mean), 0.01);   // a staircase
+  EXPECT_LT((rows[{"hybrid", true}].worst), 0.001);  // a line goes on
+  EXPECT_EQ(total(costs, "structured", false).mean, total(noisy_costs(), "structured", false).mean);
+
+  const PartQuestion question{
+      .part = "peak memory", .strategy = "METP+gather", .ranks = 4, .length = 16384};
+  EXPECT_NEAR(costs.hybrid->seconds(question).total(), 1.02 * (1e6 + 300 * 16384), 1e3);
+  const fs::path file = fs::temp_directory_path() / ("peaks." + std::to_string(getpid()) + ".json");
+  write_costs(costs, file);
+  EXPECT_EQ(fingerprint(read_costs(file)), fingerprint(costs));
+  EXPECT_EQ(
+      read_costs(file).hybrid->seconds(question).total(), costs.hybrid->seconds(question).total());
+  fs::remove(file);
 }
 
 // Kernels and collectives alone say what one rank's profile does not.

@@ -46,7 +46,7 @@ class Striker final : public CommunicationObserver {
  public:
   Striker(int operation, std::function<void()> strike)
       : operation_(operation), strike_(std::move(strike)) {}
-  void enter(Moment moment) override {
+  void enter(Moment moment, const Call& /*call*/) override {
     if (moment == Moment::operation && operations_++ == operation_) {
       strike_();
     }

@@ -655,7 +655,7 @@ TEST(GlooRecovery, BetweenRunsOfOtherNumbersOfRanks) {
 // Lacks memory at an operation of this rank, once.
 class Lacking final : public CommunicationObserver {
  public:
-  void enter(Moment moment) override {
+  void enter(Moment moment, const Call& /*call*/) override {
     if (moment == Moment::operation && operations_++ == at_) {
       at_ = -1;
       throw OutOfMemory("rank 1: out of memory");

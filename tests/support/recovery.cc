@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/accountant.h"
+#include "src/run/execute/within_memory.h"
 
 namespace paradyse::test {
 
@@ -15,14 +16,12 @@ void play_until_memory_suffices(
   for (;;) {
     parameters.zero_gradients();
     const std::int64_t before = resources.memory->live_bytes();
-    try {
-      play(plan, documents, resources, parameters, true);
+    const auto lack = within_memory(
+        *resources.communicators, [&] { play(plan, documents, resources, parameters, true); });
+    if (!lack) {
       return;
-    } catch (const OutOfMemory& error) {
-      resources.communicators->interrupt(error.what());
-    } catch (const Aborted&) {
     }
-    EXPECT_EQ(resources.communicators->recover(), reason);
+    EXPECT_EQ(*lack, reason);
     EXPECT_EQ(resources.memory->live_bytes(), before);
   }
 }

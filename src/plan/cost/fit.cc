@@ -11,6 +11,7 @@
 #include "src/plan/cost/held_out.h"
 #include "src/plan/cost/hybrid.h"
 #include "src/plan/cost/nnls.h"
+#include "src/plan/cost/peaks.h"
 #include "src/plan/cost/structured.h"
 
 namespace paradyse {
@@ -62,16 +63,6 @@ std::vector<PartProbe> measured_parts(const Profile& profile) {
     }
   }
   return parts;
-}
-
-void fit_memory(const Profile& profile, Costs& costs) {
-  for (const StepProbe& step : profile.steps) {
-    if (step.outcome == Outcome::measured && step.counted_peak_bytes > 0) {
-      const double ratio =
-          static_cast<double>(step.peak_bytes) / static_cast<double>(step.counted_peak_bytes);
-      costs.memory_overhead = std::max(costs.memory_overhead, ratio - 1);
-    }
-  }
 }
 
 // step_seconds + optimizer_seconds_per_byte * bytes, errors relative.
@@ -143,6 +134,29 @@ void put_errors(
   }
 }
 
+// Peak memory: both models, and a row of errors of each.  The published model's join `hybrid`.
+void fit_peaks(
+    const Profile& profile, const FitOptions& options, HybridModel& hybrid, Costs& costs) {
+  const std::vector<PartProbe> peaks = peak_probes(profile);
+  const auto folded = fit_folded_peak(peaks);
+  costs.memory_overhead = folded->overhead();
+  const auto published = fit_hybrid(peaks, options, folded);
+  const auto published_unseen = held_out(peaks, [&](std::span<const PartProbe> seen) {
+    return fit_hybrid(seen, options, fit_folded_peak(seen));
+  });
+  put_errors(peaks, published_unseen, *published);
+  hybrid.fits.merge(published->fits);
+  const auto add_row = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
+    for (const HeldOutError& row : error_rows(model.name(), peaks, unseen)) {
+      if (row.part == kPeakMemory && row.strategy.empty()) {
+        costs.errors.push_back(row);
+      }
+    }
+  };
+  add_row(*folded, held_out(peaks, fit_folded_peak));
+  add_row(hybrid, published_unseen);
+}
+
 double overall(const std::vector<HeldOut>& unseen) {
   ErrorSums sums;
   for (const HeldOut& one : unseen) {
@@ -159,7 +173,6 @@ Costs fit_pooled(const Profile& profile, const FitOptions& options) {
   const std::vector<PartProbe> probes = measured_parts(profile);
   const Rates prior = prior_rates(profile);
   Costs costs{.header = profile.header};
-  fit_memory(profile, costs);
   fit_optimizer(profile, costs);
 
   const auto structured = fit_structured(probes, prior);
@@ -183,6 +196,7 @@ Costs fit_pooled(const Profile& profile, const FitOptions& options) {
   };
   add_errors(*structured, structured_unseen);
   add_errors(*hybrid, hybrid_unseen);
+  fit_peaks(profile, options, *hybrid, costs);
   costs.best = overall(hybrid_unseen) < overall(structured_unseen) ? "hybrid" : "structured";
   return costs;
 }

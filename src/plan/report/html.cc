@@ -729,10 +729,9 @@ std::string held_out(const SwitchingResult& result) {
              groups + "</tr>\n" + heads + "</tr>\n",
              body) +
          note(
-             "Predicted seconds off the measured ones, of the profile that plans went by. Inside: "
-             "each "
-             "profiled length left out of the fit in turn; beyond: lengths up to four times those "
-             "fitted.") +
+             "Predicted seconds (of peak memory: bytes) off the measured ones, of the profile that "
+             "plans went by. Inside: each profiled length left out of the fit in turn; beyond: "
+             "lengths up to four times those fitted.") +
          "</section>\n";
 }
 

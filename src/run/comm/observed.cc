@@ -9,8 +9,8 @@ using Moment = CommunicationObserver::Moment;
 
 class Inside {
  public:
-  Inside(CommunicationObserver& observer, Moment moment) : observer_(observer) {
-    observer_.enter(moment);
+  Inside(CommunicationObserver& observer, Moment moment, const Call& call) : observer_(observer) {
+    observer_.enter(moment, call);
   }
   ~Inside() { observer_.leave(); }
   Inside(const Inside&) = delete;
@@ -22,16 +22,17 @@ class Inside {
 
 class ObservedPending final : public Pending {
  public:
-  ObservedPending(std::unique_ptr<Pending> real, CommunicationObserver& observer)
-      : real_(std::move(real)), observer_(observer) {}
+  ObservedPending(std::unique_ptr<Pending> real, CommunicationObserver& observer, const Call& call)
+      : real_(std::move(real)), observer_(observer), call_(call) {}
   void wait() override {
-    const Inside inside(observer_, Moment::wait);
+    const Inside inside(observer_, Moment::wait, call_);
     real_->wait();
   }
 
  private:
   std::unique_ptr<Pending> real_;
   CommunicationObserver& observer_;
+  Call call_;
 };
 
 }  // namespace
@@ -47,7 +48,7 @@ class ObservedCommunicators::One final : public Communicator {
       const at::Tensor& to,
       const Transfer& table,
       const Call& call) override {
-    return pending([&] { return real_.exchange(from, to, table, call); });
+    return pending(call, [&] { return real_.exchange(from, to, table, call); });
   }
   std::unique_ptr<Pending> exchange_sum(
       const at::Tensor& from,
@@ -55,34 +56,34 @@ class ObservedCommunicators::One final : public Communicator {
       const Transfer& table,
       bool accumulate,
       const Call& call) override {
-    return pending([&] { return real_.exchange_sum(from, to, table, accumulate, call); });
+    return pending(call, [&] { return real_.exchange_sum(from, to, table, accumulate, call); });
   }
   void all_reduce(const at::Tensor& tensor, const Call& call) override {
-    const Inside inside(observer_, Moment::operation);
+    const Inside inside(observer_, Moment::operation, call);
     real_.all_reduce(tensor, call);
   }
   void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
-    const Inside inside(observer_, Moment::operation);
+    const Inside inside(observer_, Moment::operation, call);
     real_.broadcast(tensor, root, call);
   }
   void reduce(const at::Tensor& tensor, int root, const Call& call) override {
-    const Inside inside(observer_, Moment::operation);
+    const Inside inside(observer_, Moment::operation, call);
     real_.reduce(tensor, root, call);
   }
   std::unique_ptr<Pending> shift(
       const at::Tensor& from, const at::Tensor& to, int hops, const Call& call) override {
-    return pending([&] { return real_.shift(from, to, hops, call); });
+    return pending(call, [&] { return real_.shift(from, to, hops, call); });
   }
   void barrier(const Call& call) override {
-    const Inside inside(observer_, Moment::operation);
+    const Inside inside(observer_, Moment::operation, call);
     real_.barrier(call);
   }
 
  private:
   template <typename Begin>
-  std::unique_ptr<Pending> pending(Begin begin) {
-    const Inside inside(observer_, Moment::operation);
-    return std::make_unique<ObservedPending>(begin(), observer_);
+  std::unique_ptr<Pending> pending(const Call& call, Begin begin) {
+    const Inside inside(observer_, Moment::operation, call);
+    return std::make_unique<ObservedPending>(begin(), observer_, call);
   }
 
   Communicator& real_;

@@ -13,7 +13,8 @@ class CommunicationObserver {
   enum class Moment { operation, wait };  // a call, or the wait for what one began
 
   virtual ~CommunicationObserver() = default;
-  virtual void enter(Moment moment) = 0;  // may throw: the operation then does not happen
+  // May throw: the operation then does not happen.  Of a wait, `call` is what began it.
+  virtual void enter(Moment moment, const Call& call) = 0;
   virtual void leave() = 0;
 };
 

@@ -40,7 +40,7 @@ class Slowed final : public CommunicationObserver {
   // Processor seconds of its own work, times the slowdown.
   [[nodiscard]] double busy_seconds() const { return busy_; }
 
-  void enter(Moment) override {
+  void enter(Moment /*moment*/, const Call& /*call*/) override {
     owed_ += (slowdown_ - 1) * seconds_since(since_);
     busy_ += slowdown_ * (processor_seconds() - used_);
     constexpr double kLeast = 2e-4;  // seconds; shorter sleeps take longer than they should

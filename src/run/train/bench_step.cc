@@ -47,7 +47,9 @@ void count_flops(const Plan& plan, const ModelShape& model, BenchStepRow& row) {
 class TimedCommunication final : public CommunicationObserver {
  public:
   explicit TimedCommunication(Breakdown& breakdown) : breakdown_(breakdown) {}
-  void enter(Moment) override { before_ = breakdown_.enter(Breakdown::communication); }
+  void enter(Moment /*moment*/, const Call& /*call*/) override {
+    before_ = breakdown_.enter(Breakdown::communication);
+  }
   void leave() override { breakdown_.enter(before_); }
 
  private:

@@ -33,7 +33,6 @@ constexpr const char* kPublished[] = {"MegatronTS", "UlyssesZ", "MegatronCZ", "M
 
 std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   std::vector<Runner> all;
-  const bool packed = request.tokens_per_step > 0;
   const auto add = [&](const std::string& name, const char* kind, auto change) {
     Runner one{.name = name, .kind = kind, .task = request.task};
     change(one.task);
@@ -42,9 +41,6 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   add("ours", "ours", [](PlanningTask&) {});
   all.back().learns = true;
   for (const Strategy& s : strategies()) {
-    if (s.one_rank && !packed) {
-      continue;  // a document alone on one rank is no way to run a corpus
-    }
     add("static " + s.name, "static", [&](PlanningTask& task) {
       task.attention = s.name;
       task.mlp = to_string(s.verb);

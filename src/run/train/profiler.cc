@@ -19,6 +19,7 @@
 #include "paradyse/play.h"
 #include "paradyse/sha256.h"
 #include "src/run/execute/gather.h"
+#include "src/run/execute/within_memory.h"
 #include "src/run/ops/tile_attention.h"
 #include "src/run/train/measure.h"
 
@@ -115,22 +116,8 @@ class Profiler {
     if (request_.backend->leads()) {
       kernels();
     }
-    for (bool again = true; again;) {
-      again = false;
-      under_way_ = -1;
-      try {
-        request_.backend->run(
-            request_.ranks, [&](Communicators& communicators) { run_rank(communicators); });
-      } catch (const OutOfMemory&) {
-        // more than was counted: that probe is over, and with threads the others go on
-        if (request_.backend->name() != "local" || under_way_ < 0) {
-          throw;
-        }
-        const Wish& wish = wishes_[static_cast<std::size_t>(under_way_)];
-        add(step_probe(wish, Outcome::memory));
-        again = true;
-      }
-    }
+    request_.backend->run(
+        request_.ranks, [&](Communicators& communicators) { run_rank(communicators); });
     return known_;
   }
 
@@ -284,7 +271,6 @@ class Profiler {
     const DeviceScope computing(request_.device);
     Accountant memory("rank " + std::to_string(me), request_.memory_per_rank, request_.device);
     const MemoryScope scope(memory, Category::parameters, "parameters");
-    Communicator& world = communicators.world();
     optimizer(communicators);
     PartTimes times;
     const RankResources rank{
@@ -300,16 +286,21 @@ class Profiler {
     parameters.initialize(1);
     const AdamW moments(parameters, {});  // are there while a step runs
     for (;;) {
-      const std::int64_t w = broadcast_number(me == 0 ? next() : 0, "profile", world);
+      const std::int64_t w =
+          broadcast_number(me == 0 ? next() : 0, "profile", communicators.world());
       if (w < 0) {
         break;
       }
-      if (me == 0) {
-        under_way_ = w;
-      }
       const Wish& wish = wishes_[static_cast<std::size_t>(w)];
-      const std::vector<Sample> samples = measure(wish, rank, times, parameters);
-      if (me == 0) {
+      std::vector<Sample> samples;
+      const auto lack =
+          within_memory(communicators, [&] { samples = measure(wish, rank, times, parameters); });
+      if (me != 0) {
+        continue;
+      }
+      if (lack) {  // it needs more than was counted
+        add(step_probe(wish, Outcome::memory));
+      } else {
         keep(wish, samples);
       }
     }
@@ -558,8 +549,7 @@ class Profiler {
   // Of the process that leads.
   Profile known_;
   std::optional<ProfileWriter> writer_;
-  std::map<Key, int> rounds_;    // that are over
-  std::int64_t under_way_ = -1;  // the wish; -1: none yet
+  std::map<Key, int> rounds_;  // that are over
 };
 
 }  // namespace

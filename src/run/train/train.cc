@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "paradyse/play.h"
 #include "paradyse/reading.h"
 #include "src/run/execute/gather.h"
+#include "src/run/execute/within_memory.h"
 #include "src/run/train/broadcast_plan.h"
 #include "src/run/train/evaluate.h"
 #include "src/run/train/measure.h"
@@ -492,38 +494,34 @@ class Run {
     const std::uint64_t dropout_seed = (config_.model.seed << 32) + static_cast<std::uint64_t>(s);
     for (int retries = 0;; ++retries) {
       parameters.zero_gradients();
+      BatchResult batch;
+      std::optional<std::string> lack;
       try {
-        if (rank.communicators->recovers()) {  // nobody is interrupted before all are in here
-          rank.world().barrier({.op = "begin step", .part = ""});
-        }
-        const BatchResult batch = play(
-            plan,
-            documents,
-            rank,
-            parameters,
-            true,
-            scale.value(),
-            {.labels = labels, .dropout_seed = dropout_seed});
-        return {.plan = std::move(plan), .batch = batch, .retries = retries};
+        lack = within_memory(*rank.communicators, [&] {
+          batch = play(
+              plan,
+              documents,
+              rank,
+              parameters,
+              true,
+              scale.value(),
+              {.labels = labels, .dropout_seed = dropout_seed});
+        });
       } catch (const NotFinite& error) {
         throw not_finite(static_cast<std::int64_t>(s), error.what());
-      } catch (const OutOfMemory& error) {
-        if (!rank.communicators->recovers() || plans_.replays()) {
-          throw;
-        }
-        rank.communicators->interrupt(error.what());
-      } catch (const Aborted&) {
-        if (!rank.communicators->recovers()) {
-          throw;
-        }
       }
-      plan = leaner(s, std::move(plan), rank);
+      if (!lack) {
+        return {.plan = std::move(plan), .batch = batch, .retries = retries};
+      }
+      plan = leaner(s, std::move(plan), *lack, rank);
     }
   }
 
-  // After an interruption by lack of memory: all ranks agree on a plan that needs less.
-  Plan leaner(std::size_t s, Plan plan, const RankResources& rank) {
-    const std::string reason = rank.communicators->recover();
+  // For lack of memory, all ranks agree on a plan that needs less.  A replay has none.
+  Plan leaner(std::size_t s, Plan plan, const std::string& reason, const RankResources& rank) {
+    if (plans_.replays()) {
+      throw OutOfMemory(reason);
+    }
     std::optional<Plan> less;
     if (rank.communicators->rank() == 0) {
       less = plans_.leaner(s, plan);
