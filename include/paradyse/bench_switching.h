@@ -19,6 +19,7 @@ struct BenchSwitchingRequest {
   std::shared_ptr<const TimeModel> published = nullptr;  // that the published heuristic goes by;
                                                          // null: the task's
   std::shared_ptr<const TimeModel> without_forest = nullptr;  // the same, for the ablation
+  bool correct = true;                                        // ours, its costs by its own seconds
   std::string corpus;
   std::vector<std::int64_t> lengths = {};  // tokens of the documents, in the order of training
   std::string order = "shuffled";          // for the report
@@ -34,8 +35,8 @@ struct BenchSwitchingRequest {
 // Every static strategy (no recomputation, as published), the published heuristic and ours over the
 // same documents: forward, backward and optimizer of each step, planning apart.  At each step runs
 // take turns in an order that is new each round; what several runs plan alike is measured once for
-// all of them.  Ours corrects its costs by its own measured seconds, as train does.  A step that no
-// plan of a run fits is left out of that run.  Every process calls it; the one that leads
+// all of them.  Ours corrects its costs by its own measured seconds where train would.  A step that
+// no plan of a run fits is left out of that run.  Every process calls it; the one that leads
 // (backend.h) gets the result.
 SwitchingCorpus bench_switching(const BenchSwitchingRequest& request);
 

@@ -1,9 +1,11 @@
 // paradyse bench switching, measured: every static strategy, the published heuristic and ours over
 // lists of lengths.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -58,6 +60,22 @@ void put_in_order(
   }
 }
 
+// One word of a shell's command line.
+std::string quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./=:,@%+").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
+    return word;
+  }
+  std::string text = "'";
+  for (const char c : word) {
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return text + "'";
+}
+
 // What does this again; processes come from `paradyse launch`, wherever these came from.
 std::string command_of(
     const BenchSwitchingOptions& options, const RunConfig& config, const std::string& backend) {
@@ -69,10 +87,10 @@ std::string command_of(
                                config.parallel.ranks,
                                backend);
   if (!run.file.empty()) {
-    text += " -c " + run.file;
+    text += " -c " + quoted(run.file);
   }
   for (const std::string& setting : run.settings) {
-    text += " --set " + setting;
+    text += " --set " + quoted(setting);
   }
   for (const auto& [option, value] :
        {std::pair("--model", run.model),
@@ -80,11 +98,11 @@ std::string command_of(
         std::pair("--memory-per-rank", run.memory_per_rank),
         std::pair("--device", run.device)}) {
     if (!value.empty()) {
-      text += fmt::format(" {} {}", option, value);
+      text += fmt::format(" {} {}", option, quoted(value));
     }
   }
   for (const std::string& corpus : options.corpora) {
-    text += " --corpus " + corpus;
+    text += " --corpus " + quoted(corpus);
   }
   text += " --order " + options.order;
   if (options.tokens_per_step > 0) {
@@ -104,6 +122,10 @@ BenchSwitchingRequest request_of(
     SwitchingResult& result) {
   const ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
   const auto ranks = static_cast<int>(config.parallel.ranks);
+  if (ranks < 2) {
+    throw std::invalid_argument(
+        "bench switching: on one rank all strategies compute alike; give --ranks 2 or more");
+  }
   BenchSwitchingRequest request;
   request.dtype = config.train.dtype;
   request.backend = backend;
@@ -124,10 +146,12 @@ BenchSwitchingRequest request_of(
   task.machine =
       measure_machine(model.shape.hidden, model.shape.head_dim, ranks, *backend, request.device);
   result.costs = "closed form, measured at the start";
+  request.correct = false;
   if (const std::optional<Costs> costs = costs_of(config, header)) {
     go_by(*costs, task);
     request.published = costs->model("hybrid");
     request.without_forest = without_forest(*costs);
+    request.correct = config.costs.correct;
     result.costs = costs->best + " model, fitted to a profile";
     result.errors = costs->errors;
   }

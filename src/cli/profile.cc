@@ -70,10 +70,13 @@ std::size_t different(const Profile& profile, Outcome outcome) {
   return steps.size();
 }
 
-bool rounds_are_missing(const Profile& profile) {
+bool rounds_are_missing(const Profile& profile, const std::vector<std::int64_t>& lengths) {
   std::map<std::tuple<std::string, std::string, int, std::int64_t>, int> rounds;
   for (const StepProbe& step : profile.steps) {
-    // what lacks memory once is not tried again
+    if (!std::binary_search(lengths.begin(), lengths.end(), step.length)) {
+      continue;  // of an earlier profile
+    }
+    // more time would not help what lacks memory
     rounds[{step.attention, step.recompute, step.ranks, step.length}] +=
         step.outcome == Outcome::measured ? 1 : kProfileRounds;
   }
@@ -121,9 +124,10 @@ int profile_on(
   const bool interrupted = request.stop->load();
   const std::size_t measured = different(rounds, Outcome::measured);
   const std::size_t without_time = different(rounds, Outcome::time);
-  const std::string go_on = interrupted || without_time > 0 || rounds_are_missing(rounds)
-                                ? "the same command goes on with it (--seconds gives it more time)"
-                                : "it is complete";
+  const std::string go_on =
+      interrupted || without_time > 0 || rounds_are_missing(rounds, request.lengths)
+          ? "the same command goes on with it (--seconds gives it more time)"
+          : "it is complete";
   if (common.json) {
     print_json(
         {{"file", request.file.string()},

@@ -1,6 +1,7 @@
 """paradyse bench switching, measured: static runs, the published heuristic and ours over one list of lengths."""
 
 import json
+import shlex
 import unittest
 
 from support import TINY_LLAMA, ProgramTest
@@ -30,7 +31,7 @@ class BenchSwitchingTest(ProgramTest):
         corpus = self.corpus("--order", "sorted")
         names = [run["name"] for run in corpus["runs"]]
         self.assertEqual(names[0], "ours")
-        for name in ["static METP", "static MegatronTS", "static UlyssesZ", "published heuristic"]:
+        for name in ["static METP", "static MegatronTS", "static DataZ", "published heuristic"]:
             self.assertIn(name, names)
         for run in corpus["runs"]:
             self.assertEqual([step["tokens"] for step in run["steps"]], sorted(LENGTHS), run["name"])
@@ -54,6 +55,20 @@ class BenchSwitchingTest(ProgramTest):
         for one, other in zip(metp, megatron):
             self.assertNotEqual(one["seconds"], other["seconds"])
 
+    def test_its_command_gives_it_again(self):
+        lengths = self.write("it's short.txt", "33\n")
+        self.run_program("bench", "switching", "--model", self.model, "--ranks", 2, "--repeats", 1,
+                         "--corpus", f"a few={lengths}", "--set", 'parallel.planner="exact"',
+                         "--out", self.out)
+        first = json.loads(self.out.read_text())
+        again = shlex.split(first["command"])
+        self.assertEqual(again[0], "paradyse")
+        self.assertIn('parallel.planner="exact"', again)
+        self.run_program(*again[1:], "--out", self.folder / "again.json")
+        second = json.loads((self.folder / "again.json").read_text())
+        self.assertEqual(second["command"], first["command"])
+        self.assertEqual(second["corpora"][0]["name"], "a few")
+
     def test_packed_and_reported(self):
         corpus = self.corpus("--tokens-per-step", 100)
         for run in corpus["runs"]:
@@ -74,6 +89,9 @@ class BenchSwitchingTest(ProgramTest):
 
     def test_refusals(self):
         self.assertIn("NAME=FILE", self.error_of("bench", "switching", "--model", self.model))
+        self.assertIn("give --ranks 2 or more", self.error_of(
+            "bench", "switching", "--model", self.model, "--ranks", 1, "--corpus",
+            f"short={self.lengths}", "--out", self.out))
         self.out.write_text("mine")
         self.assertIn("nothing is overwritten", self.error_of(*self.options()))
         self.assertEqual(self.out.read_text(), "mine")

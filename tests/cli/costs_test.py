@@ -118,6 +118,10 @@ tokens_per_step = 3000
                 self.assertIn("paradyse profile", message)
         costs.write_text(text.replace('"machine": "', '"machine": "another '))
         self.assertIn("'machine' is", self.json_of(*arguments, "--ranks", 3)["note"])
+        costs.write_text(costs.read_text().replace('"best": "hybrid"', '"best": "structured"'))
+        note = self.json_of(*arguments, "--ranks", 2)["note"]
+        self.assertIn("'machine' is", note)
+        self.assertIn("'ranks' is 3 there and 2 here", note)
 
     def test_a_model_that_leaves_no_room(self):
         for command in (["profile", "--lengths", "64"], ["train", "--set", 'costs.file="measure"']):
@@ -131,6 +135,16 @@ tokens_per_step = 3000
             "64,4096", "--memory-per-rank", "1MiB", "--seconds", 900)
         self.assertGreater(made["steps_without_memory"], 0)
         self.assertGreater(made["steps_measured"], 0)
+        size = (self.folder / "small.jsonl").stat().st_size
+        arguments = ["profile", "-c", self.config, "--out", self.folder / "small.jsonl",
+                     "--seconds", 900, "--lengths"]
+        again = self.json_of(*arguments, "64,4096", "--memory-per-rank", "1MiB")
+        self.assertEqual(again, made)
+        self.assertEqual((self.folder / "small.jsonl").stat().st_size, size)
+        # what lacked memory is measured where there is more
+        lacking = [line for line in (self.folder / "small.jsonl").read_text().splitlines()
+                   if '"step"' in line and '"memory"' in line]
+        self.assertEqual(len(lacking), made["steps_without_memory"])
 
     def test_replay_gives_the_same_run(self):
         folder, steps = self.train()

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include <fmt/format.h>
+
 namespace paradyse {
 namespace {
 
@@ -59,19 +61,35 @@ std::string note_of_other(
   asked.backend = there.backend;
   asked.device = there.device;
   asked.cores = there.cores;
-  const std::string difference = difference_of(there, asked);
+  std::string difference = difference_of(there, asked);
   if (difference.empty()) {
     return "";
+  }
+  const char* remedy =
+      "measure what is asked with paradyse profile and paradyse fit, or leave the costs out";
+  ProfileHeader typed = there;
+  typed.dtype = asked.dtype;
+  if (typed != there) {
+    throw std::invalid_argument(fmt::format(
+        "{}: {}: seconds of one type say nothing of another; {}",
+        file.string(),
+        difference_of(there, typed),
+        remedy));
   }
   ProfileHeader elsewhere = asked;
   elsewhere.machine = there.machine;
   elsewhere.machine_sha256 = there.machine_sha256;
-  const auto matters = first_difference(there, elsewhere);
-  if (there.dtype != asked.dtype || (matters && !costs.model().by_work())) {
-    throw std::invalid_argument(
-        file.string() + ": " + difference_of(there, elsewhere) + ": its " + costs.best +
-        " model answers for what was measured alone; measure what is asked with paradyse profile "
-        "and paradyse fit, or leave the costs out");
+  const std::string matters = difference_of(there, elsewhere);
+  if (!matters.empty() && !costs.model().by_work()) {
+    throw std::invalid_argument(fmt::format(
+        "{}: {}: its {} model answers for what was measured alone; {}",
+        file.string(),
+        matters,
+        costs.best,
+        remedy));
+  }
+  if (!matters.empty() && matters != difference) {
+    difference += ", " + matters;
   }
   return file.string() + ": " + difference + "; the " + costs.best + " model carries its seconds " +
          "over, which may be far off: paradyse profile and paradyse fit measure what is asked";

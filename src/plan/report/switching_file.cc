@@ -256,8 +256,10 @@ SwitchingResult result_from(const JsonNode& root) {
       .errors = {},
       .corpora = {},
       .longest = {}};
-  for (const JsonNode& one : root.at("errors").elements()) {
-    result.errors.push_back(held_out_error_from(one));
+  if (root.has("errors")) {  // files of before have none
+    for (const JsonNode& one : root.at("errors").elements()) {
+      result.errors.push_back(held_out_error_from(one));
+    }
   }
   std::set<std::tuple<std::string, std::string, bool>> corpora;
   for (const JsonNode& one : root.at("corpora").elements()) {

@@ -8,6 +8,9 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <stdexcept>
+
+#include <fmt/format.h>
 
 #include "paradyse/device.h"
 #include "paradyse/optimizer.h"
@@ -39,7 +42,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     all.push_back(std::move(one));
   };
   add("ours", "ours", [](PlanningTask&) {});
-  all.back().learns = true;
+  all.back().learns = request.correct;
   for (const Strategy& s : strategies()) {
     add("static " + s.name, "static", [&](PlanningTask& task) {
       task.attention = s.name;
@@ -78,7 +81,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   }
   const auto without = [&](const std::string& what, auto change) {
     add("ours without " + what, "ablation", change);
-    all.back().learns = true;
+    all.back().learns = request.correct;
   };
   for (const Strategy& s : strategies()) {
     without(s.name, [&](PlanningTask& task) { task.without.push_back(s.name); });
@@ -349,11 +352,21 @@ class Bench {
     return all;
   }
 
-  // What the run plans for it now: one that learns may come to another plan later.
+  // What the run plans for it now: one that learns may come to another plan later.  Predictions are
+  // the first ones, made before this step's documents were measured.
   void describe_step(std::size_t run, std::size_t step, const std::optional<Plan>& mine) {
     const std::vector<std::int64_t>& lengths = steps_[step];
     std::vector<SwitchingStep>& steps = corpus_.runs[run].steps;
-    SwitchingStep& one = step < steps.size() ? steps[step] : steps.emplace_back();
+    const bool first = step >= steps.size();
+    SwitchingStep& one = first ? steps.emplace_back() : steps[step];
+    if (!first && one.fits != mine.has_value()) {
+      throw std::logic_error(fmt::format(
+          "bench switching: step {} of run '{}' {} a plan before and {} now; please report it",
+          step + 1,
+          runners_[run].name,
+          one.fits ? "had" : "had not",
+          one.fits ? "has not" : "has"));
+    }
     one.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     one.longest = *std::max_element(lengths.begin(), lengths.end());
     one.fits = mine.has_value();
@@ -361,7 +374,9 @@ class Bench {
     if (!mine) {
       return;
     }
-    one.predicted_seconds = mine->predicted.seconds.value_or(0);
+    if (first) {
+      one.predicted_seconds = mine->predicted.seconds.value_or(0);
+    }
     one.programs.clear();
     for (const PlanMicroBatch& micro : mine->micro_batches) {
       one.programs.push_back(micro.groups.front().program);

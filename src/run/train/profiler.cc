@@ -93,21 +93,26 @@ class Profiler {
   explicit Profiler(const ProfileRequest& request)
       : request_(request), wishes_(wishes(request)), cut_(request.model) {
     cut_.layers = std::min<std::int64_t>(2, cut_.layers);
+    expect_room();
     const ProfileHeader header = profile_header(
         request.model, request.ranks, request.dtype, *request.backend, request.device);
     cores_ = header.cores;
     if (request.backend->leads()) {
       writer_.emplace(request.file, header, known_);
-      // what there was no time for then may be measured now
-      std::erase_if(known_.steps, [](const auto& s) { return s.outcome == Outcome::time; });
+      // there may be time or memory now for what there was none then
+      std::erase_if(known_.steps, [&](const StepProbe& step) {
+        if (step.outcome == Outcome::memory) {
+          told_.insert(key_of(step));
+        }
+        return step.outcome != Outcome::measured;
+      });
       for (const StepProbe& step : known_.steps) {
-        visited(step);
+        ++rounds_[key_of(step)];
       }
     }
   }
 
   Profile run() {
-    expect_room();
     begin_ = Clock::now();
     for (int g = 2; g < request_.ranks; g *= 2) {
       collectives(g);
@@ -124,11 +129,11 @@ class Profiler {
  private:
   using Key = std::tuple<std::string, std::string, std::int64_t>;
 
-  // Of a model whose weights alone leave no room no step can be measured.
+  // Of a model whose weights alone leave no room, cut as it is, no step can be measured.
   void expect_room() const {
     std::int64_t most = 0;
     for (int r = 0; r < request_.ranks; ++r) {
-      most = std::max(most, stored_elements(request_.model, request_.ranks, r));
+      most = std::max(most, stored_elements(cut_, request_.ranks, r));
     }
     const std::int64_t bytes = most * precision_of(request_.dtype).trained();
     if (request_.memory_per_rank > 0 && bytes >= request_.memory_per_rank) {
@@ -142,6 +147,9 @@ class Profiler {
 
   [[nodiscard]] static Key key_of(const Wish& wish) {
     return {wish.layer.attention, to_string(wish.layer.attention_recompute), wish.length};
+  }
+  [[nodiscard]] static Key key_of(const StepProbe& probe) {
+    return {probe.attention, probe.recompute, probe.length};
   }
 
   [[nodiscard]] int group_ranks(const Wish& wish) const {
@@ -161,16 +169,23 @@ class Profiler {
   void add(const StepProbe& probe) {
     writer_->add(probe);
     known_.steps.push_back(probe);
-    visited(probe);
+    ++rounds_[key_of(probe)];
   }
   void add(const PartProbe& probe) {
     writer_->add(probe);
     known_.parts.push_back(probe);
   }
-  // What did not fit is not tried again.
-  void visited(const StepProbe& probe) {
-    int& rounds = rounds_[{probe.attention, probe.recompute, probe.length}];
-    rounds = probe.outcome == Outcome::measured ? rounds + 1 : kProfileRounds;
+  // The rounds of what cannot be measured are over.  That is written down once, unless some were.
+  void give_up(const Wish& wish, Outcome why) {
+    int& rounds = rounds_[key_of(wish)];
+    const StepProbe probe = step_probe(wish, why);
+    if (rounds == 0) {
+      known_.steps.push_back(probe);
+      if (why != Outcome::memory || told_.insert(key_of(wish)).second) {
+        writer_->add(probe);
+      }
+    }
+    rounds = kProfileRounds;
   }
 
   [[nodiscard]] Plan plan_of(const Wish& wish) const {
@@ -235,20 +250,15 @@ class Profiler {
 
   // Whether memory and time suffice; where they do not for the first of its rounds, that is kept.
   bool can_run(const Wish& wish) {
-    const bool first = rounds_[key_of(wish)] == 0;
     if (request_.memory_per_rank > 0 && counted(plan_of(wish)).first > request_.memory_per_rank) {
-      add(step_probe(wish, Outcome::memory));
+      give_up(wish, Outcome::memory);
       return false;
     }
-    if (seconds_since(begin_) + guess(wish) <= request_.seconds) {
-      return true;
+    if (seconds_since(begin_) + guess(wish) > request_.seconds) {
+      give_up(wish, Outcome::time);
+      return false;
     }
-    if (first) {
-      add(step_probe(wish, Outcome::time));
-    } else {
-      rounds_[key_of(wish)] = kProfileRounds;
-    }
-    return false;
+    return true;
   }
 
   void show(const Wish& wish) {
@@ -299,7 +309,7 @@ class Profiler {
         continue;
       }
       if (lack) {  // it needs more than was counted
-        add(step_probe(wish, Outcome::memory));
+        give_up(wish, Outcome::memory);
       } else {
         keep(wish, samples);
       }
@@ -458,7 +468,8 @@ class Profiler {
         {.ranks = request_.ranks,
          .group = ranks,
          .bytes = {4096, 65536, 1048576},
-         .seconds = request_.seconds / 2000,
+         // ranks outside of the group wait for it, each collective's seconds twenty times
+         .seconds = std::min(request_.seconds / 2000, 0.2),
          .backend = request_.backend,
          .device = request_.device});
     for (const BenchCommRow& row : rows) {
@@ -550,6 +561,7 @@ class Profiler {
   Profile known_;
   std::optional<ProfileWriter> writer_;
   std::map<Key, int> rounds_;  // that are over
+  std::set<Key> told_;         // of which the file says that memory was lacking
 };
 
 }  // namespace
