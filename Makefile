@@ -2,18 +2,18 @@
 JOBS ?= $(shell nproc)
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc'
 
-.PHONY: demo build build-cuda test test-long test-asan lint format clean install install-lint \
-  install-cuda build-all
+.PHONY: demo build build-cuda test test-long test-asan lint format clean install deps deps-lint \
+  deps-cuda build-all
 
 demo: build
 	@scripts/demo_corpus.sh
 	build/release/paradyse train -c configs/runs/demo.toml
 
-build: install build/release/build.ninja
+build: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS) --target paradyse
 
 # The program with CUDA and NCCL: takes a CUDA 13 toolkit, no GPU.
-build-cuda: install-cuda build/cuda/build.ninja
+build-cuda: deps-cuda build/cuda/build.ninja
 	cmake --build --preset cuda -j $(JOBS) --target paradyse
 
 test: build-all
@@ -26,38 +26,44 @@ test-long: test-asan build-all $(CUDA)
 	ctest --preset release-long -j 2
 	@$(if $(CUDA),,echo "left out: the program with CUDA (no toolkit, or CUDA= was given)")
 
-test-asan: install build/debug-asan/build.ninja
+test-asan: deps build/debug-asan/build.ninja
 	cmake --build --preset debug-asan -j $(JOBS)
 	ctest --preset debug-asan -j 2
 
-lint: install-lint build/debug-asan/build.ninja
+lint: deps-lint build/debug-asan/build.ninja
 	$(OUR_CODE) | xargs clang-format-19 --dry-run -Werror
 	scripts/check_plan_side.sh
+	scripts/check_layers.py
 	cmake -S . -B build/debug-asan >/dev/null
 	find src/plan -name '*.cc' | sort | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-19 -p build/debug-asan --quiet
 
-format: install-lint
+format: deps-lint
 	$(OUR_CODE) | xargs clang-format-19 -i
+
+# The program, the libraries, the promised headers and a CMake package (docs/tour.md).
+PREFIX ?= /usr/local
+install: build-all
+	cmake --install build/release --prefix $(PREFIX)
 
 clean:
 	rm -rf build
 
-install:
+deps:
 	@scripts/install.sh
 
-install-lint:
+deps-lint:
 	@scripts/install.sh lint
 
-install-cuda:
+deps-cuda:
 	@scripts/install.sh cuda
 
-build-all: install build/release/build.ninja
+build-all: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS)
 
-build/cuda/build.ninja: | install-cuda
+build/cuda/build.ninja: | deps-cuda
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
-build/%/build.ninja: CMakePresets.json | install
+build/%/build.ninja: CMakePresets.json | deps
 	cmake --preset $*
 	@touch $@

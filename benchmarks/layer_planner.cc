@@ -2,13 +2,13 @@
 //
 //   cmake --preset release -DPARADYSE_BENCHMARKS=ON && cmake --build --preset release --target
 //   benchmark.layer_planner build/release/bin/benchmark.layer_planner
-#include "paradyse/layer_planner.h"
+#include "paradyse/plan/layer_planner.h"
 
 #include <random>
 
 #include <benchmark/benchmark.h>
 
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
 
 namespace paradyse {
 namespace {

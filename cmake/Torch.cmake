@@ -1,6 +1,9 @@
 # The CPU part of libtorch as two imported targets, Torch::cpu and Torch::c10.  The wheel's own
 # find_package(Torch) insists on a CUDA toolkit, which a build for the CPU does not need.
-set(PARADYSE_TORCH "${CMAKE_SOURCE_DIR}/.deps/torch-2.11.0"
+if(NOT DEFINED PARADYSE_TORCH_DEFAULT)
+  set(PARADYSE_TORCH_DEFAULT "${CMAKE_SOURCE_DIR}/.deps/torch-2.11.0")
+endif()
+set(PARADYSE_TORCH "${PARADYSE_TORCH_DEFAULT}"
     CACHE PATH "Folder with torch/ and nvidia/ of the wheels (scripts/install.sh makes it)")
 set(torch_lib "${PARADYSE_TORCH}/torch/lib")
 set(torch_include "${PARADYSE_TORCH}/torch/include")

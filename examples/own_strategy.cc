@@ -6,10 +6,10 @@
 // before it runs, its gradients come from the ops' adjoints, recomputation and offload are masks.
 #include <cstdio>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/plan/writer.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 
 using namespace paradyse;  // an example may
 namespace {

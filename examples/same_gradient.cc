@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdio>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 
 using namespace paradyse;  // an example may
 

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
 #include "src/cli/environment.h"
+#include "src/run/device/device.h"
 
 namespace paradyse::cli {
 namespace {

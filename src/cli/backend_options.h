@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "paradyse/backend.h"
+#include "paradyse/run/backend.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {

@@ -1,15 +1,14 @@
 // paradyse bench step: seconds, tokens and operations a step.
-#include "paradyse/bench.h"
-
 #include <cstdio>
 #include <numeric>
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/bench_step.h"
 
 namespace paradyse::cli {
 namespace {

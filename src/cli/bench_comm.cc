@@ -1,14 +1,14 @@
 // paradyse bench comm: seconds and bytes a second of the collectives.
-#include "paradyse/bench_comm.h"
+#include "src/run/measure/bench_comm.h"
 
 #include <cstdio>
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/device.h"
+#include "paradyse/run/accountant.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/inputs.h"
+#include "src/run/device/device.h"
 
 namespace paradyse::cli {
 namespace {

@@ -1,5 +1,5 @@
 // paradyse bench mixed: what cuts in proportion are worth on unlike ranks.
-#include "paradyse/bench_mixed.h"
+#include "src/run/measure/bench_mixed.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
-#include "src/run/train/measure.h"
+#include "src/run/measure/measure.h"
 
 namespace paradyse::cli {
 namespace {

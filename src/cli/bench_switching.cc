@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/published.h"
+#include "src/plan/published/published.h"
 
 namespace paradyse::cli {
 namespace {

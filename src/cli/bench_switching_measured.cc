@@ -10,15 +10,15 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/bench_switching.h"
-#include "paradyse/device.h"
-#include "paradyse/machine.h"
-#include "paradyse/parameters.h"
-#include "paradyse/profiler.h"
-#include "paradyse/run_costs.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/weights.h"
 #include "src/cli/bench_switching.h"
 #include "src/cli/progress.h"
+#include "src/plan/profile/run_costs.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/bench_switching.h"
+#include "src/run/measure/machine.h"
+#include "src/run/measure/profiler.h"
 
 namespace paradyse::cli {
 namespace {

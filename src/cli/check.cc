@@ -7,14 +7,14 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
-#include "paradyse/documents.h"
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/data.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/run/device/device.h"
 #include "src/run/reference/reference_model.h"
 
 namespace paradyse::cli {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "paradyse/text_match.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
 

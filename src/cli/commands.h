@@ -14,7 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/reading.h"
+#include "src/run/memory/reading.h"
 
 namespace paradyse::cli {
 

@@ -13,10 +13,10 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include "paradyse/communicator.h"
-#include "paradyse/device.h"
-#include "paradyse/machine.h"
+#include "paradyse/run/communicator.h"
 #include "src/cli/commands.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/machine.h"
 
 namespace paradyse::cli {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "paradyse/train.h"
+#include "paradyse/run/train.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/run_options.h"

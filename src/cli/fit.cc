@@ -1,5 +1,5 @@
 // paradyse fit: cost models from a profile, and how wrong they are on lengths left out.
-#include "paradyse/fit.h"
+#include "src/plan/profile/fit.h"
 
 #include <filesystem>
 #include <map>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
-#include "src/plan/cost/held_out_json.h"
+#include "src/plan/profile/held_out_json.h"
 
 namespace paradyse::cli {
 namespace {

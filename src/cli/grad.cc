@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
-#include "paradyse/documents.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
-#include "paradyse/safetensors.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/data.h"
+#include "paradyse/run/gradients.h"
+#include "paradyse/run/safetensors.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/run/device/device.h"
 
 namespace paradyse::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/communicator.h"
-#include "paradyse/parameters.h"
-#include "paradyse/plan.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/communicator.h"
+#include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {

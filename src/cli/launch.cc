@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "paradyse/backend.h"
+#include "paradyse/run/backend.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 

@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "paradyse/communicator.h"
-#include "paradyse/text_match.h"
+#include "paradyse/run/communicator.h"
 #include "src/cli/commands.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
 namespace {

@@ -1,5 +1,5 @@
 // paradyse plan check: is this plan sound, does it fit, and what does each part do.
-#include "paradyse/plan.h"
+#include "paradyse/plan/plan.h"
 
 #include <cstdio>
 #include <optional>

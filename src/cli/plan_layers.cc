@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/layer_planner.h"
-#include "src/plan/disk_file.h"
-#include "src/plan/json_node.h"
+#include "paradyse/plan/layer_planner.h"
+#include "paradyse/run/accountant.h"
+#include "src/plan/base/disk_file.h"
+#include "src/plan/base/json_node.h"
 
 namespace paradyse::cli {
 namespace {

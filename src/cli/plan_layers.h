@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/layer_planner.h"
+#include "paradyse/plan/layer_planner.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {

@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/machine.h"
-#include "paradyse/parameters.h"
-#include "paradyse/planner.h"
-#include "paradyse/profiler.h"
-#include "paradyse/run_costs.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/weights.h"
 #include "src/cli/plan_layers.h"
+#include "src/plan/profile/run_costs.h"
+#include "src/run/measure/machine.h"
+#include "src/run/measure/profiler.h"
 
 namespace paradyse::cli {
 namespace {

@@ -7,15 +7,15 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/device.h"
-#include "paradyse/parameters.h"
-#include "paradyse/profiler.h"
-#include "paradyse/run_costs.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
+#include "src/plan/profile/run_costs.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/profiler.h"
 
 namespace paradyse::cli {
 namespace {
@@ -113,7 +113,7 @@ int profile_on(
   }
   Progress progress;
   if (!common.json) {
-    request.progress = [&](const ProfileRequest::Progress& now) { progress.show(now); };
+    request.progress = [&](const ProfileProgress& now) { progress.show(now); };
   }
   const Profile rounds = profile(request);
   const Profile result = pooled(rounds);

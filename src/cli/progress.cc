@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 
 namespace paradyse::cli {
 
@@ -24,7 +24,7 @@ std::string strategies_text(const StepReport& report) {
 
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
-void Progress::show(const ProfileRequest::Progress& now) {
+void Progress::show(const ProfileProgress& now) {
   draw(
       now.probes,
       now.of,

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "paradyse/train.h"
+#include "paradyse/run/train.h"
 
 namespace paradyse::cli {
 
@@ -11,7 +11,7 @@ class Progress {
  public:
   Progress();
   void show(const StepReport& report);
-  void show(const ProfileRequest::Progress& now);
+  void show(const ProfileProgress& now);
   void show(std::int64_t done, std::int64_t of, const std::string& what);
   void finish();  // leaves the last line standing
 

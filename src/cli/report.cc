@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/switching.h"
 #include "src/cli/commands.h"
+#include "src/plan/report/switching.h"
 
 namespace paradyse::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/run_config.h"
+#include "paradyse/plan/config.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 

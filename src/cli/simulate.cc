@@ -1,4 +1,6 @@
 // paradyse simulate: what a cluster that is not here would make of a plan, or which plan it wants.
+#include "paradyse/plan/simulate.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -6,11 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/simulated_choices.h"
-#include "paradyse/simulator.h"
+#include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/simulate/choices.h"
 
 namespace paradyse::cli {
 namespace {

@@ -1,5 +1,5 @@
 // paradyse train: the main job.
-#include "paradyse/train.h"
+#include "paradyse/run/train.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/strategy.h"
+#include "paradyse/plan/strategy.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
@@ -152,7 +152,7 @@ int train_on(
   };
   if (!common.json) {
     hooks.planned = print_table;
-    hooks.profiling = [&](const ProfileRequest::Progress& now) { progress.show(now); };
+    hooks.profiling = [&](const ProfileProgress& now) { progress.show(now); };
     hooks.step = [&](const StepReport& report) { progress.show(report); };
   }
   TrainSummary summary;

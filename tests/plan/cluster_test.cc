@@ -1,5 +1,5 @@
 // Cluster files: what they say is what is read, and what is wrong is named.
-#include "paradyse/cluster.h"
+#include "paradyse/plan/cluster.h"
 
 #include <filesystem>
 #include <stdexcept>

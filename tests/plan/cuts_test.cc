@@ -1,5 +1,5 @@
 // Cuts: that pieces partition, in which order they are stored, and how even they are.
-#include "paradyse/cuts.h"
+#include "paradyse/plan/cuts.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Both cost models on machines whose truth is known, their errors, and the costs file.
-#include "paradyse/fit.h"
+#include "src/plan/profile/fit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "src/plan/cost/held_out.h"
-#include "src/plan/cost/hybrid.h"
+#include "src/plan/profile/held_out.h"
+#include "src/plan/profile/hybrid.h"
 #include "tests/plan/pretend_machine.h"
 
 namespace paradyse {

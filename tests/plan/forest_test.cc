@@ -1,5 +1,5 @@
 // The forest: what a tree is, by trying all splits; what a forest is, by its data.
-#include "src/plan/cost/forest.h"
+#include "src/plan/profile/forest.h"
 
 #include <algorithm>
 #include <cmath>

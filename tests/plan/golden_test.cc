@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
 
 namespace paradyse {
 namespace {

@@ -1,5 +1,5 @@
 // What ways to run a layer cost: against folds of whole models.
-#include "paradyse/layer_costs.h"
+#include "paradyse/plan/layer_costs.h"
 
 #include <cmath>
 

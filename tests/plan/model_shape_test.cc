@@ -1,4 +1,4 @@
-#include "paradyse/model_shape.h"
+#include "paradyse/plan/model_shape.h"
 
 #include <array>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/part_weights.h"
+#include "paradyse/plan/part_weights.h"
 
 namespace paradyse {
 namespace {

@@ -1,5 +1,5 @@
 // Non-negative least squares against every set of columns.
-#include "src/plan/cost/nnls.h"
+#include "src/plan/profile/nnls.h"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
 // The redistribution table of architecture.md section 4, row by row, and what it refuses.
-#include "paradyse/placement.h"
+#include "paradyse/plan/placement.h"
 
 #include <stdexcept>
 #include <string>

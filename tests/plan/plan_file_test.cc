@@ -18,8 +18,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan.h"
-#include "paradyse/sha256.h"
+#include "paradyse/plan/plan.h"
+#include "src/plan/base/sha256.h"
 
 namespace paradyse {
 namespace {

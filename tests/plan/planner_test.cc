@@ -1,5 +1,5 @@
 // The first planner: sound plans, memory respected, costs followed, honest refusals.
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
 // The polynomial that Akaike's criterion chooses.
-#include "src/plan/cost/polynomial.h"
+#include "src/plan/profile/polynomial.h"
 
 #include <cmath>
 #include <cstddef>

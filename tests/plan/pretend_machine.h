@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/profile.h"
-#include "paradyse/strategy.h"
-#include "src/plan/cost/structured.h"
+#include "paradyse/plan/profile.h"
+#include "paradyse/plan/strategy.h"
+#include "src/plan/profile/structured.h"
 
 namespace paradyse {
 

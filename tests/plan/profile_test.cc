@@ -1,5 +1,5 @@
 // The profile as a file: read back exactly, cut off anywhere, damaged anywhere, gone on with.
-#include "paradyse/profile.h"
+#include "paradyse/plan/profile.h"
 
 #include <cmath>
 #include <cstdint>

@@ -14,7 +14,7 @@
 //     W = (2 Q + 2 K') H for attention, 3 F H for the MLP
 //   UlyssesZ: f t (Q + 2 K') and f t Q, each way
 //   MegatronTS and `hold`: f T H to gather xn, f T H to scatter y; backward the same, and xn again
-#include "paradyse/program.h"
+#include "paradyse/plan/program.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -29,9 +29,9 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/cost.h"
-#include "paradyse/schedule.h"
-#include "paradyse/strategy.h"
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/strategy.h"
 
 namespace paradyse {
 namespace {

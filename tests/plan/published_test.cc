@@ -1,6 +1,6 @@
 // The publication played again: figures within half a point of those its quadratics imply, and what
 // must hold of switching whatever the numbers.
-#include "paradyse/published.h"
+#include "src/plan/published/published.h"
 
 #include <algorithm>
 #include <map>

@@ -18,9 +18,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/switching.h"
 #include "src/plan/report/page_text.h"
 #include "src/plan/report/svg.h"
+#include "src/plan/report/switching.h"
 #include "src/plan/report/totals.h"
 
 namespace paradyse {

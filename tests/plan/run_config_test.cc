@@ -1,6 +1,4 @@
 // What load_config promises: values, origins and messages.
-#include "paradyse/run_config.h"
-
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -9,6 +7,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "paradyse/plan/config.h"
 
 namespace paradyse {
 namespace {

@@ -1,4 +1,4 @@
-#include "paradyse/sha256.h"
+#include "src/plan/base/sha256.h"
 
 #include <string>
 

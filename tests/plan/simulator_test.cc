@@ -1,7 +1,5 @@
 // The simulator against what must hold of any schedule, and against the folds: closed forms on one
 // rank, bytes, memory, causality, bounds.
-#include "paradyse/simulator.h"
-
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -17,8 +15,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/planner.h"
-#include "paradyse/simulated_choices.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/plan/simulate.h"
+#include "src/plan/simulate/choices.h"
 #include "src/plan/simulate/op_cost.h"
 
 namespace paradyse {

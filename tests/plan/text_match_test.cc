@@ -1,4 +1,4 @@
-#include "paradyse/text_match.h"
+#include "src/plan/base/text_match.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Transfers against a slow obvious judge: elements with labels, moved one at a time.
-#include "paradyse/transfer.h"
+#include "paradyse/plan/transfer.h"
 
 #include <algorithm>
 #include <cstdint>

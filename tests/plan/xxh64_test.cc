@@ -1,4 +1,4 @@
-#include "paradyse/xxh64.h"
+#include "src/plan/base/xxh64.h"
 
 #include <algorithm>
 #include <string>

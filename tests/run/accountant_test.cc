@@ -1,5 +1,5 @@
 // The memory accountant: who is charged for what, when it refuses, and what it gives back.
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 
 #include <array>
 #include <memory>

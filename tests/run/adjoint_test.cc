@@ -7,8 +7,8 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/strategy.h"
-#include "src/run/ops/kernels.h"
+#include "paradyse/plan/strategy.h"
+#include "src/run/kernels/cpu/kernels.h"
 #include "tests/support/models.h"
 #include "tests/support/one_op.h"
 #include "tests/support/placements.h"

@@ -1,7 +1,7 @@
 // Every operation in its two forms, our loops and ATen's operations: on CPU tensors they must
 // agree. What CUDA tensors go through is the second, so this is its proof on a machine without a
 // GPU.
-#include "src/run/ops/aten_kernels.h"
+#include "src/run/kernels/aten/aten_kernels.h"
 
 #include <cmath>
 #include <limits>
@@ -11,13 +11,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "src/run/comm/blocks.h"
 #include "src/run/device/through_aten.h"
-#include "src/run/ops/aten_attention.h"
-#include "src/run/ops/products.h"
+#include "src/run/kernels/aten/aten_attention.h"
+#include "src/run/kernels/cpu/products.h"
 #include "tests/support/equality.h"
 
 namespace paradyse {

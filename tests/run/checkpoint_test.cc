@@ -1,4 +1,4 @@
-#include "paradyse/checkpoint.h"
+#include "src/run/train/checkpoint.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/train/files.h"
 #include "tests/support/models.h"
 

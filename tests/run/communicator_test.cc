@@ -1,6 +1,6 @@
 // Every operation against plain judges, on ranks that are threads and on ranks that are processes;
 // and everything that can go wrong between threads (gloo_test.cc: between processes).
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
 #include <atomic>
 #include <cstdlib>

@@ -1,5 +1,3 @@
-#include "paradyse/documents.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "paradyse/run/data.h"
 
 namespace paradyse {
 namespace {

@@ -11,9 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
-#include "paradyse/safetensors.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/gradients.h"
+#include "paradyse/run/safetensors.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"

@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
-#include "paradyse/play.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/gradients.h"
+#include "paradyse/run/play.h"
 #include "src/run/comm/gloo/backend.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"

@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/accountant.h"
-#include "paradyse/optimizer.h"
-#include "paradyse/planner.h"
-#include "paradyse/play.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/play.h"
+#include "src/run/weights/optimizer.h"
 #include "tests/support/models.h"
 
 namespace paradyse {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/gradients.h"
 #include "tests/support/models.h"
 
 namespace paradyse {

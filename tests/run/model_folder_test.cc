@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/parameters.h"
+#include "paradyse/run/weights.h"
 #include "tests/support/models.h"
 
 namespace paradyse {

@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "tests/support/equality.h"
 
 namespace paradyse {

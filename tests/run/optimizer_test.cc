@@ -1,13 +1,13 @@
 // Sharded AdamW, clipping and the learning rate, against their formulas on whole tensors.
-#include "paradyse/optimizer.h"
+#include "src/run/weights/optimizer.h"
 
 #include <cmath>
 
 #include <gtest/gtest.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/gradients.h"
 #include "tests/support/models.h"
 
 namespace paradyse {

@@ -1,5 +1,5 @@
 // A profile whose steps need more memory than was counted: that is written down, and all goes on.
-#include "paradyse/profiler.h"
+#include "src/run/measure/profiler.h"
 
 #include <atomic>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/safetensors.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/safetensors.h"
 #include "src/run/reference/reference_model.h"
 
 namespace paradyse {

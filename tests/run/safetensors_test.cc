@@ -1,4 +1,4 @@
-#include "paradyse/safetensors.h"
+#include "paradyse/run/safetensors.h"
 
 #include <algorithm>
 #include <array>

@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "tests/support/equality.h"
 #include "tests/support/models.h"
 

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/planner.h"
-#include "paradyse/play.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/play.h"
 #include "tests/support/equality.h"
 #include "tests/support/models.h"
 

@@ -1,5 +1,5 @@
 // The attention kernel against softmax written out in float64, and against torch's own kernel.
-#include "src/run/ops/tile_attention.h"
+#include "src/run/kernels/cpu/tile_attention.h"
 
 #include <cmath>
 #include <limits>
@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "src/run/ops/products.h"
+#include "src/run/kernels/cpu/products.h"
 
 namespace paradyse {
 namespace {

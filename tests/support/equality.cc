@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/gradient_error.h"
-#include "paradyse/gradients.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 
 namespace paradyse::test {
 namespace {

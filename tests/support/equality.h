@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan.h"
+#include "paradyse/plan/plan.h"
 #include "src/run/reference/reference_model.h"
 #include "tests/support/models.h"
 

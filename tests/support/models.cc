@@ -5,9 +5,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/documents.h"
-#include "paradyse/safetensors.h"
-#include "paradyse/strategy.h"
+#include "paradyse/plan/strategy.h"
+#include "paradyse/run/data.h"
+#include "paradyse/run/safetensors.h"
 
 namespace paradyse::test {
 

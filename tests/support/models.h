@@ -8,8 +8,8 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/model_shape.h"
-#include "paradyse/parameters.h"
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/run/weights.h"
 
 namespace paradyse::test {
 

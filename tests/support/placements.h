@@ -8,7 +8,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/transfer.h"
+#include "paradyse/plan/transfer.h"
 
 namespace paradyse::test {
 

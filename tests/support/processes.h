@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/backend.h"
+#include "paradyse/run/backend.h"
 
 namespace paradyse::test {
 

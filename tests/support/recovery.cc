@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/execute/within_memory.h"
 
 namespace paradyse::test {

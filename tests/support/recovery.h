@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/play.h"
+#include "paradyse/run/play.h"
 
 namespace paradyse::test {
 

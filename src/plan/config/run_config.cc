@@ -1,7 +1,5 @@
 // The configuration of a run.  All that is known of a key stands in one line of fields(): its name,
 // where it goes, and what it accepts.
-#include "paradyse/run_config.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -17,8 +15,9 @@
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
-#include "paradyse/strategy.h"
-#include "paradyse/text_match.h"
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/strategy.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 

@@ -1,10 +1,10 @@
-#include "paradyse/correction.h"
+#include "paradyse/plan/correction.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "src/plan/median.h"
+#include "src/plan/base/median.h"
 
 namespace paradyse {
 namespace {

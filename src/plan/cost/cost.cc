@@ -1,4 +1,4 @@
-#include "paradyse/cost.h"
+#include "paradyse/plan/cost.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "paradyse/cost.h"
+#include "paradyse/plan/cost.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/time_model.h"
+#include "paradyse/plan/time_model.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,15 +1,15 @@
 // Temporaries of each op, as its implementation in src/run/ops/ allocates them.
 #include <algorithm>
 
-#include "paradyse/cost.h"
+#include "paradyse/plan/cost.h"
 
 namespace paradyse {
 namespace {
 
-// src/run/ops/tile_attention.cc for the largest block: tiles of scores (the adjoint: and of their
-// gradient), a maximum, a sum and a factor a query (the adjoint: two numbers); in narrow types also
-// the tiles rounded.  `rounds`: and one head's results before they are rounded (the adjoint's dK
-// and dV, then its dQ).
+// src/run/kernels/cpu/tile_attention.cc for the largest block: tiles of scores (the adjoint: and of
+// their gradient), a maximum, a sum and a factor a query (the adjoint: two numbers); in narrow
+// types also the tiles rounded.  `rounds`: and one head's results before they are rounded (the
+// adjoint's dK and dV, then its dQ).
 std::int64_t attention_bytes(
     const std::vector<AttentionBlock>& blocks,
     Phase phase,

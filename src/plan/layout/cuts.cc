@@ -1,4 +1,4 @@
-#include "paradyse/cuts.h"
+#include "paradyse/plan/cuts.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "paradyse/placement.h"
+#include "paradyse/plan/placement.h"
 
 #include <stdexcept>
 #include <utility>

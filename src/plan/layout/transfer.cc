@@ -1,4 +1,4 @@
-#include "paradyse/transfer.h"
+#include "paradyse/plan/transfer.h"
 
 #include <algorithm>
 #include <set>

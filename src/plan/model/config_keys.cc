@@ -6,7 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "paradyse/text_match.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 

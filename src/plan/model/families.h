@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/model_shape.h"
+#include "paradyse/plan/model_shape.h"
 #include "src/plan/model/config_keys.h"
 
 namespace paradyse {

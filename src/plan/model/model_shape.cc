@@ -1,4 +1,4 @@
-#include "paradyse/model_shape.h"
+#include "paradyse/plan/model_shape.h"
 
 #include <algorithm>
 #include <array>
@@ -13,8 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/sha256.h"
-#include "paradyse/text_match.h"
+#include "src/plan/base/sha256.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
 
 namespace paradyse {

@@ -1,4 +1,4 @@
-#include "paradyse/part_weights.h"
+#include "paradyse/plan/part_weights.h"
 
 #include <cmath>
 #include <numeric>

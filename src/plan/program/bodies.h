@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "paradyse/schedule.h"
+#include "paradyse/plan/schedule.h"
 
 namespace paradyse {
 

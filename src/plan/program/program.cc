@@ -1,4 +1,4 @@
-#include "paradyse/program.h"
+#include "paradyse/plan/program.h"
 
 #include <algorithm>
 #include <numeric>

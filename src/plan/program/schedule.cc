@@ -1,4 +1,4 @@
-#include "paradyse/schedule.h"
+#include "paradyse/plan/schedule.h"
 
 #include <algorithm>
 #include <map>

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/plan/disk_file.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/report/page_text.h"
 #include "src/plan/report/style.h"
 #include "src/plan/report/svg.h"

@@ -9,13 +9,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/switching.h"
-#include "paradyse/text_match.h"
-#include "src/plan/cost/held_out_json.h"
-#include "src/plan/disk_file.h"
-#include "src/plan/json_node.h"
-#include "src/plan/json_text.h"
-#include "src/plan/plan_path.h"
+#include "src/plan/base/disk_file.h"
+#include "src/plan/base/json_node.h"
+#include "src/plan/base/json_text.h"
+#include "src/plan/base/plan_path.h"
+#include "src/plan/base/text_match.h"
+#include "src/plan/profile/held_out_json.h"
+#include "src/plan/report/switching.h"
 
 namespace paradyse {
 namespace {

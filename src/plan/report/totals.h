@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/profile.h"
-#include "paradyse/switching.h"
-#include "src/plan/median.h"
+#include "paradyse/plan/profile.h"
+#include "src/plan/base/median.h"
+#include "src/plan/report/switching.h"
 
 namespace paradyse {
 

@@ -1,10 +1,11 @@
+#include "src/plan/simulate/choices.h"
+
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
 
-#include "paradyse/layer_planner.h"
-#include "paradyse/planner.h"
-#include "paradyse/simulated_choices.h"
+#include "paradyse/plan/layer_planner.h"
+#include "paradyse/plan/planner.h"
 
 namespace paradyse {
 

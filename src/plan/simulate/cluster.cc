@@ -1,6 +1,6 @@
 // Cluster files.  All that is known of a key stands in one line of a table: its name, where it
 // goes, and what it accepts.
-#include "paradyse/cluster.h"
+#include "paradyse/plan/cluster.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 
 #include <toml++/toml.h>
 
-#include "paradyse/text_match.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "paradyse/cost.h"
+#include "paradyse/plan/cost.h"
 
 namespace paradyse {
 

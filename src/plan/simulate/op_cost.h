@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "paradyse/cluster.h"
-#include "paradyse/cost.h"
+#include "paradyse/plan/cluster.h"
+#include "paradyse/plan/cost.h"
 
 namespace paradyse {
 

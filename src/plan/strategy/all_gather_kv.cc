@@ -1,6 +1,6 @@
 // AllGatherKV: own queries against all keys and values, which are gathered as LLaMA 3's context
 // parallelism does (Grattafiori et al. 2024); weights gathered (ZeRO-3).
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

@@ -1,7 +1,7 @@
 // The attention builders of the table in strategy.cc, each in a file of its name.
 #pragma once
 
-#include "paradyse/strategy.h"
+#include "paradyse/plan/strategy.h"
 
 namespace paradyse {
 

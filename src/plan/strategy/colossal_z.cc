@@ -1,6 +1,6 @@
 // ColossalZ: ring self-attention with full rows of scores (Li et al. 2021); weights gathered
 // (ZeRO-3).
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

@@ -1,5 +1,5 @@
 // DataZ: a group of one rank runs whole documents; weights gathered (ZeRO-3).
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

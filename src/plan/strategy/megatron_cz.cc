@@ -1,6 +1,6 @@
 // MegatronCZ: keys and values go round a ring of ranks, each attends with its own queries (Liu et
 // al. 2023; Megatron's context parallelism); weights gathered (ZeRO-3).
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

@@ -1,5 +1,5 @@
 // MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

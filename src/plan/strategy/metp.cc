@@ -7,7 +7,7 @@
 // attention output and its log-sum-exp, and what is transient is a group's.
 #include <algorithm>
 
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

@@ -1,7 +1,7 @@
 // The MLP under either weight verb, gated (SwiGLU, Shazeer 2020) or not, and the ends of the model.
 #include <algorithm>
 
-#include "paradyse/program_writer.h"
+#include "paradyse/plan/writer.h"
 
 namespace paradyse {
 

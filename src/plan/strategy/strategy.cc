@@ -1,10 +1,10 @@
-#include "paradyse/strategy.h"
+#include "paradyse/plan/strategy.h"
 
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
 
-#include "paradyse/text_match.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/strategy/builders.h"
 
 namespace paradyse {

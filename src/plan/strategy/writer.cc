@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "paradyse/plan/writer.h"
 
-#include "paradyse/program_writer.h"
+#include <algorithm>
 
 namespace paradyse {
 

@@ -9,7 +9,7 @@
 
 #include "src/run/comm/sum_rows.h"
 #include "src/run/device/through_aten.h"
-#include "src/run/ops/aten_kernels.h"
+#include "src/run/kernels/aten/aten_kernels.h"
 
 namespace paradyse {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/communicator.h"
-#include "paradyse/transfer.h"
+#include "paradyse/plan/transfer.h"
+#include "paradyse/run/communicator.h"
 
 namespace paradyse {
 

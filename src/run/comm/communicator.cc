@@ -1,6 +1,6 @@
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/comm/blocks.h"
 
 namespace paradyse {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/comm/blocks.h"
 #include "src/run/comm/meeting.h"
 #include "src/run/device/through_aten.h"

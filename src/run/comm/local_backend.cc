@@ -1,4 +1,4 @@
-#include "paradyse/backend.h"
+#include "paradyse/run/backend.h"
 
 namespace paradyse {
 namespace {

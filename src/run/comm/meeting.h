@@ -29,7 +29,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 #include "src/run/device/streams.h"
 
 namespace paradyse::local {

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
 namespace paradyse {
 

@@ -1,8 +1,8 @@
 // Stands for this folder and for comm/nccl/ in a build without CUDA.
 #include <stdexcept>
 
-#include "paradyse/backend.h"
-#include "paradyse/device.h"
+#include "paradyse/run/backend.h"
+#include "src/run/device/device.h"
 #include "src/run/memory/device_blocks.h"
 
 namespace paradyse {

@@ -8,8 +8,8 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/device.h"
+#include "paradyse/run/accountant.h"
+#include "src/run/device/device.h"
 #include "src/run/memory/device_blocks.h"
 
 namespace paradyse {

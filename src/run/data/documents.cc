@@ -1,5 +1,3 @@
-#include "paradyse/documents.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -14,7 +12,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/text_match.h"
+#include "paradyse/run/data.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 

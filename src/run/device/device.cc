@@ -1,4 +1,4 @@
-#include "paradyse/device.h"
+#include "src/run/device/device.h"
 
 #include <optional>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "paradyse/breakdown.h"
+#include "src/run/execute/breakdown.h"
 
 #include <ctime>
 

@@ -1,11 +1,14 @@
-#include "paradyse/executor.h"
+#include "src/run/execute/executor.h"
 
 #include <algorithm>
 #include <stdexcept>
 
 #include <c10/core/InferenceMode.h>
 
-#include "paradyse/device.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/breakdown.h"
+#include "src/run/execute/part_times.h"
+#include "src/run/execute/trace.h"
 #include "src/run/memory/host_store.h"
 #include "src/run/ops/ops.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 
 namespace paradyse {
 

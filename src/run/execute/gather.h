@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/gradients.h"
+#include "paradyse/run/gradients.h"
 
 #include <mutex>
 #include <numeric>
@@ -7,9 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
-#include "paradyse/documents.h"
+#include "paradyse/run/data.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/executor.h"
 #include "src/run/execute/gather.h"
+#include "src/run/execute/trace.h"
 
 namespace paradyse {
 namespace {

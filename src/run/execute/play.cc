@@ -1,4 +1,4 @@
-#include "paradyse/play.h"
+#include "paradyse/run/play.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/breakdown.h"
+#include "src/run/execute/executor.h"
+#include "src/run/execute/part_times.h"
+#include "src/run/execute/trace.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/trace.h"
+#include "src/run/execute/trace.h"
 
 #include <fstream>
 #include <stdexcept>

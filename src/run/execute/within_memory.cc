@@ -1,6 +1,6 @@
 #include "src/run/execute/within_memory.h"
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 
 namespace paradyse {
 

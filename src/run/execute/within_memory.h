@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 
 #include <algorithm>
 #include <atomic>

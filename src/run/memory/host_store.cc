@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 
 namespace paradyse {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "src/run/device/through_aten.h"
-#include "src/run/ops/aten_attention.h"
+#include "src/run/kernels/aten/aten_attention.h"
+#include "src/run/kernels/cpu/tile_attention.h"
 #include "src/run/ops/ops.h"
-#include "src/run/ops/tile_attention.h"
 
 namespace paradyse::ops {
 

@@ -1,4 +1,4 @@
-#include "src/run/ops/kernels.h"
+#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::ops {

@@ -5,9 +5,9 @@
 
 #include <ATen/Dispatch.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/device/through_aten.h"
-#include "src/run/ops/aten_kernels.h"
+#include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::ops {

@@ -5,7 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/executor.h"
+#include "paradyse/plan/schedule.h"
+#include "paradyse/run/weights.h"
+#include "src/run/data/micro_batch.h"
+#include "src/run/ops/rank_context.h"
 
 namespace paradyse {
 

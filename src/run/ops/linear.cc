@@ -1,5 +1,5 @@
+#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/ops.h"
-#include "src/run/ops/products.h"
 
 namespace paradyse::ops {
 namespace {

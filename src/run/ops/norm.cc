@@ -1,5 +1,5 @@
 // RMSNorm, or LayerNorm where the part has a bias for it.
-#include "src/run/ops/kernels.h"
+#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::ops {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "src/run/ops/kernels.h"
+#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse {

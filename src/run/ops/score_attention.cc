@@ -8,12 +8,12 @@
 
 #include <ATen/Dispatch.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
 #include "src/run/device/through_aten.h"
-#include "src/run/ops/aten_kernels.h"
+#include "src/run/kernels/aten/aten_kernels.h"
+#include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/attention_blocks.h"
-#include "src/run/ops/kernels.h"
-#include "src/run/ops/products.h"
 #include "src/run/ops/ring.h"
 
 namespace paradyse::ops {

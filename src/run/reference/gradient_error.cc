@@ -1,4 +1,4 @@
-#include "paradyse/gradient_error.h"
+#include "paradyse/run/gradient_error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -12,7 +12,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/model_shape.h"
+#include "paradyse/plan/model_shape.h"
 
 namespace paradyse::reference {
 

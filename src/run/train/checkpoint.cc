@@ -1,4 +1,4 @@
-#include "paradyse/checkpoint.h"
+#include "src/run/train/checkpoint.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/accountant.h"
-#include "paradyse/sha256.h"
+#include "paradyse/run/accountant.h"
+#include "src/plan/base/sha256.h"
 #include "src/run/execute/gather.h"
 #include "src/run/train/files.h"
 

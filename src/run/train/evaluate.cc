@@ -5,9 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include "paradyse/device.h"
-#include "src/run/train/broadcast_plan.h"
-#include "src/run/train/measure.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/measure.h"
+#include "src/run/execute/broadcast_plan.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "paradyse/play.h"
-#include "paradyse/train.h"
+#include "paradyse/run/play.h"
+#include "paradyse/run/train.h"
 
 namespace paradyse {
 

@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "paradyse/xxh64.h"
+#include "src/plan/base/xxh64.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;

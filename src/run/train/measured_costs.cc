@@ -5,9 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/run_costs.h"
+#include "paradyse/run/accountant.h"
+#include "src/plan/profile/run_costs.h"
 #include "src/run/execute/gather.h"
+#include "src/run/measure/profiler.h"
 
 namespace paradyse {
 namespace {

@@ -6,11 +6,11 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/backend.h"
-#include "paradyse/fit.h"
-#include "paradyse/model_shape.h"
-#include "paradyse/run_config.h"
-#include "paradyse/train.h"
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/run/backend.h"
+#include "paradyse/run/train.h"
+#include "src/plan/profile/fit.h"
 
 namespace paradyse {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/xxh64.h"
+#include "src/plan/base/xxh64.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/checkpoint.h"
-#include "paradyse/documents.h"
-#include "paradyse/model_shape.h"
-#include "paradyse/run_config.h"
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/run/data.h"
+#include "src/run/train/checkpoint.h"
 
 namespace paradyse {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan.h"
-#include "paradyse/run_config.h"
-#include "paradyse/train.h"
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/train.h"
 
 namespace paradyse {
 

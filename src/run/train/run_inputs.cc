@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
-#include "paradyse/machine.h"
-#include "paradyse/reading.h"
-#include "paradyse/run_costs.h"
+#include "src/plan/profile/run_costs.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/machine.h"
+#include "src/run/memory/reading.h"
 
 namespace paradyse {
 namespace {

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/backend.h"
-#include "paradyse/documents.h"
-#include "paradyse/fit.h"
-#include "paradyse/parameters.h"
-#include "paradyse/planner.h"
-#include "paradyse/run_config.h"
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/backend.h"
+#include "paradyse/run/data.h"
+#include "paradyse/run/weights.h"
+#include "src/plan/profile/fit.h"
 
 namespace paradyse {
 

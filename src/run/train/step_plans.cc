@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "src/run/train/measure.h"
+#include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {

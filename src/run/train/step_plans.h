@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/planner.h"
+#include "paradyse/plan/planner.h"
 
 namespace paradyse {
 

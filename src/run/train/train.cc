@@ -1,4 +1,4 @@
-#include "paradyse/train.h"
+#include "paradyse/run/train.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,17 +9,18 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/checkpoint.h"
-#include "paradyse/device.h"
-#include "paradyse/optimizer.h"
-#include "paradyse/play.h"
-#include "paradyse/reading.h"
+#include "paradyse/run/play.h"
+#include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
+#include "src/run/execute/trace.h"
 #include "src/run/execute/within_memory.h"
-#include "src/run/train/broadcast_plan.h"
+#include "src/run/measure/measure.h"
+#include "src/run/memory/reading.h"
+#include "src/run/execute/broadcast_plan.h"
+#include "src/run/train/checkpoint.h"
 #include "src/run/train/evaluate.h"
-#include "src/run/train/measure.h"
 #include "src/run/train/measured_costs.h"
+#include "src/run/weights/optimizer.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"

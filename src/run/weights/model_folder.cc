@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
-#include "paradyse/accountant.h"
-#include "paradyse/parameters.h"
-#include "paradyse/text_match.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/weights.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 

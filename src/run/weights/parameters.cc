@@ -1,5 +1,3 @@
-#include "paradyse/parameters.h"
-
 #include <algorithm>
 #include <stdexcept>
 
@@ -9,7 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/accountant.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/weights.h"
 
 namespace paradyse {
 

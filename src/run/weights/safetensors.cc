@@ -1,4 +1,4 @@
-#include "paradyse/safetensors.h"
+#include "paradyse/run/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "paradyse/text_match.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "paradyse/backend.h"
+#include "paradyse/run/backend.h"
 #include "src/run/comm/gloo/communicator.h"
 
 namespace paradyse::gloo {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 #include "src/run/comm/gloo/watch.h"
 #include "src/run/comm/gloo/wire.h"
 

@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
 namespace paradyse::gloo {
 namespace {

@@ -6,8 +6,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
-#include "paradyse/device.h"
 #include "src/run/comm/nccl/communicator.h"
+#include "src/run/device/device.h"
 
 namespace paradyse {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include "paradyse/communicator.h"
+#include "paradyse/run/communicator.h"
 
 namespace paradyse::nccl {
 namespace {

@@ -1,0 +1,95 @@
+// What each way to run a layer costs on one group of ranks, by the length of the document.
+//
+// Bytes are folds of the parts' programs, seconds a time model's.  Both are made once on a ladder
+// of lengths, a quarter of a doubling apart, and read off between its rungs.  Next: layer_planner.h
+// chooses among the ways.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/correction.h"
+#include "paradyse/plan/layer_planner.h"
+#include "paradyse/plan/strategy.h"
+#include "paradyse/plan/time_model.h"
+
+namespace paradyse {
+
+// What plans are made for.
+struct PlanningTask {
+  ModelShape model;
+  int ranks = 1;
+  MachineNumbers machine;
+  std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
+  double step_seconds = 0;  // of a step, beside its micro-batches: optimizer and agreement
+  Precision precision = {};
+  std::int64_t memory_per_rank = 0;            // bytes; 0: no limit
+  double memory_overhead = 0;                  // what a rank needs beyond its count, a share of it
+  bool training = true;                        // else forward passes alone: nothing is saved
+  std::int64_t static_bytes_per_element = 16;  // parameter, gradient, optimizer state
+  std::string attention = {};                  // a strategy's name, or "" for any
+  std::string mlp = {};                        // a verb or strategy's name, or "" for any
+  std::string recompute = {};                  // a level, or "" for any
+  std::vector<std::string> without = {};       // strategies that are not to be used
+  bool offload = false;                        // saved tensors may wait in host memory
+  bool mix = true;                             // layers may differ from each other
+  std::string planner = "exact";               // of the layers: "exact", or "paper"
+  bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
+};
+
+// Of one part of a layer, or of the rest of the model.
+struct PartCost {
+  double wall = 0;  // seconds; with one rank a group: of all ranks, each with such a document
+  double busy = 0;  // of one rank, alone on a core
+  std::int64_t saved_bytes = 0;  // of the fullest rank, as the next
+  std::int64_t transient_bytes = 0;
+};
+
+class LayerCosts {
+ public:
+  // For groups of `ranks`: all of the task's, or one.  Both live longer.
+  LayerCosts(const PlanningTask& task, int ranks, const Correction& correction);
+
+  // Every way that none beats in seconds, saved and transient bytes together, and the layer it
+  // stands for.  Seconds are `wall`.
+  struct Ways {
+    std::vector<LayerCost> costs;
+    std::vector<LayerChoice> layers;
+    std::vector<double> busy;
+  };
+  Ways ways(std::int64_t length);
+
+  // Of one choice, corrected by what was measured for its attention strategy; and of what is not in
+  // a layer: embedding, transform, head, rotary tables.
+  PartCost layer(const LayerChoice& choice, std::int64_t length);
+  PartCost rest(std::int64_t length);
+
+  // Attention and MLP alike: those that people compare.
+  [[nodiscard]] const std::vector<LayerChoice>& uniform() const { return uniform_; }
+
+ private:
+  struct Way {
+    bool attention = false;
+    LayerChoice choice;  // the other part's fields do not count
+  };
+  PartCost at(std::size_t way, std::int64_t length);  // folded, remembered; beyond ways_: the rest
+  PartCost read_off(std::size_t way, std::int64_t length);
+  PartCost corrected(PartCost cost, const std::string& attention, std::int64_t length) const;
+  PartCost fold(std::size_t way, std::int64_t length) const;
+
+  const PlanningTask& task_;
+  const Correction& correction_;
+  int ranks_;
+  std::shared_ptr<const TimeModel> model_;
+  std::vector<Way> ways_;
+  std::vector<LayerChoice> uniform_;
+  std::map<std::pair<std::size_t, std::int64_t>, PartCost> folded_;
+};
+
+// The cost of a layer's two parts together: what one keeps is there while the other runs.
+PartCost operator+(const PartCost& attention, const PartCost& mlp);
+
+}  // namespace paradyse

@@ -1,0 +1,109 @@
+// The one weight layout: how the matrices of a part are cut over the weight domain.
+//
+// A part's matrices all have H columns (output matrices are kept transposed) and are cut along
+// their rows: heads, feed-forward width, vocabulary.  A rank stores its rows of all of them under
+// one another, in the order of `matrices`: the *stack*.  Its piece is a tensor-parallel shard as it
+// stands and a ZeRO-3 shard to gather, so a change of strategy moves nothing.  Vectors (norms,
+// biases) are replicated: a rank uses the entries of its own rows, and gradients are summed over
+// the ranks once a step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/model_shape.h"
+
+namespace paradyse {
+
+struct Matrix {
+  std::string name;         // Hugging Face's, below the layer's prefix
+  std::int64_t rows = 0;    // of the whole
+  Cuts cuts;                // rows of each rank of the domain, one interval at most
+  bool transposed = false;  // Hugging Face stores [H, rows]
+  bool tied = false;        // the memory of another part: no parameter of its own
+  // Some models store several matrices as one tensor: this one's rows begin at `first` of
+  // `stored_rows` (0: all are its own).  Such matrices stand one after the other in a stack.
+  std::int64_t first = 0;
+  std::int64_t stored_rows = 0;
+  double scale = 1.0;  // of the initial deviation
+};
+
+enum class Role {
+  norm,      // weight, and a LayerNorm's bias
+  in_bias,   // q | k | v, or gate | up: as wide together as the first product
+  out_bias,  // of the output product, or of the head
+  qk_norm,   // of query heads, of key heads
+};
+
+struct Vector {
+  Role role = Role::norm;
+  std::string name;
+  std::int64_t size = 0;
+  double initial = 0.0;
+};
+
+struct PartWeights {
+  std::string part;    // "embedding", "attention", "mlp", "transform" or "head"
+  std::string prefix;  // of a layer's names, "model.layers."; empty for what is no layer's
+  std::int64_t cols = 0;
+  std::vector<Matrix> matrices;
+  std::vector<Vector> vectors;
+
+  // Rows of the whole stack (all matrices whole, under one another).
+  [[nodiscard]] std::int64_t rows() const;
+  // Rows of the whole stack that each rank of the domain stores.
+  [[nodiscard]] Cuts cuts() const;
+  // Where matrix `m` lies in the whole stack, and in the stack of `rank`.
+  [[nodiscard]] Interval rows_of(std::size_t m) const;
+  [[nodiscard]] Interval rows_of(std::size_t m, int rank) const;
+  // The vectors of a role, which stand together; empty where the part has none.
+  [[nodiscard]] Interval vectors_of(Role role) const;
+  // Elements that `rank` stores: its stack and the vectors.
+  [[nodiscard]] std::int64_t elements(int rank) const;
+};
+
+// Query heads, and the key/value heads they attend to, of one rank.
+struct Heads {
+  Interval query;
+  Interval key;
+
+  friend bool operator==(const Heads&, const Heads&) = default;
+};
+
+// Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
+// one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the
+// query heads each rank its share, rounded; for activations alone, since weights are cut evenly.
+std::vector<Heads> own_heads(
+    const ModelShape& model, int ranks, std::span<const double> shares = {});
+// All ranks have all heads.
+std::vector<Heads> all_heads(const ModelShape& model, int ranks);
+
+// q [N D], k [K D], v [K D], o [N D].  q and o are cut by heads, k and v evenly by rows.
+PartWeights attention_weights(const ModelShape& model, int domain);
+// (gate [F],) up [F], down [F].
+PartWeights mlp_weights(const ModelShape& model, int domain);
+// Tokens [V], positions, segments: rows to look up.
+PartWeights embedding_weights(const ModelShape& model, int domain);
+// The product before a masked-LM head, [H].
+PartWeights transform_weights(const ModelShape& model, int domain);
+// Logits [V], tied to the embedding or not, and the last norm.
+PartWeights head_weights(const ModelShape& model, int domain);
+
+// "model.layers.3.", or "" for what is no layer's.
+std::string layer_prefix(const PartWeights& part, std::int64_t layer);
+
+// The parts of a model in the order in which they run: embedding, (attention, mlp) x L, transform
+// of a masked LM, head.
+struct ModelPart {
+  std::int64_t layer = -1;  // -1: embedding or head
+  PartWeights weights;
+};
+std::vector<ModelPart> model_parts(const ModelShape& model, int domain);
+
+// Elements of all parameters that `rank` of a domain stores, tied ones once.
+std::int64_t stored_elements(const ModelShape& model, int domain, int rank);
+
+}  // namespace paradyse

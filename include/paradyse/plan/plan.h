@@ -1,0 +1,127 @@
+// The plan: what every rank does with a global batch.  A value, and a file that people can read.
+//
+// Format and rules: docs/plan_file.md (version 1).  The plan side writes it, the run side plays it
+// and never asks how it was found.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+struct PredictedBytes {
+  std::int64_t static_bytes = 0;
+  std::int64_t saved = 0;
+  std::int64_t transient = 0;
+
+  [[nodiscard]] std::int64_t total() const { return static_bytes + saved + transient; }
+  friend bool operator==(const PredictedBytes&, const PredictedBytes&) = default;
+};
+
+struct Predicted {
+  std::optional<double> seconds;
+  std::optional<double> lower_bound_seconds;
+  std::optional<PredictedBytes> bytes;  // of the fullest rank of a group
+
+  friend bool operator==(const Predicted&, const Predicted&) = default;
+};
+
+// `layers` equal layers in a row.
+struct LayerRun {
+  std::int64_t layers = 0;
+  LayerChoice choice;
+
+  friend bool operator==(const LayerRun&, const LayerRun&) = default;
+};
+
+using LayerProgram = std::vector<LayerRun>;
+
+// A choice for each layer.
+std::vector<LayerChoice> choices(const LayerProgram& program);
+// The shortest list of runs for these choices.
+LayerProgram runs_of(const std::vector<LayerChoice>& choices);
+
+struct PlanGroup {
+  std::vector<int> ranks;               // ascending
+  std::vector<std::int64_t> documents;  // indices into Plan::lengths; none: an idle rank
+  std::string program;                  // name of one of Plan::programs
+  // [rank of the group] by which its documents are cut (token_cuts); none: evenly.
+  std::vector<double> shares = {};
+  Predicted predicted = {};
+
+  friend bool operator==(const PlanGroup&, const PlanGroup&) = default;
+};
+
+struct PlanMicroBatch {
+  std::vector<PlanGroup> groups;
+  Predicted predicted;
+
+  friend bool operator==(const PlanMicroBatch&, const PlanMicroBatch&) = default;
+};
+
+struct Plan {
+  std::string model_name;
+  std::string model_sha256;  // fingerprint(ModelShape)
+  std::int64_t layers = 0;
+  std::string cluster_name;
+  std::string cluster_sha256;
+  int ranks = 1;
+  int weight_domain = 1;
+  std::vector<std::int64_t> lengths;  // tokens of the global batch's documents
+  std::map<std::string, LayerProgram> programs;
+  std::vector<PlanMicroBatch> micro_batches;
+  Predicted predicted;
+  std::string planner_name;
+  std::string planner_space;
+  std::optional<double> planner_seconds;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// How a group's documents are cut over its ranks.
+TokenLayout token_layout(const Plan& plan, const PlanGroup& group, bool causal);
+
+// The plan as JSON text, indented for people; ends in a newline.
+std::string to_json(const Plan& plan);
+
+// Reads what to_json writes and what a person edits.  Throws std::invalid_argument naming the JSON
+// path ("micro_batches[1].groups[0].program"), what stands there and what would be accepted: no
+// JSON, another format or version, a missing or unknown key (with the nearest name), a wrong type.
+Plan plan_from_json(const std::string& text, const std::string& source);
+Plan read_plan(const std::filesystem::path& file);
+
+// SHA-256 of the canonical form: sorted keys, no white space, without `predicted`, `planner` and
+// `expanded`.
+std::string hash(const Plan& plan);
+
+// What a plan is checked against beyond itself; what is absent is not checked.
+struct CheckContext {
+  const ModelShape* model = nullptr;
+  std::optional<std::int64_t> memory_per_rank = {};  // bytes
+  std::int64_t static_bytes_per_element = 16;        // parameter, gradient and optimizer state
+  Precision precision = {};
+};
+
+// Everything that is wrong with a plan, each a sentence with its JSON path; none: the plan is
+// sound.
+//   - groups of a micro-batch are disjoint and cover the ranks; ranks ascend; an idle group is of
+//   one
+//     rank; groups of a weight domain are inside it; shares are positive, one a rank
+//   - each document stands in exactly one group of the whole plan
+//   - a named program exists, its layers add up to the model's, its strategies and recompute levels
+//     are known and fit the group's size
+//   - lock-step rule: within a micro-batch all groups of a domain use the same verb for the same
+//     part; `hold` needs the group to be the whole domain
+//   - all ranks of a domain see the same sequence of collectives over it, and all ranks of a group
+//     the same over the group (proved on the built programs when a model is given)
+//   - every rank's predicted footprint fits `memory_per_rank` (when given with a model)
+std::vector<std::string> problems(const Plan& plan, const CheckContext& context = {});
+
+}  // namespace paradyse

@@ -1,0 +1,219 @@
+// A part of a model (embedding, attention, MLP, head) as a straight list of operations on named,
+// placed matrices; the quantities that follow from the list are folds over it (cost.h).
+//
+// Words.  A *value* is a matrix [rows, cols] of the program, placed over the program's group
+// (weights: over the weight domain).  An op *needs* the values that its adjoint reads.  A value is
+// *saved* when it lives from the forward to the backward pass.  A *seat* is where a rank sits: its
+// number in the group and in the weight domain.
+//
+// Letters: T tokens of the micro-batch, H hidden width, N/K query/key heads, D width of a head, F
+// feed-forward width, R rows of a part's weight stack.  Next: schedule.h, then strategy.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/placement.h"
+#include "paradyse/plan/transfer.h"
+
+namespace paradyse {
+
+enum class OpKind {
+  embed,           // () -> x: the sum of rows by token id, position and segment; the table in tiles
+  norm,            // (x) -> xn: RMSNorm with one vector, LayerNorm with two
+  hold_weights,    // () -> w: this rank's own stack, in place
+  gather_weights,  // () -> w: rows of the stack from all ranks of the weight domain
+  linear,   // (x, w...) -> y = x w^T, columns from the op's terms; or y = x w (`transposed`), which
+            // in place is added to its last operand; with a `tile` some rows of it
+  bias,     // (y) -> y + entries of vectors, of each rank its own
+  qk_norm,  // (qkv) -> qkv with every query and key head normed, by one vector each
+  rope,     // (qkv) -> qkv with rotated queries and keys
+  redistribute,     // (x) -> x placed otherwise
+  attention,        // (qkv) or (q, kv) -> o, l: softmax attention in each document, l = log-sum-exp
+  ring_attention,   // (q, kv) -> o, l: the same, keys and values going round a ring of ranks
+  score_attention,  // (q, kv) -> o, p: keys, then values going round; p = all probabilities
+  swiglu,           // (gate | up) -> silu(gate) * up
+  activation,       // (h) -> the model's activation function of h
+  dropout,          // (y) -> y with some elements zero and the others larger
+  add,              // (x, y) -> x + y
+  cross_entropy,    // (xn) -> d, the gradient of the loss to xn; logits in tiles, never whole; a
+                    // vector is added to them
+};
+
+// The core of an attention part: what recompute levels may keep the output of.
+constexpr bool is_attention(OpKind kind) {
+  return kind == OpKind::attention || kind == OpKind::ring_attention ||
+         kind == OpKind::score_attention;
+}
+
+// What an element of a value is: bytes follow from the precision of the run.
+enum class Element { activation, statistic };
+
+using ValueId = int;
+
+struct Value {
+  std::string name;
+  Extent whole;
+  Placement placement;
+  Element element = Element::activation;
+  bool over_domain = false;    // placed over the weight domain: a weight
+  bool wide_gradient = false;  // a weight that linears add to more than once: its gradient is kept
+                               // and sent in the type of sums
+};
+
+// Columns of a linear's output: x times rows `rows` of the local stack of operand `operand`.
+struct Term {
+  int operand = 1;
+  Interval rows;
+};
+
+struct Op {
+  OpKind kind = OpKind::norm;
+  std::vector<ValueId> in;
+  std::vector<ValueId> out;
+  std::vector<ValueId> needs;
+  bool recompute = false;  // the mask: run again before the part's backward, outputs not saved
+  bool in_place = false;   // out[0] takes over the memory of in.back(), which nobody else reads
+
+  std::vector<std::vector<Term>> terms = {};  // linear: [group rank]
+  bool transposed = false;                    // linear: y = x w with the single term's rows
+  // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:
+  // all.  `fresh`: those rows of an operand taken over in place are not there yet.
+  std::vector<Interval> tile = {};
+  bool fresh = false;
+  int stride = 1;  // ring ops: the next rank of a ring is so many further in the group
+  std::vector<Heads> heads = {};  // qk_norm, rope, attention: [group rank]
+  Cuts entries = {};      // bias: [group rank] of its vectors side by side, what its columns take
+  Interval vectors = {};  // of the part's vectors: those it reads
+  bool apart =
+      false;  // add: x's gradient gets memory of its own, since it grows before y's is done
+  double probability = 0;                            // dropout: of an element to become zero
+  Collective collective = Collective::none;          // redistribute
+  Collective adjoint_collective = Collective::none;  // redistribute
+  // redistribute: the copy table of the forward, or, for partial -> shard, of the adjoint;
+  // gather_weights: stack -> rows wanted; embed, cross_entropy: one table a vocabulary tile.
+  std::vector<Transfer> transfers = {};
+};
+
+// The documents of a group, packed without padding, and how their tokens are cut over its ranks.
+struct TokenLayout {
+  std::vector<std::int64_t> lengths;
+  Cuts cuts;
+  bool causal = true;
+  std::vector<double> shares = {};  // [rank] by which documents are cut; empty: evenly
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(cuts.size()); }
+  [[nodiscard]] std::int64_t tokens() const;
+};
+TokenLayout token_layout(
+    std::vector<std::int64_t> lengths, int ranks, bool causal, std::vector<double> shares = {});
+
+struct Program {
+  std::string part;      // "embedding", "attention", "mlp", "head"
+  std::string strategy;  // name or verb it was built for
+  TokenLayout tokens;
+  int domain = 1;  // ranks of the weight domain
+  std::int64_t head_dim = 0;
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  ValueId input = -1;   // the residual stream coming in, [T, H]; -1: none
+  ValueId output = -1;  // and going out
+
+  [[nodiscard]] int ranks() const { return tokens.ranks(); }
+};
+
+struct Seat {
+  int group_rank = 0;
+  int domain_rank = 0;
+};
+
+// The gradients of an in-place op's operands are that of its result, in its memory.  Not those of a
+// dropout: others read that of its result, too.
+bool shares_gradient(const Op& op);
+
+// The op's tables are over the weight domain, not the group.
+constexpr bool over_domain(const Op& op) {
+  return op.kind == OpKind::embed || op.kind == OpKind::gather_weights ||
+         op.kind == OpKind::cross_entropy;
+}
+
+// What `seat` holds of a value.
+Extent local_extent(const Program& program, ValueId value, Seat seat);
+
+// The op that makes `value`, or -1 for an input.
+int producer(const Program& program, ValueId value);
+
+// A run of queries against a run of keys: what the attention kernel does in one call for each head.
+struct AttentionBlock {
+  Interval queries;  // rows of the rank's queries
+  Interval keys;     // rows of its keys and values
+  // Causal: the block's query i sees its keys j <= i + diagonal.
+  std::int64_t diagonal = 0;
+
+  // Pairs of a query and a key that it sees.
+  [[nodiscard]] std::int64_t pairs(bool causal) const;
+};
+
+// The blocks between queries and keys that lie like this, both ascending; those whose queries see
+// nothing are left out.  Blocks of the same queries follow one another.
+std::vector<AttentionBlock> attention_blocks(
+    const TokenLayout& tokens, const Piece& queries, const Piece& keys);
+// All blocks of an attention op on a rank; none on a rank without heads.
+std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank);
+
+// Ranks of a ring, and whose keys a rank has at a hop.
+int ring_size(const Program& program, const Op& op);
+int ring_source(const Program& program, const Op& op, int group_rank, int hop);
+// A ring op's blocks at a hop: between this rank's queries and those keys; none without heads.
+std::vector<AttentionBlock> ring_blocks(
+    const Program& program, const Op& op, int group_rank, int hop);
+
+// Rows of x that a linear multiplies on a rank.
+std::int64_t linear_rows(const Program& program, const Op& op, Seat seat);
+
+// Full rows of scores, as ColossalZ keeps them: for each of a rank's tokens, head by head, a score
+// for every token of its document.
+struct ScoreRun {
+  Interval tokens;               // of one document, counted from its first
+  Interval rows;                 // of the rank
+  std::int64_t keys = 0;         // tokens of the document
+  std::int64_t first_score = 0;  // where the run's scores begin among the rank's
+};
+std::vector<ScoreRun> score_runs(const TokenLayout& tokens, int group_rank, std::int64_t heads);
+std::int64_t longest(const std::vector<ScoreRun>& runs);  // most keys of a row
+// Rows of the tiles in which the adjoint takes them.
+std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs);
+// [scores, 1], the documents' one after the other, placed like their tokens.
+struct ScoreMatrix {
+  Extent whole;
+  Placement placement;
+};
+ScoreMatrix score_matrix(const TokenLayout& tokens, std::int64_t heads);
+
+// Query heads that share a key/value head: query head h reads key head h / heads_per_key(op).
+std::int64_t heads_per_key(const Op& op);
+
+// The kernel takes a block's scores in tiles of at most so many queries and keys.
+struct AttentionTile {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+};
+AttentionTile attention_tile(const AttentionBlock& block);
+
+// Rows of an embedding or head tile: vocabularies up to this size need one tile.
+inline constexpr std::int64_t kVocabularyTile = 8192;
+// Elements of a tile of logits at most (unless the tile is one token high).
+inline constexpr std::int64_t kLogitsTile = std::int64_t{1} << 18;
+// Tokens of a tile of logits.
+std::int64_t logits_tile_tokens(std::int64_t vocabulary_tile_rows);
+// Rows in which a bfloat16 or float16 product of so many columns is made in float32 and rounded.
+std::int64_t product_tile_rows(std::int64_t columns);
+
+std::string to_string(OpKind kind);
+
+// The program as text: one line an op with operands, placements and what it sends.
+std::string explain(const Program& program);
+
+}  // namespace paradyse

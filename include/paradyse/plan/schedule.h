@@ -1,0 +1,74 @@
+// The order in which the ops of a micro-batch run, forward and backward, and when each value dies.
+//
+// `walk_forward` and `walk_backward` drive a *machine*.  There are two: the executor, whose values
+// are tensors, and the footprint fold, whose values are byte counts.  Both are driven by the same
+// walk, so what the plan counts is what the run does.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse {
+
+// One op or its adjoint, and what nobody reads after it.
+struct Step {
+  int op = 0;
+  bool adjoint = false;
+  std::vector<ValueId> dead_values = {};
+};
+
+struct Schedule {
+  std::vector<ValueId> saved;      // ascending: what adjoints need or recomputation starts from
+  std::vector<ValueId> offloaded;  // those of them that wait in host memory
+  std::vector<Step> forward;
+  std::vector<Step> backward;  // adjoints, last op first; what is recomputed, just before its need
+};
+
+// Values that must live until the backward pass: what the adjoints need, or, where the producer is
+// recomputed, what the producer needs to run again.  Weights are recomputed, hence never saved.
+// Without `keep` (evaluation) nothing is saved and there is no backward pass.  With `offload` all
+// that is saved goes to host memory once the part has run, and comes back before its backward pass.
+Schedule schedule(const Program& program, bool keep = true, bool offload = false);
+
+// A part of the model on its way through a micro-batch; layers that run alike share the program.
+struct ScheduledPart {
+  struct Body {
+    Program program;
+    Schedule schedule;
+  };
+  std::int64_t layer = -1;
+  std::shared_ptr<const Body> body;
+
+  [[nodiscard]] const Program& program() const { return body->program; }
+  [[nodiscard]] const Schedule& schedule() const { return body->schedule; }
+};
+
+// The parts of a micro-batch on one group: embedding, (attention, mlp) x L, head.
+using Timeline = std::vector<ScheduledPart>;
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  // The weights of `op` (a gather_weights) will be wanted soon.
+  virtual void prefetch(std::size_t part, int op) = 0;
+  virtual void forward(std::size_t part, int op) = 0;
+  virtual void adjoint(std::size_t part, int op) = 0;
+  virtual void drop_value(std::size_t part, ValueId value) = 0;
+  // Moves a saved value to host memory, and back.
+  virtual void offload(std::size_t part, ValueId value) = 0;
+  virtual void fetch(std::size_t part, ValueId value) = 0;
+  // The gradients of the op's outputs, consumed by its adjoint.
+  virtual void drop_gradients(std::size_t part, int op) = 0;
+  // Output of `part` becomes input of `part + 1`; its gradient goes the other way.
+  virtual void hand_forward(std::size_t part) = 0;
+  virtual void hand_backward(std::size_t part) = 0;
+};
+
+// Weights are gathered one ahead: the next ones are prefetched once those of an op are there.
+void walk_forward(const Timeline& timeline, Machine& machine);
+void walk_backward(const Timeline& timeline, Machine& machine);
+
+}  // namespace paradyse

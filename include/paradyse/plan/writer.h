@@ -1,0 +1,140 @@
+// Appends values and ops to a program; every verb returns the value it makes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+// Some of each rank's rows of a matrix of tokens.
+struct TokenTile {
+  std::vector<Interval> rows;  // [group rank]; empty: all
+  Placement placement;         // of a matrix of these rows alone, by tokens
+};
+
+class Writer {
+ public:
+  // Starts a part; its input, where it has one, is x: shard(T).
+  Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input = true);
+
+  [[nodiscard]] ValueId input() const { return program_.input; }
+  [[nodiscard]] Placement by_tokens() const { return shard(0, program_.tokens.cuts); }
+  // Every rank's own tokens in `count` tiles of about one size; some may be empty.
+  [[nodiscard]] std::vector<TokenTile> token_tiles(int count) const;
+
+  ValueId hold();
+  // All of the stack from all ranks of the domain, or only some of its matrices.
+  ValueId gather();
+  ValueId gather(std::size_t first_matrix, std::size_t last_matrix);
+  // These rows of the whole stack; `wide_gradient`: linears use them more than once.
+  ValueId gather(const Piece& rows, bool wide_gradient = false);
+
+  // What a part's first linear reads: its input, normed where the model norms before a part.
+  ValueId normed_input();
+  // Queries, keys and values of the tokens of xn, as attention takes them: the product with the
+  // rows of the stacks in `weights` that `terms` name, and all that the model does to it before
+  // heads meet (rotation).  Each rank makes the columns of its `heads` (columns of q | k | v as
+  // qkv_columns() has them when placed by columns).
+  ValueId qkv(
+      ValueId xn,
+      const std::vector<ValueId>& weights,
+      std::vector<std::vector<Term>> terms,
+      const std::vector<Heads>& heads,
+      const std::string& name,
+      Placement placement);
+  // Queries apart from keys and values, of each rank's own tokens: q [T, heads D] and kv
+  // [T, 2 heads D].  `mine`: the model's heads whose rows stand in `stack` as q | k | v from row 0.
+  struct QueriesAndKeys {
+    ValueId q;
+    ValueId kv;
+  };
+  QueriesAndKeys q_and_kv(ValueId xn, ValueId stack, Heads mine);
+
+  ValueId norm(ValueId x);
+  // y + the vectors of `role`, which lie side by side over y's whole width: of them the entries of
+  // the columns that a rank has, or `entries`, the same for all ranks.  y where the part has none.
+  ValueId bias(ValueId y, Role role);
+  ValueId bias(ValueId y, Role role, const Piece& entries);
+  ValueId dropout(ValueId y, double probability);
+  // y = x w^T with the given rows of the stacks in `weights`, of all rows of x or of a tile's;
+  // `width`: of all ranks' columns.
+  ValueId linear(
+      ValueId x,
+      const std::vector<ValueId>& weights,
+      std::vector<std::vector<Term>> terms,
+      const std::string& name,
+      Placement placement,
+      std::int64_t width,
+      std::vector<Interval> tile = {});
+  // y = x w, the last matrix of the stack: [.., rows] -> [.., H].  With `onto`, y takes over that
+  // value's memory and is added to it.  With a tile, of x and of these rows of y; `fresh`: onto has
+  // not got them yet.
+  ValueId linear_transposed(
+      ValueId x,
+      ValueId weights,
+      std::vector<std::vector<Term>> terms,
+      Placement placement,
+      ValueId onto = -1,
+      std::vector<Interval> tile = {},
+      bool fresh = false);
+  ValueId qk_norm(ValueId qkv, const std::vector<Heads>& heads);
+  ValueId rope(ValueId qkv, std::vector<Heads> heads);
+  // Of qkv, or of q and kv.
+  ValueId attention(std::vector<ValueId> in, std::vector<Heads> heads, Placement out);
+  // Placed like q; the next rank of a ring is `stride` further in the group.
+  ValueId ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride = 1);
+  ValueId score_attention(ValueId q, ValueId kv, std::vector<Heads> heads);
+  // silu(gate) * up, or the model's function of all columns.
+  ValueId activation(ValueId h, Placement out);
+  // By the redistribution table; `again`: gathered again for the backward pass rather than saved.
+  ValueId redistribute(ValueId x, const Placement& to, const std::string& name, bool again = false);
+  ValueId embed();
+  // The loss; ends the model.
+  Program cross_entropy(ValueId xn, bool keep);
+
+  // out = x + y, with all that the model does to y before and to the sum after: the part's output.
+  // y: [T, H] by tokens, summed over ranks.  Gives the finished program.
+  Program residual(ValueId y);
+  // The part ends with `output`.
+  Program finish(ValueId output);
+
+  // Ops from now on run again just before the adjoint that needs what they make.
+  void recompute_from_here() { recompute_ = true; }
+
+  [[nodiscard]] const PartWeights& weights() const { return weights_; }
+  [[nodiscard]] int ranks() const { return program_.ranks(); }
+
+ private:
+  // What the model does to queries and keys before they meet: norms of heads, rotation.
+  ValueId prepared(ValueId y, const std::vector<Heads>& heads);
+  ValueId add_bias(ValueId y, Role role, Cuts entries);
+  ValueId value(
+      const std::string& name,
+      Extent whole,
+      Placement placement,
+      Element element = Element::activation);
+  Op& op(
+      OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out, std::vector<ValueId> needs);
+  // Tiles of the stack's rows [0, rows).
+  [[nodiscard]] std::vector<Transfer> tiles(std::int64_t rows) const;
+  ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Placement out);
+
+  const ModelShape* model_;
+  bool recompute_ = false;
+  bool dropout_ = false;
+  PartWeights weights_;
+  Program program_;
+};
+
+// Columns of a fused q | k | v matrix that each rank's heads take.
+Cuts qkv_columns(const ModelShape& model, const std::vector<Heads>& heads);
+// Columns of the attention output: the query heads.
+Cuts output_columns(const ModelShape& model, const std::vector<Heads>& heads);
+std::int64_t qkv_width(const ModelShape& model);
+
+// For every rank, one term: rows [begin, end) of the stack of operand 1.
+std::vector<std::vector<Term>> same_terms(int ranks, Interval rows);
+
+}  // namespace paradyse

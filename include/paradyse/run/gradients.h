@@ -1,0 +1,59 @@
+// Loss and every gradient of one batch, by a plan on the ranks of a backend: what `paradyse grad`
+// and `paradyse check` compute.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paradyse/run/backend.h"
+#include "paradyse/run/play.h"
+#include "paradyse/run/weights.h"
+
+namespace paradyse {
+
+struct GradientRequest {
+  const ModelShape* model = nullptr;
+  std::function<void(Parameters& parameters)> fill = {};  // the weights of each rank; called on all
+  const Plan* plan = nullptr;
+  std::vector<std::vector<std::int32_t>> documents = {};
+  std::vector<std::vector<std::int32_t>> labels = {};  // of a masked LM, as long as the documents
+  std::uint64_t dropout_seed = 0;                      // of the model's dropout, if it has any
+  std::string dtype = "float64";
+  std::int64_t memory_per_rank = 0;  // bytes, 0: no limit
+  std::shared_ptr<Backend> backend = local_backend();
+  Trace* trace = nullptr;
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+struct RankReport {
+  std::int64_t bytes_sent = 0;  // by the communicators, start to end of the batch
+  std::int64_t messages = 0;
+  std::int64_t saved_bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+
+// In the process that leads (backend.h); elsewhere nothing of it is set.
+struct GradientAnswer {
+  BatchResult batch;
+  std::map<std::string, at::Tensor> gradients;  // by Hugging Face name, on the host
+  std::vector<RankReport> ranks;
+};
+
+// Throws std::invalid_argument for a token id or label outside the vocabulary, and what play()
+// throws.
+GradientAnswer gradients(const GradientRequest& request);
+
+// What the folds say of the same batch: traffic of all micro-batches and the closing agreement, the
+// largest saved bytes and peak of the micro-batches.  `elements_bytes`: bytes a rank holds for each
+// element it stores (weight and gradient, and optimizer state in training).
+RankReport predicted_report(
+    const Plan& plan,
+    const ModelShape& model,
+    int rank,
+    Precision precision,
+    std::int64_t static_bytes);
+
+}  // namespace paradyse

@@ -1,0 +1,99 @@
+// The main job: trains a model on documents by plans that fit their lengths.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/planner.h"
+#include "paradyse/plan/profile.h"
+#include "paradyse/run/backend.h"
+#include "paradyse/run/data.h"
+
+namespace paradyse {
+
+// What there is to tell about a step that is over.
+struct StepReport {
+  std::int64_t step = 0;   // from 1
+  std::int64_t steps = 0;  // of the run
+  double loss = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  double loss_scale = 1;  // float16: a step whose gradient_norm is no number was skipped
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+  double predicted_seconds = 0;
+  double planning_seconds = 0;   // of the planner, while the step before it ran
+  double switching_seconds = 0;  // that the step waited for its plan, agreed on it and took it up
+  int retries = 0;               // plans that ran out of memory before this one
+  std::int64_t peak_bytes = 0;   // of the fullest rank
+  std::int64_t predicted_peak_bytes = 0;
+  std::map<std::string, std::int64_t> micro_batches;  // by the name of their program
+  std::vector<double> micro_batch_seconds = {};       // measured
+  std::vector<double> predicted_micro_batch_seconds = {};
+  std::string plan_sha256;
+};
+
+struct TrainSummary {
+  std::filesystem::path folder;
+  std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
+  std::int64_t resumed_at = 0;  // after so many; 0: it was not
+  bool interrupted = false;
+  double first_loss = 0;  // mean of the first ten steps (or as many as there are)
+  double last_loss = 0;   // mean of the last ten
+  double eval_loss = 0;   // after training; NaN when there is no evaluation data
+  std::int64_t tokens = 0;
+  double seconds = 0;  // of all steps
+  std::int64_t peak_bytes = 0;
+  std::map<std::string, std::int64_t> steps_by_strategy;  // steps that used it at least once
+  DataCounts data;
+};
+
+struct TrainHooks {
+  // Before the first step: what costs the planner goes by, for lengths of the corpus.
+  std::function<void(const std::vector<Planner::Row>& table, const DataCounts& data)> planned;
+  std::function<void(const StepReport& report)> step;  // on one thread
+  // Before all that, where costs are to be measured.
+  std::function<void(const ProfileProgress& progress)> profiling;
+  std::function<void(const std::string& line)> note;  // what else a user wants to know
+  const std::atomic<bool>* stop = nullptr;            // ends after the step under way
+};
+
+// Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
+// plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, checkpoints/ (checkpoint.h),
+// model/ (a Hugging Face folder). Interrupted or not, what was reached is saved. Throws what is
+// wrong with the configuration, model, data or memory; NotFinite when the loss is no number (the
+// weights and a checkpoint from before that step are saved).
+// With `resume`, the folder of a run: goes on there from the newest checkpoint, to the bits that
+// the run would have come to; `config` is that of the run (config.toml), but for keys that make it
+// no other run.  Throws what does not fit. The process that leads (backend.h) writes the folder and
+// calls the hooks; the others return an empty summary.
+// With `replay`, the folder of a run: goes by its plans, step by step, instead of making them.
+// Where a step runs out of memory in spite of its plan, all ranks throw its work away and take a
+// plan that needs less, where the backend recovers (communicator.h).
+TrainSummary train(
+    const LoadedConfig& config,
+    const TrainHooks& hooks,
+    Backend& backend,
+    const std::filesystem::path& resume = {},
+    const std::filesystem::path& replay = {});
+
+// The mean loss per predicted token of a model over documents, by plans as in training.
+struct EvalResult {
+  double loss = 0;
+  std::int64_t documents = 0;
+  std::int64_t predicted_tokens = 0;
+  double seconds = 0;
+  std::int64_t peak_bytes = 0;
+  bool interrupted = false;  // the loss is of what was reached
+  DataCounts data;
+};
+EvalResult evaluate(const LoadedConfig& config, const std::atomic<bool>* stop, Backend& backend);
+
+}  // namespace paradyse

@@ -1,0 +1,140 @@
+// The weights of one rank, in the one layout (part_weights.h), with their gradients; and their way
+// from and to Hugging Face folders.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json_fwd.hpp>
+
+#include "paradyse/plan/part_weights.h"
+#include "paradyse/run/communicator.h"
+#include "paradyse/run/safetensors.h"
+
+namespace paradyse {
+
+// What a rank stores of one part.  A tied head shares the embedding's stack.
+struct PartParameters {
+  ModelPart model;
+  at::Tensor stack;       // [rows of this rank, H]
+  at::Tensor stack_grad;  // the same shape, statistic type; undefined without gradients
+  std::vector<at::Tensor> vectors;
+  std::vector<at::Tensor> vector_grads;
+  // What is trained: the weights themselves, or, where they are narrow, their float32 masters.
+  at::Tensor stack_master;
+  std::vector<at::Tensor> vector_masters;
+};
+
+// How the model is stored.
+struct ParameterTypes {
+  at::ScalarType weight = at::kFloat;    // what ops read
+  at::ScalarType gradient = at::kFloat;  // what gradients are summed in
+};
+// float64, float32, bfloat16 and float16 (gradients float32).  Throws std::invalid_argument for
+// another name.
+ParameterTypes parameter_types(const std::string& dtype);
+
+class Parameters {
+ public:
+  // Allocates, uninitialised, what rank `domain_rank` of `domain` stores; gradients zero.  With
+  // `masters` narrow weights have float32 ones beside them (Micikevicius et al. 2018).  `device`:
+  // where they lie, and where ops compute with them.
+  Parameters(
+      const ModelShape& shape,
+      int domain,
+      int domain_rank,
+      ParameterTypes types,
+      bool gradients,
+      bool masters = false,
+      c10::Device device = c10::Device(c10::kCPU));
+
+  [[nodiscard]] const ModelShape& shape() const { return shape_; }
+  [[nodiscard]] int domain() const { return domain_; }
+  [[nodiscard]] int domain_rank() const { return domain_rank_; }
+  [[nodiscard]] ParameterTypes types() const { return types_; }
+  [[nodiscard]] c10::Device device() const { return device_; }
+  // In the order of model_parts(): the order of a timeline.
+  std::vector<PartParameters>& parts() { return parts_; }
+  [[nodiscard]] const std::vector<PartParameters>& parts() const { return parts_; }
+
+  void zero_gradients();
+  void scale_gradients(double factor);
+  // Rounds the masters into the weights that ops read.
+  void round_masters();
+
+  // As transformers does: matrices normal with the model's initializer_range (times their scale),
+  // norms one, biases zero.  A function of (seed, name, row) alone: the same on every rank and for
+  // every number of ranks.
+  void initialize(std::uint64_t seed);
+
+  // Copies this rank's slices from Hugging Face tensors, under their names of today, older ones, or
+  // those of the model without a head.  Throws std::runtime_error naming the tensor for a missing
+  // one, a wrong shape or one that no part of the model uses (known buffers and heads for other
+  // tasks apart).
+  void load(const SafetensorsReader& reader);
+
+ private:
+  ModelShape shape_;
+  int domain_;
+  int domain_rank_;
+  ParameterTypes types_;
+  c10::Device device_;
+  std::vector<PartParameters> parts_;
+};
+
+// A piece of a weight that a rank trains: rows of the tensor that Hugging Face stores, or columns
+// of it where that is `transposed`; a vector whole.
+struct WeightPiece {
+  std::string name;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  bool transposed = false;
+  Interval rows;      // of the whole
+  at::Tensor master;  // the stack (or vector) that the piece lies in
+  Interval here;      // its rows of that
+};
+// All of this rank, in the order of the parts; tied ones once, empty ones not at all.
+std::vector<WeightPiece> pieces(const Parameters& parameters);
+
+enum class Which { weights, gradients };
+
+// Brings every tensor together under its Hugging Face name and shape, one after the other, a tied
+// one once: `take` is called on domain rank 0 with each, on the host.  Every rank of `domain` calls
+// this.
+void collect(
+    const Parameters& parameters,
+    Which which,
+    Communicator& domain,
+    const std::function<void(const std::string& name, const at::Tensor& tensor)>& take);
+
+// Names and shapes, in the order in which collect() brings them.
+std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
+    const ModelShape& shape);
+
+// A Hugging Face model folder: the configuration, and where its weights are.
+struct ModelFolder {
+  std::filesystem::path path;
+  ModelShape shape;
+  nlohmann::json config() const;  // config.json as it is there
+  [[nodiscard]] bool has_weights() const;
+};
+
+// Reads `path`/config.json, or a TOML model file with the same keys.  Throws std::runtime_error
+// or std::invalid_argument, naming the file and what is wrong.
+ModelFolder open_model(const std::filesystem::path& path);
+
+// Writes config.json and model.safetensors (and copies tokenizer files of `from`, if given) into
+// the new folder `to`; the tensors have `dtype`.  Every rank of `domain` calls this, rank 0 writes.
+// Throws std::runtime_error when `to` holds a model already: nothing is overwritten.
+void save_model(
+    const Parameters& parameters,
+    Communicator& domain,
+    const std::filesystem::path& to,
+    const ModelFolder& from,
+    at::ScalarType dtype);
+
+}  // namespace paradyse

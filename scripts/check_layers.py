@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Refuses an include that points upwards: a file may use its own layer and those below it.
+
+The layers, lowest first; the headers of include/paradyse/ stand in the layer of their source.
+"""
+import pathlib
+import re
+import sys
+
+LAYERS = [
+    # the plan side: no torch (scripts/check_plan_side.sh asks the compiler)
+    ["src/plan/base"],
+    ["src/plan/layout"],
+    ["src/plan/model"],
+    ["src/plan/program"],
+    ["src/plan/strategy"],
+    ["src/plan/cost"],
+    ["src/plan/plan"],
+    ["src/plan/config"],
+    ["src/plan/search", "src/plan/profile"],  # what is planned, and by which measured costs
+    ["src/plan/published", "src/plan/simulate", "src/plan/report"],
+    # the run side
+    ["src/run/memory", "src/run/device"],
+    ["src/run/kernels"],
+    ["src/run/comm", "src/run/cuda"],
+    ["src/run/weights", "src/run/data"],
+    ["src/run/ops"],
+    ["src/run/execute"],
+    ["src/run/measure"],
+    ["src/run/train", "src/run/reference"],
+    ["src/run/check"],
+    ["src/cli"],
+]
+# Public headers whose name is not that of one source.
+HEADERS = {
+    "plan/writer": "src/plan/strategy",
+    "run/backend": "src/run/comm",
+    "run/communicator": "src/run/comm",
+    "run/data": "src/run/data",
+    "run/weights": "src/run/weights",
+    "plan/config": "src/plan/config",
+    "plan/plan": "src/plan/plan",
+    "plan/profile": "src/plan/profile",
+    "run/train": "src/run/train",
+}
+root = pathlib.Path(__file__).resolve().parent.parent
+level = {folder: i for i, folders in enumerate(LAYERS) for folder in folders}
+
+
+def folder_of(path):
+    """The folder that `path` (from the root) counts to, or None."""
+    if path.startswith("include/paradyse/"):
+        name = path[len("include/paradyse/") : -len(".h")]
+        if name in HEADERS:
+            return HEADERS[name]
+        side, stem = name.split("/")
+        found = sorted((root / "src" / side).rglob(stem + ".cc"))
+        return folder_of(str(found[0].relative_to(root))) if found else None
+    for depth in (3, 2):
+        folder = "/".join(path.split("/")[:depth])
+        if folder in level:
+            return folder
+    return None
+
+
+def main():
+    wrong = []
+    files = [p for top in ("include", "src") for p in sorted((root / top).rglob("*")) if p.suffix in (".h", ".cc")]
+    for file in files:
+        name = str(file.relative_to(root))
+        mine = folder_of(name)
+        if mine is None:
+            wrong.append(f"{name}: is in no layer; name it in scripts/check_layers.py")
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            include = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+            if not include:
+                continue
+            target = include.group(1)
+            theirs = folder_of("include/" + target if target.startswith("paradyse/") else target)
+            if theirs is None:
+                wrong.append(f"{name}:{number}: {target} is in no layer")
+            elif level[theirs] > level[mine]:
+                wrong.append(f"{name}:{number}: {mine} must not include {target}, of {theirs} above it")
+            if name.startswith("include/") and not target.startswith("paradyse/"):
+                wrong.append(f"{name}:{number}: a promised header includes {target}, which is not installed")
+    print("\n".join(wrong) if wrong else f"check_layers: {len(files)} files, no include points upwards")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

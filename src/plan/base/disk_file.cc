@@ -1,0 +1,134 @@
+#include "src/plan/base/disk_file.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+namespace paradyse {
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& what) {
+  throw std::runtime_error(
+      file.string() + ": " + what + ": " + std::generic_category().message(errno));
+}
+
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written < 0 ? 0 : written));
+  }
+  return true;
+}
+
+}  // namespace
+
+void replace_file(const fs::path& file, const std::string& text) {
+  fs::path partial = file;
+  partial += "." + std::to_string(::getpid()) + ".partial";
+  const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    refuse(partial, "cannot be created");
+  }
+  const bool written = write_all(descriptor, text) && ::fsync(descriptor) == 0;
+  int error = errno;
+  ::close(descriptor);
+  const bool placed = written && ::rename(partial.c_str(), file.c_str()) == 0;
+  if (!placed) {
+    error = written ? errno : error;
+    ::unlink(partial.c_str());
+    errno = error;
+    refuse(file, "cannot be written");
+  }
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  const int held = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (held < 0) {
+    refuse(folder, "cannot be opened");
+  }
+  const bool synced = ::fsync(held) == 0 || errno == EINVAL;  // some file systems cannot
+  error = errno;
+  ::close(held);
+  if (!synced) {
+    errno = error;
+    refuse(folder, "cannot be written");
+  }
+}
+
+std::optional<std::string> content_of(const fs::path& file) {
+  if (!fs::exists(file)) {
+    return std::nullopt;
+  }
+  std::ifstream stream(file, std::ios::binary);
+  std::string text;
+  if (stream.peek() != std::ifstream::traits_type::eof()) {
+    text.assign(std::istreambuf_iterator<char>(stream), {});
+  }
+  if (!stream.is_open() || stream.bad() || fs::is_directory(file)) {
+    throw std::runtime_error(file.string() + ": cannot be read; is it a file, and readable?");
+  }
+  return text;
+}
+
+std::string content_of_named(const fs::path& file, const std::string& remedy) {
+  std::optional<std::string> text;
+  try {
+    text = content_of(file);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
+  if (!text) {
+    throw std::invalid_argument(file.string() + ": is not there; " + remedy);
+  }
+  return *std::move(text);
+}
+
+FileEnd::FileEnd(const fs::path& file, std::size_t bytes)
+    : file_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CLOEXEC)), bytes_(bytes) {
+  // A constructor that throws runs no destructor: closed by hand.
+  const auto fail = [&](const std::string& what) {
+    const int error = errno;
+    ::close(descriptor_);
+    errno = error;
+    refuse(what);
+  };
+  if (descriptor_ < 0) {
+    refuse("cannot be opened for writing");
+  }
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    fail("is being written by another program; let that one end");
+  }
+  const auto end = static_cast<off_t>(bytes);
+  if (::ftruncate(descriptor_, end) != 0 || ::lseek(descriptor_, end, SEEK_SET) != end ||
+      ::fsync(descriptor_) != 0) {
+    fail("cannot be written");
+  }
+}
+
+FileEnd::~FileEnd() { ::close(descriptor_); }
+
+void FileEnd::append(std::string_view text) {
+  if (!write_all(descriptor_, text) || ::fsync(descriptor_) != 0) {
+    const int error = errno;
+    const auto end = static_cast<off_t>(bytes_);
+    if (::ftruncate(descriptor_, end) == 0) {
+      ::lseek(descriptor_, end, SEEK_SET);
+    }
+    errno = error;
+    refuse("cannot be written");
+  }
+  bytes_ += text.size();
+}
+
+void FileEnd::refuse(const std::string& what) const { paradyse::refuse(file_, what); }
+
+}  // namespace paradyse

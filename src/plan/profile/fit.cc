@@ -1,0 +1,224 @@
+// Fits both models, compares them on lengths left out, and says which is the better one.
+#include "src/plan/profile/fit.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include <Eigen/Core>
+
+#include "src/plan/profile/held_out.h"
+#include "src/plan/profile/hybrid.h"
+#include "src/plan/profile/nnls.h"
+#include "src/plan/profile/peaks.h"
+#include "src/plan/profile/structured.h"
+
+namespace paradyse {
+
+namespace {
+
+constexpr const char* kOptimizer = "optimizer";
+constexpr std::size_t kLeastLengths = 3;
+
+std::string described(const PartProbe& probe) {
+  return probe.strategy.empty() ? probe.part : probe.part + " " + probe.strategy;
+}
+
+// The parts that times are fitted to.  Throws std::invalid_argument.
+std::vector<PartProbe> measured_parts(const Profile& profile) {
+  std::vector<PartProbe> parts;
+  std::map<std::string, std::set<std::int64_t>> lengths;
+  for (const PartProbe& probe : profile.parts) {
+    if (probe.part == kOptimizer) {
+      continue;
+    }
+    std::set<std::int64_t>& its = lengths[described(probe)];
+    if (probe.outcome != Outcome::measured) {
+      continue;
+    }
+    try {
+      recompute(probe.recompute);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument("profile: " + described(probe) + ": " + error.what());
+    }
+    if (!(total_seconds(probe) > 0)) {
+      throw std::invalid_argument(
+          "profile: " + described(probe) + " at length " + std::to_string(probe.length) +
+          " took 0 seconds: times have to be positive; remove the line and profile again");
+    }
+    its.insert(probe.length);
+    parts.push_back(probe);
+  }
+  if (lengths.empty()) {
+    throw std::invalid_argument(
+        "the profile has no parts of layers to fit: let `paradyse profile` run to its end");
+  }
+  for (const auto& [name, its] : lengths) {
+    if (its.size() < kLeastLengths) {
+      throw std::invalid_argument(
+          "the profile has " + std::to_string(its.size()) + " measured lengths of " + name +
+          ", and a fit needs " + std::to_string(kLeastLengths) +
+          ": profile more lengths (shorter ones, where memory or time ended it)");
+    }
+  }
+  return parts;
+}
+
+// step_seconds + optimizer_seconds_per_byte * bytes, errors relative.
+void fit_optimizer(const Profile& profile, Costs& costs) {
+  std::vector<const PartProbe*> probes;
+  std::set<double> sizes;
+  const auto bytes_of = [](const PartProbe& probe) {
+    return probe.work.phases[0].values[2];  // touched
+  };
+  for (const PartProbe& probe : profile.parts) {
+    if (probe.part == kOptimizer && probe.outcome == Outcome::measured &&
+        total_seconds(probe) > 0) {
+      probes.push_back(&probe);
+      sizes.insert(bytes_of(probe));
+    }
+  }
+  if (probes.empty()) {
+    return;
+  }
+  // Of one size a constant cannot be told apart.
+  const Eigen::Index columns = sizes.size() > 1 ? 2 : 1;
+  Eigen::MatrixXd A(static_cast<Eigen::Index>(probes.size()), columns);
+  for (Eigen::Index i = 0; i < A.rows(); ++i) {
+    const PartProbe& probe = *probes[static_cast<std::size_t>(i)];
+    A(i, 0) = bytes_of(probe) / total_seconds(probe);
+    if (columns > 1) {
+      A(i, 1) = 1 / total_seconds(probe);
+    }
+  }
+  const Eigen::VectorXd x = nonnegative_least_squares(A, Eigen::VectorXd::Ones(A.rows()));
+  costs.optimizer_seconds_per_byte = x(0);
+  costs.step_seconds = columns > 1 ? x(1) : 0;
+}
+
+// What a model takes for its errors: those on lengths left out.
+void put_errors(
+    std::span<const PartProbe> probes, const std::vector<HeldOut>& unseen, Structured& model) {
+  ErrorSums of_machine;
+  std::map<std::string, ErrorSums> of_part;
+  std::map<std::pair<std::string, std::string>, ErrorSums> of_strategy;
+  for (const HeldOut& one : unseen) {
+    const PartProbe& probe = probes[one.probe];
+    of_machine.add(one);
+    of_part[probe.part].add(one);
+    of_strategy[{probe.part, probe.strategy}].add(one);
+  }
+  const auto put = [](const ErrorSums& sums, FittedRates& rates) {
+    rates.error_inside = sums.inside.root_mean_square();
+    rates.error_beyond = std::max(rates.error_inside, sums.beyond.root_mean_square());
+  };
+  put(of_machine, model.machine);
+  for (auto& [part, rates] : model.parts) {
+    put(of_part[part], rates);
+  }
+  for (auto& [name, rates] : model.strategies) {
+    put(of_strategy[name], rates);
+  }
+}
+
+void put_errors(
+    std::span<const PartProbe> probes, const std::vector<HeldOut>& unseen, HybridModel& model) {
+  std::map<HybridKey, ErrorSums> sums;
+  for (const HeldOut& one : unseen) {
+    sums[key_of(probes[one.probe])].add(one);
+  }
+  for (auto& [key, fit] : model.fits) {
+    fit.error_inside = sums[key].inside.root_mean_square();
+    fit.error_beyond = std::max(fit.error_inside, sums[key].beyond.root_mean_square());
+  }
+}
+
+// Peak memory: both models, and a row of errors of each.  The published model's join `hybrid`.
+void fit_peaks(
+    const Profile& profile, const FitOptions& options, HybridModel& hybrid, Costs& costs) {
+  const std::vector<PartProbe> peaks = peak_probes(profile);
+  const auto folded = fit_folded_peak(peaks);
+  costs.memory_overhead = folded->overhead();
+  const auto published = fit_hybrid(peaks, options, folded);
+  const auto published_unseen = held_out(peaks, [&](std::span<const PartProbe> seen) {
+    return fit_hybrid(seen, options, fit_folded_peak(seen));
+  });
+  put_errors(peaks, published_unseen, *published);
+  hybrid.fits.merge(published->fits);
+  const auto add_row = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
+    for (const HeldOutError& row : error_rows(model.name(), peaks, unseen)) {
+      if (row.part == kPeakMemory && row.strategy.empty()) {
+        costs.errors.push_back(row);
+      }
+    }
+  };
+  add_row(*folded, held_out(peaks, fit_folded_peak));
+  add_row(hybrid, published_unseen);
+}
+
+double overall(const std::vector<HeldOut>& unseen) {
+  ErrorSums sums;
+  for (const HeldOut& one : unseen) {
+    sums.add(one);
+  }
+  return sums.mean();
+}
+
+}  // namespace
+
+namespace {
+
+Costs fit_pooled(const Profile& profile, const FitOptions& options) {
+  const std::vector<PartProbe> probes = measured_parts(profile);
+  const Rates prior = prior_rates(profile);
+  Costs costs{.header = profile.header};
+  fit_optimizer(profile, costs);
+
+  const auto structured = fit_structured(probes, prior);
+  const auto hybrid = fit_hybrid(probes, options, structured);
+  const auto structured_unseen = held_out(
+      probes, [&](std::span<const PartProbe> seen) { return fit_structured(seen, prior); });
+  const auto hybrid_unseen = held_out(probes, [&](std::span<const PartProbe> seen) {
+    return fit_hybrid(seen, options, fit_structured(seen, prior, Pull{}));
+  });
+  put_errors(probes, structured_unseen, *structured);
+  put_errors(probes, hybrid_unseen, *hybrid);
+  costs.structured = structured;
+  costs.hybrid = hybrid;
+  const auto add_errors = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
+    const std::string name = model.name();
+    for (const auto& rows :
+         {error_rows(name, probes, unseen),
+          step_error_rows(name, probes, unseen, profile.steps, profile.header.layers)}) {
+      costs.errors.insert(costs.errors.end(), rows.begin(), rows.end());
+    }
+  };
+  add_errors(*structured, structured_unseen);
+  add_errors(*hybrid, hybrid_unseen);
+  fit_peaks(profile, options, *hybrid, costs);
+  costs.best = overall(hybrid_unseen) < overall(structured_unseen) ? "hybrid" : "structured";
+  return costs;
+}
+
+}  // namespace
+
+Costs fit(const Profile& profile, const FitOptions& options) {
+  return fit_pooled(pooled(profile), options);
+}
+
+const TimeModel& Costs::model() const { return *model(""); }
+
+std::shared_ptr<const TimeModel> Costs::model(const std::string& name) const {
+  const std::string& wanted = name.empty() ? best : name;
+  if (wanted == "structured") {
+    return structured;
+  }
+  if (wanted == "hybrid") {
+    return hybrid;
+  }
+  throw std::invalid_argument(
+      "model '" + wanted + "' is not known; costs have 'structured' and 'hybrid'");
+}
+
+}  // namespace paradyse

@@ -1,0 +1,40 @@
+#include "src/plan/profile/held_out_json.h"
+
+#include <cmath>
+#include <stdexcept>
+
+namespace paradyse {
+
+nlohmann::ordered_json json_of(const HeldOutError& error) {
+  if (!std::isfinite(error.mean) || !std::isfinite(error.worst)) {
+    throw std::invalid_argument(
+        "an error of " + error.part + " on lengths left out is no number: fit again");
+  }
+  return {
+      {"model", error.model},
+      {"part", error.part},
+      {"strategy", error.strategy},
+      {"range", error.beyond ? "beyond" : "inside"},
+      {"probes", error.probes},
+      {"mean", error.mean},
+      {"worst", error.worst}};
+}
+
+HeldOutError held_out_error_from(const JsonNode& node) {
+  node.allow({"model", "part", "strategy", "range", "probes", "mean", "worst"});
+  const JsonNode range = node.at("range");
+  const bool beyond = range.text() == "beyond";
+  if (!beyond && range.text() != "inside") {
+    range.fail("expected inside or beyond, found \"" + range.text() + "\"");
+  }
+  return {
+      .model = node.at("model").text(),
+      .part = node.at("part").text(),
+      .strategy = node.at("strategy").text(),
+      .beyond = beyond,
+      .probes = node.at("probes").integer<std::int64_t>(0),
+      .mean = node.at("mean").number_from_0(),
+      .worst = node.at("worst").number_from_0()};
+}
+
+}  // namespace paradyse

@@ -1,0 +1,272 @@
+#include "src/plan/profile/structured.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <Eigen/QR>
+
+#include "src/plan/base/median.h"
+#include "src/plan/profile/held_out.h"
+#include "src/plan/profile/nnls.h"
+
+namespace paradyse {
+
+namespace {
+
+using Eigen::Index;
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
+using Terms = std::array<double, Rates::kCount>;
+
+Terms terms_of(const Amounts& amounts) {
+  Terms terms{};
+  std::copy(amounts.values.begin(), amounts.values.end(), terms.begin());
+  const double touched = amounts.values[2];
+  const double calls = amounts.values[3];
+  terms[Rates::kSpilled] = std::max(0.0, touched - Rates::kCachedBytes * calls);
+  const bool any = std::any_of(
+      amounts.values.begin(), amounts.values.end(), [](double amount) { return amount > 0; });
+  terms[Rates::kPhase] = any ? 1 : 0;
+  return terms;
+}
+
+// A phase of a probe.
+struct Row {
+  Terms terms{};
+  double seconds = 0;
+  double weight = 0;
+};
+using Rows = std::vector<Row>;
+using PhaseRows = std::array<Rows, kPartPhases>;
+
+// Errors count relative to the seconds of the phase; of one that is a small share of its part,
+// relative to that share of the part.
+constexpr double kSmallShare = 0.1;
+
+void add_rows(const PartProbe& probe, PhaseRows& rows) {
+  const double total = total_seconds(probe);
+  for (std::size_t i = 0; i < kPartPhases; ++i) {
+    const Row row{
+        .terms = terms_of(probe.work.phases[i]),
+        .seconds = probe.seconds[i].median,
+        .weight = 1 / std::max(probe.seconds[i].median, kSmallShare * total)};
+    if (row.terms[Rates::kPhase] > 0) {
+      rows[i].push_back(row);
+    }
+  }
+}
+
+Rows all_phases(const PhaseRows& rows) {
+  Rows all;
+  for (const Rows& phase : rows) {
+    all.insert(all.end(), phase.begin(), phase.end());
+  }
+  return all;
+}
+
+// No rate falls below this share of the one it is drawn to: seconds rise with every amount.
+constexpr double kLeastShare = 1e-3;
+
+// The least sum of (relative error)^2 + pull n sum (rate / towards - 1)^2 over n rows.
+Rates fit_rates(const Rows& rows, const Rates& towards, double pull) {
+  constexpr auto kTerms = static_cast<Index>(Rates::kCount);
+  const auto n = static_cast<Index>(rows.size());
+  if (n == 0) {
+    return towards;
+  }
+  // Unknown: the share of its `towards` by which a rate exceeds the least one.
+  MatrixXd A = MatrixXd::Zero(n + kTerms, kTerms);
+  VectorXd b(n + kTerms);
+  for (Index i = 0; i < n; ++i) {
+    const Row& row = rows[static_cast<std::size_t>(i)];
+    for (Index j = 0; j < kTerms; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      A(i, j) = row.weight * row.terms[at] * towards.values[at];
+    }
+    b(i) = row.weight * row.seconds - kLeastShare * A.row(i).sum();
+  }
+  const double strength = std::sqrt(pull * static_cast<double>(n));
+  A.bottomRows(kTerms).diagonal().setConstant(strength);
+  b.tail(kTerms).setConstant(strength * (1 - kLeastShare));
+  // The same least squares in as many rows as there are unknowns, which is what is solved often.
+  const Eigen::HouseholderQR<MatrixXd> qr(A);
+  const VectorXd turned = (qr.householderQ().transpose() * b).head(kTerms);
+  const MatrixXd small = qr.matrixQR().topRows(kTerms).triangularView<Eigen::Upper>();
+  const VectorXd shares = nonnegative_least_squares(small, turned);
+  Rates rates;
+  for (Index j = 0; j < kTerms; ++j) {
+    const auto at = static_cast<std::size_t>(j);
+    rates.values[at] = (kLeastShare + shares(j)) * towards.values[at];
+  }
+  return rates;
+}
+
+// Breaks ties alone.
+constexpr double kJointPull = 1e-6;
+
+struct Joint {
+  Rates all;         // phases
+  FittedRates each;  // phase
+};
+
+Joint fit_joint(
+    const PhaseRows& rows, const Rates& towards, double pull, double phase_pull, bool one) {
+  Joint joint{.all = fit_rates(all_phases(rows), towards, pull), .each = {}};
+  for (std::size_t i = 0; i < kPartPhases; ++i) {
+    joint.each.rates[i] = one ? joint.all : fit_rates(rows[i], joint.all, phase_pull);
+  }
+  return joint;
+}
+
+double kernel_rate(const Profile& profile, const std::string& kernel, double per_second) {
+  std::vector<double> rates;
+  for (const KernelProbe& probe : profile.kernels) {
+    if (probe.kernel == kernel && probe.flops > 0 && probe.seconds.median > 0) {
+      rates.push_back(probe.seconds.median / probe.flops);
+    }
+  }
+  return rates.empty() ? 1 / per_second : median(std::move(rates));
+}
+
+// Of the choice among pulls().
+constexpr std::size_t kFolds = 5;
+
+std::vector<Pull> pulls() {
+  std::vector<Pull> pulls;
+  for (const double strategy : {1e-8, 1e-5, 1e-3, 1e-1}) {
+    pulls.push_back({.strategy = strategy, .one_for_all_phases = true});
+    for (const double phase : {1e-8, 1e-4, 1e-2}) {
+      pulls.push_back({.strategy = strategy, .phase = phase});
+    }
+  }
+  return pulls;
+}
+
+}  // namespace
+
+double Rates::seconds(const Amounts& amounts) const {
+  const Terms terms = terms_of(amounts);
+  return std::inner_product(terms.begin(), terms.end(), values.begin(), 0.0);
+}
+
+const FittedRates& Structured::rates_for(
+    const std::string& part, const std::string& strategy) const {
+  const auto own = strategies.find({part, strategy});
+  if (own != strategies.end()) {
+    return own->second;
+  }
+  const auto joint = parts.find(part);
+  return joint != parts.end() ? joint->second : machine;
+}
+
+PartSeconds Structured::seconds(const PartQuestion& question) const {
+  const FittedRates& fitted = rates_for(question.part, question.strategy);
+  PartSeconds result;
+  for (std::size_t i = 0; i < kPartPhases; ++i) {
+    result.phases[i] = fitted.rates[i].seconds(question.work.phases[i]);
+  }
+  result.error = question.length <= fitted.longest ? fitted.error_inside : fitted.error_beyond;
+  return result;
+}
+
+Rates prior_rates(const Profile& profile) {
+  const MachineNumbers usual;
+  Rates rates{
+      {kernel_rate(profile, "matmul", usual.matmul_flops_per_second),
+       kernel_rate(profile, "attention", usual.attention_flops_per_second),
+       1 / usual.touched_bytes_per_second,
+       usual.call_seconds,
+       1 / usual.sent_bytes_per_second,
+       usual.collective_seconds,
+       1 / usual.touched_bytes_per_second,
+       usual.call_seconds}};
+  // A collective of p ranks on c cores is p / c collectives a core, as PartProbe::work counts.
+  std::vector<const CollectiveProbe*> measured;
+  for (const CollectiveProbe& probe : profile.collectives) {
+    if (probe.ranks > 1 && probe.seconds.median > 0) {
+      measured.push_back(&probe);
+    }
+  }
+  if (measured.size() >= 2) {
+    MatrixXd A(static_cast<Index>(measured.size()), 2);
+    for (Index i = 0; i < A.rows(); ++i) {
+      const CollectiveProbe& probe = *measured[static_cast<std::size_t>(i)];
+      const double a_core = std::max(1.0, double(probe.ranks) / profile.header.cores);
+      A(i, 0) =
+          a_core * static_cast<double>(probe.bytes) * (probe.ranks - 1) / probe.seconds.median;
+      A(i, 1) = a_core / probe.seconds.median;
+    }
+    const VectorXd x = nonnegative_least_squares(A, VectorXd::Ones(A.rows()));
+    rates.values[4] = std::max(x(0), kLeastShare * rates.values[4]);
+    rates.values[5] = std::max(x(1), kLeastShare * rates.values[5]);
+  }
+  return rates;
+}
+
+std::shared_ptr<Structured> fit_structured(
+    std::span<const PartProbe> probes, const Rates& prior, const Pull& pull) {
+  PhaseRows of_machine;
+  std::map<std::string, PhaseRows> of_part;
+  auto model = std::make_shared<Structured>();
+  std::map<std::pair<std::string, std::string>, PhaseRows> of_strategy;
+  for (const PartProbe& probe : probes) {
+    add_rows(probe, of_machine);
+    add_rows(probe, of_part[probe.part]);
+    add_rows(probe, of_strategy[{probe.part, probe.strategy}]);
+    for (std::int64_t* longest :
+         {&model->machine.longest,
+          &model->parts[probe.part].longest,
+          &model->strategies[{probe.part, probe.strategy}].longest}) {
+      *longest = std::max(*longest, probe.length);
+    }
+  }
+  const auto fit =
+      [](const PhaseRows& rows, const Rates& towards, const Pull& by, FittedRates& to) {
+        Joint joint = fit_joint(rows, towards, by.strategy, by.phase, by.one_for_all_phases);
+        to.rates = joint.each.rates;
+        return joint.all;
+      };
+  const Pull joint{.strategy = kJointPull};
+  const Rates machine = fit(of_machine, prior, joint, model->machine);
+  std::map<std::string, Rates> parts;
+  for (const auto& [part, rows] : of_part) {
+    parts[part] = fit(rows, machine, joint, model->parts[part]);
+  }
+  for (const auto& [name, rows] : of_strategy) {
+    fit(rows, parts[name.first], pull, model->strategies[name]);
+  }
+  return model;
+}
+
+std::shared_ptr<Structured> fit_structured(std::span<const PartProbe> probes, const Rates& prior) {
+  struct Best {
+    double error = std::numeric_limits<double>::infinity();
+    FittedRates rates;
+  };
+  std::map<std::pair<std::string, std::string>, Best> best;
+  std::shared_ptr<Structured> model;
+  for (const Pull& pull : pulls()) {
+    model = fit_structured(probes, prior, pull);
+    std::map<std::pair<std::string, std::string>, ErrorSums> errors;
+    const auto unseen = held_out(
+        probes, [&](std::span<const PartProbe> seen) { return fit_structured(seen, prior, pull); });
+    for (const HeldOut& one : unseen) {
+      errors[{probes[one.probe].part, probes[one.probe].strategy}].add(one);
+    }
+    for (const auto& [name, rates] : model->strategies) {
+      const double error = errors[name].mean();
+      if (error < best[name].error) {
+        best[name] = {.error = error, .rates = rates};
+      }
+    }
+  }
+  for (auto& [name, rates] : model->strategies) {
+    rates = best[name].rates;
+  }
+  return model;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,143 @@
+#include "paradyse/plan/plan_prediction.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/plan/program/bodies.h"
+#include "src/plan/search/batch/micro_batches.h"
+
+namespace paradyse {
+
+PlanPrediction::PlanPrediction(
+    const PlanningTask& task, const Correction& correction, LayerCosts& all, LayerCosts& one)
+    : task_(task),
+      correction_(correction),
+      model_(task.seconds ? task.seconds : closed_form(task.machine)),
+      all_(all),
+      one_(one) {}
+
+double PlanPrediction::wall_seconds(const std::vector<double>& busy) const {
+  const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
+  return std::max(*std::max_element(busy.begin(), busy.end()), sum / task_.machine.cores);
+}
+
+PredictedBytes PlanPrediction::fullest_rank(
+    const Timeline& parts, const std::vector<Seat>& seats) const {
+  PredictedBytes fullest;
+  for (const Seat& seat : seats) {
+    const std::int64_t held = stored_elements(task_.model, task_.ranks, seat.domain_rank) *
+                              task_.static_bytes_per_element;
+    const Footprint foot = footprint(parts, seat, task_.precision, held);
+    if (foot.peak_bytes > fullest.total()) {
+      fullest = {
+          .static_bytes = held,
+          .saved = foot.saved_bytes,
+          .transient = foot.peak_bytes - held - foot.saved_bytes};
+    }
+  }
+  return fullest;
+}
+
+PredictedBytes PlanPrediction::bytes_of(
+    const LayerProgram& program, const std::vector<std::vector<std::int64_t>>& groups) const {
+  const int ranks = groups.size() == 1 ? task_.ranks : 1;
+  PredictedBytes most;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const Task task{
+        .model = &task_.model,
+        .tokens = token_layout(groups[g], ranks, task_.model.causal),
+        .domain = task_.ranks};
+    std::vector<Seat> seats;
+    seats.reserve(static_cast<std::size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) {
+      seats.push_back(
+          {.group_rank = r, .domain_rank = groups.size() == 1 ? r : static_cast<int>(g)});
+    }
+    const PredictedBytes bytes =
+        fullest_rank(timeline(task, choices(program), task_.training), seats);
+    if (bytes.total() > most.total()) {
+      most = bytes;
+    }
+  }
+  return most;
+}
+
+// Folds every micro-batch exactly.
+void PlanPrediction::predict(Plan& plan) {
+  double total = task_.step_seconds;
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    std::vector<double> busy;
+    const std::int64_t longest = longest_of(plan, micro);
+    for (PlanGroup& group : micro.groups) {
+      const Task task{
+          .model = &task_.model,
+          .tokens = token_layout(plan, group, task_.model.causal),
+          .domain = plan.weight_domain};
+      const LayerProgram& program = plan.programs.at(group.program);
+      const std::vector<LayerChoice> layers = choices(program);
+      const Timeline parts = timeline(task, layers, task_.training);
+      std::vector<Seat> seats;
+      for (int r = 0; r < task.tokens.ranks(); ++r) {
+        const int rank = group.ranks[static_cast<std::size_t>(r)];
+        seats.push_back({.group_rank = r, .domain_rank = rank % plan.weight_domain});
+      }
+      group.predicted.bytes = fullest_rank(parts, seats);
+      group.predicted.seconds = group_seconds(parts, layers, seats, task.tokens.lengths, longest);
+      busy.push_back(*group.predicted.seconds);
+    }
+    // groups of several ranks: their seconds are those of the cores they share already
+    micro.predicted.seconds = micro.groups.size() == 1 ? busy.front() : wall_seconds(busy);
+    total += *micro.predicted.seconds;
+  }
+  plan.predicted.seconds = total;
+}
+
+// Of a group that is alone on the machine; of one rank beside others: on a core of its own.
+double PlanPrediction::group_seconds(
+    const Timeline& parts,
+    const std::vector<LayerChoice>& layers,
+    const std::vector<Seat>& seats,
+    const std::vector<std::int64_t>& lengths,
+    std::int64_t longest) {
+  if (!model_->by_work()) {  // documents one after the other; without one, weights are gathered
+    LayerCosts& costs = seats.size() == 1 && task_.ranks > 1 ? one_ : all_;
+    const std::vector<std::int64_t> none = {1};
+    double sum = 0;
+    for (const std::int64_t n : lengths.empty() ? none : lengths) {
+      const bool busy = &costs == &one_;
+      const PartCost rest = costs.rest(n);
+      sum += busy ? rest.busy : rest.wall;
+      for (const LayerChoice& layer : layers) {
+        const PartCost one = costs.layer(layer, n);
+        sum += busy ? one.busy : one.wall;
+      }
+    }
+    return sum;
+  }
+  double sum = 0;
+  for (const auto& [body, alike] : bodies(parts)) {
+    const ScheduledPart& part = parts[alike.front()];
+    PartQuestion question{
+        .part = part.layer < 0 ? "rest" : part.program().part,
+        .ranks = static_cast<int>(seats.size()),
+        .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
+    double factor = 1;  // by what was measured
+    if (part.layer >= 0) {
+      const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
+      const bool attention = question.part == "attention";
+      factor = correction_.factor(layer.attention, longest);
+      question.strategy = attention ? layer.attention : to_string(verb(layer.mlp));
+      question.recompute = attention ? layer.attention_recompute : layer.mlp_recompute;
+    }
+    std::vector<PartWork> works;
+    works.reserve(seats.size());
+    for (const Seat& seat : seats) {
+      works.push_back(part_work(part, seat, task_.precision));
+    }
+    question.work = together(works, task_.machine.cores);
+    sum += factor * static_cast<double>(alike.size()) * model_->seconds(question).total();
+  }
+  return sum;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,51 @@
+// What a cluster makes of a batch: every uniform plan simulated, and the best mix of layers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/simulate.h"
+
+namespace paradyse {
+
+// The same documents for each weight domain of a cluster; domains are runs of `domain` ranks.
+struct Workload {
+  std::vector<std::int64_t> lengths;
+  int domain = 1;
+};
+
+// Every weight domain runs the documents by these layers, as uniform_plan() does on one.
+// Throws std::invalid_argument where `domain` does not divide the cluster's ranks.
+Plan repeated_plan(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const std::vector<LayerChoice>& layers);
+
+struct SimulatedChoice {
+  std::string name;  // "UlyssesZ+gather, recompute full"; "mix: 60 x ..., 36 x ..."
+  Plan plan;         // with the shares by which it was played
+  Simulation simulation;
+};
+
+// All layers alike: every strategy with an MLP of its verb at every recompute level.
+std::vector<SimulatedChoice> simulate_uniform(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options = {});
+
+// The plan that the exact layer planner (layer_planner.h) finds among all attention strategies, MLP
+// verbs and recompute levels.  What one more layer of a way costs is simulated; the plan is
+// simulated whole, and planned again with less room while it does not fit.  None: no mix fits.
+std::optional<SimulatedChoice> simulate_mix(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options = {});
+
+// The fastest that fits; none of them: nothing.
+const SimulatedChoice* best(const std::vector<SimulatedChoice>& choices);
+
+}  // namespace paradyse

@@ -1,0 +1,415 @@
+#include "paradyse/plan/simulate.h"
+
+#include <algorithm>
+#include <ios>
+#include <map>
+#include <numeric>
+#include <sstream>
+#include <stdexcept>
+
+#include "src/plan/simulate/timetable.h"
+
+namespace paradyse {
+
+double Simulation::tokens_per_second() const {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+double Simulation::model_utilisation() const {
+  return seconds > 0 ? model_flops / seconds / peak_flops_per_second : 0;
+}
+
+bool Simulation::fits() const {
+  return std::ranges::all_of(
+      ranks, [](const SimulatedRank& rank) { return rank.missing_bytes == 0; });
+}
+
+std::size_t Simulation::fullest() const {
+  const auto found = std::ranges::max_element(ranks, {}, [](const SimulatedRank& rank) {
+    return std::pair(rank.missing_bytes, rank.peak_bytes());
+  });
+  return static_cast<std::size_t>(found - ranks.begin());
+}
+
+namespace {
+
+// Copy tables have a block for each pair of ranks: some hundred MiB.
+constexpr int kMostRanksOfADomain = 512;
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("simulate: " + what);
+}
+
+void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& cluster) {
+  if (plan.ranks != cluster.ranks()) {
+    refuse(
+        "the plan is for " + std::to_string(plan.ranks) + " ranks, the cluster " + cluster.name +
+        " has " + std::to_string(cluster.ranks()) + ": plan for this cluster, or describe another");
+  }
+  if (plan.layers != model.layers) {
+    refuse(
+        "the plan has " + std::to_string(plan.layers) + " layers, the model " +
+        std::to_string(model.layers) + ": plan for this model");
+  }
+  if (!plan.model_sha256.empty() && plan.model_sha256 != fingerprint(model)) {
+    refuse("the plan is for a model " + plan.model_sha256 + ", not for this one: plan for it");
+  }
+  if (plan.weight_domain > kMostRanksOfADomain) {
+    refuse(
+        "a weight domain of " + std::to_string(plan.weight_domain) +
+        " ranks; who sends what to whom is listed for at most " +
+        std::to_string(kMostRanksOfADomain) + ": cut weights over fewer ranks, with replicas");
+  }
+  const std::vector<std::string> found = problems(plan);
+  if (!found.empty()) {
+    refuse(
+        "the plan is not sound: " + found.front() +
+        (found.size() > 1 ? " (and " + std::to_string(found.size() - 1) + " more)" : "") +
+        "; see plan check");
+  }
+  for (const std::int64_t n : plan.lengths) {
+    if (model.learned_positions && n > model.max_positions) {
+      refuse(
+          "a document of " + std::to_string(n) + " tokens, but the model has learned " +
+          std::to_string(model.max_positions) +
+          " positions: cut the document, or give the model more");
+    }
+  }
+}
+
+std::vector<std::int64_t> lengths_of(const Plan& plan, const PlanGroup& group) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(group.documents.size());
+  for (const std::int64_t document : group.documents) {
+    lengths.push_back(plan.lengths[static_cast<std::size_t>(document)]);
+  }
+  return lengths;
+}
+
+bool in_domain(const PlanGroup& group, int first, const Plan& plan) {
+  return group.ranks.front() >= first && group.ranks.front() < first + plan.weight_domain;
+}
+
+// All that the result of a weight domain depends on, as text: its groups with ranks counted from
+// the domain's first, documents, shares and programs, and each rank's device and place in its node.
+std::string domain_key(const Plan& plan, const Cluster& cluster, int first) {
+  std::ostringstream key;
+  key << std::hexfloat;  // of shares every bit
+  const auto add = [&](const auto& number) { key << number << " "; };
+  const int last = first + plan.weight_domain;
+  for (int rank = first; rank < last; ++rank) {
+    add(&cluster.device(rank) - cluster.devices.data());
+    add(cluster.node(rank) - cluster.node(first));
+  }
+  for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
+    key << "|";
+    for (const PlanGroup& group : micro_batch.groups) {
+      if (!in_domain(group, first, plan)) {
+        continue;
+      }
+      key << "(";
+      for (const int rank : group.ranks) {
+        add(rank - first);
+      }
+      key << ":";
+      for (const std::int64_t n : lengths_of(plan, group)) {
+        add(n);
+      }
+      key << ":";
+      for (const double share : group.shares) {
+        add(share);
+      }
+      key << group.program << ")";
+    }
+  }
+  return key.str();
+}
+
+class Player {
+ public:
+  Player(
+      const Plan& plan,
+      const ModelShape& model,
+      const Cluster& cluster,
+      const SimulationOptions& options)
+      : plan_(plan), model_(model), cluster_(cluster), options_(options) {
+    for (int r = 0; r < plan.weight_domain; ++r) {
+      static_bytes_.push_back(
+          stored_elements(model, plan.weight_domain, r) *
+          (options.training ? options.precision.trained() : options.precision.activation));
+    }
+  }
+
+  // The ranks of the domain that begins at `first`.
+  std::vector<SimulatedRank> domain(int first) const {
+    std::vector<SimulatedRank> held(static_cast<std::size_t>(plan_.weight_domain));
+    Timetable timetable(cluster_, options_, first, plan_.weight_domain);
+    for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
+      std::vector<GroupRun> groups;
+      for (const PlanGroup& group : plan_.micro_batches[m].groups) {
+        if (in_domain(group, first, plan_)) {
+          groups.push_back(ready(group, first, held));
+        }
+      }
+      timetable.run(m, groups);
+    }
+    std::vector<SimulatedRank> ranks = timetable.ranks();
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].bytes = held[r].bytes;
+      ranks[r].offloaded_bytes = held[r].offloaded_bytes;
+      ranks[r].bytes.static_bytes = static_bytes_[r];
+      ranks[r].missing_bytes = std::max<std::int64_t>(
+          0, ranks[r].peak_bytes() - cluster_.device(first + static_cast<int>(r)).memory_bytes);
+    }
+    return ranks;
+  }
+
+ private:
+  // Counts what the group's ranks hold into `held`.
+  GroupRun ready(const PlanGroup& group, int first, std::vector<SimulatedRank>& held) const {
+    const std::vector<LayerChoice> layers = choices(plan_.programs.at(group.program));
+    const Task task{
+        .model = &model_,
+        .tokens = token_layout(plan_, group, model_.causal),
+        .domain = plan_.weight_domain};
+    GroupRun run{
+        .timeline = timeline(task, layers, options_.training),
+        .seats = {.ranks = group.ranks, .domain_first = first, .domain = plan_.weight_domain},
+        .instructions = {},
+        .memory = {}};
+    run.instructions = instructions(run.timeline);
+    std::map<std::vector<std::int64_t>, std::shared_ptr<const MemoryTrail>> alike;
+    for (std::size_t r = 0; r < group.ranks.size(); ++r) {
+      const Seat seat = run.seats.seat(r);
+      const auto d = static_cast<std::size_t>(seat.domain_rank);
+      std::vector<std::int64_t> key = memory_signature(run.timeline, seat, options_.precision);
+      key.push_back(static_bytes_[d]);
+      std::shared_ptr<const MemoryTrail>& trail = alike[key];
+      if (trail == nullptr) {
+        trail = std::make_shared<MemoryTrail>(
+            memory_trail(run.timeline, seat, options_.precision, static_bytes_[d]));
+      }
+      run.memory.push_back(trail);
+      const Footprint& foot = trail->footprint;
+      SimulatedRank& rank = held[d];
+      rank.offloaded_bytes = std::max(rank.offloaded_bytes, foot.offloaded_bytes);
+      rank.bytes.static_bytes = static_bytes_[d];
+      if (foot.peak_bytes > rank.peak_bytes()) {
+        rank.bytes.saved = foot.saved_bytes;
+        rank.bytes.transient = foot.peak_bytes - static_bytes_[d] - foot.saved_bytes;
+      }
+    }
+    return run;
+  }
+
+  const Plan& plan_;
+  const ModelShape& model_;
+  const Cluster& cluster_;
+  const SimulationOptions& options_;
+  std::vector<std::int64_t> static_bytes_;  // [domain rank]
+};
+
+// Elements of norms and biases, which every rank holds whole.
+std::int64_t vector_elements(const ModelShape& model) {
+  std::int64_t sum = 0;
+  const auto add = [&](const PartWeights& part, std::int64_t times) {
+    for (const Vector& vector : part.vectors) {
+      sum += times * vector.size;
+    }
+  };
+  ModelShape ends = model;
+  ends.layers = 0;
+  for (const ModelPart& part : model_parts(ends, 1)) {
+    add(part.weights, 1);
+  }
+  add(attention_weights(model, 1), model.layers);
+  add(mlp_weights(model, 1), model.layers);
+  return sum;
+}
+
+// Seconds of all-reducing so many bytes over every `stride`-th rank: each sends and receives them
+// twice, but for its own part.
+double all_reduce_seconds(const Cluster& cluster, int stride, double bytes) {
+  const int members = cluster.ranks() / stride;
+  Link link =
+      cluster.ranks() > cluster.ranks_per_node ? cluster.between_nodes : cluster.inside_node;
+  if (stride == 1 && cluster.ranks() > cluster.ranks_per_node) {  // a node's links work together
+    link.bytes_per_second = std::min(
+        link.bytes_per_second * cluster.ranks_per_node, cluster.inside_node.bytes_per_second);
+  }
+  return collective_seconds(
+      link, members, 2 * bytes * (members - 1) / members / link.bytes_per_second);
+}
+
+// Gradients of vectors are summed over all ranks, those of matrices between replicas of a domain;
+// then each rank updates what it stores.
+void add_step(
+    const Plan& plan,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options,
+    Simulation& simulation) {
+  const std::int64_t vectors = vector_elements(model);
+  std::int64_t most = 0;
+  for (int rank = 0; rank < cluster.ranks(); ++rank) {
+    const DeviceClass& device = cluster.device(rank);
+    const std::int64_t stored = simulation.ranks[static_cast<std::size_t>(rank)].bytes.static_bytes;
+    const std::int64_t elements = stored / options.precision.trained();
+    most = std::max(most, elements - vectors);
+    // all that is stored is read and written
+    simulation.optimizer_seconds = std::max(
+        simulation.optimizer_seconds,
+        2 * static_cast<double>(stored) / device.memory_bytes_per_second + device.launch_seconds);
+  }
+  const auto bytes = [&](std::int64_t elements) {
+    return static_cast<double>(elements * options.precision.statistic);
+  };
+  simulation.gradient_seconds = all_reduce_seconds(cluster, 1, bytes(vectors));
+  if (plan.weight_domain < cluster.ranks()) {
+    simulation.gradient_seconds += all_reduce_seconds(cluster, plan.weight_domain, bytes(most));
+  }
+  if (options.observer.span) {
+    const double begin = simulation.seconds;
+    const double middle = begin + simulation.gradient_seconds;
+    for (const SimulatedRank& rank : simulation.ranks) {
+      if (&rank - simulation.ranks.data() != rank.as) {
+        continue;
+      }
+      Span span{
+          .rank = rank.as, .micro_batch = plan.micro_batches.size(), .what = Span::What::step};
+      span.stream = Stream::communication;
+      span.begin = begin;
+      span.end = middle;
+      span.name = "gradients";
+      options.observer.span(span);
+      span.stream = Stream::compute;
+      span.begin = middle;
+      span.end = middle + simulation.optimizer_seconds;
+      span.name = "optimizer";
+      options.observer.span(span);
+    }
+  }
+  simulation.seconds += simulation.gradient_seconds + simulation.optimizer_seconds;
+}
+
+// What a domain's ranks miss and how long they take; less is better.
+std::pair<std::int64_t, double> worth(const std::vector<SimulatedRank>& ranks) {
+  std::pair<std::int64_t, double> worst{0, 0.0};
+  for (const SimulatedRank& rank : ranks) {
+    worst.first = std::max(worst.first, rank.missing_bytes);
+    worst.second = std::max(worst.second, rank.seconds);
+  }
+  return worst;
+}
+
+// The groups of a domain, in their order.
+std::vector<PlanGroup*> groups_of(Plan& plan, int first) {
+  std::vector<PlanGroup*> groups;
+  for (PlanMicroBatch& micro_batch : plan.micro_batches) {
+    for (PlanGroup& group : micro_batch.groups) {
+      if (in_domain(group, first, plan)) {
+        groups.push_back(&group);
+      }
+    }
+  }
+  return groups;
+}
+
+// With shares for the groups of a domain that have none.
+Plan with_shares(
+    Plan plan,
+    int first,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  for (PlanGroup* group : groups_of(plan, first)) {
+    if (group->shares.empty()) {
+      group->shares = proportional_shares(
+          group->ranks,
+          lengths_of(plan, *group),
+          choices(plan.programs.at(group->program)),
+          plan.weight_domain,
+          model,
+          cluster,
+          options);
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+Plan with_proportional_shares(
+    const Plan& plan,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  expect_playable(plan, model, cluster);
+  Plan found = plan;
+  SimulationOptions quiet = options;
+  quiet.observer = {};
+  std::map<std::string, int> first_alike;  // domain
+  for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
+    const auto [same, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
+    if (fresh) {
+      Plan shared = with_shares(found, first, model, cluster, quiet);
+      if (shared != found && worth(Player(shared, model, cluster, quiet).domain(first)) <
+                                 worth(Player(found, model, cluster, quiet).domain(first))) {
+        found = std::move(shared);
+      }
+      continue;
+    }
+    const std::vector<PlanGroup*> from = groups_of(found, same->second);
+    const std::vector<PlanGroup*> to = groups_of(found, first);
+    for (std::size_t g = 0; g < to.size(); ++g) {
+      to[g]->shares = from[g]->shares;
+    }
+  }
+  return found;
+}
+
+Simulation simulate(
+    const Plan& plan,
+    const ModelShape& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  if (options.proportional_tokens && !cluster.uniform()) {
+    SimulationOptions as_it_is = options;
+    as_it_is.proportional_tokens = false;
+    return simulate(
+        with_proportional_shares(plan, model, cluster, options), model, cluster, as_it_is);
+  }
+  expect_playable(plan, model, cluster);
+  Simulation simulation;
+  simulation.tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0});
+  const Player player(plan, model, cluster, options);
+  std::map<std::string, int> first_alike;  // domain
+  for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
+    const auto [found, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
+    if (fresh) {
+      const std::vector<SimulatedRank> ranks = player.domain(first);
+      simulation.ranks.insert(simulation.ranks.end(), ranks.begin(), ranks.end());
+    } else {
+      const auto begin = static_cast<std::size_t>(found->second);
+      const auto domain = static_cast<std::size_t>(plan.weight_domain);
+      for (std::size_t r = begin; r < begin + domain; ++r) {
+        simulation.ranks.push_back(simulation.ranks[r]);
+      }
+    }
+  }
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const SimulatedRank& one = simulation.ranks[static_cast<std::size_t>(rank)];
+    simulation.seconds = std::max(simulation.seconds, one.seconds);
+    simulation.model_flops += one.model_flops;
+    const DeviceClass& device = cluster.device(rank);
+    simulation.peak_flops_per_second += options.precision.activation <= 2
+                                            ? device.matmul_flops_per_second
+                                            : device.float32_flops_per_second;
+  }
+  if (options.training) {
+    add_step(plan, model, cluster, options, simulation);
+  }
+  return simulation;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,58 @@
+#include "src/run/data/micro_batch.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace paradyse {
+
+MicroBatch micro_batch(
+    const TokenLayout& tokens,
+    std::span<const std::vector<std::int32_t>* const> documents,
+    int group_rank,
+    std::span<const std::vector<std::int32_t>* const> labels,
+    std::span<const std::int64_t> first_tokens) {
+  MicroBatch batch;
+  batch.tokens = tokens;
+  std::vector<std::int64_t> starts;  // of each document among the packed tokens
+  std::int64_t start = 0;
+  for (std::size_t d = 0; d < tokens.lengths.size(); ++d) {
+    if (static_cast<std::int64_t>(documents[d]->size()) != tokens.lengths[d]) {
+      throw std::invalid_argument(
+          "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
+          " tokens, the plan says " + std::to_string(tokens.lengths[d]));
+    }
+    if (!labels.empty() && labels[d]->size() != documents[d]->size()) {
+      throw std::invalid_argument(
+          "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
+          " tokens, but " + std::to_string(labels[d]->size()) + " labels; every token takes one");
+    }
+    starts.push_back(start);
+    start += tokens.lengths[d];
+    for (std::int64_t i = 0; i < tokens.lengths[d]; ++i) {
+      batch.all_positions.push_back(i);
+    }
+  }
+  std::size_t d = 0;
+  for (const Interval interval : tokens.cuts.at(static_cast<std::size_t>(group_rank))) {
+    for (std::int64_t t = interval.begin; t < interval.end; ++t) {
+      while (t >= starts[d] + tokens.lengths[d]) {  // pieces ascend: documents come in order
+        ++d;
+      }
+      const std::vector<std::int32_t>& document = *documents[d];
+      const auto i = static_cast<std::size_t>(t - starts[d]);
+      batch.ids.push_back(document[i]);
+      if (labels.empty()) {
+        batch.labels.push_back(i + 1 < document.size() ? document[i + 1] : -1);
+      } else {
+        batch.labels.push_back(std::max((*labels[d])[i], -1));
+      }
+      batch.tokens_of.push_back(
+          (first_tokens.empty() ? starts[d] : first_tokens[d]) + static_cast<std::int64_t>(i));
+      batch.document_of.push_back(static_cast<std::int32_t>(d));
+      batch.positions.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  return batch;
+}
+
+}  // namespace paradyse

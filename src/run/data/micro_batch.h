@@ -1,0 +1,41 @@
+// The tokens of one rank in a micro-batch, and what came of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse {
+
+// In the order in which the rank stores them.
+struct MicroBatch {
+  TokenLayout tokens;
+  std::vector<std::int32_t> ids;            // [t]
+  std::vector<std::int32_t> labels;         // [t] the id to predict; -1: none
+  std::vector<std::int32_t> document_of;    // [t] index into the layout's documents
+  std::vector<std::int64_t> positions;      // [t] inside the document
+  std::vector<std::int64_t> all_positions;  // [T] of the packed tokens in natural order
+  std::vector<std::int64_t> tokens_of;      // [t] index of the token in the global batch
+  std::uint64_t dropout_seed = 0;
+};
+
+// `documents`: those of the layout, in its order.  A token's label is the next id of its document,
+// or, where there are `labels` (a list as long for every document), its own: negative for none.
+// Labels are made before tokens are cut.  `first_tokens`: the index of every document's first token
+// in the global batch; empty: as they come.
+MicroBatch micro_batch(
+    const TokenLayout& tokens,
+    std::span<const std::vector<std::int32_t>* const> documents,
+    int group_rank,
+    std::span<const std::vector<std::int32_t>* const> labels = {},
+    std::span<const std::int64_t> first_tokens = {});
+
+struct MicroBatchResult {
+  std::vector<double> loss_sums;     // [document of the layout] of this rank's tokens
+  std::vector<std::int64_t> counts;  // [document] predicted tokens on this rank
+  std::int64_t saved_bytes = 0;      // at the end of the forward pass, as the accountant saw it
+};
+
+}  // namespace paradyse

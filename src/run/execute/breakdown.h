@@ -1,0 +1,58 @@
+// Where a rank's processor time goes.
+#pragma once
+
+#include <array>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse {
+
+// Of one rank; used by its thread alone.
+class Breakdown {
+ public:
+  // Matrix products (fused head included), attention cores, all other ops, calls of a communicator,
+  // the optimizer, and what lies between them.
+  enum Part { products, attention, other, communication, optimizer, between };
+  static constexpr int kParts = 6;
+
+  // The part that an op's time counts as.
+  static Part part_of(OpKind kind);
+  static const char* name(Part part);
+
+  // From here on; what was counted is forgotten.
+  void restart();
+  // Time from now on goes to `part`; gives the one that it went to before.
+  Part enter(Part part);
+  // Processor seconds so far.
+  [[nodiscard]] std::array<double, kParts> seconds();
+
+ private:
+  static double processor_seconds();
+
+  Part now_ = between;
+  double since_ = 0;
+  std::array<double, kParts> seconds_{};
+};
+
+// Time of this scope goes to `part`; of nobody's without a breakdown.
+class TimedPart {
+ public:
+  TimedPart(Breakdown* breakdown, Breakdown::Part part) : breakdown_(breakdown) {
+    if (breakdown_ != nullptr) {
+      before_ = breakdown_->enter(part);
+    }
+  }
+  ~TimedPart() {
+    if (breakdown_ != nullptr) {
+      breakdown_->enter(before_);
+    }
+  }
+  TimedPart(const TimedPart&) = delete;
+  TimedPart& operator=(const TimedPart&) = delete;
+
+ private:
+  Breakdown* breakdown_;
+  Breakdown::Part before_ = Breakdown::between;
+};
+
+}  // namespace paradyse

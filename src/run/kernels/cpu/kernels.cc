@@ -1,0 +1,763 @@
+#include "src/run/kernels/cpu/kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <stdexcept>
+#include <type_traits>
+
+#include <ATen/Dispatch.h>
+
+#include "src/run/device/through_aten.h"
+#include "src/run/kernels/aten/aten_kernels.h"
+#include "src/run/kernels/cpu/products.h"
+
+// Compiled for the wide vectors of newer machines as well; the fitting one is chosen at load.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__)  // which is not ready yet when they are chosen
+#define PARADYSE_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define PARADYSE_CLONES
+#endif
+
+namespace paradyse::kernels {
+namespace {
+
+using ops::Sum;
+
+template <typename T>
+inline __attribute__((always_inline)) void norm_rows(
+    const T* x, const T* w, Sum<T> eps, T* y, std::int64_t rows, std::int64_t H) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * H;
+    T* out = y + r * H;
+    Sum<T> squares = 0;
+    for (std::int64_t i = 0; i < H; ++i) {
+      const auto v = static_cast<Sum<T>>(in[i]);
+      squares += v * v;
+    }
+    const Sum<T> inverse = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
+    for (std::int64_t i = 0; i < H; ++i) {
+      out[i] = static_cast<T>(static_cast<Sum<T>>(in[i]) * inverse * static_cast<Sum<T>>(w[i]));
+    }
+  }
+}
+
+// With s = 1/rms and g = grad_y: grad_x = s (w g - x s^2 mean(w g x)), grad_w += g x s.
+template <typename T>
+inline __attribute__((always_inline)) void norm_adjoint_rows(
+    const T* x,
+    const T* w,
+    Sum<T> eps,
+    const T* grad_y,
+    T* grad_x,
+    bool accumulate,
+    Sum<T>* grad_w,
+    std::int64_t rows,
+    std::int64_t H) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * H;
+    const T* g = grad_y + r * H;
+    T* out = grad_x + r * H;
+    Sum<T> squares = 0;
+    Sum<T> dot = 0;
+    for (std::int64_t i = 0; i < H; ++i) {
+      const auto v = static_cast<Sum<T>>(in[i]);
+      squares += v * v;
+      dot += v * static_cast<Sum<T>>(w[i]) * static_cast<Sum<T>>(g[i]);
+    }
+    const Sum<T> s = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
+    const Sum<T> c = s * s * dot / static_cast<Sum<T>>(H);
+    if (accumulate) {
+      for (std::int64_t i = 0; i < H; ++i) {
+        const auto v = static_cast<Sum<T>>(in[i]);
+        const auto gi = static_cast<Sum<T>>(g[i]);
+        out[i] = static_cast<T>(
+            static_cast<Sum<T>>(out[i]) + s * (static_cast<Sum<T>>(w[i]) * gi - v * c));
+        grad_w[i] += gi * v * s;
+      }
+    } else {
+      for (std::int64_t i = 0; i < H; ++i) {
+        const auto v = static_cast<Sum<T>>(in[i]);
+        const auto gi = static_cast<Sum<T>>(g[i]);
+        out[i] = static_cast<T>(s * (static_cast<Sum<T>>(w[i]) * gi - v * c));
+        grad_w[i] += gi * v * s;
+      }
+    }
+  }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void layer_norm_row(
+    const T* in, const T* w, const T* b, Sum<T> eps, T* out, std::int64_t H) {
+  Sum<T> total = 0;
+  for (std::int64_t i = 0; i < H; ++i) {
+    total += static_cast<Sum<T>>(in[i]);
+  }
+  const Sum<T> mean = total / static_cast<Sum<T>>(H);
+  Sum<T> squares = 0;
+  for (std::int64_t i = 0; i < H; ++i) {
+    const Sum<T> v = static_cast<Sum<T>>(in[i]) - mean;
+    squares += v * v;
+  }
+  const Sum<T> inverse = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
+  for (std::int64_t i = 0; i < H; ++i) {
+    out[i] = static_cast<T>(
+        (static_cast<Sum<T>>(in[i]) - mean) * inverse * static_cast<Sum<T>>(w[i]) +
+        static_cast<Sum<T>>(b[i]));
+  }
+}
+
+// With s = 1/deviation, n = (x - mean) s and g = w grad_y: grad_x = s (g - mean(g) - n mean(g n)),
+// grad_w += grad_y n, grad_b += grad_y.
+template <typename T>
+inline __attribute__((always_inline)) void layer_norm_adjoint_row(
+    const T* in,
+    const T* w,
+    Sum<T> eps,
+    const T* grad_y,
+    T* out,
+    bool accumulate,
+    Sum<T>* grad_w,
+    Sum<T>* grad_b,
+    std::int64_t H) {
+  const auto count = static_cast<Sum<T>>(H);
+  Sum<T> total = 0;
+  Sum<T> sum_g = 0;
+  for (std::int64_t i = 0; i < H; ++i) {
+    total += static_cast<Sum<T>>(in[i]);
+    sum_g += static_cast<Sum<T>>(w[i]) * static_cast<Sum<T>>(grad_y[i]);
+  }
+  const Sum<T> mean = total / count;
+  Sum<T> squares = 0;
+  Sum<T> dot = 0;
+  for (std::int64_t i = 0; i < H; ++i) {
+    const Sum<T> v = static_cast<Sum<T>>(in[i]) - mean;
+    squares += v * v;
+    dot += v * static_cast<Sum<T>>(w[i]) * static_cast<Sum<T>>(grad_y[i]);
+  }
+  const Sum<T> s = 1 / std::sqrt(squares / count + eps);
+  const Sum<T> mean_g = sum_g / count;
+  const Sum<T> mean_gn = s * dot / count;
+  for (std::int64_t i = 0; i < H; ++i) {
+    const Sum<T> n = (static_cast<Sum<T>>(in[i]) - mean) * s;
+    const auto g = static_cast<Sum<T>>(grad_y[i]);
+    const Sum<T> own = s * (static_cast<Sum<T>>(w[i]) * g - mean_g - n * mean_gn);
+    out[i] = static_cast<T>(accumulate ? static_cast<Sum<T>>(out[i]) + own : own);
+    grad_w[i] += g * n;
+    grad_b[i] += g;
+  }
+}
+
+template <typename Y, typename B>
+inline __attribute__((always_inline)) void add_row_to_rows(
+    Y* y, std::int64_t stride, const B* b, std::int64_t rows, std::int64_t cols) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < cols; ++i) {
+      y[r * stride + i] =
+          static_cast<Y>(static_cast<Sum<B>>(y[r * stride + i]) + static_cast<Sum<B>>(b[i]));
+    }
+  }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void sum_rows(
+    const T* y, std::int64_t stride, Sum<T>* sums, std::int64_t rows, std::int64_t cols) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < cols; ++i) {
+      sums[i] += static_cast<Sum<T>>(y[r * stride + i]);
+    }
+  }
+}
+
+// So many draws at once fill the widest vectors.
+constexpr int kDraws = 16;
+
+// Words of draws `first` to `first + kDraws - 1` of a token: [word][draw].
+inline __attribute__((always_inline)) void philox(
+    std::uint64_t seed,
+    std::uint32_t site,
+    std::uint64_t token,
+    std::uint32_t first,
+    std::uint32_t (&c)[4][kDraws]) {
+  for (int l = 0; l < kDraws; ++l) {
+    c[0][l] = first + static_cast<std::uint32_t>(l);
+    c[1][l] = site;
+    c[2][l] = static_cast<std::uint32_t>(token);
+    c[3][l] = static_cast<std::uint32_t>(token >> 32);
+  }
+  auto key0 = static_cast<std::uint32_t>(seed);
+  auto key1 = static_cast<std::uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int l = 0; l < kDraws; ++l) {
+      const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0][l];
+      const std::uint64_t b = std::uint64_t{0xCD9E8D57} * c[2][l];
+      c[0][l] = static_cast<std::uint32_t>(b >> 32) ^ c[1][l] ^ key0;
+      c[1][l] = static_cast<std::uint32_t>(b);
+      c[2][l] = static_cast<std::uint32_t>(a >> 32) ^ c[3][l] ^ key1;
+      c[3][l] = static_cast<std::uint32_t>(a);
+    }
+    key0 += 0x9E3779B9U;
+    key1 += 0xBB67AE85U;
+  }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void dropout_rows(
+    const Dropout& dropout,
+    std::span<const std::int64_t> tokens,
+    const T* from,
+    T* to,
+    std::int64_t H) {
+  const auto scale = static_cast<Sum<T>>(1 / (1 - dropout.probability));
+  const auto threshold = static_cast<std::uint64_t>(dropout.probability * 4294967296.0);
+  std::uint32_t c[4][kDraws];
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    const std::int64_t row = static_cast<std::int64_t>(r) * H;
+    for (std::int64_t i = 0; i < H; i += std::int64_t{4} * kDraws) {
+      philox(
+          dropout.seed,
+          dropout.site,
+          static_cast<std::uint64_t>(tokens[r]),
+          static_cast<std::uint32_t>(i / 4),
+          c);
+      const std::int64_t count = std::min<std::int64_t>(H - i, std::int64_t{4} * kDraws);
+      for (std::int64_t k = 0; k < count; ++k) {
+        const auto v = static_cast<Sum<T>>(from[row + i + k]);
+        to[row + i + k] =
+            c[k & 3][k >> 2] < threshold ? static_cast<T>(Sum<T>{0}) : static_cast<T>(v * scale);
+      }
+    }
+  }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void rotate_rows(
+    T* x,
+    std::int64_t stride,
+    std::int64_t heads,
+    std::int64_t half,
+    const Sum<T>* cosines,
+    const Sum<T>* sines,
+    const std::int64_t* positions,
+    std::int64_t rows,
+    Sum<T> sign) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const Sum<T>* c = cosines + positions[r] * half;
+    const Sum<T>* s = sines + positions[r] * half;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      T* low = x + r * stride + 2 * half * h;
+      T* high = low + half;
+      for (std::int64_t i = 0; i < half; ++i) {
+        const auto a = static_cast<Sum<T>>(low[i]);
+        const auto b = static_cast<Sum<T>>(high[i]);
+        low[i] = static_cast<T>(a * c[i] - sign * b * s[i]);
+        high[i] = static_cast<T>(b * c[i] + sign * a * s[i]);
+      }
+    }
+  }
+}
+
+// 2^x for x <= 0 (and a little above): the nearest whole power and a polynomial, both of which the
+// compiler makes vectors of.  Relative error below 2e-7.
+inline __attribute__((always_inline)) float power_of_two(float x) {
+  const float y = x < -127 ? -127 : x;           // a NaN stays
+  const int whole = static_cast<int>(y - 0.5F);  // towards zero: the nearest, for y <= 0
+  const float z = y - static_cast<float>(whole);
+  float sum = 1.5403530e-4F;  // (ln 2)^k / k!, k = 6 to 0
+  sum = sum * z + 1.3333558e-3F;
+  sum = sum * z + 9.6181291e-3F;
+  sum = sum * z + 5.5504109e-2F;
+  sum = sum * z + 2.4022651e-1F;
+  sum = sum * z + 6.9314718e-1F;
+  sum = sum * z + 1.0F;
+  return sum * std::bit_cast<float>((whole + 127) << 23);  // 0 for -127
+}
+inline __attribute__((always_inline)) double power_of_two(double x) { return std::exp2(x); }
+
+template <typename T>
+inline __attribute__((always_inline)) void softmax_rows(
+    const Scores& scores, std::int64_t first_visible, void* maxima, void* sums, void* factors) {
+  using S = Sum<T>;
+  const std::int64_t cols = scores.cols;
+  for (std::int64_t r = 0; r < scores.rows; ++r) {
+    S* row = static_cast<S*>(scores.sums) + r * cols;
+    S& maximum = static_cast<S*>(maxima)[r];
+    const std::int64_t seen = std::clamp<std::int64_t>(first_visible + r + 1, 0, cols);
+    S highest = maximum;
+#pragma omp simd reduction(max : highest)
+    for (std::int64_t c = 0; c < seen; ++c) {
+      highest = highest > row[c] ? highest : row[c];
+    }
+    S sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t c = 0; c < seen; ++c) {
+      row[c] = power_of_two(row[c] - highest);
+      sum += row[c];
+    }
+    for (std::int64_t c = seen; c < cols; ++c) {
+      row[c] = 0;
+    }
+    if constexpr (!std::is_same_v<T, S>) {
+      T* narrow = static_cast<T*>(scores.narrow) + r * cols;
+      for (std::int64_t c = 0; c < cols; ++c) {
+        narrow[c] = static_cast<T>(row[c]);
+      }
+    }
+    const S factor = seen == 0 ? 1 : std::exp2(maximum - highest);
+    static_cast<S*>(factors)[r] = factor;
+    static_cast<S*>(sums)[r] = static_cast<S*>(sums)[r] * factor + sum;
+    maximum = highest;
+  }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void softmax_adjoint_rows(
+    const Scores& p_scores,
+    const Scores& d_scores,
+    std::int64_t first_visible,
+    const void* log_sums,
+    const void* dots) {
+  using S = Sum<T>;
+  const std::int64_t cols = p_scores.cols;
+  for (std::int64_t r = 0; r < p_scores.rows; ++r) {
+    S* p = static_cast<S*>(p_scores.sums) + r * cols;
+    S* d = static_cast<S*>(d_scores.sums) + r * cols;
+    const S log_sum = static_cast<const S*>(log_sums)[r];
+    const S dot = static_cast<const S*>(dots)[r];
+    const std::int64_t seen = std::clamp<std::int64_t>(first_visible + r + 1, 0, cols);
+#pragma omp simd
+    for (std::int64_t c = 0; c < seen; ++c) {
+      p[c] = power_of_two(p[c] - log_sum);
+      d[c] = p[c] * (d[c] - dot);
+    }
+    for (std::int64_t c = seen; c < cols; ++c) {
+      p[c] = 0;
+      d[c] = 0;
+    }
+    if constexpr (!std::is_same_v<T, S>) {
+      T* narrow_p = static_cast<T*>(p_scores.narrow) + r * cols;
+      T* narrow_d = static_cast<T*>(d_scores.narrow) + r * cols;
+      for (std::int64_t c = 0; c < cols; ++c) {
+        narrow_p[c] = static_cast<T>(p[c]);
+        narrow_d[c] = static_cast<T>(d[c]);
+      }
+    }
+  }
+}
+
+template <typename S>
+inline __attribute__((always_inline)) void scale(
+    void* data, std::int64_t stride, std::int64_t rows, std::int64_t cols, const void* factors) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const S factor = static_cast<const S*>(factors)[r];
+    S* row = static_cast<S*>(data) + r * stride;
+    for (std::int64_t c = 0; c < cols; ++c) {
+      row[c] *= factor;
+    }
+  }
+}
+
+// Function versions cannot be templates, so each kernel has one function that picks the type.
+template <typename T>
+struct Type {
+  using type = T;
+};
+template <typename Body>
+inline __attribute__((always_inline)) void with_type(at::ScalarType type, Body body) {
+  switch (type) {
+    case at::kFloat:
+      return body(Type<float>());
+    case at::kDouble:
+      return body(Type<double>());
+    case at::kBFloat16:
+      return body(Type<at::BFloat16>());
+    case at::kHalf:
+      return body(Type<at::Half>());
+    default:
+      throw std::logic_error(std::string("no kernel for ") + at::toString(type));
+  }
+}
+#define PARADYSE_TYPED [&](auto tag) __attribute__((always_inline))
+
+struct NormCall {
+  at::ScalarType type;
+  const void* x;
+  const void* w;
+  double eps;
+  std::int64_t rows;
+  std::int64_t stride;  // of x
+  std::int64_t runs;    // of a row, each as wide as w
+  std::int64_t cols;
+};
+
+PARADYSE_CLONES void norm_call(const NormCall& call, void* y, std::int64_t y_stride) {
+  with_type(
+      call.type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < call.rows; ++r) {
+          norm_rows<T>(
+              static_cast<const T*>(call.x) + r * call.stride,
+              static_cast<const T*>(call.w),
+              static_cast<Sum<T>>(call.eps),
+              static_cast<T*>(y) + r * y_stride,
+              call.runs,
+              call.cols);
+        }
+      });
+}
+
+struct NormGradients {
+  const void* y;
+  std::int64_t y_stride;
+  void* x;
+  std::int64_t x_stride;
+  bool accumulate;
+  void* w;
+  void* b;
+};
+
+PARADYSE_CLONES void norm_adjoint_call(const NormCall& call, const NormGradients& grad) {
+  with_type(
+      call.type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < call.rows; ++r) {
+          norm_adjoint_rows<T>(
+              static_cast<const T*>(call.x) + r * call.stride,
+              static_cast<const T*>(call.w),
+              static_cast<Sum<T>>(call.eps),
+              static_cast<const T*>(grad.y) + r * grad.y_stride,
+              static_cast<T*>(grad.x) + r * grad.x_stride,
+              grad.accumulate,
+              static_cast<Sum<T>*>(grad.w),
+              call.runs,
+              call.cols);
+        }
+      });
+}
+
+PARADYSE_CLONES void layer_norm_call(
+    const NormCall& call, const void* b, void* y, std::int64_t y_stride) {
+  with_type(
+      call.type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < call.rows; ++r) {
+          layer_norm_row<T>(
+              static_cast<const T*>(call.x) + r * call.stride,
+              static_cast<const T*>(call.w),
+              static_cast<const T*>(b),
+              static_cast<Sum<T>>(call.eps),
+              static_cast<T*>(y) + r * y_stride,
+              call.cols);
+        }
+      });
+}
+
+PARADYSE_CLONES void layer_norm_adjoint_call(const NormCall& call, const NormGradients& grad) {
+  with_type(
+      call.type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < call.rows; ++r) {
+          layer_norm_adjoint_row<T>(
+              static_cast<const T*>(call.x) + r * call.stride,
+              static_cast<const T*>(call.w),
+              static_cast<Sum<T>>(call.eps),
+              static_cast<const T*>(grad.y) + r * grad.y_stride,
+              static_cast<T*>(grad.x) + r * grad.x_stride,
+              grad.accumulate,
+              static_cast<Sum<T>*>(grad.w),
+              static_cast<Sum<T>*>(grad.b),
+              call.cols);
+        }
+      });
+}
+
+NormCall norm_of(const at::Tensor& x, const at::Tensor& w, double eps) {
+  return {
+      x.scalar_type(),
+      x.const_data_ptr(),
+      w.const_data_ptr(),
+      eps,
+      x.size(0),
+      x.stride(0),
+      x.size(1) / w.size(0),
+      w.size(0)};
+}
+
+PARADYSE_CLONES void add_to_rows_call(
+    at::ScalarType type,
+    void* y,
+    bool of_sums,
+    std::int64_t stride,
+    const void* b,
+    std::int64_t rows,
+    std::int64_t cols) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        if (of_sums) {
+          add_row_to_rows<Sum<T>, T>(
+              static_cast<Sum<T>*>(y), stride, static_cast<const T*>(b), rows, cols);
+        } else {
+          add_row_to_rows<T, T>(static_cast<T*>(y), stride, static_cast<const T*>(b), rows, cols);
+        }
+      });
+}
+
+PARADYSE_CLONES void sum_rows_call(
+    at::ScalarType type,
+    const void* y,
+    std::int64_t stride,
+    void* sums,
+    std::int64_t rows,
+    std::int64_t cols) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        sum_rows<T>(static_cast<const T*>(y), stride, static_cast<Sum<T>*>(sums), rows, cols);
+      });
+}
+
+PARADYSE_CLONES void dropout_call(
+    const Dropout& dropout,
+    at::ScalarType type,
+    std::span<const std::int64_t> tokens,
+    const void* from,
+    void* to,
+    std::int64_t cols) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        dropout_rows<T>(dropout, tokens, static_cast<const T*>(from), static_cast<T*>(to), cols);
+      });
+}
+
+PARADYSE_CLONES void rotate_call(
+    at::ScalarType type,
+    void* x,
+    std::int64_t stride,
+    std::int64_t heads,
+    std::int64_t half,
+    const void* cosines,
+    const void* sines,
+    std::span<const std::int64_t> positions,
+    bool inverse) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        rotate_rows<T>(
+            static_cast<T*>(x),
+            stride,
+            heads,
+            half,
+            static_cast<const Sum<T>*>(cosines),
+            static_cast<const Sum<T>*>(sines),
+            positions.data(),
+            static_cast<std::int64_t>(positions.size()),
+            inverse ? -1 : 1);
+      });
+}
+
+PARADYSE_CLONES void softmax_call(
+    const Scores& scores, std::int64_t first_visible, void* maximum, void* sum, void* factor) {
+  with_type(
+      scores.type, PARADYSE_TYPED {
+        softmax_rows<typename decltype(tag)::type>(scores, first_visible, maximum, sum, factor);
+      });
+}
+
+PARADYSE_CLONES void softmax_adjoint_call(
+    const Scores& p,
+    const Scores& d,
+    std::int64_t first_visible,
+    const void* log_sum,
+    const void* dot) {
+  with_type(
+      p.type, PARADYSE_TYPED {
+        softmax_adjoint_rows<typename decltype(tag)::type>(p, d, first_visible, log_sum, dot);
+      });
+}
+
+PARADYSE_CLONES void scale_call(
+    at::ScalarType type,
+    void* data,
+    std::int64_t stride,
+    std::int64_t rows,
+    std::int64_t cols,
+    const void* factor) {
+  if (type == at::kDouble) {
+    scale<double>(data, stride, rows, cols, factor);
+  } else {
+    scale<float>(data, stride, rows, cols, factor);
+  }
+}
+
+}  // namespace
+
+void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
+  if (through_aten(x)) {
+    return aten::rms_norm(x, w, eps, y);
+  }
+  norm_call(norm_of(x, w, eps), y.mutable_data_ptr(), y.stride(0));
+}
+
+void rms_norm_adjoint(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    double eps,
+    const at::Tensor& grad_y,
+    const at::Tensor& grad_x,
+    bool accumulate,
+    const at::Tensor& grad_w) {
+  if (through_aten(x)) {
+    return aten::rms_norm_adjoint(x, w, eps, grad_y, grad_x, accumulate, grad_w);
+  }
+  norm_adjoint_call(
+      norm_of(x, w, eps),
+      {grad_y.const_data_ptr(),
+       grad_y.stride(0),
+       grad_x.mutable_data_ptr(),
+       grad_x.stride(0),
+       accumulate,
+       grad_w.mutable_data_ptr(),
+       nullptr});
+}
+
+void layer_norm(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const at::Tensor& b,
+    double eps,
+    const at::Tensor& y) {
+  if (through_aten(x)) {
+    return aten::layer_norm(x, w, b, eps, y);
+  }
+  layer_norm_call(norm_of(x, w, eps), b.const_data_ptr(), y.mutable_data_ptr(), y.stride(0));
+}
+
+void layer_norm_adjoint(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    double eps,
+    const at::Tensor& grad_y,
+    const at::Tensor& grad_x,
+    bool accumulate,
+    const at::Tensor& grad_w,
+    const at::Tensor& grad_b) {
+  if (through_aten(x)) {
+    return aten::layer_norm_adjoint(x, w, eps, grad_y, grad_x, accumulate, grad_w, grad_b);
+  }
+  layer_norm_adjoint_call(
+      norm_of(x, w, eps),
+      {grad_y.const_data_ptr(),
+       grad_y.stride(0),
+       grad_x.mutable_data_ptr(),
+       grad_x.stride(0),
+       accumulate,
+       grad_w.mutable_data_ptr(),
+       grad_b.mutable_data_ptr()});
+}
+
+void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
+  if (through_aten(y)) {
+    return aten::add_to_rows(y, b);
+  }
+  add_to_rows_call(
+      b.scalar_type(),
+      y.mutable_data_ptr(),
+      y.scalar_type() != b.scalar_type(),
+      y.stride(0),
+      b.const_data_ptr(),
+      y.size(0),
+      y.size(1));
+}
+
+void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
+  if (through_aten(y)) {
+    return aten::add_sum_of_rows(y, sums);
+  }
+  sum_rows_call(
+      y.scalar_type(),
+      y.const_data_ptr(),
+      y.stride(0),
+      sums.mutable_data_ptr(),
+      y.size(0),
+      y.size(1));
+}
+
+void dropout(
+    const Dropout& dropout,
+    std::span<const std::int64_t> tokens,
+    const at::Tensor& from,
+    const at::Tensor& to) {
+  if (static_cast<std::int64_t>(tokens.size()) != from.size(0)) {
+    throw std::logic_error(
+        "dropout: " + std::to_string(tokens.size()) + " token numbers for " +
+        std::to_string(from.size(0)) + " tokens");
+  }
+  if (through_aten(from)) {
+    return aten::dropout(dropout, tokens, from, to);
+  }
+  dropout_call(
+      dropout,
+      from.scalar_type(),
+      tokens,
+      from.const_data_ptr(),
+      to.mutable_data_ptr(),
+      from.size(1));
+}
+
+void rotate(
+    const at::Tensor& x,
+    std::int64_t heads,
+    std::int64_t head_dim,
+    const at::Tensor& cosines,
+    const at::Tensor& sines,
+    std::span<const std::int64_t> positions,
+    bool inverse) {
+  if (static_cast<std::int64_t>(positions.size()) != x.size(0)) {
+    throw std::logic_error(
+        "rotate: " + std::to_string(positions.size()) + " positions for " +
+        std::to_string(x.size(0)) + " tokens");
+  }
+  if (through_aten(x)) {
+    return aten::rotate(x, heads, head_dim, cosines, sines, positions, inverse);
+  }
+  rotate_call(
+      x.scalar_type(),
+      x.mutable_data_ptr(),
+      x.stride(0),
+      heads,
+      head_dim / 2,
+      cosines.const_data_ptr(),
+      sines.const_data_ptr(),
+      positions,
+      inverse);
+}
+
+void softmax_tile(
+    const Scores& scores, std::int64_t first_visible, void* maximum, void* sum, void* factor) {
+  softmax_call(scores, first_visible, maximum, sum, factor);
+}
+
+void softmax_tile_adjoint(
+    const Scores& p,
+    const Scores& d,
+    std::int64_t first_visible,
+    const void* log_sum,
+    const void* dot) {
+  softmax_adjoint_call(p, d, first_visible, log_sum, dot);
+}
+
+void scale_rows(
+    at::ScalarType type,
+    void* data,
+    std::int64_t stride,
+    std::int64_t rows,
+    std::int64_t cols,
+    const void* factor) {
+  scale_call(type, data, stride, rows, cols, factor);
+}
+
+}  // namespace paradyse::kernels

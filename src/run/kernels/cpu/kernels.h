@@ -1,0 +1,110 @@
+// Loops that torch has no fused CPU kernel for.  Rows are contiguous; one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/cuts.h"
+
+namespace paradyse::kernels {
+
+// RMSNorm (Zhang & Sennrich 2019): y = x / rms(x) * w, rms = sqrt(mean(x^2) + eps).
+//   x, y [t, n H]: each of the n runs of a row is normed by itself; w [H]; sums in float32 (float64
+//   for float64).
+void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y);
+
+// grad_x = its adjoint, or added to grad_x; grad_w [H] (statistic type) is always added to.
+void rms_norm_adjoint(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    double eps,
+    const at::Tensor& grad_y,
+    const at::Tensor& grad_x,
+    bool accumulate,
+    const at::Tensor& grad_w);
+
+// LayerNorm (Ba et al. 2016): y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b.
+//   x, y [t, H]; w, b [H].
+void layer_norm(
+    const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
+
+// As rms_norm_adjoint; grad_b [H] is always added to.
+void layer_norm_adjoint(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    double eps,
+    const at::Tensor& grad_y,
+    const at::Tensor& grad_x,
+    bool accumulate,
+    const at::Tensor& grad_w,
+    const at::Tensor& grad_b);
+
+// Adds b [n] to every row of y [t, n], which is of b's type or of that of its sums.
+void add_to_rows(const at::Tensor& y, const at::Tensor& b);
+
+// Adds the sum of y's rows to sums [n] of the statistic type; y [t, n] of any type.
+void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums);
+
+// Which elements become zero: a function of the seed, the place in the model, the token's index in
+// the global batch and the column; by Philox4x32-10 (Salmon et al. 2011), counter {column / 4,
+// site, token (two words)}, four columns a draw.
+struct Dropout {
+  double probability = 0;
+  std::uint64_t seed = 0;
+  std::uint32_t site = 0;
+};
+// to [t, H] = from / (1 - probability), or 0; `tokens`: the index of every row's.
+void dropout(
+    const Dropout& dropout,
+    std::span<const std::int64_t> tokens,
+    const at::Tensor& from,
+    const at::Tensor& to);
+
+// Rotates the first `heads` heads of every row in place (Su et al. 2021, in Hugging Face's
+// convention: dim i is paired with i + D/2).  `inverse` rotates back: the adjoint.
+//   x [t, >= heads * D]; cosines, sines [positions, D/2] in the statistic type; positions [t].
+void rotate(
+    const at::Tensor& x,
+    std::int64_t heads,
+    std::int64_t head_dim,
+    const at::Tensor& cosines,
+    const at::Tensor& sines,
+    std::span<const std::int64_t> positions,
+    bool inverse);
+
+// A tile of attention scores in base 2.
+struct Scores {
+  at::ScalarType type = at::kFloat;  // of the values they are made from
+  void* sums = nullptr;              // [rows, cols] in the type of its sums
+  void* narrow = nullptr;            // bfloat16, float16: room for the result rounded
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+};
+
+// One step of the running softmax: row r, whose first `first_visible + r + 1` columns count,
+// becomes 2^(score - maximum), others 0; maximum and sum [rows] take them in, and factor [rows] is
+// 2^(maximum before - after), by which earlier results have to be multiplied.
+void softmax_tile(
+    const Scores& scores, std::int64_t first_visible, void* maximum, void* sum, void* factor);
+
+// p: scores, becomes the probabilities 2^(score - log_sum); d: their gradient, becomes that of the
+// scores, p (d - dot), where dot is the sum of p d over all keys.
+void softmax_tile_adjoint(
+    const Scores& p,
+    const Scores& d,
+    std::int64_t first_visible,
+    const void* log_sum,
+    const void* dot);
+
+// Multiplies row r by factor[r].
+void scale_rows(
+    at::ScalarType type,
+    void* data,
+    std::int64_t stride,
+    std::int64_t rows,
+    std::int64_t cols,
+    const void* factor);
+
+}  // namespace paradyse::kernels

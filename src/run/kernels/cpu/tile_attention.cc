@@ -1,0 +1,327 @@
+#include "src/run/kernels/cpu/tile_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "src/run/device/through_aten.h"
+#include "src/run/kernels/aten/aten_attention.h"
+#include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/cpu/products.h"
+
+// Scores are kept in base 2 (times log2(e), folded into their product), so that exponentials are
+// powers of two.
+namespace paradyse::ops {
+namespace {
+
+template <typename T>
+constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
+
+template <typename S>
+constexpr S kNothing = -std::numeric_limits<S>::infinity();  // log of a sum over no keys
+
+template <typename T>
+at::Tensor scratch(std::int64_t elements) {
+  return at::empty({elements}, at::TensorOptions().dtype(kType<T>));
+}
+
+// Rows [tokens.begin, ...) of a head's columns.
+template <typename T>
+Rows<T> rows(const Columns& columns, Interval tokens, std::int64_t column = 0) {
+  const at::Tensor& matrix = columns.matrix;
+  const std::int64_t stride = matrix.size(0) == 1 ? matrix.size(1) : matrix.stride(0);
+  T* data = nullptr;
+  if constexpr (std::is_const_v<T>) {
+    data = matrix.const_data_ptr<std::remove_const_t<T>>();
+  } else {
+    data = matrix.mutable_data_ptr<T>();
+  }
+  return {data + tokens.begin * stride + columns.first + column, stride};
+}
+
+// A result in the type of sums: in place, or in scratch beside a narrow one.
+template <typename T>
+class SumRows {
+ public:
+  SumRows(const Columns& columns, Interval tokens, std::int64_t column, std::int64_t D, bool load)
+      : tokens_(tokens.size()), D_(D), wide_(columns.matrix.scalar_type() == kType<Sum<T>>) {
+    if (wide_) {
+      rows_ = rows<Sum<T>>(columns, tokens, column);
+      return;
+    }
+    narrow_ = rows<T>(columns, tokens, column);
+    memory_ = scratch<Sum<T>>(tokens_ * D);
+    rows_ = {memory_.template mutable_data_ptr<Sum<T>>(), D};
+    if (load) {
+      each([](T& narrow, Sum<T>& sum) { sum = static_cast<Sum<T>>(narrow); });
+    }
+  }
+
+  [[nodiscard]] Rows<Sum<T>> sums() const { return rows_; }
+
+  void store() {
+    if (!wide_) {
+      each([](T& narrow, Sum<T>& sum) { narrow = static_cast<T>(sum); });
+    }
+  }
+
+ private:
+  template <typename Body>
+  void each(Body body) {
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      for (std::int64_t d = 0; d < D_; ++d) {
+        body(narrow_.data[t * narrow_.stride + d], rows_.data[t * D_ + d]);
+      }
+    }
+  }
+
+  std::int64_t tokens_;
+  std::int64_t D_;
+  bool wide_;
+  Rows<T> narrow_;
+  Rows<Sum<T>> rows_;
+  at::Tensor memory_;
+};
+
+// A tile of scores, of its gradient, and of each rounded for the next product.
+template <typename T>
+struct Tile {
+  explicit Tile(std::int64_t elements) : sums(scratch<Sum<T>>(elements)) {
+    if (kNarrow<T>) {
+      narrow = scratch<T>(elements);
+    }
+  }
+  [[nodiscard]] Sum<T>* data() const { return sums.template mutable_data_ptr<Sum<T>>(); }
+  // For a product: where the kernels have left it in the type of its other factor.
+  [[nodiscard]] Rows<const T> factor(std::int64_t cols) const {
+    return {(kNarrow<T> ? narrow : sums).template const_data_ptr<T>(), cols};
+  }
+  [[nodiscard]] kernels::Scores scores(std::int64_t height, std::int64_t cols) const {
+    return {
+        .type = kType<T>,
+        .sums = sums.mutable_data_ptr(),
+        .narrow = kNarrow<T> ? narrow.mutable_data_ptr() : nullptr,
+        .rows = height,
+        .cols = cols};
+  }
+
+  at::Tensor sums;
+  at::Tensor narrow;
+};
+
+// For each run of queries: start(queries), body(queries, keys, first_visible) for the tiles of
+// which it sees something, in order of keys, done(queries, keys seen).
+template <typename Start, typename Body, typename Done>
+void for_tiles(const Attention& attention, Start start, Body body, Done done) {
+  const AttentionTile tile = attention_tile(attention.block);
+  const std::int64_t queries = attention.block.queries.size();
+  const std::int64_t keys = attention.block.keys.size();
+  const std::int64_t diagonal = attention.causal ? attention.block.diagonal : keys;
+  for (std::int64_t i = 0; i < queries; i += tile.queries) {
+    const Interval mine{i, std::min(i + tile.queries, queries)};
+    const std::int64_t seen = std::clamp<std::int64_t>(mine.end + diagonal, 0, keys);
+    start(mine);
+    for (std::int64_t j = 0; j < seen; j += tile.keys) {
+      body(mine, Interval{j, std::min(j + tile.keys, seen)}, i + diagonal - j);
+    }
+    done(mine, seen);
+  }
+}
+
+template <typename T>
+void attend_of(
+    const Attention& attention,
+    const Columns& q,
+    const Columns& k,
+    const Columns& v,
+    const Columns& o,
+    const Columns& l,
+    bool merge) {
+  using S = Sum<T>;
+  constexpr S kLog2e = std::numbers::log2e_v<S>;
+  constexpr S kLn2 = std::numbers::ln2_v<S>;
+  const std::int64_t D = attention.head_dim;
+  const AttentionTile size = attention_tile(attention.block);
+  const Tile<T> tile(size.queries * size.keys);
+  const at::Tensor statistics = scratch<S>(3 * size.queries);
+  S* const maximum = statistics.mutable_data_ptr<S>();
+  S* const sum = maximum + size.queries;
+  S* const factor = sum + size.queries;
+  const Rows<const T> k_rows = rows<const T>(k, attention.block.keys);
+  const Rows<const T> v_rows = rows<const T>(v, attention.block.keys);
+  for (std::int64_t head = 0; head < attention.heads; ++head) {
+    const Rows<const T> q_rows = rows<const T>(q, attention.block.queries, head * D);
+    const Rows<S> l_rows = rows<S>(l, attention.block.queries, head);
+    SumRows<T> o_sums(o, attention.block.queries, head * D, D, merge);
+    for_tiles(
+        attention,
+        [&](Interval queries) {
+          for (std::int64_t r = 0; r < queries.size(); ++r) {
+            const S before = merge ? l_rows.data[(queries.begin + r) * l_rows.stride] : kNothing<S>;
+            maximum[r] = before * kLog2e;
+            sum[r] = before == kNothing<S> ? 0 : 1;
+          }
+        },
+        [&](Interval queries, Interval keys, std::int64_t first_visible) {
+          const std::int64_t n = queries.size();
+          const std::int64_t m = keys.size();
+          const Rows<S> o_tile = o_sums.sums().from(queries.begin);
+          gemm<T>(
+              n,
+              m,
+              D,
+              attention.scale * kLog2e,
+              q_rows.from(queries.begin),
+              k_rows.from(keys.begin).t(),
+              0,
+              {tile.data(), m});
+          kernels::softmax_tile(tile.scores(n, m), first_visible, maximum, sum, factor);
+          const bool first = keys.begin == 0 && !merge;
+          if (!first) {
+            kernels::scale_rows(kType<S>, o_tile.data, o_tile.stride, n, D, factor);
+          }
+          gemm<T>(n, D, m, 1, tile.factor(m), v_rows.from(keys.begin), first ? 0 : 1, o_tile);
+        },
+        [&](Interval queries, std::int64_t seen) {
+          if (seen == 0 && merge) {
+            return;
+          }
+          const Rows<S> o_tile = o_sums.sums().from(queries.begin);
+          for (std::int64_t r = 0; r < queries.size(); ++r) {
+            l_rows.data[(queries.begin + r) * l_rows.stride] =
+                sum[r] == 0 ? kNothing<S> : (maximum[r] + std::log2(sum[r])) * kLn2;
+            factor[r] = sum[r] == 0 ? 0 : 1 / sum[r];
+            if (seen == 0) {
+              std::fill_n(o_tile.data + r * o_tile.stride, D, S{0});
+            }
+          }
+          kernels::scale_rows(kType<S>, o_tile.data, o_tile.stride, queries.size(), D, factor);
+        });
+    o_sums.store();
+  }
+}
+
+template <typename T>
+void attend_adjoint_of(
+    const Attention& attention,
+    const Columns& q,
+    const Columns& k,
+    const Columns& v,
+    const Columns& o,
+    const Columns& l,
+    const Columns& grad_o,
+    const Columns& grad_q,
+    const Columns& grad_k,
+    const Columns& grad_v) {
+  using S = Sum<T>;
+  constexpr S kLog2e = std::numbers::log2e_v<S>;
+  const std::int64_t D = attention.head_dim;
+  const Interval queries_all = attention.block.queries;
+  const Interval keys_all = attention.block.keys;
+  const AttentionTile size = attention_tile(attention.block);
+  const Tile<T> p(size.queries * size.keys);
+  const Tile<T> d(size.queries * size.keys);
+  const at::Tensor statistics = scratch<S>(2 * size.queries);
+  S* const log_sum = statistics.mutable_data_ptr<S>();
+  S* const dot = log_sum + size.queries;
+  const Rows<const T> k_rows = rows<const T>(k, keys_all);
+  const Rows<const T> v_rows = rows<const T>(v, keys_all);
+  SumRows<T> grad_k_sums(grad_k, keys_all, 0, D, true);
+  SumRows<T> grad_v_sums(grad_v, keys_all, 0, D, true);
+  for (std::int64_t head = 0; head < attention.heads; ++head) {
+    const Rows<const T> q_rows = rows<const T>(q, queries_all, head * D);
+    const Rows<const T> o_rows = rows<const T>(o, queries_all, head * D);
+    const Rows<const T> grad_o_rows = rows<const T>(grad_o, queries_all, head * D);
+    const Rows<const S> l_rows = rows<const S>(l, queries_all, head);
+    SumRows<T> grad_q_sums(grad_q, queries_all, head * D, D, true);
+    for_tiles(
+        attention,
+        [&](Interval queries) {
+          for (std::int64_t r = 0; r < queries.size(); ++r) {
+            const std::int64_t t = queries.begin + r;
+            log_sum[r] = l_rows.data[t * l_rows.stride] * kLog2e;
+            dot[r] = 0;
+            for (std::int64_t i = 0; i < D; ++i) {
+              dot[r] += static_cast<S>(o_rows.data[t * o_rows.stride + i]) *
+                        static_cast<S>(grad_o_rows.data[t * grad_o_rows.stride + i]);
+            }
+          }
+        },
+        [&](Interval queries, Interval keys, std::int64_t first_visible) {
+          const std::int64_t n = queries.size();
+          const std::int64_t m = keys.size();
+          const Rows<const T> q_tile = q_rows.from(queries.begin);
+          const Rows<const T> g_tile = grad_o_rows.from(queries.begin);
+          const Rows<const T> k_tile = k_rows.from(keys.begin);
+          const Rows<const T> v_tile = v_rows.from(keys.begin);
+          gemm<T>(n, m, D, attention.scale * kLog2e, q_tile, k_tile.t(), 0, {p.data(), m});
+          gemm<T>(n, m, D, 1, g_tile, v_tile.t(), 0, {d.data(), m});
+          kernels::softmax_tile_adjoint(
+              p.scores(n, m), d.scores(n, m), first_visible, log_sum, dot);
+          gemm<T>(m, D, n, 1, p.factor(m).t(), g_tile, 1, grad_v_sums.sums().from(keys.begin));
+          gemm<T>(
+              n,
+              D,
+              m,
+              attention.scale,
+              d.factor(m),
+              k_tile,
+              1,
+              grad_q_sums.sums().from(queries.begin));
+          gemm<T>(
+              m,
+              D,
+              n,
+              attention.scale,
+              d.factor(m).t(),
+              q_tile,
+              1,
+              grad_k_sums.sums().from(keys.begin));
+        },
+        [](Interval, std::int64_t) {});
+    grad_q_sums.store();
+  }
+  grad_k_sums.store();
+  grad_v_sums.store();
+}
+
+}  // namespace
+
+void attend(
+    const Attention& attention,
+    const Columns& q,
+    const Columns& k,
+    const Columns& v,
+    const Columns& o,
+    const Columns& l,
+    bool merge) {
+  if (through_aten(q.matrix)) {
+    return aten::attend(attention, q, k, v, o, l, merge);
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend", [&] {
+    attend_of<scalar_t>(attention, q, k, v, o, l, merge);
+  });
+}
+
+void attend_adjoint(
+    const Attention& attention,
+    const Columns& q,
+    const Columns& k,
+    const Columns& v,
+    const Columns& o,
+    const Columns& l,
+    const Columns& grad_o,
+    const Columns& grad_q,
+    const Columns& grad_k,
+    const Columns& grad_v) {
+  if (through_aten(q.matrix)) {
+    return aten::attend_adjoint(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend_adjoint", [&] {
+        attend_adjoint_of<scalar_t>(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
+      });
+}
+
+}  // namespace paradyse::ops

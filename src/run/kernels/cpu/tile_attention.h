@@ -1,0 +1,58 @@
+// Softmax attention of one head, a tile of scores at a time (FlashAttention-2, Dao 2023): exact,
+// memory linear in the tokens, sums in float32 (float64 for float64) throughout.
+//
+// Beside torch's CPU kernel it stops at the diagonal more closely, never rounds a sum, merges into
+// results of other key blocks (which is what rings need), and holds what attention_bytes() of
+// src/plan/cost/workspace.cc says.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse::ops {
+
+// Columns of a matrix with a row a token.
+struct Columns {
+  at::Tensor matrix;  // rows contiguous
+  std::int64_t first = 0;
+};
+
+// `heads` consecutive query heads and the one key/value head they share.
+struct Attention {
+  AttentionBlock block;
+  std::int64_t heads = 1;
+  std::int64_t head_dim = 0;
+  double scale = 1;    // of q k
+  bool causal = true;  // block.diagonal says which keys a query sees
+};
+
+// Rows block.queries of o = softmax(scale q k^T) v and of l, the log-sum-exp of the scores.
+//   q, o: heads * head_dim columns; k, v: head_dim; l: heads.  q, k, v of one type, l of its sums'
+//   type, o of either.
+// `merge`: o and l hold the result of earlier keys, which these join.  A query that sees no key has
+// o = 0 and l = -inf.
+void attend(
+    const Attention& attention,
+    const Columns& q,
+    const Columns& k,
+    const Columns& v,
+    const Columns& o,
+    const Columns& l,
+    bool merge = false);
+
+// Adds to the gradients of q, k, v what comes from this block; o and l are those of all keys.  The
+// gradients are all of q's type or all of its sums' type.
+void attend_adjoint(
+    const Attention& attention,
+    const Columns& q,
+    const Columns& k,
+    const Columns& v,
+    const Columns& o,
+    const Columns& l,
+    const Columns& grad_o,
+    const Columns& grad_q,
+    const Columns& grad_k,
+    const Columns& grad_v);
+
+}  // namespace paradyse::ops

@@ -1,0 +1,194 @@
+#include "src/run/measure/bench_step.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include <sys/resource.h>
+
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/play.h"
+#include "src/run/comm/observed.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/breakdown.h"
+#include "src/run/execute/gather.h"
+#include "src/run/measure/machine.h"
+#include "src/run/measure/measure.h"
+#include "src/run/weights/optimizer.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Operations of a step on all ranks: of the mathematics, and as executed.
+void count_flops(const Plan& plan, const ModelShape& model, BenchStepRow& row) {
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (int r = 0; r < plan.ranks; ++r) {
+      const RankPart part = rank_part(plan, micro, model, r, true);
+      const Totals sum = totals(part.timeline, part.seat, precision_of("float32"));
+      const auto all = [](const Work& work) { return work.matmul_flops + work.attention_flops; };
+      row.hardware_flops += all(sum.forward) + all(sum.recompute) + all(sum.backward);
+      // the fused head makes its gradients in the forward; flash attention recomputes its scores
+      row.model_flops +=
+          sum.forward.matmul_flops + sum.backward.matmul_flops + 3 * sum.forward.attention_flops;
+    }
+  }
+}
+
+// Calls of a communicator are its time, whatever they are part of.
+class TimedCommunication final : public CommunicationObserver {
+ public:
+  explicit TimedCommunication(Breakdown& breakdown) : breakdown_(breakdown) {}
+  void enter(Moment /*moment*/, const Call& /*call*/) override {
+    before_ = breakdown_.enter(Breakdown::communication);
+  }
+  void leave() override { breakdown_.enter(before_); }
+
+ private:
+  Breakdown& breakdown_;
+  Breakdown::Part before_ = Breakdown::between;
+};
+
+}  // namespace
+
+BenchStepResult bench_step(const BenchStepRequest& request) {
+  install_accounting_allocator(request.device);
+  const ModelShape& model = request.model.shape;
+  BenchStepResult result;
+  const MachineNumbers machine = measure_machine(
+      model.hidden, model.head_dim, request.ranks, *request.backend, request.device);
+  result.matmul_flops_per_second = machine.matmul_flops_per_second;
+  result.cores = std::min(machine.cores, request.ranks);
+  const bool whole = strategy(request.layer.attention).one_rank;
+  for (const std::int64_t length : request.lengths) {
+    BenchStepRow row{.length = length, .documents = whole ? request.ranks : 1};
+    const Plan plan = uniform_plan(
+        model,
+        std::vector<std::int64_t>(static_cast<std::size_t>(row.documents), length),
+        request.ranks,
+        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), request.layer));
+    count_flops(plan, model, row);
+    const auto tokens =
+        synthetic_documents(static_cast<std::size_t>(row.documents), length, model.vocab);
+    const auto documents = pointers(tokens);
+    std::vector<double> steps;
+    std::vector<double> optimizing;
+    double cpu = 0;
+    double wall = 0;  // of all counted steps
+    std::int64_t peak = 0;
+    request.backend->run(request.ranks, [&](Communicators& real) {
+      Breakdown breakdown;
+      TimedCommunication timed(breakdown);
+      ObservedCommunicators observed(real, timed);
+      Communicators& communicators = request.breakdown ? observed : real;
+      const int me = communicators.rank();
+      const DeviceScope computing(request.device);
+      Accountant memory("rank " + std::to_string(me), request.memory_per_rank, request.device);
+      const MemoryScope scope(memory, Category::parameters, "parameters");
+      const RankResources rank{
+          .communicators = &communicators,
+          .memory = &memory,
+          .breakdown = request.breakdown ? &breakdown : nullptr};
+      Parameters parameters(
+          model,
+          request.ranks,
+          me,
+          parameter_types(request.dtype),
+          /*gradients=*/true,
+          /*masters=*/true,
+          request.device);
+      if (request.model.has_weights()) {
+        parameters.load(SafetensorsReader(request.model.path));
+      } else {
+        parameters.initialize(1);
+      }
+      AdamW optimizer(parameters, {});
+      Communicator& world = communicators.world();
+      double cpu_before = 0;
+      for (int i = 0; i <= request.repeats; ++i) {
+        world.barrier({.op = "bench", .part = ""});
+        if (i == 1 && me == request.backend->first_rank()) {
+          cpu_before = cpu_seconds();
+        }
+        if (i == 1) {
+          breakdown.restart();
+        }
+        const std::int64_t sent_before = communicators.counters().bytes_sent;
+        const auto begin = Clock::now();
+        parameters.zero_gradients();
+        const std::span<const std::vector<std::int32_t>* const> labels = documents;
+        play(
+            plan,
+            documents,
+            rank,
+            parameters,
+            true,
+            1,
+            {.labels = model.masked_lm ? labels : labels.first(0)});
+        synchronize(request.device);
+        const auto played = Clock::now();
+        {
+          const TimedPart timed_part(rank.breakdown, Breakdown::optimizer);
+          optimizer.step(1e-4, 1.0);
+          synchronize(request.device);
+        }
+        world.barrier({.op = "bench", .part = ""});
+        const auto end = Clock::now();
+        if (me == 0 && i > 0) {
+          steps.push_back(std::chrono::duration<double>(end - begin).count());
+          optimizing.push_back(std::chrono::duration<double>(end - played).count());
+          row.bytes_sent = communicators.counters().bytes_sent - sent_before;
+        }
+      }
+      const double used = me == request.backend->first_rank() ? cpu_seconds() - cpu_before : 0.0;
+      const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
+      std::vector<std::int64_t> mine = {in_us(used), memory.peak_bytes()};
+      for (const double seconds : breakdown.seconds()) {
+        mine.push_back(in_us(request.breakdown ? seconds : 0));
+      }
+      const auto numbers = gather(mine, world);
+      if (me == 0) {
+        const auto a_step = [&](std::int64_t us) {
+          return static_cast<double>(us) / 1e6 / request.repeats;
+        };
+        for (const auto& of_rank : numbers) {
+          cpu += a_step(of_rank[0]);
+          peak = std::max(peak, of_rank[1]);
+          for (std::size_t part = 0; part < row.parts_s.size(); ++part) {
+            row.parts_s[part] += a_step(of_rank[2 + part]);
+          }
+        }
+        wall = std::accumulate(steps.begin(), steps.end(), 0.0) / request.repeats;
+      }
+    });
+    if (!request.backend->leads()) {
+      continue;
+    }
+    row.step_s = median(steps);
+    row.best_s = *std::min_element(steps.begin(), steps.end());
+    row.worst_s = *std::max_element(steps.begin(), steps.end());
+    row.optimizer_s = median(optimizing);
+    row.forward_backward_s = row.step_s - row.optimizer_s;
+    row.cpu_s = cpu;
+    row.idle_s = std::max(0.0, wall * result.cores - cpu);
+    row.tokens_per_s = static_cast<double>(row.documents * length) / row.step_s;
+    const double speed = machine.matmul_flops_per_second * result.cores;
+    row.model_utilisation = row.model_flops / row.step_s / speed;
+    row.hardware_utilisation = row.hardware_flops / row.step_s / speed;
+    row.peak_bytes = peak;
+    result.rows.push_back(row);
+  }
+  return result;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,62 @@
+// How fast a training step is: what `paradyse bench step` measures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/strategy.h"
+#include "paradyse/run/backend.h"
+#include "paradyse/run/weights.h"
+#include "src/run/execute/breakdown.h"
+
+namespace paradyse {
+
+struct BenchStepRequest {
+  ModelFolder model;  // without weights: random ones
+  int ranks = 1;
+  std::vector<std::int64_t> lengths = {};
+  LayerChoice layer = {};
+  std::string dtype = "float32";
+  int repeats = 5;  // counted steps, after one that is not
+  std::int64_t memory_per_rank = 0;
+  bool breakdown = false;  // also say where the processors' time goes; costs about a percent
+  std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+// One length.  With a one-rank strategy each rank has a document of that length, else all share
+// one.
+struct BenchStepRow {
+  std::int64_t length = 0;
+  std::int64_t documents = 0;
+  double step_s = 0;  // median of forward, backward and optimizer
+  double best_s = 0;
+  double worst_s = 0;
+  double forward_backward_s = 0;  // median
+  double optimizer_s = 0;         // median
+  double cpu_s = 0;               // processor seconds of all ranks a step, mean
+  // Of them, by Breakdown::Part; 0 where it was not asked for.
+  std::array<double, Breakdown::kParts> parts_s{};
+  double idle_s = 0;        // the cores' seconds a step that no rank used, mean
+  double tokens_per_s = 0;  // by step_s
+  double model_flops = 0;   // a step: matrix products and causal attention, backward twice forward
+  double hardware_flops = 0;     // what was executed: with recomputation
+  double model_utilisation = 0;  // of the measured matrix-product speed of all cores in use
+  double hardware_utilisation = 0;
+  std::int64_t peak_bytes = 0;  // of the fullest rank
+  std::int64_t bytes_sent = 0;  // by rank 0 in a step
+};
+
+// In the process that leads (backend.h).
+struct BenchStepResult {
+  double matmul_flops_per_second = 0;  // of one core, or of one GPU
+  int cores = 1;                       // or GPUs
+  std::vector<BenchStepRow> rows;
+};
+
+BenchStepResult bench_step(const BenchStepRequest& request);
+
+}  // namespace paradyse

@@ -1,0 +1,418 @@
+#include "src/run/measure/bench_switching.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "paradyse/run/play.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/gather.h"
+#include "src/run/measure/measure.h"
+#include "src/run/execute/broadcast_plan.h"
+#include "src/run/weights/optimizer.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Runner {
+  std::string name;
+  std::string kind;
+  PlanningTask task;
+  bool learns = false;  // measured seconds correct its costs, as in `train`
+};
+
+// The strategies of the publication.
+constexpr const char* kPublished[] = {"MegatronTS", "UlyssesZ", "MegatronCZ", "METP"};
+
+std::vector<Runner> runners(const BenchSwitchingRequest& request) {
+  std::vector<Runner> all;
+  const auto add = [&](const std::string& name, const char* kind, auto change) {
+    Runner one{.name = name, .kind = kind, .task = request.task};
+    change(one.task);
+    all.push_back(std::move(one));
+  };
+  add("ours", "ours", [](PlanningTask&) {});
+  all.back().learns = request.correct;
+  for (const Strategy& s : strategies()) {
+    add("static " + s.name, "static", [&](PlanningTask& task) {
+      task.attention = s.name;
+      task.mlp = to_string(s.verb);
+      task.recompute = "none";
+      task.mix = false;
+    });
+  }
+  const auto published = [&](PlanningTask& task) {
+    task.planner = "paper";
+    task.recompute = "none";
+    if (request.published) {
+      task.seconds = request.published;
+    }
+    for (const Strategy& s : strategies()) {
+      if (std::none_of(std::begin(kPublished), std::end(kPublished), [&](const char* name) {
+            return s.name == name;
+          })) {
+        task.without.push_back(s.name);
+      }
+    }
+  };
+  add("published heuristic", "published", published);
+  if (!request.ablation) {
+    return all;
+  }
+  add("published heuristic without smoothing", "ablation", [&](PlanningTask& task) {
+    published(task);
+    task.smoothing = false;
+  });
+  if (request.without_forest) {
+    add("published heuristic without forest", "ablation", [&](PlanningTask& task) {
+      published(task);
+      task.seconds = request.without_forest;
+    });
+  }
+  const auto without = [&](const std::string& what, auto change) {
+    add("ours without " + what, "ablation", change);
+    all.back().learns = request.correct;
+  };
+  for (const Strategy& s : strategies()) {
+    without(s.name, [&](PlanningTask& task) { task.without.push_back(s.name); });
+  }
+  without("recomputation", [](PlanningTask& task) { task.recompute = "none"; });
+  without("mixing", [](PlanningTask& task) { task.mix = false; });
+  without("correction", [](PlanningTask&) {});
+  all.back().learns = false;
+  return all;
+}
+
+// The documents of every step.
+std::vector<std::vector<std::int64_t>> steps_of(const BenchSwitchingRequest& request) {
+  std::vector<std::vector<std::int64_t>> steps;
+  std::int64_t tokens = 0;
+  for (const std::int64_t n : request.lengths) {
+    if (steps.empty() || request.tokens_per_step == 0 || tokens >= request.tokens_per_step) {
+      steps.emplace_back();
+      tokens = 0;
+    }
+    steps.back().push_back(n);
+    tokens += n;
+  }
+  return steps;
+}
+
+// A static strategy packs what fits into a micro-batch, as users of one do: in order, as many
+// documents as the memory holds.
+// `room`: tokens of the longest document that fits; -1: any does.
+std::optional<Plan> packed(
+    const PlanningTask& task, std::int64_t room, const std::vector<std::int64_t>& lengths) {
+  const LayerChoice layer{.attention = task.attention, .mlp = task.mlp};
+  Plan plan = uniform_plan(
+      task.model,
+      lengths,
+      task.ranks,
+      std::vector<LayerChoice>(static_cast<std::size_t>(task.model.layers), layer));
+  const PlanGroup everyone = plan.micro_batches.front().groups.front();
+  plan.micro_batches.clear();
+  std::int64_t tokens = 0;
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    if (room >= 0 && lengths[d] > room) {
+      return std::nullopt;
+    }
+    if (plan.micro_batches.empty() || (room >= 0 && tokens + lengths[d] > room)) {
+      plan.micro_batches.push_back({.groups = {everyone}, .predicted = {}});
+      plan.micro_batches.back().groups.front().documents.clear();
+      tokens = 0;
+    }
+    plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
+    tokens += lengths[d];
+  }
+  return plan;
+}
+
+// Work to measure, for all runs that came to it.
+struct Trial {
+  // Their plans do the same, and may be predicted otherwise.
+  std::vector<std::pair<std::size_t, Plan>> runs;
+};
+
+struct Measured {
+  double seconds = 0;
+  std::int64_t peak_bytes = 0;                   // of the fullest rank
+  std::vector<double> micro_batch_seconds = {};  // mean over the ranks
+};
+
+// Whether ranks do the same by either plan.
+bool same_work(const Plan& a, const Plan& b) {
+  const auto groups_alike = [&](const PlanGroup& one, const PlanGroup& other) {
+    return one.ranks == other.ranks && one.documents == other.documents &&
+           one.shares == other.shares && a.programs.at(one.program) == b.programs.at(other.program);
+  };
+  return a.weight_domain == b.weight_domain &&
+         std::ranges::equal(
+             a.micro_batches,
+             b.micro_batches,
+             [&](const PlanMicroBatch& one, const PlanMicroBatch& other) {
+               return std::ranges::equal(one.groups, other.groups, groups_alike);
+             });
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchSwitchingRequest& request)
+      : request_(request), runners_(runners(request)), steps_(steps_of(request)) {
+    for (const Runner& runner : runners_) {
+      planners_.emplace_back(runner.task);
+      corpus_.runs.push_back({.name = runner.name, .kind = runner.kind, .steps = {}});
+    }
+    corpus_.name = request.corpus;
+    corpus_.order = request.order;
+    corpus_.packed = request.tokens_per_step > 0;
+  }
+
+  SwitchingCorpus run() {
+    if (request_.backend->leads()) {
+      find_rooms();
+    }
+    request_.backend->run(
+        request_.task.ranks, [&](Communicators& communicators) { run_rank(communicators); });
+    return corpus_;
+  }
+
+ private:
+  // Tokens that the static runs that pack have room for: a search, so while no rank waits.
+  void find_rooms() {
+    for (std::size_t run = 0; run < runners_.size(); ++run) {
+      if (runners_[run].kind == "static" && corpus_.packed &&
+          !strategy_runs_alone(runners_[run].task.attention)) {
+        rooms_[run] = planners_[run].longest_document().value_or(-1);
+      }
+    }
+  }
+
+  // Rank 0: what a run does with a step.
+  std::optional<Plan> plan(std::size_t run, std::size_t step) {
+    const auto begin = Clock::now();
+    Planner& planner = planners_[run];
+    const std::vector<std::int64_t>& lengths = steps_[step];
+    const auto room = rooms_.find(run);
+    std::optional<Plan> found = room != rooms_.end() ? packed(planner.task(), room->second, lengths)
+                                                     : planner.plan(lengths).plan;
+    planning_.try_emplace({run, step}, seconds_since(begin));  // later it is remembered
+    return found;
+  }
+
+  static bool strategy_runs_alone(const std::string& name) {
+    return !name.empty() && strategy(name).one_rank;
+  }
+
+  void run_rank(Communicators& communicators) {
+    const int me = communicators.rank();
+    const DeviceScope computing(request_.device);
+    const PlanningTask& task = request_.task;
+    Accountant memory("rank " + std::to_string(me), task.memory_per_rank, request_.device);
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{.communicators = &communicators, .memory = &memory};
+    Parameters parameters(
+        task.model,
+        task.ranks,
+        me,
+        parameter_types(request_.dtype),
+        /*gradients=*/true,
+        /*masters=*/true,
+        request_.device);
+    parameters.initialize(1);
+    AdamW optimizer(parameters, {});
+    const auto rounds = static_cast<std::size_t>(request_.repeats + 1);  // the first one warms up
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (std::size_t s = 0; s < steps_.size(); ++s) {
+        // warm-up: a few steps do
+        if (round == 0 && s >= 3) {
+          break;
+        }
+        if (me == 0 && request_.progress) {
+          request_.progress(
+              static_cast<std::int64_t>(round * steps_.size() + s),
+              static_cast<std::int64_t>(rounds * steps_.size()),
+              "step " + std::to_string(s + 1));
+        }
+        one_step(round, s, rank, parameters, optimizer);
+      }
+    }
+  }
+
+  // All runs' plans are made before any is measured: a run plans while the step before computes.
+  void one_step(
+      std::size_t round,
+      std::size_t step,
+      const RankResources& rank,
+      Parameters& parameters,
+      AdamW& optimizer) {
+    Communicator& world = rank.world();
+    const std::vector<Trial> trials = world.rank() == 0 ? plans(round, step) : std::vector<Trial>{};
+    for (std::size_t t = 0;; ++t) {
+      const Trial* trial = t < trials.size() ? &trials[t] : nullptr;
+      const std::optional<Plan> plan = broadcast_plan(
+          trial != nullptr ? std::optional(trial->runs.front().second) : std::nullopt, world);
+      if (!plan) {
+        break;
+      }
+      const Measured measured = measure(*plan, step, rank, parameters, optimizer);
+      if (trial == nullptr || round == 0) {
+        continue;
+      }
+      for (const auto& [run, its_plan] : trial->runs) {
+        SwitchingStep& its = corpus_.runs[run].steps[step];
+        its.seconds.push_back(measured.seconds);
+        its.peak_bytes = std::max(its.peak_bytes, measured.peak_bytes);
+        if (runners_[run].learns) {
+          planners_[run].observe(its_plan, measured.micro_batch_seconds);
+        }
+      }
+    }
+  }
+
+  // Rank 0: every run's plan for a step, each plan once, in an order that is new each round: what
+  // is measured first after other documents finds cold caches.
+  std::vector<Trial> plans(std::size_t round, std::size_t step) {
+    std::vector<Trial> trials;
+    for (std::size_t run = 0; run < runners_.size(); ++run) {
+      std::optional<Plan> found = plan(run, step);
+      if (round > 0) {
+        describe_step(run, step, found);
+      }
+      if (!found) {
+        continue;
+      }
+      const auto same = std::find_if(trials.begin(), trials.end(), [&](const Trial& trial) {
+        return same_work(trial.runs.front().second, *found);
+      });
+      if (same != trials.end()) {
+        same->runs.emplace_back(run, *std::move(found));
+      } else {
+        trials.push_back({.runs = {{run, *std::move(found)}}});
+      }
+    }
+    std::mt19937_64 random(round * steps_.size() + step);
+    for (std::size_t i = trials.size(); i > 1; --i) {
+      std::swap(trials[i - 1], trials[random() % i]);
+    }
+    return trials;
+  }
+
+  Measured measure(
+      const Plan& plan,
+      std::size_t step,
+      const RankResources& rank,
+      Parameters& parameters,
+      AdamW& optimizer) {
+    Communicator& world = rank.world();
+    const auto tokens = documents(step);
+    const auto batch = pointers(tokens);
+    const std::span<const std::vector<std::int32_t>* const> labels = batch;
+    const bool masked = request_.task.model.masked_lm;
+    rank.memory->reset_peak();
+    world.barrier({.op = "bench", .part = ""});
+    const auto begin = Clock::now();
+    parameters.zero_gradients();
+    const BatchResult result =
+        play(plan, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
+    gradient_norm(parameters, rank.domain(plan.weight_domain));
+    optimizer.step(0.0, 1.0);
+    synchronize(request_.device);
+    world.barrier({.op = "bench", .part = ""});
+    Measured measured{.seconds = seconds_since(begin)};
+    std::vector<std::int64_t> mine = {rank.memory->peak_bytes()};
+    for (const double seconds : result.micro_batch_seconds) {
+      mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
+    }
+    measured.micro_batch_seconds.resize(result.micro_batch_seconds.size());
+    for (const auto& of_rank : gather(mine, world)) {
+      measured.peak_bytes = std::max(measured.peak_bytes, of_rank[0]);
+      for (std::size_t m = 1; m < of_rank.size(); ++m) {
+        measured.micro_batch_seconds[m - 1] +=
+            static_cast<double>(of_rank[m]) * 1e-9 / world.size();
+      }
+    }
+    return measured;
+  }
+
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> documents(std::size_t step) const {
+    std::vector<std::vector<std::int32_t>> all;
+    for (const std::int64_t n : steps_[step]) {
+      all.push_back(synthetic_documents(1, n, request_.task.model.vocab).front());
+    }
+    return all;
+  }
+
+  // What the run plans for it now: one that learns may come to another plan later.  Predictions are
+  // the first ones, made before this step's documents were measured.
+  void describe_step(std::size_t run, std::size_t step, const std::optional<Plan>& mine) {
+    const std::vector<std::int64_t>& lengths = steps_[step];
+    std::vector<SwitchingStep>& steps = corpus_.runs[run].steps;
+    const bool first = step >= steps.size();
+    SwitchingStep& one = first ? steps.emplace_back() : steps[step];
+    if (!first && one.fits != mine.has_value()) {
+      throw std::logic_error(fmt::format(
+          "bench switching: step {} of run '{}' {} a plan before and {} now; please report it",
+          step + 1,
+          runners_[run].name,
+          one.fits ? "had" : "had not",
+          one.fits ? "has not" : "has"));
+    }
+    one.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    one.longest = *std::max_element(lengths.begin(), lengths.end());
+    one.fits = mine.has_value();
+    one.planning_seconds = planning_.at({run, step});
+    if (!mine) {
+      return;
+    }
+    if (first) {
+      one.predicted_seconds = mine->predicted.seconds.value_or(0);
+    }
+    one.programs.clear();
+    for (const PlanMicroBatch& micro : mine->micro_batches) {
+      one.programs.push_back(micro.groups.front().program);
+      for (const PlanGroup& group : micro.groups) {
+        const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
+        one.predicted_peak_bytes = std::max(one.predicted_peak_bytes, bytes.total());
+      }
+    }
+  }
+
+  const BenchSwitchingRequest& request_;
+  std::vector<Runner> runners_;
+  std::vector<std::vector<std::int64_t>> steps_;
+  std::deque<Planner> planners_;
+  std::map<std::size_t, std::int64_t> rooms_;  // [run] of static ones that pack
+  std::map<std::pair<std::size_t, std::size_t>, double> planning_;  // [run, step] seconds
+  SwitchingCorpus corpus_;
+};
+
+}  // namespace
+
+SwitchingCorpus bench_switching(const BenchSwitchingRequest& request) {
+  install_accounting_allocator(request.device);
+  return Bench(request).run();
+}
+
+std::vector<LongestDocument> longest_documents(const BenchSwitchingRequest& request) {
+  std::vector<LongestDocument> longest;
+  if (request.task.memory_per_rank == 0) {
+    return longest;
+  }
+  for (const Runner& runner : runners(request)) {
+    Planner planner(runner.task);
+    longest.push_back({.run = runner.name, .tokens = *planner.longest_document()});
+  }
+  return longest;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,40 @@
+// What measurements share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "src/plan/base/median.h"
+
+namespace paradyse {
+
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Documents of `length` tokens.  Any ids do: a small generator of Knuth's.
+inline std::vector<std::vector<std::int32_t>> synthetic_documents(
+    std::size_t count, std::int64_t length, std::int64_t vocab) {
+  std::vector<std::vector<std::int32_t>> documents(count);
+  for (std::size_t d = 0; d < count; ++d) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      const auto mixed = static_cast<std::uint64_t>(i + 1) * 6364136223846793005ULL +
+                         static_cast<std::uint64_t>(d) * 1442695040888963407ULL;
+      documents[d].push_back(
+          static_cast<std::int32_t>((mixed >> 33) % static_cast<std::uint64_t>(vocab)));
+    }
+  }
+  return documents;
+}
+
+template <typename T>
+std::vector<const T*> pointers(const std::vector<T>& values) {
+  std::vector<const T*> result;
+  for (const T& value : values) {
+    result.push_back(&value);
+  }
+  return result;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,607 @@
+#include "src/run/measure/profiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "paradyse/plan/planner.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/play.h"
+#include "src/plan/base/sha256.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/gather.h"
+#include "src/run/execute/part_times.h"
+#include "src/run/execute/within_memory.h"
+#include "src/run/kernels/cpu/tile_attention.h"
+#include "src/run/measure/bench_comm.h"
+#include "src/run/measure/machine.h"
+#include "src/run/measure/measure.h"
+#include "src/run/weights/optimizer.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Repeats of a probe in a round take about so long.  One repeat of a short step differs from the
+// next by 15 to 25 % where ranks share cores, as much as from that of another round: so many are
+// needed.
+constexpr double kProbeSeconds = 0.4;
+constexpr int kMostRepeats = 8;
+
+Spread spread(const std::vector<double>& values) {
+  return {
+      .median = median(values),
+      .least = *std::min_element(values.begin(), values.end()),
+      .most = *std::max_element(values.begin(), values.end())};
+}
+
+// One step to measure: all layers alike.
+struct Wish {
+  LayerChoice layer;
+  std::int64_t length = 0;
+  bool one_rank = false;
+  int round = 0;
+};
+
+std::vector<Wish> wishes(const ProfileRequest& request) {
+  constexpr Recompute kMostTellingFirst[] = {
+      Recompute::none, Recompute::full, Recompute::light, Recompute::attention_output};
+  std::vector<Wish> all;
+  for (int round = 0; round < kProfileRounds; ++round) {
+    for (const std::int64_t length : request.lengths) {
+      for (const Recompute level : kMostTellingFirst) {
+        // Each verb with every attention in turn: ranks wait in one part for what delays them in
+        // the other.
+        auto turn = static_cast<std::size_t>(round);
+        for (const Strategy& s : strategies()) {
+          if (request.ranks == 1 && !s.one_rank) {
+            continue;  // on one rank all strategies compute alike
+          }
+          const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
+          all.push_back(
+              {.layer =
+                   {.attention = s.name,
+                    .mlp = to_string(mlp),
+                    .attention_recompute = level,
+                    .mlp_recompute = level},
+               .length = length,
+               .one_rank = s.one_rank,
+               .round = round});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Of one repeat on all ranks.
+struct Sample {
+  std::vector<std::array<double, kPartPhases>> parts;  // mean over the ranks
+  double step = 0;
+  std::int64_t saved_bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+
+class Profiler {
+ public:
+  explicit Profiler(const ProfileRequest& request)
+      : request_(request), wishes_(wishes(request)), cut_(request.model) {
+    cut_.layers = std::min<std::int64_t>(2, cut_.layers);
+    expect_room();
+    const ProfileHeader header = profile_header(
+        request.model, request.ranks, request.dtype, *request.backend, request.device);
+    cores_ = header.cores;
+    if (request.backend->leads()) {
+      writer_.emplace(request.file, header, known_);
+      // there may be time or memory now for what there was none then
+      std::erase_if(known_.steps, [&](const StepProbe& step) {
+        if (step.outcome == Outcome::memory) {
+          told_.insert(key_of(step));
+        }
+        return step.outcome != Outcome::measured;
+      });
+      for (const StepProbe& step : known_.steps) {
+        ++rounds_[key_of(step)];
+      }
+    }
+  }
+
+  Profile run() {
+    begin_ = Clock::now();
+    for (int g = 2; g < request_.ranks; g *= 2) {
+      collectives(g);
+    }
+    collectives(request_.ranks);
+    if (request_.backend->leads()) {
+      kernels();
+    }
+    request_.backend->run(
+        request_.ranks, [&](Communicators& communicators) { run_rank(communicators); });
+    return known_;
+  }
+
+ private:
+  using Key = std::tuple<std::string, std::string, std::int64_t>;
+
+  // Of a model whose weights alone leave no room, cut as it is, no step can be measured.
+  void expect_room() const {
+    std::int64_t most = 0;
+    for (int r = 0; r < request_.ranks; ++r) {
+      most = std::max(most, stored_elements(cut_, request_.ranks, r));
+    }
+    const std::int64_t bytes = most * precision_of(request_.dtype).trained();
+    if (request_.memory_per_rank > 0 && bytes >= request_.memory_per_rank) {
+      throw std::invalid_argument(fmt::format(
+          "profile: parallel.memory_per_rank is {}, and parameters, gradients and optimizer alone "
+          "take {} of a rank: give more memory, more ranks or a smaller model",
+          bytes_text(request_.memory_per_rank),
+          bytes_text(bytes)));
+    }
+  }
+
+  [[nodiscard]] static Key key_of(const Wish& wish) {
+    return {wish.layer.attention, to_string(wish.layer.attention_recompute), wish.length};
+  }
+  [[nodiscard]] static Key key_of(const StepProbe& probe) {
+    return {probe.attention, probe.recompute, probe.length};
+  }
+
+  [[nodiscard]] int group_ranks(const Wish& wish) const {
+    return wish.one_rank ? 1 : request_.ranks;
+  }
+
+  [[nodiscard]] StepProbe step_probe(const Wish& wish, Outcome outcome) const {
+    return {
+        .attention = wish.layer.attention,
+        .mlp = wish.layer.mlp,
+        .recompute = to_string(wish.layer.attention_recompute),
+        .ranks = group_ranks(wish),
+        .length = wish.length,
+        .outcome = outcome};
+  }
+
+  void add(const StepProbe& probe) {
+    writer_->add(probe);
+    known_.steps.push_back(probe);
+    ++rounds_[key_of(probe)];
+  }
+  void add(const PartProbe& probe) {
+    writer_->add(probe);
+    known_.parts.push_back(probe);
+  }
+  // The rounds of what cannot be measured are over.  That is written down once, unless some were.
+  void give_up(const Wish& wish, Outcome why) {
+    int& rounds = rounds_[key_of(wish)];
+    const StepProbe probe = step_probe(wish, why);
+    if (rounds == 0) {
+      known_.steps.push_back(probe);
+      if (why != Outcome::memory || told_.insert(key_of(wish)).second) {
+        writer_->add(probe);
+      }
+    }
+    rounds = kProfileRounds;
+  }
+
+  [[nodiscard]] Plan plan_of(const Wish& wish) const {
+    return uniform_plan(
+        cut_,
+        std::vector<std::int64_t>(
+            wish.one_rank ? static_cast<std::size_t>(request_.ranks) : 1, wish.length),
+        request_.ranks,
+        std::vector<LayerChoice>(static_cast<std::size_t>(cut_.layers), wish.layer));
+  }
+
+  // Bytes that the fold counts on the fullest rank: at the peak, and saved.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> counted(const Plan& plan) const {
+    const Precision precision = precision_of(request_.dtype);
+    std::pair<std::int64_t, std::int64_t> most;
+    for (int r = 0; r < request_.ranks; ++r) {
+      const RankPart part = rank_part(plan, plan.micro_batches.front(), cut_, r, true);
+      const Footprint foot = footprint(
+          part.timeline,
+          part.seat,
+          precision,
+          stored_elements(cut_, request_.ranks, r) * precision.trained());
+      most.first = std::max(most.first, foot.peak_bytes);
+      most.second = std::max(most.second, foot.saved_bytes);
+    }
+    return most;
+  }
+
+  // Seconds that the wish may take, from what is known of shorter ones; 0: nothing is known.
+  [[nodiscard]] double guess(const Wish& wish) const {
+    double best = 0;
+    std::int64_t from = 0;
+    for (const StepProbe& step : known_.steps) {
+      const bool alike = step.ranks == group_ranks(wish) && step.outcome == Outcome::measured;
+      if (!alike || step.length > wish.length || step.length < from) {
+        continue;
+      }
+      const double ratio = static_cast<double>(wish.length) / static_cast<double>(step.length);
+      const double seconds = step.seconds.most * std::pow(ratio, 1.8);
+      best = step.length > from ? seconds : std::max(best, seconds);
+      from = step.length;
+    }
+    return best;
+  }
+
+  // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
+  std::int64_t next() {
+    for (std::size_t w = 0; w < wishes_.size(); ++w) {
+      if (rounds_[key_of(wishes_[w])] > wishes_[w].round) {
+        continue;
+      }
+      if (request_.stop != nullptr && request_.stop->load()) {
+        return -1;
+      }
+      if (can_run(wishes_[w])) {
+        show(wishes_[w]);
+        return static_cast<std::int64_t>(w);
+      }
+    }
+    return -1;
+  }
+
+  // Whether memory and time suffice; where they do not for the first of its rounds, that is kept.
+  bool can_run(const Wish& wish) {
+    if (request_.memory_per_rank > 0 && counted(plan_of(wish)).first > request_.memory_per_rank) {
+      give_up(wish, Outcome::memory);
+      return false;
+    }
+    if (seconds_since(begin_) + guess(wish) > request_.seconds) {
+      give_up(wish, Outcome::time);
+      return false;
+    }
+    return true;
+  }
+
+  void show(const Wish& wish) {
+    if (request_.progress) {
+      std::int64_t done = 0;
+      for (const auto& [key, rounds] : rounds_) {
+        done += rounds;
+      }
+      request_.progress(
+          {.probes = done,
+           .of = static_cast<std::int64_t>(wishes_.size()),
+           .seconds = seconds_since(begin_),
+           .seconds_of = request_.seconds,
+           .what = fmt::format("{}, {} tokens", name(wish.layer), wish.length)});
+    }
+  }
+
+  void run_rank(Communicators& communicators) {
+    const int me = communicators.rank();
+    const DeviceScope computing(request_.device);
+    Accountant memory("rank " + std::to_string(me), request_.memory_per_rank, request_.device);
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    optimizer(communicators);
+    PartTimes times;
+    const RankResources rank{
+        .communicators = &communicators, .memory = &memory, .part_times = &times};
+    Parameters parameters(
+        cut_,
+        request_.ranks,
+        me,
+        parameter_types(request_.dtype),
+        /*gradients=*/true,
+        /*masters=*/true,
+        request_.device);
+    parameters.initialize(1);
+    const AdamW moments(parameters, {});  // are there while a step runs
+    for (;;) {
+      const std::int64_t w =
+          broadcast_number(me == 0 ? next() : 0, "profile", communicators.world());
+      if (w < 0) {
+        break;
+      }
+      const Wish& wish = wishes_[static_cast<std::size_t>(w)];
+      std::vector<Sample> samples;
+      const auto lack =
+          within_memory(communicators, [&] { samples = measure(wish, rank, times, parameters); });
+      if (me != 0) {
+        continue;
+      }
+      if (lack) {  // it needs more than was counted
+        give_up(wish, Outcome::memory);
+      } else {
+        keep(wish, samples);
+      }
+    }
+  }
+
+  // The same repeats on all ranks; rank 0 has the samples.
+  std::vector<Sample> measure(
+      const Wish& wish, const RankResources& rank, PartTimes& times, Parameters& parameters) {
+    Communicator& world = rank.world();
+    const Plan plan = plan_of(wish);
+    const auto tokens = synthetic_documents(plan.lengths.size(), wish.length, cut_.vocab);
+    const auto documents = pointers(tokens);
+    const std::span<const std::vector<std::int32_t>* const> labels = documents;
+    std::vector<Sample> samples;
+    const auto begin = Clock::now();
+    for (bool more = true; more;) {
+      parameters.zero_gradients();
+      rank.memory->reset_peak();
+      world.barrier({.op = "profile", .part = ""});
+      const auto start = Clock::now();
+      const BatchResult result = play(
+          plan,
+          documents,
+          rank,
+          parameters,
+          true,
+          1,
+          {.labels = cut_.masked_lm ? labels : labels.first(0)});
+      synchronize(request_.device);
+      const auto nanoseconds = [](double seconds) {
+        return static_cast<std::int64_t>(std::llround(seconds * 1e9));
+      };
+      std::vector<std::int64_t> mine = {
+          nanoseconds(seconds_since(start)), result.saved_bytes, rank.memory->peak_bytes()};
+      for (const auto& part : times.seconds()) {
+        for (const double seconds : part) {
+          mine.push_back(nanoseconds(seconds));
+        }
+      }
+      Sample sample;
+      sample.parts.resize(times.seconds().size());
+      for (const std::vector<std::int64_t>& of_rank : gather(mine, world)) {
+        sample.step = std::max(sample.step, static_cast<double>(of_rank[0]) * 1e-9);
+        sample.saved_bytes = std::max(sample.saved_bytes, of_rank[1]);
+        sample.peak_bytes = std::max(sample.peak_bytes, of_rank[2]);
+        for (std::size_t i = 3; i < of_rank.size(); ++i) {
+          sample.parts[(i - 3) / kPartPhases][(i - 3) % kPartPhases] +=
+              static_cast<double>(of_rank[i]) * 1e-9 / request_.ranks;
+        }
+      }
+      samples.push_back(std::move(sample));
+      const auto count = static_cast<int>(samples.size());
+      more = broadcast_number(
+                 count <= kMostRepeats && samples.front().step < 1.5 * kProbeSeconds &&
+                     (count < 2 || seconds_since(begin) < kProbeSeconds),
+                 "profile",
+                 world) != 0;
+    }
+    if (samples.size() > 1) {
+      samples.erase(samples.begin());  // the first is warm-up, where there is another
+    }
+    return samples;
+  }
+
+  void keep(const Wish& wish, const std::vector<Sample>& samples) {
+    const Plan plan = plan_of(wish);
+    const Precision precision = precision_of(request_.dtype);
+    std::vector<RankPart> ranks;
+    for (int r = 0; r < request_.ranks; ++r) {
+      ranks.push_back(rank_part(plan, plan.micro_batches.front(), cut_, r, true));
+    }
+    const Timeline& parts = ranks.front().timeline;
+    // The parts of one kind: of a layer, the mean over the layers; of the rest, the sum.
+    const auto probe = [&](PartProbe one, const std::vector<std::size_t>& which, double share) {
+      one.ranks = group_ranks(wish);
+      one.length = wish.length;
+      std::vector<PartWork> works(ranks.size());
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        for (const std::size_t i : which) {
+          works[r] += part_work(ranks[r].timeline[i], ranks[r].seat, precision);
+        }
+        works[r] *= share;
+      }
+      one.work = together(works, cores_);
+      for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+        std::vector<double> values;
+        for (const Sample& sample : samples) {
+          double sum = 0;
+          for (const std::size_t i : which) {
+            sum += sample.parts[i][phase];
+          }
+          values.push_back(sum * share);
+        }
+        one.seconds[phase] = spread(values);
+      }
+      add(one);
+    };
+    std::vector<std::size_t> attention;
+    std::vector<std::size_t> mlp;
+    std::vector<std::size_t> rest;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      (parts[i].layer < 0                       ? rest
+       : parts[i].program().part == "attention" ? attention
+                                                : mlp)
+          .push_back(i);
+    }
+    const std::string level = to_string(wish.layer.attention_recompute);
+    if (cut_.layers > 0) {
+      const double share = 1.0 / static_cast<double>(cut_.layers);
+      probe(
+          {.part = "attention", .strategy = wish.layer.attention, .recompute = level},
+          attention,
+          share);
+      // of an MLP this is the same as full
+      const bool full = wish.layer.mlp_recompute == Recompute::attention_output;
+      probe(
+          {.part = "mlp", .strategy = wish.layer.mlp, .recompute = full ? "full" : level},
+          mlp,
+          share);
+    }
+    probe({.part = "rest"}, rest, 1);
+
+    StepProbe step = step_probe(wish, Outcome::measured);
+    std::vector<double> seconds;
+    for (const Sample& sample : samples) {
+      seconds.push_back(sample.step);
+      step.saved_bytes = std::max(step.saved_bytes, sample.saved_bytes);
+      step.peak_bytes = std::max(step.peak_bytes, sample.peak_bytes);
+    }
+    step.seconds = spread(seconds);
+    std::tie(step.counted_peak_bytes, step.counted_saved_bytes) = counted(plan);
+    add(step);
+  }
+
+  // Of a group of so many ranks.
+  void collectives(int ranks) {
+    // Every process takes part, so rank 0's word decides.
+    bool there = false;
+    const bool mine = std::any_of(
+        known_.collectives.begin(), known_.collectives.end(), [&](const CollectiveProbe& probe) {
+          return probe.ranks == ranks;
+        });
+    request_.backend->run(request_.ranks, [&](Communicators& communicators) {
+      const bool known =
+          broadcast_number(communicators.rank() == 0 && mine, "profile", communicators.world()) !=
+          0;
+      if (communicators.rank() == request_.backend->first_rank()) {
+        there = known;
+      }
+    });
+    if (there || ranks == 1) {
+      return;
+    }
+    const std::vector<BenchCommRow> rows = bench_comm(
+        {.ranks = request_.ranks,
+         .group = ranks,
+         .bytes = {4096, 65536, 1048576},
+         // ranks outside of the group wait for it, each collective's seconds twenty times
+         .seconds = std::min(request_.seconds / 2000, 0.2),
+         .backend = request_.backend,
+         .device = request_.device});
+    for (const BenchCommRow& row : rows) {
+      const CollectiveProbe probe{
+          .collective = row.collective,
+          .ranks = ranks,
+          .bytes = row.bytes,
+          .seconds = {.median = row.seconds, .least = row.least_seconds, .most = row.most_seconds}};
+      writer_->add(probe);
+      known_.collectives.push_back(probe);
+    }
+  }
+
+  // Products and attention of the model's shapes, on one core.
+  void kernels() {
+    if (!known_.kernels.empty()) {
+      return;
+    }
+    for (const KernelProbe& probe : measure_kernels(request_.model, request_.device)) {
+      writer_->add(probe);
+      known_.kernels.push_back(probe);
+    }
+  }
+
+  // Norm of the gradients and update of models of several sizes.
+  void optimizer(Communicators& communicators) {
+    Communicator& world = communicators.world();
+    const int me = communicators.rank();
+    if (broadcast_number(
+            me == 0 && std::any_of(
+                           known_.parts.begin(),
+                           known_.parts.end(),
+                           [](const PartProbe& probe) { return probe.part == "optimizer"; }),
+            "profile",
+            world) != 0) {
+      return;
+    }
+    const Precision precision = precision_of(request_.dtype);
+    for (const std::int64_t layers :
+         std::set<std::int64_t>{0, cut_.layers, request_.model.layers}) {
+      ModelShape model = request_.model;
+      model.layers = layers;
+      std::int64_t most = 0;
+      for (int r = 0; r < request_.ranks; ++r) {
+        most = std::max(most, stored_elements(model, request_.ranks, r) * precision.trained());
+      }
+      if (request_.memory_per_rank > 0 && most > request_.memory_per_rank) {
+        continue;
+      }
+      Parameters parameters(
+          model,
+          request_.ranks,
+          me,
+          parameter_types(request_.dtype),
+          /*gradients=*/true,
+          /*masters=*/true,
+          request_.device);
+      parameters.initialize(1);
+      AdamW adam(parameters, {});
+      std::vector<double> times;
+      for (int i = 0; i < 6; ++i) {
+        world.barrier({.op = "profile", .part = ""});
+        const auto begin = Clock::now();
+        parameters.zero_gradients();
+        gradient_norm(parameters, world);
+        adam.step(1e-4, 1.0);
+        synchronize(request_.device);
+        world.barrier({.op = "profile", .part = ""});
+        if (i > 0) {
+          times.push_back(seconds_since(begin));
+        }
+      }
+      if (me != 0) {
+        continue;
+      }
+      PartProbe probe{.part = "optimizer", .ranks = request_.ranks, .length = layers};
+      probe.seconds[0] = spread(times);
+      probe.work.phases[0].values[2] = static_cast<double>(most);
+      add(probe);
+    }
+  }
+
+  const ProfileRequest& request_;
+  std::vector<Wish> wishes_;
+  ModelShape cut_;
+  int cores_ = 1;
+  Clock::time_point begin_;
+  // Of the process that leads.
+  Profile known_;
+  std::optional<ProfileWriter> writer_;
+  std::map<Key, int> rounds_;  // that are over
+  std::set<Key> told_;         // of which the file says that memory was lacking
+};
+
+}  // namespace
+
+std::vector<std::int64_t> profile_lengths(std::int64_t longest) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t n = 64; n < longest; n *= 2) {
+    lengths.push_back(n);
+  }
+  lengths.push_back(longest);
+  return lengths;
+}
+
+ProfileHeader profile_header(
+    const ModelShape& model,
+    int ranks,
+    const std::string& dtype,
+    const Backend& backend,
+    c10::Device device) {
+  ModelShape one_layer = model;
+  one_layer.layers = std::min<std::int64_t>(1, model.layers);
+  const std::string machine = machine_name(device);
+  return {
+      .machine = machine,
+      .machine_sha256 = sha256_hex(machine),
+      .model = model.architecture,
+      .model_sha256 = fingerprint(one_layer),
+      .hidden = model.hidden,
+      .layers = std::min<std::int64_t>(2, model.layers),
+      .ranks = ranks,
+      .cores = shared_cores(ranks, backend, device),
+      .backend = backend.name(),
+      .device = device.is_cpu() ? "cpu" : "cuda",
+      .dtype = dtype};
+}
+
+Profile profile(const ProfileRequest& request) {
+  install_accounting_allocator(request.device);
+  return Profiler(request).run();
+}
+
+}  // namespace paradyse

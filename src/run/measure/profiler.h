@@ -1,0 +1,56 @@
+// Measures what parts of a model take on this machine: `paradyse profile`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/profile.h"
+#include "paradyse/run/backend.h"
+
+namespace paradyse {
+
+struct ProfileRequest {
+  ModelShape model;
+  int ranks = 1;
+  std::vector<std::int64_t> lengths = {};  // ascending
+  std::string dtype = "float32";
+  std::int64_t memory_per_rank = 0;  // bytes; what would not fit is not run
+  double seconds = 180;              // for all of it; the shorter lengths come first
+  std::filesystem::path file = {};  // grows while it is measured; one that is there is gone on with
+  std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
+
+  std::function<void(const ProfileProgress&)> progress = {};
+  const std::atomic<bool>* stop = nullptr;  // ends after the probe under way
+};
+
+// Times that each step is measured, where there is time: all once, then all again, so that a
+// machine that is slow for a while is not taken for a length that is.
+constexpr int kProfileRounds = 3;
+
+// Doublings from 64 tokens up to the longest document.
+std::vector<std::int64_t> profile_lengths(std::int64_t longest);
+
+// The header that a profile made now would have: what a profile or costs file has to agree with.
+ProfileHeader profile_header(
+    const ModelShape& model,
+    int ranks,
+    const std::string& dtype,
+    const Backend& backend,
+    c10::Device device);
+
+// Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
+// length, with random tokens and weights, several times each; then collectives, kernels and the
+// optimizer.  Every process calls it; the one that leads (backend.h) writes the file and gets the
+// profile.  Throws what read_profile() and ProfileWriter throw.
+Profile profile(const ProfileRequest& request);
+
+}  // namespace paradyse

@@ -1,0 +1,25 @@
+// What a rank is while ops run: who it talks to, where its memory is counted, what is noted.
+#pragma once
+
+#include "paradyse/plan/program.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/communicator.h"
+
+namespace paradyse {
+
+class Breakdown;
+class PartTimes;
+class Trace;
+
+struct RankContext {
+  Seat seat;
+  Communicator* group = nullptr;   // of the micro-batch's group
+  Communicator* domain = nullptr;  // of the weight domain
+  Accountant* memory = nullptr;
+  Trace* trace = nullptr;           // may be absent
+  int world_rank = 0;               // names the rank in the trace
+  Breakdown* breakdown = nullptr;   // may be absent
+  PartTimes* part_times = nullptr;  // may be absent
+};
+
+}  // namespace paradyse

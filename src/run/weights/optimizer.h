@@ -1,0 +1,82 @@
+// Sharded AdamW: each rank updates what it stores.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/config.h"
+#include "paradyse/run/communicator.h"
+#include "paradyse/run/weights.h"
+
+namespace paradyse {
+
+// Learning rate of step `step` (from 0) of `steps`: linear from 0 over the warm-up, then half a
+// cosine from lr to lr * min_lr_ratio (Loshchilov & Hutter 2017).
+double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std::int64_t steps);
+
+// Euclidean norm of all gradients, each counted once: matrices over the weight domain, vectors (the
+// same on all ranks) on one.
+double gradient_norm(const Parameters& parameters, Communicator& domain);
+
+// What the loss is multiplied with, so that its gradients are no float16 zeros (Micikevicius et al.
+// 2018): halved at each overflow, doubled after 2000 steps without one, as torch.amp.GradScaler
+// does.  All ranks see the same overflows, so they agree.
+class LossScale {
+ public:
+  static constexpr double kInitial = 65536;
+  static constexpr std::int64_t kGrowthInterval = 2000;
+
+  // Not `dynamic`: always 1.
+  explicit LossScale(bool dynamic) : dynamic_(dynamic), value_(dynamic ? kInitial : 1) {}
+  // As one that stood at `value` for `steps`.
+  LossScale(bool dynamic, double value, std::int64_t steps)
+      : dynamic_(dynamic), value_(value), steps_(steps) {}
+
+  [[nodiscard]] double value() const { return value_; }
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  // Whether the step counts: its gradients are numbers.
+  bool update(bool overflow);
+
+ private:
+  bool dynamic_;
+  double value_;
+  std::int64_t steps_ = 0;  // since it changed
+};
+
+// AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
+// Narrow weights are rounded from their updated masters.
+class AdamW {
+ public:
+  AdamW(Parameters& parameters, const RunConfig::Optimizer& options);
+
+  // Multiplies the gradients by `gradient_scale` (clipping) and updates the weights.
+  void step(double learning_rate, double gradient_scale);
+
+  // What is kept beside a master, of its shape.
+  struct Moments {
+    at::Tensor mean;
+    at::Tensor variance;
+  };
+  [[nodiscard]] Moments moments(const at::Tensor& master) const;
+  // Steps that counted.
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps);
+
+ private:
+  struct Group {
+    double weight_decay = 0;
+    std::vector<at::Tensor> weights;
+    std::vector<at::Tensor> gradients;
+    std::vector<at::Tensor> means;      // first moments
+    std::vector<at::Tensor> variances;  // second moments
+    std::vector<at::Tensor> steps;
+  };
+  Parameters& parameters_;
+  RunConfig::Optimizer options_;
+  std::vector<Group> groups_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace paradyse
