@@ -43,9 +43,10 @@ Program token_gather_z(const Task& task) {
 
 int main() {
   add_strategy(
-      {.name = "TokenGatherZ",
+      {.kind = "attention",
+       .name = "TokenGatherZ",
        .verb = Verb::gather,
-       .attention = token_gather_z,
+       .build = token_gather_z,
        .summary = "tokens and weights are gathered, outputs exchanged for tokens"});
 
   ModelShape model;
@@ -66,8 +67,7 @@ int main() {
   }
   const auto run = [&](const std::string& attention, int ranks, RankReport* counted) {
     const std::vector<LayerChoice> layers(
-        static_cast<std::size_t>(model.layers),
-        {.attention = attention, .mlp = "gather", .attention_recompute = Recompute::light});
+        static_cast<std::size_t>(model.layers), text_layer(attention, "gather", Recompute::light));
     const Plan plan = uniform_plan(model, lengths, ranks, layers);
     *counted = predicted_report(
         plan, model, 0, precision_of("float64"), 16 * stored_elements(model, ranks, 0));

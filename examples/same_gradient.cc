@@ -33,9 +33,9 @@ int main() {
 
   std::map<std::string, at::Tensor> first;
   double worst = 0;
-  for (const Strategy& s : strategies()) {
+  for (const Strategy& s : strategies("attention")) {
     const std::vector<LayerChoice> layers(
-        static_cast<std::size_t>(model.layers), {.attention = s.name, .mlp = to_string(s.verb)});
+        static_cast<std::size_t>(model.layers), text_layer(s.name, to_string(s.verb)));
     const Plan plan = uniform_plan(model, lengths, 4, layers);
 
     GradientRequest request{.model = &model, .plan = &plan, .documents = documents};
@@ -67,7 +67,7 @@ int main() {
   // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward
   // pass).
   const Task task{.model = &model, .tokens = token_layout(lengths, 4, true), .domain = 4};
-  Program program = strategy("UlyssesZ").attention(task);
+  Program program = strategy("attention", "UlyssesZ").build(task);
   apply(Recompute::light, program);
   std::printf("%s", explain(program).c_str());
   return worst < 1e-10 ? 0 : 1;

@@ -20,7 +20,7 @@ struct BenchStepOptions {
   std::string attention = "DataZ";
   std::string mlp;
   std::string recompute = "none";
-  LayerChoice layer;  // its numbers alone
+  StrategyOptions options;
   bool breakdown = false;
   std::string dtype = "float32";
   int repeats = 5;
@@ -81,10 +81,8 @@ int bench_step_on(
     const std::shared_ptr<Backend>& backend,
     const BenchStepOptions& options,
     const Common& common) {
-  LayerChoice layer = options.layer;
-  layer.attention = strategy(options.attention).name;
-  layer.mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp));
-  layer.attention_recompute = layer.mlp_recompute = recompute(options.recompute);
+  const LayerChoice layer =
+      layer_named(options.attention, options.mlp, options.recompute, options.options);
   const BenchStepRequest request{
       .model = reading([&] { return open_model(options.model); }),
       .ranks = ranks_of(options.backend, options.ranks, 4),
@@ -118,8 +116,8 @@ int bench_step_on(
       }
     }
     print_json(
-        {{"attention", request.layer.attention},
-         {"mlp", request.layer.mlp},
+        {{"attention", part_of(request.layer, "attention").strategy},
+         {"mlp", part_of(request.layer, "mlp").strategy},
          {"recompute", options.recompute},
          {"dtype", options.dtype},
          {"ranks", request.ranks},
@@ -133,8 +131,8 @@ int bench_step_on(
   std::printf(
       "%s + %s, %d ranks (%s) on %d %s of %.1f GFLOP/s each (measured), %s, median of %d "
       "steps\n",
-      request.layer.attention.c_str(),
-      request.layer.mlp.c_str(),
+      part_of(request.layer, "attention").strategy.c_str(),
+      part_of(request.layer, "mlp").strategy.c_str(),
       request.ranks,
       backend->name().c_str(),
       result.cores,
@@ -213,7 +211,7 @@ void add_bench(CLI::App& app, Common& common) {
       "--mlp",
       options->mlp,
       "hold, gather, pass, or a strategy's name; default: the attention's verb");
-  add_layer_options(*command, options->layer);
+  add_layer_options(*command, options->options);
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")

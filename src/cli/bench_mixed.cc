@@ -25,7 +25,7 @@ struct BenchMixedOptions {
   std::string attention = "MegatronCZ";
   std::string mlp;
   std::string recompute = "none";
-  LayerChoice layer;  // its numbers alone
+  StrategyOptions options;
   std::string dtype = "float32";
   int repeats = 5;
 };
@@ -186,10 +186,8 @@ void print(const MixedMemory& memory, const std::vector<std::int64_t>& budgets) 
 int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
   expect_sound(options);
   const std::vector<std::int64_t> memory = budgets(options);
-  LayerChoice layer = options.layer;
-  layer.attention = strategy(options.attention).name;
-  layer.mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp));
-  layer.attention_recompute = layer.mlp_recompute = recompute(options.recompute);
+  const LayerChoice layer =
+      layer_named(options.attention, options.mlp, options.recompute, options.options);
   const BenchMixedRequest request{
       .model = reading([&] { return open_model(options.model); }),
       .layer = layer,
@@ -204,8 +202,8 @@ int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
   }
   if (common.json) {
     Json json = {
-        {"attention", layer.attention},
-        {"mlp", layer.mlp},
+        {"attention", part_of(layer, "attention").strategy},
+        {"mlp", part_of(layer, "mlp").strategy},
         {"recompute", options.recompute},
         {"dtype", options.dtype}};
     if (speed) {
@@ -261,7 +259,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
       "--mlp",
       options->mlp,
       "hold, gather, pass, or a strategy's name; default: the attention's verb");
-  add_layer_options(*command, options->layer);
+  add_layer_options(*command, options->options);
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")

@@ -261,7 +261,7 @@ void run_case(
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
     const auto& [attention, mlp] = way.layers[static_cast<std::size_t>(l) % way.layers.size()];
-    layers.push_back({attention, mlp, level, level});
+    layers.push_back(text_layer(attention, mlp, level, level));
   }
   std::vector<std::int64_t> lengths;
   for (const auto& document : subject.documents) {
@@ -296,7 +296,7 @@ void run_case(
 // Every strategy with its own verb and with the others; layers that differ.
 std::vector<Way> ways(const std::vector<std::string>& wanted) {
   std::vector<Way> all;
-  for (const Strategy& s : strategies()) {
+  for (const Strategy& s : strategies("attention")) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), s.name) == wanted.end()) {
       continue;
     }
@@ -309,7 +309,7 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
   }
   Way mixed{.name = "mixed layers", .layers = {}};
   for (const Way& way : all) {
-    if (!strategy(way.layers[0].first).one_rank) {
+    if (!strategy("attention", way.layers[0].first).one_rank) {
       mixed.layers.push_back(way.layers[0]);
     }
   }
@@ -445,7 +445,7 @@ int run_check(const CheckOptions& options, const Common& common) {
     expect_one_of("--dtype", dtype, {"float64", "float32"});
   }
   for (const std::string& name : options.strategies) {
-    strategy(name);  // throws for an unknown one
+    strategy("attention", name);  // throws for an unknown one
   }
   std::vector<int> ranks = options.ranks;
   if (ranks.empty()) {

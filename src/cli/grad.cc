@@ -27,7 +27,7 @@ struct GradOptions {
   std::string attention;
   std::string mlp;
   std::string recompute;
-  LayerChoice layer;  // its numbers alone
+  StrategyOptions options;
   std::string plan;
   std::string dtype = "float64";
   std::string memory_per_rank;
@@ -48,13 +48,11 @@ Plan plan_of(
     const std::vector<std::int64_t>& lengths,
     int ranks) {
   if (options.plan.empty()) {
-    LayerChoice layer = options.layer;
-    layer.attention = options.attention.empty() ? kDefaultAttention : options.attention;
-    layer.mlp = to_string(verb(options.mlp.empty() ? strategy(layer.attention).name : options.mlp));
-    const Recompute level =
-        options.recompute.empty() ? Recompute::none : recompute(options.recompute);
-    layer.attention_recompute = level;
-    layer.mlp_recompute = level;
+    const LayerChoice layer = layer_named(
+        options.attention.empty() ? kDefaultAttention : options.attention,
+        options.mlp,
+        options.recompute,
+        options.options);
     const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), layer);
     return uniform_plan(model, lengths, ranks == 0 ? 1 : ranks, layers);
   }
@@ -68,11 +66,9 @@ Plan plan_of(
           " exclude each other: the plan says what each part runs; give one of them");
     }
   }
-  for (const LayerOption& option : layer_options()) {
-    if (options.layer.*option.value != 0) {
-      throw std::invalid_argument(
-          std::string(option.name) + " beside --plan: the plan says what each part runs");
-    }
+  if (!options.options.empty()) {
+    throw std::invalid_argument(
+        options.options.begin()->first + " beside --plan: the plan says what each part runs");
   }
   Plan plan = read_plan(options.plan);
   if (ranks != 0 && ranks != plan.ranks) {
@@ -160,20 +156,18 @@ Json parts_of(const Plan& plan) {
   Json parts = Json::array();
   for (const auto& [name, program] : plan.programs) {
     std::int64_t layer = 0;
-    for (const LayerChoice& choice : choices(program)) {
-      const auto add = [&](const char* part, const std::string& strategy, Recompute level) {
+    for (const LayerChoice& choices_of_layer : choices(program)) {
+      for (const PartChoice& choice : choices_of_layer) {
         Json one = {
             {"layer", layer},
-            {"part", part},
-            {"strategy", strategy},
-            {"recompute", to_string(level)}};
+            {"part", choice.part},
+            {"strategy", strategy(choice.part, choice.strategy).name},
+            {"recompute", to_string(choice.recompute)}};
         if (plan.programs.size() > 1) {
           one["program"] = name;
         }
         parts.push_back(std::move(one));
-      };
-      add("attention", choice.attention, choice.attention_recompute);
-      add("mlp", to_string(verb(choice.mlp)), choice.mlp_recompute);
+      }
       ++layer;
     }
   }
@@ -328,7 +322,7 @@ void add_grad(CLI::App& app, Common& common) {
       options->mlp,
       "Weight verb of the MLPs, hold, gather or pass, or a strategy, which means its verb "
       "(default: the attention's)");
-  add_layer_options(*command, options->layer);
+  add_layer_options(*command, options->options);
   command->add_option(
       "--recompute",
       options->recompute,

@@ -35,12 +35,28 @@ ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::
   return input;
 }
 
-void add_layer_options(CLI::App& command, LayerChoice& layer) {
-  for (const LayerOption& option : layer_options()) {
-    std::string name = option.name;
-    std::replace(name.begin(), name.end(), '_', '-');
-    command.add_option("--" + name, layer.*option.value, option.meaning);
+void add_layer_options(CLI::App& command, StrategyOptions& options) {
+  for (const Option& option : all_options()) {
+    const std::string name = option.name;
+    std::string flag = "--" + name;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    command.add_option_function<std::int64_t>(
+        flag,
+        [&options, name](const std::int64_t& value) { options[name] = value; },
+        option.meaning);
   }
+}
+
+LayerChoice layer_named(
+    const std::string& attention,
+    const std::string& mlp,
+    const std::string& recompute,
+    const StrategyOptions& options) {
+  const Recompute level = recompute.empty() ? Recompute::none : paradyse::recompute(recompute);
+  LayerChoice layer =
+      text_layer(attention, mlp.empty() ? std::string{} : strategy("mlp", mlp).name, level, level);
+  set_options(layer, options);
+  return layer;
 }
 
 void expect_ranks(int ranks) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,16 @@ struct ModelInput {
 ModelInput open_model_input(
     const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
 
-// --head-groups, --ulysses-degree, --token-tiles: the options of a layer that are numbers.
-void add_layer_options(CLI::App& command, LayerChoice& layer);
+// What the command line says of strategies' options, by name.
+using StrategyOptions = std::map<std::string, std::int64_t>;
+// A flag for every option of every strategy: --head-groups, --ulysses-degree, --token-tiles.
+void add_layer_options(CLI::App& command, StrategyOptions& options);
+// The layer that these name: of an MLP that is not named the attention's verb; "" levels none.
+LayerChoice layer_named(
+    const std::string& attention,
+    const std::string& mlp,
+    const std::string& recompute,
+    const StrategyOptions& options);
 
 // Throws std::invalid_argument unless ranks can be started: from 1 to 1024.
 void expect_ranks(int ranks);

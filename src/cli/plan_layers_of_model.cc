@@ -39,7 +39,7 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   task.attention = named(options.attention);
   task.mlp = named(options.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {
-    task.mlp = to_string(strategy(task.attention).verb);
+    task.mlp = to_string(strategy("attention", task.attention).verb);
   }
   task.recompute = named(options.recompute);
   task.offload = options.offload;
@@ -71,14 +71,13 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
 }
 
 Json to_json(const LayerRun& run) {
-  return {
-      {"layers", run.layers},
-      {"attention", run.choice.attention},
-      {"mlp", run.choice.mlp},
-      {"attention_recompute", to_string(run.choice.attention_recompute)},
-      {"mlp_recompute", to_string(run.choice.mlp_recompute)},
-      {"attention_offload", run.choice.attention_offload},
-      {"mlp_offload", run.choice.mlp_offload}};
+  Json json = {{"layers", run.layers}};
+  for (const PartChoice& choice : run.choice) {
+    json[choice.part] = choice.strategy;
+    json[choice.part + "_recompute"] = to_string(choice.recompute);
+    json[choice.part + "_offload"] = choice.offload;
+  }
+  return json;
 }
 
 }  // namespace

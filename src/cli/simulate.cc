@@ -25,7 +25,7 @@ struct SimulateOptions {
   std::string attention;
   std::string mlp;
   std::string recompute;
-  LayerChoice layer;  // its numbers alone
+  StrategyOptions options;
   std::string dtype = "bfloat16";
   std::string memory;
   bool even = false;
@@ -164,12 +164,7 @@ std::optional<LayerChoice> named_layer(const SimulateOptions& options) {
     }
     return std::nullopt;
   }
-  LayerChoice layer = options.layer;
-  layer.attention = strategy(options.attention).name;
-  layer.mlp = to_string(verb(options.mlp.empty() ? options.attention : options.mlp));
-  layer.attention_recompute = layer.mlp_recompute =
-      options.recompute.empty() ? Recompute::none : recompute(options.recompute);
-  return layer;
+  return layer_named(options.attention, options.mlp, options.recompute, options.options);
 }
 
 Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
@@ -387,7 +382,7 @@ void add_simulate(CLI::App& app, Common& common) {
       "hold, gather, pass, or a strategy's name; default: the attention's verb");
   command->add_option(
       "--recompute", options->recompute, "none, light, attention-output or full (default: none)");
-  add_layer_options(*command, options->layer);
+  add_layer_options(*command, options->options);
   command->add_option("--dtype", options->dtype, "bfloat16, float16 or float32")
       ->capture_default_str();
   command->add_option(

@@ -49,7 +49,7 @@ void print_table(const std::vector<Planner::Row>& table, const DataCounts& data)
         "{:.3f} s {}{}", row.seconds, bytes_text(row.peak_bytes), row.fits ? "" : " (no)");
   }
   std::set<std::string> shown;
-  for (const Strategy& s : strategies()) {
+  for (const Strategy& s : strategies("attention")) {
     shown.insert(s.name + "+" + to_string(s.verb));
   }
   for (auto& [length, candidates] : fitting) {

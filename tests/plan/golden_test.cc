@@ -245,7 +245,8 @@ struct Variant {
 
 std::string counts_of(
     const std::string& title, const ModelShape& model, int domain, const Variant& v) {
-  const int ranks = strategy(v.choice.attention).one_rank ? 1 : domain;
+  const int ranks =
+      strategy("attention", part_of(v.choice, "attention").strategy).one_rank ? 1 : domain;
   const Lengths lengths = {1, 37, 2, 64, 5};
   const std::vector<double> shares =
       ranks == static_cast<int>(v.shares.size()) ? v.shares : std::vector<double>{};
@@ -268,10 +269,10 @@ std::string counts_of_all(const std::string& title, ModelShape model) {
   model.layers = 2;
   std::string text;
   for (const int domain : {1, 2, 3, 4}) {
-    for (const Strategy& s : strategies()) {
+    for (const Strategy& s : strategies("attention")) {
       for (const Recompute level : kRecomputeLevels) {
-        text +=
-            counts_of(title, model, domain, {.choice = {s.name, to_string(s.verb), level, level}});
+        text += counts_of(
+            title, model, domain, {.choice = text_layer(s.name, to_string(s.verb), level, level)});
       }
     }
   }
@@ -296,34 +297,36 @@ TEST(GoldenCounts, OfVariants) {
     ModelShape model = shape;
     model.layers = 2;
     std::vector<Variant> variants;
-    for (const Strategy& s : strategies()) {
-      const LayerChoice plain{.attention = s.name, .mlp = to_string(s.verb)};
+    for (const Strategy& s : strategies("attention")) {
+      const LayerChoice plain = text_layer(s.name, to_string(s.verb));
       variants.push_back({.name = "bfloat16", .choice = plain, .precision = {2, 4}});
       variants.push_back({.name = "float64", .choice = plain, .precision = {8, 8}});
       variants.push_back({.name = "evaluation", .choice = plain, .keep = false});
       variants.push_back({.name = "shares", .choice = plain, .shares = {3, 1, 2}});
       LayerChoice other = plain;
-      other.attention_offload = other.mlp_offload = true;
+      for (PartChoice& part : other) {
+        part.offload = true;
+      }
       variants.push_back({.name = "", .choice = other});
       other = plain;
-      other.token_tiles = 3;
-      other.attention_recompute = Recompute::attention_output;
+      part_of(other, "mlp").options["token_tiles"] = 3;
+      part_of(other, "attention").recompute = Recompute::attention_output;
       variants.push_back({.name = "3 token tiles", .choice = other});
       for (const char* mlp : {"hold", "gather", "pass"}) {
-        if (!s.one_rank && mlp != plain.mlp) {
-          variants.push_back({.choice = {.attention = s.name, .mlp = mlp}});
+        if (!s.one_rank && mlp != part_of(plain, "mlp").strategy) {
+          variants.push_back({.choice = text_layer(s.name, mlp)});
         }
       }
     }
     for (const Variant& v : variants) {
       text += counts_of(title, model, 3, v);
     }
-    LayerChoice groups{.attention = "METP", .mlp = "pass"};
-    groups.head_groups = 1;
+    LayerChoice groups = text_layer("METP", "pass");
+    part_of(groups, "attention").options["head_groups"] = 1;
     text += counts_of(title, model, 4, {.name = "1 head group", .choice = groups});
     for (const int degree : {1, 2, 4}) {
-      LayerChoice usp{.attention = "USP", .mlp = "gather"};
-      usp.ulysses_degree = degree;
+      LayerChoice usp = text_layer("USP", "gather");
+      part_of(usp, "attention").options["ulysses_degree"] = degree;
       text += counts_of(
           title, model, 4, {.name = "Ulysses degree " + std::to_string(degree), .choice = usp});
     }

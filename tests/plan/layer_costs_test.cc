@@ -34,17 +34,14 @@ PlanningTask task(int ranks) {
 TEST(PartFootprint, AddsUpToTheModel) {
   const PlanningTask t = task(3);
   for (const std::int64_t length : {1, 2, 57, 640}) {
-    for (const Strategy& s : strategies()) {
+    for (const Strategy& s : strategies("attention")) {
       for (const Recompute level : kRecomputeLevels) {
         for (const bool host : {false, true}) {
           const int ranks = s.one_rank ? 1 : t.ranks;
-          const LayerChoice choice{
-              .attention = s.name,
-              .mlp = to_string(s.verb),
-              .attention_recompute = level,
-              .mlp_recompute = level,
-              .attention_offload = host,
-              .mlp_offload = host};
+          LayerChoice choice = text_layer(s.name, to_string(s.verb), level, level);
+          for (PartChoice& part : choice) {
+            part.offload = host;
+          }
           const Task task{
               .model = &t.model, .tokens = token_layout({length}, ranks, true), .domain = t.ranks};
           const std::vector<LayerChoice> layers(3, choice);
@@ -58,8 +55,9 @@ TEST(PartFootprint, AddsUpToTheModel) {
             const Footprint whole = footprint(parts, seat, t.precision, 0);
             const Footprint rest = footprint(timeline(no_layers, {}), seat, t.precision, 0);
             const PartFootprint attention =
-                part_footprint(attention_part(task, choice), seat, t.precision);
-            const PartFootprint mlp = part_footprint(mlp_part(task, choice), seat, t.precision);
+                part_footprint(scheduled_part(task, choice[0]), seat, t.precision);
+            const PartFootprint mlp =
+                part_footprint(scheduled_part(task, choice[1]), seat, t.precision);
             const std::string where =
                 name(choice) + ", " + std::to_string(length) + " tokens, rank " + std::to_string(r);
             ASSERT_EQ(
@@ -102,7 +100,7 @@ TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
       double sum = 0;
       for (int r = 0; r < 4; ++r) {
         const Seat seat{.group_rank = r, .domain_rank = r};
-        const Timeline parts = {attention_part(task, choice), mlp_part(task, choice)};
+        const Timeline parts = {scheduled_part(task, choice[0]), scheduled_part(task, choice[1])};
         sum += seconds(totals(parts, seat, t.precision), t.machine);
       }
       const double wall = costs.layer(choice, length).wall;  // four ranks on two cores
@@ -137,12 +135,12 @@ TEST(LayerCosts, LeaveOutWhatTheTaskLeavesOut) {
   const Correction none;
   LayerCosts all(t, 4, none);
   for (const LayerChoice& choice : all.ways(100).layers) {
-    EXPECT_NE(choice.attention, "METP");
-    EXPECT_EQ(choice.attention_recompute, Recompute::none);
-    EXPECT_FALSE(choice.attention_offload);
+    EXPECT_NE(part_of(choice, "attention").strategy, "METP");
+    EXPECT_EQ(part_of(choice, "attention").recompute, Recompute::none);
+    EXPECT_FALSE(part_of(choice, "attention").offload);
   }
   EXPECT_THAT(LayerCosts(t, 1, none).uniform(), testing::IsEmpty());
-  EXPECT_THROW(all.layer({.attention = "METP", .mlp = "pass"}, 100), std::invalid_argument);
+  EXPECT_THROW(all.layer(text_layer("METP", "pass"), 100), std::invalid_argument);
 }
 
 // --- correction ----------------------------------------------------------------------------------

@@ -111,18 +111,18 @@ Plan random_plan(std::mt19937& random) {
     std::vector<LayerChoice> layers;
     for (std::int64_t l = 0; l < plan.layers; ++l) {
       const bool hold = whole_domain && pick(0, 1) == 0;
-      layers.push_back(
-          {.attention = hold       ? "MegatronTS"
-                        : one_rank ? "DataZ"
-                                   : "UlyssesZ",
-           .mlp = whole_domain && pick(0, 1) == 0 ? "hold" : "gather",
-           .attention_recompute = kRecomputeLevels[pick(0, 3)],
-           .mlp_recompute = pick(0, 1) == 0 ? Recompute::none : Recompute::full});
+      layers.push_back(text_layer(
+          hold       ? "MegatronTS"
+          : one_rank ? "DataZ"
+                     : "UlyssesZ",
+          whole_domain && pick(0, 1) == 0 ? "hold" : "gather",
+          kRecomputeLevels[pick(0, 3)],
+          pick(0, 1) == 0 ? Recompute::none : Recompute::full));
     }
     LayerProgram runs = runs_of(layers);
     for (LayerRun& run : runs) {
-      run.choice.attention_offload = pick(0, 3) == 0;
-      run.choice.mlp_offload = pick(0, 3) == 0;
+      part_of(run.choice, "attention").offload = pick(0, 3) == 0;
+      part_of(run.choice, "mlp").offload = pick(0, 3) == 0;
     }
     return runs;
   };
@@ -187,10 +187,9 @@ TEST(PlanFile, IsReadAsItStands) {
   ASSERT_EQ(program.size(), 2U);
   EXPECT_EQ(program[0].layers, 3);
   EXPECT_EQ(
-      program[0].choice,
-      (LayerChoice{.attention = "MegatronTS", .mlp = "gather", .mlp_recompute = Recompute::full}));
-  EXPECT_FALSE(program[1].choice.attention_offload);
-  EXPECT_TRUE(program[1].choice.mlp_offload);
+      program[0].choice, (text_layer("MegatronTS", "gather", Recompute::none, Recompute::full)));
+  EXPECT_FALSE(part_of(program[1].choice, "attention").offload);
+  EXPECT_TRUE(part_of(program[1].choice, "mlp").offload);
   ASSERT_EQ(plan.micro_batches.size(), 2U);
   EXPECT_EQ(plan.micro_batches[0].groups[0].predicted.bytes, (PredictedBytes{1, 2, 3}));
   EXPECT_EQ(plan.micro_batches[0].predicted.seconds, 1.91);
@@ -253,16 +252,18 @@ TEST(PlanFile, AnMlpIsItsVerb) {
   Json json = example_json();
   Json& mlp = json["programs"]["pair"][0]["parts"][1];
   mlp["strategy"] = "UlyssesZ";
-  EXPECT_EQ(plan_from_json(json.dump(), "").programs.at("pair")[0].choice.mlp, "gather");
+  EXPECT_EQ(
+      part_of(plan_from_json(json.dump(), "").programs.at("pair")[0].choice, "mlp").strategy,
+      "gather");
   mlp["strategy"] = "MegatronTS";
   mlp["recompute"] = "attention-output";
   Plan plan = plan_from_json(json.dump(), "");
-  EXPECT_EQ(plan.programs.at("pair")[0].choice.mlp, "hold");
-  EXPECT_EQ(plan.programs.at("pair")[0].choice.mlp_recompute, Recompute::full);
+  EXPECT_EQ(part_of(plan.programs.at("pair")[0].choice, "mlp").strategy, "hold");
+  EXPECT_EQ(part_of(plan.programs.at("pair")[0].choice, "mlp").recompute, Recompute::full);
   // also where no file was read
   Plan by_name = plan;
-  by_name.programs.at("pair")[0].choice.mlp = "MegatronTS";
-  by_name.programs.at("pair")[0].choice.mlp_recompute = Recompute::attention_output;
+  part_of(by_name.programs.at("pair")[0].choice, "mlp").strategy = "MegatronTS";
+  part_of(by_name.programs.at("pair")[0].choice, "mlp").recompute = Recompute::attention_output;
   EXPECT_EQ(to_json(by_name), to_json(plan));
   EXPECT_EQ(hash(by_name), hash(plan));
 }
@@ -307,8 +308,8 @@ TEST(PlanFile, OptionsMayBeLeftOutAndExpandedIsIgnored) {
 }
 
 TEST(Runs, AndChoicesAreInverse) {
-  const LayerChoice a{.attention = "UlyssesZ", .mlp = "gather"};
-  const LayerChoice b{.attention = "UlyssesZ", .mlp = "gather", .mlp_recompute = Recompute::full};
+  const LayerChoice a = text_layer("UlyssesZ", "gather");
+  const LayerChoice b = text_layer("UlyssesZ", "gather", Recompute::none, Recompute::full);
   EXPECT_THAT(runs_of({}), IsEmpty());
   const std::vector<LayerChoice> layers = {a, a, b, a};
   const LayerProgram runs = runs_of(layers);
@@ -586,7 +587,7 @@ TEST(PlanCheck, KnowsHeadGroups) {
   const ModelShape model = small_model();
   Json json = rings_and_passes();
   const Plan plan = plan_from_json(json.dump(), "");
-  EXPECT_EQ(plan.programs.at("long")[1].choice.head_groups, 2);
+  EXPECT_EQ(part_of(plan.programs.at("long")[1].choice, "attention").options.at("head_groups"), 2);
   EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
   EXPECT_THAT(problems(plan, {.model = &model}), ElementsAre());
   std::set<std::string> hashes = {hash(plan)};
@@ -613,8 +614,9 @@ TEST(PlanCheck, KnowsGridsAndTokenTiles) {
       {{"part", "attention"}, {"strategy", "USP"}, {"recompute", "none"}, {"ulysses_degree", 2}},
       {{"part", "mlp"}, {"strategy", "gather"}, {"recompute", "none"}, {"token_tiles", 5}}};
   const Plan plan = plan_from_json(json.dump(), "");
-  EXPECT_EQ(plan.programs.at("long")[1].choice.ulysses_degree, 2);
-  EXPECT_EQ(plan.programs.at("long")[1].choice.token_tiles, 5);
+  EXPECT_EQ(
+      part_of(plan.programs.at("long")[1].choice, "attention").options.at("ulysses_degree"), 2);
+  EXPECT_EQ(part_of(plan.programs.at("long")[1].choice, "mlp").options.at("token_tiles"), 5);
   EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
   const ModelShape model = small_model();
   EXPECT_THAT(problems(plan, {.model = &model}), ElementsAre());
@@ -755,11 +757,11 @@ TEST(PlanCheck, FindsEachViolation) {
        "at least 1"},
       {"no runs", [](Plan& p) { p.programs["pair"].clear(); }, "programs.pair: ", "add up to 0"},
       {"unknown strategy",
-       [](Plan& p) { p.programs["pair"][0].choice.attention = "UlysesZ"; },
+       [](Plan& p) { part_of(p.programs["pair"][0].choice, "attention").strategy = "UlysesZ"; },
        "programs.pair[0].parts[0].strategy: ",
        "did you mean 'UlyssesZ'?"},
       {"unknown verb",
-       [](Plan& p) { p.programs["pair"][0].choice.mlp = "gahter"; },
+       [](Plan& p) { part_of(p.programs["pair"][0].choice, "mlp").strategy = "gahter"; },
        "programs.pair[0].parts[1].strategy: ",
        "did you mean 'gather'?"},
       {"too few shares",
@@ -795,25 +797,23 @@ TEST(PlanCheck, FindsEachViolation) {
        "micro_batches[1].groups[0].program: ",
        "'DataZ' (programs.short[0].parts[0].strategy) runs on groups of one rank"},
       {"hold on a part of the domain",
-       [](Plan& p) { p.programs["pair"][0].choice.attention = "MegatronTS"; },
+       [](Plan& p) { part_of(p.programs["pair"][0].choice, "attention").strategy = "MegatronTS"; },
        "micro_batches[1].groups[0].program: ",
        "'MegatronTS' (programs.pair[0].parts[0].strategy) holds weights"},
       {"MLP hold on a part of the domain",
-       [](Plan& p) { p.programs["pair"][0].choice.mlp = "hold"; },
+       [](Plan& p) { part_of(p.programs["pair"][0].choice, "mlp").strategy = "hold"; },
        "micro_batches[1].groups[0].program: ",
        "'hold' (programs.pair[0].parts[1].strategy) holds weights"},
       {"verbs of a domain differ",
        [](Plan& p) {
-         p.programs["short"] =
-             runs_of(std::vector<LayerChoice>(4, {.attention = "DataZ", .mlp = "gather"}));
+         p.programs["short"] = runs_of(std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));
          p.programs["short"][0].layers = 2;
-         p.programs["short"].push_back(
-             {.layers = 2, .choice = {.attention = "DataZ", .mlp = "hold"}});
+         p.programs["short"].push_back({.layers = 2, .choice = text_layer("DataZ", "hold")});
        },
        "micro_batches[1].groups[1].program: ",
        "in layer 2 its mlp uses the verb 'hold', that of micro_batches[1].groups[0] 'gather'"},
       {"attention verbs of a domain differ",
-       [](Plan& p) { p.programs["short"][0].choice.attention = "MegatronTS"; },
+       [](Plan& p) { part_of(p.programs["short"][0].choice, "attention").strategy = "MegatronTS"; },
        "micro_batches[1].groups[1].program: ",
        "in layer 0 its attention uses the verb 'hold', that of micro_batches[1].groups[0] "
        "'gather'"},

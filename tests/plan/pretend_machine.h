@@ -59,10 +59,7 @@ inline std::vector<PartProbe> pretend_work(
       .domain = kWorld};
   const std::vector<LayerChoice> layers(
       static_cast<std::size_t>(model.layers),
-      {.attention = group.attention,
-       .mlp = group.mlp,
-       .attention_recompute = group.recompute,
-       .mlp_recompute = group.recompute});
+      text_layer(group.attention, group.mlp, group.recompute, group.recompute));
   std::vector<PartProbe> probes(3);
   for (std::size_t i = 0; i < probes.size(); ++i) {
     probes[i] = {

@@ -66,13 +66,13 @@ Task even_task(const ModelShape& model, int p) { return task(model, {32, 16}, p,
 constexpr std::int64_t kTokens = 48;  // of even_task
 
 Program attention_program(const std::string& name, const Task& task, Recompute level) {
-  Program program = strategy(name).attention(task);
+  Program program = strategy("attention", name).build(task);
   apply(level, program);
   return program;
 }
 
 Program mlp_program_at(Verb verb, const Task& task, Recompute level) {
-  Program program = mlp_program(task, verb);
+  Program program = strategy("mlp", to_string(verb)).build(task);
   apply(level, program);
   return program;
 }
@@ -127,7 +127,7 @@ std::vector<Program> all_programs(const Task& task) {
   const bool may_hold = p == task.domain;
   std::vector<Program> programs;
   for (const Recompute level : kRecomputeLevels) {
-    for (const Strategy& s : strategies()) {
+    for (const Strategy& s : strategies("attention")) {
       if ((s.verb != Verb::gather && !may_hold) || (s.one_rank && p != 1)) {
         continue;
       }
@@ -270,7 +270,7 @@ TEST(ClosedForm, GridOfUlyssesAndRing) {
   for (const int p : {2, 4, 8}) {
     for (int u = 1; u <= p && m.kv_heads % u == 0; u *= 2) {
       Task even = even_task(m, p);
-      even.ulysses_degree = u;
+      even.choice.options["ulysses_degree"] = u;
       const std::int64_t t = kTokens / p;
       const std::int64_t weights = 2 * (queries + keys) * m.hidden / p * (p - 1);
       const std::int64_t row = t * (2 * queries + 2 * keys) / u * (u - 1);
@@ -298,12 +298,12 @@ TEST(ClosedForm, TokenTiles) {
     for (const Verb verb : kVerbs) {
       const Task whole = even_task(m, p);
       const auto peak = [&](int tiles) {
-        LayerChoice choice{
-            .attention = verb == Verb::hold ? "MegatronTS" : "UlyssesZ",
-            .mlp = to_string(verb),
-            .attention_recompute = Recompute::full,
-            .mlp_recompute = Recompute::full};
-        choice.token_tiles = tiles;
+        LayerChoice choice = text_layer(
+            verb == Verb::hold ? "MegatronTS" : "UlyssesZ",
+            to_string(verb),
+            Recompute::full,
+            Recompute::full);
+        part_of(choice, "mlp").options["token_tiles"] = tiles;
         return footprint(
                    timeline(whole, std::vector<LayerChoice>(2, choice)),
                    {.group_rank = p - 1, .domain_rank = p - 1},
@@ -312,7 +312,7 @@ TEST(ClosedForm, TokenTiles) {
             .peak_bytes;
       };
       Task tiled = whole;
-      tiled.token_tiles = 4;
+      tiled.choice.options["token_tiles"] = 4;
       const Program program = mlp_program_at(verb, tiled, Recompute::none);
       for (int r = 0; r < p; ++r) {
         SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p << " " << to_string(verb));
@@ -322,7 +322,7 @@ TEST(ClosedForm, TokenTiles) {
             volume(mlp_program_at(verb, whole, Recompute::none), seat(r)));
       }
       if (verb != Verb::pass) {  // which makes a p-th of the width at a time anyhow
-        EXPECT_LT(peak(4), peak(0));
+        EXPECT_LT(peak(4), peak(1));
       }
     }
   }
@@ -583,7 +583,7 @@ std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) 
   for (std::int64_t l = 0; l < task.model->layers; ++l) {
     std::vector<std::string> names;
     std::vector<std::string> verbs = {"gather"};
-    for (const Strategy& s : strategies()) {
+    for (const Strategy& s : strategies("attention")) {
       const bool whole_domain = s.verb == Verb::gather || task.tokens.ranks() == task.domain;
       if (whole_domain && (!s.one_rank || task.tokens.ranks() == 1)) {
         names.push_back(s.name);
@@ -593,13 +593,14 @@ std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) 
       verbs.emplace_back("hold");
       verbs.emplace_back("pass");
     }
-    layers.push_back(
-        {.attention = names[pick(names.size())],
-         .mlp = verbs[pick(verbs.size())],
-         .attention_recompute = kRecomputeLevels[pick(4)],
-         .mlp_recompute = kRecomputeLevels[pick(4)],
-         .attention_offload = pick(3) == 0,
-         .mlp_offload = pick(3) == 0});
+    const std::string& attention = names[pick(names.size())];
+    const std::string& mlp = verbs[pick(verbs.size())];
+    const Recompute of_attention = kRecomputeLevels[pick(4)];
+    const Recompute of_mlp = kRecomputeLevels[pick(4)];
+    layers.push_back(text_layer(attention, mlp, of_attention, of_mlp));
+    for (PartChoice& part : layers.back()) {
+      part.offload = pick(3) == 0;
+    }
   }
   return layers;
 }
@@ -854,9 +855,10 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
         for (int trial = 0; trial < 12; ++trial) {
           std::vector<LayerChoice> layers = random_choices(any, random);
           for (LayerChoice& layer : layers) {
-            layer.mlp = "gather";
+            part_of(layer, "mlp").strategy = "gather";
             const char* const gathering[] = {"UlyssesZ", "MegatronCZ", "AllGatherKV"};
-            layer.attention = p == 1 && trial % 2 == 0 ? "DataZ" : gathering[trial % 3];
+            part_of(layer, "attention").strategy =
+                p == 1 && trial % 2 == 0 ? "DataZ" : gathering[trial % 3];
           }
           const Timeline parts = timeline(any, layers);
           const Order order(parts);
@@ -902,12 +904,7 @@ TEST(WeightCollectives, OfHoldAreTheEndsAndSharedKeys) {
       const Task any = task(m, {20, 7}, p, p);
       std::vector<std::string> first;
       for (const Recompute level : kRecomputeLevels) {
-        const std::vector<LayerChoice> layers(
-            2,
-            {.attention = "MegatronTS",
-             .mlp = "hold",
-             .attention_recompute = level,
-             .mlp_recompute = level});
+        const std::vector<LayerChoice> layers(2, text_layer("MegatronTS", "hold", level, level));
         const Timeline parts = timeline(any, layers);
         const Order order(parts);
         if (first.empty()) {
@@ -949,8 +946,8 @@ TEST(Totals, AddUpTheParts) {
   const ModelShape m = gqa();
   const Task even = even_task(m, 4);
   const std::vector<LayerChoice> layers = {
-      {.attention = "UlyssesZ", .mlp = "gather", .mlp_recompute = Recompute::full},
-      {.attention = "MegatronTS", .mlp = "hold"}};
+      text_layer("UlyssesZ", "gather", Recompute::none, Recompute::full),
+      text_layer("MegatronTS", "hold")};
   const Timeline parts = timeline(even, layers);
   const Totals all = totals(parts, seat(1), kElements);
   std::int64_t sent = 0;
@@ -974,28 +971,25 @@ TEST(Totals, AddUpTheParts) {
 TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
   const ModelShape m = gqa();
   const Task half = task(m, {8}, 2, 4);
-  const std::vector<LayerChoice> gathers(2, {.attention = "UlyssesZ", .mlp = "gather"});
+  const std::vector<LayerChoice> gathers(2, text_layer("UlyssesZ", "gather"));
   EXPECT_NO_THROW(timeline(half, gathers));
   const auto with = [](const LayerChoice& choice) { return std::vector<LayerChoice>(2, choice); };
-  EXPECT_THROW(
-      timeline(half, with({.attention = "MegatronTS", .mlp = "gather"})), std::invalid_argument);
-  EXPECT_THROW(
-      timeline(half, with({.attention = "UlyssesZ", .mlp = "hold"})), std::invalid_argument);
-  EXPECT_THROW(
-      timeline(half, with({.attention = "DataZ", .mlp = "gather"})), std::invalid_argument);
-  EXPECT_THROW(timeline(half, with({.attention = "METP", .mlp = "gather"})), std::invalid_argument);
+  EXPECT_THROW(timeline(half, with(text_layer("MegatronTS", "gather"))), std::invalid_argument);
+  EXPECT_THROW(timeline(half, with(text_layer("UlyssesZ", "hold"))), std::invalid_argument);
+  EXPECT_THROW(timeline(half, with(text_layer("DataZ", "gather"))), std::invalid_argument);
+  EXPECT_THROW(timeline(half, with(text_layer("METP", "gather"))), std::invalid_argument);
   EXPECT_THROW(timeline(half, std::vector<LayerChoice>(3, gathers[0])), std::invalid_argument);
 
-  LayerChoice grid{.attention = "USP", .mlp = "gather"};
-  grid.ulysses_degree = 2;
+  LayerChoice grid = text_layer("USP", "gather");
+  part_of(grid, "attention").options["ulysses_degree"] = 2;
   EXPECT_NO_THROW(timeline(half, with(grid)));
-  grid.ulysses_degree = 3;
+  part_of(grid, "attention").options["ulysses_degree"] = 3;
   EXPECT_THROW(timeline(half, with(grid)), std::invalid_argument);
-  LayerChoice other{.attention = "UlyssesZ", .mlp = "gather"};
-  other.ulysses_degree = 1;
+  LayerChoice other = text_layer("UlyssesZ", "gather");
+  part_of(other, "attention").options["ulysses_degree"] = 1;
   EXPECT_THROW(timeline(half, with(other)), std::invalid_argument);
   other = gathers[0];
-  other.token_tiles = -1;
+  part_of(other, "mlp").options["token_tiles"] = -1;
   EXPECT_THROW(timeline(half, with(other)), std::invalid_argument);
 }
 
@@ -1011,16 +1005,16 @@ TEST(Footprint, CountsOffloadedBytesOnTheHost) {
   model.vocab = 64;
   for (const int p : {1, 2, 4}) {
     const Task task{.model = &model, .tokens = token_layout({700, 1, 30}, p, true), .domain = p};
-    LayerChoice choice{.attention = "UlyssesZ", .mlp = "gather"};
+    LayerChoice choice = text_layer("UlyssesZ", "gather");
     const auto held = [&] {
       const std::vector<LayerChoice> layers(6, choice);
       return footprint(timeline(task, layers), {}, {}, 1000);
     };
     const Footprint all = held();
     EXPECT_EQ(all.offloaded_bytes, 0);
-    choice.mlp_offload = true;
+    part_of(choice, "mlp").offload = true;
     const Footprint some = held();
-    choice.attention_offload = true;
+    part_of(choice, "attention").offload = true;
     const Footprint most = held();
     EXPECT_GT(some.offloaded_bytes, 0);
     EXPECT_EQ(some.saved_bytes + some.offloaded_bytes, all.saved_bytes);
@@ -1028,18 +1022,18 @@ TEST(Footprint, CountsOffloadedBytesOnTheHost) {
     EXPECT_LT(some.peak_bytes, all.peak_bytes);
     EXPECT_LT(most.peak_bytes, some.peak_bytes);
     // what is left on the device is the head's
-    choice = {.attention = "UlyssesZ", .mlp = "gather"};
+    choice = text_layer("UlyssesZ", "gather");
     EXPECT_LT(most.saved_bytes, all.saved_bytes / 6);
   }
 }
 
 TEST(Strategies, RefuseANameThatIsTakenAndNoBuilder) {
-  const std::size_t before = strategies().size();
-  EXPECT_THROW(add_strategy(strategy("UlyssesZ")), std::invalid_argument);
+  const std::size_t before = strategies("attention").size();
+  EXPECT_THROW(add_strategy(strategy("attention", "UlyssesZ")), std::invalid_argument);
   EXPECT_THROW(
-      add_strategy({.name = "Nothing", .attention = nullptr, .summary = ""}),
+      add_strategy({.kind = "attention", .name = "Nothing", .build = nullptr, .summary = ""}),
       std::invalid_argument);
-  EXPECT_EQ(strategies().size(), before);
+  EXPECT_EQ(strategies("attention").size(), before);
 }
 
 }  // namespace

@@ -72,20 +72,16 @@ std::vector<LayerChoice> alike(const LayerChoice& choice, std::int64_t layers = 
 // Every strategy with every verb at every level, some offloaded.
 std::vector<LayerChoice> all_choices() {
   std::vector<LayerChoice> all;
-  for (const Strategy& strategy : strategies()) {
+  for (const Strategy& strategy : strategies("attention")) {
     for (const Verb verb : kVerbs) {
       for (const Recompute level : kRecomputeLevels) {
         if (strategy.one_rank && verb != Verb::gather) {
           continue;
         }
-        LayerChoice choice{
-            .attention = strategy.name,
-            .mlp = to_string(verb),
-            .attention_recompute = level,
-            .mlp_recompute = level};
+        LayerChoice choice = text_layer(strategy.name, to_string(verb), level, level);
         all.push_back(choice);
-        choice.mlp_offload = true;
-        choice.token_tiles = 2;
+        part_of(choice, "mlp").offload = true;
+        part_of(choice, "mlp").options["token_tiles"] = 2;
         if (level == Recompute::none) {
           all.push_back(choice);
         }
@@ -123,7 +119,7 @@ Timeline timeline_of(const Plan& plan, const PlanGroup& group, const ModelShape&
 TEST(Simulator, OneRankTakesTheSumOfItsOps) {
   const Precision precision{.activation = 2, .statistic = 4};
   for_all({1}, [&](const LayerChoice& choice, const Plan& plan, const Cluster& one) {
-    if (choice.mlp_offload) {
+    if (part_of(choice, "mlp").offload) {
       return;  // copies to the host are waited for
     }
     const ModelShape m = model();
@@ -165,7 +161,7 @@ TEST(Simulator, ExchangesTakeTheirClosedForm) {
   DeviceClass& fast = c.devices[0];
   fast.matmul_flops_per_second = fast.memory_bytes_per_second = kInfinite;
   fast.launch_seconds = 0;
-  const Plan plan = uniform_plan(even, {256}, 4, alike({.attention = "MegatronTS", .mlp = "hold"}));
+  const Plan plan = uniform_plan(even, {256}, 4, alike(text_layer("MegatronTS", "hold")));
   for (const bool two_nodes : {false, true}) {
     for (const double between : {1e8, 1e9, 1e12}) {
       c.ranks_per_node = two_nodes ? 2 : 4;
@@ -194,8 +190,7 @@ TEST(Simulator, ExchangesTakeTheirClosedForm) {
 TEST(Simulator, RingsOverlap) {
   ModelShape one = model();
   one.layers = 1;
-  const Plan plan =
-      uniform_plan(one, {4096}, 4, alike({.attention = "MegatronCZ", .mlp = "gather"}, 1));
+  const Plan plan = uniform_plan(one, {4096}, 4, alike(text_layer("MegatronCZ", "gather"), 1));
   Cluster c = cluster(4);
   c.ranks_per_node = 4;
   const auto ring = [&](const Cluster& where) {
@@ -378,7 +373,7 @@ TEST(Simulator, EqualRanksDoNotIdle) {
   even.vocab = 128;
   even.kv_heads = 4;
   for (const char* name : {"MegatronTS", "UlyssesZ", "AllGatherKV"}) {
-    const LayerChoice choice{.attention = name, .mlp = to_string(strategy(name).verb)};
+    const LayerChoice choice = text_layer(name, to_string(strategy("attention", name).verb));
     const Plan plan = uniform_plan(even, {64, 128}, 4, alike(choice));
     Cluster c = cluster(4);
     c.ranks_per_node = 4;
@@ -406,7 +401,7 @@ TEST(Simulator, IsNeverSlowerWithFasterLinksOrDevices) {
 
 TEST(Simulator, IsDeterministic) {
   for (const char* name : {"MegatronTS", "USP", "METP"}) {
-    const LayerChoice choice{.attention = name, .mlp = to_string(strategy(name).verb)};
+    const LayerChoice choice = text_layer(name, to_string(strategy("attention", name).verb));
     const Plan plan = uniform_plan(model(), {37, 101}, 4, alike(choice));
     Seen first;
     Seen second;
@@ -420,13 +415,9 @@ TEST(Simulator, IsDeterministic) {
 // Two unlike groups and an idle rank in one weight domain: side by side, but they meet for weights.
 Plan unlike_groups() {
   const ModelShape m = model();
-  Plan plan = uniform_plan(m, {200, 30, 20}, 4, alike({.attention = "UlyssesZ", .mlp = "gather"}));
-  plan.programs["alone"] = runs_of(alike({
-      .attention = "DataZ",
-      .mlp = "gather",
-      .attention_recompute = Recompute::full,
-      .mlp_recompute = Recompute::full,
-  }));
+  Plan plan = uniform_plan(m, {200, 30, 20}, 4, alike(text_layer("UlyssesZ", "gather")));
+  plan.programs["alone"] =
+      runs_of(alike(text_layer("DataZ", "gather", Recompute::full, Recompute::full)));
   plan.micro_batches[0].groups = {
       {.ranks = {0, 1}, .documents = {0}, .program = "all", .predicted = {}},
       {.ranks = {2}, .documents = {1, 2}, .program = "alone", .predicted = {}},
@@ -480,16 +471,15 @@ TEST(Simulator, PlaysUnlikeGroupsSideBySide) {
 
 TEST(Simulator, RefusesGroupsThatWouldWaitForEachOther) {
   Plan plan = unlike_groups();
-  plan.programs["alone"] =
-      runs_of(alike({.attention = "DataZ", .mlp = "gather", .token_tiles = 0}));
+  plan.programs["alone"] = runs_of(alike(text_layer("DataZ", "gather")));
   EXPECT_GT(simulate(plan, model(), cluster(4)).seconds, 0);
-  plan.programs["alone"] = runs_of(alike({.attention = "DataZ", .mlp = "hold"}));
+  plan.programs["alone"] = runs_of(alike(text_layer("DataZ", "hold")));
   EXPECT_THROW(simulate(plan, model(), cluster(4)), std::invalid_argument);
 }
 
 // Domains that do the same are simulated once, with the result that each has alone.
 TEST(Simulator, SharesResultsOfEqualDomains) {
-  const LayerChoice choice{.attention = "MegatronCZ", .mlp = "gather"};
+  const LayerChoice choice = text_layer("MegatronCZ", "gather");
   const Workload workload{.lengths = {70, 33}, .domain = 4};
   Cluster many = cluster(4096);
   const Plan plan = repeated_plan(model(), many, workload, alike(choice));
@@ -534,8 +524,7 @@ TEST(Simulator, ShowsMemoryOverTime) {
 }
 
 TEST(Simulator, WritesATraceThatParses) {
-  const Plan plan =
-      uniform_plan(model(), {37, 101}, 4, alike({.attention = "USP", .mlp = "gather"}));
+  const Plan plan = uniform_plan(model(), {37, 101}, 4, alike(text_layer("USP", "gather")));
   SimulationTrace trace(2);
   simulate(plan, model(), cluster(4), {.observer = trace.observer()});
   const nlohmann::json json = nlohmann::json::parse(trace.json());
@@ -554,7 +543,7 @@ TEST(Simulator, TakesTrivialBatches) {
   for (const std::vector<std::int64_t>& lengths :
        {std::vector<std::int64_t>{}, {0}, {1}, {2, 0, 1}}) {
     for (const LayerChoice& choice : all_choices()) {
-      if (lengths.empty() && !strategy(choice.attention).one_rank) {
+      if (lengths.empty() && !strategy("attention", choice[0].strategy).one_rank) {
         continue;  // idle ranks are groups of their own
       }
       const Plan plan = uniform_plan(model(), lengths, 6, alike(choice));
@@ -570,7 +559,7 @@ TEST(Simulator, TakesTrivialBatches) {
 }
 
 TEST(Simulator, SaysWhatDoesNotFit) {
-  const Plan plan = uniform_plan(model(), {4000}, 2, alike({}));
+  const Plan plan = uniform_plan(model(), {4000}, 2, alike(text_layer("MegatronTS")));
   Cluster c = cluster(2);
   const Simulation fits = simulate(plan, model(), c);
   EXPECT_TRUE(fits.fits());
@@ -591,7 +580,7 @@ TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
     }
     return std::string();
   };
-  const Plan plan = uniform_plan(model(), {10}, 2, alike({}));
+  const Plan plan = uniform_plan(model(), {10}, 2, alike(text_layer("MegatronTS")));
   EXPECT_THAT(
       refusal(plan, model(), cluster(4)), testing::HasSubstr("2 ranks, the cluster test has 4"));
   ModelShape other = model();
@@ -603,20 +592,20 @@ TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
   Plan twice = plan;
   twice.micro_batches[0].groups[0].documents = {0, 0};
   EXPECT_THAT(refusal(twice, model(), cluster(2)), testing::HasSubstr("not sound"));
-  const Plan wide_domain = uniform_plan(model(), {10}, 1024, alike({}));
+  const Plan wide_domain = uniform_plan(model(), {10}, 1024, alike(text_layer("MegatronTS")));
   EXPECT_THAT(
       refusal(wide_domain, model(), cluster(1024)),
       testing::HasSubstr("weight domain of 1024 ranks"));
   other = model();
   other.learned_positions = true;
   other.max_positions = 9;
-  Plan longer = uniform_plan(other, {10}, 2, alike({}));
+  Plan longer = uniform_plan(other, {10}, 2, alike(text_layer("MegatronTS")));
   EXPECT_THAT(refusal(longer, other, cluster(2)), testing::HasSubstr("learned 9 positions"));
 }
 
 // Evaluation: forward passes alone, no update.
 TEST(Simulator, PlaysEvaluation) {
-  const Plan plan = uniform_plan(model(), {100}, 2, alike({}));
+  const Plan plan = uniform_plan(model(), {100}, 2, alike(text_layer("MegatronTS")));
   const Simulation training = simulate(plan, model(), cluster(2));
   const Simulation evaluation = simulate(plan, model(), cluster(2), {.training = false});
   EXPECT_LT(evaluation.seconds, training.seconds / 2);
@@ -689,8 +678,7 @@ Cluster two_unlike(double speed, double memory) {
 TEST(ProportionalTokens, GainWhatAHalfAsFastDeviceAllows) {
   const Cluster c = two_unlike(0.5, 1);
   for (const char* name : {"MegatronCZ", "AllGatherKV", "UlyssesZ"}) {
-    const Plan plan =
-        uniform_plan(wide(), {8192}, 2, alike({.attention = name, .mlp = "gather"}, 2));
+    const Plan plan = uniform_plan(wide(), {8192}, 2, alike(text_layer(name, "gather"), 2));
     const auto seconds = [&](bool proportional) {
       const Simulation found = simulate(plan, wide(), c, {.proportional_tokens = proportional});
       return found.seconds - found.gradient_seconds - found.optimizer_seconds;
@@ -709,7 +697,7 @@ TEST(ProportionalTokens, FitWhatAHalfAsLargeDeviceAllows) {
   for (DeviceClass& each : c.devices) {
     each.memory_bytes *= 2;
   }
-  const LayerChoice choice{.attention = "MegatronCZ", .mlp = "gather"};
+  const LayerChoice choice = text_layer("MegatronCZ", "gather");
   const auto fits = [&](std::int64_t length, bool proportional) {
     return simulate(
                uniform_plan(deep, {length}, 2, alike(choice, 12)),
@@ -747,10 +735,10 @@ TEST(ProportionalTokens, FitWhatAHalfAsLargeDeviceAllows) {
 
 // Where a device is neither slower nor smaller nothing changes.
 TEST(ProportionalTokens, AreEvenOnEqualDevices) {
-  const Plan plan = uniform_plan(wide(), {999}, 2, alike({.attention = "USP", .mlp = "gather"}, 2));
+  const Plan plan = uniform_plan(wide(), {999}, 2, alike(text_layer("USP", "gather"), 2));
   EXPECT_EQ(
       proportional_shares(
-          {0, 1}, {999}, alike({.attention = "USP", .mlp = "gather"}, 2), 2, wide(), cluster(2)),
+          {0, 1}, {999}, alike(text_layer("USP", "gather"), 2), 2, wide(), cluster(2)),
       std::vector<double>{});
   EXPECT_EQ(
       simulate(plan, wide(), cluster(2)).seconds,
@@ -760,7 +748,7 @@ TEST(ProportionalTokens, AreEvenOnEqualDevices) {
 // A plan's own shares are kept, whatever the devices; those that are found become the plan's.
 TEST(ProportionalTokens, StandInThePlan) {
   const Cluster c = two_unlike(0.5, 1);
-  const std::vector<LayerChoice> layers = alike({.attention = "MegatronCZ", .mlp = "gather"}, 2);
+  const std::vector<LayerChoice> layers = alike(text_layer("MegatronCZ", "gather"), 2);
   const Plan plan = uniform_plan(wide(), {8192}, 2, layers);
   const Plan cut = with_proportional_shares(plan, wide(), c);
   const std::vector<double> found =
@@ -784,7 +772,7 @@ TEST(ProportionalTokens, StandInThePlan) {
 
 // Domains that differ in their shares alone are not the same.
 TEST(ProportionalTokens, TellDomainsApart) {
-  const std::vector<LayerChoice> layers = alike({.attention = "MegatronCZ", .mlp = "gather"}, 2);
+  const std::vector<LayerChoice> layers = alike(text_layer("MegatronCZ", "gather"), 2);
   Plan plan = repeated_plan(wide(), cluster(6), {.lengths = {8000}, .domain = 2}, layers);
   std::vector<PlanGroup>& groups = plan.micro_batches[0].groups;
   groups[1].shares = {1e-9, 3e-9};
@@ -836,7 +824,7 @@ TEST(SimulatedChoices, TheMixIsNoSlowerThanTheBestUniformPlan) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   std::int64_t most = 0;
   for (const SimulatedChoice& choice : roomy) {
-    if (strategy(choices(choice.plan.programs.at("all"))[0].attention).one_rank) {
+    if (strategy("attention", choices(choice.plan.programs.at("all"))[0][0].strategy).one_rank) {
       continue;
     }
     const std::int64_t peak = choice.simulation.ranks[choice.simulation.fullest()].peak_bytes();
@@ -848,7 +836,7 @@ TEST(SimulatedChoices, TheMixIsNoSlowerThanTheBestUniformPlan) {
         least + static_cast<std::int64_t>(share * static_cast<double>(most - least));
     std::vector<SimulatedChoice> uniform = simulate_uniform(deep, c, workload);
     std::erase_if(uniform, [](const SimulatedChoice& choice) {
-      return strategy(choices(choice.plan.programs.at("all"))[0].attention).one_rank;
+      return strategy("attention", choices(choice.plan.programs.at("all"))[0][0].strategy).one_rank;
     });
     const SimulatedChoice* fastest = best(uniform);
     ASSERT_NE(fastest, nullptr);
@@ -867,7 +855,8 @@ TEST(SimulatedChoices, SayWhenNothingFits) {
   EXPECT_EQ(best(simulate_uniform(model(), c, workload)), nullptr);
   EXPECT_FALSE(simulate_mix(model(), c, workload).has_value());
   EXPECT_THROW(
-      repeated_plan(model(), cluster(4), {.lengths = {1}, .domain = 3}, alike({})),
+      repeated_plan(
+          model(), cluster(4), {.lengths = {1}, .domain = 3}, alike(text_layer("MegatronTS"))),
       std::invalid_argument);
 }
 

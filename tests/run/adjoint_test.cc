@@ -349,13 +349,14 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
         ModelShape model =
             test::llama({.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = 2});
         model.causal = causal;
-        for (const Strategy& strategy : strategies()) {
+        for (const Strategy& strategy : strategies("attention")) {
           if (strategy.one_rank && p > 1) {
             continue;
           }
           const Task task{
               .model = &model, .tokens = token_layout(shape.lengths, p, causal), .domain = p};
-          const ScheduledPart part = attention_part(task, {.attention = strategy.name});
+          const ScheduledPart part =
+              scheduled_part(task, {.part = "attention", .strategy = strategy.name});
           for (const Op& op : part.program().ops) {
             if (!is_attention(op.kind)) {
               continue;

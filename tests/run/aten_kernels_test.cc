@@ -572,7 +572,7 @@ TEST(AtenEquality, EveryStrategyOnEveryNumberOfRanks) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
       for (const Recompute level : kRecomputeLevels) {
         const std::vector<LayerChoice> layers(
-            static_cast<std::size_t>(c.model.layers), LayerChoice{attention, mlp, level, level});
+            static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level));
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
         test::expect_equal(c, plan, "float64", 1e-10);
         test::expect_equal(c, plan, "float32", 2e-5);
@@ -603,7 +603,7 @@ TEST(AtenEquality, NarrowTypesThroughFlash) {
             p,
             std::vector<LayerChoice>(
                 static_cast<std::size_t>(c.model.layers),
-                LayerChoice{attention, mlp, Recompute::light, Recompute::light}));
+                text_layer(attention, mlp, Recompute::light, Recompute::light)));
         GradientRequest request{
             .model = &c.model, .plan = &plan, .documents = documents, .dtype = dtype};
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };

@@ -37,7 +37,7 @@ std::vector<Case> cases() {
 class Equality : public testing::Test {};
 
 LayerChoice layer(const std::string& attention, const std::string& mlp, Recompute level) {
-  return {attention, mlp, level, level};
+  return text_layer(attention, mlp, level, level);
 }
 
 TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
@@ -66,8 +66,10 @@ TEST_F(Equality, OffloadedTensorsComeBack) {
       for (const Recompute level : {Recompute::none, Recompute::attention_output}) {
         std::vector<LayerChoice> layers(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
-        layers[0].attention_offload = true;
-        layers[1].attention_offload = layers[1].mlp_offload = true;
+        part_of(layers[0], "attention").offload = true;
+        for (PartChoice& part : layers[1]) {
+          part.offload = true;
+        }
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
         expect_equal(c, plan, "float64", 1e-10);
         expect_equal(c, plan, "float32", 2e-5);
@@ -84,7 +86,7 @@ TEST_F(Equality, AnyNumberOfHeadGroups) {
     for (int groups = 1; groups <= 5; ++groups) {
       LayerChoice choice =
           layer("METP", "pass", groups % 2 == 0 ? Recompute::full : Recompute::none);
-      choice.head_groups = groups;
+      part_of(choice, "attention").options["head_groups"] = groups;
       const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
       expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
     }
@@ -99,7 +101,7 @@ TEST_F(Equality, AnyGridOfUlyssesAndRing) {
     for (int degree = 1; degree <= p; ++degree) {
       LayerChoice choice =
           layer("USP", "gather", degree % 2 == 0 ? Recompute::full : Recompute::none);
-      choice.ulysses_degree = degree;
+      part_of(choice, "attention").options["ulysses_degree"] = degree;
       const std::vector<LayerChoice> layers(static_cast<std::size_t>(many.model.layers), choice);
       if (p % degree != 0) {
         continue;  // plan.plan_file, plan.program: refused
@@ -119,7 +121,7 @@ TEST_F(Equality, AnyNumberOfTokenTiles) {
         for (const Verb verb : kVerbs) {
           const Recompute level = tiles % 2 == 0 ? Recompute::full : Recompute::none;
           LayerChoice choice = layer("MegatronCZ", to_string(verb), level);
-          choice.token_tiles = tiles;
+          part_of(choice, "mlp").options["token_tiles"] = tiles;
           const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
           expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
           if (HasFatalFailure()) {
@@ -149,17 +151,23 @@ TEST_F(Equality, OnSixAndEightRanks) {
 TEST_F(Equality, MixedOverLayersAndBetweenAttentionAndMlp) {
   using enum Recompute;
   const std::vector<std::vector<LayerChoice>> mixtures = {
-      {{"MegatronTS", "gather", none, full}, {"UlyssesZ", "hold", light, none}},
-      {{"UlyssesZ", "hold", full, light}, {"MegatronTS", "hold", attention_output, full}},
-      {{"MegatronTS", "hold", none, none}, {"UlyssesZ", "gather", attention_output, none}},
-      {{"UlyssesZ", "gather", none, attention_output}, {"MegatronTS", "gather", full, light}},
-      {{"METP", "hold", none, light}, {"MegatronCZ", "pass", none, none}},
-      {{"MegatronCZ", "gather", full, none}, {"METP", "pass", light, full}},
-      {{"AllGatherKV", "pass", none, light}, {"MegatronTS", "hold", light, none}},
-      {{"METP", "pass", attention_output, none}, {"AllGatherKV", "hold", full, full}},
-      {{"USP", "hold", light, none}, {"MegatronTS", "pass", none, full}},
-      {{"UlyssesZ", "pass", none, none}, {"USP", "gather", attention_output, light}},
-      {{"ColossalZ", "hold", full, none}, {"USP", "pass", none, none}},
+      {text_layer("MegatronTS", "gather", none, full), text_layer("UlyssesZ", "hold", light, none)},
+      {text_layer("UlyssesZ", "hold", full, light),
+       text_layer("MegatronTS", "hold", attention_output, full)},
+      {text_layer("MegatronTS", "hold", none, none),
+       text_layer("UlyssesZ", "gather", attention_output, none)},
+      {text_layer("UlyssesZ", "gather", none, attention_output),
+       text_layer("MegatronTS", "gather", full, light)},
+      {text_layer("METP", "hold", none, light), text_layer("MegatronCZ", "pass", none, none)},
+      {text_layer("MegatronCZ", "gather", full, none), text_layer("METP", "pass", light, full)},
+      {text_layer("AllGatherKV", "pass", none, light),
+       text_layer("MegatronTS", "hold", light, none)},
+      {text_layer("METP", "pass", attention_output, none),
+       text_layer("AllGatherKV", "hold", full, full)},
+      {text_layer("USP", "hold", light, none), text_layer("MegatronTS", "pass", none, full)},
+      {text_layer("UlyssesZ", "pass", none, none),
+       text_layer("USP", "gather", attention_output, light)},
+      {text_layer("ColossalZ", "hold", full, none), text_layer("USP", "pass", none, none)},
   };
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 3, 4}) {

@@ -65,11 +65,11 @@ class Striker final : public CommunicationObserver {
 std::vector<LayerChoice> choices() {
   std::vector<LayerChoice> all;
   for (const auto& [attention, mlp] : test::pure_strategies()) {
-    all.push_back({.attention = attention, .mlp = mlp});
+    all.push_back(text_layer(attention, mlp));
   }
-  LayerChoice grid{.attention = "USP", .mlp = "hold"};
-  grid.ulysses_degree = 3;
-  grid.token_tiles = 2;
+  LayerChoice grid = text_layer("USP", "hold");
+  part_of(grid, "attention").options["ulysses_degree"] = 3;
+  part_of(grid, "mlp").options["token_tiles"] = 2;
   all.push_back(grid);
   return all;
 }
@@ -80,7 +80,9 @@ class Faults : public testing::Test {
   void TearDown() override { EXPECT_EQ(threads(), threads_) << "a thread is left over"; }
 
   Plan plan(LayerChoice choice, int ranks, Recompute level = Recompute::none) const {
-    choice.attention_recompute = choice.mlp_recompute = level;
+    for (PartChoice& part : choice) {
+      part.recompute = level;
+    }
     return uniform_plan(
         model_,
         lengths_,
@@ -238,7 +240,7 @@ TEST_F(Faults, AStepThatLacksMemoryAnywhereRunsAgain) {
         }
         ASSERT_EQ(found.size(), expected.size());
         for (std::size_t i = 0; i < found.size(); ++i) {
-          ASSERT_TRUE(at::equal(found[i], expected[i])) << choice.attention << " " << operation;
+          ASSERT_TRUE(at::equal(found[i], expected[i])) << name(choice) << " " << operation;
         }
       }
     }
@@ -330,7 +332,7 @@ TEST_F(Faults, ABudgetThatIsTooSmall) {
           r.memory_per_rank = static_cast<std::int64_t>(share * static_cast<double>(peak));
           try {
             gradients(r);
-            ADD_FAILURE() << choice.attention << " ran in " << share << " of its peak";
+            ADD_FAILURE() << name(choice) << " ran in " << share << " of its peak";
           } catch (const OutOfMemory& error) {
             EXPECT_THAT(
                 error.what(),

@@ -104,7 +104,7 @@ TEST(Gloo, SumsHaveTheBitsOfThreads) {
 }
 
 LayerChoice layer(const char* attention, const char* mlp) {
-  return {attention, mlp, Recompute::light, Recompute::none};
+  return text_layer(attention, mlp, Recompute::light, Recompute::none);
 }
 
 // The gradients of a batch, bit by bit those of threads; bytes, messages, saved bytes and peak
@@ -137,7 +137,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
         }
         request.backend = local_backend();
         const GradientAnswer theirs = gradients(request);
-        const std::string name = layers[0].attention + "+" + layers[1].attention;
+        const std::string name = layers[0][0].strategy + "+" + layers[1][0].strategy;
         EXPECT_EQ(mine.batch.loss, theirs.batch.loss) << name;
         EXPECT_FALSE(mine.gradients.empty());
         for (const auto& [parameter, gradient] : theirs.gradients) {
@@ -712,7 +712,7 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
             expected = found;
           }
           for (std::size_t i = 0; i < expected.size(); ++i) {
-            EXPECT_TRUE(at::equal(found.at(i), expected[i])) << choice.attention << operation;
+            EXPECT_TRUE(at::equal(found.at(i), expected[i])) << name(choice) << operation;
           }
         }
       });

@@ -55,16 +55,16 @@ Plan alike(
 // A micro-batch of whole documents, one of documents cut by shares under layers that differ, and
 // one more under USP.
 Plan mixed(const ModelShape& model, const std::vector<std::int64_t>& lengths) {
-  Plan plan = alike(model, lengths, {.attention = "DataZ", .mlp = "gather"});
+  Plan plan = alike(model, lengths, text_layer("DataZ", "gather"));
   for (PlanGroup& group : plan.micro_batches[0].groups) {
     std::erase_if(group.documents, [](std::int64_t d) { return d > 3; });
   }
   plan.programs["ring"] = runs_of(
-      {{.attention = "MegatronCZ", .mlp = "pass", .mlp_recompute = Recompute::full},
-       {.attention = "MegatronTS", .mlp = "hold", .attention_recompute = Recompute::light}});
+      {text_layer("MegatronCZ", "pass", Recompute::none, Recompute::full),
+       text_layer("MegatronTS", "hold", Recompute::light)});
   plan.programs["grid"] = runs_of(
-      {{.attention = "USP", .mlp = "gather", .attention_recompute = Recompute::attention_output},
-       {.attention = "ColossalZ", .mlp = "gather"}});
+      {text_layer("USP", "gather", Recompute::attention_output),
+       text_layer("ColossalZ", "gather")});
   plan.micro_batches.push_back(
       {.groups =
            {{.ranks = {0, 1, 2, 3},
@@ -130,13 +130,9 @@ TEST(Golden, LossesAndGradientNorms) {
     }
   };
   for (const auto& [name, model] : families()) {
-    run(name + " MegatronTS+hold",
-        model,
-        alike(model, lengths, {.attention = "MegatronTS", .mlp = "hold"}));
-    run(name + " UlyssesZ+gather",
-        model,
-        alike(model, lengths, {.attention = "UlyssesZ", .mlp = "gather"}));
-    run(name + " METP+pass", model, alike(model, lengths, {.attention = "METP", .mlp = "pass"}));
+    run(name + " MegatronTS+hold", model, alike(model, lengths, text_layer("MegatronTS", "hold")));
+    run(name + " UlyssesZ+gather", model, alike(model, lengths, text_layer("UlyssesZ", "gather")));
+    run(name + " METP+pass", model, alike(model, lengths, text_layer("METP", "pass")));
     run(name + " mixed", model, mixed(model, lengths));
   }
   if (test::writes_golden()) {

@@ -55,7 +55,7 @@ void expect_predicted(
     Recompute level,
     const std::string& dtype) {
   const std::vector<LayerChoice> layers(
-      static_cast<std::size_t>(c.model.layers), {attention, mlp, level, level});
+      static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level));
   const Plan plan = uniform_plan(c.model, c.lengths, ranks, layers);
   GradientRequest request{
       .model = &c.model,

@@ -77,7 +77,7 @@ std::vector<Case> cases() {
 bool whole_table() { return std::getenv("PARADYSE_TEST_LONG") != nullptr; }
 
 Plan plan_of(const Case& c, int ranks, const Strategy& strategy, Verb mlp, Recompute level) {
-  const LayerChoice choice{strategy.name, to_string(mlp), level, level};
+  const LayerChoice choice = text_layer(strategy.name, to_string(mlp), level, level);
   return uniform_plan(
       c.model,
       c.lengths,
@@ -90,7 +90,7 @@ template <typename Body>
 void for_choices(Body body) {
   int number = 0;
   for (const int ranks : {1, 2, 3, 4}) {
-    for (const Strategy& strategy : strategies()) {
+    for (const Strategy& strategy : strategies("attention")) {
       for (const Verb mlp : {Verb::hold, Verb::gather, Verb::pass}) {
         if (strategy.one_rank && mlp != Verb::gather) {
           continue;  // the others need the whole domain in one group
@@ -132,8 +132,8 @@ TEST_P(Models, EqualTheReferenceInTilesAndOnAGrid) {
   for (const int ranks : {1, 3, 4}) {
     for (const Verb mlp : kVerbs) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
-        LayerChoice choice{"USP", to_string(mlp), level, level};
-        choice.token_tiles = 3;
+        LayerChoice choice = text_layer("USP", to_string(mlp), level, level);
+        part_of(choice, "mlp").options["token_tiles"] = 3;
         const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
         expect_equal(c, uniform_plan(c.model, c.lengths, ranks, layers), "float64", 1e-10);
       }
@@ -154,7 +154,9 @@ TEST_P(Models, AreAsNearInBfloat16AsOneRankIs) {
   }
   const reference::Answer expected = reference::model(c.model, weights, documents, labels);
   const auto run = [&](int ranks, LayerChoice choice) {
-    choice.attention_recompute = choice.mlp_recompute = Recompute::light;
+    for (PartChoice& part : choice) {
+      part.recompute = Recompute::light;
+    }
     const Plan plan = uniform_plan(
         c.model,
         c.lengths,
@@ -169,14 +171,16 @@ TEST_P(Models, AreAsNearInBfloat16AsOneRankIs) {
     request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
     return gradients(request);
   };
-  const GradientAnswer alone = run(1, {.attention = "DataZ", .mlp = "gather"});
+  const GradientAnswer alone = run(1, text_layer("DataZ", "gather"));
   const double its = compare_gradients(alone.gradients, expected.gradients).worst;
   EXPECT_LE(its, 0.2);  // largest for key biases, whose gradient is zero but for rounding
   for (const int ranks : {2, 3, 4}) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
       SCOPED_TRACE(attention + " on " + std::to_string(ranks));
-      LayerChoice choice{.attention = attention, .mlp = mlp};
-      choice.token_tiles = attention == "USP" ? 2 : 0;
+      LayerChoice choice = text_layer(attention, mlp);
+      if (attention == "USP") {
+        part_of(choice, "mlp").options["token_tiles"] = 2;
+      }
       const GradientAnswer answer = run(ranks, choice);
       EXPECT_NEAR(answer.batch.loss, expected.loss, expected.loss / 256);
       const GradientError error = compare_gradients(answer.gradients, expected.gradients);
@@ -190,7 +194,7 @@ TEST_P(Models, EqualTheReferenceInGroupsAndReplicas) {
   const Case c = its_case();
   const auto run = [&](const char* attention, const char* mlp) {
     return runs_of(std::vector<LayerChoice>(
-        static_cast<std::size_t>(c.model.layers), LayerChoice{attention, mlp, {}, {}}));
+        static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp)));
   };
   Plan plan = uniform_plan(c.model, c.lengths, 4, {});
   plan.programs = {

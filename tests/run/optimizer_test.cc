@@ -66,7 +66,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   const test::Weights start = test::random_weights(model, 5);
   const auto layers = [&](const std::string& attention, const std::string& mlp) {
     return std::vector<LayerChoice>(
-        static_cast<std::size_t>(model.layers), {.attention = attention, .mlp = mlp});
+        static_cast<std::size_t>(model.layers), text_layer(attention, mlp));
   };
 
   test::Weights expected = start;

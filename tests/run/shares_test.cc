@@ -77,7 +77,7 @@ class Shares : public testing::Test {};
 TEST_F(Shares, LeaveRanksWithoutTokens) {
   const Case c = cases().front();
   const Plan plan =
-      uniform_plan(c.model, c.lengths, 3, alike(c, {.attention = "MegatronCZ", .mlp = "gather"}));
+      uniform_plan(c.model, c.lengths, 3, alike(c, text_layer("MegatronCZ", "gather")));
   const auto tokens = [&](const std::vector<double>& shares) {
     const Plan uneven = cut(plan, shares);
     std::vector<std::int64_t> held;
@@ -96,8 +96,8 @@ TEST_F(Shares, GiveTheSameGradientUnderEveryStrategy) {
       for (const std::vector<double>& shares : shares_of(p)) {
         for (const auto& [attention, mlp] : test::pure_strategies()) {
           for (const Recompute level : kRecomputeLevels) {
-            const Plan plan =
-                uniform_plan(c.model, c.lengths, p, alike(c, {attention, mlp, level, level}));
+            const Plan plan = uniform_plan(
+                c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
             expect_equal(c, cut(plan, shares), "float64", 1e-10);
             if (HasFailure()) {
               return;
@@ -116,12 +116,15 @@ TEST_F(Shares, GiveTheSameGradientWithoutCausality) {
     for (const std::vector<double>& shares : shares_of(p)) {
       for (const auto& [attention, own] : test::pure_strategies()) {
         for (const Verb mlp : kVerbs) {
-          if (strategy(attention).one_rank && mlp != Verb::gather) {
+          if (strategy("attention", attention).one_rank && mlp != Verb::gather) {
             continue;  // a group of one rank is no whole weight domain: refused
           }
           for (const Recompute level : {Recompute::none, Recompute::full}) {
             const Plan plan = uniform_plan(
-                c.model, c.lengths, p, alike(c, {attention, to_string(mlp), level, level}));
+                c.model,
+                c.lengths,
+                p,
+                alike(c, text_layer(attention, to_string(mlp), level, level)));
             expect_equal(c, cut(plan, shares), "float64", 1e-10);
             if (HasFailure()) {
               return;
@@ -139,8 +142,8 @@ TEST_F(Shares, HoldInFloat32) {
       for (const std::vector<double>& shares : shares_of(p)) {
         for (const auto& [attention, mlp] : test::pure_strategies()) {
           const Recompute level = p == 3 ? Recompute::light : Recompute::none;
-          const Plan plan =
-              uniform_plan(c.model, c.lengths, p, alike(c, {attention, mlp, level, level}));
+          const Plan plan = uniform_plan(
+              c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
           expect_equal(c, cut(plan, shares), "float32", 2e-5);
         }
       }
@@ -150,28 +153,38 @@ TEST_F(Shares, HoldInFloat32) {
 
 // Head groups, grids of Ulysses and ring, tiles of tokens, what is saved in host memory.
 TEST_F(Shares, GoWithEveryOption) {
+  const auto with =
+      [](const char* attention, const std::string& mlp, const char* option, std::int64_t value) {
+        LayerChoice layer = text_layer(attention, mlp);
+        set_options(layer, {{option, value}});
+        return layer;
+      };
   const Case c = cases().front();
   std::vector<LayerChoice> choices;
   for (int groups = 1; groups <= 2; ++groups) {
-    choices.push_back({.attention = "METP", .mlp = "pass", .head_groups = groups});
+    choices.push_back(with("METP", "pass", "head_groups", groups));
   }
   for (const int degree : {1, 2, 4}) {
-    choices.push_back({.attention = "USP", .mlp = "gather", .ulysses_degree = degree});
+    choices.push_back(with("USP", "gather", "ulysses_degree", degree));
   }
   for (const Verb verb : kVerbs) {
     for (const int tiles : {2, 3, 100}) {
-      choices.push_back({.attention = "MegatronCZ", .mlp = to_string(verb), .token_tiles = tiles});
+      choices.push_back(with("MegatronCZ", to_string(verb), "token_tiles", tiles));
     }
   }
   for (const auto& [attention, mlp] : test::pure_strategies()) {
-    LayerChoice offloaded{.attention = attention, .mlp = mlp};
-    offloaded.attention_offload = offloaded.mlp_offload = true;
+    LayerChoice offloaded = text_layer(attention, mlp);
+    for (PartChoice& part : offloaded) {
+      part.offload = true;
+    }
     choices.push_back(offloaded);
   }
   for (LayerChoice choice : choices) {
     for (const std::vector<double>& shares : shares_of(4)) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
-        choice.attention_recompute = choice.mlp_recompute = level;
+        for (PartChoice& part : choice) {
+          part.recompute = level;
+        }
         const Plan plan = uniform_plan(c.model, c.lengths, 4, alike(c, choice));
         expect_equal(c, cut(plan, shares), "float64", 1e-10);
       }
@@ -183,11 +196,13 @@ TEST_F(Shares, GoWithEveryOption) {
 TEST_F(Shares, StayTheSameFromLayerToLayer) {
   using enum Recompute;
   const std::vector<std::vector<LayerChoice>> mixtures = {
-      {{"MegatronTS", "gather", none, full}, {"UlyssesZ", "hold", light, none}},
-      {{"METP", "hold", none, light}, {"MegatronCZ", "pass", none, none}},
-      {{"AllGatherKV", "pass", none, light}, {"MegatronTS", "hold", light, none}},
-      {{"ColossalZ", "hold", full, none}, {"USP", "pass", none, none}},
-      {{"UlyssesZ", "gather", attention_output, none}, {"ColossalZ", "gather", none, light}},
+      {text_layer("MegatronTS", "gather", none, full), text_layer("UlyssesZ", "hold", light, none)},
+      {text_layer("METP", "hold", none, light), text_layer("MegatronCZ", "pass", none, none)},
+      {text_layer("AllGatherKV", "pass", none, light),
+       text_layer("MegatronTS", "hold", light, none)},
+      {text_layer("ColossalZ", "hold", full, none), text_layer("USP", "pass", none, none)},
+      {text_layer("UlyssesZ", "gather", attention_output, none),
+       text_layer("ColossalZ", "gather", none, light)},
   };
   for (const Case& c : cases()) {
     for (const int p : {2, 3, 4}) {
@@ -205,8 +220,7 @@ TEST_F(Shares, StayTheSameFromLayerToLayer) {
 TEST_F(Shares, DifferFromGroupToGroup) {
   const Case c = cases().front();
   for (const char* attention : {"UlyssesZ", "MegatronCZ", "AllGatherKV", "ColossalZ", "USP"}) {
-    Plan plan =
-        uniform_plan(c.model, c.lengths, 4, alike(c, {.attention = attention, .mlp = "gather"}));
+    Plan plan = uniform_plan(c.model, c.lengths, 4, alike(c, text_layer(attention, "gather")));
     plan.micro_batches = {
         {.groups =
              {{.ranks = {0, 1, 3}, .documents = {3, 0}, .program = "all", .shares = {1, 5, 2}},
@@ -241,7 +255,8 @@ TEST_F(Shares, MayBeAnything) {
     }
     const auto& [attention, mlp] = strategies[random() % strategies.size()];
     const Recompute level = kRecomputeLevels[random() % std::size(kRecomputeLevels)];
-    const Plan plan = uniform_plan(c.model, c.lengths, p, alike(c, {attention, mlp, level, level}));
+    const Plan plan =
+        uniform_plan(c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
     expect_equal(c, cut(plan, shares), "float64", 1e-10);
     if (HasFailure()) {
       return;
@@ -258,7 +273,8 @@ TEST_F(Shares, CountThePeakToTheByte) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
         const Plan plan = cut(
-            uniform_plan(c.model, c.lengths, 3, alike(c, {attention, mlp, level, level})), shares);
+            uniform_plan(c.model, c.lengths, 3, alike(c, text_layer(attention, mlp, level, level))),
+            shares);
         SCOPED_TRACE(to_json(plan));
         test::expect_peak_is_a_budget(c.model, plan, documents, weights);
       }

@@ -25,7 +25,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
   const test::Weights weights = test::random_weights(model, 5);
   std::vector<Plan> plans;
   for (const auto& [attention, mlp] : test::pure_strategies()) {
-    const LayerChoice layer{.attention = attention, .mlp = mlp};
+    const LayerChoice layer = text_layer(attention, mlp);
     plans.push_back(uniform_plan(
         model,
         lengths,

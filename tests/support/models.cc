@@ -93,7 +93,7 @@ std::vector<std::vector<std::int32_t>> random_documents(
 
 std::vector<std::pair<std::string, std::string>> pure_strategies() {
   std::vector<std::pair<std::string, std::string>> pairs;
-  for (const Strategy& s : strategies()) {
+  for (const Strategy& s : strategies("attention")) {
     pairs.emplace_back(s.name, to_string(s.verb));
   }
   return pairs;

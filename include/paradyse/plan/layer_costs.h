@@ -71,11 +71,9 @@ class LayerCosts {
   [[nodiscard]] const std::vector<LayerChoice>& uniform() const { return uniform_; }
 
  private:
-  struct Way {
-    bool attention = false;
-    LayerChoice choice;  // the other part's fields do not count
-  };
-  PartCost at(std::size_t way, std::int64_t length);  // folded, remembered; beyond ways_: the rest
+  // Of one of ways_, or, beyond them, of the rest: folded at the length, and remembered; between
+  // the ladder's rungs.
+  PartCost at(std::size_t way, std::int64_t length);
   PartCost read_off(std::size_t way, std::int64_t length);
   PartCost corrected(PartCost cost, const std::string& attention, std::int64_t length) const;
   PartCost fold(std::size_t way, std::int64_t length) const;
@@ -84,7 +82,7 @@ class LayerCosts {
   const Correction& correction_;
   int ranks_;
   std::shared_ptr<const TimeModel> model_;
-  std::vector<Way> ways_;
+  std::vector<PartChoice> ways_;  // to run one part
   std::vector<LayerChoice> uniform_;
   std::map<std::pair<std::size_t, std::int64_t>, PartCost> folded_;
 };

@@ -1,12 +1,16 @@
 // Strategies: named builders of programs.
 //
-// A strategy for attention is an attention core and a weight verb; for an MLP it is a weight verb
-// alone.  Every program takes the residual stream as shard(T) and gives it back as shard(T), from
-// the one weight layout, so any strategy may follow any other on the same group. docs/strategies.md
-// has the table with volumes and saved bytes.  To add one: write its builder with
-// program_writer.h and name it in the table of strategy.cc, or call add_strategy().
+// A layer is a list of parts; a strategy is one way to run one kind of part.  Of attention it is an
+// attention core and a weight verb, of an MLP a weight verb alone.  Every program takes the
+// residual stream as shard(T) and gives it back as shard(T), from the one weight layout, so any
+// strategy may follow any other on the same group.  docs/strategies.md has the table with volumes
+// and saved bytes.  To add one: write a file in src/plan/strategy/<kind>/ with the verbs of
+// writer.h and name it in table.cc, or call add_strategy().
 #pragma once
 
+#include <compare>
+#include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,46 +35,99 @@ enum class Recompute { none, light, attention_output, full };
 inline constexpr Recompute kRecomputeLevels[] = {
     Recompute::none, Recompute::light, Recompute::attention_output, Recompute::full};
 
-// What a builder is given: the model, the group's documents cut over its ranks, the weight domain.
-struct Task {
-  const ModelShape* model = nullptr;
-  TokenLayout tokens;
-  int domain = 1;
-  // Options of LayerChoice.
-  int head_groups = 0;
-  int ulysses_degree = 0;
-  int token_tiles = 0;
-  bool dropout = false;  // the model's dropout is on; timeline() says so when training
+// What a part of a layer runs.
+struct PartChoice {
+  std::string part;      // a part of the model's layers: "attention", "mlp"
+  std::string strategy;  // of the part's kind
+  Recompute recompute = Recompute::none;
+  bool offload = false;  // saved values wait in host memory for the backward pass
+  std::map<std::string, std::int64_t> options = {};  // absent: the strategy's own default
+
+  friend auto operator<=>(const PartChoice&, const PartChoice&) = default;
 };
 
+// The parts of a layer, in the order in which they run.
+using LayerChoice = std::vector<PartChoice>;
+
+// What a builder is given: the model, what the plan says of the part, the group's documents cut
+// over its ranks, the weight domain.
+struct Task {
+  const ModelShape* model = nullptr;
+  PartChoice choice = {};
+  TokenLayout tokens;
+  int domain = 1;
+  bool dropout = false;  // the model's dropout is on; timeline() says so when training
+
+  // The value of an option, or `otherwise` where the choice leaves it to the strategy.
+  [[nodiscard]] std::int64_t option(const std::string& name, std::int64_t otherwise) const;
+};
+
+// A whole number from 1 that a strategy takes.  Declared in the strategy's file and nowhere else:
+// the plan file, the checker, the command line and the planners read it there.
+struct Option {
+  const char* name = "";     // key in a plan, and with dashes the --flag of a command
+  const char* meaning = "";  // one line for people, with its default
+  // Why this value does not suit the group, or the model where the task has one; "": it does.
+  // Null: any does.
+  std::string (*why_not)(std::int64_t value, const Task& task) = nullptr;
+  // What planners try beside the default.  Null: the default alone.
+  std::vector<std::int64_t> (*candidates)(const Task& task) = nullptr;
+};
+
+// One way to run one kind of part.
 struct Strategy {
+  std::string kind;  // of parts that it runs: "attention", "mlp"
   std::string name;
   Verb verb = Verb::gather;
   bool one_rank = false;  // runs on groups of one rank only
-  Program (*attention)(const Task&) = nullptr;
+  Program (*build)(const Task&) = nullptr;
+  std::vector<Option> options = {};
   std::string summary;  // one line for people
 };
 
-// All strategies, in the order of the table in docs/strategies.md.
-std::span<const Strategy> strategies();
+// All strategies of a kind, in the order of the table in docs/strategies.md.
+std::span<const Strategy> strategies(const std::string& kind);
 
 // Adds one (examples/own_strategy.cc): plans, checks and commands then know its name.  Before any
-// planner or rank starts.  Throws std::invalid_argument for a name that is taken or no builder.
+// planner or rank starts.  Throws std::invalid_argument for a kind that no part has, a name that
+// is taken or no builder.
 void add_strategy(Strategy strategy);
 
-// Throws std::invalid_argument with the nearest names for a name that is not in the table.
-const Strategy& strategy(const std::string& name);
+// Of an MLP a published name ("UlyssesZ") stands for its verb.  Throws std::invalid_argument with
+// the nearest names for a name that is not in the table.
+const Strategy& strategy(const std::string& kind, const std::string& name);
 
-// A verb, or the verb of a published strategy.  Throws like strategy().
-Verb verb(const std::string& name);
+// The parts of a layer of a text model, each of the kind of its name.
+inline const std::vector<std::string> kLayerParts = {"attention", "mlp"};
+
+// A layer of a text model.  Without an MLP strategy: the verb of the attention's.
+LayerChoice text_layer(
+    const std::string& attention,
+    const std::string& mlp = {},
+    Recompute attention_recompute = Recompute::none,
+    Recompute mlp_recompute = Recompute::none);
+
+// What a layer says of a part.  Throws std::invalid_argument where it says nothing.
+const PartChoice& part_of(const LayerChoice& layer, const std::string& part);
+PartChoice& part_of(LayerChoice& layer, const std::string& part);
+
+// Every option of every strategy of these kinds once, by name.
+std::vector<Option> all_options(const std::vector<std::string>& kinds = kLayerParts);
+
+// Puts options where they belong: to the part whose strategy has them; else to the part whose
+// kind has them, where misfits() says what is wrong.
+void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& options);
+
+// The name by which plans call the same choice, whatever it was called: an MLP's published name
+// becomes its verb, and attention-output, of a part without attention, full.  A strategy that is
+// unknown stays as it is.
+PartChoice canonical(PartChoice choice);
 
 std::string to_string(Verb verb);
 std::string to_string(Recompute recompute);
 // "none", "light", "attention-output", "full".  Throws like strategy().
 Recompute recompute(const std::string& name);
 
-// The MLP of every strategy: it differs by verb alone.
-Program mlp_program(const Task& task, Verb verb);
 // Embedding, the masked-LM head's transform, and head, the same under every strategy: tables come
 // in vocabulary tiles.  A `keep` head makes the gradient of the loss along with it; evaluation does
 // not.
@@ -81,40 +138,20 @@ Program head_program(const Task& task, bool keep);
 // Sets the mask.  Weights and what the builder marked itself stay recomputed at every level.
 void apply(Recompute level, Program& program);
 
-// What one layer runs.
-struct LayerChoice {
-  std::string attention = "MegatronTS";
-  std::string mlp = "hold";  // a verb
-  Recompute attention_recompute = Recompute::none;
-  Recompute mlp_recompute = Recompute::none;
-  bool attention_offload = false;  // saved values wait in host memory for the backward pass
-  bool mlp_offload = false;
-  int head_groups = 0;     // METP: pieces in which heads pass by; 0: as many as ranks or key heads
-  int ulysses_degree = 0;  // USP: ranks of a row of its grid; 0: as square as the group allows
-  int token_tiles = 0;     // MLP: tiles of a rank's tokens, one after the other; 0: all at once
-
-  friend bool operator==(const LayerChoice&, const LayerChoice&) = default;
-};
-
 // "UlyssesZ+gather", "METP+pass, recompute full", "MegatronTS+hold, recompute light and full".
 std::string name(const LayerChoice& choice);
 
-// An option of a layer that is a number from 1.
-struct LayerOption {
-  const char* name;
-  int LayerChoice::* value;
-  const char* strategy;  // whose attention has it; nullptr: every MLP
-  const char* meaning;
+// Why a choice does not suit a group: an option that its strategy has not got, or a value that
+// does not suit it; a strategy for one rank on several; weights held or passed by a group that is
+// not the whole domain.  None: it suits.
+struct Misfit {
+  std::string option;  // "": the strategy itself
+  std::string why;     // "runs on groups of one rank; ...", "head_groups 3 of 'METP': ..."
 };
-std::span<const LayerOption> layer_options();
+std::vector<Misfit> misfits(const Task& task, const PartChoice& choice);
 
-// Throws std::invalid_argument for an option that the choice's strategy has not got or that does
-// not suit a group of so many ranks and a model with so many key/value heads.
-void check_options(const LayerChoice& choice, int ranks, std::int64_t kv_heads);
-
-// The parts of one layer, scheduled.  Throw like timeline().
-ScheduledPart attention_part(const Task& task, const LayerChoice& choice, bool keep = true);
-ScheduledPart mlp_part(const Task& task, const LayerChoice& choice, bool keep = true);
+// One part of a layer, scheduled.  Throws like timeline().
+ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep = true);
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
 // `keep` (evaluation) nothing is saved, and dropout is off.

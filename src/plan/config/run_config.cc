@@ -48,7 +48,7 @@ struct Field {
 };
 
 std::vector<std::string> names_of_strategies(std::vector<std::string> names) {
-  for (const Strategy& strategy : strategies()) {
+  for (const Strategy& strategy : strategies("attention")) {
     names.push_back(strategy.name);
   }
   return names;

@@ -38,8 +38,7 @@ std::string text(Interval ranks) {  // inclusive, for people
 // The verb of each part over a run of layers.
 struct VerbRun {
   std::int64_t layers = 0;
-  Verb attention = Verb::gather;
-  Verb mlp = Verb::gather;
+  std::vector<Verb> parts;
 };
 
 // What can be said of a program without a group.
@@ -48,16 +47,16 @@ struct CheckedProgram {
   std::vector<VerbRun> verbs;  // when sound
 };
 
-// The first layer in which two sound programs use different verbs for `part`, or -1.
+// The first layer in which two sound programs use different verbs for part `part`, or -1.
 std::int64_t first_difference(
-    const std::vector<VerbRun>& a, const std::vector<VerbRun>& b, Verb VerbRun::* part) {
+    const std::vector<VerbRun>& a, const std::vector<VerbRun>& b, std::size_t part) {
   std::int64_t layer = 0;
   std::size_t i = 0;
   std::size_t j = 0;
   std::int64_t a_end = a.empty() ? 0 : a[0].layers;
   std::int64_t b_end = b.empty() ? 0 : b[0].layers;
   while (i < a.size() && j < b.size()) {
-    if (a[i].*part != b[j].*part) {
+    if (a[i].parts[part] != b[j].parts[part]) {
       return layer;
     }
     layer = std::min(a_end, b_end);
@@ -71,12 +70,12 @@ std::int64_t first_difference(
   return -1;
 }
 
-std::string verb_at(const std::vector<VerbRun>& runs, std::int64_t layer, Verb VerbRun::* part) {
+std::string verb_at(const std::vector<VerbRun>& runs, std::int64_t layer, std::size_t part) {
   std::int64_t end = 0;
   for (const VerbRun& run : runs) {
     end += run.layers;
     if (layer < end) {
-      return to_string(run.*part);
+      return to_string(run.parts[part]);
     }
   }
   return "nothing";
@@ -251,13 +250,21 @@ class Checker {
       } else {
         rest -= counted ? run.layers : 0;
       }
-      VerbRun verbs{.layers = run.layers};
-      checked.sound &= known(here + ".parts[0].strategy", [&] {
-        verbs.attention = strategy(run.choice.attention).verb;
-      });
-      checked.sound &=
-          known(here + ".parts[1].strategy", [&] { verbs.mlp = verb(run.choice.mlp); });
-      checked.verbs.push_back(verbs);
+      VerbRun verbs{.layers = run.layers, .parts = {}};
+      for (std::size_t p = 0; p < kLayerParts.size(); ++p) {
+        const bool there =
+            run.choice.size() == kLayerParts.size() && run.choice[p].part == kLayerParts[p];
+        if (!there) {
+          say(here + ".parts", "the parts of a layer are attention, then mlp");
+          checked.sound = false;
+          break;
+        }
+        const PartChoice& choice = run.choice[p];
+        checked.sound &= known(path_to(here + ".parts", p) + ".strategy", [&] {
+          verbs.parts.push_back(strategy(choice.part, choice.strategy).verb);
+        });
+      }
+      checked.verbs.push_back(std::move(verbs));
     }
     if (counted && rest != 0) {
       say(path,
@@ -421,44 +428,22 @@ class Checker {
     const std::size_t size = checked.group->ranks.size();
     const LayerProgram& runs = plan_.programs.at(checked.group->program);
     const std::string program = path_to("programs", checked.group->program);
-    const auto misfit =
-        [&](const std::string& name, const std::string& part, const std::string& why) {
-          say(checked.path + ".program", "'" + name + "' (" + part + ".strategy) " + why);
-        };
-    const auto check_verb = [&](const std::string& name, const std::string& part, Verb verb) {
-      if (verb != Verb::gather && size != static_cast<std::size_t>(plan_.weight_domain)) {
-        misfit(
-            name,
-            part,
-            std::string(verb == Verb::hold ? "holds" : "passes") +
-                " weights, which needs a group that is the whole weight domain of " +
-                text(plan_.weight_domain) + " ranks; this one has " + text(size) +
-                ": use a strategy that gathers");
-      }
-    };
+    const Task task{
+        .model = context_.model,
+        .tokens = {.lengths = {}, .cuts = Cuts(size)},
+        .domain = plan_.weight_domain};
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      const std::string parts = path_to(program, i) + ".parts";
-      const LayerChoice& choice = runs[i].choice;
-      const Strategy& attention = strategy(choice.attention);
-      if (attention.one_rank && size != 1) {
-        misfit(
-            choice.attention,
-            path_to(parts, 0),
-            "runs on groups of one rank; this one has " + text(size) + ": use another or split it");
-      }
-      check_verb(choice.attention, path_to(parts, 0), attention.verb);
-      check_verb(choice.mlp, path_to(parts, 1), verb(choice.mlp));
-      if (context_.model != nullptr && choice.head_groups > context_.model->kv_heads) {
-        say(path_to(parts, 0) + ".head_groups",
-            text(choice.head_groups) + " groups of the model's " + text(context_.model->kv_heads) +
-                " key/value heads: there are at most as many as heads");
-      }
-      if (choice.ulysses_degree > 0 && size % choice.ulysses_degree != 0) {
-        misfit(
-            choice.attention,
-            path_to(parts, 0),
-            "ulysses_degree " + text(choice.ulysses_degree) +
-                " needs a group that is a multiple of it; this one has " + text(size) + " ranks");
+      for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
+        const PartChoice& choice = runs[i].choice[p];
+        const std::string part = path_to(path_to(program, i) + ".parts", p);
+        for (const Misfit& misfit : misfits(task, choice)) {
+          if (misfit.option.empty()) {
+            say(checked.path + ".program",
+                "'" + choice.strategy + "' (" + part + ".strategy) " + misfit.why);
+          } else {
+            say(part + "." + misfit.option, misfit.why + " (" + checked.path + ")");
+          }
+        }
       }
     }
   }
@@ -515,18 +500,16 @@ class Checker {
 
   void check_lock_step(const std::vector<Group>& groups) {
     for_each_pair_of_a_domain(groups, [&](const Group& a, const Group& b) {
-      const auto compare = [&](const char* part, Verb VerbRun::* verb_of) {
-        const std::int64_t layer = first_difference(a.program->verbs, b.program->verbs, verb_of);
+      for (std::size_t part = 0; part < kLayerParts.size(); ++part) {
+        const std::int64_t layer = first_difference(a.program->verbs, b.program->verbs, part);
         if (layer >= 0) {
           say(b.path + ".program",
-              "in layer " + text(layer) + " its " + part + " uses the verb '" +
-                  verb_at(b.program->verbs, layer, verb_of) + "', that of " + a.path + " '" +
-                  verb_at(a.program->verbs, layer, verb_of) +
+              "in layer " + text(layer) + " its " + kLayerParts[part] + " uses the verb '" +
+                  verb_at(b.program->verbs, layer, part) + "', that of " + a.path + " '" +
+                  verb_at(a.program->verbs, layer, part) +
                   "': groups of a weight domain run in lock-step");
         }
-      };
-      compare("attention", &VerbRun::attention);
-      compare("mlp", &VerbRun::mlp);
+      }
     });
   }
 

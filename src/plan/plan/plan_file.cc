@@ -63,23 +63,17 @@ void put(Json& into, const Predicted& predicted) {
   }
 }
 
-// An MLP is its verb, and has no attention output to keep; a name that is unknown stays as it is.
-LayerChoice canonical(LayerChoice choice) {
-  for (const Strategy& s : strategies()) {
-    if (s.name == choice.mlp) {
-      choice.mlp = to_string(s.verb);
-    }
-  }
-  if (choice.mlp_recompute == Recompute::attention_output) {
-    choice.mlp_recompute = Recompute::full;
-  }
-  return choice;
-}
-
-Json part(const char* name, const std::string& strategy, Recompute recompute, bool offload) {
-  Json json = {{"part", name}, {"strategy", strategy}, {"recompute", to_string(recompute)}};
-  if (offload) {
+Json json_of(PartChoice choice) {
+  choice = canonical(std::move(choice));
+  Json json = {
+      {"part", choice.part},
+      {"strategy", choice.strategy},
+      {"recompute", to_string(choice.recompute)}};
+  if (choice.offload) {
     json["offload"] = true;
+  }
+  for (const auto& [name, value] : choice.options) {
+    json[name] = value;
   }
   return json;
 }
@@ -102,15 +96,9 @@ Json json_of(const Plan& plan, Content content) {
   for (const auto& [name, runs] : plan.programs) {
     Json& program = json["programs"][name] = Json::array();
     for (const LayerRun& run : runs) {
-      const LayerChoice choice = canonical(run.choice);
       Json parts = Json::array();
-      parts.push_back(part(
-          "attention", choice.attention, choice.attention_recompute, choice.attention_offload));
-      parts.push_back(part("mlp", choice.mlp, choice.mlp_recompute, choice.mlp_offload));
-      for (const LayerOption& option : layer_options()) {
-        if (choice.*option.value != 0) {
-          parts[option.strategy != nullptr ? 0 : 1][option.name] = choice.*option.value;
-        }
+      for (const PartChoice& choice : run.choice) {
+        parts.push_back(json_of(choice));
       }
       program.push_back({{"layers", run.layers}, {"parts", std::move(parts)}});
     }
@@ -181,87 +169,85 @@ Predicted predicted_from(const JsonNode& parent) {
   return predicted;
 }
 
-struct Part {
-  std::string strategy;
-  Recompute level = Recompute::none;
-  bool offload = false;
-  LayerChoice numbers = {};  // its options that are numbers
-};
+// The options of a strategy of this name, or of all of the kind where none is known by it: the
+// checker says what is wrong with the name.
+std::vector<Option> options_of(const std::string& kind, const std::string& name) {
+  try {
+    return strategy(kind, name).options;
+  } catch (const std::invalid_argument&) {
+    return all_options({kind});
+  }
+}
 
-Part part_from(const JsonNode& node, const std::string& name) {
+// "of METP head_groups, of USP ulysses_degree, of hold, gather, pass token_tiles"
+std::string all_options_text() {
+  std::string text;
+  for (const std::string& kind : kLayerParts) {
+    for (const Option& option : all_options({kind})) {
+      std::string owners;
+      for (const Strategy& s : strategies(kind)) {
+        const bool has = std::ranges::any_of(
+            s.options, [&](const Option& o) { return std::string(o.name) == option.name; });
+        owners += !has ? "" : (owners.empty() ? "" : ", ") + s.name;
+      }
+      text += ", of " + owners + " " + option.name;
+    }
+  }
+  return text;
+}
+
+PartChoice part_from(const JsonNode& node, const std::string& name) {
   const std::string found = node.at("part").text();
   if (found != name) {
     node.at("part").fail(
         "expected \"" + name + "\", found \"" + found +
         "\": the parts of a layer are attention, then mlp");
   }
-  Part part{.strategy = node.at("strategy").text()};
-  std::vector<std::string> options = {"recompute", "offload"};
-  std::vector<LayerOption> numbers;
-  for (const LayerOption& option : layer_options()) {
-    const bool has = option.strategy == nullptr
-                         ? name == "mlp"
-                         : name == "attention" && part.strategy == option.strategy;
-    if (has) {
-      options.emplace_back(option.name);
-      numbers.push_back(option);
-    }
+  PartChoice choice{.part = name, .strategy = node.at("strategy").text()};
+  std::vector<std::string> known = {"recompute", "offload"};
+  for (const Option& option : options_of(name, choice.strategy)) {
+    known.emplace_back(option.name);
   }
-  const auto refuse = [&](const std::string& key, const JsonNode& option) {
-    option.fail(
-        "strategy '" + part.strategy + "' of part '" + name + "' has no option '" + key + "'" +
-        did_you_mean(key, options) +
-        "; the options of a part are recompute, offload, of METP head_groups, of USP "
-        "ulysses_degree, of an mlp token_tiles");
-  };
   for (const auto& [key, value] : node.members()) {
-    const bool known = key == "part" || key == "strategy" || key == "expanded" ||
-                       std::find(options.begin(), options.end(), key) != options.end();
-    if (!known) {
-      refuse(key, value);
+    if (key == "part" || key == "strategy" || key == "expanded") {
+      continue;
     }
-  }
-  if (node.has("recompute")) {
-    const JsonNode level = node.at("recompute");
-    const std::string text = level.text();
-    try {
-      part.level = recompute(text);
-    } catch (const std::invalid_argument& error) {
-      level.fail(error.what());
+    if (std::ranges::find(known, key) == known.end()) {
+      value.fail(
+          "strategy '" + choice.strategy + "' of part '" + name + "' has no option '" + key + "'" +
+          did_you_mean(key, known) + "; the options of a part are recompute, offload" +
+          all_options_text());
     }
-  }
-  part.offload = node.has("offload") && node.at("offload").truth();
-  for (const LayerOption& option : numbers) {
-    if (node.has(option.name)) {
-      part.numbers.*option.value = node.at(option.name).integer<int>();
-      if (part.numbers.*option.value < 1) {
-        node.at(option.name).fail("at least 1 is needed");
+    if (key == "recompute") {
+      try {
+        choice.recompute = recompute(value.text());
+      } catch (const std::invalid_argument& error) {
+        value.fail(error.what());
+      }
+    } else if (key == "offload") {
+      choice.offload = value.truth();
+    } else {
+      choice.options[key] = value.integer<int>();
+      if (choice.options[key] < 1) {
+        value.fail("at least 1 is needed");
       }
     }
   }
-  return part;
+  return choice;
 }
 
 LayerRun run_from(const JsonNode& node) {
   node.allow({"layers", "parts", "expanded"});
   const std::vector<JsonNode> parts = node.at("parts").elements();
-  if (parts.size() != 2) {
+  if (parts.size() != kLayerParts.size()) {
     node.at("parts").fail(
         "expected the 2 parts attention and mlp, found " + std::to_string(parts.size()));
   }
-  const Part attention = part_from(parts[0], "attention");
-  const Part mlp = part_from(parts[1], "mlp");
-  const LayerChoice choice{
-      .attention = attention.strategy,
-      .mlp = mlp.strategy,
-      .attention_recompute = attention.level,
-      .mlp_recompute = mlp.level,
-      .attention_offload = attention.offload,
-      .mlp_offload = mlp.offload,
-      .head_groups = attention.numbers.head_groups,
-      .ulysses_degree = attention.numbers.ulysses_degree,
-      .token_tiles = mlp.numbers.token_tiles};
-  return {.layers = node.at("layers").integer<std::int64_t>(), .choice = canonical(choice)};
+  LayerRun run{.layers = node.at("layers").integer<std::int64_t>(), .choice = {}};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    run.choice.push_back(canonical(part_from(parts[i], kLayerParts[i])));
+  }
+  return run;
 }
 
 PlanGroup group_from(const JsonNode& node) {

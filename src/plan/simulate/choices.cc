@@ -112,16 +112,12 @@ std::vector<SimulatedChoice> simulate_uniform(
     const Workload& workload,
     const SimulationOptions& options) {
   std::vector<SimulatedChoice> found;
-  for (const Strategy& strategy : strategies()) {
+  for (const Strategy& strategy : strategies("attention")) {
     if (workload.domain == 1 && !strategy.one_rank) {
       continue;
     }
     for (const Recompute level : kRecomputeLevels) {
-      const LayerChoice layer{
-          .attention = strategy.name,
-          .mlp = to_string(strategy.verb),
-          .attention_recompute = level,
-          .mlp_recompute = level};
+      const LayerChoice layer = text_layer(strategy.name, to_string(strategy.verb), level, level);
       found.push_back(played(
           name(layer),
           repeated_plan(model, cluster, workload, alike(model.layers, layer)),
@@ -144,18 +140,14 @@ std::optional<SimulatedChoice> simulate_mix(
   SimulationOptions quiet = options;
   quiet.observer = {};
   std::vector<Way> ways;
-  for (const Strategy& strategy : strategies()) {
+  for (const Strategy& strategy : strategies("attention")) {
     for (const Verb verb : kVerbs) {
       for (const Recompute level : kRecomputeLevels) {
         if (!of_interest(strategy, workload.domain) ||
             (workload.domain == 1 && verb != Verb::gather)) {
           continue;
         }
-        const LayerChoice layer{
-            .attention = strategy.name,
-            .mlp = to_string(verb),
-            .attention_recompute = level,
-            .mlp_recompute = level};
+        const LayerChoice layer = text_layer(strategy.name, to_string(verb), level, level);
         ways.push_back(
             {.layer = layer, .cost = layer_cost(layer, model, cluster, workload, quiet)});
       }

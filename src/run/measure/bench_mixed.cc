@@ -214,9 +214,10 @@ void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks
         "bench mixed: the ranks are alike, so even cuts are the best: give at least two of them "
         "unlike speeds or memories");
   }
-  if (strategy(request.layer.attention).one_rank) {
+  const std::string& attention = part_of(request.layer, "attention").strategy;
+  if (strategy("attention", attention).one_rank) {
     throw std::invalid_argument(
-        "bench mixed: " + request.layer.attention +
+        "bench mixed: " + attention +
         " runs whole documents, of which nothing is cut: take another strategy");
   }
 }

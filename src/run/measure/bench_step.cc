@@ -69,7 +69,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       model.hidden, model.head_dim, request.ranks, *request.backend, request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
-  const bool whole = strategy(request.layer.attention).one_rank;
+  const bool whole = strategy("attention", part_of(request.layer, "attention").strategy).one_rank;
   for (const std::int64_t length : request.lengths) {
     BenchStepRow row{.length = length, .documents = whole ? request.ranks : 1};
     const Plan plan = uniform_plan(

@@ -14,9 +14,9 @@
 
 #include "paradyse/run/play.h"
 #include "src/run/device/device.h"
+#include "src/run/execute/broadcast_plan.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
-#include "src/run/execute/broadcast_plan.h"
 #include "src/run/weights/optimizer.h"
 
 namespace paradyse {
@@ -43,7 +43,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   };
   add("ours", "ours", [](PlanningTask&) {});
   all.back().learns = request.correct;
-  for (const Strategy& s : strategies()) {
+  for (const Strategy& s : strategies("attention")) {
     add("static " + s.name, "static", [&](PlanningTask& task) {
       task.attention = s.name;
       task.mlp = to_string(s.verb);
@@ -57,7 +57,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     if (request.published) {
       task.seconds = request.published;
     }
-    for (const Strategy& s : strategies()) {
+    for (const Strategy& s : strategies("attention")) {
       if (std::none_of(std::begin(kPublished), std::end(kPublished), [&](const char* name) {
             return s.name == name;
           })) {
@@ -83,7 +83,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     add("ours without " + what, "ablation", change);
     all.back().learns = request.correct;
   };
-  for (const Strategy& s : strategies()) {
+  for (const Strategy& s : strategies("attention")) {
     without(s.name, [&](PlanningTask& task) { task.without.push_back(s.name); });
   }
   without("recomputation", [](PlanningTask& task) { task.recompute = "none"; });
@@ -113,7 +113,7 @@ std::vector<std::vector<std::int64_t>> steps_of(const BenchSwitchingRequest& req
 // `room`: tokens of the longest document that fits; -1: any does.
 std::optional<Plan> packed(
     const PlanningTask& task, std::int64_t room, const std::vector<std::int64_t>& lengths) {
-  const LayerChoice layer{.attention = task.attention, .mlp = task.mlp};
+  const LayerChoice layer = text_layer(task.attention, task.mlp);
   Plan plan = uniform_plan(
       task.model,
       lengths,
@@ -210,7 +210,7 @@ class Bench {
   }
 
   static bool strategy_runs_alone(const std::string& name) {
-    return !name.empty() && strategy(name).one_rank;
+    return !name.empty() && strategy("attention", name).one_rank;
   }
 
   void run_rank(Communicators& communicators) {

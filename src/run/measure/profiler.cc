@@ -60,17 +60,13 @@ std::vector<Wish> wishes(const ProfileRequest& request) {
         // Each verb with every attention in turn: ranks wait in one part for what delays them in
         // the other.
         auto turn = static_cast<std::size_t>(round);
-        for (const Strategy& s : strategies()) {
+        for (const Strategy& s : strategies("attention")) {
           if (request.ranks == 1 && !s.one_rank) {
             continue;  // on one rank all strategies compute alike
           }
           const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
           all.push_back(
-              {.layer =
-                   {.attention = s.name,
-                    .mlp = to_string(mlp),
-                    .attention_recompute = level,
-                    .mlp_recompute = level},
+              {.layer = text_layer(s.name, to_string(mlp), level, level),
                .length = length,
                .one_rank = s.one_rank,
                .round = round});
@@ -147,7 +143,10 @@ class Profiler {
   }
 
   [[nodiscard]] static Key key_of(const Wish& wish) {
-    return {wish.layer.attention, to_string(wish.layer.attention_recompute), wish.length};
+    return {
+        part_of(wish.layer, "attention").strategy,
+        to_string(wish.layer.front().recompute),
+        wish.length};
   }
   [[nodiscard]] static Key key_of(const StepProbe& probe) {
     return {probe.attention, probe.recompute, probe.length};
@@ -159,9 +158,9 @@ class Profiler {
 
   [[nodiscard]] StepProbe step_probe(const Wish& wish, Outcome outcome) const {
     return {
-        .attention = wish.layer.attention,
-        .mlp = wish.layer.mlp,
-        .recompute = to_string(wish.layer.attention_recompute),
+        .attention = part_of(wish.layer, "attention").strategy,
+        .mlp = part_of(wish.layer, "mlp").strategy,
+        .recompute = to_string(wish.layer.front().recompute),
         .ranks = group_ranks(wish),
         .length = wish.length,
         .outcome = outcome};
@@ -418,19 +417,16 @@ class Profiler {
                                                 : mlp)
           .push_back(i);
     }
-    const std::string level = to_string(wish.layer.attention_recompute);
-    if (cut_.layers > 0) {
-      const double share = 1.0 / static_cast<double>(cut_.layers);
-      probe(
-          {.part = "attention", .strategy = wish.layer.attention, .recompute = level},
-          attention,
-          share);
-      // of an MLP this is the same as full
-      const bool full = wish.layer.mlp_recompute == Recompute::attention_output;
-      probe(
-          {.part = "mlp", .strategy = wish.layer.mlp, .recompute = full ? "full" : level},
-          mlp,
-          share);
+    for (const PartChoice& part : wish.layer) {
+      if (cut_.layers > 0) {
+        const PartChoice choice = canonical(part);
+        probe(
+            {.part = choice.part,
+             .strategy = choice.strategy,
+             .recompute = to_string(choice.recompute)},
+            choice.part == "attention" ? attention : mlp,
+            1.0 / static_cast<double>(cut_.layers));
+      }
     }
     probe({.part = "rest"}, rest, 1);
 

@@ -86,7 +86,7 @@ PlanningTask planning_task(
   task.attention = named(config.parallel.attention);
   task.mlp = named(config.parallel.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {
-    task.mlp = to_string(strategy(task.attention).verb);
+    task.mlp = to_string(strategy("attention", task.attention).verb);
   }
   task.recompute = named(config.parallel.recompute);
   task.offload = config.parallel.offload;

@@ -124,10 +124,10 @@ double PlanPrediction::group_seconds(
     double factor = 1;  // by what was measured
     if (part.layer >= 0) {
       const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
-      const bool attention = question.part == "attention";
-      factor = correction_.factor(layer.attention, longest);
-      question.strategy = attention ? layer.attention : to_string(verb(layer.mlp));
-      question.recompute = attention ? layer.attention_recompute : layer.mlp_recompute;
+      const PartChoice& choice = part_of(layer, question.part);
+      factor = correction_.factor(part_of(layer, "attention").strategy, longest);
+      question.strategy = canonical(choice).strategy;
+      question.recompute = choice.recompute;
     }
     std::vector<PartWork> works;
     works.reserve(seats.size());

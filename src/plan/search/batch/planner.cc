@@ -39,10 +39,10 @@ LayerProgram in_order(const LayerCosts::Ways& ways, const LayerPlan& plan) {
 
 PlanningTask checked(PlanningTask task) {
   if (!task.attention.empty()) {
-    strategy(task.attention);  // refuses unknown names
+    strategy("attention", task.attention);  // refuses unknown names
   }
   for (const std::string& name : task.without) {
-    strategy(name);
+    strategy("attention", name);
   }
   if (task.planner != "exact" && task.planner != "paper") {
     throw std::invalid_argument(
@@ -259,9 +259,10 @@ std::optional<std::string> Planner::observe(const Plan& plan, const std::vector<
     double factors = 0;
     double layers = 0;
     for (const LayerRun& run : program) {
-      used.insert(run.choice.attention);
+      const std::string& attention = part_of(run.choice, "attention").strategy;
+      used.insert(attention);
       const auto n = static_cast<double>(run.layers);
-      factors += n * correction_.factor(run.choice.attention, longest);
+      factors += n * correction_.factor(attention, longest);
       layers += n;
     }
     if (layers == 0) {

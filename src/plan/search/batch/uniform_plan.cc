@@ -20,8 +20,10 @@ Plan uniform_plan(
   plan.lengths = std::move(lengths);
   plan.programs["all"] = runs_of(layers);
   plan.planner_name = "uniform";
-  const bool one_rank = std::any_of(layers.begin(), layers.end(), [](const LayerChoice& choice) {
-    return strategy(choice.attention).one_rank;
+  const bool one_rank = std::any_of(layers.begin(), layers.end(), [](const LayerChoice& layer) {
+    return std::any_of(layer.begin(), layer.end(), [](const PartChoice& choice) {
+      return strategy(choice.part, choice.strategy).one_rank;
+    });
   });
   PlanMicroBatch micro;
   std::vector<std::int64_t> order(plan.lengths.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 namespace paradyse {
@@ -25,11 +26,6 @@ bool suits(const Strategy& s, const PlanningTask& task, int ranks) {
   }
   const bool named = !task.attention.empty();
   return ranks > 1 ? !s.one_rank : s.one_rank || (ranks == task.ranks && named);
-}
-
-// Of an MLP, recomputing all but the attention's output is recomputing all.
-Recompute of_mlp(Recompute level) {
-  return level == Recompute::attention_output ? Recompute::full : level;
 }
 
 // a is nowhere worse.
@@ -60,49 +56,46 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   } else if (!task.recompute.empty()) {
     levels = {recompute(task.recompute)};
   }
-  std::vector<Verb> verbs(std::begin(kVerbs), std::end(kVerbs));
-  if (!task.mlp.empty()) {
-    verbs = {verb(task.mlp)};
-  }
-  if (ranks < task.ranks) {  // a group that is not the whole weight domain gathers
-    std::erase_if(verbs, [](Verb v) { return v != Verb::gather; });
-  }
-  if (verbs.empty()) {
+  const auto of_part = [&](const std::string& part) {
+    std::vector<const Strategy*> found;
+    const std::string& named = part == "mlp" ? task.mlp : task.attention;
+    for (const Strategy& s : strategies(part)) {
+      // a group that is not the whole weight domain gathers
+      const bool fits = ranks == task.ranks || s.verb == Verb::gather;
+      const bool wanted = part == "attention" ? suits(s, task, ranks)
+                                              : named.empty() || &strategy(part, named) == &s;
+      if (fits && wanted) {
+        found.push_back(&s);
+      }
+    }
+    return found;
+  };
+  const std::vector<const Strategy*> mlps = of_part("mlp");
+  if (mlps.empty()) {
     return;
   }
   const int places = task.offload && task.training ? 2 : 1;
-  for (const Strategy& s : strategies()) {
-    if (!suits(s, task, ranks)) {
-      continue;
-    }
-    for (const Recompute level : levels) {
-      for (int host = 0; host < places; ++host) {
-        ways_.push_back(
-            {.attention = true,
-             .choice = {
-                 .attention = s.name,
-                 .attention_recompute = level,
-                 .attention_offload = host == 1}});
-      }
-      for (const Verb v : verbs) {
-        uniform_.push_back(
-            {.attention = s.name,
-             .mlp = to_string(v),
-             .attention_recompute = level,
-             .mlp_recompute = of_mlp(level)});
+  for (const std::string& part : kLayerParts) {
+    for (const Strategy* s : of_part(part)) {
+      for (const Recompute level : levels) {
+        PartChoice choice{.part = part, .strategy = s->name, .recompute = level};
+        if (levels.size() > 1 && canonical(choice).recompute != level) {
+          continue;  // the same as another level
+        }
+        choice = canonical(choice);
+        for (int host = 0; host < places; ++host) {
+          choice.offload = host == 1;
+          ways_.push_back(choice);
+        }
       }
     }
   }
-  for (const Verb v : verbs) {
+  for (const Strategy* attention : of_part("attention")) {
     for (const Recompute level : levels) {
-      if (level == Recompute::attention_output && levels.size() > 1) {
-        continue;  // of an MLP it is the same as full
-      }
-      for (int host = 0; host < places; ++host) {
-        ways_.push_back(
-            {.attention = false,
-             .choice = {
-                 .mlp = to_string(v), .mlp_recompute = of_mlp(level), .mlp_offload = host == 1}});
+      for (const Strategy* mlp : mlps) {
+        LayerChoice layer = text_layer(attention->name, mlp->name, level, level);
+        part_of(layer, "mlp") = canonical(part_of(layer, "mlp"));
+        uniform_.push_back(std::move(layer));
       }
     }
   }
@@ -123,16 +116,12 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
   if (whole) {
     parts = timeline(task, {}, task_.training);
     question.part = "rest";
-  } else if (const LayerChoice& choice = ways_[way].choice; ways_[way].attention) {
-    parts = {attention_part(task, choice, task_.training)};
-    question.part = "attention";
-    question.strategy = choice.attention;
-    question.recompute = choice.attention_recompute;
   } else {
-    parts = {mlp_part(task, choice, task_.training)};
-    question.part = "mlp";
-    question.strategy = choice.mlp;
-    question.recompute = choice.mlp_recompute;
+    const PartChoice& choice = ways_[way];
+    parts = {scheduled_part(task, choice, task_.training)};
+    question.part = choice.part;
+    question.strategy = choice.strategy;
+    question.recompute = choice.recompute;
   }
 
   PartCost cost;
@@ -197,58 +186,65 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
 }
 
 LayerCosts::Ways LayerCosts::ways(std::int64_t length) {
-  // Parts apart first: a part that another beats is in no way that counts.
-  std::vector<std::pair<std::size_t, PartCost>> kept[2];  // [attention]
-  for (std::size_t w = 0; w < ways_.size(); ++w) {
-    const PartCost cost = read_off(w, length);
-    auto& rivals = kept[ways_[w].attention ? 1 : 0];
-    const auto beaten = [&](const auto& rival) { return beats(rival.second, cost); };
-    if (std::none_of(rivals.begin(), rivals.end(), beaten)) {
-      std::erase_if(rivals, [&](const auto& rival) { return beats(cost, rival.second); });
-      rivals.emplace_back(w, cost);
+  // Part after part; what another beats is in no way that counts.
+  struct Partial {
+    LayerChoice layer;
+    PartCost cost;
+  };
+  std::vector<Partial> layers;
+  for (const std::string& part : kLayerParts) {
+    std::vector<std::pair<std::size_t, PartCost>> kept;
+    for (std::size_t w = 0; w < ways_.size(); ++w) {
+      if (ways_[w].part != part) {
+        continue;
+      }
+      const PartCost cost = read_off(w, length);
+      const auto beaten = [&](const auto& rival) { return beats(rival.second, cost); };
+      if (std::none_of(kept.begin(), kept.end(), beaten)) {
+        std::erase_if(kept, [&](const auto& rival) { return beats(cost, rival.second); });
+        kept.emplace_back(w, cost);
+      }
     }
+    std::vector<Partial> longer;
+    if (layers.empty()) {
+      for (const auto& [w, cost] : kept) {
+        longer.push_back({.layer = {ways_[w]}, .cost = cost});
+      }
+    }
+    for (const Partial& before : layers) {
+      for (const auto& [w, cost] : kept) {
+        Partial& one = longer.emplace_back(before);
+        one.layer.push_back(ways_[w]);
+        one.cost = before.cost + cost;
+      }
+    }
+    layers = std::move(longer);
   }
   Ways result;
-  for (const auto& [a, attention] : kept[1]) {
-    for (const auto& [m, mlp] : kept[0]) {
-      LayerChoice layer = ways_[a].choice;
-      layer.mlp = ways_[m].choice.mlp;
-      layer.mlp_recompute = ways_[m].choice.mlp_recompute;
-      layer.mlp_offload = ways_[m].choice.mlp_offload;
-      const PartCost cost = corrected(attention + mlp, layer.attention, length);
-      result.costs.push_back(
-          {.name = name(layer),
-           .seconds = cost.wall,
-           .saved_bytes = cost.saved_bytes,
-           .transient_bytes = std::max<std::int64_t>(0, cost.transient_bytes)});
-      result.layers.push_back(layer);
-      result.busy.push_back(cost.busy);
-    }
+  for (Partial& one : layers) {
+    const PartCost cost = corrected(one.cost, part_of(one.layer, "attention").strategy, length);
+    result.costs.push_back(
+        {.name = name(one.layer),
+         .seconds = cost.wall,
+         .saved_bytes = cost.saved_bytes,
+         .transient_bytes = std::max<std::int64_t>(0, cost.transient_bytes)});
+    result.layers.push_back(std::move(one.layer));
+    result.busy.push_back(cost.busy);
   }
   return result;
 }
 
 PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length) {
-  PartCost found[2];
-  bool there[2] = {false, false};
-  for (std::size_t w = 0; w < ways_.size(); ++w) {
-    const LayerChoice& way = ways_[w].choice;
-    const bool attention = ways_[w].attention;
-    const bool same = attention ? way.attention == choice.attention &&
-                                      way.attention_recompute == choice.attention_recompute &&
-                                      way.attention_offload == choice.attention_offload
-                                : way.mlp == choice.mlp &&
-                                      way.mlp_recompute == of_mlp(choice.mlp_recompute) &&
-                                      way.mlp_offload == choice.mlp_offload;
-    if (same) {
-      found[attention ? 1 : 0] = read_off(w, length);
-      there[attention ? 1 : 0] = true;
+  std::optional<PartCost> sum;
+  for (const PartChoice& part : choice) {
+    const auto way = std::find(ways_.begin(), ways_.end(), canonical(part));
+    if (way == ways_.end()) {
+      throw std::invalid_argument("layer costs: '" + name(choice) + "' is not among the ways");
     }
+    const PartCost cost = read_off(static_cast<std::size_t>(way - ways_.begin()), length);
+    sum = sum ? *sum + cost : cost;
   }
-  if (!there[0] || !there[1]) {
-    throw std::invalid_argument("layer costs: '" + name(choice) + "' is not among the ways");
-  }
-  return corrected(found[1] + found[0], choice.attention, length);
+  return corrected(sum.value_or(PartCost{}), part_of(choice, "attention").strategy, length);
 }
 
 PartCost LayerCosts::corrected(

@@ -1,17 +1,30 @@
 // ColossalZ: ring self-attention with full rows of scores (Li et al. 2021); weights gathered
 // (ZeRO-3).
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 
-Program colossal_z_attention(const Task& task) {
+namespace {
+
+Program build(const Task& task) {
   Writer w(task, attention_weights(*task.model, task.domain), "ColossalZ");
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
   const ValueId o = w.score_attention(q, kv, all_heads(*task.model, task.tokens.ranks()));
   return w.residual(w.linear_transposed(
       o, stack, same_terms(task.tokens.ranks(), w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace
+
+Strategy colossal_z() {
+  return {
+      .kind = "attention",
+      .name = "ColossalZ",
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "ring self-attention with full rows of scores (quadratic memory)"};
 }
 
 }  // namespace paradyse

@@ -8,17 +8,25 @@
 #include <algorithm>
 
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 
-Program metp_attention(const Task& task) {
+namespace {
+
+std::string too_many_groups(std::int64_t groups, const Task& task) {
+  return task.model == nullptr || groups <= task.model->kv_heads
+             ? ""
+             : "there are at most as many groups as the model's " +
+                   std::to_string(task.model->kv_heads) + " key/value heads";
+}
+
+Program build(const Task& task) {
   const ModelShape& model = *task.model;
   const int p = task.tokens.ranks();
   const std::int64_t D = model.head_dim;
   const std::int64_t share = model.heads / model.kv_heads;
-  const std::int64_t groups =
-      task.head_groups > 0 ? task.head_groups : std::min<std::int64_t>(p, model.kv_heads);
+  const std::int64_t groups = task.option("head_groups", std::min<std::int64_t>(p, model.kv_heads));
   Writer w(task, attention_weights(model, task.domain), "METP");
 
   const ValueId xn = w.normed_input();
@@ -47,6 +55,22 @@ Program metp_attention(const Task& task) {
         o, stack, same_terms(p, {begin, begin + k * share * D}), w.by_tokens(), y);
   }
   return w.residual(y);
+}
+
+}  // namespace
+
+Strategy metp() {
+  return {
+      .kind = "attention",
+      .name = "METP",
+      .verb = Verb::pass,
+      .build = build,
+      .options =
+          {{.name = "head_groups",
+            .meaning = "METP: pieces in which heads pass by (default: as many as ranks or "
+                       "key heads)",
+            .why_not = too_many_groups}},
+      .summary = "head groups in turn, a ring for each; weights pass by"};
 }
 
 }  // namespace paradyse

@@ -1,10 +1,12 @@
 // MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 
-Program megatron_ts_attention(const Task& task) {
+namespace {
+
+Program build(const Task& task) {
   const ModelShape& model = *task.model;
   const int p = task.tokens.ranks();
   const std::int64_t D = model.head_dim;
@@ -42,6 +44,17 @@ Program megatron_ts_attention(const Task& task) {
   const ValueId o = w.attention({qkv}, heads, shard(1, output_columns(model, heads)));
   const ValueId y = w.linear_transposed(o, stack, out_terms, partial());
   return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
+}
+
+}  // namespace
+
+Strategy megatron_ts() {
+  return {
+      .kind = "attention",
+      .name = "MegatronTS",
+      .verb = Verb::hold,
+      .build = build,
+      .summary = "own heads over the whole sequence; weights stay where they are"};
 }
 
 }  // namespace paradyse

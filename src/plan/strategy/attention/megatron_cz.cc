@@ -1,17 +1,30 @@
 // MegatronCZ: keys and values go round a ring of ranks, each attends with its own queries (Liu et
 // al. 2023; Megatron's context parallelism); weights gathered (ZeRO-3).
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 
-Program megatron_cz_attention(const Task& task) {
+namespace {
+
+Program build(const Task& task) {
   Writer w(task, attention_weights(*task.model, task.domain), "MegatronCZ");
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
   const ValueId o = w.ring_attention(q, kv, all_heads(*task.model, task.tokens.ranks()));
   return w.residual(w.linear_transposed(
       o, stack, same_terms(task.tokens.ranks(), w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace
+
+Strategy megatron_cz() {
+  return {
+      .kind = "attention",
+      .name = "MegatronCZ",
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "keys and values go round a ring; weights are gathered"};
 }
 
 }  // namespace paradyse

@@ -1,10 +1,12 @@
 // UlyssesZ: all-to-all between tokens and heads (Jacobs et al. 2023); weights gathered (ZeRO-3).
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 
-Program ulysses_z_attention(const Task& task) {
+namespace {
+
+Program build(const Task& task) {
   const ModelShape& model = *task.model;
   const int p = task.tokens.ranks();
   Writer w(task, attention_weights(model, task.domain), "UlyssesZ");
@@ -24,6 +26,17 @@ Program ulysses_z_attention(const Task& task) {
   const ValueId o_T = w.redistribute(o_N, w.by_tokens(), "o_T");
   return w.residual(
       w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace
+
+Strategy ulysses_z() {
+  return {
+      .kind = "attention",
+      .name = "UlyssesZ",
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "tokens are exchanged for heads; weights are gathered"};
 }
 
 }  // namespace paradyse

@@ -1,11 +1,13 @@
 // AllGatherKV: own queries against all keys and values, which are gathered as LLaMA 3's context
 // parallelism does (Grattafiori et al. 2024); weights gathered (ZeRO-3).
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 
-Program all_gather_kv_attention(const Task& task) {
+namespace {
+
+Program build(const Task& task) {
   Writer w(task, attention_weights(*task.model, task.domain), "AllGatherKV");
   const std::vector<Heads> heads = all_heads(*task.model, task.tokens.ranks());
   const ValueId stack = w.gather();
@@ -14,6 +16,17 @@ Program all_gather_kv_attention(const Task& task) {
   const ValueId o = w.attention({q, all_kv}, heads, w.by_tokens());
   return w.residual(w.linear_transposed(
       o, stack, same_terms(task.tokens.ranks(), w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace
+
+Strategy all_gather_kv() {
+  return {
+      .kind = "attention",
+      .name = "AllGatherKV",
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "keys and values are gathered for own queries; so are weights"};
 }
 
 }  // namespace paradyse

@@ -4,7 +4,7 @@
 // that each has all the row's tokens with its own heads, and the members j of all rows are a ring.
 // u = 1 is MegatronCZ's ring, u = p the exchange of UlyssesZ.
 #include "paradyse/plan/writer.h"
-#include "src/plan/strategy/builders.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 namespace {
@@ -18,12 +18,15 @@ int squarest(int p) {
   return u;
 }
 
-}  // namespace
+std::string no_divisor(std::int64_t degree, const Task& task) {
+  const int p = task.tokens.ranks();
+  return p % degree == 0 ? "" : "a group of " + std::to_string(p) + " ranks is no multiple of it";
+}
 
-Program usp_attention(const Task& task) {
+Program build(const Task& task) {
   const ModelShape& model = *task.model;
   const int p = task.tokens.ranks();
-  const int u = task.ulysses_degree > 0 ? task.ulysses_degree : squarest(p);
+  const auto u = static_cast<int>(task.option("ulysses_degree", squarest(p)));
   Writer w(task, attention_weights(model, task.domain), "USP");
 
   const std::vector<Heads> of_member = own_heads(model, u);
@@ -58,6 +61,22 @@ Program usp_attention(const Task& task) {
   const ValueId o_T = trade(o, w.by_tokens(), "o_T");
   return w.residual(
       w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.by_tokens()));
+}
+
+}  // namespace
+
+Strategy usp() {
+  return {
+      .kind = "attention",
+      .name = "USP",
+      .verb = Verb::gather,
+      .build = build,
+      .options =
+          {{.name = "ulysses_degree",
+            .meaning = "USP: ranks that trade tokens for heads (default: as square a grid as "
+                       "the ranks allow)",
+            .why_not = no_divisor}},
+      .summary = "a grid of UlyssesZ and MegatronCZ; weights are gathered"};
 }
 
 }  // namespace paradyse

@@ -1,0 +1,161 @@
+// What a layer runs, as plans say it: names, options, what does not suit.
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+namespace {
+
+const Option* find_option(const Strategy& strategy, const std::string& name) {
+  const auto found = std::ranges::find_if(
+      strategy.options, [&](const Option& option) { return name == option.name; });
+  return found == strategy.options.end() ? nullptr : &*found;
+}
+
+// "METP", or "hold, gather, pass": who has an option.
+std::string owners(const std::string& kind, const std::string& option) {
+  std::string text;
+  for (const Strategy& s : strategies(kind)) {
+    if (find_option(s, option) != nullptr) {
+      text += (text.empty() ? "" : ", ") + s.name;
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::int64_t Task::option(const std::string& name, std::int64_t otherwise) const {
+  const auto found = choice.options.find(name);
+  return found == choice.options.end() ? otherwise : found->second;
+}
+
+LayerChoice text_layer(
+    const std::string& attention,
+    const std::string& mlp,
+    Recompute attention_recompute,
+    Recompute mlp_recompute) {
+  return {
+      {.part = "attention", .strategy = attention, .recompute = attention_recompute},
+      {.part = "mlp",
+       .strategy = mlp.empty() ? to_string(strategy("attention", attention).verb) : mlp,
+       .recompute = mlp_recompute}};
+}
+
+const PartChoice& part_of(const LayerChoice& layer, const std::string& part) {
+  const auto found = std::ranges::find(layer, part, &PartChoice::part);
+  if (found == layer.end()) {
+    throw std::invalid_argument("a layer says nothing of its part '" + part + "'");
+  }
+  return *found;
+}
+
+PartChoice& part_of(LayerChoice& layer, const std::string& part) {
+  return const_cast<PartChoice&>(part_of(std::as_const(layer), part));
+}
+
+void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& options) {
+  for (const auto& [name, value] : options) {
+    PartChoice* place = nullptr;
+    for (PartChoice& choice : layer) {
+      if (find_option(strategy(choice.part, choice.strategy), name) != nullptr) {
+        place = &choice;
+        break;
+      }
+      if (place == nullptr && !owners(choice.part, name).empty()) {
+        place = &choice;
+      }
+    }
+    if (place == nullptr) {
+      throw std::invalid_argument("no part of a layer has an option '" + name + "'");
+    }
+    place->options[name] = value;
+  }
+}
+
+PartChoice canonical(PartChoice choice) {
+  if (choice.part == "mlp") {
+    for (const Strategy& published : strategies("attention")) {
+      if (published.name == choice.strategy) {
+        choice.strategy = to_string(published.verb);
+      }
+    }
+    if (choice.recompute == Recompute::attention_output) {
+      choice.recompute = Recompute::full;
+    }
+  }
+  return choice;
+}
+
+std::string name(const LayerChoice& layer) {
+  std::string strategies;
+  std::string levels;
+  std::string offloaded;
+  bool alike = true;
+  bool all_offloaded = true;
+  for (const PartChoice& part : layer) {
+    const std::string join = strategies.empty() ? "" : "+";
+    strategies += join + canonical(part).strategy;
+    levels += (levels.empty() ? "" : " and ") + to_string(part.recompute);
+    // the same, of a part without attention
+    PartChoice first{.part = part.part, .strategy = {}, .recompute = layer.front().recompute};
+    alike &= canonical(first).recompute == canonical(part).recompute;
+    all_offloaded &= part.offload;
+    if (part.offload) {
+      offloaded += (offloaded.empty() ? "" : " and ") + part.part;
+    }
+  }
+  std::string text = strategies;
+  if (!alike) {
+    text += ", recompute " + levels;
+  } else if (!layer.empty() && layer.front().recompute != Recompute::none) {
+    text += ", recompute " + to_string(layer.front().recompute);
+  }
+  if (!offloaded.empty()) {
+    text += ", offload " + (!all_offloaded ? offloaded : layer.size() == 2 ? "both" : "all");
+  }
+  return text;
+}
+
+std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
+  const Strategy& runs = strategy(choice.part, choice.strategy);
+  const int p = task.tokens.ranks();
+  std::vector<Misfit> found;
+  if (runs.one_rank && p > 1) {
+    found.push_back(
+        {.option = {},
+         .why = "runs on groups of one rank; this one has " + std::to_string(p) +
+                ": use another or split it"});
+  }
+  if (runs.verb != Verb::gather && p != task.domain) {
+    found.push_back(
+        {.option = {},
+         .why = std::string(runs.verb == Verb::hold ? "holds" : "passes") +
+                " weights, which needs a group that is the whole weight domain of " +
+                std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
+                ": use a strategy that gathers"});
+  }
+  for (const auto& [key, value] : choice.options) {
+    const auto refuse = [&, &key = key, &value = value](const std::string& why) {
+      found.push_back(
+          {.option = key,
+           .why = key + " " + std::to_string(value) + " of '" + choice.strategy + "': " + why});
+    };
+    const Option* option = find_option(runs, key);
+    if (option == nullptr) {
+      const std::string has = owners(choice.part, key);
+      refuse(has.empty() ? "no strategy has it" : has + " has it, not " + choice.strategy);
+    } else if (value < 1) {
+      refuse("at least 1 is needed");
+    } else if (option->why_not != nullptr) {
+      if (const std::string why = option->why_not(value, task); !why.empty()) {
+        refuse(why);
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,85 @@
+// The MLP of every rank's own tokens, gated (SwiGLU, Shazeer 2020) or not: weights come whole from
+// the domain (`gather`, ZeRO-3), or a piece of the width after the other (`pass`).
+#include "paradyse/plan/writer.h"
+#include "src/plan/strategy/table.h"
+
+namespace paradyse {
+namespace {
+
+// Every rank's tokens, whose weights come whole, or (`pass`) a piece of the width after the other.
+Program build(const Task& task, Verb verb) {
+  const std::int64_t tiles = task.option("token_tiles", 1);
+  const int p = task.tokens.ranks();
+  Writer w(task, mlp_weights(*task.model, task.domain), to_string(verb));
+  const std::int64_t F = task.model->ffn;
+  const std::size_t down = w.weights().matrices.size() - 1;  // what stands before it makes h
+  const std::int64_t in_width = w.weights().rows_of(down).begin;
+
+  const ValueId xn = w.normed_input();
+  if (verb == Verb::pass || tiles > 1) {  // what is made bit by bit is made again
+    w.recompute_from_here();
+  }
+  ValueId y = -1;
+  for (const Piece& piece : even_cuts(F, verb == Verb::pass ? p : 1)) {
+    if (piece.empty()) {
+      continue;
+    }
+    const auto [begin, end] = piece.front();
+    Piece columns;  // of the whole h
+    for (std::int64_t first = 0; first < in_width; first += F) {
+      append(columns, {first + begin, first + end});
+    }
+    Piece rows = columns;
+    append(rows, {in_width + begin, in_width + end});
+    const ValueId stack = w.gather(rows, /*wide_gradient=*/tiles > 1);
+    const std::int64_t width = size(columns);
+    for (const TokenTile& tile : w.token_tiles(static_cast<int>(tiles))) {
+      const ValueId h =
+          w.linear(xn, {stack}, same_terms(p, {0, width}), "h", tile.placement, width, tile.rows);
+      const ValueId a = w.activation(w.bias(h, Role::in_bias, columns), tile.placement);
+      y = w.linear_transposed(
+          a,
+          stack,
+          same_terms(p, {width, width + end - begin}),
+          w.by_tokens(),
+          y,
+          tile.rows,
+          /*fresh=*/begin == 0 && !tile.rows.empty());
+    }
+  }
+  return w.residual(y);
+}
+
+Program build_gather(const Task& task) { return build(task, Verb::gather); }
+Program build_pass(const Task& task) { return build(task, Verb::pass); }
+
+}  // namespace
+
+Option token_tiles_option() {
+  return {
+      .name = "token_tiles",
+      .meaning =
+          "MLPs: tiles of a rank's tokens, taken one after the other (default: all at once)"};
+}
+
+Strategy mlp_gather() {
+  return {
+      .kind = "mlp",
+      .name = "gather",
+      .verb = Verb::gather,
+      .build = build_gather,
+      .options = {token_tiles_option()},
+      .summary = "own tokens; weights are gathered"};
+}
+
+Strategy mlp_pass() {
+  return {
+      .kind = "mlp",
+      .name = "pass",
+      .verb = Verb::pass,
+      .build = build_pass,
+      .options = {token_tiles_option()},
+      .summary = "own tokens; weights pass by, a piece of the width after the other"};
+}
+
+}  // namespace paradyse
