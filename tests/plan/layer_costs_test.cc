@@ -1,7 +1,9 @@
 // What ways to run a layer cost: against folds of whole models.
 #include "paradyse/plan/layer_costs.h"
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,6 +127,83 @@ TEST(LayerCosts, KeepWhatNoOtherWayBeats) {
              c.transient_bytes <= std::max<std::int64_t>(0, one.transient_bytes);
     });
     EXPECT_TRUE(beaten) << name(choice);
+  }
+}
+
+// a is nowhere worse.
+bool beats(const PartCost& a, const PartCost& b) {
+  return a.wall <= b.wall && a.saved_bytes <= b.saved_bytes &&
+         a.transient_bytes <= b.transient_bytes;
+}
+
+bool offers(const LayerCosts::Ways& ways, const std::string& attention) {
+  return std::any_of(ways.layers.begin(), ways.layers.end(), [&](const LayerChoice& layer) {
+    return part_of(layer, "attention").strategy == attention;
+  });
+}
+
+void observe(Correction& correction, const std::string& strategy, std::int64_t length, double by) {
+  for (int i = 0; i < 3; ++i) {
+    correction.observe(strategy, length, 1.0, by);
+  }
+}
+
+// A strategy that another beats in seconds and bytes is a way again once that one was measured to
+// be three times slower than predicted, and gone again once it was itself.
+TEST(LayerCosts, GiveBackWhatOnlyAPredictionBeat) {
+  constexpr std::int64_t kLength = 700;
+  int pairs = 0;
+  for (const Strategy& a : strategies("attention")) {
+    for (const Strategy& b : strategies("attention")) {
+      if (a.one_rank || b.one_rank || a.name == b.name) {
+        continue;
+      }
+      PlanningTask t = task(4);
+      t.recompute = "none";
+      t.mlp = "gather";
+      for (const Strategy& other : strategies("attention")) {
+        if (other.name != a.name && other.name != b.name) {
+          t.without.push_back(other.name);
+        }
+      }
+      Correction correction;
+      LayerCosts costs(t, 4, correction);
+      const PartCost of_a = costs.layer(text_layer(a.name, "gather"), kLength);
+      const PartCost of_b = costs.layer(text_layer(b.name, "gather"), kLength);
+      if (!beats(of_a, of_b) || 3 * of_a.wall <= of_b.wall || offers(costs.ways(kLength), b.name)) {
+        continue;
+      }
+      SCOPED_TRACE(a.name + " beats " + b.name);
+      ++pairs;
+      observe(correction, a.name, kLength, 3);
+      EXPECT_TRUE(offers(costs.ways(kLength), b.name));
+      observe(correction, b.name, kLength, 3);
+      EXPECT_FALSE(offers(costs.ways(kLength), b.name));
+    }
+  }
+  EXPECT_GE(pairs, 3);
+}
+
+// Whatever was measured, each choice is there or something that is nowhere worse as measured.
+TEST(LayerCosts, KeepWhatNoOtherWayBeatsAsMeasured) {
+  PlanningTask t = task(4);
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> log_factor(-2, 2);
+  for (int trial = 0; trial < 20; ++trial) {
+    Correction correction;
+    LayerCosts costs(t, 4, correction);
+    for (const Strategy& s : strategies("attention")) {
+      observe(correction, s.name, 700, std::exp(log_factor(random)));
+    }
+    const LayerCosts::Ways ways = costs.ways(700);
+    for (const LayerChoice& choice : costs.uniform()) {
+      const PartCost one = costs.layer(choice, 700);
+      const bool there = std::any_of(ways.costs.begin(), ways.costs.end(), [&](const LayerCost& c) {
+        return c.seconds <= one.wall * (1 + 1e-12) && c.saved_bytes <= one.saved_bytes &&
+               c.transient_bytes <= std::max<std::int64_t>(0, one.transient_bytes);
+      });
+      EXPECT_TRUE(there) << name(choice) << ", trial " << trial;
+    }
   }
 }
 

@@ -1,8 +1,10 @@
 // The first planner: sound plans, memory respected, costs followed, honest refusals.
 #include "paradyse/plan/planner.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -304,6 +306,52 @@ TEST(Planner, AvoidsWhatStepsFoundSlow) {
       part_of(later.programs.at(later.micro_batches[0].groups[0].program)[0].choice, "attention")
           .strategy,
       used);
+}
+
+// A strategy that another beats in everything that is predicted comes back once steps find that
+// other one slow.
+TEST(Planner, ComesBackToWhatOnlyAPredictionBeat) {
+  const std::vector<std::int64_t> lengths = {12000};
+  const auto planner_of = [](const std::vector<std::string>& names) {
+    PlanningTask t = task(4, 0);
+    t.recompute = "none";
+    t.mlp = "gather";
+    for (const Strategy& s : strategies("attention")) {
+      if (std::find(names.begin(), names.end(), s.name) == names.end()) {
+        t.without.push_back(s.name);
+      }
+    }
+    return std::make_unique<Planner>(t);
+  };
+  const auto used = [](const Plan& plan) {
+    return part_of(plan.programs.at(plan.micro_batches[0].groups[0].program)[0].choice, "attention")
+        .strategy;
+  };
+  int pairs = 0;
+  for (const Strategy& a : strategies("attention")) {
+    for (const Strategy& b : strategies("attention")) {
+      if (a.one_rank || b.one_rank || a.name == b.name) {
+        continue;
+      }
+      const auto planner = planner_of({a.name, b.name});
+      const Plan first = *planner->plan(lengths).plan;
+      const double seconds = *first.predicted.seconds;
+      const Plan other = *planner_of({b.name})->plan(lengths).plan;
+      const bool beaten = planner->choices_of(lengths[0]).ways.costs.size() == 1;
+      if (used(first) != a.name || !beaten || *other.predicted.seconds > 2.9 * seconds) {
+        continue;
+      }
+      SCOPED_TRACE(a.name + " beats " + b.name);
+      ++pairs;
+      for (int i = 0; i < 3; ++i) {
+        planner->observe(first, {3 * seconds});
+      }
+      const Plan later = *planner->plan(lengths).plan;
+      EXPECT_EQ(used(later), b.name);
+      EXPECT_DOUBLE_EQ(*later.predicted.seconds, *other.predicted.seconds);
+    }
+  }
+  EXPECT_GE(pairs, 3);
 }
 
 TEST(Planner, AsPublishedSplitsEveryDocument) {

@@ -53,8 +53,8 @@ class LayerCosts {
   // For groups of `ranks`: all of the task's, or one.  Both live longer.
   LayerCosts(const PlanningTask& task, int ranks, const Correction& correction);
 
-  // Every way that none beats in seconds, saved and transient bytes together, and the layer it
-  // stands for.  Seconds are `wall`.
+  // Every way that none beats in seconds as corrected, saved and transient bytes together, and the
+  // layer it stands for.  Seconds are `wall`.
   struct Ways {
     std::vector<LayerCost> costs;
     std::vector<LayerChoice> layers;

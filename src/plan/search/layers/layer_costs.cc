@@ -34,6 +34,30 @@ bool beats(const PartCost& a, const PartCost& b) {
          a.transient_bytes <= b.transient_bytes;
 }
 
+// Some parts of a layer, what they cost as predicted, and the factor by which measurements correct
+// the layer.
+struct Partial {
+  LayerChoice parts = {};
+  PartCost cost = {};
+  double factor = 1;
+};
+
+// Leaves out what another beats, in the order of the rest.  `comparable`: of which two it counts.
+template <typename Comparable>
+std::vector<Partial> unbeaten(std::vector<Partial> all, Comparable comparable) {
+  const auto loses = [&](const Partial& a, const Partial& b) {
+    return comparable(a, b) && beats(b.cost, a.cost);
+  };
+  std::vector<Partial> kept;
+  for (Partial& one : all) {
+    if (std::ranges::none_of(kept, [&](const Partial& k) { return loses(one, k); })) {
+      std::erase_if(kept, [&](const Partial& k) { return loses(k, one); });
+      kept.push_back(std::move(one));
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 PartCost operator+(const PartCost& attention, const PartCost& mlp) {
@@ -186,50 +210,51 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
 }
 
 LayerCosts::Ways LayerCosts::ways(std::int64_t length) {
-  // Part after part; what another beats is in no way that counts.
-  struct Partial {
-    LayerChoice layer;
-    PartCost cost;
-  };
+  // Part after part; what another beats is in no way that counts.  The correction scales a whole
+  // layer, so beside the same rest a part beats only those that are corrected like it; layers that
+  // are corrected otherwise meet when all are corrected.
+  const auto alike = [](const Partial& a, const Partial& b) { return a.factor == b.factor; };
+  const auto otherwise = [](const Partial& a, const Partial& b) { return a.factor != b.factor; };
   std::vector<Partial> layers;
   for (const std::string& part : kLayerParts) {
-    std::vector<std::pair<std::size_t, PartCost>> kept;
+    std::vector<Partial> parts;
     for (std::size_t w = 0; w < ways_.size(); ++w) {
-      if (ways_[w].part != part) {
-        continue;
+      if (ways_[w].part == part) {
+        const bool measured = part == "attention";
+        parts.push_back(
+            {.parts = {ways_[w]},
+             .cost = read_off(w, length),
+             .factor = measured ? correction_.factor(ways_[w].strategy, length) : 1});
       }
-      const PartCost cost = read_off(w, length);
-      const auto beaten = [&](const auto& rival) { return beats(rival.second, cost); };
-      if (std::none_of(kept.begin(), kept.end(), beaten)) {
-        std::erase_if(kept, [&](const auto& rival) { return beats(cost, rival.second); });
-        kept.emplace_back(w, cost);
-      }
+    }
+    parts = unbeaten(std::move(parts), alike);
+    if (layers.empty()) {
+      layers = std::move(parts);
+      continue;
     }
     std::vector<Partial> longer;
-    if (layers.empty()) {
-      for (const auto& [w, cost] : kept) {
-        longer.push_back({.layer = {ways_[w]}, .cost = cost});
-      }
-    }
     for (const Partial& before : layers) {
-      for (const auto& [w, cost] : kept) {
+      for (const Partial& next : parts) {
         Partial& one = longer.emplace_back(before);
-        one.layer.push_back(ways_[w]);
-        one.cost = before.cost + cost;
+        one.parts.push_back(next.parts.front());
+        one.cost = before.cost + next.cost;
+        one.factor = before.factor * next.factor;
       }
     }
     layers = std::move(longer);
   }
-  Ways result;
   for (Partial& one : layers) {
-    const PartCost cost = corrected(one.cost, part_of(one.layer, "attention").strategy, length);
+    one.cost = corrected(one.cost, part_of(one.parts, "attention").strategy, length);
+  }
+  Ways result;
+  for (Partial& one : unbeaten(std::move(layers), otherwise)) {
     result.costs.push_back(
-        {.name = name(one.layer),
-         .seconds = cost.wall,
-         .saved_bytes = cost.saved_bytes,
-         .transient_bytes = std::max<std::int64_t>(0, cost.transient_bytes)});
-    result.layers.push_back(std::move(one.layer));
-    result.busy.push_back(cost.busy);
+        {.name = name(one.parts),
+         .seconds = one.cost.wall,
+         .saved_bytes = one.cost.saved_bytes,
+         .transient_bytes = std::max<std::int64_t>(0, one.cost.transient_bytes)});
+    result.layers.push_back(std::move(one.parts));
+    result.busy.push_back(one.cost.busy);
   }
   return result;
 }
