@@ -138,7 +138,6 @@ BenchSwitchingRequest request_of(
   task.model = model.shape;
   task.ranks = ranks;
   task.precision = precision_of(config.train.dtype);
-  task.static_bytes_per_element = task.precision.trained();
   task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
   task.offload = config.parallel.offload;
   const ProfileHeader header =

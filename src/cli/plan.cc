@@ -19,6 +19,7 @@ struct CheckOptions {
   std::string model;
   std::string memory_per_rank;
   std::string dtype = "float32";
+  bool forward_only = false;
   bool explain = false;
 };
 
@@ -39,7 +40,7 @@ std::string numbers(const std::vector<std::int64_t>& values) {
 }
 
 // The programs of every group, each distinct one of a group once.
-std::vector<Explained> explained(const Plan& plan, const ModelShape& model) {
+std::vector<Explained> explained(const Plan& plan, const ModelShape& model, bool training) {
   std::vector<Explained> all;
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
@@ -48,7 +49,7 @@ std::vector<Explained> explained(const Plan& plan, const ModelShape& model) {
           .model = &model,
           .tokens = token_layout(plan, group, model.causal),
           .domain = plan.weight_domain};
-      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
+      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)), training);
       const std::vector<std::int64_t> ranks(group.ranks.begin(), group.ranks.end());
       for (const auto& [body, alike] : bodies(parts)) {
         const Program& program = body->program;
@@ -110,7 +111,7 @@ std::string summary(const Plan& plan) {
 
 int run_plan_check(const CheckOptions& options, const Common& common) {
   const std::int64_t memory = memory_limit(options.memory_per_rank);
-  const Precision precision = precision_of(options.dtype);
+  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   if (options.model.empty() && (memory > 0 || options.explain)) {
     throw std::invalid_argument(
         std::string(memory > 0 ? "--memory-per-rank" : "--explain") +
@@ -118,7 +119,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   }
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
-  CheckContext context{.precision = precision};
+  CheckContext context{.precision = precision_of(options.dtype), .training = !options.forward_only};
   if (!options.model.empty()) {
     model = reading([&] { return open_model(options.model); }).shape;
     context.model = &*model;
@@ -129,7 +130,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   const std::vector<std::string> found = problems(plan, context);
   std::vector<Explained> programs;
   if (options.explain && found.empty()) {
-    programs = explained(plan, *model);
+    programs = explained(plan, *model, context.training);
   }
   if (common.json) {
     Json json = {
@@ -183,9 +184,14 @@ void add_plan(CLI::App& app, Common& common) {
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
-      "Check that a training step fits, as in 512MiB; needs --model");
-  command->add_option(
-      "--dtype", options->dtype, "Of that step: float32 (default), float64, bfloat16");
+      "Check that a step fits, as in 512MiB; needs --model");
+  command
+      ->add_option("--dtype", options->dtype, "Of that step: float32, float64, bfloat16 or float16")
+      ->capture_default_str();
+  command->add_flag(
+      "--forward-only",
+      options->forward_only,
+      "That step is of evaluation: no backward pass, weights alone stay");
   command->add_flag(
       "--explain", options->explain, "Print the ops of each part on each group; needs --model");
   add_plan_layers(*plan, common);

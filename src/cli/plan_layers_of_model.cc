@@ -35,7 +35,6 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   }
   task.ranks = options.ranks;
   task.precision = precision_of(options.dtype);
-  task.static_bytes_per_element = task.precision.trained();
   task.attention = named(options.attention);
   task.mlp = named(options.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {

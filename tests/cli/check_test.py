@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 import unittest
 
-from support import FAILED, GOLDEN, ProgramTest, uniform_plan
+from support import FAILED, GOLDEN, OK, ProgramTest, read_tensors, uniform_plan
 
 MODEL = GOLDEN / "hf_llama_gqa"
 LONG = "PARADYSE_TEST_LONG" in os.environ
@@ -112,6 +113,31 @@ class PlanCheckTest(ProgramTest):
         found = self.json_of(
             "plan", "check", path, "--model", GOLDEN / "hf_llama_mha_wide", code=FAILED)
         self.assertIn("layers", found["problems"][0])
+
+    def test_what_fits_goes_by_the_type(self):
+        self.plan = uniform_plan("llama", [17, 1, 40], 1, 2)
+        path = self.write_plan()
+        elements = sum(len(values) for _, _, values in
+                       read_tensors(MODEL / "model.safetensors").values())
+        # weight, gradient and two moments; a narrow weight's master; in evaluation the weight
+        for options, bytes_per_element in [
+                ([], 16),
+                (["--dtype", "float32"], 16),
+                (["--dtype", "float64"], 32),
+                (["--dtype", "bfloat16"], 18),
+                (["--dtype", "bfloat16", "--forward-only"], 2)]:
+            def check(memory, code):
+                return self.json_of("plan", "check", path, "--model", MODEL, *options,
+                                    "--memory-per-rank", memory, code=code)
+
+            problem = check(1, FAILED)["problems"][0]
+            said = re.search(r"needs (\d+) bytes at its peak \([a-z, ]* (\d+),", problem)
+            self.assertIsNotNone(said, problem)
+            needed, held = map(int, said.groups())
+            self.assertEqual(held, bytes_per_element * elements, options)
+            self.assertTrue(check(needed, OK)["ok"])
+            self.assertFalse(check(needed - 1, FAILED)["ok"])
+        self.assertIn("'bfloat16'", self.error_of("plan", "check", path, "--dtype", "bloat16"))
 
     def test_explain(self):
         path = self.write_plan()

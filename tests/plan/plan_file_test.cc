@@ -848,35 +848,53 @@ TEST(PlanCheck, ComparesWithTheModel) {
       ElementsAre(AllOf(StartsWith("model.layers: "), HasSubstr("4"), HasSubstr("5"))));
 }
 
-// The fullest rank decides: a plan fits in exactly the bytes of its largest footprint.
+// The fullest rank decides: a plan fits in exactly the bytes of its largest footprint, of which
+// each element of a parameter takes what its type keeps.
 TEST(PlanCheck, ComparesFootprintsWithMemory) {
   const ModelShape model = small_model();
   const Plan plan = example_plan();
-  std::int64_t most = 0;
-  for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
-    for (const PlanGroup& group : micro_batch.groups) {
-      const Task task{
-          .model = &model, .tokens = token_layout(plan, group, model.causal), .domain = 4};
-      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
-      for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-        const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = group.ranks[i]};
-        most = std::max(
-            most,
-            footprint(parts, seat, {}, 10 * stored_elements(model, 4, group.ranks[i])).peak_bytes);
+  struct Case {
+    CheckContext context;
+    std::int64_t bytes_per_element = 0;
+  };
+  const Case cases[] = {
+      {{.precision = precision_of("float32")}, 16},
+      {{.precision = precision_of("float64")}, 32},
+      {{.precision = precision_of("bfloat16")}, 18},  // two of them the weight that ops read
+      {{.precision = precision_of("float32"), .training = false}, 4},
+      {{.precision = precision_of("bfloat16"), .training = false}, 2},
+      {{.precision = precision_of("bfloat16"), .static_bytes_per_element = 6}, 6},
+  };
+  for (Case c : cases) {
+    CheckContext& context = c.context;
+    context.model = &model;
+    std::int64_t most = 0;
+    for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
+      for (const PlanGroup& group : micro_batch.groups) {
+        const Task task{
+            .model = &model, .tokens = token_layout(plan, group, model.causal), .domain = 4};
+        const Timeline parts =
+            timeline(task, choices(plan.programs.at(group.program)), context.training);
+        for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+          const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = group.ranks[i]};
+          const std::int64_t base = c.bytes_per_element * stored_elements(model, 4, group.ranks[i]);
+          most = std::max(most, footprint(parts, seat, context.precision, base).peak_bytes);
+        }
       }
     }
+    SCOPED_TRACE(testing::Message() << c.bytes_per_element << " bytes an element, " << most);
+    context.memory_per_rank = most;
+    EXPECT_THAT(problems(plan, context), IsEmpty());
+    context.memory_per_rank = most - 1;
+    EXPECT_THAT(
+        problems(plan, context),
+        Contains(AllOf(
+            HasSubstr(": rank "),
+            HasSubstr(" needs " + std::to_string(most) + " bytes"),
+            HasSubstr("but has " + std::to_string(most - 1)))));
+    context.memory_per_rank = 0;
+    EXPECT_EQ(problems(plan, context).size(), 4U);  // every group
   }
-  CheckContext context{.model = &model, .memory_per_rank = most, .static_bytes_per_element = 10};
-  EXPECT_THAT(problems(plan, context), IsEmpty());
-  context.memory_per_rank = most - 1;
-  EXPECT_THAT(
-      problems(plan, context),
-      ElementsAre(AllOf(
-          StartsWith("micro_batches[0].groups[0]: rank "),
-          HasSubstr(std::to_string(most)),
-          HasSubstr(std::to_string(most - 1)))));
-  context.memory_per_rank = 0;
-  EXPECT_EQ(problems(plan, context).size(), 4U);  // every group
 }
 
 // What a rank holds is what its share of the tokens takes.

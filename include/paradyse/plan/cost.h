@@ -24,6 +24,10 @@ struct Precision {
   [[nodiscard]] constexpr std::int64_t trained() const {
     return activation + 3 * statistic + (activation < statistic ? statistic : 0);
   }
+  // Of an element of a parameter that stays from step to step; evaluation has the weight alone.
+  [[nodiscard]] constexpr std::int64_t static_bytes(bool training) const {
+    return training ? trained() : activation;
+  }
 
   friend bool operator==(const Precision&, const Precision&) = default;
 };

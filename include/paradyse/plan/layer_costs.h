@@ -26,18 +26,22 @@ struct PlanningTask {
   std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
   double step_seconds = 0;  // of a step, beside its micro-batches: optimizer and agreement
   Precision precision = {};
-  std::int64_t memory_per_rank = 0;            // bytes; 0: no limit
-  double memory_overhead = 0;                  // what a rank needs beyond its count, a share of it
-  bool training = true;                        // else forward passes alone: nothing is saved
-  std::int64_t static_bytes_per_element = 16;  // parameter, gradient, optimizer state
-  std::string attention = {};                  // a strategy's name, or "" for any
-  std::string mlp = {};                        // a verb or strategy's name, or "" for any
-  std::string recompute = {};                  // a level, or "" for any
-  std::vector<std::string> without = {};       // strategies that are not to be used
-  bool offload = false;                        // saved tensors may wait in host memory
-  bool mix = true;                             // layers may differ from each other
-  std::string planner = "exact";               // of the layers: "exact", or "paper"
+  std::int64_t memory_per_rank = 0;       // bytes; 0: no limit
+  double memory_overhead = 0;             // what a rank needs beyond its count, a share of it
+  bool training = true;                   // else forward passes alone: nothing is saved
+  std::string attention = {};             // a strategy's name, or "" for any
+  std::string mlp = {};                   // a verb or strategy's name, or "" for any
+  std::string recompute = {};             // a level, or "" for any
+  std::vector<std::string> without = {};  // strategies that are not to be used
+  bool offload = false;                   // saved tensors may wait in host memory
+  bool mix = true;                        // layers may differ from each other
+  std::string planner = "exact";          // of the layers: "exact", or "paper"
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
+
+  // Of parameters: see Precision.
+  [[nodiscard]] std::int64_t static_bytes_per_element() const {
+    return precision.static_bytes(training);
+  }
 };
 
 // Of one part of a layer, or of the rest of the model.

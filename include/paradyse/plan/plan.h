@@ -105,8 +105,10 @@ std::string hash(const Plan& plan);
 struct CheckContext {
   const ModelShape* model = nullptr;
   std::optional<std::int64_t> memory_per_rank = {};  // bytes
-  std::int64_t static_bytes_per_element = 16;        // parameter, gradient and optimizer state
   Precision precision = {};
+  bool training = true;  // else evaluation: forward passes alone
+  // Of a parameter's element, in place of what `precision` keeps of it.
+  std::optional<std::int64_t> static_bytes_per_element = {};
 };
 
 // Everything that is wrong with a plan, each a sentence with its JSON path; none: the plan is

@@ -540,7 +540,7 @@ class Checker {
         .model = context_.model,
         .tokens = token_layout(plan_, group, context_.model->causal),
         .domain = plan_.weight_domain};
-    return timeline(task, choices(plan_.programs.at(group.program)));
+    return timeline(task, choices(plan_.programs.at(group.program)), context_.training);
   }
 
   void check_collectives(
@@ -563,21 +563,24 @@ class Checker {
 
   // Every rank's footprint; the fullest that does not fit is named.
   void check_memory(const Group& group, const Timeline& timeline, std::int64_t limit) {
+    const std::int64_t of_an_element = context_.static_bytes_per_element.value_or(
+        context_.precision.static_bytes(context_.training));
+    const std::string what =
+        context_.training ? "parameters, gradients and optimizer state" : "parameters";
     std::int64_t most = limit;
     std::string worst;
     for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
       const int rank = group.group->ranks[i];
       const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = rank % plan_.weight_domain};
       const std::int64_t base =
-          context_.static_bytes_per_element *
-          stored_elements(*context_.model, plan_.weight_domain, seat.domain_rank);
+          of_an_element * stored_elements(*context_.model, plan_.weight_domain, seat.domain_rank);
       const Footprint held = footprint(timeline, seat, context_.precision, base);
       if (held.peak_bytes > most) {
         most = held.peak_bytes;
-        worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) +
-                " bytes at its peak (parameters, gradients and optimizer state " + text(base) +
-                ", saved for the backward pass " + text(held.saved_bytes) + "), but has " +
-                text(limit) + ": give the documents more ranks" +
+        worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) + " bytes at its peak (" +
+                what + " " + text(base) + ", saved for the backward pass " +
+                text(held.saved_bytes) + "), but has " + text(limit) +
+                ": give the documents more ranks" +
                 (group.group->shares.empty() ? "" : ", this one a smaller share") +
                 " or recompute more";
       }

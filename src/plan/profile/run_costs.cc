@@ -104,8 +104,8 @@ void go_by(const Costs& costs, PlanningTask& task) {
     most = std::max(most, stored_elements(task.model, task.ranks, r));
   }
   task.step_seconds =
-      costs.step_seconds +
-      costs.optimizer_seconds_per_byte * static_cast<double>(most * task.static_bytes_per_element);
+      costs.step_seconds + costs.optimizer_seconds_per_byte *
+                               static_cast<double>(most * task.static_bytes_per_element());
 }
 
 }  // namespace paradyse

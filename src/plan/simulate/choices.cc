@@ -164,7 +164,7 @@ std::optional<SimulatedChoice> simulate_mix(
         capacity,
         cluster.device(rank).memory_bytes -
             stored_elements(model, workload.domain, rank % workload.domain) *
-                (options.training ? options.precision.trained() : options.precision.activation));
+                options.precision.static_bytes(options.training));
   }
   // What fits by the sum may miss by a little where unlike layers meet: then with less room.
   constexpr int kTries = 6;

@@ -136,7 +136,7 @@ class Player {
     for (int r = 0; r < plan.weight_domain; ++r) {
       static_bytes_.push_back(
           stored_elements(model, plan.weight_domain, r) *
-          (options.training ? options.precision.trained() : options.precision.activation));
+          options.precision.static_bytes(options.training));
     }
   }
 

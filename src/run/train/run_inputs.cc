@@ -82,7 +82,6 @@ PlanningTask planning_task(
     throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
   }
   task.training = training;
-  task.static_bytes_per_element = training ? task.precision.trained() : task.precision.activation;
   task.attention = named(config.parallel.attention);
   task.mlp = named(config.parallel.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {

@@ -26,7 +26,7 @@ PredictedBytes PlanPrediction::fullest_rank(
   PredictedBytes fullest;
   for (const Seat& seat : seats) {
     const std::int64_t held = stored_elements(task_.model, task_.ranks, seat.domain_rank) *
-                              task_.static_bytes_per_element;
+                              task_.static_bytes_per_element();
     const Footprint foot = footprint(parts, seat, task_.precision, held);
     if (foot.peak_bytes > fullest.total()) {
       fullest = {

@@ -61,7 +61,7 @@ Planner::Planner(PlanningTask task)
   for (int r = 0; r < task_.ranks; ++r) {
     static_bytes_ = std::max(
         static_bytes_,
-        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element);
+        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element());
   }
   // The publication splits every document over all ranks.
   if (task_.planner == "exact" || all_.uniform().empty()) {
