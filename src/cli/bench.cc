@@ -95,14 +95,6 @@ int bench_step_on(
       .backend = backend,
       .device = device_named(options.backend.device)};
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
-  if (options.repeats < 1) {
-    throw std::invalid_argument("bench step: --repeats must be at least 1");
-  }
-  for (const std::int64_t n : options.lengths) {
-    if (n < 1) {
-      throw std::invalid_argument(fmt::format("bench step: a length of {} tokens", n));
-    }
-  }
   const BenchStepResult result = bench_step(request);
   if (!backend->leads()) {
     return kOk;
@@ -197,9 +189,11 @@ void add_bench(CLI::App& app, Common& common) {
           "Hugging Face folder or TOML model file; a folder with config.json alone means random "
           "weights")
       ->required();
-  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)");
+  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
+      ->check(whole_numbers(1, kMostRanks));
   command->add_option("--lengths", options->lengths, "Tokens of a document, as in 256,1024,4096")
       ->delimiter(',')
+      ->check(whole_numbers(1))
       ->capture_default_str();
   command
       ->add_option(
@@ -216,11 +210,14 @@ void add_bench(CLI::App& app, Common& common) {
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Counted steps")->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Counted steps")
+      ->check(whole_numbers(1))
+      ->capture_default_str();
   command->add_flag("--breakdown", options->breakdown, "Also say where the time of the cores goes");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+      ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);

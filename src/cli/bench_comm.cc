@@ -69,12 +69,6 @@ int bench_comm_on(
 
 int run_bench_comm(const BenchCommOptions& options, const Common& common) {
   expect_ranks(ranks_of(options.backend, options.ranks, 4));
-  for (const std::int64_t bytes : options.bytes) {
-    if (bytes < 1 || bytes > (std::int64_t{1} << 30)) {
-      throw std::invalid_argument(fmt::format(
-          "bench comm: a message of {} bytes; accepted are sizes from 1 to 1 GiB", bytes));
-    }
-  }
   return on_backend(
       options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
         return bench_comm_on(backend, options, common);
@@ -86,13 +80,17 @@ int run_bench_comm(const BenchCommOptions& options, const Common& common) {
 void add_bench_comm(CLI::App& bench, Common& common) {
   auto [command, options] = add_command<BenchCommOptions>(
       bench, common, "comm", "Microseconds and GB/s of the collectives by size", run_bench_comm);
-  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)");
+  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
+      ->check(whole_numbers(1, kMostRanks));
   command->add_option("--bytes", options->bytes, "Sizes of a message, as in 4096,4194304")
       ->delimiter(',')
+      ->check(whole_numbers(1, std::int64_t{1} << 30))
       ->capture_default_str();
   command->add_option("--seconds", options->seconds, "For each collective and size, about")
+      ->check(seconds())
       ->capture_default_str();
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+      ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);

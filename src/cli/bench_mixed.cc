@@ -52,20 +52,7 @@ void expect_sound(const BenchMixedOptions& options) {
         "bench mixed: say how the ranks are unlike: --slowdown 1,2 (seconds, a number a rank), "
         "--memory 64MiB,32MiB, or both");
   }
-  for (const double factor : options.slowdown) {
-    if (!(std::isfinite(factor) && factor >= 1)) {
-      throw std::invalid_argument(fmt::format(
-          "--slowdown {}: a rank can be made slower, by a factor from 1 on, not faster", factor));
-    }
-  }
   expect_ranks(static_cast<int>(std::max(options.slowdown.size(), options.memory.size())));
-  if (options.length < 1) {
-    throw std::invalid_argument(
-        fmt::format("--length {}: a document has at least one token", options.length));
-  }
-  if (options.repeats < 1) {
-    throw std::invalid_argument(fmt::format("--repeats {}: at least 1 is needed", options.repeats));
-  }
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
 }
 
@@ -244,7 +231,8 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
           options->slowdown,
           "Times a step on ranks that compute so many times as long, one number a rank, as in 1,2; "
           "each has a core of its own")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(numbers(1));
   command
       ->add_option(
           "--memory",
@@ -252,6 +240,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
           "Finds the longest document of ranks with these budgets, as in 64MiB,32MiB")
       ->delimiter(',');
   command->add_option("--length", options->length, "Tokens of the document that is timed")
+      ->check(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--attention", options->attention, "Strategy of all layers")
       ->capture_default_str();
@@ -265,6 +254,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps of each kind")
+      ->check(whole_numbers(1))
       ->capture_default_str();
 }
 

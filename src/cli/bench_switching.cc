@@ -158,10 +158,6 @@ int run_bench_switching(const BenchSwitchingOptions& options, const Common& comm
   if (!options.published) {
     return bench_switching_measured(options, common);
   }
-  if (options.sequences < 1) {
-    throw std::invalid_argument(
-        fmt::format("--sequences {}: at least 1 is needed", options.sequences));
-  }
   const auto reductions = published_reductions(options.sequences, options.seed);
   const auto ablations = published_ablations(options.sequences, options.seed);
   if (common.json) {
@@ -198,8 +194,10 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       options->published,
       "The ParaDySe publication played again from its own fitted seconds and length bins");
   command->add_option("--sequences", options->sequences, "Published: of each corpus")
+      ->check(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of the lengths, or of their order")
+      ->check(whole_numbers(0))
       ->capture_default_str();
   command
       ->add_option(
@@ -208,15 +206,19 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       ->take_all();
   command->add_option("--order", options->order, "shuffled, or sorted short to long")
       ->capture_default_str();
-  command->add_option(
-      "--tokens-per-step",
-      options->tokens_per_step,
-      "Pack documents into steps (default: one each)");
+  command
+      ->add_option(
+          "--tokens-per-step",
+          options->tokens_per_step,
+          "Pack documents into steps (default: one each)")
+      ->check(whole_numbers(1));
   command->add_flag(
       "--ablation",
       options->ablation,
       "Also ours and the published heuristic without each of their parts");
-  command->add_option("--repeats", options->repeats, "Of each corpus")->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Of each corpus")
+      ->check(whole_numbers(1))
+      ->capture_default_str();
   command->add_option("--out", options->out, "File of what was measured, for paradyse report")
       ->capture_default_str();
   add_run_options(*command, options->run);

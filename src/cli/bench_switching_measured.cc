@@ -256,9 +256,6 @@ int bench_switching_measured(const BenchSwitchingOptions& options, const Common&
         "bench switching: give --corpus NAME=FILE, a length in tokens a line "
         "(benchmarks/lengths.py makes them), or --published");
   }
-  if (options.repeats < 1) {
-    throw std::invalid_argument("bench switching: --repeats must be at least 1");
-  }
   if (std::filesystem::exists(options.out)) {
     throw std::invalid_argument(
         options.out + " is there already: choose another name with --out (nothing is overwritten)");

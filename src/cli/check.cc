@@ -438,9 +438,6 @@ int check_on(
 }
 
 int run_check(const CheckOptions& options, const Common& common) {
-  for (const int p : options.ranks) {
-    expect_ranks(p);
-  }
   for (const std::string& dtype : options.dtypes) {
     expect_one_of("--dtype", dtype, {"float64", "float32"});
   }
@@ -474,7 +471,8 @@ void add_check(CLI::App& app, Common& common) {
           "--ranks",
           options->ranks,
           "Numbers of ranks (default: 1 2 3 4; over gloo 1 to the number of processes)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(whole_numbers(1, kMostRanks));
   command->add_option(
       "--model",
       options->model,
@@ -483,10 +481,12 @@ void add_check(CLI::App& app, Common& common) {
       ->delimiter(',');
   command->add_option("--strategy", options->strategies, "Attention strategies (default: all)")
       ->delimiter(',');
-  command->add_option(
-      "--deadline",
-      options->deadline,
-      "Seconds a rank may wait for another before all end with an error (default: 60)");
+  command
+      ->add_option(
+          "--deadline",
+          options->deadline,
+          "Seconds a rank may wait for another before all end with an error (default: 60)")
+      ->check(seconds());
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);
 }

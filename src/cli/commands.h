@@ -4,7 +4,9 @@
 // main.cc calls it and is the only one who catches what it throws.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -56,6 +58,14 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, std::size
 // one of `accepted`.
 void expect_one_of(
     const std::string& option, const std::string& value, const std::vector<std::string>& accepted);
+
+// What an option accepts that is a number, or a list of them: option->check(whole_numbers(1)). Each
+// refuses another value before the command runs, naming the option, the value and what is accepted.
+// A value that is left out is not checked, so 0 may stand for it where 0 is refused.
+CLI::Validator whole_numbers(
+    std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+CLI::Validator numbers(double least, double most = std::numeric_limits<double>::infinity());
+CLI::Validator seconds();  // more than 0, at most 1000000
 
 void add_doctor(CLI::App& app, Common& common);
 void add_train(CLI::App& app, Common& common);

@@ -310,8 +310,10 @@ void add_grad(CLI::App& app, Common& common) {
           "tokens with count 0.  For a masked LM {\"tokens\": [...], \"labels\": [...]}, -100: "
           "none")
       ->required();
-  command->add_option(
-      "--ranks", options->ranks, "Ranks (default: the plan's, or 1; over gloo the processes)");
+  command
+      ->add_option(
+          "--ranks", options->ranks, "Ranks (default: the plan's, or 1; over gloo the processes)")
+      ->check(whole_numbers(1, kMostRanks));
   command->add_option(
       "--attention",
       options->attention,
@@ -339,19 +341,25 @@ void add_grad(CLI::App& app, Common& common) {
       "--memory-per-rank",
       options->memory_per_rank,
       "Budget of each rank, as in 512MiB; more is an error (default: no limit)");
-  command->add_option(
-      "--deadline",
-      options->deadline,
-      "Seconds a rank may wait for another before all end with an error (default: 60)");
-  command->add_option(
-      "--dropout-seed",
-      options->dropout_seed,
-      "Draw the model's residual and embedding dropout by this seed (default: no dropout)");
-  command->add_option(
-      "--attention-dropout",
-      options->attention_dropout,
-      "With --dropout-seed: in place of the model's attention dropout, of which only 0 is "
-      "implemented");
+  command
+      ->add_option(
+          "--deadline",
+          options->deadline,
+          "Seconds a rank may wait for another before all end with an error (default: 60)")
+      ->check(seconds());
+  command
+      ->add_option(
+          "--dropout-seed",
+          options->dropout_seed,
+          "Draw the model's residual and embedding dropout by this seed (default: no dropout)")
+      ->check(whole_numbers(0));
+  command
+      ->add_option(
+          "--attention-dropout",
+          options->attention_dropout,
+          "With --dropout-seed: in place of the model's attention dropout, of which only 0 is "
+          "implemented")
+      ->check(numbers(0, 1));
   command
       ->add_option(
           "--out",

@@ -40,10 +40,12 @@ void add_layer_options(CLI::App& command, StrategyOptions& options) {
     const std::string name = option.name;
     std::string flag = "--" + name;
     std::replace(flag.begin(), flag.end(), '_', '-');
-    command.add_option_function<std::int64_t>(
-        flag,
-        [&options, name](const std::int64_t& value) { options[name] = value; },
-        option.meaning);
+    command
+        .add_option_function<std::int64_t>(
+            flag,
+            [&options, name](const std::int64_t& value) { options[name] = value; },
+            option.meaning)
+        ->check(whole_numbers(1));
   }
 }
 
@@ -60,7 +62,6 @@ LayerChoice layer_named(
 }
 
 void expect_ranks(int ranks) {
-  constexpr int kMostRanks = 1024;  // each is a thread with its own memory
   if (ranks < 1 || ranks > kMostRanks) {
     throw std::invalid_argument(
         "--ranks " + std::to_string(ranks) + ": accepted is a number from 1 to " +

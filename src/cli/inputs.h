@@ -40,7 +40,10 @@ LayerChoice layer_named(
     const std::string& recompute,
     const StrategyOptions& options);
 
-// Throws std::invalid_argument unless ranks can be started: from 1 to 1024.
+// Each is a thread with its own memory.
+inline constexpr int kMostRanks = 1024;
+// Throws std::invalid_argument unless ranks can be started: from 1 to kMostRanks.  For numbers that
+// are no option of their own: a plan's, or that of the processes.
 void expect_ranks(int ranks);
 
 // "512MiB"; "" or "0": no limit, 0.  Throws std::invalid_argument naming --memory-per-rank.

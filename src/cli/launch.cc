@@ -197,14 +197,9 @@ class Ranks {
 };
 
 int run_launch(const LaunchOptions& options, const Common& /*common*/) {
-  if (options.processes < 1 || options.nodes < 1 || options.node < 0 ||
-      options.node >= options.nodes) {
+  if (options.node >= options.nodes) {
     throw std::invalid_argument(fmt::format(
-        "launch: -n {} --nodes {} --node {}: accepted are at least one process and one node, and "
-        "nodes numbered from 0",
-        options.processes,
-        options.nodes,
-        options.node));
+        "launch: --node {} of --nodes {}: nodes are numbered from 0", options.node, options.nodes));
   }
   if (options.nodes > 1 && options.rendezvous.empty()) {
     throw std::invalid_argument(
@@ -253,10 +248,13 @@ void add_launch(CLI::App& app, Common& common) {
       "launch -n 4 -- train --config run.toml",
       run_launch);
   command->add_option("-n,--processes", options->processes, "Processes on this machine")
+      ->check(whole_numbers(1))
       ->required();
   command->add_option("--nodes", options->nodes, "Machines, with as many processes each")
+      ->check(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--node", options->node, "Number of this machine, from 0")
+      ->check(whole_numbers(0))
       ->capture_default_str();
   command->add_option(
       "--rendezvous",

@@ -85,10 +85,10 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
   if (!options.model.empty()) {
     return plan_layers_of_model(options, common);
   }
-  if (options.layers < 1 || options.capacity.empty()) {
+  if (options.layers == 0 || options.capacity.empty()) {
     throw std::invalid_argument(
         std::string("plan layers: --costs takes ") +
-        (options.capacity.empty() ? "--capacity BYTES" : "--layers L, at least 1"));
+        (options.capacity.empty() ? "--capacity BYTES" : "--layers L"));
   }
   std::int64_t capacity = 0;
   try {
@@ -189,12 +189,16 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       "--costs",
       options->costs,
       R"(File {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}: of a layer)");
-  command->add_option("--layers", options->layers, "With --costs: layers of the model");
+  command->add_option("--layers", options->layers, "With --costs: layers of the model")
+      ->check(whole_numbers(1));
   command->add_option(
       "--model", options->model, "Or: Hugging Face folder or TOML model file, for one document");
-  command->add_option("--length", options->length, "With --model: tokens of the document");
+  command->add_option("--length", options->length, "With --model: tokens of the document")
+      ->check(whole_numbers(1));
   command->add_option("--fitted", options->fitted, "With --model: costs file of paradyse fit");
-  command->add_option("--ranks", options->ranks, "With --model")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "With --model")
+      ->check(whole_numbers(1))
+      ->capture_default_str();
   command->add_option("--dtype", options->dtype, "With --model")->capture_default_str();
   command->add_option("--attention", options->attention, "With --model: this strategy alone")
       ->capture_default_str();

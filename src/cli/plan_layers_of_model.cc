@@ -20,18 +20,14 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   PlanningTask task;
   task.model = reading([&] { return open_model(options.model); }, "--model").shape;
-  if (options.length < 1) {
-    throw std::invalid_argument(
-        fmt::format("--length is {}: a document has at least one token", options.length));
+  if (options.length == 0) {
+    throw std::invalid_argument("plan layers: --model takes --length TOKENS of the document");
   }
   if (task.model.learned_positions && options.length > task.model.max_positions) {
     throw std::invalid_argument(fmt::format(
         "--length is {}: the model has learned {} positions",
         options.length,
         task.model.max_positions));
-  }
-  if (options.ranks < 1) {
-    throw std::invalid_argument(fmt::format("--ranks is {}: at least 1 is needed", options.ranks));
   }
   task.ranks = options.ranks;
   task.precision = precision_of(options.dtype);

@@ -41,12 +41,11 @@ std::vector<std::int64_t> lengths_of(
   }
   std::sort(lengths.begin(), lengths.end());
   for (const std::int64_t n : lengths) {
-    if (n < 1 || (model.learned_positions && n > model.max_positions)) {
+    if (model.learned_positions && n > model.max_positions) {
       throw std::invalid_argument(fmt::format(
-          "profile: a length of {} tokens{}",
+          "profile: a length of {} tokens; the model has learned {} positions",
           n,
-          n < 1 ? "; at least 1 is needed"
-                : fmt::format("; the model has learned {} positions", model.max_positions)));
+          model.max_positions));
     }
   }
   return lengths;
@@ -164,9 +163,6 @@ int run_profile(const ProfileOptions& options, const Common& common) {
     print_config(loaded, common);
     return kOk;
   }
-  if (options.seconds < 0) {
-    throw std::invalid_argument("profile: --seconds must be more than 0");
-  }
   return on_backend(
       backend_options(loaded.config),
       loaded.config.parallel.deadline_seconds,
@@ -190,8 +186,10 @@ void add_profile(CLI::App& app, Common& common) {
   command
       ->add_option(
           "--lengths", options->lengths, "Tokens of a document (default: doublings to the longest)")
-      ->delimiter(',');
-  command->add_option("--seconds", options->seconds, "Short for --set costs.profile_seconds=...");
+      ->delimiter(',')
+      ->check(whole_numbers(1));
+  command->add_option("--seconds", options->seconds, "Short for --set costs.profile_seconds=...")
+      ->check(seconds());
 }
 
 }  // namespace paradyse::cli

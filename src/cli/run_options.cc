@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "src/cli/inputs.h"
+
 namespace paradyse::cli {
 
 void add_run_options(CLI::App& command, RunOptions& options) {
@@ -20,15 +22,20 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "Print every value with where it came from, and stop");
   command.add_option("--model", options.model, "Short for --set model.path=...");
   command.add_option("--data", options.data, "Short for --set data.path=...");
-  command.add_option("--ranks", options.ranks, "Short for --set parallel.ranks=...");
+  command.add_option("--ranks", options.ranks, "Short for --set parallel.ranks=...")
+      ->type_name("INT")
+      ->check(whole_numbers(1, kMostRanks));
   command.add_option(
       "--memory-per-rank",
       options.memory_per_rank,
       "Budget of each rank, as in 512MiB: short for --set parallel.memory_per_rank=...");
-  command.add_option(
-      "--deadline",
-      options.deadline,
-      "Seconds a rank waits for others: short for --set parallel.deadline_seconds=...");
+  command
+      .add_option(
+          "--deadline",
+          options.deadline,
+          "Seconds a rank waits for others: short for --set parallel.deadline_seconds=...")
+      ->type_name("FLOAT")
+      ->check(seconds());
   command.add_option("--backend", options.backend, "Short for --set parallel.backend=...");
   command.add_option(
       "--device", options.device, "cpu or cuda: short for --set parallel.device=...");

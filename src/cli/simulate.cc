@@ -173,11 +173,6 @@ Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
         "simulate: give a plan file (--plan) or the documents' lengths (--length 32768, or "
         "several: 32768,4096)");
   }
-  for (const std::int64_t n : options.lengths) {
-    if (n < 1) {
-      throw std::invalid_argument(fmt::format("--length {}: a document has at least one token", n));
-    }
-  }
   constexpr int kMostTogether = 64;
   Workload workload{.lengths = options.lengths, .domain = options.domain};
   if (options.domain == 0) {
@@ -186,7 +181,7 @@ Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
       --workload.domain;
     }
   }
-  if (workload.domain < 1 || cluster.ranks() % workload.domain != 0) {
+  if (cluster.ranks() % workload.domain != 0) {
     throw std::invalid_argument(fmt::format(
         "--domain {}: it has to divide the cluster's {} ranks", options.domain, cluster.ranks()));
   }
@@ -276,10 +271,6 @@ int print_all(
 
 int run_simulate(const SimulateOptions& options, const Common& common) {
   expect_one_of("--dtype", options.dtype, {"bfloat16", "float16", "float32"});
-  if (options.trace_ranks < 1) {
-    throw std::invalid_argument(
-        fmt::format("--trace-ranks {}: at least 1 is needed", options.trace_ranks));
-  }
   const ModelShape model =
       without_dropout(reading([&] { return open_model(options.model); }).shape);
   Cluster cluster = read_cluster(options.cluster);
@@ -367,11 +358,14 @@ void add_simulate(CLI::App& app, Common& common) {
           "--length",
           options->lengths,
           "Instead: tokens of the documents of each weight domain, as in 32768 or 32768,4096")
-      ->delimiter(',');
-  command->add_option(
-      "--domain",
-      options->domain,
-      "Ranks that share documents and weights (default: all of up to 64, else 64)");
+      ->delimiter(',')
+      ->check(whole_numbers(1));
+  command
+      ->add_option(
+          "--domain",
+          options->domain,
+          "Ranks that share documents and weights (default: all of up to 64, else 64)")
+      ->check(whole_numbers(1));
   command->add_option(
       "--attention",
       options->attention,
@@ -396,6 +390,7 @@ void add_simulate(CLI::App& app, Common& common) {
   command->add_option(
       "--trace", options->trace, "Write streams and memory over time for Perfetto to this file");
   command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")
+      ->check(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--save-plan", options->save_plan, "Write the (best) plan to this file");
 }

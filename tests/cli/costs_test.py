@@ -265,8 +265,7 @@ tokens_per_step = 3000
                     found["least_peak_bytes"],
                     found["static_bytes"] + found["saved_bytes"] + found["transient_bytes"])
         self.assertIn("--capacity is 0", self.error_of(*arguments, "--capacity", 0))
-        self.assertIn("at least one token", self.error_of(
-            "plan", "layers", "--model", model, "--length", 0))
+        self.assertIn("--length TOKENS", self.error_of("plan", "layers", "--model", model))
         self.assertIn("--costs FILE", self.error_of("plan", "layers"))
         self.assertIn("--capacity", self.error_of(*arguments, "--capacity", "much"))
 

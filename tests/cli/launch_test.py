@@ -154,7 +154,8 @@ class LaunchTest(GlooTest):
         self.assertIn("local, gloo", self.error_of(*grad, "--backend", "mpi"))
         done = self.run_program("launch", "-n", 2, "--", *grad, "--ranks", 3, code=USAGE)
         self.assertIn("3 ranks were asked for, but torchrun started 2 processes", done.stderr)
-        self.assertIn("at least one process", self.error_of("launch", "-n", 0, "--", "doctor"))
+        self.assertIn("numbered from 0", self.error_of(
+            "launch", "-n", 1, "--nodes", 2, "--node", 2, "--", "doctor"))
         self.assertIn("--rendezvous", self.error_of("launch", "-n", 1, "--nodes", 2, "--", "doctor"))
         for what in ["host:port", ":1", "host:0", "host:99999"]:
             self.assertIn("accepted is HOST", self.error_of(

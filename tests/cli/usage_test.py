@@ -1,10 +1,13 @@
 """Help, version, and what is said of a wrong command line."""
 
+import re
 import unittest
 
 from support import OK, USAGE, ProgramTest
 
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
+# What 0 stands for is said; all other numbers begin at 1, or just above 0.
+ZERO_IS_ACCEPTED = ["bench switching --seed", "grad --attention-dropout", "grad --dropout-seed", "launch --node"]
 
 
 class UsageTest(ProgramTest):
@@ -61,6 +64,40 @@ class UsageTest(ProgramTest):
             "--ranks",
             self.error_of("grad", "--model", "x", "--data", "y", "--out", "z", "--ranks", "two"))
         self.assertIn("FILE", self.error_of("plan", "check"))
+
+    def commands(self, *above):
+        """Every command, by the help of those above it."""
+        listed = re.search(r"Subcommands:\n((?:  .*\n|\n)+)", self.run_program(*above, "--help").stdout)
+        if listed is None:
+            return [above]
+        names = re.findall(r"^  (\S+)", listed.group(1), re.MULTILINE)
+        return [command for name in names for command in self.commands(*above, name)]
+
+    def test_a_number_that_makes_no_sense_is_refused(self):
+        walked = []
+        for command in self.commands():
+            text = self.run_program(*command, "--help").stdout
+            for option in re.findall(
+                    r"^  (?:-\w, *)?(--[a-z-]+),? (?:INT|UINT|FLOAT)\b", text, re.MULTILINE):
+                name = " ".join([*command, option])
+                walked.append(name)
+                for value in ["-1"] if name in ZERO_IS_ACCEPTED else ["-1", "0"]:
+                    with self.subTest(f"{name}={value}"):
+                        # What else is missing is said only once the numbers are right.
+                        said = self.run_program(*command, f"{option}={value}", code=USAGE).stderr
+                        self.assertIn(f"{option}: '{value}' is not accepted, a ", said)
+        for name in [*ZERO_IS_ACCEPTED, "bench step --ranks", "bench step --lengths", "bench comm --bytes",
+                     "bench mixed --slowdown", "check --ranks", "launch --processes", "plan layers --layers",
+                     "profile --seconds", "simulate --domain", "train --deadline", "train --ranks"]:
+            self.assertIn(name, walked)
+
+    def test_a_number_in_a_list_is_refused(self):
+        for command, option, value in [
+                ("bench step", "--lengths", "64,0"), ("bench comm", "--bytes", "8,2000000000"),
+                ("check", "--ranks", "1,1025"), ("simulate", "--length", "9,-9"), ("profile", "--lengths", "9,nine"),
+                ("bench mixed", "--slowdown", "1,inf")]:
+            said = self.error_of(*command.split(), f"{option}={value}")
+            self.assertIn(f"{option}: '{value.split(',')[1]}' is not accepted, a", said)
 
     def test_doctor_finds_nothing_broken_here(self):
         found = self.json_of("doctor")
