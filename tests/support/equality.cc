@@ -51,7 +51,10 @@ void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, dou
   EXPECT_NEAR(answer.batch.loss, expected.loss, tolerance * std::abs(expected.loss));
   for (std::size_t d = 0; d < c.lengths.size(); ++d) {
     EXPECT_EQ(answer.batch.counts[d], expected.documents[d].count);
-    EXPECT_NEAR(answer.batch.loss_sums[d], expected.documents[d].sum, tolerance * 100);
+    EXPECT_NEAR(
+        answer.batch.loss_sums[d],
+        expected.documents[d].sum,
+        tolerance * expected.documents[d].sum);
   }
   const GradientError error = compare_gradients(answer.gradients, expected.gradients);
   EXPECT_LE(error.worst, tolerance) << error.worst_name;
