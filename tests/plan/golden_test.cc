@@ -128,7 +128,6 @@ std::vector<PlanCase> plan_cases() {
   add("qwen3_8_ranks_26MiB", qwen3(), 8, 26 * kMiB, {mixed, one_long});
   add("qwen3_bfloat16", qwen3(), 4, 40 * kMiB, {mixed, one_long}, [](PlanningTask& t) {
     t.precision = precision_of("bfloat16");
-    t.static_bytes_per_element = t.precision.trained();
   });
   add("llama_paper",
       llama(),
@@ -154,7 +153,6 @@ std::vector<PlanCase> plan_cases() {
   });
   add("llama_evaluation", llama(), 4, 24 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.training = false;
-    t.static_bytes_per_element = 4;
   });
   add("llama_overhead", llama(), 2, 88 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.memory_overhead = 0.25;
