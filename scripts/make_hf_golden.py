@@ -6,8 +6,9 @@
 
 The judge is the architecture's class with eager attention in float64, without dropout, each document
 run by itself; the loss is the cross entropy of its logits, summed and divided by all predicted tokens
-(its own `labels` loss would first round the logits to float32). BERT's labels are those of about a
-third of the tokens.
+(its own `labels` loss would first round the logits to float32; that it is the same one but for that is
+asserted). BERT's labels are those of about a third of the tokens, as are those of `llama_labels`, which
+are unshifted and no next tokens; one document of its has none that counts, one brings none.
 
 Even in a float64 model, transformers computes three things in float32: the rotary angles (frequencies,
 angles, cosines), the RMSNorm, and, in most architectures, the softmax of the attention. Here the source
@@ -104,6 +105,7 @@ MODELS = {
         dict(hidden_size=15, word_embed_proj_dim=15, num_attention_heads=3, num_hidden_layers=2, ffn_dim=22,
              vocab_size=23, max_position_embeddings=41),
     ),
+    "llama_labels": (13, [17, 1, 40, 3, 9, 2, 12], dict(**SMALL, rope_theta=100.0)),
     "bert": (
         12, LENGTHS,
         dict(hidden_size=15, num_attention_heads=3, num_hidden_layers=2, intermediate_size=22, vocab_size=23,
@@ -185,35 +187,51 @@ def model_of(name, config, weights):
 
 def answer_of(model, documents):
     """The loss, [(sum, count)] by document, and every gradient of the loss."""
-    count = sum(sum(label >= 0 for label in labels) for _, labels in documents)
+    targets = [targets_of(model, tokens, labels) for tokens, labels in documents]
+    count = sum(sum(target >= 0 for target in of_document) for of_document in targets)
     sums = []
-    for tokens, labels in documents:
-        logits = model(input_ids=torch.tensor(tokens)[None]).logits[0]
+    for (tokens, labels), of_document in zip(documents, targets):
+        answer = model(
+            input_ids=torch.tensor(tokens)[None],
+            labels=torch.tensor(tokens if labels is None else labels)[None])
+        logits = answer.logits[0]
         assert logits.dtype == torch.float64
-        token_losses = torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="sum")
+        token_losses = torch.nn.functional.cross_entropy(
+            logits, torch.tensor(of_document), reduction="sum")
         (token_losses / count).backward()
-        sums.append((token_losses.item(), sum(label >= 0 for label in labels)))
+        sums.append((token_losses.item(), sum(target >= 0 for target in of_document)))
+        if sums[-1][1] > 0:  # else its own is 0 / 0
+            assert abs(answer.loss.item() - sums[-1][0] / sums[-1][1]) < 1e-5
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     return sum(total for total, _ in sums) / count, sums, gradients
 
 
+def targets_of(model, tokens, labels):
+    """What the logits of each token are scored against."""
+    if model.config.model_type == "bert":
+        return labels
+    return (tokens if labels is None else labels)[1:] + [-100]
+
+
 def documents_of(name, config, seed, lengths):
-    """[(tokens, labels)]: the next token, or, for a masked LM, a token for about every third."""
+    """[(tokens, labels)]; where a model has labels, one for about every third token, else None."""
     random = numpy.random.default_rng(1000 + seed)
     documents = []
     for n in lengths:
         tokens = random.integers(0, config.vocab_size, size=n).tolist()
-        labels = tokens[1:] + [-100]
-        if architecture_of(name) == "bert":
+        labels = None
+        if name in ("bert", "llama_labels"):
             labels = numpy.where(
                 random.random(n) < 0.35, random.integers(0, config.vocab_size, size=n), -100).tolist()
         documents.append((tokens, labels))
+    if name == "llama_labels":
+        documents[0] = (documents[0][0], None)
+        documents[3] = (documents[3][0], [5, -100, -100])  # the first is not used
     return documents
 
 
-def line_of(name, tokens, labels):
-    return json.dumps(
-        {"tokens": tokens, "labels": labels} if architecture_of(name) == "bert" else {"tokens": tokens})
+def line_of(tokens, labels):
+    return json.dumps({"tokens": tokens} if labels is None else {"tokens": tokens, "labels": labels})
 
 
 def worst_error(actual, expected):
@@ -252,7 +270,7 @@ def main():
         (folder / "generation_config.json").unlink(missing_ok=True)
         save_file(gradients, folder / "expected_gradients.safetensors", metadata={"format": "pt"})
         (folder / "documents.jsonl").write_text(
-            "".join(line_of(name, tokens, labels) + "\n" for tokens, labels in documents))
+            "".join(line_of(tokens, labels) + "\n" for tokens, labels in documents))
         expected = {
             "loss": loss,
             "documents": [{"sum": total, "count": count} for total, count in sums],

@@ -25,6 +25,11 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"seconds", result.seconds},
          {"peak_bytes", result.peak_bytes},
          {"interrupted", stop.load()}});
+  } else if (result.predicted_tokens == 0) {
+    std::printf(
+        "no loss: no token of %lld documents is scored against a label that counts%s\n",
+        static_cast<long long>(result.documents),
+        stop.load() ? " (interrupted)" : "");
   } else {
     std::printf(
         "loss %.6f (perplexity %.3f) over %lld predicted tokens of %lld documents, %.1f s, peak %s "

@@ -307,8 +307,8 @@ void add_grad(CLI::App& app, Common& common) {
           "--data",
           options->data,
           "FILE.jsonl: a document a line, {\"tokens\": [...]}; all form one batch, those of 0 or 1 "
-          "tokens with count 0.  For a masked LM {\"tokens\": [...], \"labels\": [...]}, -100: "
-          "none")
+          "tokens with count 0.  With \"labels\": [...], as many (-100: none), token i is scored "
+          "against label i + 1, of a masked LM, which must have them, against label i")
       ->required();
   command
       ->add_option(

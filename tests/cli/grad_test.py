@@ -100,6 +100,30 @@ class GradTest(ProgramTest):
         self.assertIn("2 tokens and 1 labels", self.error_of(
             "grad", "--model", GOLDEN / "hf_bert", "--data", data, "--out", self.out))
 
+    def test_labels_of_a_causal_model(self):
+        def grad(*lines):
+            data = self.write("data.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+            return self.json_of("grad", "--model", GOLDEN / "hf_llama_gqa", "--data", data,
+                                "--out", self.out, "--ranks", 2)
+
+        tokens = [3, 1, 4, 1, 5, 9, 2, 6]
+        plain = grad({"tokens": tokens}, {"tokens": tokens})
+        self.assertEqual(grad({"tokens": tokens}, {"tokens": tokens, "labels": tokens}), plain)
+        # the first label is not used; the others are of the tokens before them
+        masked = grad({"tokens": tokens}, {"tokens": tokens, "labels": [7, -100, -100, 1, 5, -100, 2, 6]})
+        self.assertEqual([one["count"] for one in masked["documents"]], [7, 4])
+        self.assertEqual(masked["tokens"], 11)
+        self.assertAlmostEqual(masked["documents"][0]["sum"], plain["documents"][0]["sum"], 12)
+        self.assertLess(masked["documents"][1]["sum"], plain["documents"][1]["sum"])
+        self.assertAlmostEqual(
+            masked["loss"], sum(one["sum"] for one in masked["documents"]) / 11, 12)
+        other = grad({"tokens": tokens, "labels": [-100] * 7 + [7]}, {"tokens": [1, 2], "labels": [2, -100]})
+        self.assertEqual([one["count"] for one in other["documents"]], [1, 0])
+        none = grad({"tokens": tokens, "labels": [3] + [-100] * 7})
+        self.assertEqual((none["loss"], none["tokens"]), (0, 0))
+        for _, _, values in read_tensors(self.out).values():
+            self.assertFalse(any(values))
+
     def test_a_document_beyond_the_learned_positions(self):
         data = self.write_documents([[1] * 41, [1] * 42])
         error = self.error_of("grad", "--model", GOLDEN / "hf_gpt2", "--data", data, "--out", self.out)

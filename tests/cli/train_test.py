@@ -53,6 +53,59 @@ warmup_steps = 5
                 config = json.loads((model / "config.json").read_text())
                 self.assertEqual(config["model_type"], name)
 
+    # Half of the texts as bytes, half as ids of which only the last ten are to be predicted.
+    def test_labels_of_a_causal_model(self):
+        def data(name, labels):
+            path = self.folder / name
+            with path.open("w") as file:
+                for i, text in enumerate(sorted((self.folder / "texts").iterdir())):
+                    ids = list(text.read_bytes())
+                    file.write(json.dumps(
+                        {"text": text.read_text()} if i % 2 and labels != "none"
+                        else {"tokens": ids, **({"labels": labels(ids)} if callable(labels) else {})}) + "\n")
+            return path
+
+        def metrics(path, *more):
+            summary = self.summary("--set", f"data.path={path}", "--set", "train.steps=4", *more)
+            lines = (pathlib.Path(summary["folder"]) / "metrics.jsonl").read_text().splitlines()
+            return [json.loads(line)["loss"] for line in lines], summary
+
+        plan = ["--set", "parallel.attention=UlyssesZ", "--set", "parallel.recompute=none"]
+        last_ten = data("last_ten.jsonl", lambda ids: [-100] * (len(ids) - 10) + ids[-10:])
+        plain, _ = metrics(data("plain.jsonl", None), *plan)
+        own, _ = metrics(data("own.jsonl", list), *plan)
+        some, summary = metrics(last_ten, *plan)
+        self.assertEqual(own, plain)
+        self.assertNotEqual(some, plain)
+        model = summary["folder"] + "/model"
+        one, two = self.eval(model, last_ten, 1), self.eval(model, last_ten, 2)
+        self.assertAlmostEqual(one["loss"], two["loss"], 4)
+        texts = sorted((self.folder / "texts").iterdir())
+        self.assertEqual(
+            one["predicted_tokens"],
+            sum(text.stat().st_size - 1 if i % 2 else 10 for i, text in enumerate(texts)))
+
+        # no label of a batch counts: no loss, and the weights stay, decay or not
+        nothing = self.write(
+            "nothing.jsonl", json.dumps({"tokens": [1] * 60, "labels": [1] + [-100] * 59}) + "\n")
+        done = self.train("--json", "--set", f"data.path={nothing}", "--set", "train.steps=2",
+                          "--set", f"data.eval_path={nothing}", "--set", "optimizer.weight_decay=0.1")
+        self.assertIn("step 1: none of its tokens is scored against a label that counts", done.stderr)
+        self.assertIn("data.eval_path: no token is scored", done.stderr)
+        summary = json.loads(done.stdout)
+        self.assertIsNone(summary["last_loss"])
+        folder = pathlib.Path(summary["folder"])
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["loss"] for line in lines], [None, None])
+        again = self.eval(folder / "model", nothing, 2)
+        self.assertEqual((again["loss"], again["predicted_tokens"]), (None, 0))
+        text = self.run_program("eval", "--model", folder / "model", "--data", nothing).stdout
+        self.assertIn("no loss: no token of 1 documents", text)
+        untrained = self.summary("--set", "train.steps=1", "--set", "optimizer.lr=0")["folder"]
+        self.assertEqual(
+            *((pathlib.Path(one) / "model" / "model.safetensors").read_bytes()
+              for one in (folder, untrained)))
+
     # Attention dropout cannot be trained; the message says how to go without.
     def test_dropout_of_the_model_and_over_it(self):
         path = self.folder / "gpt2.toml"

@@ -148,10 +148,6 @@ TEST_F(Documents, LabelsComeWithTheTokens) {
   EXPECT_THAT(corpus.labels, ElementsAre(ElementsAre(kNoLabel, 5, kNoLabel), ElementsAre(0)));
   masked.max_tokens = 2;
   EXPECT_THAT(read_corpus(masked).labels, ElementsAre(ElementsAre(kNoLabel, 5), ElementsAre(0)));
-  masked.labels = false;  // another key among others
-  EXPECT_TRUE(read_corpus(masked).labels.empty());
-
-  masked.labels = true;
   for (const auto& [line, part] :
        {std::pair{R"({"tokens": [1, 2], "labels": [1]})", "2 tokens and 1 labels"},
         std::pair{R"({"tokens": [1]})", "tokens and labels"},
@@ -169,6 +165,51 @@ TEST_F(Documents, LabelsComeWithTheTokens) {
   DataOptions folder = masked;
   folder.path = path("folder");
   expect_refused(folder, "masked tokens", ".jsonl");
+}
+
+// A causal model takes them where they are; a line without, before or after, predicts itself.
+TEST_F(Documents, LabelsMayComeWithTheTokens) {
+  write_file(
+      "d.jsonl",
+      R"({"tokens": [9, 8]})"
+      "\n"
+      R"({"tokens": [1, 2, 3], "labels": [-100, 5, -100], "text": "ignored"})"
+      "\n"
+      R"({"text": "abc", "label": 7})"
+      "\n"
+      R"({"tokens": [], "labels": []})");
+  DataOptions causal = options("d.jsonl");
+  causal.min_tokens = 0;
+  causal.max_tokens = 2;
+  const Corpus corpus = read_corpus(causal);
+  EXPECT_THAT(
+      corpus.documents,
+      ElementsAre(ElementsAre(9, 8), ElementsAre(1, 2), ElementsAre('a', 'b'), ElementsAre()));
+  EXPECT_THAT(
+      corpus.labels,
+      ElementsAre(
+          ElementsAre(9, 8), ElementsAre(kNoLabel, 5), ElementsAre('a', 'b'), ElementsAre()));
+
+  causal.min_tokens = 2;  // what is skipped takes its labels along
+  causal.max_tokens = 0;
+  write_file(
+      "d.jsonl",
+      R"({"tokens": [9], "labels": [9]})"
+      "\n"
+      R"({"tokens": [1, 2], "labels": [3, 4]})");
+  EXPECT_THAT(read_corpus(causal).labels, ElementsAre(ElementsAre(3, 4)));
+
+  write_file("d.jsonl", R"({"tokens": [1, 2]})");
+  EXPECT_TRUE(read_corpus(causal).labels.empty());
+  for (const auto& [line, part] :
+       {std::pair{R"({"tokens": [1, 2], "labels": [1]})", "2 tokens and 1 labels"},
+        std::pair{R"({"text": "ab", "labels": [1, 2]})", "labels but no tokens"},
+        std::pair{R"({"tokens": [1, 2], "labels": [1, 256]})", "label 1 is 256"},
+        std::pair{R"({"tokens": [1, 2], "labels": [1, -1]})", "label 1 is -1"},
+        std::pair{R"({"tokens": [1, 2], "labels": null})", "labels is null"}}) {
+    write_file("d.jsonl", line);
+    expect_refused(causal, "d.jsonl:1", part);
+  }
 }
 
 TEST_F(Documents, RefusesWhatIsNotThere) {

@@ -57,6 +57,26 @@ TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
   }
 }
 
+// Labels that are no next tokens: they move to the token before before tokens are cut over ranks.
+TEST_F(Equality, LabelsOfACausalModel) {
+  const Case c{
+      "labels",
+      test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}),
+      {1, 9, 2, 17, 3},
+      /*labels=*/true};
+  for (const int p : {1, 2, 3, 4}) {
+    for (const auto& [attention, mlp] : test::pure_strategies()) {
+      for (const Recompute level : {Recompute::none, Recompute::full}) {
+        const std::vector<LayerChoice> layers(
+            static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
+        const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
+        expect_equal(c, plan, "float64", 1e-10);
+        expect_equal(c, plan, "float32", 2e-5);
+      }
+    }
+  }
+}
+
 // Every strategy with all that it saves in host memory.
 TEST_F(Equality, OffloadedTensorsComeBack) {
   const Case c = cases()[0];

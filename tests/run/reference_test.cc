@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -62,12 +63,15 @@ Golden golden(const std::string& name) {
       .labels = {},
       .expected = json_of(folder / "expected.json")};
   std::ifstream lines(folder / "documents.jsonl");
+  bool labelled = false;
   for (std::string line; std::getline(lines, line);) {
     const auto record = nlohmann::json::parse(line);
+    labelled = labelled || record.contains("labels");
     it.documents.push_back(record.at("tokens"));
-    if (record.contains("labels")) {
-      it.labels.push_back(record.at("labels"));
-    }
+    it.labels.push_back(record.at(record.contains("labels") ? "labels" : "tokens"));
+  }
+  if (!labelled) {
+    it.labels.clear();
   }
   return it;
 }
@@ -154,6 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_qwen3",
         "hf_gpt2",
         "hf_opt",
+        "hf_llama_labels",
         "hf_bert"),
     [](const auto& test) { return test.param; });
 
@@ -189,6 +194,49 @@ TEST(ReferenceModel, SeesTheFutureOnlyWhenNotCausal) {
   EXPECT_NEAR(total_probability(), 1, 1e-12);
   it.shape.causal = false;
   EXPECT_GT(std::abs(total_probability() - 1), 1e-3);
+}
+
+// Labels of a causal model, against torch's cross entropy of logits that are shifted by one: the
+// last token's are dropped, the first label too.  Logits are made of what the model expects after
+// every beginning of the document, each next token in turn.
+TEST(ReferenceModel, ScoresATokenAgainstTheNextLabel) {
+  at::set_num_threads(1);  // as ranks have it
+  const Golden it = golden("hf_llama_gqa");
+  const Tensors weights = it.weights(at::kDouble);
+  const std::vector<std::int32_t> document = {5, 6, 7, 8, 9};
+  const auto tokens = static_cast<std::int64_t>(document.size());
+  const at::Tensor logits_TV = at::empty({tokens, it.shape.vocab}, at::kDouble);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::vector<std::int32_t> seen(document.begin(), document.begin() + t + 1);
+    Documents documents = {seen};
+    for (std::int32_t next = 0; next < it.shape.vocab; ++next) {
+      documents.push_back(seen);
+      documents.back().push_back(next);
+    }
+    const auto losses = reference::model(it.shape, weights, documents).documents;
+    for (std::int64_t v = 0; v < it.shape.vocab; ++v) {
+      logits_TV[t][v] = losses[0].sum - losses[static_cast<std::size_t>(v) + 1].sum;
+    }
+  }
+  for (const std::vector<std::int32_t>& labels :
+       {std::vector<std::int32_t>{5, 6, 7, 8, 9},
+        std::vector<std::int32_t>{30, 2, -100, -100, 36},
+        std::vector<std::int32_t>{-100, -100, 11, -100, -100},
+        std::vector<std::int32_t>{3, -100, -100, -100, -100}}) {
+    const at::Tensor label_T = at::tensor(labels, at::kLong);
+    const double expected = at::cross_entropy_loss(
+                                logits_TV.narrow(0, 0, tokens - 1),
+                                label_T.narrow(0, 1, tokens - 1),
+                                {},
+                                at::Reduction::Sum,
+                                /*ignore_index=*/-100)
+                                .item<double>();
+    const auto count = label_T.narrow(0, 1, tokens - 1).ge(0).sum().item<std::int64_t>();
+    const auto answer = reference::model(it.shape, weights, {document}, {labels});
+    EXPECT_EQ(answer.documents[0].count, count);
+    EXPECT_NEAR(answer.documents[0].sum, expected, 1e-11);
+    EXPECT_NEAR(answer.loss, count == 0 ? 0 : expected / static_cast<double>(count), 1e-11);
+  }
 }
 
 TEST(ReferenceModel, RefusesWeightsAndTokensOfAnotherModel) {

@@ -18,6 +18,12 @@ constexpr std::uint64_t kDropoutSeed = 0x1234567890ABCDEF;
 
 Weights weights_of(const Case& c) { return random_weights(c.model, 11); }
 
+std::vector<std::vector<std::int32_t>> labels_of(const Case& c) {
+  ModelShape model = c.model;
+  model.masked_lm = model.masked_lm || c.labels;
+  return random_labels(model, c.lengths, 7);
+}
+
 // In float64; what some architectures keep as one bias of queries, keys and values taken apart.
 Weights apart(const WeightNames& names, const Weights& gradients) {
   Weights found;
@@ -75,7 +81,7 @@ const NarrowReference& narrow_reference(const Case& c, at::ScalarType type, doub
         without_dropout(c.model),
         weights,
         random_documents(c.lengths, c.model.vocab, 7),
-        random_labels(c.model, c.lengths, 7));
+        labels_of(c));
   };
   const WeightNames& names = weight_names(c.model.architecture);
   reference.weights = weights_of(c);
@@ -122,7 +128,7 @@ const reference::Answer& reference_answer(const Case& c) {
                         c.model,
                         weights_of(c),
                         random_documents(c.lengths, c.model.vocab, 7),
-                        random_labels(c.model, c.lengths, 7),
+                        labels_of(c),
                         kDropoutSeed))
                 .first;
   }
@@ -138,7 +144,7 @@ void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, dou
       .model = &c.model,
       .plan = &plan,
       .documents = random_documents(c.lengths, c.model.vocab, 7),
-      .labels = random_labels(c.model, c.lengths, 7),
+      .labels = labels_of(c),
       .dropout_seed = kDropoutSeed,
       .dtype = dtype};
   request.fill = [&](Parameters& parameters) { fill(parameters, weights); };
@@ -185,7 +191,7 @@ void expect_within_rounding(const Case& c, const Plan& plan, const std::string& 
       .model = &model,
       .plan = &plan,
       .documents = random_documents(c.lengths, c.model.vocab, 7),
-      .labels = random_labels(c.model, c.lengths, 7),
+      .labels = labels_of(c),
       .dtype = dtype};
   request.fill = [&](Parameters& parameters) { fill(parameters, reference.weights); };
   const GradientAnswer answer = gradients(request);

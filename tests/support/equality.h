@@ -16,6 +16,7 @@ struct Case {
   std::string name;
   ModelShape model;
   std::vector<std::int64_t> lengths;
+  bool labels = false;  // those of a causal model are not its tokens; a masked LM always has some
 };
 
 // The reference's answer, computed once for each name.  The model's dropout is on, if it has any.

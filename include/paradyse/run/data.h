@@ -10,7 +10,7 @@ namespace paradyse {
 
 using Tokens = std::vector<std::int32_t>;
 
-// The label of a token that is not to be predicted.
+// The label that does not count.
 inline constexpr std::int32_t kNoLabel = -100;
 
 enum class TooLong { cut, skip, refuse };
@@ -23,7 +23,7 @@ struct DataOptions {
   std::int64_t max_tokens = 0;  // 0: no limit
   TooLong too_long = TooLong::cut;
   std::int64_t vocab = 256;  // ids must be below
-  bool labels = false;       // a masked LM: every document brings a label for each token
+  bool labels = false;       // every document must bring a label for each token: a masked LM
 };
 
 // What became of what was found.
@@ -37,19 +37,24 @@ struct DataCounts {
 
 struct Corpus {
   std::vector<Tokens> documents;
-  std::vector<Tokens> labels;      // [document], or empty; kNoLabel: not to be predicted
+  std::vector<Tokens> labels;      // [document], as many as its tokens; empty: no document has any
   std::vector<std::string> names;  // file, or file:line: for messages
   DataCounts counts;
 };
 
 // Reads all documents. A folder: every regular file below it in sorted order of path, its bytes as
 // tokens. A .jsonl file: each line an object with `tokens` (ids) or else `text` (its UTF-8 bytes as
-// tokens); other keys and blank lines are ignored.  With options.labels each line has `tokens` and,
-// as long, `labels` (ids or kNoLabel), and folders are refused.
+// tokens); other keys and blank lines are ignored.
+//
+// Beside `tokens` a line may have `labels`, as long (ids or kNoLabel), unshifted as Hugging Face
+// takes them: a model that predicts the next token scores token i against label i + 1.  Where some
+// lines have labels, those of a line without are its tokens: it predicts its own next ones.  With
+// options.labels every line must have them, and folders are refused.
+//
 // Throws std::runtime_error naming file, line and remedy: nothing there or nothing kept, not
 // readable, a link to a folder or to nothing, no JSON, neither key, an id that is negative, not an
-// integer or not below `vocab`, bytes with vocab < 256, a document over max_tokens where `too_long`
-// is refuse.
+// integer or not below `vocab`, labels without tokens or of another number, bytes with vocab < 256,
+// a document over max_tokens where `too_long` is refuse.
 Corpus read_corpus(const DataOptions& options);
 
 // The order of a run: index into the corpus for each of `count` draws, epoch after epoch, the same

@@ -40,8 +40,8 @@ class NotFinite : public std::runtime_error {
 };
 
 struct BatchResult {
-  double loss = 0;  // mean over the predicted tokens (labels that count) of the global batch
-  std::int64_t predicted_tokens = 0;
+  double loss = 0;  // mean over the predicted tokens of the global batch; 0 where there are none
+  std::int64_t predicted_tokens = 0;        // those scored against a label that counts
   std::vector<double> loss_sums;            // [document of the plan], over all ranks
   std::vector<std::int64_t> counts;         // [document of the plan], over all ranks
   std::int64_t saved_bytes = 0;             // of this rank: the largest of its micro-batches
@@ -51,7 +51,9 @@ struct BatchResult {
 
 // What comes with the documents of a batch.
 struct BatchOptions {
-  // Of a masked LM: for every document, a label for every token; negative ones do not count.
+  // For every document a label for every token, unshifted: token i is scored against label i of a
+  // masked LM, else against label i + 1.  Negative ones do not count.  Empty, which a masked LM
+  // does not take: the documents' tokens.
   std::span<const std::vector<std::int32_t>* const> labels = {};
   std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
 };
@@ -61,10 +63,10 @@ struct BatchOptions {
 // gradients, summed over all ranks.  Dropout is that of the parameters' shape, and on only with
 // `backward`.
 // Token ids must be inside the vocabulary (whoever reads documents checks it).
-// Throws std::invalid_argument for a masked LM without labels, or another model with them, and for
-// a document longer than the positions that the model has learned; CommunicatorError when the
-// ranks' plans differ (hashes are compared first), and NotFinite, on all ranks, naming the first
-// document to blame, when the loss is no number.
+// Throws std::invalid_argument for a masked LM without labels, labels of another number than the
+// documents, and a document longer than the positions that the model has learned; CommunicatorError
+// when the ranks' plans differ (hashes are compared first), and NotFinite, on all ranks, naming the
+// first document to blame, when the loss is no number.
 BatchResult play(
     const Plan& plan,
     std::span<const std::vector<std::int32_t>* const> documents,

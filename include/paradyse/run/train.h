@@ -21,7 +21,7 @@ namespace paradyse {
 struct StepReport {
   std::int64_t step = 0;   // from 1
   std::int64_t steps = 0;  // of the run
-  double loss = 0;
+  double loss = 0;         // NaN where no label of the step counts; the weights then stay
   double learning_rate = 0;
   double gradient_norm = 0;
   double loss_scale = 1;  // float16: a step whose gradient_norm is no number was skipped
@@ -45,7 +45,7 @@ struct TrainSummary {
   std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
   std::int64_t resumed_at = 0;  // after so many; 0: it was not
   bool interrupted = false;
-  double first_loss = 0;  // mean of the first ten steps (or as many as there are)
+  double first_loss = 0;  // mean of the first ten steps that have one (or as many as there are)
   double last_loss = 0;   // mean of the last ten
   double eval_loss = 0;   // after training; NaN when there is no evaluation data
   std::int64_t tokens = 0;
@@ -86,7 +86,7 @@ TrainSummary train(
 
 // The mean loss per predicted token of a model over documents, by plans as in training.
 struct EvalResult {
-  double loss = 0;
+  double loss = 0;  // NaN where no token is predicted
   std::int64_t documents = 0;
   std::int64_t predicted_tokens = 0;
   double seconds = 0;

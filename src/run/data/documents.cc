@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string_view>
@@ -109,27 +110,8 @@ Tokens id_tokens(
 
 struct Document {
   Tokens tokens;
-  Tokens labels;
+  std::optional<Tokens> labels = std::nullopt;
 };
-
-Document labelled(const json& record, const DataOptions& options, const std::string& where) {
-  if (!record.is_object() || !record.contains("tokens") || !record.contains("labels")) {
-    refuse(
-        where,
-        "is " + excerpt(record) +
-            "; this model predicts masked tokens: a line takes an object with tokens and labels");
-  }
-  Document document{
-      .tokens = id_tokens(record["tokens"], options, where),
-      .labels = id_tokens(record["labels"], options, where, "labels", true)};
-  if (document.tokens.size() != document.labels.size()) {
-    refuse(
-        where,
-        "has " + std::to_string(document.tokens.size()) + " tokens and " +
-            std::to_string(document.labels.size()) + " labels; every token takes one (-100: none)");
-  }
-  return document;
-}
 
 // The document of one line of a .jsonl file.
 Document line_document(
@@ -140,19 +122,39 @@ Document line_document(
   } catch (const json::exception&) {
     refuse(where, "is no JSON (in UTF-8); each line takes one object");
   }
-  if (options.labels) {
-    return labelled(record, options, where);
+  const auto has = [&](const char* key) { return record.is_object() && record.contains(key); };
+  if (options.labels && !(has("tokens") && has("labels"))) {
+    refuse(
+        where,
+        "is " + excerpt(record) +
+            "; this model predicts masked tokens: a line takes an object with tokens and labels");
   }
-  if (record.is_object() && record.contains("tokens")) {
-    return {.tokens = id_tokens(record["tokens"], options, where), .labels = {}};
+  if (has("tokens")) {
+    Document document{.tokens = id_tokens(record["tokens"], options, where)};
+    if (has("labels")) {
+      document.labels = id_tokens(record["labels"], options, where, "labels", true);
+      if (document.labels->size() != document.tokens.size()) {
+        refuse(
+            where,
+            "has " + std::to_string(document.tokens.size()) + " tokens and " +
+                std::to_string(document.labels->size()) +
+                " labels; every token takes one (-100: none)");
+      }
+    }
+    return document;
   }
-  if (record.is_object() && record.contains("text")) {
+  if (has("labels")) {
+    refuse(
+        where,
+        "has labels but no tokens; labels are ids, one for each id of tokens: give tokens, or take "
+        "the labels out");
+  }
+  if (has("text")) {
     const json& text = record["text"];
     if (!text.is_string()) {
       refuse(where, "text is " + excerpt(text) + "; it takes a string");
     }
-    return {
-        .tokens = byte_tokens(text.get_ref<const std::string&>(), options, where), .labels = {}};
+    return {.tokens = byte_tokens(text.get_ref<const std::string&>(), options, where)};
   }
   refuse(where, "is " + excerpt(record) + "; it takes an object with tokens (ids) or text");
 }
@@ -169,7 +171,9 @@ void take(Corpus& corpus, Document document, const DataOptions& options, const s
     switch (options.too_long) {
       case TooLong::cut:
         tokens.resize(static_cast<std::size_t>(options.max_tokens));
-        document.labels.resize(options.labels ? tokens.size() : 0);
+        if (document.labels) {
+          document.labels->resize(tokens.size());
+        }
         ++corpus.counts.cut;
         break;
       case TooLong::skip:
@@ -185,10 +189,13 @@ void take(Corpus& corpus, Document document, const DataOptions& options, const s
   }
   ++corpus.counts.documents;
   corpus.counts.tokens += static_cast<std::int64_t>(tokens.size());
-  corpus.documents.push_back(std::move(tokens));
-  if (options.labels) {
-    corpus.labels.push_back(std::move(document.labels));
+  if (document.labels && corpus.labels.empty()) {
+    corpus.labels = corpus.documents;  // those before it predict their own tokens
   }
+  if (document.labels || !corpus.labels.empty()) {
+    corpus.labels.push_back(document.labels ? *std::move(document.labels) : tokens);
+  }
+  corpus.documents.push_back(std::move(tokens));
   corpus.names.push_back(where);
 }
 
@@ -214,11 +221,7 @@ void read_folder(Corpus& corpus, const DataOptions& options) {
     if (stream.bad()) {
       refuse(path.string(), "cannot be read to its end");
     }
-    take(
-        corpus,
-        {.tokens = byte_tokens(bytes, options, path.string()), .labels = {}},
-        options,
-        path.string());
+    take(corpus, {.tokens = byte_tokens(bytes, options, path.string())}, options, path.string());
   }
 }
 

@@ -10,7 +10,8 @@ MicroBatch micro_batch(
     std::span<const std::vector<std::int32_t>* const> documents,
     int group_rank,
     std::span<const std::vector<std::int32_t>* const> labels,
-    std::span<const std::int64_t> first_tokens) {
+    std::span<const std::int64_t> first_tokens,
+    bool masked_lm) {
   MicroBatch batch;
   batch.tokens = tokens;
   std::vector<std::int64_t> starts;  // of each document among the packed tokens
@@ -41,11 +42,9 @@ MicroBatch micro_batch(
       const std::vector<std::int32_t>& document = *documents[d];
       const auto i = static_cast<std::size_t>(t - starts[d]);
       batch.ids.push_back(document[i]);
-      if (labels.empty()) {
-        batch.labels.push_back(i + 1 < document.size() ? document[i + 1] : -1);
-      } else {
-        batch.labels.push_back(std::max((*labels[d])[i], -1));
-      }
+      const std::vector<std::int32_t>& wanted = labels.empty() ? document : *labels[d];
+      const std::size_t at = masked_lm ? i : i + 1;
+      batch.labels.push_back(at < wanted.size() ? std::max(wanted[at], -1) : -1);
       batch.tokens_of.push_back(
           (first_tokens.empty() ? starts[d] : first_tokens[d]) + static_cast<std::int64_t>(i));
       batch.document_of.push_back(static_cast<std::int32_t>(d));

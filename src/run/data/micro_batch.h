@@ -21,16 +21,18 @@ struct MicroBatch {
   std::uint64_t dropout_seed = 0;
 };
 
-// `documents`: those of the layout, in its order.  A token's label is the next id of its document,
-// or, where there are `labels` (a list as long for every document), its own: negative for none.
-// Labels are made before tokens are cut.  `first_tokens`: the index of every document's first token
-// in the global batch; empty: as they come.
+// `documents`: those of the layout, in its order.  `labels`: a list as long for every document,
+// negative where none counts; empty: the documents themselves.  Token i is to predict label i of a
+// masked LM, else label i + 1, and the last token nothing: that is settled before tokens are cut.
+// `first_tokens`: the index of every document's first token in the global batch; empty: as they
+// come.
 MicroBatch micro_batch(
     const TokenLayout& tokens,
     std::span<const std::vector<std::int32_t>* const> documents,
     int group_rank,
     std::span<const std::vector<std::int32_t>* const> labels = {},
-    std::span<const std::int64_t> first_tokens = {});
+    std::span<const std::int64_t> first_tokens = {},
+    bool masked_lm = false);
 
 struct MicroBatchResult {
   std::vector<double> loss_sums;     // [document of the layout] of this rank's tokens

@@ -71,9 +71,11 @@ void expect_fitting(const Plan& plan, const ModelShape& shape, const BatchOption
         plan.lengths.size(),
         options.labels.size()));
   }
-  if (!shape.masked_lm && !options.labels.empty()) {
-    throw std::invalid_argument(
-        "the model predicts the next token: it takes documents without labels");
+  if (!options.labels.empty() && options.labels.size() != plan.lengths.size()) {
+    throw std::invalid_argument(fmt::format(
+        "{} lists of labels for {} documents: each takes one, or none does",
+        options.labels.size(),
+        plan.lengths.size()));
   }
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
     if (shape.learned_positions && plan.lengths[d] > shape.max_positions) {
@@ -134,12 +136,11 @@ BatchResult play(
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
     first_tokens.push_back(tokens);
     tokens += plan.lengths[d];
+    const std::vector<std::int32_t>& labels =
+        options.labels.empty() ? *documents[d] : *options.labels[d];
+    const std::ptrdiff_t unused = parameters.shape().masked_lm || labels.empty() ? 0 : 1;
     result.predicted_tokens +=
-        options.labels.empty()
-            ? std::max<std::int64_t>(0, plan.lengths[d] - 1)
-            : std::count_if(options.labels[d]->begin(), options.labels[d]->end(), [](auto label) {
-                return label >= 0;
-              });
+        std::count_if(labels.begin() + unused, labels.end(), [](auto label) { return label >= 0; });
   }
   const double scale =
       result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
@@ -168,7 +169,12 @@ BatchResult play(
       }
     }
     MicroBatch batch = micro_batch(
-        part.timeline.front().program().tokens, mine, part.seat.group_rank, labels, firsts);
+        part.timeline.front().program().tokens,
+        mine,
+        part.seat.group_rank,
+        labels,
+        firsts,
+        parameters.shape().masked_lm);
     batch.dropout_seed = options.dropout_seed;
     const RankContext context{
         .seat = part.seat,

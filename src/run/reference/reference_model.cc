@@ -449,11 +449,11 @@ at::Tensor token_losses(const Pass& pass, const Document& document, const Docume
   return -log_p_T.masked_select(counted_T).sum();
 }
 
-// The next token of each; -1 for the last.
-Document shifted(const Document& document) {
-  Document labels(document.begin() + (document.empty() ? 0 : 1), document.end());
-  labels.resize(document.size(), -1);
-  return labels;
+// The next label of each; -1 for the last.
+Document shifted(const Document& labels) {
+  Document next(labels.begin() + (labels.empty() ? 0 : 1), labels.end());
+  next.resize(labels.size(), -1);
+  return next;
 }
 
 }  // namespace
@@ -466,10 +466,10 @@ Answer model(
     std::optional<std::uint64_t> dropout_seed) {
   check_tokens(documents, shape.vocab, 0, "token");
   check_tokens(labels, shape.vocab, -100, "label");
-  if (labels.size() != (shape.masked_lm ? documents.size() : 0)) {
+  if (labels.size() != documents.size() && (shape.masked_lm || !labels.empty())) {
     throw std::invalid_argument(
         std::to_string(labels.size()) + " lists of labels for " + std::to_string(documents.size()) +
-        " documents: a masked LM takes one for each, others none");
+        " documents: a masked LM takes one for each, others that or none");
   }
   const at::AutoGradMode record(true);  // whatever the caller has switched off
   const Weights leaves = leaves_of(shape, weights);
@@ -478,7 +478,8 @@ Answer model(
   std::vector<Document> wanted;
   std::int64_t count = 0;
   for (std::size_t d = 0; d < documents.size(); ++d) {
-    wanted.push_back(labels.empty() ? shifted(documents[d]) : labels[d]);
+    wanted.push_back(
+        shape.masked_lm ? labels[d] : shifted(labels.empty() ? documents[d] : labels[d]));
     const auto counted = std::count_if(
         wanted[d].begin(), wanted[d].end(), [](std::int32_t label) { return label >= 0; });
     count += answer.documents.emplace_back(DocumentLoss{0, counted}).count;

@@ -18,7 +18,7 @@ namespace paradyse::reference {
 
 struct DocumentLoss {
   double sum = 0;          // of the token losses
-  std::int64_t count = 0;  // predicted tokens: length - 1, at least 0; or labels that count
+  std::int64_t count = 0;  // predicted tokens: those scored against a label that counts
 };
 
 struct Answer {
@@ -30,8 +30,10 @@ struct Answer {
 
 // Loss and every gradient for a batch of documents, each run by itself, unpacked and unpadded.
 // `weights`: by Hugging Face name (a tied head absent or ignored); their dtype is the dtype of the
-// computation (rotary tables and statistics included).  `labels`: of a masked LM, one for every
-// token, negative ones not counted.  `dropout_seed`: draws the model's dropout; absent: none.
+// computation (rotary tables and statistics included).  `labels`: one for every token, negative
+// ones not counted; a masked LM scores token i against label i, others against label i + 1; those
+// may have none, which means their tokens.  `dropout_seed`: draws the model's dropout; absent:
+// none.
 Answer model(
     const ModelShape& shape,
     const std::map<std::string, at::Tensor>& weights,

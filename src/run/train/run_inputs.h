@@ -26,7 +26,7 @@ Corpus corpus_at(
 // Which documents each step trains on: drawn in the run's order until a step has its tokens.
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Corpus& corpus);
 
-// The labels of some documents of a corpus; none where it has none.
+// The labels of some documents of a corpus, unshifted; none where it has none.
 std::vector<const Tokens*> labels_of(
     const Corpus& corpus, const std::vector<std::int64_t>& documents);
 

@@ -11,20 +11,20 @@
 
 #include "paradyse/run/play.h"
 #include "src/run/device/device.h"
+#include "src/run/execute/broadcast_plan.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/trace.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/measure/measure.h"
 #include "src/run/memory/reading.h"
-#include "src/run/execute/broadcast_plan.h"
 #include "src/run/train/checkpoint.h"
 #include "src/run/train/evaluate.h"
 #include "src/run/train/measured_costs.h"
-#include "src/run/weights/optimizer.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
 #include "src/run/train/step_plans.h"
+#include "src/run/weights/optimizer.h"
 
 namespace paradyse {
 namespace {
@@ -306,6 +306,9 @@ class Run {
           hooks_.stop);
       if (me == 0) {
         summary_.interrupted = result.interrupted;
+        if (!result.interrupted && result.predicted_tokens == 0) {
+          note("data.eval_path: no token is scored against a label that counts: there is no loss");
+        }
         summary_.eval_loss =
             result.interrupted ? std::numeric_limits<double>::quiet_NaN() : result.loss;
       }
@@ -568,7 +571,14 @@ class Run {
     const double norm = gradient_norm(parameters, rank.domain(plan.weight_domain)) / loss_scale;
     const double rate = learning_rate(config_.optimizer, s, config_.train.steps);
     const bool counts = scale.update(!std::isfinite(norm));
-    if (counts) {
+    if (played.batch.predicted_tokens == 0) {
+      if (rank.communicators->rank() == 0) {
+        note(fmt::format(
+            "step {}: none of its tokens is scored against a label that counts: it has no loss, "
+            "and the weights stay as they are",
+            s + 1));
+      }
+    } else if (counts) {
       const double clip = config_.optimizer.clip_norm;
       optimizer.step(rate, (clip > 0 && norm > clip ? clip / norm : 1.0) / loss_scale);
     } else if (config_.train.dtype != "float16" || loss_scale <= 1) {
@@ -614,7 +624,7 @@ class Run {
     StepReport report{
         .step = s + 1,
         .steps = config_.train.steps,
-        .loss = batch.loss,
+        .loss = batch.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN() : batch.loss,
         .learning_rate = rate,
         .gradient_norm = norm,
         .loss_scale = loss_scale,
@@ -648,7 +658,9 @@ class Run {
   }
 
   void count(const StepReport& report) {
-    losses_.push_back(report.loss);
+    if (std::isfinite(report.loss)) {
+      losses_.push_back(report.loss);
+    }
     ++summary_.steps;
     summary_.tokens += report.tokens;
     summary_.seconds += report.seconds;
