@@ -271,10 +271,9 @@ TEST_F(DeviceBlocks, CountWhereTheAccountantsDeviceIs) {
     device_free(second);
     EXPECT_EQ(memory.live_bytes(), 40);
     EXPECT_EQ(memory.peak_bytes(), 100);
-    // a device that has none left: nothing stays counted
+    // a device that fails: nothing stays counted
     EXPECT_THROW(
-        device_allocate(
-            c10::kCUDA, 10, []() -> void* { throw std::runtime_error("out of device memory"); }),
+        device_allocate(c10::kCUDA, 10, []() -> void* { throw std::runtime_error("an address"); }),
         std::runtime_error);
     EXPECT_EQ(memory.live_bytes(), 40);
     {
@@ -287,6 +286,48 @@ TEST_F(DeviceBlocks, CountWhereTheAccountantsDeviceIs) {
   device_free(first);
   EXPECT_EQ(memory.live_bytes(), 0);
   device_free(first);  // nobody's any more
+}
+
+// A device that has none left is a lack of memory like a budget's, whether the block would have
+// been counted or not.
+TEST_F(DeviceBlocks, AFullDeviceIsOutOfMemory) {
+  const auto full = []() -> void* {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 20 MiB.");
+  };
+  const auto message = [&](std::size_t bytes) -> std::string {
+    try {
+      device_allocate(c10::kCUDA, bytes, full);
+    } catch (const OutOfMemory& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  Accountant memory("rank 2", 8192, c10::Device(c10::kCUDA));
+  const MemoryScope scope(memory, Category::saved, "layer 1 mlp linear");
+  void* const block = take(1024);
+  const auto says = AllOf(
+      HasSubstr(
+          "rank 2: out of memory in layer 1 mlp linear: the device itself has no 2.0 KiB left"),
+      HasSubstr("1.0 KiB of a budget of 8.0 KiB in use (saved 1.0 KiB)"),
+      HasSubstr("Largest holders: layer 1 mlp linear (1.0 KiB)"),
+      HasSubstr("It says: CUDA out of memory. Tried to allocate 20 MiB."));
+  EXPECT_THAT(message(2048), says);
+  {
+    const HostScope library;
+    EXPECT_THAT(message(2048), says);
+  }
+  EXPECT_EQ(memory.live_bytes(), 1024);
+  EXPECT_EQ(memory.live_bytes(Category::saved), 1024);
+  device_free(block);
+}
+
+TEST_F(DeviceBlocks, AFullDeviceOfNobody) {
+  EXPECT_THAT(
+      [] {
+        device_allocate(
+            c10::kCUDA, 2048, []() -> void* { TORCH_CHECK_WITH(OutOfMemoryError, false, "full"); });
+      },
+      testing::ThrowsMessage<OutOfMemory>(HasSubstr("the device has no 2.0 KiB left")));
 }
 
 TEST_F(DeviceBlocks, MayOutliveTheAccountant) {

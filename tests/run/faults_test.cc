@@ -137,8 +137,13 @@ class Faults : public testing::Test {
     });
   }
 
-  // Gradients of all ranks of a batch in which rank 1 lacked memory before `operation` at first.
-  std::vector<at::Tensor> gradients_after_recovery(const Plan& plan, int operation) const {
+  // Gradients of all ranks of a batch in which rank 1 lacked memory before `operation` at first, as
+  // `strike` says it and recover() tells all.
+  std::vector<at::Tensor> gradients_after_recovery(
+      const Plan& plan,
+      int operation,
+      const std::function<void()>& strike = [] { throw OutOfMemory("rank 1: out of memory"); },
+      const std::string& reason = "rank 1: out of memory") const {
     install_accounting_allocator();
     std::vector<std::vector<at::Tensor>> of_ranks(static_cast<std::size_t>(plan.ranks));
     std::vector<const std::vector<std::int32_t>*> documents;
@@ -147,7 +152,7 @@ class Faults : public testing::Test {
     }
     run_local_ranks(plan.ranks, kLocal, [&](Communicators& communicators) {
       const int me = communicators.rank();
-      Striker striker(me == 1 ? operation : -1, [] { throw OutOfMemory("rank 1: out of memory"); });
+      Striker striker(me == 1 ? operation : -1, strike);
       ObservedCommunicators faulty(communicators, striker);
       Accountant memory("rank " + std::to_string(me));
       const MemoryScope scope(memory, Category::parameters, "parameters");
@@ -155,8 +160,7 @@ class Faults : public testing::Test {
       Parameters parameters(
           model_, plan.weight_domain, me % plan.weight_domain, parameter_types("float32"), true);
       test::fill(parameters, weights_);
-      test::play_until_memory_suffices(
-          plan, documents, resources, parameters, "rank 1: out of memory");
+      test::play_until_memory_suffices(plan, documents, resources, parameters, reason);
       of_ranks[static_cast<std::size_t>(me)] = test::held_gradients(parameters);
     });
     std::vector<at::Tensor> all;
@@ -245,6 +249,53 @@ TEST_F(Faults, AStepThatLacksMemoryAnywhereRunsAgain) {
       }
     }
   }
+}
+
+// The machine itself has no memory left, as torch, CUDA and the host say: the same.
+TEST_F(Faults, AMachineThatIsFullIsNoOtherLackOfMemory) {
+  struct Lack {
+    std::function<void()> strike;
+    std::string reason;
+  };
+  const std::vector<Lack> lacks = {
+      {[] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried ..."); },
+       "the device itself has nothing left"},
+      {[] { throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 2, "out of memory"); },
+       "CUDA itself has nothing left"},
+      {[] { throw std::bad_alloc(); }, "the system itself has nothing left"}};
+  const Plan p = plan(text_layer("UlyssesZ", "gather"), 3);
+  int operations = 0;
+  play_with_fault(p, 1, -1, [] {}, &operations);
+  const std::vector<at::Tensor> expected = gradients_after_recovery(p, -1);
+  for (int operation = 0; operation < operations; operation += 5) {
+    const Lack& lack = lacks[static_cast<std::size_t>(operation) % lacks.size()];
+    const std::vector<at::Tensor> found =
+        gradients_after_recovery(p, operation, lack.strike, lack.reason);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_TRUE(at::equal(found[i], expected[i])) << operation;
+    }
+  }
+  // in the middle of an op, without recovery, it is told as a budget's lack is
+  for (const Lack& lack : lacks) {
+    try {
+      play_with_fault(p, 1, operations / 2, lack.strike);
+      ADD_FAILURE() << "no failure";
+    } catch (const OutOfMemory& error) {
+      EXPECT_THAT(
+          error.what(),
+          testing::MatchesRegex(
+              "rank 1: out of memory in .*layer 1.+: .+ itself has nothing left, with .+ in use "
+              ".parameters .+Largest holders: .+"));
+    }
+  }
+  EXPECT_THROW(
+      play_with_fault(
+          p,
+          1,
+          operations / 2,
+          [] { throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 700, "an address"); }),
+      c10::AcceleratorError);
 }
 
 // A rank that fails for good while others recover: they hear of it at once.

@@ -11,7 +11,7 @@
 namespace paradyse::test {
 
 // Plays forward and backward, again as often as some rank lacks memory.  After each try that is
-// thrown away, `reason` is what recover() says, and nothing of the try is held.
+// thrown away, `reason` is in what recover() says, and nothing of the try is held.
 void play_until_memory_suffices(
     const Plan& plan,
     const std::vector<const std::vector<std::int32_t>*>& documents,

@@ -27,6 +27,8 @@ std::int64_t parse_bytes(const std::string& text);
 // "1.5 MiB": for people.
 std::string bytes_text(std::int64_t bytes);
 
+// A rank's budget does not suffice, or the machine itself has no memory left.  Says in which op,
+// how much was asked for and who holds what.
 class OutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -79,6 +81,7 @@ class MemoryScope {
 
  private:
   Accountant::State* state_before_;
+  bool counted_before_;
   Category category_before_;
   const char* label_before_;
 };
@@ -93,7 +96,7 @@ class HostScope {
   HostScope& operator=(const HostScope&) = delete;
 
  private:
-  Accountant::State* state_before_;
+  bool counted_before_;
 };
 
 // Makes torch allocate tensors of this device through the accountants.  Called once by whatever

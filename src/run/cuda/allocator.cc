@@ -44,9 +44,15 @@ class AccountingAllocator final : public CUDAAllocator {
     return {data, data, &free_block, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
-  void* raw_alloc(std::size_t bytes) override { return beneath->raw_alloc(bytes); }
+  void* raw_alloc(std::size_t bytes) override {
+    void* data = nullptr;
+    naming_lack([&] { data = beneath->raw_alloc(bytes); }, bytes);
+    return data;
+  }
   void* raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) override {
-    return beneath->raw_alloc_with_stream(bytes, stream);
+    void* data = nullptr;
+    naming_lack([&] { data = beneath->raw_alloc_with_stream(bytes, stream); }, bytes);
+    return data;
   }
   void raw_delete(void* data) override { free_block(data); }
   void copy_data(void* to, const void* from, std::size_t count) const override {

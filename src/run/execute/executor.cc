@@ -9,6 +9,7 @@
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/part_times.h"
 #include "src/run/execute/trace.h"
+#include "src/run/memory/device_blocks.h"
 #include "src/run/memory/host_store.h"
 #include "src/run/ops/ops.h"
 
@@ -68,7 +69,7 @@ class Executor final : public Machine {
 
   void prefetch(std::size_t part, int op) override {
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, op));
-    ops::issue_gather(frames_[part], op_of(part, op));
+    naming_lack([&] { ops::issue_gather(frames_[part], op_of(part, op)); });
   }
 
   void forward(std::size_t part, int i) override {
@@ -76,7 +77,7 @@ class Executor final : public Machine {
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
     const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
-    implementation(op.kind).forward(frames_[part], op);
+    naming_lack([&] { implementation(op.kind).forward(frames_[part], op); });
     if (forward_pass_) {
       for (const ValueId out : op.out) {
         mark_saved(part, out);
@@ -91,7 +92,7 @@ class Executor final : public Machine {
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
     const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
-    implementation(op.kind).adjoint(frames_[part], op);
+    naming_lack([&] { implementation(op.kind).adjoint(frames_[part], op); });
     record(part, i, "backward", begin);
     timed(part, PartPhase::backward);
   }

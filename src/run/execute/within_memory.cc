@@ -1,6 +1,7 @@
 #include "src/run/execute/within_memory.h"
 
 #include "paradyse/run/accountant.h"
+#include "src/run/memory/device_blocks.h"
 
 namespace paradyse {
 
@@ -11,9 +12,11 @@ std::optional<std::string> within_memory(
     return std::nullopt;
   }
   try {
-    // nobody is interrupted before all are in here
-    communicators.world().barrier({.op = "begin", .part = ""});
-    body();
+    naming_lack([&] {
+      // nobody is interrupted before all are in here
+      communicators.world().barrier({.op = "begin", .part = ""});
+      body();
+    });
     return std::nullopt;
   } catch (const OutOfMemory& error) {
     communicators.interrupt(error.what());

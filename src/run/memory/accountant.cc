@@ -13,6 +13,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -112,6 +113,7 @@ void* poisoned(void* data, std::size_t bytes) {
 }
 
 thread_local Accountant::State* current_state = nullptr;
+thread_local bool current_counted = true;  // else current_state is there for messages alone
 thread_local Category current_category = Category::transient;
 thread_local const char* current_label = "";
 
@@ -140,7 +142,8 @@ struct Accountant::State {
     }
   }
 
-  [[noreturn]] void refuse(std::size_t bytes) const {
+  // "9.8 KiB of a budget of 9.8 KiB in use (saved 9.8 KiB). Largest holders: ..."
+  [[nodiscard]] std::string in_use() const {
     std::string categories;
     for (int c = 0; c < kCategories; ++c) {
       const std::int64_t held = live_by_category[static_cast<std::size_t>(c)];
@@ -166,17 +169,37 @@ struct Accountant::State {
       holders += fmt::format(
           "{}{} ({})", i == 0 ? "" : ", ", largest[i].second, bytes_text(largest[i].first));
     }
+    return fmt::format(
+        "{}{} in use ({}). Largest holders: {}",
+        bytes_text(live),
+        budget > 0 ? " of a budget of " + bytes_text(budget) : "",
+        categories,
+        holders);
+  }
+
+  [[noreturn]] void refuse(std::size_t bytes) const {
     throw OutOfMemory(fmt::format(
-        "{}: out of memory in {}: asked for {} with {} of a budget of {} in use ({}). Largest "
-        "holders: {}. Give more with --memory-per-rank, recompute more, or split documents over "
-        "more ranks",
+        "{}: out of memory in {}: asked for {} with {}. Give more with --memory-per-rank, "
+        "recompute more, or split documents over more ranks",
         name,
         current_label,
         bytes_text(static_cast<std::int64_t>(bytes)),
-        bytes_text(live),
-        bytes_text(budget),
-        categories,
-        holders));
+        in_use()));
+  }
+
+  // Within the budget, if there is one: `whose` memory is full.
+  [[noreturn]] void report_lack(
+      const std::string& whose, std::size_t bytes, const std::string& said) const {
+    throw OutOfMemory(fmt::format(
+        "{}: out of memory in {}: {} itself has {} left, with {}. Whatever else holds its memory "
+        "may be ended, or plans told to need less: lower --memory-per-rank, recompute more, or "
+        "split documents over more ranks{}",
+        name,
+        current_label,
+        whose,
+        bytes > 0 ? "no " + bytes_text(static_cast<std::int64_t>(bytes)) : std::string("nothing"),
+        in_use(),
+        said.empty() ? "" : ". It says: " + said));
   }
 
   void release_free_blocks() {
@@ -235,12 +258,7 @@ struct Accountant::State {
         block = system_allocate(capacity);
       }
       if (block == nullptr) {
-        throw OutOfMemory(fmt::format(
-            "{}: the system has no {} left for {}; {} are in use by this rank",
-            name,
-            bytes_text(static_cast<std::int64_t>(bytes)),
-            current_label,
-            bytes_text(live)));
+        report_lack("the system", bytes, "");
       }
     }
     enter(block, bytes, capacity);
@@ -322,6 +340,22 @@ void Accountant::reset_peak() {
 
 namespace {
 
+// The accountant that counts what this thread allocates; or none.
+Accountant::State* counting() { return current_counted ? current_state : nullptr; }
+
+[[noreturn]] void report_lack(
+    const std::string& whose, std::size_t bytes, const std::string& said) {
+  if (current_state != nullptr) {
+    const std::lock_guard lock(current_state->mutex);
+    current_state->report_lack(whose, bytes, said);
+  }
+  throw OutOfMemory(fmt::format(
+      "{} has no {} left{}",
+      whose,
+      bytes > 0 ? bytes_text(static_cast<std::int64_t>(bytes)) : std::string("memory"),
+      said.empty() ? "" : ". It says: " + said));
+}
+
 void free_block(void* data) {
   if (data == nullptr) {
     return;
@@ -341,13 +375,12 @@ class AccountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     void* data = nullptr;
     if (bytes > 0) {
-      if (current_state != nullptr && current_state->device == c10::kCPU) {
-        data = current_state->allocate(bytes);
+      if (counting() != nullptr && counting()->device == c10::kCPU) {
+        data = counting()->allocate(bytes);
       } else {
         void* block = system_allocate(bytes);
         if (block == nullptr) {
-          throw OutOfMemory(fmt::format(
-              "the system has no {} left", bytes_text(static_cast<std::int64_t>(bytes))));
+          report_lack("the system", bytes, "");
         }
         new (block) Header{.bytes = bytes, .capacity = bytes};
         data = poisoned(static_cast<char*>(block) + kHeaderBytes, bytes);
@@ -379,11 +412,29 @@ DeviceBlocks& device_blocks() {
 
 }  // namespace
 
+void naming_lack(const std::function<void()>& body, std::size_t bytes) {
+  constexpr int kCudaErrorMemoryAllocation = 2;
+  try {
+    body();
+  } catch (const c10::OutOfMemoryError& error) {
+    report_lack("the device", bytes, error.what_without_backtrace());
+  } catch (const c10::AcceleratorError& error) {
+    if (error.get_error_code() != kCudaErrorMemoryAllocation) {
+      throw;
+    }
+    report_lack("CUDA", bytes, error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    report_lack("the system", bytes, "");
+  }
+}
+
 void* device_allocate(
     c10::DeviceType device, std::size_t bytes, const std::function<void*()>& allocate) {
-  Accountant::State* const state = current_state;
+  void* data = nullptr;
+  Accountant::State* const state = counting();
   if (state == nullptr || state->device != device || bytes == 0) {
-    return allocate();
+    naming_lack([&] { data = allocate(); }, bytes);
+    return data;
   }
   auto place = std::make_unique_for_overwrite<std::byte[]>(sizeof(Header));
   Header* header = nullptr;
@@ -392,14 +443,17 @@ void* device_allocate(
     state->expect_room(bytes);
     header = state->enter(place.get(), bytes, bytes);
   }
-  void* data = nullptr;
-  try {
-    data = allocate();
-  } catch (...) {
-    const std::lock_guard lock(state->mutex);
-    state->leave(header);
-    throw;
-  }
+  naming_lack(
+      [&] {
+        try {
+          data = allocate();
+        } catch (...) {
+          const std::lock_guard lock(state->mutex);
+          state->leave(header);
+          throw;
+        }
+      },
+      bytes);
   place.release();
   const std::lock_guard lock(device_blocks().mutex);
   device_blocks().headers[data] = header;
@@ -451,15 +505,18 @@ void Accountant::recategorize(const at::Tensor& tensor, Category category) {
 
 MemoryScope::MemoryScope(Accountant& accountant, Category category, const char* label)
     : state_before_(current_state),
+      counted_before_(current_counted),
       category_before_(current_category),
       label_before_(current_label) {
   current_state = accountant.state_;
+  current_counted = true;
   current_category = category;
   current_label = label;
 }
 
 MemoryScope::MemoryScope(Category category, const char* label)
     : state_before_(current_state),
+      counted_before_(current_counted),
       category_before_(current_category),
       label_before_(current_label) {
   current_category = category;
@@ -468,12 +525,13 @@ MemoryScope::MemoryScope(Category category, const char* label)
 
 MemoryScope::~MemoryScope() {
   current_state = state_before_;
+  current_counted = counted_before_;
   current_category = category_before_;
   current_label = label_before_;
 }
 
-HostScope::HostScope() : state_before_(current_state) { current_state = nullptr; }
-HostScope::~HostScope() { current_state = state_before_; }
+HostScope::HostScope() : counted_before_(current_counted) { current_counted = false; }
+HostScope::~HostScope() { current_counted = counted_before_; }
 
 void install_accounting_allocator(c10::Device device) {
   if (device.is_cuda()) {

@@ -1,5 +1,5 @@
 // For the allocators of devices: what the accountant that is current on this thread says to a
-// block.
+// block, and to a device that has none left.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,13 @@
 
 namespace paradyse {
 
+// Runs body().  Where the machine itself lacks memory, as torch (c10::OutOfMemoryError), CUDA
+// (cudaErrorMemoryAllocation) or the host (std::bad_alloc) say, throws OutOfMemory in its place.
+// `bytes`: what body() asks for; 0: not known.
+void naming_lack(const std::function<void()>& body, std::size_t bytes = 0);
+
 // What allocate() gives, counted where the accountant counts memory of this kind of device.  Throws
-// OutOfMemory over its budget, before it allocates.
+// OutOfMemory over its budget, before it allocates, and where the device has none left.
 void* device_allocate(
     c10::DeviceType device, std::size_t bytes, const std::function<void*()>& allocate);
 // Credits a block, wherever it came from; before it is given back.
