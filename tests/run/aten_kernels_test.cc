@@ -5,9 +5,13 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <set>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -505,6 +509,103 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
         EXPECT_LE(off(flash.grad_q, tiles.grad_q), tolerance(type));
         EXPECT_LE(off(flash.grad_k, tiles.grad_k), tolerance(type));
         EXPECT_LE(off(flash.grad_v, tiles.grad_v), tolerance(type));
+      }
+    }
+  }
+}
+
+// --- waiting -------------------------------------------------------------------------------------
+
+// What the host would do with a device and may wait for: reading a number or finding out how many
+// there are, and tensors that change the device.  Counted for all threads, by name.
+std::mutex waits_mutex;
+std::map<std::string, int> waits;
+
+std::unique_ptr<at::ObserverContext> count_waits(const at::RecordFunction& function) {
+  static const std::set<std::string> kWaiting = {
+      "aten::_local_scalar_dense",
+      "aten::item",
+      "aten::is_nonzero",
+      "aten::equal",
+      "aten::nonzero",
+      "aten::masked_select",
+      "aten::to.device",        // x.to(device, type)
+      "aten::to.dtype_layout",  // x.cpu(), x.to(device)
+      "aten::pin_memory"};
+  if (const auto name = function.operator_name()) {
+    const std::string text = toString(*name);
+    if (kWaiting.contains(text)) {
+      const std::lock_guard lock(waits_mutex);
+      ++waits[text];
+    }
+  }
+  return nullptr;
+}
+
+// Those of a micro-batch, forward and backward, on all ranks.
+std::map<std::string, int> waits_of(
+    const ModelShape& model, const std::vector<std::int64_t>& lengths, int ranks) {
+  const ThroughAten here;
+  const auto tokens = test::random_documents(lengths, model.vocab, 7);
+  std::vector<const std::vector<std::int32_t>*> documents;
+  for (const auto& document : tokens) {
+    documents.push_back(&document);
+  }
+  const Plan plan = uniform_plan(
+      model,
+      lengths,
+      ranks,
+      std::vector<LayerChoice>(
+          static_cast<std::size_t>(model.layers), text_layer("UlyssesZ", "gather")));
+  const at::CallbackHandle handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(&count_waits).scopes({at::RecordScope::FUNCTION}));
+  std::map<std::string, int> counted;
+  run_local_ranks(ranks, {}, [&](Communicators& communicators) {
+    const int me = communicators.rank();
+    Accountant memory("rank " + std::to_string(me));
+    const MemoryScope scope(memory, Category::parameters, "parameters");
+    const RankResources rank{.communicators = &communicators, .memory = &memory};
+    Parameters parameters(model, ranks, me, parameter_types("float32"), /*gradients=*/true);
+    parameters.initialize(1);
+    communicators.world().barrier({.op = "begin", .part = ""});
+    if (me == 0) {
+      const std::lock_guard lock(waits_mutex);
+      waits.clear();
+    }
+    communicators.world().barrier({.op = "count", .part = ""});
+    play(plan, documents, rank, parameters, true);
+    communicators.world().barrier({.op = "counted", .part = ""});
+    if (me == 0) {
+      const std::lock_guard lock(waits_mutex);
+      counted = waits;
+    }
+  });
+  at::removeCallback(handle);
+  return counted;
+}
+
+// Vocabularies of one, two and five tiles, and ever more tiles of tokens in each.
+TEST(AtenWaits, DoNotGrowWithVocabularyOrTokens) {
+  ModelShape gpt2 = test::model_of(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 6, "n_head": 2,
+      "n_inner": 7, "vocab_size": 31, "n_positions": 300, "attn_pdrop": 0})");  // with dropout
+  ModelShape llama = test::llama({});
+  for (ModelShape model : {llama, gpt2}) {
+    for (const int ranks : {1, 2}) {
+      std::map<std::string, int> expected;
+      for (const std::int64_t vocab :
+           {std::int64_t{50}, kVocabularyTile + 3, 5 * kVocabularyTile}) {
+        for (const std::vector<std::int64_t>& lengths :
+             {std::vector<std::int64_t>{5, 4}, {40, 70}, {3, 290, 130}}) {
+          model.vocab = vocab;
+          const std::map<std::string, int> counted = waits_of(model, lengths, ranks);
+          if (expected.empty()) {
+            expected = counted;
+            EXPECT_EQ(counted.count("aten::to.dtype_layout"), 1U) << "the losses are not seen";
+            EXPECT_EQ(counted.count("aten::to.device"), 1U) << "indices are not seen";
+          }
+          EXPECT_EQ(counted, expected) << model.architecture << " of " << vocab << " ids, "
+                                       << lengths.back() << " tokens, " << ranks << " ranks";
+        }
       }
     }
   }

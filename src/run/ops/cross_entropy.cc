@@ -5,32 +5,38 @@
 // tokens; their product a tile of logits.  With one vocabulary tile a token tile's gradient is made
 // at once (3 products); with several, a first pass finds each token's log-sum-exp and a second one
 // makes the tiles again (4 products).  Liger-Kernel (Hsu et al. 2024) does the former on GPUs.
+//
+// Beside the products all is ATen's operations on the tensors' device: the host waits for it once,
+// at the end, whatever the number of tiles.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
-#include <ATen/Dispatch.h>
-
 #include "paradyse/run/accountant.h"
-#include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/cpu/kernels.h"
-#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::ops {
 namespace {
 
-// Running softmax statistics of the rank's tokens over the vocabulary tiles seen so far.
+// Running softmax statistics of the rank's tokens over the vocabulary tiles seen so far.  On the
+// device, where the host waits for none of them; a few numbers a token, nobody's (HostScope).
 struct Running {
-  std::vector<double> maximum;
-  std::vector<double> sum;    // of exp(logit - maximum)
-  std::vector<double> label;  // the label's logit
+  at::Tensor maximum_T;
+  at::Tensor sum_T;    // of exp(logit - maximum)
+  at::Tensor label_T;  // the label's logit
 
-  explicit Running(std::size_t tokens)
-      : maximum(tokens, -std::numeric_limits<double>::infinity()), sum(tokens), label(tokens) {}
+  Running(std::int64_t tokens, c10::Device device) {
+    const HostScope library_memory;
+    const auto numbers = at::TensorOptions().dtype(at::kDouble).device(device);
+    maximum_T = at::full({tokens}, -std::numeric_limits<double>::infinity(), numbers);
+    sum_T = at::zeros({tokens}, numbers);
+    label_T = at::zeros({tokens}, numbers);
+  }
 
-  [[nodiscard]] double log_sum_exp(std::size_t t) const { return maximum[t] + std::log(sum[t]); }
+  [[nodiscard]] at::Tensor log_sum_exp(std::int64_t first, std::int64_t count) const {
+    return maximum_T.narrow(0, first, count) + sum_T.narrow(0, first, count).log();
+  }
 };
 
 struct Tile {
@@ -45,7 +51,10 @@ class Loss {
       : frame_(frame),
         op_(op),
         x_TH_(frame.value(op.in[0])),
-        running_(static_cast<std::size_t>(x_TH_.size(0))) {
+        labels_T_(aten::indices(
+            std::vector<std::int64_t>(frame.batch->labels.begin(), frame.batch->labels.end()),
+            x_TH_.device())),
+        running_(x_TH_.size(0), x_TH_.device()) {
     if (!op.out.empty()) {
       d_TH_ = frame.make(op.out[0]);
     }
@@ -112,50 +121,61 @@ class Loss {
     }
   }
 
+  // Where the labels of the tile's tokens stand in it: a column for each, the first or the last one
+  // for a label outside, which is not `inside`.
+  struct Labels {
+    at::Tensor column;  // [tokens, 1]
+    at::Tensor inside;
+  };
+  Labels labels_in(const Tile& tile) const {
+    const at::Tensor labels = labels_T_.narrow(0, tile.first_token, tile.logits.size(0));
+    const std::int64_t ids = tile.logits.size(1);
+    const at::Tensor column = labels - tile.first_id;
+    return {column.clamp(0, ids - 1).unsqueeze(1), column.ge(0).logical_and_(column.lt(ids))};
+  }
+
   // Adds the tile to the running statistics.  Gives exp(logits - maximum) in the tile's place;
   // their maximum and sum are those of this tile when it is the only one.
-  at::Tensor update(Tile& tile) {
-    const at::Tensor maximum = tile.logits.amax(1);
-    const auto rows = static_cast<std::size_t>(tile.logits.size(0));
-    visit_labels(tile, [&](std::size_t t, double logit) { running_.label[t] = logit; });
+  at::Tensor update(const Tile& tile) {
     at::Tensor logits = tile.logits;
-    logits.sub_(maximum.unsqueeze(1)).exp_();
-    const at::Tensor sum = logits.sum(1);
-    const at::Tensor maximum_here = on_host(maximum);
-    const at::Tensor sum_here = on_host(sum);
-    for (std::size_t r = 0; r < rows; ++r) {
-      const std::size_t t = static_cast<std::size_t>(tile.first_token) + r;
-      const double m = element(maximum_here, r);
-      const double s = element(sum_here, r);
-      const double both = std::max(m, running_.maximum[t]);
-      running_.sum[t] =
-          running_.sum[t] * std::exp(running_.maximum[t] - both) + s * std::exp(m - both);
-      running_.maximum[t] = both;
+    const at::Tensor maximum_here = logits.amax(1);
+    const auto mine = [&](const at::Tensor& of_all) {
+      return of_all.narrow(0, tile.first_token, logits.size(0));
+    };
+    {
+      const HostScope library_memory;
+      const Labels at_labels = labels_in(tile);
+      const at::Tensor found = logits.gather(1, at_labels.column).squeeze(1).to(at::kDouble);
+      mine(running_.label_T).copy_(at::where(at_labels.inside, found, mine(running_.label_T)));
     }
+    logits.sub_(maximum_here.unsqueeze(1)).exp_();
+    const at::Tensor sum_here = logits.sum(1);
+    const HostScope library_memory;
+    const at::Tensor m = maximum_here.to(at::kDouble);
+    const at::Tensor both = at::maximum(m, mine(running_.maximum_T));
+    const at::Tensor before = (mine(running_.maximum_T) - both).exp_();
+    mine(running_.sum_T).mul_(before).add_(sum_here.to(at::kDouble).mul_((m - both).exp_()));
+    mine(running_.maximum_T).copy_(both);
     return logits;
   }
 
   // The gradient of loss_scale * loss in the tile's place.  `running`: the tile holds logits still;
   // else it holds exponentials and running_ has their sums.
-  void to_gradient(Tile& tile, at::Tensor& logits, const Running* running) {
+  void to_gradient(const Tile& tile, at::Tensor& logits, const Running* running) const {
+    const HostScope library_memory;
     const std::int64_t rows = logits.size(0);
-    at::Tensor factor = at::empty({rows, 1}, logits.options());
-    fill(factor, [&](std::int64_t r) {
-      const std::size_t t = static_cast<std::size_t>(tile.first_token + r);
-      return running != nullptr ? running->log_sum_exp(t) : 1.0 / running_.sum[t];
-    });
+    const auto of_rows = [&](const at::Tensor& numbers) {
+      return numbers.to(logits.scalar_type()).unsqueeze(1);
+    };
     if (running != nullptr) {
-      logits.sub_(factor).exp_();
+      logits.sub_(of_rows(running->log_sum_exp(tile.first_token, rows))).exp_();
     } else {
-      logits.mul_(factor);
+      logits.mul_(of_rows(running_.sum_T.narrow(0, tile.first_token, rows).reciprocal()));
     }
-    visit_labels(tile, nullptr);
-    fill(factor, [&](std::int64_t r) {
-      const bool counted =
-          frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)] >= 0;
-      return counted ? frame_.loss_scale : 0.0;
-    });
-    logits.mul_(factor);
+    const Labels at_labels = labels_in(tile);
+    logits.scatter_add_(1, at_labels.column, of_rows(at_labels.inside).neg_());
+    const at::Tensor counted = labels_T_.narrow(0, tile.first_token, rows) >= 0;
+    logits.mul_(of_rows(counted).mul_(frame_.loss_scale));
   }
 
   void add_gradients(
@@ -196,94 +216,18 @@ class Loss {
     }
   }
 
-  // Calls seen(token, logit) for every label inside the tile; without `seen`, takes 1 off there.
-  template <typename Seen>
-  void visit_labels(Tile& tile, Seen seen) {
-    if (through_aten(tile.logits)) {
-      visit_labels_by_aten(tile, seen);
-      return;
-    }
-    AT_DISPATCH_FLOATING_TYPES(tile.logits.scalar_type(), "labels", [&] {
-      auto* data = tile.logits.template mutable_data_ptr<scalar_t>();
-      for (std::int64_t r = 0; r < tile.logits.size(0); ++r) {
-        const auto t = static_cast<std::size_t>(tile.first_token + r);
-        const std::int64_t column = frame_.batch->labels[t] - tile.first_id;
-        if (frame_.batch->labels[t] >= 0 && column >= 0 && column < tile.logits.size(1)) {
-          scalar_t& at_label = data[r * tile.logits.stride(0) + column];
-          if constexpr (std::is_same_v<Seen, std::nullptr_t>) {
-            at_label -= 1;
-          } else {
-            seen(t, static_cast<double>(at_label));
-          }
-        }
-      }
-    });
-  }
-
-  template <typename Seen>
-  void visit_labels_by_aten(Tile& tile, [[maybe_unused]] Seen seen) {
-    const HostScope library_memory;
-    std::vector<std::int64_t> rows;
-    std::vector<std::int64_t> columns;
-    for (std::int64_t r = 0; r < tile.logits.size(0); ++r) {
-      const std::int64_t label =
-          frame_.batch->labels[static_cast<std::size_t>(tile.first_token + r)];
-      if (label >= tile.first_id && label < tile.first_id + tile.logits.size(1)) {
-        rows.push_back(r);
-        columns.push_back(label - tile.first_id);
-      }
-    }
-    const c10::Device device = tile.logits.device();
-    const at::Tensor at_row = aten::indices(rows, device);
-    const at::Tensor at_column = aten::indices(columns, device);
-    const at::Tensor found = tile.logits.index({at_row, at_column});
-    if constexpr (std::is_same_v<Seen, std::nullptr_t>) {
-      tile.logits.index_put_({at_row, at_column}, found - 1);
-    } else {
-      const at::Tensor here = on_host(found);
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        seen(static_cast<std::size_t>(tile.first_token + rows[i]), element(here, i));
-      }
-    }
-  }
-
-  // A vector of one number a row, made here, used on its device.
-  template <typename Value>
-  static void fill(const at::Tensor& vector, Value value) {
-    const HostScope control;
-    const at::Tensor here =
-        vector.is_cpu() ? vector : at::empty(vector.sizes(), vector.options().device(at::kCPU));
-    for (std::int64_t r = 0; r < vector.size(0); ++r) {
-      set(here, static_cast<std::size_t>(r), value(r));
-    }
-    if (!here.is_same(vector)) {
-      vector.copy_(here);
-    }
-  }
-  static at::Tensor on_host(const at::Tensor& vector) {
-    const HostScope control;
-    return vector.cpu();
-  }
-
-  static double element(const at::Tensor& vector, std::size_t i) {
-    return vector.scalar_type() == at::kDouble
-               ? vector.const_data_ptr<double>()[i]
-               : static_cast<double>(vector.const_data_ptr<float>()[i]);
-  }
-  static void set(const at::Tensor& vector, std::size_t i, double value) {
-    if (vector.scalar_type() == at::kDouble) {
-      vector.mutable_data_ptr<double>()[i] = value;
-    } else {
-      vector.mutable_data_ptr<float>()[i] = static_cast<float>(value);
-    }
-  }
-
+  // The host takes every token's loss at once.  Documents are summed here, in the order of their
+  // tokens: on a GPU it would be any order.
   void add_up() {
+    const HostScope control;
     const MicroBatch& batch = *frame_.batch;
+    const at::Tensor losses_T =
+        (running_.log_sum_exp(0, x_TH_.size(0)) - running_.label_T).to(c10::Device(at::kCPU));
+    const auto* losses = losses_T.const_data_ptr<double>();
     for (std::size_t t = 0; t < batch.labels.size(); ++t) {
       if (batch.labels[t] >= 0) {
         const auto document = static_cast<std::size_t>(batch.document_of[t]);
-        frame_.result->loss_sums[document] += running_.log_sum_exp(t) - running_.label[t];
+        frame_.result->loss_sums[document] += losses[t];
         ++frame_.result->counts[document];
       }
     }
@@ -293,7 +237,7 @@ class Loss {
   const Op& op_;
   at::Tensor x_TH_;
   at::Tensor d_TH_;
-  at::Tensor narrow_;  // the tile in the activation type
+  at::Tensor labels_T_;  // negative: none
   Running running_;
 };
 

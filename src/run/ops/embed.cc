@@ -1,5 +1,6 @@
 // The sum of the rows that a token's id, position and segment name.  They lie under one another in
 // one table, which is gathered in tiles.
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 
@@ -44,34 +45,60 @@ std::vector<Lookup> lookups(const Frame& frame) {
   return all;
 }
 
-// Which tokens look up a row of [first, first + count), and which row of these.
-struct Hits {
-  std::vector<std::int64_t> tokens;
-  std::vector<std::int64_t> rows;
-};
-Hits hits(const Lookup& lookup, std::int64_t first, std::int64_t count, std::int64_t without = -1) {
-  Hits found;
-  for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
-    const std::int64_t row = lookup.rows[t] - first;
-    if (row >= 0 && row < count && lookup.rows[t] != without) {
-      found.tokens.push_back(static_cast<std::int64_t>(t));
-      found.rows.push_back(row);
-    }
-  }
-  return found;
+std::int64_t rows_of(const Frame& frame, const Transfer& tile) {
+  return tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)].rows;
 }
 
-// Calls body(tokens, rows) for stretches of these, as tensors on the device.
-template <typename Body>
-void for_hits(const Hits& found, std::int64_t H, c10::Device device, Body body) {
-  const HostScope library_memory;
-  const auto count = static_cast<std::int64_t>(found.tokens.size());
-  const at::Tensor tokens = aten::indices(found.tokens, device);
-  const at::Tensor rows = aten::indices(found.rows, device);
-  aten::for_rows(count, H, [&](std::int64_t begin, std::int64_t n) {
-    body(tokens.narrow(0, begin, n), rows.narrow(0, begin, n));
-  });
-}
+// Which tokens look up a row of each tile, and which row of it.  All tiles' go to the device at
+// once, so that the host waits no more often for many of them.
+class Hits {
+ public:
+  // `gradient`: without the rows that get none.
+  Hits(
+      const Frame& frame,
+      const Op& op,
+      const std::vector<Lookup>& all,
+      bool gradient,
+      c10::Device device)
+      : lookups_(all.size()) {
+    std::vector<std::int64_t> tokens;
+    std::vector<std::int64_t> rows;
+    std::int64_t first = 0;
+    for (const Transfer& tile : op.transfers) {
+      const std::int64_t count = rows_of(frame, tile);
+      for (const Lookup& lookup : all) {
+        begins_.push_back(static_cast<std::int64_t>(tokens.size()));
+        for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
+          const std::int64_t row = lookup.rows[t] - first;
+          if (row >= 0 && row < count && !(gradient && lookup.rows[t] == lookup.no_gradient)) {
+            tokens.push_back(static_cast<std::int64_t>(t));
+            rows.push_back(row);
+          }
+        }
+      }
+      first += count;
+    }
+    begins_.push_back(static_cast<std::int64_t>(tokens.size()));
+    tokens_ = aten::indices(tokens, device);
+    rows_ = aten::indices(rows, device);
+  }
+
+  // Calls body(tokens, rows) for stretches of what `lookup` finds in `tile`.
+  template <typename Body>
+  void for_each(std::size_t tile, std::size_t lookup, std::int64_t H, Body body) const {
+    const HostScope library_memory;
+    const std::size_t i = tile * lookups_ + lookup;
+    aten::for_rows(begins_[i + 1] - begins_[i], H, [&](std::int64_t begin, std::int64_t n) {
+      body(tokens_.narrow(0, begins_[i] + begin, n), rows_.narrow(0, begins_[i] + begin, n));
+    });
+  }
+
+ private:
+  std::size_t lookups_;
+  std::vector<std::int64_t> begins_;  // [tile * lookups + lookup]
+  at::Tensor tokens_;
+  at::Tensor rows_;
+};
 
 }  // namespace
 
@@ -79,29 +106,29 @@ void embed(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.make(op.out[0]);
   const std::vector<Lookup> all = lookups(frame);
   const std::int64_t H = x_TH.size(1);
+  std::optional<Hits> hits;
+  if (through_aten(x_TH)) {
+    hits.emplace(frame, op, all, /*gradient=*/false, x_TH.device());
+  }
   std::int64_t first = 0;
-  for (const Transfer& tile : op.transfers) {
+  for (std::size_t v = 0; v < op.transfers.size(); ++v) {
+    const Transfer& tile = op.transfers[v];
     const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
     frame.rank->domain->exchange(frame.parameters->stack, table, tile, frame.call("embed", true))
         ->wait();
-    if (through_aten(x_TH)) {
-      for (const Lookup& lookup : all) {
-        for_hits(
-            hits(lookup, first, extent.rows),
-            H,
-            x_TH.device(),
-            [&](const at::Tensor& tokens, const at::Tensor& rows) {
-              const at::Tensor found = table.index_select(0, rows);
-              // a token looks up a row once: sums are in a fixed order
-              if (&lookup == all.data()) {
-                at::Tensor(x_TH).index_copy_(0, tokens, found);
-              } else {
-                at::Tensor(x_TH).index_add_(0, tokens, found);
-              }
-            });
+    if (hits) {
+      for (std::size_t l = 0; l < all.size(); ++l) {
+        hits->for_each(v, l, H, [&](const at::Tensor& tokens, const at::Tensor& rows) {
+          const at::Tensor found = table.index_select(0, rows);
+          // a token looks up a row once: sums are in a fixed order
+          if (l == 0) {
+            at::Tensor(x_TH).index_copy_(0, tokens, found);
+          } else {
+            at::Tensor(x_TH).index_add_(0, tokens, found);
+          }
+        });
       }
-      first += extent.rows;
       continue;
     }
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, frame.activation, "embed", [&] {
@@ -129,8 +156,13 @@ void embed_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_x_TH = frame.gradient(op.out[0]);
   const std::vector<Lookup> all = lookups(frame);
   const std::int64_t H = grad_x_TH.size(1);
+  std::optional<Hits> hits;
+  if (through_aten(grad_x_TH)) {
+    hits.emplace(frame, op, all, /*gradient=*/true, grad_x_TH.device());
+  }
   std::int64_t first = 0;
-  for (const Transfer& tile : op.transfers) {
+  for (std::size_t v = 0; v < op.transfers.size(); ++v) {
+    const Transfer& tile = op.transfers[v];
     const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
     at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
     const auto scatter = [&] {
@@ -140,17 +172,13 @@ void embed_adjoint(Frame& frame, const Op& op) {
           ->wait();
       first += extent.rows;
     };
-    if (through_aten(grad_x_TH)) {
-      for (const Lookup& lookup : all) {
-        for_hits(
-            hits(lookup, first, extent.rows, lookup.no_gradient),
-            H,
-            grad_x_TH.device(),
-            [&](const at::Tensor& tokens, const at::Tensor& rows) {
-              // sorts by row where that is needed to add in a fixed order, as index_add_ does not
-              grad_table.index_put_(
-                  {rows}, grad_x_TH.index_select(0, tokens).to(frame.statistic), true);
-            });
+    if (hits) {
+      for (std::size_t l = 0; l < all.size(); ++l) {
+        hits->for_each(v, l, H, [&](const at::Tensor& tokens, const at::Tensor& rows) {
+          // sorts by row where that is needed to add in a fixed order, as index_add_ does not
+          grad_table.index_put_(
+              {rows}, grad_x_TH.index_select(0, tokens).to(frame.statistic), true);
+        });
       }
       scatter();
       continue;

@@ -24,8 +24,13 @@ at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device) {
   const HostScope library_memory;
   const auto count = static_cast<std::int64_t>(numbers.size());
   auto* data = const_cast<std::int64_t*>(numbers.data());
-  // A copy: the numbers may go before a device has read them.
-  return at::from_blob(data, {count}, at::kLong).to(device, at::kLong, false, /*copy=*/true);
+  const at::Tensor here = at::from_blob(data, {count}, at::kLong);
+  if (device.is_cpu()) {
+    return here.to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
+  }
+  // A pinned copy, which lives until the device has read it: the host does not wait.
+  const at::Tensor pinned = at::empty({count}, here.options().pinned_memory(true));
+  return pinned.copy_(here).to(device, at::kLong, /*non_blocking=*/true);
 }
 
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
