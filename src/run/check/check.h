@@ -1,0 +1,79 @@
+// What `paradyse check` computes: every strategy and recompute level on a few small models, each
+// loss and gradient against the one-rank reference, each count against the folds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/run/backend.h"
+#include "paradyse/run/weights.h"
+#include "src/run/reference/reference_model.h"
+
+namespace paradyse {
+
+// A model and one batch.
+struct CheckSubject {
+  std::string name;
+  ModelShape model;
+  std::function<void(Parameters& parameters)> fill;
+  std::vector<std::vector<std::int32_t>> documents;
+  std::vector<std::vector<std::int32_t>> labels;  // of a masked LM
+};
+
+// On documents of `lengths`, or of as many tokens as the model has positions; the same ones on
+// every machine.
+CheckSubject check_subject(
+    const std::string& name,
+    const ModelShape& model,
+    const std::function<void(Parameters& parameters)>& fill,
+    const std::vector<std::int64_t>& lengths = {1, 9, 2, 17, 3});
+
+// One of every architecture, of sizes that 2, 3 and 4 do not divide; documents of 1, 2 and 3
+// tokens among longer ones.
+std::vector<CheckSubject> built_in_subjects();
+
+// Loss and gradients by the reference in float64, from the weights as ranks of this type hold them.
+reference::Answer expected_answer(const CheckSubject& subject, const std::string& dtype);
+
+struct CheckRequest {
+  std::vector<CheckSubject> subjects = built_in_subjects();
+  std::vector<int> ranks = {1, 2, 3, 4};
+  std::vector<std::string> dtypes = {"float64", "float32"};
+  std::vector<std::string> strategies = {};  // empty: all
+  std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
+  // The judge; a test puts a wrong one here.
+  std::function<reference::Answer(const CheckSubject& subject, const std::string& dtype)> expected =
+      expected_answer;
+};
+
+struct CheckError {
+  double error = 0;   // relative, as gradient_error.h; infinite where something is no number
+  std::string place;  // "gqa 6/2, 3 ranks, loss"
+};
+
+// What one way to run the layers came to, over all subjects.
+struct CheckRow {
+  std::string way;  // "UlyssesZ+gather"
+  std::string recompute;
+  std::string dtype;
+  double tolerance = 0;                    // of every error
+  std::vector<CheckError> worst;           // [index of ranks]
+  std::vector<std::string> counts_differ;  // what the run counted but the folds did not say
+
+  [[nodiscard]] bool near() const;  // every error is within the tolerance
+  [[nodiscard]] bool right() const { return near() && counts_differ.empty(); }
+};
+
+// Each strategy with every verb of the MLP, and layers that differ, at every recompute level.
+// In the process that leads (backend.h); elsewhere without rows.
+// Throws std::invalid_argument for an unknown type, and what gradients() throws.
+std::vector<CheckRow> check(const CheckRequest& request);
+
+}  // namespace paradyse
