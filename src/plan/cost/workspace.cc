@@ -147,6 +147,9 @@ std::int64_t workspace_bytes(
         const ValueId weight = op.in[static_cast<std::size_t>(term.operand)];
         const std::int64_t in = program.values[static_cast<std::size_t>(weight)].whole.cols;
         const std::int64_t out = term.rows.size();
+        if (out == 0) {  // as of a rank without a head: nothing to multiply by
+          continue;
+        }
         if (forward) {
           most = std::max(most, product_bytes(tokens, op.transposed ? in : out, precision));
           continue;
