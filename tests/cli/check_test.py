@@ -28,6 +28,20 @@ class CheckTest(ProgramTest):
         self.assertNotIn("TOO FAR", text)
         self.assertNotIn("DIFFER", text)
 
+    def test_narrow_types(self):
+        """bfloat16 (all strategies: make test-long), in both forms: the second runs what stands in
+        for CUDA's flash attention."""
+        few = [] if LONG else ["--strategy", "UlyssesZ"]
+        for through_aten in ({}, {"PARADYSE_ATEN_KERNELS": "1"}):
+            with self.subTest(**through_aten):
+                text = self.run_program(
+                    "check", "--dtype", "bfloat16,float16" if LONG else "bfloat16",
+                    "--ranks", "1,2,3,4" if LONG else "1,3", *few, timeout=400, **through_aten).stdout
+                self.assertIn("bfloat16", text)
+                self.assertIn("The loss in bfloat16: tolerance 3.1e-03.", text)
+                self.assertNotIn("TOO FAR", text)
+                self.assertNotIn("DIFFER", text)
+
     def test_json(self):
         found = self.json_of("check", "--ranks", 2, 3, "--dtype", "float64", "--strategy", "DataZ")
         self.assertTrue(found["ok"])

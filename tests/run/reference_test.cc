@@ -283,6 +283,17 @@ TEST(CompareGradients, JudgesTheNearlyZeroByAllOfThem) {
   EXPECT_NEAR(compare_gradients(actual, expected).worst, 1e-2, 1e-9);
 }
 
+TEST(CompareGradients, JudgesByTheLengthOfAnother) {
+  const Tensors expected = {
+      {"big", at::tensor({100.0})}, {"k", at::tensor({0.0})}, {"q", at::tensor({2.0})}};
+  Tensors actual = expected;
+  actual["k"] = at::tensor({0.5});
+  EXPECT_NEAR(compare_gradients(actual, expected).worst, 0.5 / (1e-3 * 100.02), 1e-6);
+  const GradientError error = compare_gradients(actual, expected, {{"k", "q"}});
+  EXPECT_EQ(error.worst_name, "k");
+  EXPECT_NEAR(error.worst, 0.25, 1e-15);
+}
+
 TEST(CompareGradients, ComputesInFloat64) {
   const Tensors expected = {{"a", at::tensor({1.0, 1.0 + 1e-12})}};
   const Tensors actual = {{"a", at::ones({2}, at::kFloat)}};

@@ -17,10 +17,13 @@ struct GradientError {
 // float64. The second term keeps a gradient that is nearly zero from being judged by its own noise.
 // A gradient that is NaN or infinite on either side gives infinity, as does one that differs where
 // all of `expected` is zero.
+// `judged_as`: instead of its own length, that of the gradient it is mapped to: of one that is zero
+// in exact arithmetic, whose error is rounding alone.
 // Throws std::invalid_argument naming every gradient that only one side has, or whose shapes
 // differ; an undefined tensor counts as absent.
 GradientError compare_gradients(
     const std::map<std::string, at::Tensor>& actual,
-    const std::map<std::string, at::Tensor>& expected);
+    const std::map<std::string, at::Tensor>& expected,
+    const std::map<std::string, std::string>& judged_as = {});
 
 }  // namespace paradyse

@@ -34,8 +34,8 @@ CheckSubject check_subject(
     const std::function<void(Parameters& parameters)>& fill,
     const std::vector<std::int64_t>& lengths = {1, 9, 2, 17, 3});
 
-// One of every architecture, of sizes that 2, 3 and 4 do not divide; documents of 1, 2 and 3
-// tokens among longer ones.
+// Of every architecture, with sizes that 2, 3 and 4 do not divide; documents of 1, 2 and 3
+// tokens among longer ones; a causal and a bidirectional one that CUDA's flash attention takes.
 std::vector<CheckSubject> built_in_subjects();
 
 // Loss and gradients by the reference in float64, from the weights as ranks of this type hold them.
@@ -54,8 +54,11 @@ struct CheckRequest {
 };
 
 struct CheckError {
-  double error = 0;   // relative, as gradient_error.h; infinite where something is no number
+  double error = 0;  // relative, as gradient_error.h; infinite where something is no number
+  double tolerance = 0;
   std::string place;  // "gqa 6/2, 3 ranks, loss"
+
+  [[nodiscard]] bool near() const { return error <= tolerance; }
 };
 
 // What one way to run the layers came to, over all subjects.
@@ -63,11 +66,13 @@ struct CheckRow {
   std::string way;  // "UlyssesZ+gather"
   std::string recompute;
   std::string dtype;
-  double tolerance = 0;                    // of every error
-  std::vector<CheckError> worst;           // [index of ranks]
+  std::vector<CheckError> losses;          // the worst; [index of ranks]
+  std::vector<CheckError> gradients;       // the worst; [index of ranks]
   std::vector<std::string> counts_differ;  // what the run counted but the folds did not say
 
-  [[nodiscard]] bool near() const;  // every error is within the tolerance
+  // On the i-th number of ranks: the larger error.
+  [[nodiscard]] const CheckError& worst(std::size_t i) const;
+  [[nodiscard]] bool near() const;  // every error is within its tolerance
   [[nodiscard]] bool right() const { return near() && counts_differ.empty(); }
 };
 

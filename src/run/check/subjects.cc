@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numbers>
 #include <random>
 
 #include "paradyse/run/data.h"
@@ -38,13 +39,27 @@ std::vector<std::vector<std::int32_t>> labels_of(
   return labels;
 }
 
+// Adds values that differ from one number to the next.
+void add_wave(const at::Tensor& vector, double height, double step) {
+  const at::Tensor place = at::arange(vector.size(0), at::kFloat);
+  vector.add_(height * at::cos(step * place).to(vector.device()));
+}
+
 // Weights wide enough, and norms apart enough from one, that no mistake hides behind them.
 void fill_widely(Parameters& parameters) {
   parameters.initialize(11);
   for (PartParameters& part : parameters.parts()) {
     for (const at::Tensor& vector : part.vectors) {
-      const at::Tensor place = at::arange(vector.size(0), at::kFloat);
-      vector.add_(0.25 * at::cos(place).to(vector.device()));
+      add_wave(vector, 0.25, 1);
+    }
+    // Narrow types move a sum that is nearly zero to the other side of a relu's corner, and a token
+    // or two less or more changes all gradients of these few: biases keep most sums away from it.
+    const PartWeights& weights = part.model.weights;
+    if (weights.part == "mlp" && parameters.shape().activation == Activation::relu) {
+      const Interval biases = weights.vectors_of(Role::in_bias);
+      for (std::int64_t i = biases.begin; i < biases.end; ++i) {
+        add_wave(part.vectors[static_cast<std::size_t>(i)], 1.8, std::numbers::pi);
+      }
     }
   }
 }
@@ -99,6 +114,7 @@ std::vector<CheckSubject> built_in_subjects() {
   ModelShape qwen2 = grouped;
   qwen2.architecture = "qwen2";
   qwen2.qkv_bias = true;
+  qwen2.head_dim = 16;  // CUDA's flash attention takes 8, 16, ...
   ModelShape qwen3 = grouped;
   qwen3.architecture = "qwen3";
   qwen3.qk_norm = true;
@@ -121,6 +137,7 @@ std::vector<CheckSubject> built_in_subjects() {
   ModelShape bert = gpt2;  // bidirectional, norms after the sums, masked tokens
   bert.architecture = "bert";
   bert.causal = false;
+  bert.head_dim = 8;  // flash attention, as above
   bert.post_norm = bert.masked_lm = true;
   bert.segments = 2;
   bert.activation = Activation::gelu;
