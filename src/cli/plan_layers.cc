@@ -4,76 +4,15 @@
 
 #include <cmath>
 #include <cstdint>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "paradyse/plan/layer_planner.h"
 #include "paradyse/run/accountant.h"
-#include "src/plan/base/disk_file.h"
-#include "src/plan/base/json_node.h"
+#include "src/plan/search/layers/layer_costs_file.h"
 
 namespace paradyse::cli {
 namespace {
-
-// A whole number of bytes, also as measurements write them: 3.0, 1e9.
-std::int64_t bytes_in(const JsonNode& node) {
-  const double number = node.number_from_0();
-  if (number != std::floor(number) || number >= 9.2e18) {
-    node.fail(fmt::format("expected a whole number of bytes, found {}", number));
-  }
-  return static_cast<std::int64_t>(number);
-}
-
-// The options of a costs file (docs/planning.md).  Throws std::invalid_argument that names the
-// place and what to do.
-std::vector<LayerCost> read_costs(const std::string& path) {
-  const std::string text = content_of_named(path, "give a costs file (docs/planning.md)");
-  try {
-    const JsonSource source{.name = path, .whole = "the costs"};
-    const nlohmann::json json = parse_json(text, source);
-    std::vector<LayerCost> ways;
-    std::set<std::string> names;
-    const JsonNode options = JsonNode(json, source).at("options");
-    for (const JsonNode& one : options.elements()) {
-      one.allow({"name", "seconds", "saved_bytes", "transient_bytes"});
-      LayerCost way{
-          .name = one.at("name").text(),
-          .seconds = one.at("seconds").number_from_0(),
-          .saved_bytes = bytes_in(one.at("saved_bytes")),
-          .transient_bytes = bytes_in(one.at("transient_bytes"))};
-      if (way.name.empty()) {
-        one.at("name").fail("expected a name, found \"\"");
-      }
-      if (!names.insert(way.name).second) {
-        one.at("name").fail("'" + way.name + "' stands there twice");
-      }
-      ways.push_back(std::move(way));
-    }
-    if (ways.empty()) {
-      options.fail("expected at least one");
-    }
-    return ways;
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(
-        std::string(error.what()) +
-        "; correct it, measure it again, or leave the option out (docs/planning.md: "
-        R"({"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}))");
-  }
-}
-
-// "3 x METP, 5 x MegatronTS": in the order of the layers.
-std::vector<std::pair<std::string, std::int64_t>> runs(
-    const std::vector<LayerCost>& ways, const LayerPlan& plan) {
-  std::vector<std::pair<std::string, std::int64_t>> found;
-  for (const std::size_t way : layer_order(ways, plan)) {
-    if (found.empty() || found.back().first != ways[way].name) {
-      found.emplace_back(ways[way].name, 0);
-    }
-    ++found.back().second;
-  }
-  return found;
-}
 
 int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
   expect_one_of("--planner", options.planner, {"exact", "paper"});
@@ -96,14 +35,14 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(std::string("--capacity: ") + error.what());
   }
-  const std::vector<LayerCost> ways = read_costs(options.costs);
+  const std::vector<LayerCost> ways = read_layer_costs(options.costs);
   const LayerPlan plan = options.planner == "exact"
                              ? plan_layers(ways, options.layers, capacity)
                              : plan_layers_as_published(ways, options.layers, capacity);
   const std::vector<RejectedWay> rejected =
       options.explain && plan.feasible ? rejected_ways(ways, options.layers, capacity, plan)
                                        : std::vector<RejectedWay>{};
-  const auto order = runs(ways, plan);
+  const std::vector<WayRun> order = way_runs(ways, plan);
   if (common.json) {
     Json json = {{"feasible", plan.feasible}};
     Json counts = Json::object();
@@ -115,8 +54,8 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
       json["seconds"] = plan.seconds;
       json["peak_bytes"] = plan.peak_bytes;
       json["order"] = Json::array();
-      for (const auto& [name, layers] : order) {
-        json["order"].push_back({{"name", name}, {"layers", layers}});
+      for (const WayRun& run : order) {
+        json["order"].push_back({{"name", ways[run.way].name}, {"layers", run.layers}});
       }
     } else {
       json["least_peak_bytes"] = plan.peak_bytes;
@@ -132,15 +71,15 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
              {"uniform_seconds", way.uniform_seconds},
              {"uniform_peak_bytes", way.uniform_peak_bytes},
              {"with_one_layer_seconds", way.with_one_seconds},  // no such plan: null
-             {"why", why_not(way, plan, capacity)}});
+             {"why", why_not(way)}});
       }
     }
     print_json(json);
     return kOk;
   }
   std::string mix;
-  for (const auto& [name, layers] : order) {
-    mix += fmt::format("{}{} x {}", mix.empty() ? "" : ", then ", layers, name);
+  for (const WayRun& run : order) {
+    mix += fmt::format("{}{} x {}", mix.empty() ? "" : ", then ", run.layers, ways[run.way].name);
   }
   if (!plan.feasible) {
     fmt::print(
@@ -158,24 +97,23 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
       bytes_text(plan.peak_bytes),
       bytes_text(capacity));
   for (const RejectedWay& way : rejected) {
-    fmt::print("without {}: {}\n", ways[way.way].name, why_not(way, plan, capacity));
+    fmt::print("without {}: {}\n", ways[way.way].name, why_not(way));
   }
   return kOk;
 }
 
 }  // namespace
 
-std::string why_not(const RejectedWay& way, const LayerPlan& plan, std::int64_t capacity) {
-  if (std::isfinite(way.with_one_seconds)) {
-    const double more = way.with_one_seconds - plan.seconds;
-    return more >= 0
-               ? fmt::format("one layer of it costs {:.6g} s more", more)
+std::string why_not(const RejectedWay& way) {
+  if (std::isfinite(way.more_seconds)) {
+    return way.more_seconds >= 0
+               ? fmt::format("one layer of it costs {:.6g} s more", way.more_seconds)
                : fmt::format(
-                     "one layer of it would save {:.6g} s: the exact planner takes it", -more);
+                     "one layer of it would save {:.6g} s: the exact planner takes it",
+                     -way.more_seconds);
   }
   return fmt::format(
-      "no plan with a layer of it fits; all of it needs {} more",
-      bytes_text(way.uniform_peak_bytes - capacity));
+      "no plan with a layer of it fits; all of it needs {} more", bytes_text(way.missing_bytes));
 }
 
 void add_plan_layers(CLI::App& plan, Common& common) {

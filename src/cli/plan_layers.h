@@ -31,6 +31,6 @@ struct PlanLayersOptions {
 int plan_layers_of_model(const PlanLayersOptions& options, const Common& common);
 
 // Why a plan has no layer of this way.
-std::string why_not(const RejectedWay& way, const LayerPlan& plan, std::int64_t capacity);
+std::string why_not(const RejectedWay& way);
 
 }  // namespace paradyse::cli

@@ -81,8 +81,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   std::string note;
   Planner planner(planning_task(options, note));
   const PlanningTask& task = planner.task();
-  const Planner::Choices choices = planner.choices_of(options.length);
-  const std::vector<LayerCost>& ways = choices.ways.costs;
+  const std::vector<LayerCost> ways = planner.choices_of(options.length).ways.costs;
   if (ways.empty()) {
     throw std::invalid_argument(
         "plan layers: '" + options.attention +
@@ -91,10 +90,6 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   }
   const std::optional<DocumentPlan> found = planner.document(options.length);
   const std::int64_t longest = planner.longest_document().value_or(-1);  // -1: no limit
-  const LayerPlan by_parts =
-      task.planner == "paper"
-          ? plan_layers_as_published(ways, task.model.layers, choices.capacity_bytes)
-          : plan_layers(ways, task.model.layers, choices.capacity_bytes);
   Json json = {
       {"feasible", found.has_value()},
       {"length", options.length},
@@ -139,7 +134,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   const PredictedBytes& bytes = found->bytes;
   std::vector<RejectedWay> rejected;
   if (options.explain) {
-    rejected = rejected_ways(ways, task.model.layers, choices.capacity_bytes, by_parts);
+    rejected = planner.rejected(options.length);
   }
   json["seconds"] = found->seconds;
   json["seconds_by"] = task.seconds ? task.seconds->name() : "closed form";
@@ -157,11 +152,10 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
     for (const RejectedWay& way : rejected) {
       json["rejected"].push_back(
           {{"name", ways[way.way].name},
-           {"uniform_seconds", way.uniform_seconds + choices.rest.wall},
-           {"uniform_peak_bytes",
-            way.uniform_peak_bytes + choices.static_bytes + choices.rest.saved_bytes},
-           {"with_one_layer_seconds", way.with_one_seconds + choices.rest.wall},
-           {"why", why_not(way, by_parts, choices.capacity_bytes)}});
+           {"uniform_seconds", way.uniform_seconds},
+           {"uniform_peak_bytes", way.uniform_peak_bytes},
+           {"with_one_layer_seconds", way.with_one_seconds},
+           {"why", why_not(way)}});
     }
   }
   if (common.json) {
@@ -184,8 +178,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
     fmt::print("the longest document that fits has {} tokens\n", longest);
   }
   for (const RejectedWay& way : rejected) {
-    fmt::print(
-        "without {}: {}\n", ways[way.way].name, why_not(way, by_parts, choices.capacity_bytes));
+    fmt::print("without {}: {}\n", ways[way.way].name, why_not(way));
   }
   return kOk;
 }

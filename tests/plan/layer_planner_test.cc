@@ -140,7 +140,26 @@ TEST(LayerPlanner, SaysWhatAnotherWayWouldCost) {
       } else {
         ASSERT_NEAR(way.with_one_seconds, best, 1e-8 * best + 1e-12);
       }
+      ASSERT_EQ(way.more_seconds, way.with_one_seconds - plan.seconds);
+      ASSERT_EQ(way.missing_bytes, way.uniform_peak_bytes - capacity);
     }
+  }
+}
+
+TEST(LayerPlanner, RunsAreTheOrderWithNeighboursTogether) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 300; ++trial) {
+    const std::vector<LayerCost> ways = random_ways(random, trial % 2 == 0);
+    const LayerPlan plan = plan_layers(ways, 1 + trial % 7, trial % 3 == 0 ? 20 : 5000);
+    std::vector<std::size_t> order;
+    std::size_t before = ways.size();
+    for (const WayRun& run : way_runs(ways, plan)) {
+      ASSERT_NE(run.way, before);
+      ASSERT_GT(run.layers, 0);
+      order.insert(order.end(), static_cast<std::size_t>(run.layers), run.way);
+      before = run.way;
+    }
+    ASSERT_EQ(order, layer_order(ways, plan));
   }
 }
 

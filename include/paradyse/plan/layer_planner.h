@@ -52,6 +52,8 @@ struct RejectedWay {
   std::int64_t uniform_peak_bytes = 0;
   // Of the best plan that runs at least one layer so; infinite where none fits.
   double with_one_seconds = 0;
+  double more_seconds = 0;         // that one layer costs; below 0: a heuristic did not find it
+  std::int64_t missing_bytes = 0;  // to run all layers so; below 0: left over
 };
 std::vector<RejectedWay> rejected_ways(
     std::span<const LayerCost> ways,
@@ -62,5 +64,12 @@ std::vector<RejectedWay> rejected_ways(
 // The ways in the order of the layers: what needs most for a while comes first, when least is
 // kept.  Then the peak of running them in turn is the lowest of all orders.
 std::vector<std::size_t> layer_order(std::span<const LayerCost> ways, const LayerPlan& plan);
+
+// The same order, layers in a row of one way together.
+struct WayRun {
+  std::size_t way = 0;
+  std::int64_t layers = 0;
+};
+std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& plan);
 
 }  // namespace paradyse

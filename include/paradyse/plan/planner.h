@@ -72,6 +72,9 @@ class Planner {
     PartCost rest;
   };
   Choices choices_of(std::int64_t length);
+  // The ways that the layer planner leaves out of it, and why (rejected_ways), as numbers of the
+  // whole model.
+  std::vector<RejectedWay> rejected(std::int64_t length);
   // What a document needs at least, on its fullest rank, and what there is: for a document that no
   // plan fits.
   struct Shortage {
@@ -128,6 +131,8 @@ class Planner {
   std::optional<Fitting> program_for(
       LayerCosts& costs, std::int64_t length, const std::vector<std::vector<std::int64_t>>& groups);
   Choices choices_of(LayerCosts& costs, std::int64_t length) const;
+  // By the planner that the task names.
+  [[nodiscard]] LayerPlan layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const;
   std::optional<DocumentPlan> find_document(std::int64_t length);
   bool can_run(std::int64_t length);
   std::optional<Plan> build(

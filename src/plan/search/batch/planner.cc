@@ -132,6 +132,30 @@ Planner::Choices Planner::choices_of(LayerCosts& costs, std::int64_t length) con
 
 Planner::Choices Planner::choices_of(std::int64_t length) { return choices_of(all_, length); }
 
+LayerPlan Planner::layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const {
+  if (!task_.mix) {
+    return plan_alike(ways.costs, task_.model.layers, capacity);
+  }
+  return task_.planner == "paper"
+             ? plan_layers_as_published(ways.costs, task_.model.layers, capacity)
+             : plan_layers(ways.costs, task_.model.layers, capacity);
+}
+
+std::vector<RejectedWay> Planner::rejected(std::int64_t length) {
+  const Choices known = choices_of(length);
+  std::vector<RejectedWay> ways = rejected_ways(
+      known.ways.costs,
+      task_.model.layers,
+      known.capacity_bytes,
+      layers_of(known.ways, known.capacity_bytes));
+  for (RejectedWay& way : ways) {
+    way.uniform_seconds += known.rest.wall;
+    way.uniform_peak_bytes += known.static_bytes + known.rest.saved_bytes;
+    way.with_one_seconds += known.rest.wall;
+  }
+  return ways;
+}
+
 // At the costs of a document of `length`.
 std::optional<Planner::Fitting> Planner::program_for(
     LayerCosts& costs, std::int64_t length, const std::vector<std::vector<std::int64_t>>& groups) {
@@ -142,14 +166,6 @@ std::optional<Planner::Fitting> Planner::program_for(
   }
   const Choices known = choices_of(costs, length);
   const LayerCosts::Ways& ways = known.ways;
-  const auto solve = [&](std::int64_t capacity) {
-    if (!task_.mix) {
-      return plan_alike(ways.costs, task_.model.layers, capacity);
-    }
-    return task_.planner == "paper"
-               ? plan_layers_as_published(ways.costs, task_.model.layers, capacity)
-               : plan_layers(ways.costs, task_.model.layers, capacity);
-  };
   if (ways.costs.empty()) {
     return std::nullopt;
   }
@@ -159,7 +175,7 @@ std::optional<Planner::Fitting> Planner::program_for(
   std::int64_t step = 1;  // what overshoots again is held shorter each time
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const bool last = attempt + 1 == kAttempts;
-    const LayerPlan plan = solve(last && !best ? 0 : capacity);
+    const LayerPlan plan = layers_of(ways, last && !best ? 0 : capacity);
     if (best && (!plan.feasible || plan.seconds >= best_seconds)) {
       break;
     }

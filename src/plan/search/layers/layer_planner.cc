@@ -387,11 +387,14 @@ std::vector<RejectedWay> rejected_ways(
       continue;
     }
     const LayerPlan with_one = fastest(ways, layers, capacity_bytes, i);
+    const std::int64_t peak = plus(times(layers, ways[i].saved_bytes), ways[i].transient_bytes);
     rejected.push_back(
         {.way = i,
          .uniform_seconds = static_cast<double>(layers) * ways[i].seconds,
-         .uniform_peak_bytes = plus(times(layers, ways[i].saved_bytes), ways[i].transient_bytes),
-         .with_one_seconds = with_one.seconds});
+         .uniform_peak_bytes = peak,
+         .with_one_seconds = with_one.seconds,
+         .more_seconds = with_one.seconds - plan.seconds,
+         .missing_bytes = plus(peak, -capacity_bytes)});
   }
   std::stable_sort(rejected.begin(), rejected.end(), [](const auto& a, const auto& b) {
     return a.with_one_seconds < b.with_one_seconds;
@@ -408,6 +411,17 @@ std::vector<std::size_t> layer_order(std::span<const LayerCost> ways, const Laye
     return ways[a].transient_bytes > ways[b].transient_bytes;
   });
   return order;
+}
+
+std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& plan) {
+  std::vector<WayRun> runs;
+  for (const std::size_t way : layer_order(ways, plan)) {
+    if (runs.empty() || runs.back().way != way) {
+      runs.push_back({.way = way, .layers = 0});
+    }
+    ++runs.back().layers;
+  }
+  return runs;
 }
 
 }  // namespace paradyse
