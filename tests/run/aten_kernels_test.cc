@@ -16,6 +16,9 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/planner.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
+#include "paradyse/run/play.h"
 #include "src/run/comm/blocks.h"
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"

@@ -14,6 +14,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::ops {
