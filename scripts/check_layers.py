@@ -13,6 +13,7 @@ LAYERS = [
     ["src/plan/layout"],
     ["src/plan/model"],
     ["src/plan/program"],
+    ["src/plan/ops"],  # the rows of plan/op_traits.h, which layers from program on ask
     ["src/plan/strategy"],
     ["src/plan/cost"],
     ["src/plan/plan"],

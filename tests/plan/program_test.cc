@@ -105,7 +105,7 @@ Volume volume(const Program& program, Seat where) {
     for (const Step& step : steps) {
       const Op& op = program.ops[static_cast<std::size_t>(step.op)];
       const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
-      into += traffic(program, op, where, phase, kElements).bytes;
+      into += traffic({program, op, where, phase, kElements}).bytes;
     }
   };
   add(order.forward, sum.forward);
@@ -723,6 +723,51 @@ void expect_moves_as_placed(const Program& program, const Op& op) {
   }
 }
 
+// What an op sends: tables over the ranks that its kind meets, alike for all seats, or hops without
+// a table; nothing where it meets nobody.
+TEST(Program, ExchangesWithThoseThatItsKindMeets) {
+  const ModelShape m = gqa();
+  std::set<OpKind> seen;
+  for (const Task& any : all_tasks(m)) {
+    for (const Program& program : all_programs(any)) {
+      for (const Op& op : program.ops) {
+        const OpTraits& kind = traits(op.kind);
+        const bool over_domain = kind.meets == OpTraits::Meets::domain;
+        seen.insert(op.kind);
+        for (const Phase phase : {Phase::forward, Phase::adjoint}) {
+          const auto of = [&](int rank) {
+            return exchanges({program, op, seat(rank), phase, kElements});
+          };
+          const std::vector<Exchange> first = of(0);
+          if (kind.meets == OpTraits::Meets::nobody) {
+            EXPECT_TRUE(first.empty()) << described(program);
+          }
+          for (int r = 0; r < program.ranks(); ++r) {
+            const std::vector<Exchange> mine = of(r);
+            ASSERT_EQ(mine.size(), first.size()) << described(program);
+            Traffic sum;
+            for (std::size_t i = 0; i < mine.size(); ++i) {
+              EXPECT_EQ(mine[i].table, first[i].table) << described(program);
+              EXPECT_EQ(mine[i].table == nullptr, kind.rings > 0) << described(program);
+              EXPECT_GT(mine[i].element_bytes, 0) << described(program);
+              if (mine[i].table == nullptr) {
+                sum += {mine[i].sent.elements, mine[i].sent.messages, 1};
+                continue;
+              }
+              EXPECT_EQ(mine[i].table->ranks(), over_domain ? program.domain : program.ranks());
+              const Sent sent =
+                  mine[i].table->sent_by_all(mine[i].transposed)[static_cast<std::size_t>(r)];
+              sum += {sent.elements, sent.messages, 1};
+            }
+            EXPECT_EQ(sum, traffic({program, op, seat(r), phase, kElements})) << described(program);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(seen.size(), 11);
+}
+
 // Shapes fit: a linear's operand is placed as its result says, redistributions move what they say.
 TEST(Program, IsWellFormed) {
   for (const ModelShape& m : {gqa(), odd()}) {
@@ -747,6 +792,7 @@ TEST(Program, IsWellFormed) {
           for (const ValueId needed : op.needs) {
             EXPECT_TRUE(made.contains(needed)) << described(program);
           }
+          EXPECT_EQ(op.needs, traits(op.kind).needs(op)) << described(program);
         }
         for (int r = 0; r < program.ranks(); ++r) {
           for (const Op& op : program.ops) {
@@ -997,7 +1043,7 @@ TEST(Totals, AddUpTheParts) {
   // once.
   Work head;
   for (const Op& op : parts.back().program().ops) {
-    head += work(parts.back().program(), op, seat(1), Phase::forward, kElements);
+    head += work({parts.back().program(), op, seat(1), Phase::forward, kElements});
   }
   EXPECT_DOUBLE_EQ(all.backward.matmul_flops, 2 * (all.forward.matmul_flops - head.matmul_flops));
   EXPECT_DOUBLE_EQ(all.backward.attention_flops, 2.5 * all.forward.attention_flops);

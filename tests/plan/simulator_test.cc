@@ -131,11 +131,11 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
         for (const Step& step : *steps) {
           const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
           const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
-          const Work w = work(part.program(), op, {}, phase, precision);
+          const Work w = work({part.program(), op, {}, phase, precision});
           sum += std::max(
                      w.matmul_flops / peak + w.attention_flops / (peak / 2),
-                     touched_bytes(part.program(), op, {}, phase, precision) / 1e11) +
-                 1e-6 * static_cast<double>(launches(part.program(), op, w, 0));
+                     (w.touched_bytes + w.operand_bytes) / 1e11) +
+                 1e-6 * static_cast<double>(w.launches);
         }
       }
     }

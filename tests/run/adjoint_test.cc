@@ -7,6 +7,7 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/strategy.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "tests/support/models.h"
@@ -334,6 +335,15 @@ TEST(Adjoint, Attention) {
   }
 }
 
+TEST(Table, IssuesWhatIsPrefetched) {
+  for (int i = 0; i < static_cast<int>(OpKind::count); ++i) {
+    const OpImplementation& run = implementation(static_cast<OpKind>(i));
+    EXPECT_NE(run.forward, nullptr);
+    EXPECT_NE(run.adjoint, nullptr);
+    EXPECT_EQ(run.issue != nullptr, traits(run.kind).prefetched) << to_string(run.kind);
+  }
+}
+
 // The cores of attention as strategies write them: queries and keys apart, keys and values going
 // round a ring of all ranks or of some, by head groups, all probabilities kept.
 TEST(Adjoint, AttentionOfEveryStrategy) {
@@ -358,7 +368,7 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
           const ScheduledPart part =
               scheduled_part(task, {.part = "attention", .strategy = strategy.name});
           for (const Op& op : part.program().ops) {
-            if (!is_attention(op.kind)) {
+            if (!traits(op.kind).core) {
               continue;
             }
             seen.insert(op.kind);

@@ -6,42 +6,15 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/schedule.h"
 
 namespace paradyse {
 
-// Bytes of an element.  Statistics, accumulators, gradients and optimizer state are never narrower
-// than float32.
-struct Precision {
-  std::int64_t activation = 4;  // and the weights that ops read
-  std::int64_t statistic = 4;
-
-  // Of an element that is trained: weight, gradient, two moments and, of a narrow weight, the
-  // master that the optimizer updates.
-  [[nodiscard]] constexpr std::int64_t trained() const {
-    return activation + 3 * statistic + (activation < statistic ? statistic : 0);
-  }
-  // Of an element of a parameter that stays from step to step; evaluation has the weight alone.
-  [[nodiscard]] constexpr std::int64_t static_bytes(bool training) const {
-    return training ? trained() : activation;
-  }
-
-  friend bool operator==(const Precision&, const Precision&) = default;
-};
-
-// "float64", "float32", "bfloat16", "float16".  Throws std::invalid_argument for another name.
-Precision precision_of(const std::string& dtype);
-
-enum class Phase { forward, adjoint };
-
-std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision);
-
 // Memory that an op holds only while it runs, beyond its operands, results and their gradients.
-std::int64_t workspace_bytes(
-    const Program& program, const Op& op, Seat seat, Phase phase, Precision precision);
+std::int64_t workspace_bytes(const OpView& view);
 
 struct Traffic {
   std::int64_t bytes = 0;     // sent by this rank
@@ -52,30 +25,13 @@ struct Traffic {
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
-// A copy table that an op runs, or (`transposed`) runs backwards, adding up.
-struct Move {
-  const Transfer* table = nullptr;  // the op's own
-  bool transposed = false;
-  std::int64_t element_bytes = 0;
-};
+// What an op sends, in order: to whom OpTraits::meets says.
+std::vector<Exchange> exchanges(const OpView& view);
 
-// What an op that is no ring sends, in order: over the weight domain where over_domain(op), else
-// over the group.
-std::vector<Move> moves(const Program& program, const Op& op, Phase phase, Precision precision);
+// The sum of that.
+Traffic traffic(const OpView& view);
 
-Traffic traffic(const Program& program, const Op& op, Seat seat, Phase phase, Precision precision);
-
-// Arithmetic and memory traffic of an op.
-struct Work {
-  double matmul_flops = 0;
-  double attention_flops = 0;  // causal pairs only; the adjoint counts what it recomputes
-  double touched_bytes = 0;    // read and written by element-wise ops
-  std::int64_t calls = 0;      // of kernels
-
-  Work& operator+=(const Work& other);
-};
-
-Work work(const Program& program, const Op& op, Seat seat, Phase phase, Precision precision);
+Work work(const OpView& view);
 
 // Forward, adjoints and recomputation of a whole timeline.
 struct Totals {

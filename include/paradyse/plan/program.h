@@ -7,9 +7,10 @@
 // number in the group and in the weight domain.
 //
 // Letters: T tokens of the micro-batch, H hidden width, N/K query/key heads, D width of a head, F
-// feed-forward width, R rows of a part's weight stack.  Next: schedule.h, then strategy.h.
+// feed-forward width, R rows of a part's weight stack.  Next: op_traits.h, schedule.h, strategy.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 
 namespace paradyse {
 
+// What planning knows of each: op_traits.h.
 enum class OpKind {
   embed,           // () -> x: the sum of rows by token id, position and segment; the table in tiles
   norm,            // (x) -> xn: RMSNorm with one vector, LayerNorm with two
@@ -40,13 +42,8 @@ enum class OpKind {
   add,              // (x, y) -> x + y
   cross_entropy,    // (xn) -> d, the gradient of the loss to xn; logits in tiles, never whole; a
                     // vector is added to them
+  count,            // of kinds
 };
-
-// The core of an attention part: what recompute levels may keep the output of.
-constexpr bool is_attention(OpKind kind) {
-  return kind == OpKind::attention || kind == OpKind::ring_attention ||
-         kind == OpKind::score_attention;
-}
 
 // What an element of a value is: bytes follow from the precision of the run.
 enum class Element { activation, statistic };
@@ -71,9 +68,9 @@ struct Term {
 
 struct Op {
   OpKind kind = OpKind::norm;
-  std::vector<ValueId> in;
-  std::vector<ValueId> out;
-  std::vector<ValueId> needs;
+  std::vector<ValueId> in = {};
+  std::vector<ValueId> out = {};
+  std::vector<ValueId> needs = {};
   bool recompute = false;  // the mask: run again before the part's backward, outputs not saved
   bool in_place = false;   // out[0] takes over the memory of in.back(), which nobody else reads
 
@@ -129,21 +126,16 @@ struct Seat {
   int domain_rank = 0;
 };
 
-// The gradients of an in-place op's operands are that of its result, in its memory.  Not those of a
-// dropout: others read that of its result, too.
-bool shares_gradient(const Op& op);
-
-// The op's tables are over the weight domain, not the group.
-constexpr bool over_domain(const Op& op) {
-  return op.kind == OpKind::embed || op.kind == OpKind::gather_weights ||
-         op.kind == OpKind::cross_entropy;
-}
+// The gradient of operand `operand` of an in-place op is that of its result, in its memory.
+bool shares_gradient(const Op& op, std::size_t operand);
 
 // What `seat` holds of a value.
 Extent local_extent(const Program& program, ValueId value, Seat seat);
 
 // The op that makes `value`, or -1 for an input.
 int producer(const Program& program, ValueId value);
+// A weight that is the parameter itself, in place: linears add straight into its gradient.
+bool is_held(const Program& program, ValueId value);
 
 // A run of queries against a run of keys: what the attention kernel does in one call for each head.
 struct AttentionBlock {

@@ -52,7 +52,7 @@ class Machine {
  public:
   virtual ~Machine() = default;
 
-  // The weights of `op` (a gather_weights) will be wanted soon.
+  // What `op` gathers (OpTraits::prefetched) will be wanted soon.
   virtual void prefetch(std::size_t part, int op) = 0;
   virtual void forward(std::size_t part, int op) = 0;
   virtual void adjoint(std::size_t part, int op) = 0;

@@ -97,7 +97,7 @@ class Writer {
   // out = x + y, with all that the model does to y before and to the sum after: the part's output.
   // y: [T, H] by tokens, summed over ranks.  Gives the finished program.
   Program residual(ValueId y);
-  // The part ends with `output`.
+  // The part ends with `output` (-1: the model ends); what adjoints need follows from the ops.
   Program finish(ValueId output);
 
   // Ops from now on run again just before the adjoint that needs what they make.
@@ -115,8 +115,7 @@ class Writer {
       Extent whole,
       Placement placement,
       Element element = Element::activation);
-  Op& op(
-      OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out, std::vector<ValueId> needs);
+  Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
   // Tiles of the stack's rows [0, rows).
   [[nodiscard]] std::vector<Transfer> tiles(std::int64_t rows) const;
   ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Placement out);

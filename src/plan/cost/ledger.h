@@ -25,7 +25,7 @@ class Ledger : public Machine {
 
   void forward(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
-    if (op.kind == OpKind::hold_weights || op.kind == OpKind::gather_weights) {
+    if (traits(op.kind).weights) {
       return;  // in place, or there since its prefetch
     }
     if (op.in_place) {
@@ -36,34 +36,24 @@ class Ledger : public Machine {
         values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
       }
     }
-    use(workspace_bytes(program(part), op, seat_, Phase::forward, precision_));
+    use(workspace_bytes({program(part), op, seat_, Phase::forward, precision_}));
   }
 
   void adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
-    if (op.kind == OpKind::cross_entropy) {  // the gradient was made by the forward
+    if (traits(op.kind).loss) {  // the gradient was made by the forward
       gradients_[{part, op.in[0]}] = values_[{part, op.out[0]}];
       return;
     }
-    if (shares_gradient(op)) {
-      gradients_[{part, op.in.back()}] = gradients_[{part, op.out[0]}];
-    }
-    if (shares_gradient(op) && op.kind != OpKind::linear && !op.apart) {
-      for (const ValueId in : op.in) {
+    for (std::size_t operand = 0; operand < op.in.size(); ++operand) {
+      const ValueId in = op.in[operand];
+      if (shares_gradient(op, operand)) {
         gradients_[{part, in}] = gradients_[{part, op.out[0]}];
-      }
-    } else {
-      for (const ValueId in : op.in) {
-        const Value& value = program(part).values[static_cast<std::size_t>(in)];
-        const bool own = value.over_domain &&
-                         op_of(part, producer(program(part), in)).kind ==
-                             OpKind::hold_weights;  // straight into the parameter's gradient
-        if (!own && !gradients_.contains({part, in})) {
-          gradients_[{part, in}] = hold(gradient_bytes(part, in));
-        }
+      } else if (!is_held(program(part), in) && !gradients_.contains({part, in})) {
+        gradients_[{part, in}] = hold(gradient_bytes(part, in));
       }
     }
-    use(workspace_bytes(program(part), op, seat_, Phase::adjoint, precision_));
+    use(workspace_bytes({program(part), op, seat_, Phase::adjoint, precision_}));
   }
 
   void drop_value(std::size_t part, ValueId value) override { values_.erase({part, value}); }

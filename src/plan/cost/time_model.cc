@@ -37,10 +37,14 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
   const Program& program = part.program();
   PartWork sum;
   const auto add = [&](const Step& step, PartPhase otherwise) {
-    const Op& op = program.ops[static_cast<std::size_t>(step.op)];
-    const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
-    const Work done = work(program, op, seat, phase, precision);
-    const Traffic sent = traffic(program, op, seat, phase, precision);
+    const OpView view{
+        program,
+        program.ops[static_cast<std::size_t>(step.op)],
+        seat,
+        step.adjoint ? Phase::adjoint : Phase::forward,
+        precision};
+    const Work done = work(view);
+    const Traffic sent = traffic(view);
     const PartPhase when = step.adjoint ? PartPhase::backward : otherwise;
     sum.phases[static_cast<std::size_t>(when)] += Amounts{
         {done.matmul_flops,

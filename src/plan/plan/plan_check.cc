@@ -101,7 +101,7 @@ class Recorder : public Machine {
 
   void prefetch(std::size_t part, int op) override { record(part, op, "forward"); }
   void forward(std::size_t part, int op) override {
-    if (op_of(part, op).kind != OpKind::gather_weights) {  // recorded when prefetched
+    if (!traits(op_of(part, op).kind).prefetched) {  // recorded when it was
       record(part, op, "forward");
     }
   }
@@ -122,17 +122,17 @@ class Recorder : public Machine {
     const ScheduledPart& scheduled = timeline_[part];
     const Program& program = scheduled.program();
     const Op& op = op_of(part, i);
-    const bool over_group = op.kind == OpKind::redistribute;
+    const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
     const std::string layer = scheduled.layer < 0 ? "" : "layer " + text(scheduled.layer) + " ";
     const std::string what = layer + program.part + ": " + to_string(op.kind) + " " + phase;
     for (const Transfer& table : op.transfers) {
-      const int seats = over_group ? program.ranks() : program.domain;
+      const int seats = over_domain ? program.domain : program.ranks();
       if (table.ranks() != seats) {
         throw std::logic_error(
             "problems: " + to_string(op.kind) + " of " + program.strategy + " has a table for " +
             text(table.ranks()) + " ranks, but runs on " + text(seats));
       }
-      if (!over_group) {
+      if (over_domain) {
         over_domain_.push_back({what, &table});
       }
     }

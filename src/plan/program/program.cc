@@ -5,6 +5,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "paradyse/plan/op_traits.h"
+
 namespace paradyse {
 
 std::int64_t TokenLayout::tokens() const {
@@ -21,7 +23,17 @@ TokenLayout token_layout(
       .shares = std::move(shares)};
 }
 
-bool shares_gradient(const Op& op) { return op.in_place && op.kind != OpKind::dropout; }
+bool shares_gradient(const Op& op, std::size_t operand) {
+  switch (op.in_place ? traits(op.kind).shares : OpTraits::Shares::nothing) {
+    case OpTraits::Shares::nothing:
+      return false;
+    case OpTraits::Shares::all:
+      return operand + 1 == op.in.size() || !op.apart;
+    case OpTraits::Shares::last:
+      return operand + 1 == op.in.size();
+  }
+  throw std::logic_error("shares_gradient: unknown Shares");
+}
 
 Extent local_extent(const Program& program, ValueId value, Seat seat) {
   const Value& v = program.values.at(static_cast<std::size_t>(value));
@@ -36,6 +48,15 @@ int producer(const Program& program, ValueId value) {
     }
   }
   return -1;
+}
+
+bool is_held(const Program& program, ValueId value) {
+  const int maker = producer(program, value);
+  if (maker < 0) {
+    return false;
+  }
+  const OpTraits& kind = traits(program.ops[static_cast<std::size_t>(maker)].kind);
+  return kind.weights && kind.meets == OpTraits::Meets::nobody;
 }
 
 std::int64_t AttentionBlock::pairs(bool causal) const {
@@ -233,45 +254,7 @@ std::int64_t product_tile_rows(std::int64_t columns) {
   return std::max<std::int64_t>(64, (std::int64_t{1} << 17) / std::max<std::int64_t>(1, columns));
 }
 
-std::string to_string(OpKind kind) {
-  switch (kind) {
-    case OpKind::embed:
-      return "embed";
-    case OpKind::norm:
-      return "norm";
-    case OpKind::hold_weights:
-      return "hold_weights";
-    case OpKind::gather_weights:
-      return "gather_weights";
-    case OpKind::linear:
-      return "linear";
-    case OpKind::bias:
-      return "bias";
-    case OpKind::qk_norm:
-      return "qk_norm";
-    case OpKind::rope:
-      return "rope";
-    case OpKind::redistribute:
-      return "redistribute";
-    case OpKind::attention:
-      return "attention";
-    case OpKind::ring_attention:
-      return "ring_attention";
-    case OpKind::score_attention:
-      return "score_attention";
-    case OpKind::swiglu:
-      return "swiglu";
-    case OpKind::activation:
-      return "activation";
-    case OpKind::dropout:
-      return "dropout";
-    case OpKind::add:
-      return "add";
-    case OpKind::cross_entropy:
-      return "cross_entropy";
-  }
-  throw std::logic_error("to_string: unknown OpKind");
-}
+std::string to_string(OpKind kind) { return traits(kind).name; }
 
 std::string explain(const Program& program) {
   std::ostringstream out;
@@ -285,7 +268,7 @@ std::string explain(const Program& program) {
   };
   for (const Op& op : program.ops) {
     out << (op.recompute ? "~ " : "  ") << to_string(op.kind);
-    if (op.kind == OpKind::redistribute) {
+    if (op.collective != Collective::none) {
       out << " " << to_string(op.collective);
     }
     out << "(" << names(op.in) << ") -> " << names(op.out);

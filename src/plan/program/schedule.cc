@@ -5,6 +5,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "paradyse/plan/op_traits.h"
+
 namespace paradyse {
 namespace {
 
@@ -139,7 +141,7 @@ class Gathers {
 
   void expect(std::size_t part, const std::vector<Step>& steps) {
     for (const Step& step : steps) {
-      if (!step.adjoint && is_gather(part, step.op)) {
+      if (!step.adjoint && is_prefetched(part, step.op)) {
         expected_.emplace_back(part, step.op);
       }
     }
@@ -152,15 +154,14 @@ class Gathers {
   }
   void forward(std::size_t part, int op) {
     machine_.forward(part, op);
-    if (is_gather(part, op)) {
+    if (is_prefetched(part, op)) {
       issue_next();
     }
   }
 
  private:
-  [[nodiscard]] bool is_gather(std::size_t part, int op) const {
-    return timeline_[part].program().ops[static_cast<std::size_t>(op)].kind ==
-           OpKind::gather_weights;
+  [[nodiscard]] bool is_prefetched(std::size_t part, int op) const {
+    return traits(timeline_[part].program().ops[static_cast<std::size_t>(op)].kind).prefetched;
   }
 
   const Timeline& timeline_;

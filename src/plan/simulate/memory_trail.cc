@@ -92,7 +92,7 @@ std::vector<std::int64_t> memory_signature(
     }
     for (const Op& op : program.ops) {
       for (const Phase phase : {Phase::forward, Phase::adjoint}) {
-        numbers.push_back(workspace_bytes(program, op, seat, phase, precision));
+        numbers.push_back(workspace_bytes({program, op, seat, phase, precision}));
       }
     }
   }

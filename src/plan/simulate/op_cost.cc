@@ -10,9 +10,7 @@
 namespace paradyse {
 namespace {
 
-bool is_ring(const Op& op) {
-  return op.kind == OpKind::ring_attention || op.kind == OpKind::score_attention;
-}
+bool is_ring(const Op& op) { return traits(op.kind).rings > 0; }
 
 const Link& slowest_link(const std::vector<int>& ranks, const Cluster& cluster) {
   const bool one_node = std::ranges::all_of(
@@ -60,7 +58,7 @@ struct Wanted {
 // [rank of the table]; `ranks`: their numbers in the cluster, `meetings`: who belongs together.
 // What several want passes any link once, as in NCCL's rings and trees: one hands it to the next.
 std::vector<Passing> passing(
-    const Move& move,
+    const Exchange& exchange,
     const std::vector<int>& ranks,
     const std::vector<int>& meetings,
     const Cluster& cluster) {
@@ -71,10 +69,10 @@ std::vector<Passing> passing(
     node[r] = first.emplace(std::pair(meetings[r], cluster.node(ranks[r])), r).first->second;
   }
   std::vector<Wanted> wanted;
-  for (const Block& block : move.table->blocks) {
+  for (const Block& block : exchange.table->blocks) {
     if (block.source != block.destination) {
       const auto to = static_cast<std::size_t>(block.destination);
-      all[to].in += static_cast<double>(block.elements() * move.element_bytes);
+      all[to].in += static_cast<double>(block.elements() * exchange.element_bytes);
       wanted.push_back(
           {block.source, {block.source_row, block.source_col, block.rows, block.cols}, node[to]});
     }
@@ -86,7 +84,7 @@ std::vector<Passing> passing(
   for (const Wanted& one : wanted) {
     const auto from = static_cast<std::size_t>(one.source);
     const auto bytes =
-        static_cast<double>(one.rectangle[2] * one.rectangle[3] * move.element_bytes);
+        static_cast<double>(one.rectangle[2] * one.rectangle[3] * exchange.element_bytes);
     const bool fresh =
         last == nullptr || last->source != one.source || last->rectangle != one.rectangle;
     last = &one;
@@ -130,25 +128,26 @@ double wire_seconds(
 }
 
 double domain_seconds(
-    const std::vector<Move>& moves, const GroupSeats& seats, const Cluster& cluster) {
+    const std::vector<Exchange>& exchanges, const GroupSeats& seats, const Cluster& cluster) {
   std::vector<int> ranks(static_cast<std::size_t>(seats.domain));
   std::iota(ranks.begin(), ranks.end(), seats.domain_first);
   std::vector<int> members(ranks.size());
   std::iota(members.begin(), members.end(), 0);
   double sum = 0;
-  for (const Move& move : moves) {
+  for (const Exchange& exchange : exchanges) {
     const std::vector<Passing> all =
-        passing(move, ranks, std::vector<int>(ranks.size(), 0), cluster);
+        passing(exchange, ranks, std::vector<int>(ranks.size(), 0), cluster);
     sum += collective_seconds(
         slowest_link(ranks, cluster), seats.domain, wire_seconds(all, members, ranks, cluster));
   }
   return sum;
 }
 
-void add_meetings(const Move& move, const GroupSeats& seats, const Cluster& cluster, OpCost& cost) {
+void add_meetings(
+    const Exchange& exchange, const GroupSeats& seats, const Cluster& cluster, OpCost& cost) {
   const std::size_t p = seats.ranks.size();
   Meetings joined(p);
-  for (const Block& block : move.table->blocks) {
+  for (const Block& block : exchange.table->blocks) {
     joined.join(block.source, block.destination);
   }
   std::vector<int> number(p, -1);  // [representative]
@@ -161,7 +160,7 @@ void add_meetings(const Move& move, const GroupSeats& seats, const Cluster& clus
     cost.meeting_of.push_back(number[root]);
     cost.meetings[static_cast<std::size_t>(number[root])].push_back(static_cast<int>(r));
   }
-  const std::vector<Passing> all = passing(move, seats.ranks, cost.meeting_of, cluster);
+  const std::vector<Passing> all = passing(exchange, seats.ranks, cost.meeting_of, cluster);
   for (const std::vector<int>& members : cost.meetings) {
     std::vector<int> ranks;
     ranks.reserve(members.size());
@@ -176,7 +175,7 @@ void add_meetings(const Move& move, const GroupSeats& seats, const Cluster& clus
 }
 
 // What traffic() says, for all ranks in one pass over each table.
-std::vector<Traffic> traffic(
+std::vector<Traffic> traffic_of_all(
     const Program& program,
     const Op& op,
     const GroupSeats& seats,
@@ -185,18 +184,21 @@ std::vector<Traffic> traffic(
   std::vector<Traffic> all(seats.ranks.size());
   if (is_ring(op)) {
     for (std::size_t r = 0; r < all.size(); ++r) {
-      all[r] = paradyse::traffic(program, op, seats.seat(r), phase, precision);
+      all[r] = traffic({program, op, seats.seat(r), phase, precision});
     }
     return all;
   }
-  for (const Move& move : moves(program, op, phase, precision)) {
-    const std::vector<Sent> sent = move.table->sent_by_all(move.transposed);
+  const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
+  for (const Exchange& exchange : exchanges({program, op, seats.seat(0), phase, precision})) {
+    const std::vector<Sent> sent = exchange.table->sent_by_all(exchange.transposed);
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Seat seat = seats.seat(r);
       const Sent& mine =
-          sent[static_cast<std::size_t>(over_domain(op) ? seat.domain_rank : seat.group_rank)];
-      all[r] += {
-          .bytes = mine.elements * move.element_bytes, .messages = mine.messages, .collectives = 1};
+          sent[static_cast<std::size_t>(over_domain ? seat.domain_rank : seat.group_rank)];
+      all[r] +=
+          {.bytes = mine.elements * exchange.element_bytes,
+           .messages = mine.messages,
+           .collectives = 1};
     }
   }
   return all;
@@ -213,7 +215,7 @@ void add_ring(
     OpCost& cost) {
   const std::size_t p = seats.ranks.size();
   const int hops = ring_size(program, op);
-  cost.ring.rounds = phase == Phase::forward && op.kind == OpKind::score_attention ? 2 : 1;
+  cost.ring.rounds = phase == Phase::forward ? traits(op.kind).rings : 1;
   cost.meetings.resize(static_cast<std::size_t>(op.stride));
   cost.meeting_seconds.resize(cost.meetings.size());
   for (std::size_t r = 0; r < p; ++r) {
@@ -234,12 +236,16 @@ void add_ring(
       pairs.push_back(seen);
     }
     const double all = std::accumulate(pairs.begin(), pairs.end(), 0.0);
-    const double touched = touched_bytes(program, op, seat, phase, precision);
+    const double touched = cost.work[r].touched_bytes + cost.work[r].operand_bytes;
     std::vector<double> hop_seconds;
     for (const double seen : pairs) {
       const double part = all > 0 ? seen / all : 0;
-      const Work work{.attention_flops = cost.work[r].attention_flops * part};
-      hop_seconds.push_back(seconds(work, touched * part, seen > 0 ? 1 : 0, device, precision));
+      hop_seconds.push_back(seconds(
+          {.attention_flops = cost.work[r].attention_flops * part,
+           .touched_bytes = touched * part,
+           .launches = seen > 0 ? 1 : 0},
+          device,
+          precision));
     }
     cost.compute_seconds[r] = std::accumulate(hop_seconds.begin(), hop_seconds.end(), 0.0);
     cost.ring.hop_seconds.push_back(std::move(hop_seconds));
@@ -248,54 +254,13 @@ void add_ring(
 
 }  // namespace
 
-double seconds(
-    const Work& work,
-    double touched_bytes,
-    std::int64_t launches,
-    const DeviceClass& device,
-    Precision precision) {
+double seconds(const Work& work, const DeviceClass& device, Precision precision) {
   const double peak =
       precision.activation <= 2 ? device.matmul_flops_per_second : device.float32_flops_per_second;
   const double arithmetic = work.matmul_flops / (peak * device.matmul_fraction) +
                             work.attention_flops / (peak * device.attention_fraction);
-  return std::max(arithmetic, touched_bytes / device.memory_bytes_per_second) +
-         static_cast<double>(launches) * device.launch_seconds;
-}
-
-double touched_bytes(
-    const Program& program, const Op& op, Seat seat, Phase phase, Precision precision) {
-  double sum = work(program, op, seat, phase, precision).touched_bytes;
-  double operands = 0;
-  if (op.kind == OpKind::linear) {
-    for (const Term& term : op.terms[static_cast<std::size_t>(seat.group_rank)]) {
-      const ValueId weight = op.in[static_cast<std::size_t>(term.operand)];
-      operands += static_cast<double>(
-          term.rows.size() * program.values[static_cast<std::size_t>(weight)].whole.cols *
-          precision.activation);
-    }
-    operands += static_cast<double>(
-        bytes(program, op.in[0], seat, precision) + bytes(program, op.out[0], seat, precision));
-  } else if (is_attention(op.kind)) {
-    for (const ValueId value : op.in) {
-      operands += static_cast<double>(bytes(program, value, seat, precision));
-    }
-    operands += static_cast<double>(bytes(program, op.out[0], seat, precision));
-  }
-  return sum + (phase == Phase::forward ? 1 : 2) * operands;
-}
-
-std::int64_t launches(const Program& program, const Op& op, const Work& work, int group_rank) {
-  if (!is_attention(op.kind)) {
-    return work.calls;
-  }
-  if (!is_ring(op)) {
-    return work.calls > 0 ? 1 : 0;
-  }
-  std::int64_t hops = 0;
-  for (int hop = 0; hop < ring_size(program, op); ++hop) {
-    hops += ring_blocks(program, op, group_rank, hop).empty() ? 0 : 1;
-  }
-  return hops;
+  const double memory = (work.touched_bytes + work.operand_bytes) / device.memory_bytes_per_second;
+  return std::max(arithmetic, memory) + static_cast<double>(work.launches) * device.launch_seconds;
 }
 
 double passing_seconds(const Link& link, std::int64_t bytes) {
@@ -314,29 +279,22 @@ OpCost op_cost(
     const Cluster& cluster,
     Precision precision) {
   OpCost cost;
-  cost.traffic = traffic(program, op, seats, phase, precision);
+  cost.traffic = traffic_of_all(program, op, seats, phase, precision);
   for (std::size_t r = 0; r < seats.ranks.size(); ++r) {
-    const Seat seat = seats.seat(r);
-    cost.work.push_back(work(program, op, seat, phase, precision));
+    cost.work.push_back(work({program, op, seats.seat(r), phase, precision}));
     cost.compute_seconds.push_back(
-        is_ring(op) ? 0
-                    : seconds(
-                          cost.work.back(),
-                          touched_bytes(program, op, seat, phase, precision),
-                          launches(program, op, cost.work.back(), seat.group_rank),
-                          cluster.device(seats.ranks[r]),
-                          precision));
+        is_ring(op) ? 0 : seconds(cost.work.back(), cluster.device(seats.ranks[r]), precision));
   }
   if (is_ring(op)) {
     add_ring(program, op, phase, seats, cluster, precision, cost);
     return cost;
   }
-  const std::vector<Move> all = moves(program, op, phase, precision);
-  if (over_domain(op)) {
+  const std::vector<Exchange> all = exchanges({program, op, seats.seat(0), phase, precision});
+  if (traits(op.kind).meets == OpTraits::Meets::domain) {
     cost.domain_seconds = domain_seconds(all, seats, cluster);
   } else {
-    for (const Move& move : all) {
-      add_meetings(move, seats, cluster, cost);
+    for (const Exchange& exchange : all) {
+      add_meetings(exchange, seats, cluster, cost);
     }
   }
   return cost;

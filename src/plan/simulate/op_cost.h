@@ -41,21 +41,8 @@ struct OpCost {
   RingCost ring = {};                           // of ring ops
 };
 
-// The roofline: the longer of what arithmetic and what memory take, and the launch of `launches`
-// kernels.
-double seconds(
-    const Work& work,
-    double touched_bytes,
-    std::int64_t launches,
-    const DeviceClass& device,
-    Precision precision);
-
-// What memory is read and written by an op on a rank; of products and attention their operands.
-double touched_bytes(
-    const Program& program, const Op& op, Seat seat, Phase phase, Precision precision);
-
-// All kernels that a GPU launches for an op: all heads and documents at once, hop by hop.
-std::int64_t launches(const Program& program, const Op& op, const Work& work, int group_rank);
+// The roofline: the longer of what arithmetic and what memory take, and the launch of kernels.
+double seconds(const Work& work, const DeviceClass& device, Precision precision);
 
 OpCost op_cost(
     const Program& program,

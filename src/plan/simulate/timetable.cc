@@ -393,14 +393,13 @@ bool Timetable::advance(int rank) {
     done(rank);
     return true;
   }
-  const bool gather = op.kind == OpKind::gather_weights && !adjoint;
-  // Tables come before they are used; all else is made before it is sent.
-  const bool compute_last =
-      gather || (!adjoint && (op.kind == OpKind::embed || op.kind == OpKind::cross_entropy));
+  const OpTraits& kind = traits(op.kind);
+  // All else is made before it is sent.
+  const bool compute_last = kind.receives_first && !adjoint;
   const auto compute_now = [&] {
     compute(rank, costs.compute_seconds[mine.group_rank], instruction);
   };
-  if (gather) {
+  if (kind.prefetched && !adjoint) {
     if (waits_for_weights(rank)) {
       return false;
     }
@@ -425,7 +424,8 @@ bool Timetable::advance(int rank) {
     mine.stage = 1;
   }
   if (mine.stage == 1) {
-    const bool domain_wide = over_domain(op) && !(op.kind == OpKind::cross_entropy && adjoint);
+    const bool domain_wide =
+        kind.meets == OpTraits::Meets::domain && costs.traffic[mine.group_rank].collectives > 0;
     if (!domain_wide && costs.meetings.empty()) {
       done(rank);
       return true;

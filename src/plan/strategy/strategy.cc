@@ -1,8 +1,10 @@
 #include "paradyse/plan/strategy.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
+#include "paradyse/plan/op_traits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/strategy/table.h"
 
@@ -17,16 +19,6 @@ namespace {
   }
   throw std::invalid_argument(
       "unknown " + what + " '" + name + "'" + did_you_mean(name, known) + "; known: " + list);
-}
-
-bool light(OpKind kind) {
-  return kind == OpKind::norm || kind == OpKind::qk_norm || kind == OpKind::swiglu ||
-         kind == OpKind::activation;
-}
-
-bool made_by(const Program& program, ValueId value, OpKind kind) {
-  const int maker = producer(program, value);
-  return maker >= 0 && program.ops[static_cast<std::size_t>(maker)].kind == kind;
 }
 
 // Rows of a kind stand together in the table.
@@ -124,17 +116,19 @@ Recompute recompute(const std::string& name) {
 }
 
 void apply(Recompute level, Program& program) {
+  std::set<ValueId> light;  // what light ops make, or ops in the memory of that
   for (Op& op : program.ops) {
     switch (level) {
       case Recompute::none:
         break;
       case Recompute::light:
-        // rope works in the memory of the norm that it follows
-        op.recompute |= light(op.kind) ||
-                        (op.kind == OpKind::rope && made_by(program, op.in[0], OpKind::qk_norm));
+        if (traits(op.kind).light || (op.in_place && light.contains(op.in.back()))) {
+          op.recompute = true;
+          light.insert(op.out.begin(), op.out.end());
+        }
         break;
       case Recompute::attention_output:
-        op.recompute |= !is_attention(op.kind);
+        op.recompute |= !traits(op.kind).core;
         break;
       case Recompute::full:
         op.recompute = true;

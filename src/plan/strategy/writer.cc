@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/op_traits.h"
+
 namespace paradyse {
 
 Writer::Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input)
@@ -22,14 +24,12 @@ ValueId Writer::value(const std::string& name, Extent whole, Placement placement
   return static_cast<ValueId>(program_.values.size()) - 1;
 }
 
-Op& Writer::op(
-    OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out, std::vector<ValueId> needs) {
+Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
   program_.ops.push_back(
       {.kind = kind,
        .in = std::move(in),
        .out = std::move(out),
-       .needs = std::move(needs),
-       .recompute = recompute_ && !is_attention(kind)});
+       .recompute = traits(kind).weights || (recompute_ && !traits(kind).core)});
   return program_.ops.back();
 }
 
@@ -54,7 +54,7 @@ std::vector<TokenTile> Writer::token_tiles(int count) const {
 ValueId Writer::hold() {
   const ValueId w = value("w", {weights_.rows(), weights_.cols}, shard(0, weights_.cuts()));
   program_.values.back().over_domain = true;
-  op(OpKind::hold_weights, {}, {w}, {}).recompute = true;
+  op(OpKind::hold_weights, {}, {w});
   return w;
 }
 
@@ -72,8 +72,7 @@ ValueId Writer::gather(const Piece& rows, bool wide_gradient) {
   const ValueId w = value("w_gathered", stack, everywhere);
   program_.values.back().over_domain = true;
   program_.values.back().wide_gradient = wide_gradient;
-  Op& gather = op(OpKind::gather_weights, {}, {w}, {});
-  gather.recompute = true;
+  Op& gather = op(OpKind::gather_weights, {}, {w});
   gather.transfers = {transfer(stack, shard(0, weights_.cuts()), everywhere, program_.domain)};
   return w;
 }
@@ -119,7 +118,7 @@ ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
 ValueId Writer::norm(ValueId x) {
   const Value& in = program_.values[static_cast<std::size_t>(x)];
   const ValueId xn = value(in.name + "n", in.whole, in.placement);
-  op(OpKind::norm, {x}, {xn}, {x}).vectors = weights_.vectors_of(Role::norm);
+  op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(Role::norm);
   return xn;
 }
 
@@ -143,7 +142,7 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
   }
   const Value in = program_.values[static_cast<std::size_t>(y)];
   const ValueId out = value(in.name + "b", in.whole, in.placement);
-  Op& bias = op(OpKind::bias, {y}, {out}, {});
+  Op& bias = op(OpKind::bias, {y}, {out});
   bias.entries = std::move(entries);
   bias.vectors = vectors;
   bias.in_place = true;
@@ -156,7 +155,7 @@ ValueId Writer::dropout(ValueId y, double probability) {
   }
   const Value in = program_.values[static_cast<std::size_t>(y)];
   const ValueId out = value(in.name + "d", in.whole, in.placement);
-  Op& dropout = op(OpKind::dropout, {y}, {out}, {});
+  Op& dropout = op(OpKind::dropout, {y}, {out});
   dropout.probability = probability;
   dropout.in_place = true;
   return out;
@@ -178,7 +177,7 @@ ValueId Writer::linear(
   const ValueId y = value(name, {rows, width}, std::move(placement));
   std::vector<ValueId> in = {x};
   in.insert(in.end(), weights.begin(), weights.end());
-  Op& linear = op(OpKind::linear, in, {y}, in);
+  Op& linear = op(OpKind::linear, std::move(in), {y});
   linear.terms = std::move(terms);
   linear.tile = std::move(tile);
   return y;
@@ -193,7 +192,7 @@ ValueId Writer::linear_transposed(
     std::vector<Interval> tile,
     bool fresh) {
   const ValueId y = value("y", {program_.tokens.tokens(), weights_.cols}, std::move(placement));
-  Op& linear = op(OpKind::linear, {x, weights}, {y}, {x, weights});
+  Op& linear = op(OpKind::linear, {x, weights}, {y});
   linear.terms = std::move(terms);
   linear.transposed = true;
   linear.tile = std::move(tile);
@@ -208,7 +207,7 @@ ValueId Writer::linear_transposed(
 ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
   const Value in = program_.values[static_cast<std::size_t>(qkv)];
   const ValueId out = value(in.name + "_normed", in.whole, in.placement);
-  Op& norm = op(OpKind::qk_norm, {qkv}, {out}, {qkv});
+  Op& norm = op(OpKind::qk_norm, {qkv}, {out});
   norm.vectors = weights_.vectors_of(Role::qk_norm);
   norm.heads = heads;
   return out;
@@ -217,7 +216,7 @@ ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
 ValueId Writer::rope(ValueId qkv, std::vector<Heads> heads) {
   const Value in = program_.values[static_cast<std::size_t>(qkv)];
   const ValueId out = value(in.name + "_rotated", in.whole, in.placement);
-  Op& rope = op(OpKind::rope, {qkv}, {out}, {});
+  Op& rope = op(OpKind::rope, {qkv}, {out});
   rope.heads = std::move(heads);
   rope.in_place = true;
   return out;
@@ -242,7 +241,7 @@ ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads)
   const ValueId o = value("o", queries.whole, queries.placement);
   ScoreMatrix scores = score_matrix(program_.tokens, heads.front().query.size());
   const ValueId p = value("p", scores.whole, std::move(scores.placement));
-  op(OpKind::score_attention, {q, kv}, {o, p}, {q, kv, o, p}).heads = std::move(heads);
+  op(OpKind::score_attention, {q, kv}, {o, p}).heads = std::move(heads);
   return o;
 }
 
@@ -262,9 +261,7 @@ ValueId Writer::attend(
   }
   const ValueId o = value("o", {tokens, queries * D}, std::move(out));
   const ValueId l = value("l", {tokens, queries}, std::move(statistics), Element::statistic);
-  std::vector<ValueId> needs = in;
-  needs.insert(needs.end(), {o, l});
-  op(kind, std::move(in), {o, l}, std::move(needs)).heads = std::move(heads);
+  op(kind, std::move(in), {o, l}).heads = std::move(heads);
   return o;
 }
 
@@ -272,7 +269,7 @@ ValueId Writer::activation(ValueId h, Placement out) {
   const Extent in = program_.values[static_cast<std::size_t>(h)].whole;
   const bool gated = model_->gated();
   const ValueId a = value("a", {in.rows, gated ? in.cols / 2 : in.cols}, std::move(out));
-  op(gated ? OpKind::swiglu : OpKind::activation, {h}, {a}, {h});
+  op(gated ? OpKind::swiglu : OpKind::activation, {h}, {a});
   return a;
 }
 
@@ -283,7 +280,7 @@ ValueId Writer::redistribute(ValueId x, const Placement& to, const std::string& 
   const Value in = program_.values[static_cast<std::size_t>(x)];
   const Redistribution row = redistribution(in.placement, to);
   const ValueId y = value(name, in.whole, to);
-  Op& move = op(OpKind::redistribute, {x}, {y}, {});
+  Op& move = op(OpKind::redistribute, {x}, {y});
   move.collective = row.forward;
   move.adjoint_collective = row.backward;
   move.recompute = again;
@@ -309,7 +306,7 @@ std::vector<Transfer> Writer::tiles(std::int64_t rows) const {
 
 ValueId Writer::embed() {
   const ValueId x = value("x", {program_.tokens.tokens(), weights_.cols}, by_tokens());
-  op(OpKind::embed, {}, {x}, {}).transfers = tiles(weights_.rows());
+  op(OpKind::embed, {}, {x}).transfers = tiles(weights_.rows());
   return x;
 }
 
@@ -319,10 +316,10 @@ Program Writer::cross_entropy(ValueId xn, bool keep) {
   if (keep) {
     out = {value("d", in.whole, in.placement)};
   }
-  Op& loss = op(OpKind::cross_entropy, {xn}, out, out);
+  Op& loss = op(OpKind::cross_entropy, {xn}, std::move(out));
   loss.transfers = tiles(weights_.rows_of(0).end);
   loss.vectors = weights_.vectors_of(Role::out_bias);
-  return std::move(program_);
+  return finish(-1);
 }
 
 Program Writer::residual(ValueId y) {
@@ -333,7 +330,7 @@ Program Writer::residual(ValueId y) {
   const ValueId added = dropout(bias(y, Role::out_bias), model_->residual_dropout);
   const Value in = program_.values[static_cast<std::size_t>(program_.input)];
   const ValueId sum = value("out", in.whole, in.placement);
-  Op& add = op(OpKind::add, {program_.input, added}, {sum}, {});
+  Op& add = op(OpKind::add, {program_.input, added}, {sum});
   add.in_place = true;
   add.apart = apart;
   return finish(model_->post_norm ? norm(sum) : sum);
@@ -341,6 +338,9 @@ Program Writer::residual(ValueId y) {
 
 Program Writer::finish(ValueId output) {
   program_.output = output;
+  for (Op& op : program_.ops) {
+    op.needs = traits(op.kind).needs(op);
+  }
   return std::move(program_);
 }
 

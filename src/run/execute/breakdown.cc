@@ -2,13 +2,13 @@
 
 #include <ctime>
 
+#include "paradyse/plan/op_traits.h"
+
 namespace paradyse {
 
 Breakdown::Part Breakdown::part_of(OpKind kind) {
-  if (is_attention(kind)) {
-    return attention;
-  }
-  return kind == OpKind::linear || kind == OpKind::cross_entropy ? products : other;
+  const OpTraits& of_kind = traits(kind);
+  return of_kind.core ? attention : of_kind.products ? products : other;
 }
 
 const char* Breakdown::name(Part part) {

@@ -5,6 +5,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "paradyse/plan/op_traits.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/part_times.h"
@@ -69,7 +70,8 @@ class Executor final : public Machine {
 
   void prefetch(std::size_t part, int op) override {
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, op));
-    naming_lack([&] { ops::issue_gather(frames_[part], op_of(part, op)); });
+    naming_lack(
+        [&] { implementation(op_of(part, op).kind).issue(frames_[part], op_of(part, op)); });
   }
 
   void forward(std::size_t part, int i) override {
@@ -169,12 +171,10 @@ class Executor final : public Machine {
     if (rank_.trace == nullptr) {
       return;
     }
-    const OpKind kind = op_of(part, op).kind;
-    const bool exchanges = kind == OpKind::redistribute || kind == OpKind::gather_weights;
     rank_.trace->add(
         rank_.world_rank,
         label(part, op),
-        exchanges ? "communication" : category,
+        traits(op_of(part, op).kind).only_moves ? "communication" : category,
         begin,
         Trace::Clock::now());
   }

@@ -1,6 +1,8 @@
+// a = f(h), element by element: h and a [T, F], f the model's GELU (exact or by tanh) or ReLU.
+// Adjoint: dh = da f'(h), by h.
 #include <stdexcept>
 
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 

@@ -1,4 +1,8 @@
-#include "src/run/ops/ops.h"
+// out = x + y, all [T, H]: x is added to y, whose memory out takes over.
+//
+// Adjoint: both gradients are that of out, one tensor; whoever adds to x's later finds that y's has
+// been read, or (`apart`) x's is a copy.
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 
@@ -9,8 +13,6 @@ void add(Frame& frame, const Op& op) {
   frame.values[static_cast<std::size_t>(op.in[1])] = at::Tensor();
 }
 
-// Both gradients are one tensor; whoever adds to x's later finds that y's has been read, or they
-// are kept apart.
 void add_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad = frame.gradient(op.out[0]);
   frame.gradients[static_cast<std::size_t>(op.in[1])] = grad;

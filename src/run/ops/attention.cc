@@ -1,7 +1,10 @@
-// Softmax attention in each document.
+// Softmax attention in each document, block (program.h) by block and head by head:
 //
-// Columns of qkv: the rank's query heads, key heads, value heads, D each; or queries, and keys
-// beside values.
+//   o = softmax(q k^T / sqrt(D)) v
+//
+// Columns of qkv [T, (N + 2K) D]: the rank's query heads, key heads, value heads, D each; or q
+// [T, N D], and kv [T, 2K D].  o [T, N D]; l [T, N], the log-sum-exp of each row of scores.
+// Adjoint: scores are made again from l, tile by tile; dq, dk and dv add up over blocks, from zero.
 #include "src/run/ops/attention_blocks.h"
 
 namespace paradyse::ops {

@@ -8,7 +8,7 @@
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/tile_attention.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 

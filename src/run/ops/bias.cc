@@ -1,7 +1,13 @@
+// y + b in y's memory: y [T, C], b the entries of the part's vectors, side by side, that the rank's
+// C columns take.
+//
+// Words.  A *vector* is one of the part's; its *entries* and the *columns* that take them are of
+// equal number, where an interval of the rank's entries meets the vector.  Adjoint: dy is the
+// result's gradient itself; the gradient of entries is added the sum of their columns over rows.
 #include <algorithm>
 
 #include "src/run/kernels/cpu/kernels.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 namespace {

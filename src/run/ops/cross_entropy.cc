@@ -15,7 +15,7 @@
 #include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/kernels/cpu/products.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 namespace {

@@ -1,5 +1,9 @@
+// y m / (1 - p) in y's memory, y [T, H]; m is 0 with probability p and else 1, for each element a
+// function of the step's seed, the site (which dropout of the model), token and column.
+//
+// Adjoint: dy = (gradient of the result) m / (1 - p), with m drawn again.
 #include "src/run/kernels/cpu/kernels.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 namespace {
@@ -22,7 +26,6 @@ void dropout(Frame& frame, const Op& op) {
   frame.values[static_cast<std::size_t>(op.in[0])] = at::Tensor();
 }
 
-// The mask is drawn again.
 void dropout_adjoint(Frame& frame, const Op& op) {
   kernels::dropout(
       dropout_of(frame, op),

@@ -1,5 +1,10 @@
-// The sum of the rows that a token's id, position and segment name.  They lie under one another in
-// one table, which is gathered in tiles.
+// x [T, H]: for each token the sum of the rows that its id, position and segment name.
+//
+// Words.  The *table* has the rows of ids, positions and segments under one another; a *tile* is
+// some of its rows, gathered from the weight domain, used and let go.  A *lookup* names a row for
+// each token: ids, then positions, then segments.  *Hits* are the tokens whose row is in the tile.
+// Adjoint: tile by tile, the gradient of a row is the sum of those of the tokens that name it,
+// which the owner of the row adds to its own.
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
@@ -9,7 +14,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_kernels.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 

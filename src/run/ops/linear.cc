@@ -1,5 +1,13 @@
+// A product with weights, term by term.
+//
+//   y = x w^T: x [T, K]; a term's rows w [R, K] make the next R columns of y
+//   y = x w (`transposed`): x [T, R], w [R, H] the single term's rows
+//
+// Transposed and in place, the product is added to the last operand, whose memory y takes over.
+// Adjoint: dx = dy w and dw = dy^T x, or dx = dy w^T and dw = x^T dy; dx is a sum over terms.  A
+// `tile` cuts x (or, transposed, y) and its gradient to the rows that the op reads (or makes).
 #include "src/run/kernels/cpu/products.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 namespace {

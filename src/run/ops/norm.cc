@@ -1,6 +1,11 @@
-// RMSNorm, or LayerNorm where the part has a bias for it.
+// xn, like x [T, H]: every row by itself RMSNorm, or LayerNorm where there are two vectors.
+//
+//   xn = w x / sqrt(mean(x^2) + eps), or xn = w (x - mean(x)) / sqrt(var(x) + eps) + b
+//
+// Adjoint: makes the statistics of each row again from x; adds to dx where other readers of x have
+// left a gradient, and always to dw and db.
 #include "src/run/kernels/cpu/kernels.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 

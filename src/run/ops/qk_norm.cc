@@ -1,5 +1,9 @@
+// qkv with every query and key head normed: the D columns of a head in a row are a row of an
+// RMSNorm, by one vector for all query heads and one for all key heads; value heads are copied.
+//
+// Columns of qkv: query heads | key heads | value heads, of which a rank may have none.
 #include "src/run/kernels/cpu/kernels.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 namespace {
@@ -20,7 +24,6 @@ std::int64_t for_heads(const Frame& frame, const Op& op, Body body) {
 
 }  // namespace
 
-// Every head of D columns is a row of an RMSNorm.
 void qk_norm(Frame& frame, const Op& op) {
   const at::Tensor x = frame.value(op.in[0]);
   const at::Tensor y = frame.make(op.out[0]);

@@ -1,9 +1,11 @@
-#include "src/run/ops/ops.h"
+// x [rows, columns] placed otherwise: one collective of the group.
+//
+// One copy table serves both directions: forward copies by it and the adjoint adds up by its
+// transpose; a reduce-scatter is the transpose of its adjoint's all-gather.
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 
-// One copy table serves both directions: a reduce-scatter is the transpose of its adjoint's
-// all-gather.
 void redistribute(Frame& frame, const Op& op) {
   const at::Tensor from = frame.value(op.in[0]);
   const at::Tensor to = frame.make(op.out[0]);

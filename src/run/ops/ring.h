@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 

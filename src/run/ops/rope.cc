@@ -1,7 +1,12 @@
+// Turns queries and keys by their token's position t, in place.
+//
+// Columns i and i + D/2 of a head are a pair (a, b): it becomes (a cos - b sin, a sin + b cos) of
+// the angle t f_i, i < D/2.  The *table* has cosines and sines [positions, D/2] of a micro-batch's
+// longest document, made once for all its ops.  Adjoint: the gradient turned back, in place.
 #include <cmath>
 
 #include "src/run/kernels/cpu/kernels.h"
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 namespace paradyse {
 

@@ -1,8 +1,11 @@
-#include "src/run/ops/ops.h"
+// a = silu(gate) * up: h [T, 2F] has gate, then up, F columns each; a [T, F].
+//
+// Adjoint: d gate = (da up) silu'(gate), d up = da silu(gate); each result's place serves as the
+// other's scratch.
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 
-// Columns of h: gate, then up, F each.
 void swiglu(Frame& frame, const Op& op) {
   const at::Tensor h_T2F = frame.value(op.in[0]);
   at::Tensor a_TF = frame.make(op.out[0]);
@@ -11,8 +14,6 @@ void swiglu(Frame& frame, const Op& op) {
   a_TF.mul_(h_T2F.narrow(1, F, F));
 }
 
-// grad_gate = (grad_a up) silu'(gate), grad_up = grad_a silu(gate); each result's place serves as
-// the other's scratch.
 void swiglu_adjoint(Frame& frame, const Op& op) {
   const at::Tensor h_T2F = frame.value(op.in[0]);
   const at::Tensor grad_a_TF = frame.gradient(op.out[0]);

@@ -1,5 +1,10 @@
 // hold_weights and gather_weights: the two ways in which a part's stack reaches its linears.
-#include "src/run/ops/ops.h"
+//
+// Held: w is the parameter [this rank's rows, H] itself.  Gathered: w has the rows [R, H] that the
+// op wants, from all ranks of the weight domain; *issued* ahead, waited for when the op runs.
+// Adjoint of a gather: dw is summed over the domain into the owners' gradients; a rank without a
+// reader of w joins with zeros.
+#include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 

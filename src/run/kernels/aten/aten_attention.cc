@@ -53,7 +53,7 @@ class SumsOf {
 };
 
 // A tile of scores, and of it rounded for the next product: the memory that
-// src/plan/cost/workspace.cc says.
+// src/plan/ops/attention.cc says.
 class Tile {
  public:
   Tile(const at::Tensor& like, std::int64_t elements)

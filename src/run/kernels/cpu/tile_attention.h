@@ -3,7 +3,7 @@
 //
 // Beside torch's CPU kernel it stops at the diagonal more closely, never rounds a sum, merges into
 // results of other key blocks (which is what rings need), and holds what attention_bytes() of
-// src/plan/cost/workspace.cc says.
+// src/plan/ops/attention.cc says.
 #pragma once
 
 #include <ATen/ATen.h>

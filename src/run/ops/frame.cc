@@ -1,31 +1,8 @@
-#include "src/run/ops/ops.h"
+#include "src/run/ops/frame.h"
 
 #include <stdexcept>
 
 namespace paradyse {
-
-const OpImplementation& implementation(OpKind kind) {
-  static const OpImplementation kTable[] = {
-      {ops::embed, ops::embed_adjoint},
-      {ops::norm, ops::norm_adjoint},
-      {ops::hold_weights, ops::hold_weights_adjoint},
-      {ops::gather_weights, ops::gather_weights_adjoint},
-      {ops::linear, ops::linear_adjoint},
-      {ops::bias, ops::bias_adjoint},
-      {ops::qk_norm, ops::qk_norm_adjoint},
-      {ops::rope, ops::rope_adjoint},
-      {ops::redistribute, ops::redistribute_adjoint},
-      {ops::attention, ops::attention_adjoint},
-      {ops::ring_attention, ops::ring_attention_adjoint},
-      {ops::score_attention, ops::score_attention_adjoint},
-      {ops::swiglu, ops::swiglu_adjoint},
-      {ops::activation, ops::activation_adjoint},
-      {ops::dropout, ops::dropout_adjoint},
-      {ops::add, ops::add_adjoint},
-      {ops::cross_entropy, ops::cross_entropy_adjoint},
-  };
-  return kTable[static_cast<int>(kind)];
-}
 
 at::Tensor& Frame::value(ValueId id) {
   at::Tensor& tensor = values.at(static_cast<std::size_t>(id));
@@ -82,7 +59,7 @@ namespace {
 std::int64_t rows_read(const Program& program, ValueId id, int group_rank) {
   std::int64_t rows = 0;
   for (const Op& op : program.ops) {
-    if (op.kind != OpKind::linear) {
+    if (op.terms.empty()) {
       continue;
     }
     for (const Term& term : op.terms[static_cast<std::size_t>(group_rank)]) {
@@ -97,8 +74,7 @@ std::int64_t rows_read(const Program& program, ValueId id, int group_rank) {
 }  // namespace
 
 std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id, Interval rows) {
-  const int maker = producer(program(), id);
-  if (program().ops[static_cast<std::size_t>(maker)].kind == OpKind::hold_weights) {
+  if (is_held(program(), id)) {
     return {parameters->stack_grad.narrow(0, rows.begin, rows.size()), true};
   }
   const bool wide = program().values[static_cast<std::size_t>(id)].wide_gradient;

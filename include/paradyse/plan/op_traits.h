@@ -1,0 +1,135 @@
+// What planning knows of an op kind: one row of a table, one file a kind (src/plan/ops/).  The
+// folds (cost.h), the walk (schedule.h), the writer of programs and the simulator ask the row and
+// never which kind it is; so a new kind is a new row.
+//
+// Words.  A *view* is one op on one rank, forward or backward, in one precision.  An *exchange* is
+// what a rank sends in one collective, or in one hop of a ring.  What an op *needs*, and *seat*:
+// program.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse {
+
+// Bytes of an element.  Statistics, accumulators, gradients and optimizer state are never narrower
+// than float32.
+struct Precision {
+  std::int64_t activation = 4;  // and the weights that ops read
+  std::int64_t statistic = 4;
+
+  // Activations are rounded: sums are made in a wider type.
+  [[nodiscard]] constexpr bool narrow() const { return activation < statistic; }
+  // Of an element that is trained: weight, gradient, two moments and, of a narrow weight, the
+  // master that the optimizer updates.
+  [[nodiscard]] constexpr std::int64_t trained() const {
+    return activation + 3 * statistic + (narrow() ? statistic : 0);
+  }
+  // Of an element of a parameter that stays from step to step; evaluation has the weight alone.
+  [[nodiscard]] constexpr std::int64_t static_bytes(bool training) const {
+    return training ? trained() : activation;
+  }
+
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+// "float64", "float32", "bfloat16", "float16".  Throws std::invalid_argument for another name.
+Precision precision_of(const std::string& dtype);
+
+std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision);
+
+enum class Phase { forward, adjoint };
+
+struct OpView {
+  const Program& program;
+  const Op& op;
+  Seat seat;
+  Phase phase;
+  Precision precision;
+
+  [[nodiscard]] bool forward() const { return phase == Phase::forward; }
+  [[nodiscard]] const Value& value(ValueId id) const {
+    return program.values[static_cast<std::size_t>(id)];
+  }
+  // What the rank holds of a value.
+  [[nodiscard]] Extent extent(ValueId id) const { return local_extent(program, id, seat); }
+  [[nodiscard]] std::int64_t bytes(ValueId id) const {
+    return paradyse::bytes(program, id, seat, precision);
+  }
+};
+
+// A copy table that an op runs, or (`transposed`) runs backwards, adding up.  Without a table: a
+// hop of a ring, and what the rank hands on at it.
+struct Exchange {
+  const Transfer* table = nullptr;  // the op's own
+  bool transposed = false;
+  std::int64_t element_bytes = 0;
+  Sent sent = {};
+};
+
+// Arithmetic and memory traffic of an op.
+struct Work {
+  double matmul_flops = 0;
+  double attention_flops = 0;  // causal pairs only; the adjoint counts what it recomputes
+  double touched_bytes = 0;    // read and written by element-wise ops
+  double operand_bytes = 0;    // read and written by products and attention
+  std::int64_t calls = 0;      // of kernels
+  std::int64_t launches = 0;   // of kernels on a GPU: of attention all heads and documents at once
+
+  Work& operator+=(const Work& other);
+};
+
+// What most kinds answer.
+std::vector<ValueId> needs_nothing(const Op& op);
+std::vector<Exchange> sends_nothing(const OpView& view);
+// One call that reads the operands and writes the results; going back twice as much.
+Work touches_operands(const OpView& view);
+std::int64_t no_workspace(const OpView& view);
+
+struct OpTraits {
+  const char* name = nullptr;  // in logs, traces, explain()
+
+  // Whose ranks its exchanges join.
+  enum class Meets { nobody, group, domain } meets = Meets::nobody;
+  int rings = 0;                // a ring op: so many rings, one after the other, in its forward
+  bool only_moves = false;      // traced as communication
+  bool receives_first = false;  // forward: what is exchanged is there before it computes
+  bool prefetched = false;      // its forward is issued one ahead (Machine::prefetch)
+
+  bool weights = false;   // makes weights, which are never saved
+  bool loss = false;      // its forward makes the gradient of its operand; its adjoint hands it on
+  bool light = false;     // made again by Recompute::light
+  bool core = false;      // of an attention part: kept by Recompute::attention_output
+  bool products = false;  // its time is that of matrix products with weights
+  bool rotary = false;    // reads the rotary tables of the micro-batch
+
+  // In place: the operands whose gradient is that of the result, in its memory.
+  enum class Shares { nothing, last, all } shares = Shares::nothing;
+  // What its adjoint reads, of its operands and results.
+  std::vector<ValueId> (*needs)(const Op&) = needs_nothing;
+  // In order; tables are the same for all seats.
+  std::vector<Exchange> (*exchanges)(const OpView&) = sends_nothing;
+  Work (*work)(const OpView&) = touches_operands;
+  // Bytes that it holds only while it runs, beyond operands, results and their gradients, as
+  // src/run/ops/ allocates them.
+  std::int64_t (*workspace)(const OpView&) = no_workspace;
+};
+
+const OpTraits& traits(OpKind kind);
+
+// A table has a row for every kind, each in its place.
+template <typename Row, std::size_t rows>
+constexpr bool complete(const Row (&table)[rows]) {
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (table[i].kind != static_cast<OpKind>(i)) {
+      return false;
+    }
+  }
+  return rows == static_cast<std::size_t>(OpKind::count);
+}
+
+}  // namespace paradyse

@@ -1,0 +1,85 @@
+// Softmax attention in each document: (qkv) or (q, kv) -> o, l.
+//
+//   S = q k^T / sqrt(D)    P = softmax(S) over the keys that a query sees    o = P v
+//   l = log of the sum of exp(S) over those keys
+//
+// For each of the rank's heads, queries and keys of one document: q [Tq, D], k and v [Tk, D], o
+// like q.  Columns of qkv: query heads | key heads | value heads.  l is kept instead of P, which
+// the adjoint makes again from it.  No rank meets another: a rank has all keys of its queries.
+#include "src/plan/ops/attention.h"
+
+#include <algorithm>
+
+#include "src/plan/ops/needs.h"
+
+namespace paradyse {
+
+Work attention_work(
+    const OpView& view,
+    const std::vector<std::vector<AttentionBlock>>& hops,
+    int adjoint_products) {
+  const Op& op = view.op;
+  const std::int64_t heads = op.heads[static_cast<std::size_t>(view.seat.group_rank)].query.size();
+  // forward: scores and values; adjoint: scores again (if not kept), dP, dV, dQ, dK
+  const double flops_of_pair = 2.0 * (view.forward() ? 2 : adjoint_products);
+  Work work;
+  for (const std::vector<AttentionBlock>& blocks : hops) {
+    for (const AttentionBlock& block : blocks) {
+      work.attention_flops += flops_of_pair *
+                              static_cast<double>(block.pairs(view.program.tokens.causal)) *
+                              static_cast<double>(heads * view.program.head_dim);
+      work.calls += heads;
+    }
+    work.launches += blocks.empty() ? 0 : 1;
+  }
+  for (const ValueId in : op.in) {
+    work.operand_bytes += static_cast<double>(view.bytes(in));
+  }
+  work.operand_bytes += static_cast<double>(view.bytes(op.out[0]));
+  work.operand_bytes *= view.forward() ? 1 : 2;
+  return work;
+}
+
+// Tiles of scores (the adjoint: and of their gradient), a maximum, a sum and a factor a query (the
+// adjoint: two numbers); in narrow types also the tiles rounded.  Results: of one head, the
+// adjoint's dK and dV, then its dQ.
+std::int64_t attention_bytes(
+    const OpView& view, const std::vector<AttentionBlock>& blocks, bool rounds) {
+  const Precision precision = view.precision;
+  std::int64_t most = 0;
+  for (const AttentionBlock& block : blocks) {
+    const AttentionTile tile = attention_tile(block);
+    const std::int64_t scores = (view.forward() ? 1 : 2) * tile.queries * tile.keys;
+    const std::int64_t rows = (view.forward() ? 3 : 2) * tile.queries;
+    const std::int64_t results =
+        view.program.head_dim *
+        (view.forward() ? block.queries.size() : block.queries.size() + 2 * block.keys.size());
+    most = std::max(
+        most,
+        (scores + rows + (precision.narrow() && rounds ? results : 0)) * precision.statistic +
+            (precision.narrow() ? scores * precision.activation : 0));
+  }
+  return most;
+}
+
+namespace {
+
+Work work(const OpView& view) {
+  return attention_work(view, {attention_blocks(view.program, view.op, view.seat.group_rank)}, 5);
+}
+
+std::int64_t workspace(const OpView& view) {
+  return attention_bytes(
+      view, attention_blocks(view.program, view.op, view.seat.group_rank), /*rounds=*/true);
+}
+
+}  // namespace
+
+extern const OpTraits kAttention = {
+    .name = "attention",
+    .core = true,
+    .needs = needs_operands_and_results,
+    .work = work,
+    .workspace = workspace};
+
+}  // namespace paradyse

@@ -1,0 +1,36 @@
+// () -> x [T, H]: for each token the sum of the rows that its id, position and segment name.
+//
+// The table's rows are cut over the weight domain; a tile of them after the other is gathered,
+// looked up in and let go.  Adjoint: tile by tile the sum of the gradients of the tokens that name
+// a row, which goes back to the row's owner in the type of sums.
+#include "src/plan/ops/products.h"
+
+namespace paradyse {
+namespace {
+
+std::vector<Exchange> exchanges(const OpView& view) {
+  std::vector<Exchange> all;
+  for (const Transfer& tile : view.op.transfers) {
+    all.push_back(
+        {.table = &tile,
+         .transposed = !view.forward(),
+         .element_bytes = view.forward() ? view.precision.activation : view.precision.statistic});
+  }
+  return all;
+}
+
+std::int64_t workspace(const OpView& view) {
+  return largest_tile_rows(view.op) * view.op.transfers.front().destination.front().cols *
+         (view.forward() ? view.precision.activation : view.precision.statistic);
+}
+
+}  // namespace
+
+extern const OpTraits kEmbed = {
+    .name = "embed",
+    .meets = OpTraits::Meets::domain,
+    .receives_first = true,
+    .exchanges = exchanges,
+    .workspace = workspace};
+
+}  // namespace paradyse

@@ -1,0 +1,33 @@
+// () -> w: the wanted rows of the part's stack, from all ranks of the weight domain; issued one
+// gather ahead.  Adjoint: the gradient of these rows, summed over the domain into their owners'.
+#include "paradyse/plan/op_traits.h"
+
+namespace paradyse {
+namespace {
+
+std::vector<Exchange> exchanges(const OpView& view) {
+  const bool wide = !view.forward() && view.value(view.op.out[0]).wide_gradient;
+  return {
+      {.table = view.op.transfers.data(),
+       .transposed = !view.forward(),
+       .element_bytes = wide ? view.precision.statistic : view.precision.activation}};
+}
+
+Work work(const OpView& view) {
+  return {
+      .touched_bytes = static_cast<double>(view.bytes(view.op.out[0])), .calls = 1, .launches = 1};
+}
+
+}  // namespace
+
+extern const OpTraits kGatherWeights = {
+    .name = "gather_weights",
+    .meets = OpTraits::Meets::domain,
+    .only_moves = true,
+    .receives_first = true,
+    .prefetched = true,
+    .weights = true,
+    .exchanges = exchanges,
+    .work = work};
+
+}  // namespace paradyse

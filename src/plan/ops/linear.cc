@@ -1,0 +1,88 @@
+// A product with weights: (x, w...) -> y.
+//
+//   y = x w^T: x [T, K], on each rank the rows that its terms name of the stacks w [R, K], side by
+//     side the columns of y [T, rows]
+//   y = x w (`transposed`): x [T, rows], w the single term's rows [rows, H], y [T, H]
+//
+// Transposed and in place, the product is added to the last operand, whose memory y takes over.
+// With a `tile` some rows of x are read, or (transposed) some rows of y are made.
+// Adjoint: dx = dy w, dw = dy^T x; or dx = dy w^T, dw = x^T dy.
+#include <algorithm>
+
+#include "src/plan/ops/products.h"
+
+namespace paradyse {
+namespace {
+
+const std::vector<Term>& terms(const OpView& view) {
+  return view.op.terms[static_cast<std::size_t>(view.seat.group_rank)];
+}
+
+const Value& weight(const OpView& view, const Term& term) {
+  return view.value(view.op.in[static_cast<std::size_t>(term.operand)]);
+}
+
+std::vector<ValueId> needs(const Op& op) {
+  std::vector<ValueId> factors = op.in;
+  if (op.in_place) {
+    factors.pop_back();
+  }
+  return factors;
+}
+
+Work work(const OpView& view) {
+  const Op& op = view.op;
+  std::int64_t rows = 0;
+  double operands = static_cast<double>(view.bytes(op.in[0]) + view.bytes(op.out[0]));
+  for (const Term& term : terms(view)) {
+    rows += term.rows.size();
+    operands += static_cast<double>(
+        term.rows.size() * weight(view, term).whole.cols * view.precision.activation);
+  }
+  const std::int64_t other =
+      op.transposed ? view.value(op.out[0]).whole.cols : view.extent(op.in[0]).cols;
+  const double passes = view.forward() ? 1 : 2;
+  return {
+      .matmul_flops = passes * 2.0 * static_cast<double>(linear_rows(view.program, op, view.seat)) *
+                      static_cast<double>(rows) * static_cast<double>(other),
+      .operand_bytes = passes * operands,
+      .calls = 1,
+      .launches = 1};
+}
+
+std::int64_t workspace(const OpView& view) {
+  const Op& op = view.op;
+  const std::int64_t tokens = linear_rows(view.program, op, view.seat);
+  if (tokens == 0) {
+    return 0;
+  }
+  std::int64_t most = 0;
+  for (const Term& term : terms(view)) {
+    const std::int64_t in = weight(view, term).whole.cols;
+    const std::int64_t out = term.rows.size();
+    if (out == 0) {  // as of a rank without a head: nothing to multiply by
+      continue;
+    }
+    const bool makes_in = op.transposed == view.forward();  // columns of the product that is made
+    most = std::max(most, product_bytes(tokens, makes_in ? in : out, view.precision));
+    // Else the weights' gradient is added to straight away, in float32.
+    const bool rounded = !weight(view, term).wide_gradient &&
+                         !is_held(view.program, op.in[static_cast<std::size_t>(term.operand)]);
+    if (!view.forward() && rounded) {
+      most = std::max(most, product_bytes(out, in, view.precision));
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+extern const OpTraits kLinear = {
+    .name = "linear",
+    .products = true,
+    .shares = OpTraits::Shares::last,
+    .needs = needs,
+    .work = work,
+    .workspace = workspace};
+
+}  // namespace paradyse

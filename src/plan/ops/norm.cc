@@ -1,0 +1,13 @@
+// (x) -> xn, both [T, H], every row by itself.
+//
+//   RMSNorm, one vector:    xn = w x / sqrt(mean(x^2) + eps)
+//   LayerNorm, two vectors: xn = w (x - mean(x)) / sqrt(var(x) + eps) + b
+//
+// The adjoint reads x and makes the statistics of its rows again.
+#include "src/plan/ops/needs.h"
+
+namespace paradyse {
+
+extern const OpTraits kNorm = {.name = "norm", .light = true, .needs = needs_operands};
+
+}  // namespace paradyse

@@ -1,0 +1,47 @@
+// Ring self-attention (Li et al. 2021): (q, kv) -> o, p, with full rows of scores.
+//
+// Shapes as in ring_attention.cc.  A ring of keys makes S = q k^T / sqrt(D), all rows of it, which
+// becomes P = softmax(S) in place; a ring of values makes o = P v.  P is kept for the adjoint: p
+// has, for each of a rank's tokens and heads, a number for every token of its document, so memory
+// is quadratic in a document's length.
+#include "src/plan/ops/attention.h"
+#include "src/plan/ops/needs.h"
+#include "src/plan/ops/ring.h"
+
+namespace paradyse {
+namespace {
+
+Work work(const OpView& view) {
+  Work work = attention_work(view, blocks_by_hop(view), 4);
+  // probabilities: written as scores, made of them in two passes, read
+  work.touched_bytes = 6.0 * static_cast<double>(view.bytes(view.op.out[1]));
+  return work;
+}
+
+// src/run/ops/score_attention.cc: all scores before they are rounded, or a tile of their gradient.
+std::int64_t workspace(const OpView& view) {
+  const Precision precision = view.precision;
+  const std::int64_t round =
+      ring_bytes(view, [](int /*hop*/) { return std::int64_t{0}; }) + unrounded_bytes(view);
+  if (view.forward()) {
+    const std::int64_t scores = view.extent(view.op.out[1]).elements();
+    return round + (precision.narrow() ? scores * precision.statistic : 0);
+  }
+  const std::vector<ScoreRun> runs = score_runs(view.program.tokens, view.seat.group_rank, 1);
+  return round + score_tile_rows(runs) * longest(runs) *
+                     (precision.statistic + (precision.narrow() ? precision.activation : 0));
+}
+
+}  // namespace
+
+extern const OpTraits kScoreAttention = {
+    .name = "score_attention",
+    .meets = OpTraits::Meets::group,
+    .rings = 2,
+    .core = true,
+    .needs = needs_operands_and_results,
+    .exchanges = ring_exchanges,
+    .work = work,
+    .workspace = workspace};
+
+}  // namespace paradyse

@@ -1,0 +1,8 @@
+// (h) -> silu(gate) * up (Shazeer 2020): h = gate | up [T, 2F], result [T, F].
+#include "src/plan/ops/needs.h"
+
+namespace paradyse {
+
+extern const OpTraits kSwiglu = {.name = "swiglu", .light = true, .needs = needs_operands};
+
+}  // namespace paradyse

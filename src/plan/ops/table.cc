@@ -1,0 +1,56 @@
+// The table of op kinds: a row for each, in the order of OpKind; the rest of src/plan/ops/ is one
+// file a kind.
+#include "paradyse/plan/op_traits.h"
+
+namespace paradyse {
+
+extern const OpTraits kEmbed;
+extern const OpTraits kNorm;
+extern const OpTraits kHoldWeights;
+extern const OpTraits kGatherWeights;
+extern const OpTraits kLinear;
+extern const OpTraits kBias;
+extern const OpTraits kQkNorm;
+extern const OpTraits kRope;
+extern const OpTraits kRedistribute;
+extern const OpTraits kAttention;
+extern const OpTraits kRingAttention;
+extern const OpTraits kScoreAttention;
+extern const OpTraits kSwiglu;
+extern const OpTraits kActivation;
+extern const OpTraits kDropout;
+extern const OpTraits kAdd;
+extern const OpTraits kCrossEntropy;
+
+namespace {
+
+struct Row {
+  OpKind kind;
+  const OpTraits* traits;
+};
+constexpr Row kTable[] = {
+    {OpKind::embed, &kEmbed},
+    {OpKind::norm, &kNorm},
+    {OpKind::hold_weights, &kHoldWeights},
+    {OpKind::gather_weights, &kGatherWeights},
+    {OpKind::linear, &kLinear},
+    {OpKind::bias, &kBias},
+    {OpKind::qk_norm, &kQkNorm},
+    {OpKind::rope, &kRope},
+    {OpKind::redistribute, &kRedistribute},
+    {OpKind::attention, &kAttention},
+    {OpKind::ring_attention, &kRingAttention},
+    {OpKind::score_attention, &kScoreAttention},
+    {OpKind::swiglu, &kSwiglu},
+    {OpKind::activation, &kActivation},
+    {OpKind::dropout, &kDropout},
+    {OpKind::add, &kAdd},
+    {OpKind::cross_entropy, &kCrossEntropy},
+};
+static_assert(complete(kTable));
+
+}  // namespace
+
+const OpTraits& traits(OpKind kind) { return *kTable[static_cast<std::size_t>(kind)].traits; }
+
+}  // namespace paradyse

@@ -1,0 +1,53 @@
+#include "paradyse/plan/op_traits.h"
+
+#include <stdexcept>
+
+namespace paradyse {
+
+Precision precision_of(const std::string& dtype) {
+  if (dtype == "float64") {
+    return {8, 8};
+  }
+  if (dtype == "float32") {
+    return {4, 4};
+  }
+  if (dtype == "bfloat16" || dtype == "float16") {
+    return {2, 4};
+  }
+  throw std::invalid_argument(
+      "dtype '" + dtype + "' is not one of float64, float32, bfloat16, float16");
+}
+
+std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision) {
+  const Value& v = program.values[static_cast<std::size_t>(value)];
+  return local_extent(program, value, seat).elements() *
+         (v.element == Element::statistic ? precision.statistic : precision.activation);
+}
+
+Work& Work::operator+=(const Work& other) {
+  matmul_flops += other.matmul_flops;
+  attention_flops += other.attention_flops;
+  touched_bytes += other.touched_bytes;
+  operand_bytes += other.operand_bytes;
+  calls += other.calls;
+  launches += other.launches;
+  return *this;
+}
+
+std::vector<ValueId> needs_nothing(const Op& /*op*/) { return {}; }
+
+std::vector<Exchange> sends_nothing(const OpView& /*view*/) { return {}; }
+
+Work touches_operands(const OpView& view) {
+  double touched = 0;
+  for (const auto* values : {&view.op.in, &view.op.out}) {
+    for (const ValueId value : *values) {
+      touched += static_cast<double>(view.bytes(value));
+    }
+  }
+  return {.touched_bytes = view.forward() ? touched : 2 * touched, .calls = 1, .launches = 1};
+}
+
+std::int64_t no_workspace(const OpView& /*view*/) { return 0; }
+
+}  // namespace paradyse

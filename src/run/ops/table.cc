@@ -1,0 +1,54 @@
+// The table of op implementations, in the order of OpKind: a row for each, one file a kind.
+#include "paradyse/plan/op_traits.h"
+#include "src/run/ops/ops.h"
+
+namespace paradyse {
+namespace ops {
+
+using Run = void(Frame& frame, const Op& op);
+Run embed, embed_adjoint;
+Run norm, norm_adjoint;
+Run hold_weights, hold_weights_adjoint;
+Run gather_weights, gather_weights_adjoint, issue_gather;
+Run linear, linear_adjoint;
+Run bias, bias_adjoint;
+Run qk_norm, qk_norm_adjoint;
+Run rope, rope_adjoint;
+Run redistribute, redistribute_adjoint;
+Run attention, attention_adjoint;
+Run ring_attention, ring_attention_adjoint;
+Run score_attention, score_attention_adjoint;
+Run swiglu, swiglu_adjoint;
+Run activation, activation_adjoint;
+Run dropout, dropout_adjoint;
+Run add, add_adjoint;
+Run cross_entropy, cross_entropy_adjoint;
+
+constexpr OpImplementation kTable[] = {
+    {OpKind::embed, embed, embed_adjoint},
+    {OpKind::norm, norm, norm_adjoint},
+    {OpKind::hold_weights, hold_weights, hold_weights_adjoint},
+    {OpKind::gather_weights, gather_weights, gather_weights_adjoint, issue_gather},
+    {OpKind::linear, linear, linear_adjoint},
+    {OpKind::bias, bias, bias_adjoint},
+    {OpKind::qk_norm, qk_norm, qk_norm_adjoint},
+    {OpKind::rope, rope, rope_adjoint},
+    {OpKind::redistribute, redistribute, redistribute_adjoint},
+    {OpKind::attention, attention, attention_adjoint},
+    {OpKind::ring_attention, ring_attention, ring_attention_adjoint},
+    {OpKind::score_attention, score_attention, score_attention_adjoint},
+    {OpKind::swiglu, swiglu, swiglu_adjoint},
+    {OpKind::activation, activation, activation_adjoint},
+    {OpKind::dropout, dropout, dropout_adjoint},
+    {OpKind::add, add, add_adjoint},
+    {OpKind::cross_entropy, cross_entropy, cross_entropy_adjoint},
+};
+static_assert(complete(kTable));
+
+}  // namespace ops
+
+const OpImplementation& implementation(OpKind kind) {
+  return ops::kTable[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace paradyse
