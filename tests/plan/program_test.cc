@@ -768,6 +768,24 @@ TEST(Program, ExchangesWithThoseThatItsKindMeets) {
   EXPECT_GE(seen.size(), 11);
 }
 
+// h is read twice: the reader before the last must add to the gradient that the last one makes.
+TEST(Schedule, RefusesAnAdjointThatOverwritesAGradient) {
+  const auto program = [](OpKind first, OpKind last) {
+    Program two;
+    two.tokens = token_layout({4}, 1, true);
+    for (const char* name : {"h", "a", "b"}) {
+      two.values.push_back({.name = name, .whole = {4, 2}, .placement = replicate()});
+    }
+    two.ops = {
+        {.kind = first, .in = {0}, .out = {1}, .needs = {0}},
+        {.kind = last, .in = {0}, .out = {2}, .needs = {0}}};
+    return two;
+  };
+  EXPECT_NO_THROW(schedule(program(OpKind::norm, OpKind::activation)));
+  EXPECT_THROW(schedule(program(OpKind::activation, OpKind::norm)), std::logic_error);
+  EXPECT_NO_THROW(schedule(program(OpKind::activation, OpKind::norm), /*keep=*/false));
+}
+
 // Shapes fit: a linear's operand is placed as its result says, redistributions move what they say.
 TEST(Program, IsWellFormed) {
   for (const ModelShape& m : {gqa(), odd()}) {

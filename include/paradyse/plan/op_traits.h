@@ -84,6 +84,7 @@ struct Work {
 };
 
 // What most kinds answer.
+bool adds_to_none(const Op& op, std::size_t operand);
 std::vector<ValueId> needs_nothing(const Op& op);
 std::vector<Exchange> sends_nothing(const OpView& view);
 // One call that reads the operands and writes the results; going back twice as much.
@@ -109,6 +110,9 @@ struct OpTraits {
 
   // In place: the operands whose gradient is that of the result, in its memory.
   enum class Shares { nothing, last, all } shares = Shares::nothing;
+  // Its adjoint can add to the gradient of an operand that another reader's has left; others
+  // overwrite it, and only the last of a value's readers may.
+  bool (*adds)(const Op&, std::size_t operand) = adds_to_none;
   // What its adjoint reads, of its operands and results.
   std::vector<ValueId> (*needs)(const Op&) = needs_nothing;
   // In order; tables are the same for all seats.

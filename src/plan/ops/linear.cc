@@ -22,6 +22,9 @@ const Value& weight(const OpView& view, const Term& term) {
   return view.value(view.op.in[static_cast<std::size_t>(term.operand)]);
 }
 
+// Of what it overwrites, the gradient is the result's.
+bool adds(const Op& op, std::size_t operand) { return !op.in_place || operand + 1 < op.in.size(); }
+
 std::vector<ValueId> needs(const Op& op) {
   std::vector<ValueId> factors = op.in;
   if (op.in_place) {
@@ -81,6 +84,7 @@ extern const OpTraits kLinear = {
     .name = "linear",
     .products = true,
     .shares = OpTraits::Shares::last,
+    .adds = adds,
     .needs = needs,
     .work = work,
     .workspace = workspace};

@@ -8,6 +8,10 @@
 
 namespace paradyse {
 
-extern const OpTraits kNorm = {.name = "norm", .light = true, .needs = needs_operands};
+extern const OpTraits kNorm = {
+    .name = "norm",
+    .light = true,
+    .adds = [](const Op&, std::size_t) { return true; },
+    .needs = needs_operands};
 
 }  // namespace paradyse

@@ -8,6 +8,11 @@
 namespace paradyse {
 namespace {
 
+// C^T adds up, C overwrites.
+bool adds(const Op& op, std::size_t /*operand*/) {
+  return op.collective != Collective::reduce_scatter;
+}
+
 std::vector<Exchange> exchanges(const OpView& view) {
   const bool sums = view.op.collective == Collective::reduce_scatter;
   return {
@@ -22,6 +27,7 @@ extern const OpTraits kRedistribute = {
     .name = "redistribute",
     .meets = OpTraits::Meets::group,
     .only_moves = true,
+    .adds = adds,
     .exchanges = exchanges};
 
 }  // namespace paradyse

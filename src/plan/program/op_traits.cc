@@ -34,6 +34,8 @@ Work& Work::operator+=(const Work& other) {
   return *this;
 }
 
+bool adds_to_none(const Op& /*op*/, std::size_t /*operand*/) { return false; }
+
 std::vector<ValueId> needs_nothing(const Op& /*op*/) { return {}; }
 
 std::vector<Exchange> sends_nothing(const OpView& /*view*/) { return {}; }

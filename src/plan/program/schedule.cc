@@ -39,6 +39,21 @@ class Keeper {
   const Program& program_;
 };
 
+// Adjoints run last op first: the last reader of a value makes its gradient, those before it add.
+void expect_gradients_that_add_up(const Program& program) {
+  std::set<ValueId> read_later;
+  for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
+    for (std::size_t operand = 0; operand < op->in.size(); ++operand) {
+      const ValueId in = op->in[operand];
+      if (!read_later.insert(in).second && !traits(op->kind).adds(*op, operand)) {
+        throw std::logic_error(
+            "schedule: " + program.values[static_cast<std::size_t>(in)].name + " is read after " +
+            to_string(op->kind) + ", whose adjoint cannot add to its gradient");
+      }
+    }
+  }
+}
+
 // Fills `dead_values` of every step of `steps`, given what each step touches: a value dies at the
 // last step that touches it, unless it is in `kept`.
 void mark_deaths(
@@ -102,6 +117,7 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     return result;
   }
 
+  expect_gradients_that_add_up(program);
   // Adjoints, last op first, and before each what it needs and was not saved.
   std::set<int> waiting = keeper.rerun;
   for (int i = static_cast<int>(program.ops.size()) - 1; i >= 0; --i) {
