@@ -9,7 +9,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
-#include "src/plan/program/bodies.h"
+#include "src/plan/program/explain.h"
 
 namespace paradyse::cli {
 namespace {
@@ -23,13 +23,6 @@ struct CheckOptions {
   bool explain = false;
 };
 
-// Layers in a row that run one program.
-struct Explained {
-  std::string where;  // "micro-batch 0, group 1 (ranks 0 1, documents 3), layers 0-2, attention"
-  Json place;
-  std::string text;
-};
-
 std::string numbers(const std::vector<std::int64_t>& values) {
   constexpr std::size_t kMost = 8;
   std::string list;
@@ -39,50 +32,28 @@ std::string numbers(const std::vector<std::int64_t>& values) {
   return values.size() > kMost ? fmt::format("{} ... ({} in all)", list, values.size()) : list;
 }
 
-// The programs of every group, each distinct one of a group once.
-std::vector<Explained> explained(const Plan& plan, const ModelShape& model, bool training) {
-  std::vector<Explained> all;
-  for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
-    for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
-      const PlanGroup& group = plan.micro_batches[m].groups[g];
-      const Task task{
-          .model = &model,
-          .tokens = token_layout(plan, group, model.causal),
-          .domain = plan.weight_domain};
-      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)), training);
-      const std::vector<std::int64_t> ranks(group.ranks.begin(), group.ranks.end());
-      for (const auto& [body, alike] : bodies(parts)) {
-        const Program& program = body->program;
-        std::vector<std::int64_t> its;
-        for (const std::size_t part : alike) {
-          its.push_back(parts[part].layer);
-        }
-        const bool of_layers = its.front() >= 0;
-        std::string where = fmt::format(
-            "micro-batch {}, group {} (ranks {}{}; documents {}), {} {}",
-            m,
-            g,
-            numbers(ranks),
-            group.shares.empty() ? "" : fmt::format(" by shares {}", fmt::join(group.shares, " ")),
-            group.documents.empty() ? "none" : numbers(group.documents),
-            program.part,
-            program.strategy);
-        if (of_layers) {
-          where += ", layers " + numbers(its);
-        }
-        all.push_back(
-            {.where = std::move(where),
-             .place =
-                 {{"micro_batch", m},
-                  {"group", g},
-                  {"part", program.part},
-                  {"strategy", program.strategy},
-                  {"layers", of_layers ? Json(its) : Json::array()}},
-             .text = explain(program)});
-      }
-    }
-  }
-  return all;
+// "micro-batch 0, group 1 (ranks 0 1; documents 3), attention METP, layers 0 1 2".
+std::string where(const PlanGroup& group, const ExplainedProgram& program) {
+  std::string text = fmt::format(
+      "micro-batch {}, group {} (ranks {}{}; documents {}), {} {}",
+      program.micro_batch,
+      program.group,
+      numbers({group.ranks.begin(), group.ranks.end()}),
+      group.shares.empty() ? "" : fmt::format(" by shares {}", fmt::join(group.shares, " ")),
+      group.documents.empty() ? "none" : numbers(group.documents),
+      program.part,
+      program.strategy);
+  return program.layers.empty() ? text : text + ", layers " + numbers(program.layers);
+}
+
+Json to_json(const ExplainedProgram& program) {
+  return {
+      {"micro_batch", program.micro_batch},
+      {"group", program.group},
+      {"part", program.part},
+      {"strategy", program.strategy},
+      {"layers", program.layers},
+      {"text", program.text}};
 }
 
 // "4 ranks (weight domain 4), 3 documents of 71 tokens, 2 micro-batches, 5 groups".
@@ -128,9 +99,9 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     context.memory_per_rank = memory;
   }
   const std::vector<std::string> found = problems(plan, context);
-  std::vector<Explained> programs;
+  std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
-    programs = explained(plan, *model, context.training);
+    programs = explained_programs(plan, *model, context.training);
   }
   if (common.json) {
     Json json = {
@@ -143,9 +114,8 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
         {"micro_batches", plan.micro_batches.size()}};
     if (options.explain) {
       json["programs"] = Json::array();
-      for (Explained& one : programs) {
-        one.place["text"] = one.text;
-        json["programs"].push_back(std::move(one.place));
+      for (const ExplainedProgram& one : programs) {
+        json["programs"].push_back(to_json(one));
       }
     }
     print_json(json);
@@ -157,8 +127,9 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
           options.model.empty() ? "the model's sizes (--model) and memory"
                                 : "memory (--memory-per-rank)");
     }
-    for (const Explained& one : programs) {
-      fmt::print("\n{}\n{}", one.where, one.text);
+    for (const ExplainedProgram& one : programs) {
+      const PlanMicroBatch& micro_batch = plan.micro_batches[one.micro_batch];
+      fmt::print("\n{}\n{}", where(micro_batch.groups[one.group], one), one.text);
     }
   } else {
     for (const std::string& problem : found) {

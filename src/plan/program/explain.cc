@@ -1,0 +1,36 @@
+#include "src/plan/program/explain.h"
+
+#include "src/plan/program/bodies.h"
+
+namespace paradyse {
+
+std::vector<ExplainedProgram> explained_programs(
+    const Plan& plan, const ModelShape& model, bool training) {
+  std::vector<ExplainedProgram> all;
+  for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
+    for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
+      const PlanGroup& group = plan.micro_batches[m].groups[g];
+      const Task task{
+          .model = &model,
+          .tokens = token_layout(plan, group, model.causal),
+          .domain = plan.weight_domain};
+      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)), training);
+      for (const auto& [body, alike] : bodies(parts)) {
+        ExplainedProgram& one = all.emplace_back();
+        one.micro_batch = m;
+        one.group = g;
+        one.part = body->program.part;
+        one.strategy = body->program.strategy;
+        for (const std::size_t part : alike) {
+          if (parts[part].layer >= 0) {
+            one.layers.push_back(parts[part].layer);
+          }
+        }
+        one.text = explain(body->program);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace paradyse
