@@ -35,34 +35,10 @@ struct SimulateOptions {
   std::string save_plan;
 };
 
-// Shares of all ranks' time.
-struct Shares {
-  double compute = 0;
-  double communication = 0;  // some of it beside compute
-  double exposed = 0;
-  double idle = 0;
-};
-
-Shares shares_of(const Simulation& simulation) {
-  Shares shares;
-  const double all = simulation.seconds * static_cast<double>(simulation.ranks.size());
-  for (const SimulatedRank& rank : simulation.ranks) {
-    shares.compute += (rank.compute_seconds + simulation.optimizer_seconds) / all;
-    shares.communication += (rank.communication_seconds + simulation.gradient_seconds) / all;
-    shares.exposed += (rank.exposed_seconds + simulation.gradient_seconds) / all;
-  }
-  shares.idle = 1 - shares.compute - shares.exposed;
-  return shares;
-}
-
 Json to_json(const Simulation& simulation, const Cluster& cluster) {
-  const Shares shares = shares_of(simulation);
+  const TimeShares shares = simulation.shares();
   const std::size_t fullest = simulation.fullest();
   const SimulatedRank& rank = simulation.ranks[fullest];
-  std::int64_t bytes_sent = 0;
-  for (const SimulatedRank& each : simulation.ranks) {
-    bytes_sent += each.traffic.bytes;
-  }
   return {
       {"seconds", simulation.seconds},
       {"gradient_seconds", simulation.gradient_seconds},
@@ -75,7 +51,7 @@ Json to_json(const Simulation& simulation, const Cluster& cluster) {
       {"communication_share", shares.communication},
       {"exposed_share", shares.exposed},
       {"idle_share", shares.idle},
-      {"bytes_sent", bytes_sent},
+      {"bytes_sent", simulation.bytes_sent()},
       {"fits", simulation.fits()},
       {"missing_bytes", rank.missing_bytes},
       {"fullest",
@@ -92,7 +68,7 @@ Json to_json(const Simulation& simulation, const Cluster& cluster) {
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 void print(const Simulation& simulation, const Cluster& cluster) {
-  const Shares shares = shares_of(simulation);
+  const TimeShares shares = simulation.shares();
   const std::size_t fullest = simulation.fullest();
   const SimulatedRank& rank = simulation.ranks[fullest];
   const DeviceClass& device = cluster.device(static_cast<int>(fullest));
@@ -173,14 +149,9 @@ Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
         "simulate: give a plan file (--plan) or the documents' lengths (--length 32768, or "
         "several: 32768,4096)");
   }
-  constexpr int kMostTogether = 64;
-  Workload workload{.lengths = options.lengths, .domain = options.domain};
-  if (options.domain == 0) {
-    workload.domain = std::min(cluster.ranks(), kMostTogether);
-    while (cluster.ranks() % workload.domain != 0) {
-      --workload.domain;
-    }
-  }
+  const Workload workload{
+      .lengths = options.lengths,
+      .domain = options.domain == 0 ? largest_domain(cluster) : options.domain};
   if (cluster.ranks() % workload.domain != 0) {
     throw std::invalid_argument(fmt::format(
         "--domain {}: it has to divide the cluster's {} ranks", options.domain, cluster.ranks()));
@@ -242,7 +213,7 @@ int print_all(
       {"plan", "seconds", "tokens/s", "MFU", "compute", "exposed", "idle", "peak", "fits"}};
   for (const SimulatedChoice& choice : choices) {
     const Simulation& s = choice.simulation;
-    const Shares shares = shares_of(s);
+    const TimeShares shares = s.shares();
     const SimulatedRank& rank = s.ranks[s.fullest()];
     rows.push_back(
         {choice.name,
@@ -302,10 +273,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
     what = name(*layer);
   } else {
     const Workload workload = workload_of(options, cluster);
-    std::vector<SimulatedChoice> choices = simulate_uniform(model, cluster, workload, how);
-    if (std::optional<SimulatedChoice> mix = simulate_mix(model, cluster, workload, how)) {
-      choices.push_back(std::move(*mix));
-    }
+    std::vector<SimulatedChoice> choices = simulate_all(model, cluster, workload, how);
     const SimulatedChoice* fastest = best(choices);
     how.proportional_tokens = false;  // its plan says how it is cut
     if (fastest != nullptr && (!options.trace.empty() || !options.save_plan.empty())) {

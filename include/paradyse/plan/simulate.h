@@ -74,6 +74,14 @@ struct SimulatedRank {
   }
 };
 
+// Shares of all ranks' time.
+struct TimeShares {
+  double compute = 0;
+  double communication = 0;  // some of it beside compute
+  double exposed = 0;
+  double idle = 0;
+};
+
 struct Simulation {
   double seconds = 0;            // of the iteration: micro-batches, then
   double gradient_seconds = 0;   //   gradients of vectors and between replicas of domains,
@@ -85,6 +93,8 @@ struct Simulation {
 
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double model_utilisation() const;  // MFU
+  [[nodiscard]] TimeShares shares() const;
+  [[nodiscard]] std::int64_t bytes_sent() const;  // by all ranks
   [[nodiscard]] bool fits() const;
   // The rank that misses most bytes, or holds most of its device's memory.
   [[nodiscard]] std::size_t fullest() const;

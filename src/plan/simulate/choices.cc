@@ -9,6 +9,15 @@
 
 namespace paradyse {
 
+int largest_domain(const Cluster& cluster) {
+  constexpr int kMostTogether = 64;
+  int domain = std::min(cluster.ranks(), kMostTogether);
+  while (cluster.ranks() % domain != 0) {
+    --domain;
+  }
+  return domain;
+}
+
 Plan repeated_plan(
     const ModelShape& model,
     const Cluster& cluster,
@@ -191,6 +200,18 @@ std::optional<SimulatedChoice> simulate_mix(
     capacity -= choice.simulation.ranks[choice.simulation.fullest()].missing_bytes;
   }
   return std::nullopt;
+}
+
+std::vector<SimulatedChoice> simulate_all(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options) {
+  std::vector<SimulatedChoice> found = simulate_uniform(model, cluster, workload, options);
+  if (std::optional<SimulatedChoice> mix = simulate_mix(model, cluster, workload, options)) {
+    found.push_back(std::move(*mix));
+  }
+  return found;
 }
 
 const SimulatedChoice* best(const std::vector<SimulatedChoice>& choices) {

@@ -15,6 +15,9 @@ struct Workload {
   int domain = 1;
 };
 
+// The most ranks, up to 64, that divide the cluster's.
+int largest_domain(const Cluster& cluster);
+
 // Every weight domain runs the documents by these layers, as uniform_plan() does on one.
 // Throws std::invalid_argument where `domain` does not divide the cluster's ranks.
 Plan repeated_plan(
@@ -40,6 +43,13 @@ std::vector<SimulatedChoice> simulate_uniform(
 // verbs and recompute levels.  What one more layer of a way costs is simulated; the plan is
 // simulated whole, and planned again with less room while it does not fit.  None: no mix fits.
 std::optional<SimulatedChoice> simulate_mix(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options = {});
+
+// All of simulate_uniform and, where a mix fits, simulate_mix.
+std::vector<SimulatedChoice> simulate_all(
     const ModelShape& model,
     const Cluster& cluster,
     const Workload& workload,

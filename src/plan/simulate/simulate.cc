@@ -19,6 +19,26 @@ double Simulation::model_utilisation() const {
   return seconds > 0 ? model_flops / seconds / peak_flops_per_second : 0;
 }
 
+TimeShares Simulation::shares() const {
+  TimeShares shares;
+  const double all = seconds * static_cast<double>(ranks.size());
+  for (const SimulatedRank& rank : ranks) {
+    shares.compute += (rank.compute_seconds + optimizer_seconds) / all;
+    shares.communication += (rank.communication_seconds + gradient_seconds) / all;
+    shares.exposed += (rank.exposed_seconds + gradient_seconds) / all;
+  }
+  shares.idle = 1 - shares.compute - shares.exposed;
+  return shares;
+}
+
+std::int64_t Simulation::bytes_sent() const {
+  std::int64_t bytes = 0;
+  for (const SimulatedRank& rank : ranks) {
+    bytes += rank.traffic.bytes;
+  }
+  return bytes;
+}
+
 bool Simulation::fits() const {
   return std::ranges::all_of(
       ranks, [](const SimulatedRank& rank) { return rank.missing_bytes == 0; });
