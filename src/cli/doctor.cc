@@ -1,33 +1,23 @@
 // paradyse doctor: what this machine is, and whether everything works on it.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include "paradyse/run/communicator.h"
 #include "src/cli/commands.h"
 #include "src/run/device/device.h"
+#include "src/run/device/trials.h"
 #include "src/run/measure/machine.h"
 
 namespace paradyse::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct DoctorOptions {};
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // One thing looked at.
 struct Finding {
@@ -117,73 +107,30 @@ Finding vector_instructions() {
                          : ""};
 }
 
-// float32, one thread; and that the numbers are right.
 Finding matmul() {
-  at::set_num_threads(1);
-  constexpr std::int64_t kSize = 768;
-  const at::Tensor a = at::ones({kSize, kSize});
-  at::Tensor c = at::mm(a, a);
-  const bool right = c.eq(static_cast<double>(kSize)).all().item<bool>();
-  double best = 1e9;
-  const auto begin = Clock::now();
-  while (seconds_since(begin) < 0.5) {
-    const auto one = Clock::now();
-    at::mm_out(c, a, a);
-    best = std::min(best, seconds_since(one));
-  }
-  const double speed = 2.0 * std::pow(static_cast<double>(kSize), 3) / best;
+  const ProductTrial trial = try_product();
   return {
       "matmul",
-      {{"float32_flops_per_second", speed}, {"correct", right}},
-      fmt::format("{:.1f} GFLOP/s (float32, one thread)", speed / 1e9),
-      right ? "" : "products of matrices are wrong: libtorch is damaged; run scripts/install.sh"};
+      {{"float32_flops_per_second", trial.flops_per_second}, {"correct", trial.right}},
+      fmt::format("{:.1f} GFLOP/s (float32, one thread)", trial.flops_per_second / 1e9),
+      trial.right ? ""
+                  : "products of matrices are wrong: libtorch is damaged; run scripts/install.sh"};
 }
 
 Finding local_communicator() {
-  constexpr int kBarriers = 500;
-  constexpr std::int64_t kElements = std::int64_t{1} << 21;  // 8 MiB
-  constexpr int kShifts = 10;
-  double latency = 0;
-  double bandwidth = 0;
-  std::string failure;
-  try {
-    run_local_ranks(2, {.deadline = std::chrono::seconds(10)}, [&](Communicators& communicators) {
-      Communicator& world = communicators.world();
-      const at::Tensor from = at::full({1, kElements}, communicators.rank() + 1, at::kFloat);
-      const at::Tensor to = at::zeros({1, kElements}, at::kFloat);
-      const Call call{.op = "doctor", .part = ""};
-      world.barrier(call);
-      auto begin = Clock::now();
-      for (int i = 0; i < kBarriers; ++i) {
-        world.barrier(call);
-      }
-      const double barriers = seconds_since(begin);
-      begin = Clock::now();
-      for (int i = 0; i < kShifts; ++i) {
-        world.shift(from, to, 1, call)->wait();
-      }
-      const double shifts = seconds_since(begin);
-      if (!to.eq(2.0 - communicators.rank()).all().item<bool>()) {
-        throw std::runtime_error("what arrived is not what was sent");
-      }
-      if (communicators.rank() == 0) {
-        latency = barriers / kBarriers;
-        bandwidth = static_cast<double>(kElements) * sizeof(float) * kShifts / shifts;
-      }
-    });
-  } catch (const std::runtime_error& error) {
-    failure = error.what();
-  }
+  const ExchangeTrial trial = try_exchange();
   return {
       "communicator",
-      {{"backend", "local"}, {"latency_seconds", latency}, {"bytes_per_second", bandwidth}},
+      {{"backend", "local"},
+       {"latency_seconds", trial.barrier_seconds},
+       {"bytes_per_second", trial.bytes_per_second}},
       fmt::format(
           "local: {:.1f} us a barrier, {:.1f} GB/s a rank (2 ranks)",
-          latency * 1e6,
-          bandwidth / 1e9),
-      failure.empty() ? ""
-                      : "two ranks could not exchange: " + failure +
-                            "; run again when the machine is less busy, else report it"};
+          trial.barrier_seconds * 1e6,
+          trial.bytes_per_second / 1e9),
+      trial.failure.empty() ? ""
+                            : "two ranks could not exchange: " + trial.failure +
+                                  "; run again when the machine is less busy, else report it"};
 }
 
 int run_doctor(const DoctorOptions& /*options*/, const Common& common) {
