@@ -2,8 +2,6 @@
 // the ParaDySe publication played again from its own numbers.
 #include "src/cli/bench_switching.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "src/plan/published/published.h"
@@ -53,16 +51,6 @@ Json to_json(const std::vector<PublishedAblation>& ablations) {
   return rows;
 }
 
-// By how much METP, the last, is longer than the best of the others.
-double length_gain(const PublishedModel& model) {
-  std::int64_t others = 0;
-  const std::size_t metp = model.strategies.size() - 1;
-  for (std::size_t i = 0; i < metp; ++i) {
-    others = std::max(others, model.longest(i));
-  }
-  return static_cast<double>(model.longest(metp)) / static_cast<double>(others) - 1;
-}
-
 Json lengths_to_json() {
   Json rows = Json::array();
   for (const PublishedModel& model : published_models()) {
@@ -71,7 +59,7 @@ Json lengths_to_json() {
       longest[model.strategies[i].name] = model.longest(i);
     }
     rows.push_back(
-        {{"model", model.name}, {"longest", std::move(longest)}, {"gain", length_gain(model)}});
+        {{"model", model.name}, {"longest", std::move(longest)}, {"gain", model.length_gain()}});
   }
   return rows;
 }
@@ -110,7 +98,7 @@ void print_lengths() {
     for (std::size_t i = 0; i < model.strategies.size(); ++i) {
       row.push_back(std::to_string(model.longest(i)));
     }
-    row.push_back(percent(length_gain(model)));
+    row.push_back(percent(model.length_gain()));
   }
   fmt::print(
       "\nlongest sequence of each strategy (published: GPT 329728 switching, 117248 the best "

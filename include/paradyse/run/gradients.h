@@ -46,6 +46,10 @@ struct GradientAnswer {
 // throws.
 GradientAnswer gradients(const GradientRequest& request);
 
+// Throws std::runtime_error naming the first gradient that holds values that are not finite: a
+// finite loss may have such.
+void expect_finite(const GradientAnswer& answer);
+
 // What the folds say of the same batch: traffic of all micro-batches and the closing agreement, the
 // largest saved bytes and peak of the micro-batches.  `elements_bytes`: bytes a rank holds for each
 // element it stores (weight and gradient, and optimizer state in training).

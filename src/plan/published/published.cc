@@ -100,6 +100,15 @@ std::int64_t PublishedModel::longest(std::size_t strategy) const {
       (kept_bytes(*this, strategies.at(strategy).kept, 1) * static_cast<double>(layers)));
 }
 
+double PublishedModel::length_gain() const {
+  std::int64_t others = 0;
+  const std::size_t metp = strategies.size() - 1;
+  for (std::size_t i = 0; i < metp; ++i) {
+    others = std::max(others, longest(i));
+  }
+  return static_cast<double>(longest(metp)) / static_cast<double>(others) - 1;
+}
+
 const std::vector<PublishedModel>& published_models() {
   static const std::vector<PublishedModel> models = {
       model(

@@ -41,6 +41,8 @@ struct PublishedModel {
   [[nodiscard]] std::int64_t capacity_bytes() const;
   // The longest sequence whose layers all fit under this strategy.
   [[nodiscard]] std::int64_t longest(std::size_t strategy) const;
+  // By how much that of METP, the last, is longer than the best of the others.
+  [[nodiscard]] double length_gain() const;
 };
 // BERT, LLaMA, GPT.
 const std::vector<PublishedModel>& published_models();

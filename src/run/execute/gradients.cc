@@ -127,6 +127,17 @@ Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, 
 
 }  // namespace
 
+void expect_finite(const GradientAnswer& answer) {
+  for (const auto& [name, gradient] : answer.gradients) {
+    if (!at::isfinite(gradient).all().item<bool>()) {
+      throw std::runtime_error(
+          "the gradient of " + name +
+          " holds values that are not finite; the weights or their sums are outside the range of "
+          "the number format: check the weights, or take --dtype float64");
+    }
+  }
+}
+
 RankReport predicted_report(
     const Plan& plan,
     const ModelShape& model,
