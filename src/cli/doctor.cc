@@ -11,7 +11,7 @@
 
 #include "src/cli/commands.h"
 #include "src/run/device/device.h"
-#include "src/run/device/trials.h"
+#include "src/run/measure/trials.h"
 #include "src/run/measure/machine.h"
 
 namespace paradyse::cli {

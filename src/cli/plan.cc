@@ -9,7 +9,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
-#include "src/plan/program/explain.h"
+#include "src/plan/plan/explain.h"
 
 namespace paradyse::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/run/device/trials.h"
+#include "src/run/measure/trials.h"
 
 #include <algorithm>
 #include <chrono>

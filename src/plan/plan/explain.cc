@@ -1,4 +1,4 @@
-#include "src/plan/program/explain.h"
+#include "src/plan/plan/explain.h"
 
 #include "src/plan/program/bodies.h"
 
