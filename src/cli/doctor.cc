@@ -11,8 +11,8 @@
 
 #include "src/cli/commands.h"
 #include "src/run/device/device.h"
-#include "src/run/measure/trials.h"
 #include "src/run/measure/machine.h"
+#include "src/run/measure/trials.h"
 
 namespace paradyse::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "src/run/device/device.h"
-#include "src/run/measure/measure.h"
 #include "src/run/execute/broadcast_plan.h"
+#include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
