@@ -48,7 +48,7 @@ struct OpView {
   const Program& program;
   const Op& op;
   Seat seat;
-  Phase phase;
+  Phase phase = Phase::forward;
   Precision precision;
 
   [[nodiscard]] bool forward() const { return phase == Phase::forward; }

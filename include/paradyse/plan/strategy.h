@@ -98,7 +98,7 @@ void add_strategy(Strategy strategy);
 const Strategy& strategy(const std::string& kind, const std::string& name);
 
 // The parts of a layer of a text model, each of the kind of its name.
-inline const std::vector<std::string> kLayerParts = {"attention", "mlp"};
+const std::vector<std::string>& layer_parts();
 
 // A layer of a text model.  Without an MLP strategy: the verb of the attention's.
 LayerChoice text_layer(
@@ -112,7 +112,7 @@ const PartChoice& part_of(const LayerChoice& layer, const std::string& part);
 PartChoice& part_of(LayerChoice& layer, const std::string& part);
 
 // Every option of every strategy of these kinds once, by name.
-std::vector<Option> all_options(const std::vector<std::string>& kinds = kLayerParts);
+std::vector<Option> all_options(const std::vector<std::string>& kinds = layer_parts());
 
 // Puts options where they belong: to the part whose strategy has them; else to the part whose
 // kind has them, where misfits() says what is wrong.

@@ -10,6 +10,7 @@ namespace {
 
 std::vector<Exchange> exchanges(const OpView& view) {
   std::vector<Exchange> all;
+  all.reserve(view.op.transfers.size());
   for (const Transfer& tile : view.op.transfers) {
     all.push_back(
         {.table = &tile,

@@ -16,8 +16,10 @@ std::int64_t block_elements(const OpView& view, int hop) {
 int rings(const OpView& view) { return view.forward() ? traits(view.op.kind).rings : 1; }
 
 std::vector<std::vector<AttentionBlock>> blocks_by_hop(const OpView& view) {
+  const int size = ring_size(view.program, view.op);
   std::vector<std::vector<AttentionBlock>> hops;
-  for (int hop = 0; hop < ring_size(view.program, view.op); ++hop) {
+  hops.reserve(static_cast<std::size_t>(size));
+  for (int hop = 0; hop < size; ++hop) {
     hops.push_back(ring_blocks(view.program, view.op, view.seat.group_rank, hop));
   }
   return hops;

@@ -251,9 +251,9 @@ class Checker {
         rest -= counted ? run.layers : 0;
       }
       VerbRun verbs{.layers = run.layers, .parts = {}};
-      for (std::size_t p = 0; p < kLayerParts.size(); ++p) {
+      for (std::size_t p = 0; p < layer_parts().size(); ++p) {
         const bool there =
-            run.choice.size() == kLayerParts.size() && run.choice[p].part == kLayerParts[p];
+            run.choice.size() == layer_parts().size() && run.choice[p].part == layer_parts()[p];
         if (!there) {
           say(here + ".parts", "the parts of a layer are attention, then mlp");
           checked.sound = false;
@@ -500,11 +500,11 @@ class Checker {
 
   void check_lock_step(const std::vector<Group>& groups) {
     for_each_pair_of_a_domain(groups, [&](const Group& a, const Group& b) {
-      for (std::size_t part = 0; part < kLayerParts.size(); ++part) {
+      for (std::size_t part = 0; part < layer_parts().size(); ++part) {
         const std::int64_t layer = first_difference(a.program->verbs, b.program->verbs, part);
         if (layer >= 0) {
           say(b.path + ".program",
-              "in layer " + text(layer) + " its " + kLayerParts[part] + " uses the verb '" +
+              "in layer " + text(layer) + " its " + layer_parts()[part] + " uses the verb '" +
                   verb_at(b.program->verbs, layer, part) + "', that of " + a.path + " '" +
                   verb_at(a.program->verbs, layer, part) +
                   "': groups of a weight domain run in lock-step");

@@ -182,7 +182,7 @@ std::vector<Option> options_of(const std::string& kind, const std::string& name)
 // "of METP head_groups, of USP ulysses_degree, of hold, gather, pass token_tiles"
 std::string all_options_text() {
   std::string text;
-  for (const std::string& kind : kLayerParts) {
+  for (const std::string& kind : layer_parts()) {
     for (const Option& option : all_options({kind})) {
       std::string owners;
       for (const Strategy& s : strategies(kind)) {
@@ -208,15 +208,18 @@ PartChoice part_from(const JsonNode& node, const std::string& name) {
   for (const Option& option : options_of(name, choice.strategy)) {
     known.emplace_back(option.name);
   }
+  const auto refuse = [&](const std::string& key, const JsonNode& value) {
+    value.fail(
+        "strategy '" + choice.strategy + "' of part '" + name + "' has no option '" + key + "'" +
+        did_you_mean(key, known) + "; the options of a part are recompute, offload" +
+        all_options_text());
+  };
   for (const auto& [key, value] : node.members()) {
     if (key == "part" || key == "strategy" || key == "expanded") {
       continue;
     }
     if (std::ranges::find(known, key) == known.end()) {
-      value.fail(
-          "strategy '" + choice.strategy + "' of part '" + name + "' has no option '" + key + "'" +
-          did_you_mean(key, known) + "; the options of a part are recompute, offload" +
-          all_options_text());
+      refuse(key, value);
     }
     if (key == "recompute") {
       try {
@@ -239,13 +242,13 @@ PartChoice part_from(const JsonNode& node, const std::string& name) {
 LayerRun run_from(const JsonNode& node) {
   node.allow({"layers", "parts", "expanded"});
   const std::vector<JsonNode> parts = node.at("parts").elements();
-  if (parts.size() != kLayerParts.size()) {
+  if (parts.size() != layer_parts().size()) {
     node.at("parts").fail(
         "expected the 2 parts attention and mlp, found " + std::to_string(parts.size()));
   }
   LayerRun run{.layers = node.at("layers").integer<std::int64_t>(), .choice = {}};
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    run.choice.push_back(canonical(part_from(parts[i], kLayerParts[i])));
+    run.choice.push_back(canonical(part_from(parts[i], layer_parts()[i])));
   }
   return run;
 }

@@ -32,6 +32,11 @@ std::int64_t Task::option(const std::string& name, std::int64_t otherwise) const
   return found == choice.options.end() ? otherwise : found->second;
 }
 
+const std::vector<std::string>& layer_parts() {
+  static const std::vector<std::string> parts = {"attention", "mlp"};
+  return parts;
+}
+
 LayerChoice text_layer(
     const std::string& attention,
     const std::string& mlp,

@@ -52,7 +52,7 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
   // Layers are alike: each distinct choice is built once.
   std::map<PartChoice, Body> built;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    for (const std::string& part : kLayerParts) {
+    for (const std::string& part : layer_parts()) {
       const PartChoice& choice = part_of(layers[l], part);
       Body& made = built[choice];
       if (!made) {

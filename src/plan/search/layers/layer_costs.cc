@@ -99,7 +99,7 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
     return;
   }
   const int places = task.offload && task.training ? 2 : 1;
-  for (const std::string& part : kLayerParts) {
+  for (const std::string& part : layer_parts()) {
     for (const Strategy* s : of_part(part)) {
       for (const Recompute level : levels) {
         PartChoice choice{.part = part, .strategy = s->name, .recompute = level};
@@ -216,7 +216,7 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length) {
   const auto alike = [](const Partial& a, const Partial& b) { return a.factor == b.factor; };
   const auto otherwise = [](const Partial& a, const Partial& b) { return a.factor != b.factor; };
   std::vector<Partial> layers;
-  for (const std::string& part : kLayerParts) {
+  for (const std::string& part : layer_parts()) {
     std::vector<Partial> parts;
     for (std::size_t w = 0; w < ways_.size(); ++w) {
       if (ways_[w].part == part) {
