@@ -1,5 +1,6 @@
 #include "src/plan/plan/explain.h"
 
+#include "paradyse/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 
 namespace paradyse {
@@ -10,11 +11,7 @@ std::vector<ExplainedProgram> explained_programs(
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
       const PlanGroup& group = plan.micro_batches[m].groups[g];
-      const Task task{
-          .model = &model,
-          .tokens = token_layout(plan, group, model.causal),
-          .domain = plan.weight_domain};
-      const Timeline parts = timeline(task, choices(plan.programs.at(group.program)), training);
+      const Timeline parts = group_timeline(plan, group, model, training).parts;
       for (const auto& [body, alike] : bodies(parts)) {
         ExplainedProgram& one = all.emplace_back();
         one.micro_batch = m;

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "paradyse/plan/plan.h"
+#include "paradyse/plan/group_timeline.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
 
@@ -515,15 +515,18 @@ class Checker {
 
   // What can be proved only on the programs themselves: equal collectives, and memory.
   void check_built(const std::vector<Group>& groups) {
-    std::map<const Group*, Timeline> timelines;
+    std::map<const Group*, GroupTimeline> timelines;
     for (const Group& group : groups) {
       if (group.buildable) {
-        known(group.path, [&] { timelines[&group] = build(*group.group); });
+        known(group.path, [&] {
+          timelines[&group] =
+              group_timeline(plan_, *group.group, *context_.model, context_.training);
+        });
       }
     }
     for_each_pair_of_a_domain(groups, [&](const Group& a, const Group& b) {
       if (timelines.contains(&a) && timelines.contains(&b)) {
-        check_collectives(a, timelines.at(&a), b, timelines.at(&b));
+        check_collectives(a, timelines.at(&a).parts, b, timelines.at(&b).parts);
       }
     });
     if (const auto limit = context_.memory_per_rank) {
@@ -533,14 +536,6 @@ class Checker {
         }
       }
     }
-  }
-
-  [[nodiscard]] Timeline build(const PlanGroup& group) const {
-    const Task task{
-        .model = context_.model,
-        .tokens = token_layout(plan_, group, context_.model->causal),
-        .domain = plan_.weight_domain};
-    return timeline(task, choices(plan_.programs.at(group.program)), context_.training);
   }
 
   void check_collectives(
@@ -562,7 +557,7 @@ class Checker {
   }
 
   // Every rank's footprint; the fullest that does not fit is named.
-  void check_memory(const Group& group, const Timeline& timeline, std::int64_t limit) {
+  void check_memory(const Group& group, const GroupTimeline& timeline, std::int64_t limit) {
     const std::int64_t of_an_element = context_.static_bytes_per_element.value_or(
         context_.precision.static_bytes(context_.training));
     const std::string what =
@@ -571,10 +566,10 @@ class Checker {
     std::string worst;
     for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
       const int rank = group.group->ranks[i];
-      const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = rank % plan_.weight_domain};
+      const Seat seat = timeline.seats[i];
       const std::int64_t base =
           of_an_element * stored_elements(*context_.model, plan_.weight_domain, seat.domain_rank);
-      const Footprint held = footprint(timeline, seat, context_.precision, base);
+      const Footprint held = footprint(timeline.parts, seat, context_.precision, base);
       if (held.peak_bytes > most) {
         most = held.peak_bytes;
         worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) + " bytes at its peak (" +

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "paradyse/plan/group_timeline.h"
 #include "src/plan/simulate/timetable.h"
 
 namespace paradyse {
@@ -187,13 +188,8 @@ class Player {
  private:
   // Counts what the group's ranks hold into `held`.
   GroupRun ready(const PlanGroup& group, int first, std::vector<SimulatedRank>& held) const {
-    const std::vector<LayerChoice> layers = choices(plan_.programs.at(group.program));
-    const Task task{
-        .model = &model_,
-        .tokens = token_layout(plan_, group, model_.causal),
-        .domain = plan_.weight_domain};
     GroupRun run{
-        .timeline = timeline(task, layers, options_.training),
+        .timeline = group_timeline(plan_, group, model_, options_.training).parts,
         .seats = {.ranks = group.ranks, .domain_first = first, .domain = plan_.weight_domain},
         .instructions = {},
         .memory = {}};

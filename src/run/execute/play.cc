@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/executor.h"
@@ -47,16 +48,11 @@ RankPart rank_part(
     if (me == group.ranks.end()) {
       continue;
     }
-    const Task task{
-        .model = &model,
-        .tokens = token_layout(plan, group, model.causal),
-        .domain = plan.weight_domain};
+    GroupTimeline built = group_timeline(plan, group, model, keep);
     return {
         .group = g,
-        .seat =
-            {.group_rank = static_cast<int>(me - group.ranks.begin()),
-             .domain_rank = rank % plan.weight_domain},
-        .timeline = timeline(task, choices(plan.programs.at(group.program)), keep)};
+        .seat = built.seats[static_cast<std::size_t>(me - group.ranks.begin())],
+        .timeline = std::move(built.parts)};
   }
   throw std::invalid_argument(fmt::format("plan: rank {} is in no group of a micro-batch", rank));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "paradyse/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/search/batch/micro_batches.h"
 
@@ -69,20 +70,14 @@ void PlanPrediction::predict(Plan& plan) {
     std::vector<double> busy;
     const std::int64_t longest = longest_of(plan, micro);
     for (PlanGroup& group : micro.groups) {
-      const Task task{
-          .model = &task_.model,
-          .tokens = token_layout(plan, group, task_.model.causal),
-          .domain = plan.weight_domain};
-      const LayerProgram& program = plan.programs.at(group.program);
-      const std::vector<LayerChoice> layers = choices(program);
-      const Timeline parts = timeline(task, layers, task_.training);
-      std::vector<Seat> seats;
-      for (int r = 0; r < task.tokens.ranks(); ++r) {
-        const int rank = group.ranks[static_cast<std::size_t>(r)];
-        seats.push_back({.group_rank = r, .domain_rank = rank % plan.weight_domain});
-      }
-      group.predicted.bytes = fullest_rank(parts, seats);
-      group.predicted.seconds = group_seconds(parts, layers, seats, task.tokens.lengths, longest);
+      const GroupTimeline built = group_timeline(plan, group, task_.model, task_.training);
+      group.predicted.bytes = fullest_rank(built.parts, built.seats);
+      group.predicted.seconds = group_seconds(
+          built.parts,
+          choices(plan.programs.at(group.program)),
+          built.seats,
+          built.parts.front().program().tokens.lengths,
+          longest);
       busy.push_back(*group.predicted.seconds);
     }
     // groups of several ranks: their seconds are those of the cores they share already
