@@ -196,8 +196,8 @@ double fullest_over_mean(const Cuts& cuts, std::int64_t tokens) {
 }
 
 // Many short documents spread evenly: 512 of 1 to 31 tokens over 64 ranks.  The fullest rank of the
-// middle draw holds at most 1.2 times the mean (architecture.md, section 3, has 1.17; of 400 draws
-// we found 1.17 contiguous, 1.19 zigzag, and 1.33 in the worst).  Without phi it would be 3.8.
+// middle draw holds at most 1.2 times the mean (of 400 draws we found 1.17 contiguous, 1.19 zigzag,
+// and 1.33 in the worst).  Without phi it would be 3.8.
 TEST(TokenCuts, SpreadShortDocumentsEvenly) {
   for (const bool causal : {false, true}) {
     std::vector<double> unevenness;

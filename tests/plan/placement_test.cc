@@ -1,4 +1,4 @@
-// The redistribution table of architecture.md section 4, row by row, and what it refuses.
+// The redistribution table of docs/strategies.md, row by row, and what it refuses.
 #include "paradyse/plan/placement.h"
 
 #include <stdexcept>

@@ -1,7 +1,7 @@
 // What a program costs, as folds over its ops: bytes held, bytes and messages sent, operations.
 //
 // Bytes and messages are counted, not modelled: the run's accountant and counters must equal them
-// (tests/run/fold_test.cc).  Seconds are a closed form of these counts and of a machine's few
+// (tests/support/equality.h).  Seconds are a closed form of these counts and of a machine's few
 // numbers.
 #pragma once
 
@@ -66,7 +66,7 @@ PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision pre
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision);
 
 // The few numbers of a machine that closed-form seconds need; measured at start-up
-// (run/train/measure_machine.h) or written in a configuration.  Per rank, as if alone on its core.
+// (src/run/measure/machine.h) or written in a configuration.  Per rank, as if alone on its core.
 struct MachineNumbers {
   double matmul_flops_per_second = 5e10;
   double attention_flops_per_second = 2.5e10;

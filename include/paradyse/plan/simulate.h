@@ -5,7 +5,7 @@
 // the other.  A *meeting* is what ranks of a group or of a weight domain do together: it begins
 // when all of them are there and their communication streams are free.  Ops, bytes and memory are
 // those of the walk (schedule.h) that the executor follows and of the folds (cost.h); seconds come
-// from the cluster.  Next: simulated_choices.h.
+// from the cluster.  Next: src/plan/simulate/choices.h.
 #pragma once
 
 #include <cstdint>
