@@ -139,7 +139,7 @@ Program head_program(const Task& task, bool keep);
 void apply(Recompute level, Program& program);
 
 // "UlyssesZ+gather", "METP+pass, recompute full", "MegatronTS+hold, recompute light and full".
-std::string name(const LayerChoice& choice);
+std::string name(const LayerChoice& layer);
 
 // Why a choice does not suit a group: an option that its strategy has not got, or a value that
 // does not suit it; a strategy for one rank on several; weights held or passed by a group that is

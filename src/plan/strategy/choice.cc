@@ -25,6 +25,16 @@ std::string owners(const std::string& kind, const std::string& option) {
   return text;
 }
 
+Misfit misfit_of(
+    const PartChoice& choice,
+    const std::string& option,
+    std::int64_t value,
+    const std::string& why) {
+  return {
+      .option = option,
+      .why = option + " " + std::to_string(value) + " of '" + choice.strategy + "': " + why};
+}
+
 }  // namespace
 
 std::int64_t Task::option(const std::string& name, std::int64_t otherwise) const {
@@ -144,9 +154,7 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
   }
   for (const auto& [key, value] : choice.options) {
     const auto refuse = [&, &key = key, &value = value](const std::string& why) {
-      found.push_back(
-          {.option = key,
-           .why = key + " " + std::to_string(value) + " of '" + choice.strategy + "': " + why});
+      found.push_back(misfit_of(choice, key, value, why));
     };
     const Option* option = find_option(runs, key);
     if (option == nullptr) {
