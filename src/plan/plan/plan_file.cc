@@ -14,6 +14,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 namespace {
@@ -184,13 +185,7 @@ std::string all_options_text() {
   std::string text;
   for (const std::string& kind : layer_parts()) {
     for (const Option& option : all_options({kind})) {
-      std::string owners;
-      for (const Strategy& s : strategies(kind)) {
-        const bool has = std::ranges::any_of(
-            s.options, [&](const Option& o) { return std::string(o.name) == option.name; });
-        owners += !has ? "" : (owners.empty() ? "" : ", ") + s.name;
-      }
-      text += ", of " + owners + " " + option.name;
+      text += ", of " + strategies_with(kind, option.name) + " " + option.name;
     }
   }
   return text;

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/strategy.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 namespace {
@@ -12,17 +12,6 @@ const Option* find_option(const Strategy& strategy, const std::string& name) {
   const auto found = std::ranges::find_if(
       strategy.options, [&](const Option& option) { return name == option.name; });
   return found == strategy.options.end() ? nullptr : &*found;
-}
-
-// "METP", or "hold, gather, pass": who has an option.
-std::string owners(const std::string& kind, const std::string& option) {
-  std::string text;
-  for (const Strategy& s : strategies(kind)) {
-    if (find_option(s, option) != nullptr) {
-      text += (text.empty() ? "" : ", ") + s.name;
-    }
-  }
-  return text;
 }
 
 Misfit misfit_of(
@@ -36,6 +25,16 @@ Misfit misfit_of(
 }
 
 }  // namespace
+
+std::string strategies_with(const std::string& kind, const std::string& option) {
+  std::string text;
+  for (const Strategy& s : strategies(kind)) {
+    if (find_option(s, option) != nullptr) {
+      text += (text.empty() ? "" : ", ") + s.name;
+    }
+  }
+  return text;
+}
 
 std::int64_t Task::option(const std::string& name, std::int64_t otherwise) const {
   const auto found = choice.options.find(name);
@@ -79,7 +78,7 @@ void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& 
         place = &choice;
         break;
       }
-      if (place == nullptr && !owners(choice.part, name).empty()) {
+      if (place == nullptr && !strategies_with(choice.part, name).empty()) {
         place = &choice;
       }
     }
@@ -158,7 +157,7 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
     };
     const Option* option = find_option(runs, key);
     if (option == nullptr) {
-      const std::string has = owners(choice.part, key);
+      const std::string has = strategies_with(choice.part, key);
       refuse(has.empty() ? "no strategy has it" : has + " has it, not " + choice.strategy);
     } else if (value < 1) {
       refuse("at least 1 is needed");

@@ -2,6 +2,7 @@
 // <kind>/; table.cc lists them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "paradyse/plan/strategy.h"
@@ -12,6 +13,9 @@ namespace paradyse {
 std::vector<Strategy>& strategy_table();
 
 Strategy ulysses_z();  // DataZ is what is left of it on one rank
+
+// "METP", or "hold, gather, pass": those of a kind that have an option; "": none has it.
+std::string strategies_with(const std::string& kind, const std::string& option);
 
 // The option of every MLP strategy.
 Option token_tiles_option();
