@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/base/sha256.h"
 
@@ -285,11 +286,11 @@ TEST(PlanFile, GroupsMayHaveShares) {
   EXPECT_THAT(problems(plan), IsEmpty());
   const ModelShape model = small_model();
   EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());
-  const TokenLayout tokens = token_layout(plan, group, true);
+  const TokenLayout tokens = token_layout(group_task(plan, group, true), true);
   EXPECT_EQ(tokens.cuts, token_cuts(std::vector<std::int64_t>{1204}, 2, true, group.shares));
   EXPECT_NEAR(static_cast<double>(size(tokens.cuts[0])), 688, 2);
   EXPECT_EQ(
-      token_layout(even, even.micro_batches[1].groups[0], true).cuts,
+      token_layout(group_task(even, even.micro_batches[1].groups[0], true), true).cuts,
       token_cuts(std::vector<std::int64_t>{1204}, 2, true));
   Plan endless = plan;
   endless.micro_batches[1].groups[0].shares[0] = std::numeric_limits<double>::infinity();
@@ -531,6 +532,24 @@ TEST(PlanHash, IsTheRuleOnWhatIsWritten) {
     std::mt19937 random(seed);
     const Plan plan = random_plan(random);
     ASSERT_EQ(hash(plan), hash_by_the_rule(to_json(plan))) << "seed " << seed;
+  }
+}
+
+// The canonical form is what the hash names, and a plan that is read from it is the same but for
+// what the hash leaves out.
+TEST(PlanHash, NamesTheCanonicalForm) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    const Plan plan = random_plan(random);
+    const std::string text = canonical_json(plan);
+    EXPECT_EQ(sha256_hex(text), hash(plan)) << "seed " << seed;
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+    const Plan read = plan_from_json(text, "");
+    EXPECT_EQ(canonical_json(read), text) << "seed " << seed;
+    EXPECT_EQ(read.lengths, plan.lengths);
+    EXPECT_EQ(read.programs, plan.programs);
+    EXPECT_EQ(read.micro_batches.size(), plan.micro_batches.size());
+    EXPECT_EQ(read.predicted, Predicted{});
   }
 }
 
@@ -871,10 +890,7 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
     std::int64_t most = 0;
     for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
       for (const PlanGroup& group : micro_batch.groups) {
-        const Task task{
-            .model = &model, .tokens = token_layout(plan, group, model.causal), .domain = 4};
-        const Timeline parts =
-            timeline(task, choices(plan.programs.at(group.program)), context.training);
+        const Timeline parts = timeline(group_task(plan, group, context.training), model);
         for (std::size_t i = 0; i < group.ranks.size(); ++i) {
           const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = group.ranks[i]};
           const std::int64_t base = c.bytes_per_element * stored_elements(model, 4, group.ranks[i]);
@@ -903,9 +919,7 @@ TEST(PlanCheck, ComparesUnevenFootprintsWithMemory) {
   Plan plan = example_plan();
   PlanGroup& group = plan.micro_batches[0].groups[0];
   const auto peaks = [&] {
-    const Task task{
-        .model = &model, .tokens = token_layout(plan, group, model.causal), .domain = 4};
-    const Timeline parts = timeline(task, choices(plan.programs.at(group.program)));
+    const Timeline parts = timeline(group_task(plan, group, /*keep=*/true), model);
     std::vector<std::int64_t> found;
     for (int r = 0; r < 4; ++r) {
       const Seat seat{.group_rank = r, .domain_rank = r};

@@ -545,13 +545,27 @@ class Judge : public Machine {
   }
 
   void hand_forward(std::size_t part) override {
-    EXPECT_EQ(alive.erase({part, program(part).output}), 1U);
-    make(part + 1, program(part + 1).input);
+    const ScheduledPart& maker = timeline_[part];
+    for (std::size_t i = 0; i < program(part).writes.size(); ++i) {
+      const ValueId out = program(part).writes[i].value;
+      EXPECT_TRUE(alive.contains({part, out})) << "not there to hand on: " << value(part, out);
+      for (const Place& reader : maker.readers[i]) {
+        make(reader.part, reader.value);
+      }
+      if (!maker.schedule().saves(out)) {
+        alive.erase({part, out});
+      }
+    }
   }
 
   void hand_backward(std::size_t part) override {
-    EXPECT_EQ(gradients.erase({part + 1, program(part + 1).input}), 1U);
-    gradients.insert({part, program(part).output});
+    for (std::size_t i = 0; i < program(part).reads.size(); ++i) {
+      EXPECT_EQ(gradients.erase({part, program(part).reads[i].value}), 1U);
+      const Place to = timeline_[part].gradient_to[i];
+      if (to.part != kNobody) {
+        gradients.insert({to.part, to.value});
+      }
+    }
   }
 
  private:
@@ -656,7 +670,9 @@ TEST(InPlace, OverwritesWhatNobodyElseReads) {
               << described(program);
         }
         EXPECT_EQ(from.element, to.element) << described(program);
-        EXPECT_NE(taken, program.input) << described(program);
+        for (const Port& port : program.reads) {
+          EXPECT_NE(taken, port.value) << described(program);
+        }
         for (const Op& other : program.ops) {
           const auto reads = [&](const std::vector<ValueId>& values) {
             return std::find(values.begin(), values.end(), taken) != values.end();
@@ -712,14 +728,17 @@ void expect_moves_as_placed(const Program& program, const Op& op) {
   const Transfer& table = op.transfers[0];
   const bool sums = op.collective == reduce_scatter;
   std::vector<std::int64_t> written(static_cast<std::size_t>(program.ranks()));
-  for (const Block& block : table.blocks) {
-    written[static_cast<std::size_t>(block.destination)] += block.elements();
+  for (const Box& box : table.boxes) {
+    written[static_cast<std::size_t>(box.destination)] += box.elements();
   }
   for (int r = 0; r < program.ranks(); ++r) {
     const auto i = static_cast<std::size_t>(r);
-    EXPECT_EQ(table.source[i], local_extent(program, sums ? op.out[0] : op.in[0], seat(r)));
-    EXPECT_EQ(table.destination[i], local_extent(program, sums ? op.in[0] : op.out[0], seat(r)));
-    EXPECT_EQ(written[i], table.destination[i].elements());
+    EXPECT_EQ(
+        table.source[i], local_extent(program, sums ? op.out[0] : op.in[0], seat(r)).elements());
+    EXPECT_EQ(
+        table.destination[i],
+        local_extent(program, sums ? op.in[0] : op.out[0], seat(r)).elements());
+    EXPECT_EQ(written[i], table.destination[i]);
   }
 }
 
@@ -756,7 +775,7 @@ TEST(Program, ExchangesWithThoseThatItsKindMeets) {
               }
               EXPECT_EQ(mine[i].table->ranks(), over_domain ? program.domain : program.ranks());
               const Sent sent =
-                  mine[i].table->sent_by_all(mine[i].transposed)[static_cast<std::size_t>(r)];
+                  mine[i].table->sent(mine[i].transposed)[static_cast<std::size_t>(r)];
               sum += {sent.elements, sent.messages, 1};
             }
             EXPECT_EQ(sum, traffic({program, op, seat(r), phase, kElements})) << described(program);
@@ -791,7 +810,10 @@ TEST(Program, IsWellFormed) {
   for (const ModelShape& m : {gqa(), odd()}) {
     for (const Task& any : all_tasks(m)) {
       for (const Program& program : all_programs(any)) {
-        std::set<ValueId> made = {program.input};
+        std::set<ValueId> made;
+        for (const Port& port : program.reads) {
+          made.insert(port.value);
+        }
         for (const Op& op : program.ops) {
           for (const ValueId in : op.in) {
             EXPECT_TRUE(made.contains(in)) << described(program);
@@ -931,8 +953,8 @@ class Order : public Machine {
     const Program& program = timeline_[part].program();
     std::int64_t elements = 0;
     for (const Transfer& table : program.ops[static_cast<std::size_t>(op)].transfers) {
-      for (int r = 0; r < table.ranks(); ++r) {
-        elements += table.sent(r).elements;
+      for (const Sent& sent : table.sent(false)) {
+        elements += sent.elements;
       }
     }
     weights.push_back(

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/planner.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/simulate/choices.h"
@@ -108,11 +109,8 @@ void for_all(
   }
 }
 
-// The timeline of a group of a plan whose weight domain is all ranks.
 Timeline timeline_of(const Plan& plan, const PlanGroup& group, const ModelShape& m) {
-  return timeline(
-      {.model = &m, .tokens = token_layout(plan, group, m.causal), .domain = plan.weight_domain},
-      choices(plan.programs.at(group.program)));
+  return timeline(group_task(plan, group, /*keep=*/true), m);
 }
 
 // One rank, communication free: the sum of all ops' rooflines, and nothing waits.

@@ -18,8 +18,8 @@
 #include "paradyse/plan/planner.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
-#include "paradyse/run/play.h"
-#include "src/run/comm/blocks.h"
+#include "paradyse/run/session.h"
+#include "src/run/comm/boxes.h"
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/products.h"
@@ -565,18 +565,15 @@ std::map<std::string, int> waits_of(
   std::map<std::string, int> counted;
   run_local_ranks(ranks, {}, [&](Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me));
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Parameters parameters(model, ranks, me, parameter_types("float32"), /*gradients=*/true);
-    parameters.initialize(1);
+    RankSession session(communicators, model);
+    session.parameters().initialize(1);
     communicators.world().barrier({.op = "begin", .part = ""});
     if (me == 0) {
       const std::lock_guard lock(waits_mutex);
       waits.clear();
     }
     communicators.world().barrier({.op = "count", .part = ""});
-    play(plan, documents, rank, parameters, true);
+    session.play(plan, {.documents = documents}, /*backward=*/true);
     communicators.world().barrier({.op = "counted", .part = ""});
     if (me == 0) {
       const std::lock_guard lock(waits_mutex);
@@ -629,14 +626,17 @@ TEST(AtenBlocks, SumsAreThoseOfTheLoops) {
       // three sources on one rectangle; with an overlap in part in the second table
       for (const bool overlap : {false, true}) {
         Transfer table;
-        table.source = {{9, 7}};
-        table.destination = {{9, 7}, {9, 7}, {4, 7}};
-        table.blocks = {
-            {.source = 0, .destination = 0, .rows = 9, .cols = 7},
-            {.source = 0, .destination = 1, .rows = 9, .cols = 7}};
+        table.source = {63};
+        table.destination = {63, 63, 28};
+        table.covered = {!overlap};
+        const auto box = [](int destination, std::int64_t offset, std::int64_t count) {
+          Box all{.source = 0, .destination = destination, .source_offset = offset};
+          all.loops.push_back({count, 1, 1});
+          return all;
+        };
+        table.boxes = {box(0, 0, 63), box(1, 0, 63)};
         if (overlap) {
-          table.blocks.push_back(
-              {.source = 0, .destination = 2, .source_row = 3, .rows = 4, .cols = 7});
+          table.boxes.push_back(box(2, 21, 28));
         }
         const std::vector<at::Tensor> sources = {
             (random({9, 7}, 1, at::kFloat) * 8).to(from),
@@ -644,14 +644,14 @@ TEST(AtenBlocks, SumsAreThoseOfTheLoops) {
             (random({4, 7}, 3, at::kFloat) * 8).to(from)};
         const at::Tensor loops = (random({9, 7}, 4, at::kFloat) * 8).to(to);
         const at::Tensor aten = loops.clone();
-        sum_blocks(loops, table, 0, accumulate, from, [&](const Block& block) {
-          return View(sources[static_cast<std::size_t>(block.destination)])
-              .at(block.destination_row, block.destination_col);
+        const auto tensor = [&](const Box& one) {
+          return sources[static_cast<std::size_t>(one.destination)];
+        };
+        sum_boxes(loops, table, 0, accumulate, from, [&](const Box& one) {
+          return Summand{data_of(tensor(one)), at_destination(one)};
         });
-        sum_blocks(aten, table, 0, accumulate, [&](const Block& block) {
-          return sources[static_cast<std::size_t>(block.destination)]
-              .narrow(0, block.destination_row, block.rows)
-              .narrow(1, block.destination_col, block.cols);
+        sum_boxes(aten, table, 0, accumulate, [&](const Box& one) {
+          return TensorSummand{tensor(one), at_destination(one)};
         });
         EXPECT_TRUE(at::equal(loops, aten)) << "bit by bit: the order of ranks";
       }

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/placement.h"
 #include "tests/support/placements.h"
 #include "tests/support/processes.h"
 
@@ -93,7 +94,7 @@ void expect_exchanges(Communicator& communicator, std::uint64_t seed, at::Scalar
 
   std::vector<at::Tensor> given;
   for (int r = 0; r < p; ++r) {
-    const Extent extent = table.destination[at(r)];
+    const Extent extent = local_extent(whole, to, r);
     given.push_back(test::whole_numbers(extent, random).to(type));
   }
   const at::Tensor expected = test::transposed_copy(whole, from, to, given)[at(me)];
@@ -135,30 +136,51 @@ TEST_P(Exchange, SumOverlappingPiecesWithAHole) {
   });
 }
 
-// Strided rows: the operands may be columns of wider matrices.
-TEST_P(Exchange, RowsMayBeStrided) {
+// Operands are whole pieces: columns of a wider matrix are refused, on every rank alike.
+TEST_P(Exchange, RefusesWhatIsNotContiguous) {
   run(3, [](Communicators& communicators) {
     Communicator& world = communicators.world();
-    const int me = world.rank();
-    const at::Tensor whole = at::arange(60, at::kDouble).view({12, 5});
     const Placement from = shard(0, even_cuts(12, 3));
     const Placement to = shard(1, even_cuts(5, 3));
     const Transfer table = transfer({12, 5}, from, to, 3);
-    const at::Tensor wide_from = at::full({4, 9}, -1.0, at::kDouble);
-    wide_from.narrow(1, 2, 5).copy_(test::local(whole, from, me));
-    const at::Tensor expected = test::local(whole, to, me);
-    const at::Tensor wide_to = at::full({12, 7}, -1.0, at::kDouble);
-    const at::Tensor inside = wide_to.narrow(1, 3, expected.size(1));
-    world.exchange(wide_from.narrow(1, 2, 5), inside, table, {.op = "strided", .part = ""})->wait();
-    EXPECT_TRUE(at::equal(inside, expected));
-    EXPECT_EQ(wide_to.eq(-1).sum().item<std::int64_t>(), 12 * (7 - expected.size(1)));
-
-    const at::Tensor back = at::full({4, 8}, -1.0, at::kDouble);
-    world.exchange_sum(inside, back.narrow(1, 1, 5), table, false, {.op = "back", .part = ""})
-        ->wait();
-    EXPECT_TRUE(at::equal(back.narrow(1, 1, 5), test::local(whole, from, me)));
-    EXPECT_EQ(back.eq(-1).sum().item<std::int64_t>(), 4 * 3);
+    const Extent there = local_extent({12, 5}, to, world.rank());
+    const at::Tensor wide = at::zeros({4, 9}, at::kDouble);
+    const at::Tensor small = at::zeros({3, 5}, at::kDouble);
+    const at::Tensor out = at::zeros({there.rows, there.cols}, at::kDouble);
+    const Call call{.op = "strided", .part = ""};
+    EXPECT_THROW(world.exchange(wide.narrow(1, 2, 5), out, table, call), std::logic_error);
+    EXPECT_THROW(world.exchange(small, out, table, call), std::logic_error);
+    EXPECT_THROW(
+        world.exchange_sum(out, wide.narrow(1, 2, 5), table, false, call), std::logic_error);
   });
+}
+
+// A change of the order in which dims are stored, of frames and tokens of a video, is one pass; its
+// transpose takes it back.
+TEST_P(Exchange, ChangesTheOrderOfDims) {
+  for (int p = 1; p <= 4; ++p) {
+    run(p, [&](Communicators& communicators) {
+      Communicator& world = communicators.world();
+      const int me = world.rank();
+      const Layout whole{.dims = {{"frames", 5}, {"tokens", 6}, {"columns", 3}}};
+      const Layout from = whole.cut("frames", even_cuts(5, p));
+      const Layout to = whole.along("frames").cut("tokens", even_cuts(6, p));
+      const Transfer table = transfer(from, to, p);
+      const at::Tensor all = at::arange(90, at::kDouble).view({5, 6, 3});
+      const Interval frames{me * 5 / p, (me + 1) * 5 / p};
+      const Interval tokens{me * 6 / p, (me + 1) * 6 / p};
+      const at::Tensor mine = all.narrow(0, frames.begin, frames.size()).contiguous();
+      const at::Tensor expected =
+          all.narrow(1, tokens.begin, tokens.size()).transpose(0, 1).contiguous();
+      const Call call{.op = "permute", .part = ""};
+      const at::Tensor got = at::full_like(expected, -1);
+      world.exchange(mine, got, table, call)->wait();
+      EXPECT_TRUE(at::equal(got, expected));
+      const at::Tensor back = at::full_like(mine, -1);
+      world.exchange_sum(got, back, table, false, call)->wait();
+      EXPECT_TRUE(at::equal(back, mine));
+    });
+  }
 }
 
 TEST_P(Exchange, CountersAreTheTables) {
@@ -171,8 +193,8 @@ TEST_P(Exchange, CountersAreTheTables) {
         const Placement from = shard(0, test::random_cuts(11, p, random, true));
         const Placement to = shard(1, test::random_cuts(7, p, random, true));
         const Transfer table = transfer(whole, from, to, p);
-        const Extent mine = table.source[at(world.rank())];
-        const Extent theirs = table.destination[at(world.rank())];
+        const Extent mine = local_extent(whole, from, world.rank());
+        const Extent theirs = local_extent(whole, to, world.rank());
         const at::Tensor a = at::zeros({mine.rows, mine.cols}, at::kBFloat16);
         const at::Tensor b = at::zeros({theirs.rows, theirs.cols}, at::kBFloat16);
         const at::Tensor sum = at::zeros({mine.rows, mine.cols}, at::kFloat);
@@ -188,9 +210,10 @@ TEST_P(Exchange, CountersAreTheTables) {
           EXPECT_EQ(after.messages - before.messages, sent.messages);
           world.barrier(call);
         };
-        expect_counted(
-            table.sent(world.rank()), [&] { world.exchange(a, b, table, call)->wait(); });
-        expect_counted(table.sent_transposed(world.rank()), [&] {
+        expect_counted(table.sent(false)[at(world.rank())], [&] {
+          world.exchange(a, b, table, call)->wait();
+        });
+        expect_counted(table.sent(true)[at(world.rank())], [&] {
           world.exchange_sum(b, sum, table, true, call)->wait();
         });
       }

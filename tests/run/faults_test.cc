@@ -109,7 +109,6 @@ class Faults : public testing::Test {
       const std::function<void()>& strike,
       int* operations = nullptr,
       const LocalOptions& options = kLocal) {
-    install_accounting_allocator();
     messages_.assign(static_cast<std::size_t>(plan.ranks), "");
     std::vector<const std::vector<std::int32_t>*> documents;
     for (const auto& document : documents_) {
@@ -120,13 +119,9 @@ class Faults : public testing::Test {
       try {
         Striker striker(me == rank ? operation : -1, strike);
         ObservedCommunicators faulty(communicators, striker);
-        Accountant memory("rank " + std::to_string(me));
-        const MemoryScope scope(memory, Category::parameters, "parameters");
-        const RankResources resources{.communicators = &faulty, .memory = &memory};
-        Parameters parameters(
-            model_, plan.weight_domain, me % plan.weight_domain, parameter_types("float32"), true);
-        test::fill(parameters, weights_);
-        play(plan, documents, resources, parameters, true);
+        RankSession session(faulty, model_, {.weight_domain = plan.weight_domain});
+        test::fill(session.parameters(), weights_);
+        session.play(plan, {.documents = documents}, /*backward=*/true);
         if (operations != nullptr && me == rank) {
           *operations = striker.operations();
         }
@@ -144,7 +139,6 @@ class Faults : public testing::Test {
       int operation,
       const std::function<void()>& strike = [] { throw OutOfMemory("rank 1: out of memory"); },
       const std::string& reason = "rank 1: out of memory") const {
-    install_accounting_allocator();
     std::vector<std::vector<at::Tensor>> of_ranks(static_cast<std::size_t>(plan.ranks));
     std::vector<const std::vector<std::int32_t>*> documents;
     for (const auto& document : documents_) {
@@ -154,14 +148,10 @@ class Faults : public testing::Test {
       const int me = communicators.rank();
       Striker striker(me == 1 ? operation : -1, strike);
       ObservedCommunicators faulty(communicators, striker);
-      Accountant memory("rank " + std::to_string(me));
-      const MemoryScope scope(memory, Category::parameters, "parameters");
-      const RankResources resources{.communicators = &faulty, .memory = &memory};
-      Parameters parameters(
-          model_, plan.weight_domain, me % plan.weight_domain, parameter_types("float32"), true);
-      test::fill(parameters, weights_);
-      test::play_until_memory_suffices(plan, documents, resources, parameters, reason);
-      of_ranks[static_cast<std::size_t>(me)] = test::held_gradients(parameters);
+      RankSession session(faulty, model_, {.weight_domain = plan.weight_domain});
+      test::fill(session.parameters(), weights_);
+      test::play_until_memory_suffices(plan, documents, session, reason);
+      of_ranks[static_cast<std::size_t>(me)] = test::held_gradients(session.parameters());
     });
     std::vector<at::Tensor> all;
     for (const auto& grads : of_ranks) {
@@ -484,13 +474,10 @@ TEST_F(Faults, PlansThatDiffer) {
             kLocal,
             [&](Communicators& communicators) {
               const auto me = static_cast<std::size_t>(communicators.rank());
-              Accountant memory("rank");
-              const RankResources resources{.communicators = &communicators, .memory = &memory};
-              Parameters parameters(
-                  model_, 3, communicators.rank(), parameter_types("float32"), true);
-              test::fill(parameters, weights_);
+              RankSession session(communicators, model_);
+              test::fill(session.parameters(), weights_);
               try {
-                play(me == 2 ? other : one, documents, resources, parameters, true);
+                session.play(me == 2 ? other : one, {.documents = documents}, /*backward=*/true);
               } catch (const std::exception& error) {
                 messages[me] = error.what();
                 throw;

@@ -10,10 +10,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "paradyse/plan/placement.h"
 #include "paradyse/plan/planner.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "src/run/comm/gloo/backend.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
@@ -78,8 +79,8 @@ std::vector<at::Tensor> sums(Communicators& communicators, at::ScalarType type) 
   world.all_reduce(all, {.op = "all", .part = ""});
   const Transfer table =
       transfer({n, 1}, shard(0, even_cuts(n, world.size())), replicate(), world.size());
-  const Extent extent = table.source[static_cast<std::size_t>(world.rank())];
-  const at::Tensor part = at::ones({extent.rows, 1}, at::kFloat);
+  const std::int64_t count = table.source[static_cast<std::size_t>(world.rank())];
+  const at::Tensor part = at::ones({count, 1}, at::kFloat);
   world.exchange_sum(mine, part, table, true, {.op = "part", .part = ""})->wait();
   const at::Tensor rooted = mine.clone();
   world.reduce(rooted, world.size() - 1, {.op = "root", .part = ""});
@@ -433,10 +434,19 @@ TEST(GlooFaults, RanksThatDisagreeAreNamed) {
 // What a rank has of a matrix of n rows in operation `turn`; the same number in each of its rows.
 float mark(int rank, int turn) { return static_cast<float>(1 + rank + 10 * turn); }
 
-// Wide enough that messages are under way for a while; narrow views are staged.
-at::Tensor rows(std::int64_t n, std::int64_t width, bool contiguous, float value) {
-  const at::Tensor whole = at::full({n, width + (contiguous ? 0 : 8)}, value, at::kFloat);
-  return whole.narrow(1, 0, width);
+// A matrix of p times [rows, cols], one under the other (`dim` 0) or side by side (1), gathered on
+// all ranks: as it lies in a message, or in strides.
+Transfer gathered(int dim, std::int64_t rows, std::int64_t cols, int p) {
+  const Extent whole = dim == 0 ? Extent{rows * p, cols} : Extent{rows, cols * p};
+  return transfer(
+      whole, shard(dim, even_cuts(dim == 0 ? whole.rows : whole.cols, p)), replicate(), p);
+}
+at::Tensor gathered_whole(int dim, std::int64_t rows, std::int64_t cols, int p) {
+  return dim == 0 ? at::zeros({rows * p, cols}) : at::zeros({rows, cols * p});
+}
+at::Tensor piece_of(const at::Tensor& whole, int dim, int rank, int p) {
+  const std::int64_t size = whole.size(dim) / p;
+  return whole.narrow(dim, rank * size, size);
 }
 
 // Kinds of operations.  Each comes in all groups that `among` is.
@@ -456,23 +466,23 @@ void operate(Communicator& among, int kind, int turn) {
     case 0:
     case 1:
     case 2: {  // gathered whole, in strides, and from a source that stays
-      const Transfer table =
-          transfer({5L * p, 300}, shard(0, even_cuts(5L * p, p)), replicate(), p);
-      const at::Tensor mine = rows(5, 300, kind != 1, mark(me, turn));
-      const at::Tensor all = rows(5L * p, 300, kind != 1, 0);
+      const int dim = kind == 1 ? 1 : 0;
+      const Transfer table = gathered(dim, 5, 300, p);
+      const at::Tensor mine = at::full({5, 300}, mark(me, turn));
+      const at::Tensor all = gathered_whole(dim, 5, 300, p);
       Call named = call;
       named.stable_source = kind == 2;
       among.exchange(mine, all, table, named)->wait();
       for (int r = 0; r < p; ++r) {
-        all_equal(all.narrow(0, 5L * r, 5), mark(r, turn));
+        all_equal(piece_of(all, dim, r, p), mark(r, turn));
       }
       break;
     }
     case 3: {
       const Transfer table =
           transfer({5L * p, 300}, shard(0, even_cuts(5L * p, p)), replicate(), p);
-      const at::Tensor part = rows(5, 300, true, 0);
-      among.exchange_sum(rows(5L * p, 300, true, mark(me, turn)), part, table, false, call)->wait();
+      const at::Tensor part = at::zeros({5, 300});
+      among.exchange_sum(at::full({5L * p, 300}, mark(me, turn)), part, table, false, call)->wait();
       all_equal(part, sum);
       break;
     }
@@ -568,13 +578,12 @@ TEST(GlooRecovery, NoByteUnderWayArrives) {
         constexpr std::int64_t kRows = 1000;
         constexpr std::int64_t kWidth = 3000;
         const int me = communicators.rank();
-        const Transfer table =
-            transfer({kRows * p, kWidth}, shard(0, even_cuts(kRows * p, p)), replicate(), p);
         const Call call{.op = "tokens", .part = "attention", .layer = 1};
         for (int turn = 0; turn < 8; ++turn) {
-          const bool contiguous = turn % 2 == 0;
-          const at::Tensor mine = rows(kRows, kWidth, contiguous, mark(me, turn));
-          const at::Tensor all = rows(kRows * p, kWidth, contiguous, 0);
+          const int dim = turn % 2;
+          const Transfer table = gathered(dim, kRows, kWidth, p);
+          const at::Tensor mine = at::full({kRows, kWidth}, mark(me, turn));
+          const at::Tensor all = gathered_whole(dim, kRows, kWidth, p);
           const auto begin = [&] { communicators.world().barrier({.op = "begin", .part = ""}); };
           if (me == 0) {
             begin();
@@ -600,11 +609,11 @@ TEST(GlooRecovery, NoByteUnderWayArrives) {
           all.fill_(-3);
           mine.fill_(-4);
           EXPECT_EQ(communicators.recover(), "rank 0: out of memory");
-          const at::Tensor next = rows(kRows, kWidth, contiguous, mark(me, turn + 100));
-          const at::Tensor gathered = rows(kRows * p, kWidth, contiguous, 0);
-          communicators.world().exchange(next, gathered, table, call)->wait();
+          const at::Tensor next = at::full({kRows, kWidth}, mark(me, turn + 100));
+          const at::Tensor again = gathered_whole(dim, kRows, kWidth, p);
+          communicators.world().exchange(next, again, table, call)->wait();
           for (int r = 0; r < p; ++r) {
-            const at::Tensor part = gathered.narrow(0, kRows * r, kRows);
+            const at::Tensor part = piece_of(again, dim, r, p);
             EXPECT_TRUE(at::equal(part, at::full_like(part, mark(r, turn + 100)))) << turn;
           }
           operate_all(communicators, turn);
@@ -713,18 +722,14 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
         const int me = communicators.rank();
         Lacking lacking;
         ObservedCommunicators observed(communicators, lacking);
-        Accountant memory("rank " + std::to_string(me));
-        const MemoryScope scope(memory, Category::parameters, "parameters");
-        const RankResources resources{.communicators = &observed, .memory = &memory};
-        Parameters parameters(model, kRanks, me, parameter_types("float32"), true);
-        test::fill(parameters, weights);
+        RankSession session(observed, model);
+        test::fill(session.parameters(), weights);
         int operations = 0;
         std::vector<at::Tensor> expected;
         for (int operation = -1; operation < operations; operation += 7) {
           lacking.begin(me == 1 ? operation : -1);
-          test::play_until_memory_suffices(
-              plan, documents, resources, parameters, "rank 1: out of memory");
-          const std::vector<at::Tensor> found = test::held_gradients(parameters);
+          test::play_until_memory_suffices(plan, documents, session, "rank 1: out of memory");
+          const std::vector<at::Tensor> found = test::held_gradients(session.parameters());
           if (operation == -1) {
             const at::Tensor mine = at::full({1}, lacking.begin(-1), at::kLong);
             communicators.world().broadcast(mine, 1, {.op = "operations", .part = ""});

@@ -9,7 +9,7 @@
 
 #include "paradyse/plan/planner.h"
 #include "paradyse/run/accountant.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "src/run/weights/optimizer.h"
 #include "tests/support/models.h"
 
@@ -100,17 +100,16 @@ std::vector<StepNumbers> three_steps(const ModelShape& model, const Plan& plan) 
   const test::Weights start = test::random_weights(model, 5);
   std::vector<StepNumbers> steps(3);
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
-    Accountant memory("rank");
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Parameters parameters(
-        model, kRanks, communicators.rank(), parameter_types("float64"), /*gradients=*/true);
+    RankSession session(communicators, model, {.dtype = "float64"});
+    Parameters& parameters = session.parameters();
     test::fill(parameters, start);
     AdamW optimizer(parameters, options);
     for (std::size_t s = 0; s < steps.size(); ++s) {
       parameters.zero_gradients();
-      const BatchResult result =
-          play(plan, batch, rank, parameters, true, 1, {.labels = targets, .dropout_seed = 17 + s});
+      const BatchResult result = session.play(
+          plan,
+          {.documents = batch, .labels = targets, .dropout_seed = 17 + s},
+          /*backward=*/true);
       const double norm = gradient_norm(parameters, communicators.world());
       optimizer.step(options.lr, 1.0);
       if (communicators.rank() == 0) {

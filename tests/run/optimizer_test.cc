@@ -98,23 +98,20 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
       const Plan plan = uniform_plan(model, lengths, p, layers(attention, mlp));
       std::map<std::string, at::Tensor> reached;
       run_local_ranks(p, {}, [&](Communicators& communicators) {
-        Accountant memory("rank");
-        const MemoryScope scope(memory, Category::parameters, "parameters");
-        const RankResources rank{.communicators = &communicators, .memory = &memory};
-        Parameters parameters(
-            model, p, communicators.rank(), parameter_types("float64"), /*gradients=*/true);
+        RankSession session(communicators, model, {.dtype = "float64"});
+        Parameters& parameters = session.parameters();
         test::fill(parameters, start);
         AdamW optimizer(parameters, options);
         for (int s = 0; s < 3; ++s) {
           parameters.zero_gradients();
-          play(plan, pointers, rank, parameters, true);
-          const double norm = gradient_norm(parameters, rank.domain(p));
+          session.play(plan, {.documents = pointers}, /*backward=*/true);
+          const double norm = gradient_norm(parameters, session.domain());
           optimizer.step(0.01, std::min(1.0, options.clip_norm / norm));
         }
         collect(
             parameters,
             Which::weights,
-            rank.domain(p),
+            session.domain(),
             [&](const std::string& name, const at::Tensor& tensor) {
               reached[name] = tensor.clone();
             });

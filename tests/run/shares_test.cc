@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/planner.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
@@ -81,7 +82,8 @@ TEST_F(Shares, LeaveRanksWithoutTokens) {
   const auto tokens = [&](const std::vector<double>& shares) {
     const Plan uneven = cut(plan, shares);
     std::vector<std::int64_t> held;
-    for (const Piece& piece : token_layout(uneven, uneven.micro_batches[0].groups[0], true).cuts) {
+    for (const Piece& piece :
+         token_layout(group_task(uneven, uneven.micro_batches[0].groups[0], true), true).cuts) {
       held.push_back(size(piece));
     }
     return held;

@@ -7,7 +7,7 @@
 
 #include "paradyse/plan/planner.h"
 #include "paradyse/run/accountant.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "tests/support/equality.h"
 #include "tests/support/models.h"
 
@@ -32,13 +32,9 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
         3,
         std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), layer)));
   }
-  install_accounting_allocator();
   run_local_ranks(3, {}, [&](Communicators& communicators) {
-    const int me = communicators.rank();
-    Accountant memory("rank " + std::to_string(me));
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Parameters parameters(model, 3, me, parameter_types("float32"), true);
+    RankSession session(communicators, model);
+    Parameters& parameters = session.parameters();
     test::fill(parameters, weights);
     const auto places = [&] {
       std::vector<const void*> all;
@@ -51,7 +47,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
       return all;
     };
     const auto before = places();
-    const std::int64_t held = memory.live_bytes();
+    const std::int64_t held = session.memory().live_bytes();
     std::map<std::size_t, Counters> sent;  // by a plan, after whatever came before it
     std::mt19937_64 random(7);             // all ranks alike
     for (int round = 0; round < 4; ++round) {
@@ -59,7 +55,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
         const std::size_t which = random() % plans.size();
         parameters.zero_gradients();
         const Counters from = communicators.counters();
-        play(plans[which], batch, rank, parameters, true);
+        session.play(plans[which], {.documents = batch}, /*backward=*/true);
         communicators.world().barrier({.op = "all sent", .part = ""});
         const Counters to = communicators.counters();
         const Counters more{
@@ -69,7 +65,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
             << plans[which].programs.begin()->first;
         EXPECT_EQ(more.messages, known->second.messages);
         EXPECT_EQ(places(), before);
-        EXPECT_EQ(memory.live_bytes(), held);
+        EXPECT_EQ(session.memory().live_bytes(), held);
       }
     }
     EXPECT_GT(sent.size(), plans.size() / 2);

@@ -11,19 +11,18 @@ namespace paradyse::test {
 void play_until_memory_suffices(
     const Plan& plan,
     const std::vector<const std::vector<std::int32_t>*>& documents,
-    const RankResources& resources,
-    Parameters& parameters,
+    RankSession& session,
     const std::string& reason) {
   for (;;) {
-    parameters.zero_gradients();
-    const std::int64_t before = resources.memory->live_bytes();
+    session.parameters().zero_gradients();
+    const std::int64_t before = session.memory().live_bytes();
     const auto lack = within_memory(
-        *resources.communicators, [&] { play(plan, documents, resources, parameters, true); });
+        session.communicators(), [&] { session.play(plan, {.documents = documents}, true); });
     if (!lack) {
       return;
     }
     EXPECT_THAT(*lack, testing::HasSubstr(reason));
-    EXPECT_EQ(resources.memory->live_bytes(), before);
+    EXPECT_EQ(session.memory().live_bytes(), before);
   }
 }
 

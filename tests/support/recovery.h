@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 
 namespace paradyse::test {
 
@@ -15,8 +15,7 @@ namespace paradyse::test {
 void play_until_memory_suffices(
     const Plan& plan,
     const std::vector<const std::vector<std::int32_t>*>& documents,
-    const RankResources& resources,
-    Parameters& parameters,
+    RankSession& session,
     const std::string& reason);
 
 // Copies of all gradients that this rank holds.

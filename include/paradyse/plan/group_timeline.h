@@ -2,22 +2,62 @@
 // and explanations ask here and nowhere else, so they speak of the same programs.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "paradyse/plan/plan.h"
 
 namespace paradyse {
 
+// What a group's programs are made from, beside the model: groups that are equal in it run the
+// same.
+struct GroupTask {
+  LayerProgram layers;
+  std::vector<std::int64_t> lengths;  // tokens of its documents
+  int ranks = 1;
+  std::vector<double> shares;  // as in PlanGroup
+  int weight_domain = 1;
+  bool keep = true;  // else evaluation: nothing is saved, and dropout is off
+
+  friend bool operator==(const GroupTask&, const GroupTask&) = default;
+};
+
+// That of a group of the plan.  Throws std::out_of_range for a program or document that the plan
+// has not got; problems() finds both with their place.
+GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep);
+// How its documents are cut over its ranks.
+TokenLayout token_layout(const GroupTask& task, bool causal);
+// Its programs.  Throws std::invalid_argument like timeline().
+Timeline timeline(const GroupTask& task, const ModelShape& model);
+
 struct GroupTimeline {
   Timeline parts;
   std::vector<Seat> seats;  // [rank of the group]
 };
 
-// The program of a group of the plan, for its documents and cuts.  Without `keep` (evaluation)
-// nothing is saved, and dropout is off.  Throws std::out_of_range for a program or document that
-// the plan has not got, std::invalid_argument like timeline(); problems() finds both with their
-// place.
+// Both for a group of the plan.
 GroupTimeline group_timeline(
     const Plan& plan, const PlanGroup& group, const ModelShape& model, bool keep);
+
+// Where world rank `rank` is in a micro-batch.  Throws std::invalid_argument where it is in no
+// group.
+struct RankPlace {
+  std::size_t group = 0;  // index
+  Seat seat;
+};
+RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int rank);
+
+// What that rank runs.
+struct RankPart {
+  Seat seat;
+  Timeline timeline;
+};
+RankPart rank_part(
+    const Plan& plan,
+    const PlanMicroBatch& micro_batch,
+    const ModelShape& model,
+    int rank,
+    bool keep);
 
 }  // namespace paradyse

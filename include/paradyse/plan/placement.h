@@ -2,12 +2,13 @@
 //
 // The gradient of a placement is a placement, and the adjoint of a redistribution is a
 // redistribution: with this table there is no place where a factor p can be lost or gained.
-// "dim" is always a dimension of a tensor.  Next: transfer.h (which bytes go where).
+// "dim" is always a dimension of a tensor.  A placement is a layout (layout.h) of a matrix.
 #pragma once
 
 #include <string>
 
 #include "paradyse/plan/cuts.h"
+#include "paradyse/plan/transfer.h"
 
 namespace paradyse {
 
@@ -50,6 +51,13 @@ struct Redistribution {
 // The row of the redistribution table (docs/strategies.md).
 // Throws std::invalid_argument, naming both placements, for a pair that is not in the table.
 Redistribution redistribution(const Placement& from, const Placement& to);
+
+// A matrix [rows, columns] placed like this; `invariant` lies as `replicate` does.
+Layout layout(Extent whole, const Placement& placement);
+// A rank's piece of it.
+Extent local_extent(Extent whole, const Placement& placement, int rank);
+// C for a matrix; both S or R.
+Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks);
 
 // "S(0)", "S(0, 1)", "R", "I" or "P": the notation of logs, plan files and test names.
 std::string to_string(const Placement& placement);

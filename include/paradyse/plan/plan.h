@@ -85,9 +85,6 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-// How a group's documents are cut over its ranks.
-TokenLayout token_layout(const Plan& plan, const PlanGroup& group, bool causal);
-
 // The plan as JSON text, indented for people; ends in a newline.
 std::string to_json(const Plan& plan);
 
@@ -97,8 +94,10 @@ std::string to_json(const Plan& plan);
 Plan plan_from_json(const std::string& text, const std::string& source);
 Plan read_plan(const std::filesystem::path& file);
 
-// SHA-256 of the canonical form: sorted keys, no white space, without `predicted`, `planner` and
-// `expanded`.
+// The canonical form: JSON with sorted keys, no white space, without `predicted`, `planner` and
+// `expanded`.  plan_from_json() reads it.
+std::string canonical_json(const Plan& plan);
+// Its SHA-256.
 std::string hash(const Plan& plan);
 
 // What a plan is checked against beyond itself; what is absent is not checked.

@@ -1,10 +1,11 @@
 // A part of a model (embedding, attention, MLP, head) as a straight list of operations on named,
 // placed matrices; the quantities that follow from the list are folds over it (cost.h).
 //
-// Words.  A *value* is a matrix [rows, cols] of the program, placed over the program's group
-// (weights: over the weight domain).  An op *needs* the values that its adjoint reads.  A value is
-// *saved* when it lives from the forward to the backward pass.  A *seat* is where a rank sits: its
-// number in the group and in the weight domain.
+// Words.  A *stream* is a tensor that outlives a part ("x": the residual stream); what a part reads
+// and writes of them are its *ports*.  A *value* is a matrix [rows, cols] of the program, placed
+// over the program's group (weights: over the weight domain).  An op *needs* the values that its
+// adjoint reads.  A value is *saved* when it lives from the forward to the backward pass.  A *seat*
+// is where a rank sits: its number in the group and in the weight domain.
 //
 // Letters: T tokens of the micro-batch, H hidden width, N/K query/key heads, D width of a head, F
 // feed-forward width, R rows of a part's weight stack.  Next: op_traits.h, schedule.h, strategy.h.
@@ -107,6 +108,14 @@ struct TokenLayout {
 TokenLayout token_layout(
     std::vector<std::int64_t> lengths, int ranks, bool causal, std::vector<double> shares = {});
 
+// A stream that a part reads or writes, and the value that it is there.
+struct Port {
+  std::string stream;
+  ValueId value = -1;
+
+  friend bool operator==(const Port&, const Port&) = default;
+};
+
 struct Program {
   std::string part;      // "embedding", "attention", "mlp", "head"
   std::string strategy;  // name or verb it was built for
@@ -115,8 +124,8 @@ struct Program {
   std::int64_t head_dim = 0;
   std::vector<Value> values;
   std::vector<Op> ops;
-  ValueId input = -1;   // the residual stream coming in, [T, H]; -1: none
-  ValueId output = -1;  // and going out
+  std::vector<Port> reads;
+  std::vector<Port> writes;
 
   [[nodiscard]] int ranks() const { return tokens.ranks(); }
 };

@@ -24,6 +24,8 @@ struct Schedule {
   std::vector<ValueId> offloaded;  // those of them that wait in host memory
   std::vector<Step> forward;
   std::vector<Step> backward;  // adjoints, last op first; what is recomputed, just before its need
+
+  [[nodiscard]] bool saves(ValueId value) const;
 };
 
 // Values that must live until the backward pass: what the adjoints need, or, where the producer is
@@ -34,14 +36,31 @@ struct Schedule {
 // another reader's adjoint has left.
 Schedule schedule(const Program& program, bool keep = true, bool offload = false);
 
+// A value of a part of a timeline.
+struct Place {
+  std::size_t part = 0;
+  ValueId value = -1;
+
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+inline constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
 // A part of the model on its way through a micro-batch; layers that run alike share the program.
+//
+// What a part writes is a new *version* of a stream, made once and read by the parts after it, up
+// to and including the first that writes the stream again.  Its gradient goes from the last of its
+// readers to the one before, each adding its own, and from the first to the maker.
 struct ScheduledPart {
   struct Body {
     Program program;
     Schedule schedule;
   };
   std::int64_t layer = -1;
+  int weights = -1;  // its parameters: which of model_parts(); -1: it has none
   std::shared_ptr<const Body> body;
+  std::vector<Place> gradient_to = {};  // [read] the reader before, or the maker; of part kNobody:
+                                        // it ends here
+  std::vector<std::vector<Place>> readers = {};  // [write] in the order in which they run
 
   [[nodiscard]] const Program& program() const { return body->program; }
   [[nodiscard]] const Schedule& schedule() const { return body->schedule; }
@@ -49,6 +68,11 @@ struct ScheduledPart {
 
 // The parts of a micro-batch on one group: embedding, (attention, mlp) x L, head.
 using Timeline = std::vector<ScheduledPart>;
+
+// Fills in who reads what.  Parts may read versions that none before them makes.
+// Throws std::logic_error for a part that cannot add to the gradient that a later reader of the
+// same version has left.
+Timeline linked(Timeline parts);
 
 class Machine {
  public:
@@ -64,7 +88,8 @@ class Machine {
   virtual void fetch(std::size_t part, ValueId value) = 0;
   // The gradients of the op's outputs, consumed by its adjoint.
   virtual void drop_gradients(std::size_t part, int op) = 0;
-  // Output of `part` becomes input of `part + 1`; its gradient goes the other way.
+  // What `part` writes goes to all its readers, which all hold the same tensor; the gradients of
+  // what it reads go where they belong.  Handles are handed on, nothing is copied or added up.
   virtual void hand_forward(std::size_t part) = 0;
   virtual void hand_backward(std::size_t part) = 0;
 };

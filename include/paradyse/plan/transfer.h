@@ -1,43 +1,93 @@
-// Which elements a redistribution copies from which rank to which: the copy table.
+// Which elements a redistribution copies from which rank to which: the table of a linear map C.
 //
-// One linear map C serves all collectives: every element of a destination piece is copied from the
-// rank that holds it.  C is an all-gather, a slice, an all-to-all (uneven or overlapping pieces
-// included); its transpose C^T adds every copy up at the element's source and is a reduce-scatter
-// or the adjoint of an all-to-all.  Both use the same table, so an adjoint cannot disagree with its
-// forward.  All tensors are matrices [rows, cols]; a 3-D tensor is seen with its last dims merged.
+// C copies every element of a destination piece from a rank that holds it: an all-gather, a slice,
+// an all-to-all, and any change of the order in which dims are stored, in one pass.  Its transpose
+// C^T adds every copy up where it came from: a reduce-scatter, and the adjoint of C.  Both use the
+// same table, so an adjoint cannot disagree with its forward.  A table is in terms of memory: dims,
+// cuts and orders have become offsets and strides, in elements of contiguous pieces.
 #pragma once
 
+#include <array>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/layout.h"
 
 namespace paradyse {
 
-// A rectangle of elements that lies in `source`'s local matrix at (source_row, source_col) and in
-// `destination`'s at (destination_row, destination_col).
-struct Block {
+inline constexpr std::size_t kMaxDims = 6;  // of a tensor
+
+// At most kMaxDims of them, without an allocation.
+template <typename T>
+class Few {
+ public:
+  void push_back(const T& item) { items_.at(count_++) = item; }
+  void pop_back() { --count_; }
+  [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] T& back() { return items_[count_ - 1]; }
+  [[nodiscard]] T* begin() { return items_.data(); }
+  [[nodiscard]] T* end() { return items_.data() + count_; }
+  [[nodiscard]] const T* begin() const { return items_.data(); }
+  [[nodiscard]] const T* end() const { return items_.data() + count_; }
+  [[nodiscard]] T& operator[](std::size_t i) { return items_[i]; }
+  [[nodiscard]] const T& operator[](std::size_t i) const { return items_[i]; }
+
+  friend bool operator==(const Few&, const Few&) = default;
+  friend auto operator<=>(const Few&, const Few&) = default;
+
+ private:
+  std::array<T, kMaxDims> items_ = {};
+  std::size_t count_ = 0;
+};
+
+// `count` steps, so many elements apart on either side.
+struct Loop {
+  std::int64_t count = 1;
+  std::int64_t source = 0;
+  std::int64_t destination = 0;
+
+  friend bool operator==(const Loop&, const Loop&) = default;
+  friend auto operator<=>(const Loop&, const Loop&) = default;
+};
+
+// Elements of `source`'s piece and their places in `destination`'s: loops inside one another,
+// outermost first, as few as say it, none of one step; without loops a single element.
+struct Box {
   int source = 0;
   int destination = 0;
-  std::int64_t source_row = 0;
-  std::int64_t source_col = 0;
-  std::int64_t destination_row = 0;
-  std::int64_t destination_col = 0;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
+  std::int64_t source_offset = 0;
+  std::int64_t destination_offset = 0;
+  Few<Loop> loops = {};
 
-  [[nodiscard]] std::int64_t elements() const { return rows * cols; }
-  friend bool operator==(const Block&, const Block&) = default;
+  [[nodiscard]] std::int64_t elements() const;
+  friend bool operator==(const Box&, const Box&) = default;
 };
 
-// The shape of a rank's local matrix.
-struct Extent {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
+// Some elements of a piece, in the order of loops inside one another.
+struct Region {
+  struct Loop {
+    std::int64_t count = 1;
+    std::int64_t stride = 0;
 
-  [[nodiscard]] std::int64_t elements() const { return rows * cols; }
-  friend bool operator==(const Extent&, const Extent&) = default;
+    friend bool operator==(const Loop&, const Loop&) = default;
+    friend auto operator<=>(const Loop&, const Loop&) = default;
+  };
+  std::int64_t offset = 0;
+  Few<Loop> loops = {};
+
+  [[nodiscard]] std::int64_t elements() const;
+  friend bool operator==(const Region&, const Region&) = default;
+  friend auto operator<=>(const Region&, const Region&) = default;
 };
+
+// The numbers of a box's loops in the order of the source's memory, widest step first.
+Few<std::size_t> source_order(const Box& box);
+// What a box reads, in the order of memory, as few loops as say it: equal for boxes that read the
+// same elements, in whatever order.
+Region source_region(const Box& box);
 
 // What one rank hands to others: elements, and one message to each rank that gets any.
 struct Sent {
@@ -47,29 +97,25 @@ struct Sent {
   friend bool operator==(const Sent&, const Sent&) = default;
 };
 
-// The map C of a group.  `blocks` are sorted by (destination, destination_row, destination_col).
 struct Transfer {
-  std::vector<Extent> source;       // [rank]
-  std::vector<Extent> destination;  // [rank]
-  std::vector<Block> blocks;
+  std::vector<std::int64_t> source = {};       // [rank] elements of its piece
+  std::vector<std::int64_t> destination = {};  // [rank]
+  std::vector<Box> boxes = {};  // by destination and where they lie in it; none is empty
+  // [rank] What is read of its piece is all of it, in boxes that are equal or disjoint: C^T may
+  // write where it first comes, and needs no zeros to add to.
+  std::vector<bool> covered = {};
 
   [[nodiscard]] int ranks() const { return static_cast<int>(source.size()); }
-  // Elements that leave `rank` in C, and in its transpose.
-  [[nodiscard]] Sent sent(int rank) const;
-  [[nodiscard]] Sent sent_transposed(int rank) const;
-  // [rank] The same for all ranks in one pass over the blocks.
-  [[nodiscard]] std::vector<Sent> sent_by_all(bool transposed) const;
-  // C leaves everything where it is (as on a group of one).
-  [[nodiscard]] bool identity() const;
+  // [rank] Of C, or of its transpose.
+  [[nodiscard]] std::vector<Sent> sent(bool transposed) const;
 };
 
-// A rank's piece of a whole [rows, cols] matrix placed like this.
-Extent local_extent(Extent whole, const Placement& placement, int rank);
-
-// C for `from` -> `to`, both shard or replicate (a replicated tensor is a shard whose every piece
-// is the whole); an element that several ranks hold is taken from the reader itself if it is one of
-// them, else from the lowest.
-// Throws std::invalid_argument when an element of `to` is on no rank of `from`.
-Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks);
+// C for two layouts of one tensor, neither a sum; dims are matched by name.  An element that
+// several ranks hold is taken from the reader itself if it is one of them, else from the lowest.  A
+// pair of ranks has one box for each combination of the intervals that they have in common of each
+// dim; p^2 intersections of pieces. Throws std::invalid_argument for other dims, for sums, for an
+// element that is on no rank of `from`, and for pieces of `from` that overlap along several dims at
+// once without being equal.
+Transfer transfer(const Layout& from, const Layout& to, int ranks);
 
 }  // namespace paradyse

@@ -19,7 +19,7 @@ class Writer {
   // Starts a part; its input, where it has one, is x: shard(T).
   Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input = true);
 
-  [[nodiscard]] ValueId input() const { return program_.input; }
+  [[nodiscard]] ValueId input() const { return program_.reads.front().value; }
   [[nodiscard]] Placement by_tokens() const { return shard(0, program_.tokens.cuts); }
   // Every rank's own tokens in `count` tiles of about one size; some may be empty.
   [[nodiscard]] std::vector<TokenTile> token_tiles(int count) const;

@@ -73,8 +73,7 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  // `to` = C `from`.  Both are matrices with contiguous rows; `to` is there and of the table's
-  // shape.
+  // `to` = C `from`.  Both are contiguous, of the table's numbers of elements; `to` is there.
   virtual std::unique_ptr<Pending> exchange(
       const at::Tensor& from, const at::Tensor& to, const Transfer& table, const Call& call) = 0;
   // `to` = C^T `from`, or added to `to`.  `to` may be wider (float32 sums of bfloat16).  Adds in

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "paradyse/run/backend.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "paradyse/run/weights.h"
 
 namespace paradyse {
@@ -19,7 +19,7 @@ struct GradientRequest {
   std::function<void(Parameters& parameters)> fill = {};  // the weights of each rank; called on all
   const Plan* plan = nullptr;
   std::vector<std::vector<std::int32_t>> documents = {};
-  std::vector<std::vector<std::int32_t>> labels = {};  // as BatchOptions says
+  std::vector<std::vector<std::int32_t>> labels = {};  // as in Batch
   std::uint64_t dropout_seed = 0;                      // of the model's dropout, if it has any
   std::string dtype = "float64";
   std::int64_t memory_per_rank = 0;  // bytes, 0: no limit

@@ -25,9 +25,9 @@ Traffic traffic(const OpView& view) {
   Traffic sum;
   for (const Exchange& exchange : exchanges(view)) {
     const Transfer* table = exchange.table;
-    const Sent sent = table == nullptr      ? exchange.sent
-                      : exchange.transposed ? table->sent_transposed(rank)
-                                            : table->sent(rank);
+    const Sent sent = table == nullptr
+                          ? exchange.sent
+                          : table->sent(exchange.transposed)[static_cast<std::size_t>(rank)];
     sum +=
         {.bytes = sent.elements * exchange.element_bytes,
          .messages = sent.messages,
@@ -84,14 +84,13 @@ double seconds(const Totals& totals, const MachineNumbers& machine) {
 }
 
 PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision) {
-  const Timeline alone = {part};
+  const Timeline alone = linked({part});
   Ledger ledger(alone, seat, precision, 0);
-  ledger.give_input(0);
+  ledger.give_inputs(0);
   walk_forward(alone, ledger);
-  ledger.take_output(0);
   PartFootprint result{.saved_bytes = ledger.live()};
   if (!part.schedule().backward.empty()) {
-    ledger.give_gradient(0);
+    ledger.give_gradients(0);
     walk_backward(alone, ledger);
   }
   result.transient_bytes = ledger.peak() - result.saved_bytes;

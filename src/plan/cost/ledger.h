@@ -72,23 +72,39 @@ class Ledger : public Machine {
     }
   }
   void hand_forward(std::size_t part) override {
-    values_[{part + 1, program(part + 1).input}] = values_[{part, program(part).output}];
-    values_.erase({part, program(part).output});
+    const ScheduledPart& maker = timeline_[part];
+    for (std::size_t i = 0; i < maker.readers.size(); ++i) {
+      const ValueId out = program(part).writes[i].value;
+      for (const Place& reader : maker.readers[i]) {
+        values_[{reader.part, reader.value}] = values_[{part, out}];
+      }
+      if (!maker.schedule().saves(out)) {
+        values_.erase({part, out});
+      }
+    }
   }
   void hand_backward(std::size_t part) override {
-    gradients_[{part, program(part).output}] = gradients_[{part + 1, program(part + 1).input}];
-    gradients_.erase({part + 1, program(part + 1).input});
+    const ScheduledPart& reader = timeline_[part];
+    for (std::size_t i = 0; i < reader.gradient_to.size(); ++i) {
+      const Place to = reader.gradient_to[i];
+      const Key mine = {part, program(part).reads[i].value};
+      if (to.part != kNobody) {
+        gradients_[{to.part, to.value}] = gradients_[mine];
+      }
+      gradients_.erase(mine);
+    }
   }
 
-  // What the part before this one, or after it, hands over.
-  void give_input(std::size_t part) {
-    const ValueId in = program(part).input;
-    values_[{part, in}] = hold(bytes(program(part), in, seat_, precision_));
+  // What parts before this one, or after it, hand over.
+  void give_inputs(std::size_t part) {
+    for (const Port& port : program(part).reads) {
+      values_[{part, port.value}] = hold(bytes(program(part), port.value, seat_, precision_));
+    }
   }
-  void take_output(std::size_t part) { values_.erase({part, program(part).output}); }
-  void give_gradient(std::size_t part) {
-    const ValueId out = program(part).output;
-    gradients_[{part, out}] = hold(gradient_bytes(part, out));
+  void give_gradients(std::size_t part) {
+    for (const Port& port : program(part).writes) {
+      gradients_[{part, port.value}] = hold(gradient_bytes(part, port.value));
+    }
   }
 
   [[nodiscard]] std::int64_t live() const { return live_; }

@@ -79,6 +79,40 @@ Redistribution redistribution(const Placement& from, const Placement& to) {
       "; the table of docs/strategies.md has those whose adjoint is known");
 }
 
+Layout layout(Extent whole, const Placement& placement) {
+  Layout result = matrix("rows", whole);
+  result.partial = placement.kind == Kind::partial;
+  if (placement.kind == Kind::shard) {
+    result.dims[static_cast<std::size_t>(placement.dim)].cuts = placement.cuts;
+    result.dims[static_cast<std::size_t>(1 - placement.dim)].cuts = placement.across;
+  }
+  return result;
+}
+
+Extent local_extent(Extent whole, const Placement& placement, int rank) {
+  Extent extent = whole;
+  if (placement.kind == Kind::shard) {
+    const auto r = static_cast<std::size_t>(rank);
+    (placement.dim == 0 ? extent.rows : extent.cols) = size(placement.cuts.at(r));
+    if (!placement.across.empty()) {
+      (placement.dim == 0 ? extent.cols : extent.rows) = size(placement.across.at(r));
+    }
+  }
+  return extent;
+}
+
+Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks) {
+  const auto movable = [](const Placement& placement) {
+    return placement.kind == Kind::shard || placement.kind == Kind::replicate;
+  };
+  if (!movable(from) || !movable(to)) {
+    throw std::invalid_argument(
+        "transfer: copies go from S or R to S or R, not from " + to_string(from) + " to " +
+        to_string(to));
+  }
+  return transfer(layout(whole, from), layout(whole, to), ranks);
+}
+
 std::string to_string(const Placement& placement) {
   switch (placement.kind) {
     case Kind::shard:

@@ -1,309 +1,350 @@
+// Words.  A *run* is what a source and a reader have in common of one dim, without a gap on either
+// side.  A *portion* is what a reader takes from a source: every combination of a run of each dim.
 #include "paradyse/plan/transfer.h"
 
 #include <algorithm>
 #include <set>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 namespace paradyse {
 namespace {
 
+struct Run {
+  Interval indices;
+  std::int64_t source = 0;  // where it begins in the source's piece
+  std::int64_t destination = 0;
+};
+using Runs = std::vector<Run>;      // ascending
+using Portion = std::vector<Runs>;  // [dim]
+
+std::int64_t size(const Runs& runs) {
+  std::int64_t sum = 0;
+  for (const Run& run : runs) {
+    sum += run.indices.size();
+  }
+  return sum;
+}
+
+std::int64_t elements(const Portion& portion) {
+  std::int64_t product = 1;
+  for (const Runs& runs : portion) {
+    product *= size(runs);
+  }
+  return product;
+}
+
 // An interval of a dim and where a rank stores it.
 struct Stored {
-  Interval global;
-  std::int64_t local = 0;
-  int rank = 0;
+  Interval indices;
+  std::int64_t at = 0;
 };
 
-// The pieces of one rank along rows and along columns; the dim that is not cut is whole.
-struct Rectangle {
-  Piece rows;
-  Piece cols;
-};
-
-Rectangle rectangle(Extent whole, const Placement& placement, int rank) {
-  using Kind = Placement::Kind;
-  Rectangle result;
-  append(result.rows, {0, whole.rows});
-  append(result.cols, {0, whole.cols});
-  if (placement.kind == Kind::shard) {
-    const Piece& piece = placement.cuts.at(static_cast<std::size_t>(rank));
-    (placement.dim == 0 ? result.rows : result.cols) = piece;
-    if (!placement.across.empty()) {
-      (placement.dim == 0 ? result.cols : result.rows) =
-          placement.across.at(static_cast<std::size_t>(rank));
-    }
-  }
-  return result;
-}
-
-std::vector<Stored> stored(const Piece& piece, int rank) {
+// Ascending, in whatever order the rank stores them.
+std::vector<Stored> stored(const Piece& piece) {
   std::vector<Stored> result;
-  std::int64_t local = 0;
+  result.reserve(piece.size());
+  std::int64_t at = 0;
   for (const Interval interval : piece) {
-    result.push_back({interval, local, rank});
-    local += interval.size();
+    result.push_back({interval, at});
+    at += interval.size();
   }
+  std::ranges::sort(result, {}, [](const Stored& s) { return s.indices.begin; });
   return result;
 }
 
-// A run of a destination's interval and where it comes from.
-struct Run {
-  int source_rank = 0;
-  std::int64_t source = 0;
-  std::int64_t destination = 0;
-  std::int64_t size = 0;
-};
-
-// All intervals of one dim by begin; lookups go through a sorted list, so that many documents stay
-// cheap.
-class Index {
- public:
-  explicit Index(std::vector<Stored> all) : all_(std::move(all)) {
-    std::sort(all_.begin(), all_.end(), [](const Stored& a, const Stored& b) {
-      return std::pair(a.global.begin, a.rank) < std::pair(b.global.begin, b.rank);
-    });
-    std::int64_t furthest = 0;
-    for (const Stored& s : all_) {
-      furthest = std::max(furthest, s.global.end);
-      furthest_.push_back(furthest);
-    }
-  }
-
-  // Cuts `wanted` of rank `reader` into runs, each from one source: the reader itself where it
-  // holds the index, else the lowest rank that does.
-  void find(const Stored& wanted, int reader, std::vector<Run>& runs) const {
-    std::int64_t at = wanted.global.begin;
-    while (at < wanted.global.end) {
-      const Stored* best = nullptr;
-      std::int64_t end = wanted.global.end;
-      // first interval that could still cover `at`
-      auto i = static_cast<std::size_t>(
-          std::upper_bound(furthest_.begin(), furthest_.end(), at) - furthest_.begin());
-      for (; i < all_.size() && all_[i].global.begin <= at; ++i) {
-        const Stored& s = all_[i];
-        if (s.global.end <= at) {
-          continue;
-        }
-        const bool better =
-            best == nullptr || (best->rank != reader && (s.rank == reader || s.rank < best->rank));
-        if (better) {
-          best = &s;
-        }
-      }
-      if (best == nullptr) {
-        throw std::invalid_argument(
-            "transfer: index " + std::to_string(at) + " of the destination is on no source rank");
-      }
-      end = std::min(end, best->global.end);
-      if (best->rank != reader) {  // stop where a better copy begins
-        for (std::size_t j = i; j < all_.size() && all_[j].global.begin < end; ++j) {
-          if (all_[j].rank == reader || all_[j].rank < best->rank) {
-            end = all_[j].global.begin;
-          }
-        }
-      }
-      runs.push_back(
-          {.source_rank = best->rank,
-           .source = best->local + at - best->global.begin,
-           .destination = wanted.local + at - wanted.global.begin,
-           .size = end - at});
-      at = end;
-    }
-  }
-
- private:
-  std::vector<Stored> all_;
-  std::vector<std::int64_t> furthest_;  // furthest end among all_[0..i]
-};
-
-// What two ranks both hold of a dim.
-std::vector<Run> common(std::vector<Stored> source, std::vector<Stored> destination) {
-  const auto begin_of = [](const Stored& stored) { return stored.global.begin; };
-  std::ranges::sort(source, {}, begin_of);
-  std::ranges::sort(destination, {}, begin_of);
-  std::vector<Run> runs;
-  for (std::size_t i = 0, j = 0; i < source.size() && j < destination.size();) {
-    const Stored& s = source[i];
-    const Stored& d = destination[j];
-    const std::int64_t begin = std::max(s.global.begin, d.global.begin);
-    const std::int64_t end = std::min(s.global.end, d.global.end);
+Runs common(const std::vector<Stored>& has, const std::vector<Stored>& wants) {
+  Runs runs;
+  for (std::size_t i = 0, j = 0; i < has.size() && j < wants.size();) {
+    const std::int64_t begin = std::max(has[i].indices.begin, wants[j].indices.begin);
+    const std::int64_t end = std::min(has[i].indices.end, wants[j].indices.end);
     if (begin < end) {
       runs.push_back(
-          {.source_rank = s.rank,
-           .source = s.local + begin - s.global.begin,
-           .destination = d.local + begin - d.global.begin,
-           .size = end - begin});
+          {{begin, end},
+           has[i].at + begin - has[i].indices.begin,
+           wants[j].at + begin - wants[j].indices.begin});
     }
-    (s.global.end < d.global.end ? i : j) += 1;
+    (has[i].indices.end < wants[j].indices.end ? i : j) += 1;
   }
   return runs;
 }
 
-std::vector<Run> runs_of(const std::vector<Stored>& wanted, const Index& index, int reader) {
-  std::vector<Run> runs;
-  for (const Stored& w : wanted) {
-    index.find(w, reader, runs);
+// Those of `runs` that are not in `taken`; both ascending.
+Runs without(const Runs& runs, const Runs& taken) {
+  Runs left;
+  for (const Run& run : runs) {
+    std::int64_t at = run.indices.begin;
+    const auto keep = [&](std::int64_t end) {
+      if (at < end) {
+        const std::int64_t skipped = at - run.indices.begin;
+        left.push_back({{at, end}, run.source + skipped, run.destination + skipped});
+      }
+    };
+    for (const Run& other : taken) {
+      if (at < other.indices.end && other.indices.begin < run.indices.end) {
+        keep(other.indices.begin);
+        at = other.indices.end;
+      }
+    }
+    keep(run.indices.end);
   }
-  return runs;
+  return left;
 }
 
-}  // namespace
-
-Extent local_extent(Extent whole, const Placement& placement, int rank) {
-  const Rectangle r = rectangle(whole, placement, rank);
-  return {size(r.rows), size(r.cols)};
-}
-
-Sent Transfer::sent(int rank) const {
-  Sent sent;
-  std::set<int> readers;
-  for (const Block& block : blocks) {
-    if (block.source == rank && block.destination != rank) {
-      sent.elements += block.elements();
-      readers.insert(block.destination);
+// Takes out of `portion` what is in `taken`, too: along one dim, since the rest must be a product.
+void leave_out(Portion& portion, const Portion& taken) {
+  Portion left;
+  std::vector<std::size_t> dims;  // along which something is left
+  for (std::size_t d = 0; d < portion.size(); ++d) {
+    left.push_back(without(portion[d], taken[d]));
+    if (size(left[d]) == size(portion[d])) {
+      return;  // they do not meet
+    }
+    if (!left[d].empty()) {
+      dims.push_back(d);
     }
   }
-  sent.messages = static_cast<std::int64_t>(readers.size());
-  return sent;
-}
-
-Sent Transfer::sent_transposed(int rank) const {
-  Sent sent;
-  std::set<int> readers;
-  for (const Block& block : blocks) {
-    if (block.destination == rank && block.source != rank) {
-      sent.elements += block.elements();
-      readers.insert(block.source);
-    }
+  if (dims.size() > 1) {
+    throw std::invalid_argument(
+        "transfer: pieces of the source overlap along several dims without being equal; the rest "
+        "of one is no box");
   }
-  sent.messages = static_cast<std::int64_t>(readers.size());
-  return sent;
+  const std::size_t d = dims.empty() ? 0 : dims[0];
+  portion[d] = std::move(left[d]);
 }
 
-std::vector<Sent> Transfer::sent_by_all(bool transposed) const {
-  std::vector<Sent> all(source.size());
-  std::vector<bool> met(source.size() * source.size());  // [from][to]
-  for (const Block& block : blocks) {
-    if (block.source == block.destination) {
+// Without loops of one step; what is one loop on both sides is joined.
+Few<Loop> joined(const Few<Loop>& loops) {
+  Few<Loop> result;
+  for (const Loop& inner : loops) {
+    if (inner.count == 1) {
       continue;
     }
-    const auto from = static_cast<std::size_t>(transposed ? block.destination : block.source);
-    const auto to = static_cast<std::size_t>(transposed ? block.source : block.destination);
-    all[from].elements += block.elements();
-    if (!met[from * source.size() + to]) {
-      met[from * source.size() + to] = true;
-      ++all[from].messages;
+    const bool one = !result.empty() && result.back().source == inner.count * inner.source &&
+                     result.back().destination == inner.count * inner.destination;
+    if (one) {
+      result.back() = {result.back().count * inner.count, inner.source, inner.destination};
+    } else {
+      result.push_back(inner);
+    }
+  }
+  return result;
+}
+
+// `steps`: [dim] a loop of one step.  Dims before box.loops.size() are settled already.
+void add_boxes(
+    const Portion& portion, const std::vector<Loop>& steps, Box& box, std::vector<Box>& boxes) {
+  const std::size_t d = box.loops.size();
+  if (d == portion.size()) {
+    boxes.push_back(box);
+    boxes.back().loops = joined(box.loops);
+    return;
+  }
+  for (const Run& run : portion[d]) {
+    box.source_offset += run.source * steps[d].source;
+    box.destination_offset += run.destination * steps[d].destination;
+    box.loops.push_back({run.indices.size(), steps[d].source, steps[d].destination});
+    add_boxes(portion, steps, box, boxes);
+    box.loops.pop_back();
+    box.source_offset -= run.source * steps[d].source;
+    box.destination_offset -= run.destination * steps[d].destination;
+  }
+}
+
+// What a rank holds of a tensor, its dims in the order of `as`.
+struct Held {
+  std::vector<std::vector<Stored>> pieces;
+  std::vector<std::int64_t> strides;
+};
+
+std::vector<Held> held(const Layout& layout, const Layout& as, int ranks) {
+  std::vector<std::size_t> places;
+  for (const Dim& dim : as.dims) {
+    places.push_back(layout.place(dim.name));
+    if (layout.dims[places.back()].size != dim.size) {
+      throw std::invalid_argument(
+          "transfer: dim " + dim.name + " has " + std::to_string(dim.size) + " indices in one " +
+          "layout and " + std::to_string(layout.dims[places.back()].size) + " in the other");
+    }
+  }
+  std::vector<Held> all(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<std::int64_t> strides = layout.strides(r);
+    Held& mine = all[static_cast<std::size_t>(r)];
+    for (const std::size_t d : places) {
+      mine.pieces.push_back(stored(layout.dims[d].piece(r)));
+      mine.strides.push_back(strides[d]);
     }
   }
   return all;
 }
 
-bool Transfer::identity() const {
-  return source == destination && std::all_of(blocks.begin(), blocks.end(), [](const Block& b) {
-           return b.source == b.destination && b.source_row == b.destination_row &&
-                  b.source_col == b.destination_col;
-         });
-}
+// What is read of one source.
+class Reads {
+ public:
+  explicit Reads(std::size_t dims) : runs_(dims) {}
 
-namespace {
-
-// From sources that are cut both ways: rectangle by rectangle; `from` must be a partition.
-void copy_rectangles(Extent whole, const Placement& from, const Placement& to, Transfer& result) {
-  for (int r = 0; r < result.ranks(); ++r) {
-    const Rectangle wanted = rectangle(whole, to, r);
-    std::int64_t found = 0;
-    for (int s = 0; s < result.ranks(); ++s) {
-      const Rectangle has = rectangle(whole, from, s);
-      const std::vector<Run> cols = common(stored(has.cols, s), stored(wanted.cols, r));
-      for (const Run& row : common(stored(has.rows, s), stored(wanted.rows, r))) {
-        for (const Run& col : cols) {
-          result.blocks.push_back(
-              {.source = s,
-               .destination = r,
-               .source_row = row.source,
-               .source_col = col.source,
-               .destination_row = row.destination,
-               .destination_col = col.destination,
-               .rows = row.size,
-               .cols = col.size});
-          found += row.size * col.size;
-        }
+  void add(const Portion& portion) {
+    for (std::size_t d = 0; d < portion.size(); ++d) {
+      for (const Run& run : portion[d]) {
+        runs_[d].emplace(run.indices.begin, run.indices.end);
       }
     }
-    const std::int64_t elements = result.destination[static_cast<std::size_t>(r)].elements();
-    if (found != elements) {
-      throw std::invalid_argument(
-          "transfer: rank " + std::to_string(r) + " wants " + std::to_string(elements) +
-          " elements and finds " + std::to_string(found) +
-          "; pieces cut both ways must be a partition to be copied from");
-    }
+    elements_ += elements(portion);
   }
-}
-
-// From sources that are cut one way.  Where `from` and `to` cut the same dim the other one is whole
-// or the destination's; a source is chosen along its cut dim, so the other dim's runs are whole.
-void copy_runs(Extent whole, const Placement& from, const Placement& to, Transfer& result) {
-  std::vector<Stored> all;
-  const bool cuts_cols = from.kind == Placement::Kind::shard && from.dim == 1;
-  for (int r = 0; r < result.ranks(); ++r) {
-    const Rectangle rect = rectangle(whole, from, r);
-    for (const Stored& s : stored(cuts_cols ? rect.cols : rect.rows, r)) {
-      all.push_back(s);
-    }
-  }
-  const Index index(std::move(all));
-  for (int r = 0; r < result.ranks(); ++r) {
-    const Rectangle wanted = rectangle(whole, to, r);
-    const std::vector<Stored> rows = stored(wanted.rows, r);
-    const std::vector<Stored> cols = stored(wanted.cols, r);
-    // Along the dim that the source does not cut, every source stores index i at i.
-    for (const Run& run : runs_of(cuts_cols ? cols : rows, index, r)) {
-      for (const Stored& other : cuts_cols ? rows : cols) {
-        Block block{.source = run.source_rank, .destination = r};
-        if (cuts_cols) {
-          block.source_col = run.source;
-          block.destination_col = run.destination;
-          block.cols = run.size;
-          block.source_row = other.global.begin;
-          block.destination_row = other.local;
-          block.rows = other.global.size();
-        } else {
-          block.source_row = run.source;
-          block.destination_row = run.destination;
-          block.rows = run.size;
-          block.source_col = other.global.begin;
-          block.destination_col = other.local;
-          block.cols = other.global.size();
+  // All of it, in boxes that are equal or disjoint; when in doubt, no.
+  [[nodiscard]] bool cover(const std::vector<Box>& boxes, int source, std::int64_t piece) const {
+    for (const auto& runs : runs_) {
+      std::int64_t end = 0;
+      for (const auto& [b, e] : runs) {
+        if (b < end) {
+          return false;
         }
-        result.blocks.push_back(block);
+        end = e;
       }
     }
+    if (elements_ < piece) {
+      return false;
+    }
+    std::set<Region> regions;
+    std::int64_t sum = 0;
+    for (const Box& box : boxes) {
+      if (box.source == source && regions.insert(source_region(box)).second) {
+        sum += box.elements();
+      }
+    }
+    return sum == piece;
   }
-}
+
+ private:
+  std::vector<std::set<std::pair<std::int64_t, std::int64_t>>> runs_;  // [dim] begin, end
+  std::int64_t elements_ = 0;
+};
 
 }  // namespace
 
-Transfer transfer(Extent whole, const Placement& from, const Placement& to, int ranks) {
-  const auto movable = [](const Placement& placement) {
-    return placement.kind == Placement::Kind::shard || placement.kind == Placement::Kind::replicate;
-  };
-  if (!movable(from) || !movable(to)) {
+std::int64_t Box::elements() const {
+  std::int64_t product = 1;
+  for (const Loop& loop : loops) {
+    product *= loop.count;
+  }
+  return product;
+}
+
+std::int64_t Region::elements() const {
+  std::int64_t product = 1;
+  for (const Loop& loop : loops) {
+    product *= loop.count;
+  }
+  return product;
+}
+
+Few<std::size_t> source_order(const Box& box) {
+  Few<std::size_t> order;
+  for (std::size_t i = 0; i < box.loops.size(); ++i) {
+    order.push_back(i);
+    for (std::size_t at = i; at > 0; --at) {
+      if (box.loops[order[at - 1]].source >= box.loops[order[at]].source) {
+        break;
+      }
+      std::swap(order[at - 1], order[at]);
+    }
+  }
+  return order;
+}
+
+Region source_region(const Box& box) {
+  Region region{.offset = box.source_offset};
+  for (const std::size_t i : source_order(box)) {
+    const Loop& inner = box.loops[i];
+    if (!region.loops.empty() && region.loops.back().stride == inner.count * inner.source) {
+      region.loops.back() = {region.loops.back().count * inner.count, inner.source};
+    } else {
+      region.loops.push_back({inner.count, inner.source});
+    }
+  }
+  return region;
+}
+
+std::vector<Sent> Transfer::sent(bool transposed) const {
+  std::vector<Sent> all(source.size());
+  std::vector<bool> met(source.size() * source.size());  // [from][to]
+  for (const Box& box : boxes) {
+    if (box.source == box.destination) {
+      continue;
+    }
+    const auto from = static_cast<std::size_t>(transposed ? box.destination : box.source);
+    const auto to = static_cast<std::size_t>(transposed ? box.source : box.destination);
+    all[from].elements += box.elements();
+    all[from].messages += met[from * source.size() + to] ? 0 : 1;
+    met[from * source.size() + to] = true;
+  }
+  return all;
+}
+
+Transfer transfer(const Layout& from, const Layout& to, int ranks) {
+  if (from.partial || to.partial || from.dims.size() != to.dims.size() ||
+      to.dims.size() > kMaxDims) {
     throw std::invalid_argument(
-        "transfer: copies go from S or R to S or R, not from " + to_string(from) + " to " +
-        to_string(to));
+        "transfer: no copies from " + to_string(from) + " (" + std::to_string(from.dims.size()) +
+        " dims) to " + to_string(to) + " (" + std::to_string(to.dims.size()) +
+        " dims): both name the same dims, at most " + std::to_string(kMaxDims) +
+        ", and neither is a sum");
   }
-  Transfer result;
-  for (int r = 0; r < ranks; ++r) {
-    result.source.push_back(local_extent(whole, from, r));
-    result.destination.push_back(local_extent(whole, to, r));
+  Transfer table;
+  const std::vector<Held> sources = held(from, to, ranks);
+  const std::vector<Held> readers = held(to, to, ranks);
+  const bool each_once = is_partition(from, ranks);
+  std::vector<Reads> reads(static_cast<std::size_t>(ranks), Reads(to.dims.size()));
+  for (int reader = 0; reader < ranks; ++reader) {
+    table.source.push_back(from.elements(reader));
+    table.destination.push_back(to.elements(reader));
+    const Held& wants = readers[static_cast<std::size_t>(reader)];
+    std::vector<Portion> taken;
+    std::int64_t found = 0;
+    const auto take_from = [&](int source) {
+      const Held& has = sources[static_cast<std::size_t>(source)];
+      Portion portion;
+      std::vector<Loop> steps;
+      for (std::size_t d = 0; d < to.dims.size(); ++d) {
+        portion.push_back(common(has.pieces[d], wants.pieces[d]));
+        steps.push_back({1, has.strides[d], wants.strides[d]});
+      }
+      for (const Portion& before : taken) {
+        leave_out(portion, before);
+      }
+      if (const std::int64_t count = elements(portion); count > 0) {
+        found += count;
+        Box box{.source = source, .destination = reader};
+        add_boxes(portion, steps, box, table.boxes);
+        reads[static_cast<std::size_t>(source)].add(portion);
+        if (!each_once) {
+          taken.push_back(std::move(portion));
+        }
+      }
+    };
+    take_from(reader);
+    for (int source = 0; source < ranks; ++source) {
+      if (source != reader && found < table.destination.back()) {
+        take_from(source);
+      }
+    }
+    if (found != table.destination.back()) {
+      throw std::invalid_argument(
+          "transfer: rank " + std::to_string(reader) + " finds " + std::to_string(found) + " of " +
+          std::to_string(table.destination.back()) + " elements on the ranks of " +
+          to_string(from));
+    }
   }
-  (from.across.empty() ? copy_runs : copy_rectangles)(whole, from, to, result);
-  std::sort(result.blocks.begin(), result.blocks.end(), [](const Block& a, const Block& b) {
-    return std::tuple(a.destination, a.destination_row, a.destination_col) <
-           std::tuple(b.destination, b.destination_row, b.destination_col);
+  std::ranges::sort(table.boxes, {}, [](const Box& box) {
+    return std::tuple(box.destination, box.destination_offset);
   });
-  return result;
+  for (int r = 0; r < ranks; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    table.covered.push_back(reads[i].cover(table.boxes, r, table.source[i]));
+  }
+  return table;
 }
 
 }  // namespace paradyse

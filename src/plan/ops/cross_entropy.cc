@@ -46,7 +46,7 @@ Work work(const OpView& view) {
   const Extent x = view.extent(op.in[0]);
   const double products = !makes_gradient(op) ? 1.0 : op.transfers.size() > 1 ? 4.0 : 3.0;
   for (const Transfer& tile : op.transfers) {
-    const std::int64_t rows = tile.destination.front().rows;
+    const std::int64_t rows = tile.destination.front() / view.value(op.in[0]).whole.cols;
     work.matmul_flops +=
         2.0 * static_cast<double>(x.elements()) * static_cast<double>(rows) * products;
     work.touched_bytes +=
@@ -62,8 +62,8 @@ std::int64_t workspace(const OpView& view) {
     return 0;
   }
   const auto [activation, statistic] = view.precision;
-  const std::int64_t tile = largest_tile_rows(view.op);
   const Extent x = view.extent(view.op.in[0]);
+  const std::int64_t tile = largest_tile(view.op) / x.cols;
   const std::int64_t tokens = std::min(logits_tile_tokens(tile), x.rows);
   const std::int64_t weights = tile * x.cols * activation;
   const std::int64_t logits = tokens * tile * statistic;

@@ -21,7 +21,7 @@ std::vector<Exchange> exchanges(const OpView& view) {
 }
 
 std::int64_t workspace(const OpView& view) {
-  return largest_tile_rows(view.op) * view.op.transfers.front().destination.front().cols *
+  return largest_tile(view.op) *
          (view.forward() ? view.precision.activation : view.precision.statistic);
 }
 

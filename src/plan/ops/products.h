@@ -13,13 +13,13 @@ inline std::int64_t product_bytes(std::int64_t rows, std::int64_t cols, Precisio
                             : 0;
 }
 
-// Rows of the largest of an op's vocabulary tiles, which every rank has all of.
-inline std::int64_t largest_tile_rows(const Op& op) {
-  std::int64_t rows = 0;
+// Elements of the largest of an op's vocabulary tiles, which every rank has all of.
+inline std::int64_t largest_tile(const Op& op) {
+  std::int64_t elements = 0;
   for (const Transfer& tile : op.transfers) {
-    rows = std::max(rows, tile.destination.front().rows);
+    elements = std::max(elements, tile.destination.front());
   }
-  return rows;
+  return elements;
 }
 
 }  // namespace paradyse

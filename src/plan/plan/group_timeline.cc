@@ -1,21 +1,81 @@
 #include "paradyse/plan/group_timeline.h"
 
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
 namespace paradyse {
+namespace {
+
+Seat seat_of(const Plan& plan, const PlanGroup& group, std::size_t place) {
+  return {
+      .group_rank = static_cast<int>(place),
+      .domain_rank = group.ranks[place] % plan.weight_domain};
+}
+
+}  // namespace
+
+GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
+  GroupTask task{
+      .layers = plan.programs.at(group.program),
+      .lengths = {},
+      .ranks = static_cast<int>(group.ranks.size()),
+      .shares = group.shares,
+      .weight_domain = plan.weight_domain,
+      .keep = keep};
+  for (const std::int64_t document : group.documents) {
+    task.lengths.push_back(plan.lengths.at(static_cast<std::size_t>(document)));
+  }
+  return task;
+}
+
+TokenLayout token_layout(const GroupTask& task, bool causal) {
+  return token_layout(task.lengths, task.ranks, causal, task.shares);
+}
+
+Timeline timeline(const GroupTask& task, const ModelShape& model) {
+  return timeline(
+      Task{
+          .model = &model,
+          .tokens = token_layout(task, model.causal),
+          .domain = task.weight_domain},
+      choices(task.layers),
+      task.keep);
+}
 
 GroupTimeline group_timeline(
     const Plan& plan, const PlanGroup& group, const ModelShape& model, bool keep) {
-  const Task task{
-      .model = &model,
-      .tokens = token_layout(plan, group, model.causal),
-      .domain = plan.weight_domain};
-  GroupTimeline result{
-      .parts = timeline(task, choices(plan.programs.at(group.program)), keep), .seats = {}};
-  for (const int rank : group.ranks) {
-    result.seats.push_back(
-        {.group_rank = static_cast<int>(result.seats.size()),
-         .domain_rank = rank % plan.weight_domain});
+  GroupTimeline result{.parts = timeline(group_task(plan, group, keep), model), .seats = {}};
+  for (std::size_t place = 0; place < group.ranks.size(); ++place) {
+    result.seats.push_back(seat_of(plan, group, place));
   }
   return result;
+}
+
+RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int rank) {
+  for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
+    const PlanGroup& group = micro_batch.groups[g];
+    const auto me = std::ranges::find(group.ranks, rank);
+    if (me != group.ranks.end()) {
+      const auto place = static_cast<std::size_t>(me - group.ranks.begin());
+      return {.group = g, .seat = seat_of(plan, group, place)};
+    }
+  }
+  throw std::invalid_argument(
+      "plan: rank " + std::to_string(rank) + " is in no group of a micro-batch");
+}
+
+RankPart rank_part(
+    const Plan& plan,
+    const PlanMicroBatch& micro_batch,
+    const ModelShape& model,
+    int rank,
+    bool keep) {
+  const RankPlace place = rank_place(plan, micro_batch, rank);
+  return {
+      .seat = place.seat,
+      .timeline = timeline(group_task(plan, micro_batch.groups[place.group], keep), model)};
 }
 
 }  // namespace paradyse

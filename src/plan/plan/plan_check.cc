@@ -145,7 +145,7 @@ class Recorder : public Machine {
 bool same(const Recorder::Collective& a, const Recorder::Collective& b) {
   return a.what == b.what && (a.table == b.table || (a.table->source == b.table->source &&
                                                      a.table->destination == b.table->destination &&
-                                                     a.table->blocks == b.table->blocks));
+                                                     a.table->boxes == b.table->boxes));
 }
 
 class Checker {

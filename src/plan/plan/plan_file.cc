@@ -346,16 +346,6 @@ LayerProgram runs_of(const std::vector<LayerChoice>& choices) {
   return program;
 }
 
-TokenLayout token_layout(const Plan& plan, const PlanGroup& group, bool causal) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(group.documents.size());
-  for (const std::int64_t document : group.documents) {
-    lengths.push_back(plan.lengths.at(static_cast<std::size_t>(document)));
-  }
-  return token_layout(
-      std::move(lengths), static_cast<int>(group.ranks.size()), causal, group.shares);
-}
-
 std::string to_json(const Plan& plan) { return json_text(json_of(plan, Content::all)); }
 
 Plan plan_from_json(const std::string& text, const std::string& source) {
@@ -377,9 +367,11 @@ Plan read_plan(const std::filesystem::path& file) {
   return plan_from_json(text.str(), file.string());
 }
 
-std::string hash(const Plan& plan) {
+std::string canonical_json(const Plan& plan) {
   // nlohmann::json, unlike Json, sorts its keys.
-  return sha256_hex(json_line(nlohmann::json(json_of(plan, Content::hashed))));
+  return json_line(nlohmann::json(json_of(plan, Content::hashed)));
 }
+
+std::string hash(const Plan& plan) { return sha256_hex(canonical_json(plan)); }
 
 }  // namespace paradyse

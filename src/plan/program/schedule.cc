@@ -83,6 +83,10 @@ std::vector<ValueId> touched_forward(const Op& op) {
 
 }  // namespace
 
+bool Schedule::saves(ValueId value) const {
+  return std::binary_search(saved.begin(), saved.end(), value);
+}
+
 Schedule schedule(const Program& program, bool keep, bool offload) {
   Keeper keeper(program);
   if (!keep) {
@@ -111,7 +115,9 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     touched.push_back(touched_forward(program.ops[i]));
   }
   std::set<ValueId> kept = keeper.saved;
-  kept.insert(program.output);
+  for (const Port& port : program.writes) {
+    kept.insert(port.value);
+  }
   mark_deaths(steps, touched, kept);
   if (!keep) {
     return result;
@@ -186,7 +192,57 @@ class Gathers {
   std::size_t next_ = 0;
 };
 
+// Every op of the part that reads the value can add to a gradient that is there.
+bool adds_to(const Program& program, ValueId value) {
+  for (const Op& op : program.ops) {
+    for (std::size_t operand = 0; operand < op.in.size(); ++operand) {
+      if (op.in[operand] == value && !traits(op.kind).adds(op, operand)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
+
+Timeline linked(Timeline parts) {
+  struct Version {
+    Place made_by;
+    std::size_t port = 0;  // of its maker
+    Place last;            // the last that reads it so far, or its maker
+  };
+  std::map<std::string, Version> now;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const Program& program = parts[part].program();
+    parts[part].gradient_to.assign(program.reads.size(), {kNobody, -1});
+    parts[part].readers.assign(program.writes.size(), {});
+    for (std::size_t i = 0; i < program.reads.size(); ++i) {
+      const auto found = now.find(program.reads[i].stream);
+      if (found == now.end()) {
+        continue;
+      }
+      Version& version = found->second;
+      if (version.last != version.made_by) {  // it will find the gradient of this reader
+        const Program& before = parts[version.last.part].program();
+        if (!adds_to(before, version.last.value)) {
+          throw std::logic_error(
+              "timeline: part " + before.part + " reads " + found->first + " before part " +
+              program.part + " does, and cannot add to the gradient that comes back from there");
+        }
+      }
+      const Place here{part, program.reads[i].value};
+      parts[part].gradient_to[i] = version.last;
+      parts[version.made_by.part].readers[version.port].push_back(here);
+      version.last = here;
+    }
+    for (std::size_t i = 0; i < program.writes.size(); ++i) {
+      const Place made{part, program.writes[i].value};
+      now[program.writes[i].stream] = {.made_by = made, .port = i, .last = made};
+    }
+  }
+  return parts;
+}
 
 void walk_forward(const Timeline& timeline, Machine& machine) {
   Gathers gathers(timeline, machine);
@@ -201,11 +257,9 @@ void walk_forward(const Timeline& timeline, Machine& machine) {
         machine.drop_value(part, value);
       }
     }
+    machine.hand_forward(part);
     for (const ValueId value : timeline[part].schedule().offloaded) {
       machine.offload(part, value);
-    }
-    if (part + 1 < timeline.size()) {
-      machine.hand_forward(part);
     }
   }
 }
@@ -233,9 +287,7 @@ void walk_backward(const Timeline& timeline, Machine& machine) {
         machine.drop_gradients(part, step.op);
       }
     }
-    if (part > 0) {
-      machine.hand_backward(part - 1);
-    }
+    machine.hand_backward(part);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "src/plan/simulate/op_cost.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -46,10 +45,10 @@ struct Passing {
   double node_out = 0;  // what other nodes want of this one, once for all of them
 };
 
-// A rectangle of a source's matrix, and the node that wants it (by its first member).
+// What is read of a source, and the node that wants it (by its first member).
 struct Wanted {
   int source = 0;
-  std::array<std::int64_t, 4> rectangle = {};
+  Region region = {};
   std::size_t node = 0;
 
   auto operator<=>(const Wanted&) const = default;
@@ -69,24 +68,21 @@ std::vector<Passing> passing(
     node[r] = first.emplace(std::pair(meetings[r], cluster.node(ranks[r])), r).first->second;
   }
   std::vector<Wanted> wanted;
-  for (const Block& block : exchange.table->blocks) {
-    if (block.source != block.destination) {
-      const auto to = static_cast<std::size_t>(block.destination);
-      all[to].in += static_cast<double>(block.elements() * exchange.element_bytes);
-      wanted.push_back(
-          {block.source, {block.source_row, block.source_col, block.rows, block.cols}, node[to]});
+  for (const Box& box : exchange.table->boxes) {
+    if (box.source != box.destination) {
+      const auto to = static_cast<std::size_t>(box.destination);
+      all[to].in += static_cast<double>(box.elements() * exchange.element_bytes);
+      wanted.push_back({box.source, source_region(box), node[to]});
     }
   }
   std::ranges::sort(wanted);
   wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
-  const Wanted* last = nullptr;  // of the same rectangle
+  const Wanted* last = nullptr;  // of the same elements
   bool left = false;             // its node
   for (const Wanted& one : wanted) {
     const auto from = static_cast<std::size_t>(one.source);
-    const auto bytes =
-        static_cast<double>(one.rectangle[2] * one.rectangle[3] * exchange.element_bytes);
-    const bool fresh =
-        last == nullptr || last->source != one.source || last->rectangle != one.rectangle;
+    const auto bytes = static_cast<double>(one.region.elements() * exchange.element_bytes);
+    const bool fresh = last == nullptr || last->source != one.source || last->region != one.region;
     last = &one;
     left = left && !fresh;
     all[from].out += fresh ? bytes : 0;
@@ -147,8 +143,8 @@ void add_meetings(
     const Exchange& exchange, const GroupSeats& seats, const Cluster& cluster, OpCost& cost) {
   const std::size_t p = seats.ranks.size();
   Meetings joined(p);
-  for (const Block& block : exchange.table->blocks) {
-    joined.join(block.source, block.destination);
+  for (const Box& box : exchange.table->boxes) {
+    joined.join(box.source, box.destination);
   }
   std::vector<int> number(p, -1);  // [representative]
   for (std::size_t r = 0; r < p; ++r) {
@@ -190,7 +186,7 @@ std::vector<Traffic> traffic_of_all(
   }
   const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
   for (const Exchange& exchange : exchanges({program, op, seats.seat(0), phase, precision})) {
-    const std::vector<Sent> sent = exchange.table->sent_by_all(exchange.transposed);
+    const std::vector<Sent> sent = exchange.table->sent(exchange.transposed);
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Seat seat = seats.seat(r);
       const Sent& mine =

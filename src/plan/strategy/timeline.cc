@@ -45,10 +45,14 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
   Task run = task;
   run.dropout = keep;
   Timeline parts;
-  const auto add = [&](Program program) {
-    parts.push_back({.layer = -1, .body = body(std::move(program), Recompute::none, keep, false)});
+  const auto add = [&](std::int64_t layer, Body made) {
+    const auto weights = static_cast<int>(parts.size());  // parts run in the order of model_parts()
+    parts.push_back({.layer = layer, .weights = weights, .body = std::move(made)});
   };
-  add(embedding_program(run));
+  const auto add_end = [&](Program program) {
+    add(-1, body(std::move(program), Recompute::none, keep, false));
+  };
+  add_end(embedding_program(run));
   // Layers are alike: each distinct choice is built once.
   std::map<PartChoice, Body> built;
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -58,14 +62,14 @@ Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool ke
       if (!made) {
         made = scheduled_part(task, choice, keep).body;
       }
-      parts.push_back({.layer = static_cast<std::int64_t>(l), .body = made});
+      add(static_cast<std::int64_t>(l), made);
     }
   }
   if (task.model->masked_lm) {
-    add(transform_program(run));
+    add_end(transform_program(run));
   }
-  add(head_program(run, keep));
-  return parts;
+  add_end(head_program(run, keep));
+  return linked(std::move(parts));
 }
 
 }  // namespace paradyse

@@ -14,7 +14,7 @@ Writer::Writer(const Task& task, PartWeights weights, std::string strategy, bool
   program_.domain = task.domain;
   program_.head_dim = task.model->head_dim;
   if (has_input) {
-    program_.input = value("x", {task.tokens.tokens(), task.model->hidden}, by_tokens());
+    program_.reads = {{"x", value("x", {task.tokens.tokens(), task.model->hidden}, by_tokens())}};
   }
 }
 
@@ -328,16 +328,18 @@ Program Writer::residual(ValueId y) {
   const bool apart = recompute_ && model_->post_norm;
   recompute_ = false;  // a norm after the sum would make all of it again
   const ValueId added = dropout(bias(y, Role::out_bias), model_->residual_dropout);
-  const Value in = program_.values[static_cast<std::size_t>(program_.input)];
+  const Value in = program_.values[static_cast<std::size_t>(input())];
   const ValueId sum = value("out", in.whole, in.placement);
-  Op& add = op(OpKind::add, {program_.input, added}, {sum});
+  Op& add = op(OpKind::add, {input(), added}, {sum});
   add.in_place = true;
   add.apart = apart;
   return finish(model_->post_norm ? norm(sum) : sum);
 }
 
 Program Writer::finish(ValueId output) {
-  program_.output = output;
+  if (output >= 0) {
+    program_.writes = {{"x", output}};
+  }
   for (Op& op : program_.ops) {
     op.needs = traits(op.kind).needs(op);
   }

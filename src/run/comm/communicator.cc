@@ -1,7 +1,8 @@
 #include "paradyse/run/communicator.h"
 
+#include "paradyse/plan/placement.h"
 #include "paradyse/run/accountant.h"
-#include "src/run/comm/blocks.h"
+#include "src/run/comm/boxes.h"
 
 namespace paradyse {
 
@@ -24,7 +25,7 @@ void Communicator::all_reduce(const at::Tensor& tensor, const Call& call) {
   const at::Tensor flat = tensor.view({n, 1});
   const MemoryScope scope(Category::communication, "all_reduce");
   const at::Tensor mine =
-      at::empty({table.source[static_cast<std::size_t>(rank())].rows, 1}, tensor.options());
+      at::empty({table.source[static_cast<std::size_t>(rank())], 1}, tensor.options());
   exchange_sum(flat, mine, table, false, call)->wait();
   exchange(mine, flat, table, call)->wait();
 }

@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/run/accountant.h"
-#include "src/run/comm/blocks.h"
+#include "src/run/comm/boxes.h"
 #include "src/run/comm/meeting.h"
 #include "src/run/device/through_aten.h"
 
@@ -27,27 +27,20 @@ class LocalCommunicator final : public Communicator {
       const at::Tensor& to,
       const Transfer& table,
       const Call& call) override {
-    check_matrix(from, table.source[at(rank_)], call, "source");
-    check_matrix(to, table.destination[at(rank_)], call, "destination");
+    check_piece(from, table.source[at(rank_)], call, "source");
+    check_piece(to, table.destination[at(rank_)], call, "destination");
     if (from.scalar_type() != to.scalar_type()) {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
     return issue(Kind::exchange, from, call, [this, to, &table](const Meeting::Slot& slot) {
       std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-      for (const Block& block : table.blocks) {
-        if (block.destination != rank_ || block.elements() == 0) {
+      for (const Box& box : table.boxes) {
+        if (box.destination != rank_) {
           continue;
         }
-        copy_rows(
-            to,
-            block.destination_row,
-            block.destination_col,
-            shown(slot, block.source, table.source, to),
-            block.source_row,
-            block.source_col,
-            block.rows,
-            block.cols);
-        got[at(block.source)] += block.elements() * bytes_of(to);
+        copy_region(
+            to, at_destination(box), shown(slot, box.source, table.source, to), at_source(box));
+        got[at(box.source)] += box.elements() * bytes_of(to);
       }
       count(got);
     });
@@ -59,25 +52,23 @@ class LocalCommunicator final : public Communicator {
       const Transfer& table,
       bool accumulate,
       const Call& call) override {
-    check_matrix(from, table.destination[at(rank_)], call, "source");
-    check_matrix(to, table.source[at(rank_)], call, "destination");
+    check_piece(from, table.destination[at(rank_)], call, "source");
+    check_piece(to, table.source[at(rank_)], call, "destination");
     return issue(
         Kind::exchange_sum, from, call, [this, to, &table, accumulate](const Meeting::Slot& slot) {
           const at::Tensor& mine = slot.published[at(rank_)].source;
           std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-          const auto theirs = [&](const Block& block) -> const at::Tensor& {
-            got[at(block.destination)] += block.elements() * bytes_of(mine);
-            return shown(slot, block.destination, table.destination, mine);
+          const auto theirs = [&](const Box& box) -> const at::Tensor& {
+            got[at(box.destination)] += box.elements() * bytes_of(mine);
+            return shown(slot, box.destination, table.destination, mine);
           };
           if (through_aten(to)) {
-            sum_blocks(to, table, rank_, accumulate, [&](const Block& block) {
-              return theirs(block)
-                  .narrow(0, block.destination_row, block.rows)
-                  .narrow(1, block.destination_col, block.cols);
+            sum_boxes(to, table, rank_, accumulate, [&](const Box& box) {
+              return TensorSummand{theirs(box), at_destination(box)};
             });
           } else {
-            sum_blocks(to, table, rank_, accumulate, mine.scalar_type(), [&](const Block& block) {
-              return View(theirs(block)).at(block.destination_row, block.destination_col);
+            sum_boxes(to, table, rank_, accumulate, mine.scalar_type(), [&](const Box& box) {
+              return Summand{data_of(theirs(box)), at_destination(box)};
             });
           }
           count(got);
@@ -282,31 +273,26 @@ class LocalCommunicator final : public Communicator {
     return static_cast<std::int64_t>(tensor.element_size());
   }
 
-  // What rank `peer` shows in this operation, which must be the matrix that the table says, of the
+  // What rank `peer` shows in this operation, which must be the piece that the table says, of the
   // type and on the kind of device of `mine`.
   [[nodiscard]] const at::Tensor& shown(
       const Meeting::Slot& slot,
       int peer,
-      const std::vector<Extent>& extents,
+      const std::vector<std::int64_t>& elements,
       const at::Tensor& mine) const {
     const at::ScalarType type = mine.scalar_type();
     const Published& theirs = slot.published[at(peer)];
-    const Extent extent = extents[at(peer)];
+    const std::int64_t expected = elements[at(peer)];
     const at::Tensor& m = theirs.source;
-    if (m.size(0) != extent.rows || m.size(1) != extent.cols || m.scalar_type() != type ||
-        m.device() != mine.device()) {
+    if (m.numel() != expected || m.scalar_type() != type || m.device() != mine.device()) {
       throw CommunicatorError(fmt::format(
-          "ranks disagree about {}: rank {} shows a [{}, {}] matrix of {}, rank {} expects [{}, "
-          "{}] "
-          "of {}",
+          "ranks disagree about {}: rank {} shows {} elements of {}, rank {} expects {} of {}",
           theirs.what,
           meeting_->ranks[at(peer)],
-          m.size(0),
-          m.size(1),
+          m.numel(),
           c10::toString(m.scalar_type()),
           meeting_->ranks[at(rank_)],
-          extent.rows,
-          extent.cols,
+          expected,
           c10::toString(type)));
     }
     return m;

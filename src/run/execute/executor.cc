@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include <c10/core/InferenceMode.h>
 
@@ -49,7 +50,7 @@ class Executor final : public Machine {
           .batch = &batch,
           .rope = &rope_,
           .shape = &parameters.shape(),
-          .parameters = &parameters.parts().at(i),
+          .parameters = parameters_of(parameters, timeline[i]),
           .result = &result_,
           .loss_scale = loss_scale,
           .activation = types.weight,
@@ -120,17 +121,29 @@ class Executor final : public Machine {
     }
   }
   void hand_forward(std::size_t part) override {
-    const auto out = static_cast<std::size_t>(timeline_[part].program().output);
-    const ValueId in = timeline_[part + 1].program().input;
-    frames_[part + 1].values[static_cast<std::size_t>(in)] = std::move(frames_[part].values[out]);
-    frames_[part].values[out] = at::Tensor();
-    mark_saved(part + 1, in);
+    const ScheduledPart& maker = timeline_[part];
+    for (std::size_t i = 0; i < maker.readers.size(); ++i) {
+      const ValueId out = maker.program().writes[i].value;
+      at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(out)];
+      for (const Place& reader : maker.readers[i]) {
+        frames_[reader.part].values[static_cast<std::size_t>(reader.value)] = tensor;
+        mark_saved(reader.part, reader.value);
+      }
+      if (!maker.schedule().saves(out)) {
+        tensor = at::Tensor();
+      }
+    }
   }
   void hand_backward(std::size_t part) override {
-    const auto out = static_cast<std::size_t>(timeline_[part].program().output);
-    const auto in = static_cast<std::size_t>(timeline_[part + 1].program().input);
-    frames_[part].gradients[out] = std::move(frames_[part + 1].gradients[in]);
-    frames_[part + 1].gradients[in] = at::Tensor();
+    const ScheduledPart& reader = timeline_[part];
+    for (std::size_t i = 0; i < reader.gradient_to.size(); ++i) {
+      const Place to = reader.gradient_to[i];
+      const auto in = static_cast<std::size_t>(reader.program().reads[i].value);
+      at::Tensor gradient = std::exchange(frames_[part].gradients[in], at::Tensor());
+      if (to.part != kNobody) {
+        frames_[to.part].gradients[static_cast<std::size_t>(to.value)] = std::move(gradient);
+      }
+    }
   }
 
   MicroBatchResult run(bool backward) {
@@ -147,6 +160,10 @@ class Executor final : public Machine {
   }
 
  private:
+  static PartParameters* parameters_of(Parameters& parameters, const ScheduledPart& part) {
+    return part.weights < 0 ? nullptr
+                            : &parameters.parts().at(static_cast<std::size_t>(part.weights));
+  }
   const Op& op_of(std::size_t part, int op) const {
     return timeline_[part].program().ops[static_cast<std::size_t>(op)];
   }
@@ -154,8 +171,7 @@ class Executor final : public Machine {
     return labels_[part][static_cast<std::size_t>(op)].c_str();
   }
   void mark_saved(std::size_t part, ValueId value) {
-    const std::vector<ValueId>& saved = timeline_[part].schedule().saved;
-    if (std::binary_search(saved.begin(), saved.end(), value)) {
+    if (timeline_[part].schedule().saves(value)) {
       Accountant::recategorize(
           frames_[part].values[static_cast<std::size_t>(value)], Category::saved);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/placement.h"
 #include "paradyse/run/accountant.h"
 
 namespace paradyse {

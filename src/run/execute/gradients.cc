@@ -7,11 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/run/data.h"
-#include "src/run/device/device.h"
-#include "src/run/execute/executor.h"
 #include "src/run/execute/gather.h"
-#include "src/run/execute/trace.h"
 
 namespace paradyse {
 namespace {
@@ -39,7 +37,6 @@ void check_ids(
 }  // namespace
 
 GradientAnswer gradients(const GradientRequest& request) {
-  install_accounting_allocator(request.device);
   const Plan& plan = *request.plan;
   GradientAnswer answer;
   check_ids(request.documents, request.model->vocab, "token id", 0);
@@ -53,37 +50,29 @@ GradientAnswer gradients(const GradientRequest& request) {
     labels.push_back(&of_document);
   }
   request.backend->run(plan.ranks, [&](Communicators& communicators) {
-    const int me = communicators.rank();
-    const DeviceScope computing(request.device);
-    Accountant memory("rank " + std::to_string(me), request.memory_per_rank, request.device);
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{
-        .communicators = &communicators, .memory = &memory, .trace = request.trace};
-    Parameters parameters(
+    RankSession session(
+        communicators,
         *request.model,
-        plan.weight_domain,
-        me % plan.weight_domain,
-        parameter_types(request.dtype),
-        /*gradients=*/true,
-        /*masters=*/false,
-        request.device);
+        {.dtype = request.dtype,
+         .weight_domain = plan.weight_domain,
+         .memory_bytes = request.memory_per_rank,
+         .device = request.device,
+         .trace = request.trace});
+    Parameters& parameters = session.parameters();
     request.fill(parameters);
     // float16 has no numbers below 6e-8: gradients are made 1024 times as large.
     const double loss_scale = request.dtype == "float16" ? 1024 : 1;
-    const BatchResult batch = play(
+    const BatchResult batch = session.play(
         plan,
-        documents,
-        rank,
-        parameters,
-        true,
-        loss_scale,
-        {.labels = labels, .dropout_seed = request.dropout_seed});
+        {.documents = documents, .labels = labels, .dropout_seed = request.dropout_seed},
+        /*backward=*/true,
+        loss_scale);
     communicators.world().barrier({.op = "batch done", .part = ""});
     const Counters counters = communicators.counters();
     const std::vector<std::vector<std::int64_t>> reports = gather(
-        {counters.bytes_sent, counters.messages, batch.saved_bytes, memory.peak_bytes()},
+        {counters.bytes_sent, counters.messages, batch.saved_bytes, session.memory().peak_bytes()},
         communicators.world());
-    if (me == 0) {
+    if (session.rank() == 0) {
       answer.batch = batch;
       for (const auto& report : reports) {
         answer.ranks.push_back(
@@ -96,13 +85,14 @@ GradientAnswer gradients(const GradientRequest& request) {
     if (loss_scale != 1) {
       parameters.scale_gradients(1 / loss_scale);
     }
-    if (me < plan.weight_domain) {
-      Accountant answers("answer of rank " + std::to_string(me));  // no part of the run's budget
+    if (session.rank() < plan.weight_domain) {
+      Accountant answers(
+          "answer of rank " + std::to_string(session.rank()));  // no part of the run's budget
       const MemoryScope outside(answers, Category::communication, "collected gradients");
       collect(
           parameters,
           Which::gradients,
-          rank.domain(plan.weight_domain),
+          session.domain(),
           [&](const std::string& name, const at::Tensor& tensor) {
             answer.gradients[name] = tensor.clone();
           });
@@ -117,8 +107,8 @@ namespace {
 Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, int ranks) {
   const Transfer table =
       transfer({elements, 1}, shard(0, even_cuts(elements, ranks)), replicate(), ranks);
-  const Sent out = table.sent(rank);
-  const Sent in = table.sent_transposed(rank);
+  const Sent out = table.sent(false)[static_cast<std::size_t>(rank)];
+  const Sent in = table.sent(true)[static_cast<std::size_t>(rank)];
   return {
       .bytes = (out.elements + in.elements) * width,
       .messages = out.messages + in.messages,

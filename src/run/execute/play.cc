@@ -1,76 +1,48 @@
-#include "paradyse/run/play.h"
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <stdexcept>
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/group_timeline.h"
-#include "src/run/device/device.h"
-#include "src/run/execute/breakdown.h"
 #include "src/run/execute/executor.h"
-#include "src/run/execute/part_times.h"
-#include "src/run/execute/trace.h"
+#include "src/run/execute/session_state.h"
 
 namespace paradyse {
+namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Communicator& RankResources::domain(int weight_domain) const {
-  const int first = communicators->rank() / weight_domain * weight_domain;
-  std::vector<int> ranks;
-  for (int r = first; r < first + weight_domain; ++r) {
-    ranks.push_back(r);
-  }
-  return communicators->group(ranks);
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-Communicator& RankResources::replicas(int weight_domain) const {
-  std::vector<int> ranks;
-  for (int r = communicators->rank() % weight_domain; r < communicators->size();
-       r += weight_domain) {
-    ranks.push_back(r);
+void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& parameters, int ranks) {
+  const ModelShape& shape = parameters.shape();
+  if (plan.ranks != ranks || plan.weight_domain != parameters.domain()) {
+    throw std::invalid_argument(fmt::format(
+        "the plan is for {} ranks with a weight domain of {}, and there are {} with one of {}; "
+        "plan for these",
+        plan.ranks,
+        plan.weight_domain,
+        ranks,
+        parameters.domain()));
   }
-  return communicators->group(ranks);
-}
-
-RankPart rank_part(
-    const Plan& plan,
-    const PlanMicroBatch& micro_batch,
-    const ModelShape& model,
-    int rank,
-    bool keep) {
-  for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
-    const PlanGroup& group = micro_batch.groups[g];
-    const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank);
-    if (me == group.ranks.end()) {
-      continue;
-    }
-    GroupTimeline built = group_timeline(plan, group, model, keep);
-    return {
-        .group = g,
-        .seat = built.seats[static_cast<std::size_t>(me - group.ranks.begin())],
-        .timeline = std::move(built.parts)};
+  if (batch.documents.size() != plan.lengths.size()) {
+    throw std::invalid_argument(fmt::format(
+        "the plan is for {} documents, and there are {}",
+        plan.lengths.size(),
+        batch.documents.size()));
   }
-  throw std::invalid_argument(fmt::format("plan: rank {} is in no group of a micro-batch", rank));
-}
-
-namespace {
-
-void expect_fitting(const Plan& plan, const ModelShape& shape, const BatchOptions& options) {
-  if (shape.masked_lm && options.labels.size() != plan.lengths.size()) {
+  if (shape.masked_lm && batch.labels.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
         "the model predicts masked tokens: it takes labels for each of the {} documents, there are "
         "{}; give data with {{\"tokens\": [...], \"labels\": [...]}}",
         plan.lengths.size(),
-        options.labels.size()));
+        batch.labels.size()));
   }
-  if (!options.labels.empty() && options.labels.size() != plan.lengths.size()) {
+  if (!batch.labels.empty() && batch.labels.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
         "{} lists of labels for {} documents: each takes one, or none does",
-        options.labels.size(),
+        batch.labels.size(),
         plan.lengths.size()));
   }
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
@@ -85,12 +57,11 @@ void expect_fitting(const Plan& plan, const ModelShape& shape, const BatchOption
 }
 
 // All ranks must hold the same plan before any of them acts on it.
-void agree(const Plan& plan, Communicator& world) {
+void agree(const std::string& mine, Communicator& world) {
   if (world.size() == 1) {
     return;
   }
   const HostScope control;
-  const std::string mine = hash(plan);
   const at::Tensor ours = at::empty({static_cast<std::int64_t>(mine.size())}, at::kLong);
   auto* data = ours.mutable_data_ptr<std::int64_t>();
   std::copy(mine.begin(), mine.end(), data);
@@ -103,43 +74,105 @@ void agree(const Plan& plan, Communicator& world) {
   }
 }
 
+// Of a batch: tokens that are scored against a label that counts.
+std::int64_t predicted_tokens(const Batch& batch, bool masked_lm) {
+  std::int64_t count = 0;
+  for (const std::vector<std::int32_t>* of :
+       batch.labels.empty() ? batch.documents : batch.labels) {
+    const std::ptrdiff_t unused = masked_lm || of->empty() ? 0 : 1;
+    count += std::count_if(of->begin() + unused, of->end(), [](auto label) { return label >= 0; });
+  }
+  return count;
+}
+
+void expect_finite(const BatchResult& result, const Plan& plan) {
+  if (std::isfinite(result.loss)) {
+    return;
+  }
+  std::size_t d = 0;
+  while (d + 1 < result.loss_sums.size() && std::isfinite(result.loss_sums[d])) {
+    ++d;
+  }
+  throw NotFinite(fmt::format(
+      "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums "
+      "are outside the range of the number format: check the weights, lower the learning rate, or "
+      "take float64",
+      result.loss,
+      d,
+      plan.lengths.empty() ? 0 : plan.lengths[d]));
+}
+
 }  // namespace
 
-BatchResult play(
+RankSession::State::Played RankSession::State::play(
     const Plan& plan,
-    std::span<const std::vector<std::int32_t>* const> documents,
-    const RankResources& rank,
-    Parameters& parameters,
+    const PlanMicroBatch& micro,
+    const Batch& batch,
+    std::span<const std::int64_t> first_tokens,
     bool backward,
     double loss_scale,
-    const BatchOptions& options) {
-  expect_fitting(plan, parameters.shape(), options);
-  const MemoryScope scope(*rank.memory, Category::communication, "agreement");
-  const auto start = Clock::now();
-  agree(plan, rank.world());
-  const auto traced = [&](const char* what, Clock::time_point from) {
-    const Clock::time_point to = Clock::now();
-    if (rank.trace != nullptr) {
-      rank.trace->add(rank.communicators->rank(), what, "switch", from, to);
+    double& switching_seconds) {
+  const auto begin = Clock::now();
+  const RankPlace place = rank_place(plan, micro, communicators.rank());
+  const PlanGroup& group = micro.groups[place.group];
+  const Timeline& timeline = programs.of(group_task(plan, group, backward), parameters.shape());
+  switching_seconds += seconds_since(begin);
+  note("build the programs", "switch", begin);
+  std::vector<const std::vector<std::int32_t>*> documents;
+  std::vector<const std::vector<std::int32_t>*> labels;
+  std::vector<std::int64_t> firsts;
+  for (const std::int64_t document : group.documents) {
+    const auto d = static_cast<std::size_t>(document);
+    documents.push_back(batch.documents[d]);
+    firsts.push_back(first_tokens[d]);
+    if (!batch.labels.empty()) {
+      labels.push_back(batch.labels[d]);
     }
-    return std::chrono::duration<double>(to - from).count();
-  };
-
-  BatchResult result;
-  result.switching_seconds = traced("agree on the plan", start);
-  std::vector<std::int64_t> first_tokens;  // of every document of the batch
-  std::int64_t tokens = 0;
-  for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
-    first_tokens.push_back(tokens);
-    tokens += plan.lengths[d];
-    const std::vector<std::int32_t>& labels =
-        options.labels.empty() ? *documents[d] : *options.labels[d];
-    const std::ptrdiff_t unused = parameters.shape().masked_lm || labels.empty() ? 0 : 1;
-    result.predicted_tokens +=
-        std::count_if(labels.begin() + unused, labels.end(), [](auto label) { return label >= 0; });
   }
+  MicroBatch tokens = micro_batch(
+      timeline.front().program().tokens,
+      documents,
+      place.seat.group_rank,
+      labels,
+      firsts,
+      parameters.shape().masked_lm);
+  tokens.dropout_seed = batch.dropout_seed;
+  const RankContext context{
+      .seat = place.seat,
+      .group = &communicators.group(group.ranks),
+      .domain = &communicators.group(domain_ranks),
+      .memory = &memory,
+      .trace = options.trace,
+      .world_rank = communicators.rank(),
+      .breakdown = options.breakdown,
+      .part_times = options.part_times};
+  Played played{
+      .group = place.group,
+      .result = run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward)};
+  synchronize(options.device);
+  return played;
+}
+
+BatchResult RankSession::play(
+    const Plan& plan, const Batch& batch, bool backward, double loss_scale) {
+  expect_fitting(plan, batch, parameters(), world().size());
+  const MemoryScope scope(memory(), Category::communication, "agreement");
+  BatchResult result;
+  const auto start = Clock::now();
+  result.plan_sha256 = state_->hash_of(plan);
+  agree(result.plan_sha256, world());
+  result.switching_seconds = seconds_since(start);
+  note("agree on the plan", "switch", start);
+
+  result.predicted_tokens = predicted_tokens(batch, parameters().shape().masked_lm);
   const double scale =
       result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
+  std::vector<std::int64_t> first_tokens;  // of every document of the batch
+  std::int64_t tokens = 0;
+  for (const std::int64_t length : plan.lengths) {
+    first_tokens.push_back(tokens);
+    tokens += length;
+  }
 
   const auto count = static_cast<std::int64_t>(plan.lengths.size());
   const at::Tensor sums = [&] {  // loss sums, then counts
@@ -147,57 +180,27 @@ BatchResult play(
     return at::zeros({2, count}, at::kDouble);
   }();
   auto* data = sums.mutable_data_ptr<double>();
+  state_->programs.begin_batch();
+  const std::int64_t built_before = state_->programs.built();
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     const auto begin = Clock::now();
-    const RankPart part =
-        rank_part(plan, micro, parameters.shape(), rank.communicators->rank(), backward);
-    result.switching_seconds += traced("build the programs", begin);
-    const PlanGroup& group = micro.groups[part.group];
-    std::vector<const std::vector<std::int32_t>*> mine;
-    std::vector<const std::vector<std::int32_t>*> labels;
-    std::vector<std::int64_t> firsts;
-    for (const std::int64_t document : group.documents) {
-      const auto d = static_cast<std::size_t>(document);
-      mine.push_back(documents[d]);
-      firsts.push_back(first_tokens[d]);
-      if (!options.labels.empty()) {
-        labels.push_back(options.labels[d]);
-      }
-    }
-    MicroBatch batch = micro_batch(
-        part.timeline.front().program().tokens,
-        mine,
-        part.seat.group_rank,
-        labels,
-        firsts,
-        parameters.shape().masked_lm);
-    batch.dropout_seed = options.dropout_seed;
-    const RankContext context{
-        .seat = part.seat,
-        .group = &rank.communicators->group(group.ranks),
-        .domain = &rank.domain(plan.weight_domain),
-        .memory = rank.memory,
-        .trace = rank.trace,
-        .world_rank = rank.communicators->rank(),
-        .breakdown = rank.breakdown,
-        .part_times = rank.part_times};
-    const MicroBatchResult done =
-        run_micro_batch(part.timeline, batch, context, parameters, scale * loss_scale, backward);
+    const auto [g, done] = state_->play(
+        plan, micro, batch, first_tokens, backward, scale * loss_scale, result.switching_seconds);
+    result.micro_batch_seconds.push_back(seconds_since(begin));
     result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
-    synchronize(parameters.device());
-    result.micro_batch_seconds.push_back(
-        std::chrono::duration<double>(Clock::now() - begin).count());
-    for (std::size_t d = 0; d < group.documents.size(); ++d) {
-      data[group.documents[d]] += done.loss_sums[d];
-      data[count + group.documents[d]] += static_cast<double>(done.counts[d]);
+    const std::vector<std::int64_t>& documents = micro.groups[g].documents;
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      data[documents[d]] += done.loss_sums[d];
+      data[count + documents[d]] += static_cast<double>(done.counts[d]);
     }
   }
+  result.programs_built = state_->programs.built() - built_before;
   if (backward) {
-    finish_gradients(parameters, rank.world(), rank.replicas(plan.weight_domain));
+    finish_gradients(parameters(), world(), replicas());
   }
   if (count > 0) {
     const HostScope control;
-    rank.world().all_reduce(sums, {.op = "losses", .part = ""});
+    world().all_reduce(sums, {.op = "losses", .part = ""});
   }
   double total = 0;
   for (std::int64_t d = 0; d < count; ++d) {
@@ -206,21 +209,7 @@ BatchResult play(
     total += data[d];
   }
   result.loss = total * scale;
-  if (!std::isfinite(result.loss)) {
-    std::size_t d = 0;
-    while (d + 1 < result.loss_sums.size() && std::isfinite(result.loss_sums[d])) {
-      ++d;
-    }
-    throw NotFinite(fmt::format(
-        "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums "
-        "are "
-        "outside the range of the number format: check the weights, lower the learning rate, or "
-        "take "
-        "float64",
-        result.loss,
-        d,
-        plan.lengths.empty() ? 0 : plan.lengths[d]));
-  }
+  expect_finite(result, plan);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 
+#include "paradyse/plan/placement.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 

@@ -12,9 +12,10 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/planner.h"
 #include "paradyse/plan/simulate.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/machine.h"
@@ -170,41 +171,29 @@ class Cutter {
   std::vector<int> ranks_;
 };
 
-// What a rank trains.
+// A rank that trains.
 struct Trained {
-  Trained(const BenchMixedRequest& request, const RankResources& rank, int ranks)
-      : rank_(rank),
-        parameters_(
+  Trained(
+      const BenchMixedRequest& request, Communicators& communicators, std::int64_t memory_bytes = 0)
+      : session(
+            communicators,
             request.model.shape,
-            ranks,
-            rank.communicators->rank(),
-            parameter_types(request.dtype),
-            /*gradients=*/true,
-            /*masters=*/true),
-        optimizer_(parameters_, {}) {
-    parameters_.initialize(1);
+            {.dtype = request.dtype, .masters = true, .memory_bytes = memory_bytes}),
+        optimizer(session.parameters(), {}) {
+    session.parameters().initialize(1);
   }
 
   // Forward, backward and update; the weights stay as they are.
-  void step(const Plan& plan, std::span<const std::vector<std::int32_t>* const> documents) {
-    parameters_.zero_gradients();
-    const bool masked = parameters_.shape().masked_lm;
-    play(
-        plan,
-        documents,
-        rank_,
-        parameters_,
-        true,
-        1,
-        {.labels = masked ? documents : documents.first(0)});
-    gradient_norm(parameters_, rank_.domain(plan.weight_domain));
-    optimizer_.step(0.0, 1.0);
+  void step(const Plan& plan, const std::vector<const std::vector<std::int32_t>*>& documents) {
+    Parameters& parameters = session.parameters();
+    parameters.zero_gradients();
+    session.play(plan, synthetic_batch(documents, parameters.shape()), /*backward=*/true);
+    gradient_norm(parameters, session.domain());
+    optimizer.step(0.0, 1.0);
   }
 
- private:
-  const RankResources& rank_;
-  Parameters parameters_;
-  AdamW optimizer_;
+  RankSession session;
+  AdamW optimizer;
 };
 
 template <typename T>
@@ -225,18 +214,14 @@ void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks
 // One step; the peak of each rank.  Throws OutOfMemory.
 std::vector<std::int64_t> peaks_of(
     const BenchMixedRequest& request, const Plan& plan, const std::vector<std::int64_t>& memory) {
-  install_accounting_allocator();
   const auto tokens = synthetic_documents(1, plan.lengths.front(), request.model.shape.vocab);
   const auto documents = pointers(tokens);
   std::vector<std::int64_t> peaks;
   run_local_ranks(plan.ranks, {}, [&](Communicators& communicators) {
     const int me = communicators.rank();
-    Accountant mine("rank " + std::to_string(me), memory[static_cast<std::size_t>(me)]);
-    const MemoryScope scope(mine, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &mine};
-    Trained trained(request, rank, plan.ranks);
+    Trained trained(request, communicators, memory[static_cast<std::size_t>(me)]);
     trained.step(plan, documents);
-    const auto reports = gather({mine.peak_bytes()}, communicators.world());
+    const auto reports = gather({trained.session.memory().peak_bytes()}, communicators.world());
     if (me == 0) {
       for (const auto& report : reports) {
         peaks.push_back(report[0]);
@@ -302,7 +287,6 @@ MixedSpeed bench_mixed_speed(
         ranks,
         usable.size()));
   }
-  install_accounting_allocator();
   const ModelShape& model = request.model.shape;
   const std::shared_ptr<Backend> backend = local_backend();
   const MachineNumbers machine = measure_machine(model.hidden, model.head_dim, ranks, *backend);
@@ -328,10 +312,7 @@ MixedSpeed bench_mixed_speed(
     pin_this_thread(usable[me]);
     Slowed slowed(slowdown[me]);
     ObservedCommunicators communicators(real, slowed);
-    Accountant memory("rank " + std::to_string(me));
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Trained trained(request, rank, ranks);
+    Trained trained(request, communicators);
     Communicator& world = communicators.world();
     const auto step = [&](const Plan& plan, bool counts, MixedSpeed::Steps& steps) {
       world.barrier({.op = "bench", .part = ""});

@@ -6,8 +6,9 @@
 
 #include <sys/resource.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/planner.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
@@ -62,7 +63,6 @@ class TimedCommunication final : public CommunicationObserver {
 }  // namespace
 
 BenchStepResult bench_step(const BenchStepRequest& request) {
-  install_accounting_allocator(request.device);
   const ModelShape& model = request.model.shape;
   BenchStepResult result;
   const MachineNumbers machine = measure_machine(
@@ -91,29 +91,23 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       TimedCommunication timed(breakdown);
       ObservedCommunicators observed(real, timed);
       Communicators& communicators = request.breakdown ? observed : real;
-      const int me = communicators.rank();
-      const DeviceScope computing(request.device);
-      Accountant memory("rank " + std::to_string(me), request.memory_per_rank, request.device);
-      const MemoryScope scope(memory, Category::parameters, "parameters");
-      const RankResources rank{
-          .communicators = &communicators,
-          .memory = &memory,
-          .breakdown = request.breakdown ? &breakdown : nullptr};
-      Parameters parameters(
+      RankSession session(
+          communicators,
           model,
-          request.ranks,
-          me,
-          parameter_types(request.dtype),
-          /*gradients=*/true,
-          /*masters=*/true,
-          request.device);
+          {.dtype = request.dtype,
+           .masters = true,
+           .memory_bytes = request.memory_per_rank,
+           .device = request.device,
+           .breakdown = request.breakdown ? &breakdown : nullptr});
+      const int me = session.rank();
+      Parameters& parameters = session.parameters();
       if (request.model.has_weights()) {
         parameters.load(SafetensorsReader(request.model.path));
       } else {
         parameters.initialize(1);
       }
       AdamW optimizer(parameters, {});
-      Communicator& world = communicators.world();
+      Communicator& world = session.world();
       double cpu_before = 0;
       for (int i = 0; i <= request.repeats; ++i) {
         world.barrier({.op = "bench", .part = ""});
@@ -126,19 +120,12 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         const std::int64_t sent_before = communicators.counters().bytes_sent;
         const auto begin = Clock::now();
         parameters.zero_gradients();
-        const std::span<const std::vector<std::int32_t>* const> labels = documents;
-        play(
-            plan,
-            documents,
-            rank,
-            parameters,
-            true,
-            1,
-            {.labels = model.masked_lm ? labels : labels.first(0)});
+        session.play(plan, synthetic_batch(documents, model), /*backward=*/true);
         synchronize(request.device);
         const auto played = Clock::now();
         {
-          const TimedPart timed_part(rank.breakdown, Breakdown::optimizer);
+          const TimedPart timed_part(
+              request.breakdown ? &breakdown : nullptr, Breakdown::optimizer);
           optimizer.step(1e-4, 1.0);
           synchronize(request.device);
         }
@@ -152,7 +139,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       }
       const double used = me == request.backend->first_rank() ? cpu_seconds() - cpu_before : 0.0;
       const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
-      std::vector<std::int64_t> mine = {in_us(used), memory.peak_bytes()};
+      std::vector<std::int64_t> mine = {in_us(used), session.memory().peak_bytes()};
       for (const double seconds : breakdown.seconds()) {
         mine.push_back(in_us(request.breakdown ? seconds : 0));
       }

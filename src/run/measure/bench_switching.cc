@@ -12,9 +12,8 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "src/run/device/device.h"
-#include "src/run/execute/broadcast_plan.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
 #include "src/run/weights/optimizer.h"
@@ -214,22 +213,16 @@ class Bench {
   }
 
   void run_rank(Communicators& communicators) {
-    const int me = communicators.rank();
-    const DeviceScope computing(request_.device);
     const PlanningTask& task = request_.task;
-    Accountant memory("rank " + std::to_string(me), task.memory_per_rank, request_.device);
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Parameters parameters(
+    RankSession session(
+        communicators,
         task.model,
-        task.ranks,
-        me,
-        parameter_types(request_.dtype),
-        /*gradients=*/true,
-        /*masters=*/true,
-        request_.device);
-    parameters.initialize(1);
-    AdamW optimizer(parameters, {});
+        {.dtype = request_.dtype,
+         .masters = true,
+         .memory_bytes = task.memory_per_rank,
+         .device = request_.device});
+    session.parameters().initialize(1);
+    AdamW optimizer(session.parameters(), {});
     const auto rounds = static_cast<std::size_t>(request_.repeats + 1);  // the first one warms up
     for (std::size_t round = 0; round < rounds; ++round) {
       for (std::size_t s = 0; s < steps_.size(); ++s) {
@@ -237,34 +230,29 @@ class Bench {
         if (round == 0 && s >= 3) {
           break;
         }
-        if (me == 0 && request_.progress) {
+        if (session.rank() == 0 && request_.progress) {
           request_.progress(
               static_cast<std::int64_t>(round * steps_.size() + s),
               static_cast<std::int64_t>(rounds * steps_.size()),
               "step " + std::to_string(s + 1));
         }
-        one_step(round, s, rank, parameters, optimizer);
+        one_step(round, s, session, optimizer);
       }
     }
   }
 
   // All runs' plans are made before any is measured: a run plans while the step before computes.
-  void one_step(
-      std::size_t round,
-      std::size_t step,
-      const RankResources& rank,
-      Parameters& parameters,
-      AdamW& optimizer) {
-    Communicator& world = rank.world();
+  void one_step(std::size_t round, std::size_t step, RankSession& session, AdamW& optimizer) {
+    Communicator& world = session.world();
     const std::vector<Trial> trials = world.rank() == 0 ? plans(round, step) : std::vector<Trial>{};
     for (std::size_t t = 0;; ++t) {
       const Trial* trial = t < trials.size() ? &trials[t] : nullptr;
-      const std::optional<Plan> plan = broadcast_plan(
-          trial != nullptr ? std::optional(trial->runs.front().second) : std::nullopt, world);
+      const std::optional<Plan> plan = session.broadcast(
+          trial != nullptr ? std::optional(trial->runs.front().second) : std::nullopt);
       if (!plan) {
         break;
       }
-      const Measured measured = measure(*plan, step, rank, parameters, optimizer);
+      const Measured measured = measure(*plan, step, session, optimizer);
       if (trial == nullptr || round == 0) {
         continue;
       }
@@ -307,29 +295,22 @@ class Bench {
     return trials;
   }
 
-  Measured measure(
-      const Plan& plan,
-      std::size_t step,
-      const RankResources& rank,
-      Parameters& parameters,
-      AdamW& optimizer) {
-    Communicator& world = rank.world();
+  Measured measure(const Plan& plan, std::size_t step, RankSession& session, AdamW& optimizer) {
+    Communicator& world = session.world();
     const auto tokens = documents(step);
     const auto batch = pointers(tokens);
-    const std::span<const std::vector<std::int32_t>* const> labels = batch;
-    const bool masked = request_.task.model.masked_lm;
-    rank.memory->reset_peak();
+    session.memory().reset_peak();
     world.barrier({.op = "bench", .part = ""});
     const auto begin = Clock::now();
-    parameters.zero_gradients();
+    session.parameters().zero_gradients();
     const BatchResult result =
-        play(plan, batch, rank, parameters, true, 1, {.labels = masked ? labels : labels.first(0)});
-    gradient_norm(parameters, rank.domain(plan.weight_domain));
+        session.play(plan, synthetic_batch(batch, request_.task.model), /*backward=*/true);
+    gradient_norm(session.parameters(), session.domain());
     optimizer.step(0.0, 1.0);
     synchronize(request_.device);
     world.barrier({.op = "bench", .part = ""});
     Measured measured{.seconds = seconds_since(begin)};
-    std::vector<std::int64_t> mine = {rank.memory->peak_bytes()};
+    std::vector<std::int64_t> mine = {session.memory().peak_bytes()};
     for (const double seconds : result.micro_batch_seconds) {
       mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
     }
@@ -399,7 +380,6 @@ class Bench {
 }  // namespace
 
 SwitchingCorpus bench_switching(const BenchSwitchingRequest& request) {
-  install_accounting_allocator(request.device);
   return Bench(request).run();
 }
 

@@ -189,7 +189,7 @@ MachineNumbers measure_machine(
     // All ranks were at it at once; the numbers are those of a rank alone on its core.
     const double sharing =
         std::max(1.0, static_cast<double>(ranks) / static_cast<double>(machine.cores));
-    const double sent = static_cast<double>(table.sent(0).elements) * 4.0;
+    const double sent = static_cast<double>(table.sent(false).front().elements) * 4.0;
     machine.collective_seconds = latency / sharing;
     machine.sent_bytes_per_second = sent * sharing / std::max(1e-6, transfer_seconds - latency);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "paradyse/run/session.h"
 #include "src/plan/base/median.h"
 
 namespace paradyse {
@@ -26,6 +27,16 @@ inline std::vector<std::vector<std::int32_t>> synthetic_documents(
     }
   }
   return documents;
+}
+
+// Of these documents, which a masked LM is to predict as they are.
+inline Batch synthetic_batch(
+    const std::vector<const std::vector<std::int32_t>*>& documents, const ModelShape& model) {
+  Batch batch{.documents = documents};
+  if (model.masked_lm) {
+    batch.labels = documents;
+  }
+  return batch;
 }
 
 template <typename T>

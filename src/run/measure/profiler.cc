@@ -10,9 +10,10 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/planner.h"
 #include "paradyse/run/accountant.h"
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "src/plan/base/sha256.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
@@ -276,25 +277,22 @@ class Profiler {
     }
   }
 
+  [[nodiscard]] SessionOptions session_options(PartTimes* times = nullptr) const {
+    return {
+        .dtype = request_.dtype,
+        .masters = true,
+        .memory_bytes = request_.memory_per_rank,
+        .device = request_.device,
+        .part_times = times};
+  }
+
   void run_rank(Communicators& communicators) {
     const int me = communicators.rank();
-    const DeviceScope computing(request_.device);
-    Accountant memory("rank " + std::to_string(me), request_.memory_per_rank, request_.device);
-    const MemoryScope scope(memory, Category::parameters, "parameters");
     optimizer(communicators);
     PartTimes times;
-    const RankResources rank{
-        .communicators = &communicators, .memory = &memory, .part_times = &times};
-    Parameters parameters(
-        cut_,
-        request_.ranks,
-        me,
-        parameter_types(request_.dtype),
-        /*gradients=*/true,
-        /*masters=*/true,
-        request_.device);
-    parameters.initialize(1);
-    const AdamW moments(parameters, {});  // are there while a step runs
+    RankSession session(communicators, cut_, session_options(&times));
+    session.parameters().initialize(1);
+    const AdamW moments(session.parameters(), {});  // are there while a step runs
     for (;;) {
       const std::int64_t w =
           broadcast_number(me == 0 ? next() : 0, "profile", communicators.world());
@@ -304,7 +302,7 @@ class Profiler {
       const Wish& wish = wishes_[static_cast<std::size_t>(w)];
       std::vector<Sample> samples;
       const auto lack =
-          within_memory(communicators, [&] { samples = measure(wish, rank, times, parameters); });
+          within_memory(communicators, [&] { samples = measure(wish, session, times); });
       if (me != 0) {
         continue;
       }
@@ -317,34 +315,26 @@ class Profiler {
   }
 
   // The same repeats on all ranks; rank 0 has the samples.
-  std::vector<Sample> measure(
-      const Wish& wish, const RankResources& rank, PartTimes& times, Parameters& parameters) {
-    Communicator& world = rank.world();
+  std::vector<Sample> measure(const Wish& wish, RankSession& session, const PartTimes& times) {
+    Communicator& world = session.world();
     const Plan plan = plan_of(wish);
     const auto tokens = synthetic_documents(plan.lengths.size(), wish.length, cut_.vocab);
     const auto documents = pointers(tokens);
-    const std::span<const std::vector<std::int32_t>* const> labels = documents;
     std::vector<Sample> samples;
     const auto begin = Clock::now();
     for (bool more = true; more;) {
-      parameters.zero_gradients();
-      rank.memory->reset_peak();
+      session.parameters().zero_gradients();
+      session.memory().reset_peak();
       world.barrier({.op = "profile", .part = ""});
       const auto start = Clock::now();
-      const BatchResult result = play(
-          plan,
-          documents,
-          rank,
-          parameters,
-          true,
-          1,
-          {.labels = cut_.masked_lm ? labels : labels.first(0)});
+      const BatchResult result =
+          session.play(plan, synthetic_batch(documents, cut_), /*backward=*/true);
       synchronize(request_.device);
       const auto nanoseconds = [](double seconds) {
         return static_cast<std::int64_t>(std::llround(seconds * 1e9));
       };
       std::vector<std::int64_t> mine = {
-          nanoseconds(seconds_since(start)), result.saved_bytes, rank.memory->peak_bytes()};
+          nanoseconds(seconds_since(start)), result.saved_bytes, session.memory().peak_bytes()};
       for (const auto& part : times.seconds()) {
         for (const double seconds : part) {
           mine.push_back(nanoseconds(seconds));
@@ -516,14 +506,8 @@ class Profiler {
       if (request_.memory_per_rank > 0 && most > request_.memory_per_rank) {
         continue;
       }
-      Parameters parameters(
-          model,
-          request_.ranks,
-          me,
-          parameter_types(request_.dtype),
-          /*gradients=*/true,
-          /*masters=*/true,
-          request_.device);
+      RankSession session(communicators, model, session_options());
+      Parameters& parameters = session.parameters();
       parameters.initialize(1);
       AdamW adam(parameters, {});
       std::vector<double> times;

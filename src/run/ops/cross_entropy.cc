@@ -94,14 +94,15 @@ class Loss {
   void for_tiles(Body body) {
     std::int64_t first_id = 0;
     for (const Transfer& table : op_.transfers) {
-      const Extent extent =
-          table.destination[static_cast<std::size_t>(frame_.rank->seat.domain_rank)];
-      const at::Tensor w_VH = frame_.empty(extent.rows, extent.cols, frame_.activation);
+      const std::int64_t H = x_TH_.size(1);
+      const std::int64_t rows =
+          table.destination[static_cast<std::size_t>(frame_.rank->seat.domain_rank)] / H;
+      const at::Tensor w_VH = frame_.empty(rows, H, frame_.activation);
       frame_.rank->domain
           ->exchange(frame_.parameters->stack, w_VH, table, frame_.call("cross_entropy", true))
           ->wait();
       body(w_VH, table, first_id);
-      first_id += extent.rows;
+      first_id += rows;
     }
   }
 

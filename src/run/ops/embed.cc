@@ -50,8 +50,10 @@ std::vector<Lookup> lookups(const Frame& frame) {
   return all;
 }
 
-std::int64_t rows_of(const Frame& frame, const Transfer& tile) {
-  return tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)].rows;
+// Of a tile of the table, which has the width of x.
+Extent extent_of(const Frame& frame, const Op& op, const Transfer& tile) {
+  const std::int64_t H = frame.program().values[static_cast<std::size_t>(op.out[0])].whole.cols;
+  return {tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)] / H, H};
 }
 
 // Which tokens look up a row of each tile, and which row of it.  All tiles' go to the device at
@@ -70,7 +72,7 @@ class Hits {
     std::vector<std::int64_t> rows;
     std::int64_t first = 0;
     for (const Transfer& tile : op.transfers) {
-      const std::int64_t count = rows_of(frame, tile);
+      const std::int64_t count = extent_of(frame, op, tile).rows;
       for (const Lookup& lookup : all) {
         begins_.push_back(static_cast<std::int64_t>(tokens.size()));
         for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
@@ -118,7 +120,7 @@ void embed(Frame& frame, const Op& op) {
   std::int64_t first = 0;
   for (std::size_t v = 0; v < op.transfers.size(); ++v) {
     const Transfer& tile = op.transfers[v];
-    const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
+    const Extent extent = extent_of(frame, op, tile);
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
     frame.rank->domain->exchange(frame.parameters->stack, table, tile, frame.call("embed", true))
         ->wait();
@@ -168,7 +170,7 @@ void embed_adjoint(Frame& frame, const Op& op) {
   std::int64_t first = 0;
   for (std::size_t v = 0; v < op.transfers.size(); ++v) {
     const Transfer& tile = op.transfers[v];
-    const Extent extent = tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)];
+    const Extent extent = extent_of(frame, op, tile);
     at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
     const auto scatter = [&] {
       frame.rank->domain

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "src/run/device/device.h"
-#include "src/run/execute/broadcast_plan.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
 
@@ -39,14 +38,13 @@ EvalResult evaluate_corpus(
     const Corpus& corpus,
     std::int64_t tokens_per_batch,
     Planner* planner,
-    const RankResources& rank,
-    Parameters& parameters,
+    RankSession& session,
     const std::atomic<bool>* stop) {
   EvalResult result;
   result.data = corpus.counts;
   const auto begin = Clock::now();
   double sum = 0;
-  Communicator& world = rank.world();
+  Communicator& world = session.world();
   for (std::size_t next = 0; next < corpus.documents.size();) {
     std::vector<const Tokens*> documents;
     std::vector<std::int64_t> numbers;
@@ -60,14 +58,14 @@ EvalResult evaluate_corpus(
     if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
       plan = plan_or_throw(*planner, lengths_of(documents));
     }
-    plan = broadcast_plan(plan, world);
+    plan = session.broadcast(std::move(plan));
     if (!plan) {
       result.interrupted = true;
       break;
     }
     const std::vector<const Tokens*> labels = labels_of(corpus, numbers);
     const BatchResult batch =
-        play(*plan, documents, rank, parameters, false, 1, {.labels = labels});
+        session.play(*plan, {.documents = documents, .labels = labels}, /*backward=*/false);
     sum += std::accumulate(batch.loss_sums.begin(), batch.loss_sums.end(), 0.0);
     result.predicted_tokens += batch.predicted_tokens;
     result.documents += static_cast<std::int64_t>(documents.size());
@@ -75,7 +73,7 @@ EvalResult evaluate_corpus(
   result.loss = result.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN()
                                              : sum / static_cast<double>(result.predicted_tokens);
   result.seconds = seconds_since(begin);
-  result.peak_bytes = largest(rank.memory->peak_bytes(), world);
+  result.peak_bytes = largest(session.memory().peak_bytes(), world);
   return result;
 }
 
@@ -86,28 +84,21 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
   Planner planner(planning_task(
       config, model.shape, /*training=*/false, machine_for(config, model.shape, backend)));
   const c10::Device device = device_named(config.parallel.device);
-  install_accounting_allocator(device);
   EvalResult result;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
-    const int me = communicators.rank();
-    const DeviceScope computing(device);
-    Accountant memory(
-        "rank " + std::to_string(me), parse_bytes(config.parallel.memory_per_rank), device);
-    const MemoryScope scope(memory, Category::parameters, "parameters");
-    const RankResources rank{.communicators = &communicators, .memory = &memory};
-    Parameters parameters(
+    RankSession session(
+        communicators,
         model.shape,
-        communicators.size(),
-        me,
-        parameter_types(config.train.dtype),
-        /*gradients=*/false,
-        /*masters=*/false,
-        device);
-    fill(parameters, model, config.model.seed);
-    communicators.world().barrier({.op = "model is there", .part = ""});
+        {.dtype = config.train.dtype,
+         .gradients = false,
+         .memory_bytes = parse_bytes(config.parallel.memory_per_rank),
+         .device = device});
+    fill(session.parameters(), model, config.model.seed);
+    session.world().barrier({.op = "model is there", .part = ""});
+    const bool first = session.rank() == 0;
     const EvalResult mine = evaluate_corpus(
-        corpus, config.train.tokens_per_step, me == 0 ? &planner : nullptr, rank, parameters, stop);
-    if (me == 0) {
+        corpus, config.train.tokens_per_step, first ? &planner : nullptr, session, stop);
+    if (first) {
       result = mine;
     }
   });

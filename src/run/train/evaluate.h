@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "paradyse/run/play.h"
+#include "paradyse/run/session.h"
 #include "paradyse/run/train.h"
 
 namespace paradyse {
@@ -15,8 +15,7 @@ EvalResult evaluate_corpus(
     const Corpus& corpus,
     std::int64_t tokens_per_batch,
     Planner* planner,
-    const RankResources& rank,
-    Parameters& parameters,
+    RankSession& session,
     const std::atomic<bool>* stop);
 
 }  // namespace paradyse

@@ -9,6 +9,7 @@
 #include "src/plan/profile/run_costs.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/profiler.h"
+#include "src/run/train/run_inputs.h"
 
 namespace paradyse {
 namespace {
@@ -77,6 +78,21 @@ std::optional<Costs> measured_costs(
   }
   note("what was measured is in " + costs_file(config, header).string());
   return costs_of(config, header);
+}
+
+std::string PlanningNumbers::costs_fingerprint() const { return costs ? fingerprint(*costs) : ""; }
+
+PlanningNumbers planning_numbers(
+    const RunConfig& config,
+    const TrainingInputs& inputs,
+    Backend& backend,
+    const TrainHooks& hooks) {
+  const ModelShape& model = inputs.model.shape;
+  PlanningNumbers numbers;
+  numbers.machine = inputs.from ? inputs.from->state.machine : machine_for(config, model, backend);
+  numbers.costs =
+      measured_costs(config, model, inputs.typical_lengths().back(), backend, inputs.device, hooks);
+  return numbers;
 }
 
 }  // namespace paradyse

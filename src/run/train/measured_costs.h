@@ -1,8 +1,10 @@
-// The costs that a run's configuration names, measured first where it says so.
+// What a run's plans are made from: the costs that its configuration names, measured first where it
+// says so, and a few numbers of the machine.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -11,6 +13,7 @@
 #include "paradyse/run/backend.h"
 #include "paradyse/run/train.h"
 #include "src/plan/profile/fit.h"
+#include "src/run/train/training_inputs.h"
 
 namespace paradyse {
 
@@ -23,6 +26,22 @@ std::optional<Costs> measured_costs(
     std::int64_t longest,
     Backend& backend,
     c10::Device device,
+    const TrainHooks& hooks);
+
+struct PlanningNumbers {
+  MachineNumbers machine;
+  std::optional<Costs> costs;  // none: plans go by a closed form
+
+  // "": there are none.
+  [[nodiscard]] std::string costs_fingerprint() const;
+};
+
+// Those of a training run.  One that goes on has the machine's from its checkpoint: measured anew,
+// plans might be others, and with them the last bits of sums.
+PlanningNumbers planning_numbers(
+    const RunConfig& config,
+    const TrainingInputs& inputs,
+    Backend& backend,
     const TrainHooks& hooks);
 
 }  // namespace paradyse

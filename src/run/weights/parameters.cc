@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/placement.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 

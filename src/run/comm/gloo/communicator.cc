@@ -21,7 +21,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/run/accountant.h"
-#include "src/run/comm/blocks.h"
+#include "src/run/comm/boxes.h"
 #include "src/run/comm/sum_rows.h"
 
 namespace paradyse::gloo {
@@ -82,45 +82,44 @@ struct World {
   [[nodiscard]] std::string epoch() const { return fmt::format("{}/{}", run, recoveries); }
 };
 
-// One side of a block: where its elements lie.
-struct Rows {
-  View view;
-  std::int64_t rows;
-  std::int64_t cols;
-
-  [[nodiscard]] std::int64_t bytes() const { return rows * cols * view.item; }
-  [[nodiscard]] bool contiguous() const { return rows == 1 || view.stride == cols * view.item; }
-  [[nodiscard]] Rows packed(char* data) const {
-    return {{data, cols * view.item, view.item}, rows, cols};
-  }
-};
-
-// What one rank hands to another.
+// What one rank hands to another: regions of contiguous memory, and where each lies in the message.
 struct Parcel {
-  std::vector<Rows> rows;
-  std::int64_t bytes = 0;
+  struct Part {
+    Region here;
+    Region in_message;
+  };
+  char* data = nullptr;
+  std::int64_t item = 1;  // bytes of an element
+  std::int64_t elements = 0;
+  std::vector<Part> parts;
 
-  void add(const Rows& more) {
-    if (more.bytes() > 0) {
-      rows.push_back(more);
-      bytes += more.bytes();
+  void add(const at::Tensor& tensor, const Region& here, const Box& box) {
+    data = data_of(tensor);
+    item = static_cast<std::int64_t>(tensor.element_size());
+    parts.push_back({here, packed(box, elements)});
+    elements += box.elements();
+  }
+  [[nodiscard]] std::int64_t bytes() const { return elements * item; }
+  // Where all of it lies as it does in the message; else nullptr.
+  [[nodiscard]] char* as_it_lies() const {
+    if (parts.empty()) {
+      return nullptr;
+    }
+    const std::int64_t first = parts.front().here.offset;
+    const bool alike = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+      return part.here.offset - first == part.in_message.offset &&
+             part.here.loops == part.in_message.loops;
+    });
+    return alike ? data + first * item : nullptr;
+  }
+  void pack(char* message) const {
+    for (const Part& part : parts) {
+      copy_region(message, part.in_message, data, part.here, item);
     }
   }
-  // All of it lies row after row.
-  [[nodiscard]] bool contiguous() const {
-    const char* next = rows.empty() ? nullptr : rows.front().view.data;
-    return std::all_of(rows.begin(), rows.end(), [&](const Rows& r) {
-      const bool follows = r.contiguous() && r.view.data == next;
-      next = r.view.data + r.bytes();
-      return follows;
-    });
-  }
-  // Copies each of `rows` from or to where it lies in the message at `packed`.
-  void copy(char* packed, bool pack) const {
-    for (const Rows& r : rows) {
-      const Rows there = r.packed(packed);
-      copy_rows(pack ? there.view : r.view, pack ? r.view : there.view, r.rows, r.cols);
-      packed += r.bytes();
+  void unpack(const char* message) const {
+    for (const Part& part : parts) {
+      copy_region(data, part.here, message, part.in_message, item);
     }
   }
 };
@@ -141,48 +140,39 @@ class GlooCommunicator final : public Communicator {
       const at::Tensor& to,
       const Transfer& table,
       const Call& call) override {
-    check_matrix(from, table.source[at(rank_)], call, "source");
-    check_matrix(to, table.destination[at(rank_)], call, "destination");
+    check_piece(from, table.source[at(rank_)], call, "source");
+    check_piece(to, table.destination[at(rank_)], call, "destination");
     if (from.scalar_type() != to.scalar_type()) {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
     auto operation = issue("exchange", call, elements(table), from.scalar_type());
     operation->keep = {from, to};
-    const View mine(from);
-    const View got(to);
     std::vector<Parcel> out(at(size()));
     std::vector<Parcel> in(at(size()));
-    std::vector<const Block*> own;
-    for (const Block& block : table.blocks) {
-      if (block.source == rank_ && block.destination == rank_) {
-        own.push_back(&block);
-      } else if (block.source == rank_) {
-        out[at(block.destination)].add(
-            {mine.at(block.source_row, block.source_col), block.rows, block.cols});
-      } else if (block.destination == rank_) {
-        in[at(block.source)].add(
-            {got.at(block.destination_row, block.destination_col), block.rows, block.cols});
+    std::vector<const Box*> own;
+    for (const Box& box : table.boxes) {
+      if (box.source == rank_ && box.destination == rank_) {
+        own.push_back(&box);
+      } else if (box.source == rank_) {
+        out[at(box.destination)].add(from, at_source(box), box);
+      } else if (box.destination == rank_) {
+        in[at(box.source)].add(to, at_destination(box), box);
       }
     }
     for (int hop = 1; hop < size(); ++hop) {
       const int r = (rank_ + size() - hop) % size();
-      if (in[at(r)].bytes > 0) {
-        char* const whole = in[at(r)].contiguous() ? in[at(r)].rows.front().view.data : nullptr;
-        operation->receive(r, whole, in[at(r)].bytes);
+      if (in[at(r)].bytes() > 0) {
+        operation->receive(r, in[at(r)].as_it_lies(), in[at(r)].bytes());
       }
     }
     operation->send_all(out);
-    for (const Block* block : own) {
-      copy_rows(
-          got.at(block->destination_row, block->destination_col),
-          mine.at(block->source_row, block->source_col),
-          block->rows,
-          block->cols);
+    for (const Box* box : own) {
+      copy_region(to, at_destination(*box), from, at_source(*box));
     }
     operation->finish = [parcels = std::move(in)](const Operation& done) {
       for (const Incoming& message : done.incoming) {
         if (message.staging != nullptr) {
-          parcels[at(message.rank)].copy(message.staging.get(), /*pack=*/false);
+          parcels[at(message.rank)].unpack(message.staging.get());
         }
       }
     };
@@ -195,19 +185,18 @@ class GlooCommunicator final : public Communicator {
       const Transfer& table,
       bool accumulate,
       const Call& call) override {
-    check_matrix(from, table.destination[at(rank_)], call, "source");
-    check_matrix(to, table.source[at(rank_)], call, "destination");
+    check_piece(from, table.destination[at(rank_)], call, "source");
+    check_piece(to, table.source[at(rank_)], call, "destination");
     auto operation = issue("exchange_sum", call, elements(table), from.scalar_type());
     operation->keep = {from, to};
-    const View mine(from);
+    const auto item = static_cast<std::int64_t>(from.element_size());
     std::vector<Parcel> out(at(size()));
     std::vector<std::int64_t> in(at(size()));
-    for (const Block& block : table.blocks) {
-      if (block.destination == rank_ && block.source != rank_) {
-        out[at(block.source)].add(
-            {mine.at(block.destination_row, block.destination_col), block.rows, block.cols});
-      } else if (block.source == rank_ && block.destination != rank_) {
-        in[at(block.destination)] += block.elements() * mine.item;
+    for (const Box& box : table.boxes) {
+      if (box.destination == rank_ && box.source != rank_) {
+        out[at(box.source)].add(from, at_destination(box), box);
+      } else if (box.source == rank_ && box.destination != rank_) {
+        in[at(box.destination)] += box.elements() * item;
       }
     }
     for (int hop = 1; hop < size(); ++hop) {
@@ -217,28 +206,28 @@ class GlooCommunicator final : public Communicator {
       }
     }
     operation->send_all(out);
-    const at::ScalarType type = from.scalar_type();
-    operation->finish = [this, to, mine, type, accumulate, &table](const Operation& done) {
-      // Where each block lies: in my own matrix, or next in its sender's message.
-      std::map<const Block*, View> places;
-      std::vector<char*> next(at(size()));
+    operation->finish = [this, from, to, accumulate, &table](const Operation& done) {
+      // Where each box lies: in my own piece, or next in its sender's message.
+      std::map<const Box*, Summand> places;
+      std::vector<const char*> messages(at(size()));
+      std::vector<std::int64_t> next(at(size()));
       for (const Incoming& message : done.incoming) {
-        next[at(message.rank)] = message.staging.get();
+        messages[at(message.rank)] = message.staging.get();
       }
-      for (const Block& block : table.blocks) {
-        if (block.source != rank_ || block.elements() == 0) {
+      for (const Box& box : table.boxes) {
+        if (box.source != rank_) {
           continue;
         }
-        if (block.destination == rank_) {
-          places.emplace(&block, mine.at(block.destination_row, block.destination_col));
+        if (box.destination == rank_) {
+          places.emplace(&box, Summand{data_of(from), at_destination(box)});
         } else {
-          char*& place = next[at(block.destination)];
-          places.emplace(&block, View(place, block.cols * mine.item, mine.item));
-          place += block.elements() * mine.item;
+          std::int64_t& offset = next[at(box.destination)];
+          places.emplace(&box, Summand{messages[at(box.destination)], packed(box, offset)});
+          offset += box.elements();
         }
       }
-      sum_blocks(to, table, rank_, accumulate, type, [&](const Block& block) {
-        return places.at(&block);
+      sum_boxes(to, table, rank_, accumulate, from.scalar_type(), [&](const Box& box) {
+        return places.at(&box);
       });
     };
     return operation;
@@ -250,7 +239,7 @@ class GlooCommunicator final : public Communicator {
     if (rank_ == root) {
       operation->send_all(std::vector<Parcel>(at(size()), whole(tensor)));
     } else {
-      operation->receive(root, View(tensor).data, whole(tensor).bytes);
+      operation->receive(root, data_of(tensor), whole(tensor).bytes());
     }
     operation->wait();
   }
@@ -265,7 +254,7 @@ class GlooCommunicator final : public Communicator {
     } else {
       for (int r = 0; r < size(); ++r) {
         if (r != root) {
-          operation->receive(r, nullptr, whole(tensor).bytes);
+          operation->receive(r, nullptr, whole(tensor).bytes());
         }
       }
       operation->finish = [&tensor](const Operation& done) {
@@ -274,7 +263,7 @@ class GlooCommunicator final : public Communicator {
           others.push_back(message.staging.get());
         }
         sum_into(
-            View(tensor).data,
+            data_of(tensor),
             tensor.scalar_type(),
             others,
             tensor.scalar_type(),
@@ -297,10 +286,10 @@ class GlooCommunicator final : public Communicator {
     operation->keep = {from, to};
     const int step = (hops % size() + size()) % size();
     if (step == 0) {
-      std::memcpy(View(to).data, View(from).data, to.nbytes());
+      std::memcpy(data_of(to), data_of(from), to.nbytes());
       return operation;
     }
-    operation->receive((rank_ - step + size()) % size(), View(to).data, whole(to).bytes);
+    operation->receive((rank_ - step + size()) % size(), data_of(to), whole(to).bytes());
     std::vector<Parcel> out(at(size()));
     out[at((rank_ + step) % size())] = whole(from);
     operation->send_all(out);
@@ -402,18 +391,18 @@ class GlooCommunicator final : public Communicator {
       for (int hop = 1; hop < owner.size(); ++hop) {
         const int to = (owner.rank_ + hop) % owner.size();
         const Parcel& parcel = parcels[at(to)];
-        if (parcel.bytes == 0) {
+        if (parcel.bytes() == 0) {
           continue;
         }
-        if (parcel.contiguous()) {
-          send(to, parcel.rows.front().view.data, parcel.bytes);
+        if (char* const message = parcel.as_it_lies(); message != nullptr) {
+          send(to, message, parcel.bytes());
         } else {
-          Staging::Piece packed = owner.world_.staging.take(parcel.bytes);
-          parcel.copy(packed.get(), /*pack=*/true);
+          Staging::Piece packed = owner.world_.staging.take(parcel.bytes());
+          parcel.pack(packed.get());
           const char* data = packed.get();
-          send(to, data, parcel.bytes, std::move(packed));
+          send(to, data, parcel.bytes(), std::move(packed));
         }
-        owner.world_.counters.bytes_sent += parcel.bytes;
+        owner.world_.counters.bytes_sent += parcel.bytes();
         ++owner.world_.counters.messages;
       }
     }
@@ -480,16 +469,21 @@ class GlooCommunicator final : public Communicator {
 
   static std::int64_t elements(const Transfer& table) {
     std::int64_t sum = 0;
-    for (const Extent& extent : table.destination) {
-      sum += extent.elements();
+    for (const std::int64_t piece : table.destination) {
+      sum += piece;
     }
     return sum;
   }
 
   static Parcel whole(const at::Tensor& tensor) {
     Parcel parcel;
-    const View view(tensor);
-    parcel.add({{view.data, tensor.numel() * view.item, view.item}, 1, tensor.numel()});
+    if (const std::int64_t n = tensor.numel(); n > 0) {
+      Box all;
+      if (n > 1) {
+        all.loops.push_back({n, 1, 1});
+      }
+      parcel.add(tensor, at_source(all), all);
+    }
     return parcel;
   }
 

@@ -17,7 +17,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/run/accountant.h"
-#include "src/run/comm/blocks.h"
+#include "src/run/comm/boxes.h"
 
 namespace paradyse::nccl {
 namespace {
@@ -35,23 +35,7 @@ struct World {
   Counters counters;
 };
 
-// A rectangle of a matrix.
-at::Tensor part(
-    const at::Tensor& matrix,
-    std::int64_t row,
-    std::int64_t col,
-    std::int64_t rows,
-    std::int64_t cols) {
-  return matrix.narrow(0, row, rows).narrow(1, col, cols);
-}
-at::Tensor source_part(const at::Tensor& matrix, const Block& block) {
-  return part(matrix, block.source_row, block.source_col, block.rows, block.cols);
-}
-at::Tensor destination_part(const at::Tensor& matrix, const Block& block) {
-  return part(matrix, block.destination_row, block.destination_col, block.rows, block.cols);
-}
-
-using Rows = std::vector<at::Tensor>;  // the blocks of a message
+using Rows = std::vector<at::Tensor>;  // the boxes of a message
 
 std::int64_t count_of(const Rows& message) {
   std::int64_t count = 0;
@@ -84,22 +68,19 @@ class NcclCommunicator final : public Communicator {
     if (from.is_cpu()) {
       return gloo_.exchange(from, to, table, call);
     }
-    check_matrix(from, table.source[at(rank_)], call, "source");
-    check_matrix(to, table.destination[at(rank_)], call, "destination");
+    check_piece(from, table.source[at(rank_)], call, "source");
+    check_piece(to, table.destination[at(rank_)], call, "destination");
     if (from.scalar_type() != to.scalar_type()) {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
     std::vector<Rows> out(at(size()));
     std::vector<Rows> in(at(size()));
-    for (const Block& block : table.blocks) {
-      if (block.elements() == 0) {
-        continue;
+    for (const Box& box : table.boxes) {
+      if (box.source == rank_) {
+        out[at(box.destination)].push_back(region_of(from, at_source(box)));
       }
-      if (block.source == rank_) {
-        out[at(block.destination)].push_back(source_part(from, block));
-      }
-      if (block.destination == rank_) {
-        in[at(block.source)].push_back(destination_part(to, block));
+      if (box.destination == rank_) {
+        in[at(box.source)].push_back(region_of(to, at_destination(box)));
       }
     }
     auto operation = issue("exchange", call, elements(table), from);
@@ -123,21 +104,18 @@ class NcclCommunicator final : public Communicator {
     if (from.is_cpu()) {
       return gloo_.exchange_sum(from, to, table, accumulate, call);
     }
-    check_matrix(from, table.destination[at(rank_)], call, "source");
-    check_matrix(to, table.source[at(rank_)], call, "destination");
+    check_piece(from, table.destination[at(rank_)], call, "source");
+    check_piece(to, table.source[at(rank_)], call, "destination");
     std::vector<Rows> out(at(size()));
     std::vector<std::int64_t> in(at(size()));
-    std::vector<const Block*> mine;  // what `to` is the sum of
-    for (const Block& block : table.blocks) {
-      if (block.elements() == 0) {
-        continue;
+    std::vector<const Box*> mine;  // what `to` is the sum of
+    for (const Box& box : table.boxes) {
+      if (box.destination == rank_) {
+        out[at(box.source)].push_back(region_of(from, at_destination(box)));
       }
-      if (block.destination == rank_) {
-        out[at(block.source)].push_back(destination_part(from, block));
-      }
-      if (block.source == rank_) {
-        mine.push_back(&block);
-        in[at(block.destination)] += block.elements();
+      if (box.source == rank_) {
+        mine.push_back(&box);
+        in[at(box.destination)] += box.elements();
       }
     }
     auto operation = issue("exchange_sum", call, elements(table), from);
@@ -145,16 +123,14 @@ class NcclCommunicator final : public Communicator {
     std::map<int, at::Tensor> messages;
     operation->run(out, in, [&](int peer, const at::Tensor& message) { messages[peer] = message; });
     operation->then([&] {
-      std::map<const Block*, at::Tensor> places;
+      std::map<const Box*, TensorSummand> places;
       std::map<int, std::int64_t> begin;
-      for (const Block* block : mine) {
-        places[block] = messages.at(block->destination)
-                            .narrow(0, begin[block->destination], block->elements())
-                            .view({block->rows, block->cols});
-        begin[block->destination] += block->elements();
+      for (const Box* box : mine) {
+        std::int64_t& offset = begin[box->destination];
+        places[box] = {messages.at(box->destination), packed(*box, offset)};
+        offset += box->elements();
       }
-      sum_blocks(
-          to, table, rank_, accumulate, [&](const Block& block) { return places.at(&block); });
+      sum_boxes(to, table, rank_, accumulate, [&](const Box& box) { return places.at(&box); });
     });
     return operation;
   }
@@ -371,8 +347,8 @@ class NcclCommunicator final : public Communicator {
 
   static std::int64_t elements(const Transfer& table) {
     std::int64_t sum = 0;
-    for (const Extent& extent : table.destination) {
-      sum += extent.elements();
+    for (const std::int64_t piece : table.destination) {
+      sum += piece;
     }
     return sum;
   }

@@ -1,0 +1,113 @@
+// What a rank has for as long as it runs a model, and the playing of plans on it: a global batch,
+// micro-batch after micro-batch, as the plan says.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/communicator.h"
+#include "paradyse/run/weights.h"
+
+namespace paradyse {
+
+class Breakdown;
+class PartTimes;
+class Trace;
+
+struct SessionOptions {
+  std::string dtype = "float32";  // of weights and what is computed (parameter_types)
+  int weight_domain = 0;          // ranks that hold one copy of the model together; 0: all
+  bool gradients = true;          // else evaluation alone
+  bool masters = false;           // float32 weights beside narrow ones: what an optimizer updates
+  std::int64_t memory_bytes = 0;  // budget of this rank; 0: no limit
+  c10::Device device = c10::Device(c10::kCPU);
+  // Where it is noted what the time goes to; each may be absent, and outlives the session.
+  Trace* trace = nullptr;
+  Breakdown* breakdown = nullptr;
+  PartTimes* part_times = nullptr;  // of the last micro-batch
+};
+
+// What a plan is played on.
+struct Batch {
+  // Those of plan.lengths, in its order.  Token ids must be inside the vocabulary (whoever reads
+  // documents checks it).
+  std::span<const std::vector<std::int32_t>* const> documents;
+  // For every document a label for every token, unshifted: token i is scored against label i of a
+  // masked LM, else against label i + 1.  Negative ones do not count.  Empty, which a masked LM
+  // does not take: the documents' tokens.
+  std::span<const std::vector<std::int32_t>* const> labels = {};
+  std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
+};
+
+struct BatchResult {
+  double loss = 0;  // mean over the predicted tokens of the global batch; 0 where there are none
+  std::int64_t predicted_tokens = 0;        // those scored against a label that counts
+  std::vector<double> loss_sums;            // [document of the plan], over all ranks
+  std::vector<std::int64_t> counts;         // [document of the plan], over all ranks
+  std::int64_t saved_bytes = 0;             // of this rank: the largest of its micro-batches
+  std::vector<double> micro_batch_seconds;  // on this rank, waiting for others included
+  double switching_seconds = 0;     // of this rank: agreeing on the plan and having its programs
+  std::int64_t programs_built = 0;  // of this rank: the others it still had
+  std::string plan_sha256;          // hash() of the plan
+};
+
+// The loss of a batch is no number.
+class NotFinite : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Of one rank; made, used and destroyed on its thread, on which no other session is made meanwhile.
+// As long as it lives, tensors made on this thread are the rank's: they count into memory() and lie
+// and compute where its device says.
+class RankSession {
+ public:
+  // Allocates, uninitialised, what this rank stores of the model.  Throws std::invalid_argument for
+  // an unknown dtype, and a weight domain that does not divide the ranks; OutOfMemory.
+  RankSession(
+      Communicators& communicators, const ModelShape& model, const SessionOptions& options = {});
+  ~RankSession();
+  RankSession(const RankSession&) = delete;
+  RankSession& operator=(const RankSession&) = delete;
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] Communicators& communicators();
+  [[nodiscard]] Communicator& world();
+  // This rank's weight domain, and the ranks with its place in other domains.
+  [[nodiscard]] Communicator& domain();
+  [[nodiscard]] Communicator& replicas();
+  [[nodiscard]] Parameters& parameters();
+  [[nodiscard]] Accountant& memory();
+
+  // Rank 0's plan, on all ranks; nothing where it has none.  What the others bring is not looked
+  // at, and what they get is without predictions.  Every rank calls this.
+  std::optional<Plan> broadcast(std::optional<Plan> mine);
+
+  // Every rank calls this with the same plan and batch.  Programs of the last few plans are kept,
+  // so that a plan which comes again is not built again (src/run/execute/kept_programs.h).  With
+  // `backward` the gradient of loss_scale times the mean token loss is added to the parameters'
+  // gradients, summed over all ranks. Dropout is that of the model, and on only with `backward`.
+  // Throws std::invalid_argument for a plan of another number of ranks or another weight domain, a
+  // masked LM without labels, documents or labels of another number than the plan's, and a document
+  // longer than the positions that the model has learned; CommunicatorError when the ranks' plans
+  // differ (hashes are compared first), and NotFinite, on all ranks, naming the first document to
+  // blame, when the loss is no number.
+  BatchResult play(const Plan& plan, const Batch& batch, bool backward, double loss_scale = 1);
+
+  // Notes in the trace, where there is one, what this rank did from `begin` until now.
+  void note(const char* what, const char* category, std::chrono::steady_clock::time_point begin);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paradyse

@@ -1,0 +1,76 @@
+// What every backend does with the boxes of a copy table (transfer.h) once it can read them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/transfer.h"
+#include "paradyse/run/communicator.h"
+
+namespace paradyse {
+
+// Throws std::logic_error unless `tensor` is contiguous, and of so many elements.
+void check_piece(
+    const at::Tensor& tensor, std::int64_t elements, const Call& call, const char* which);
+void check_contiguous(const at::Tensor& tensor, const Call& call);
+
+// Where a tensor's elements begin.
+char* data_of(const at::Tensor& tensor);
+
+// Where the elements of a box lie, in the order of its loops: in the source's piece, in the
+// destination's, and in a message, whose first one is at `offset`.
+Region at_source(const Box& box);
+Region at_destination(const Box& box);
+Region packed(const Box& box, std::int64_t offset);
+
+// Copies the elements of `from` to those of `to`, which have the same loops; `item`: bytes of one.
+void copy_region(
+    char* to,
+    const Region& to_region,
+    const char* from,
+    const Region& from_region,
+    std::int64_t item);
+// The elements of contiguous memory as a tensor, a dim a loop: a view.
+at::Tensor region_of(const at::Tensor& contiguous, const Region& region);
+// The same of tensors, on whatever device they are.
+void copy_region(
+    const at::Tensor& to,
+    const Region& to_region,
+    const at::Tensor& from,
+    const Region& from_region);
+// All of it; as many elements of the same type.
+void copy_all(const at::Tensor& to, const at::Tensor& from);
+// to += the sum of these, which are like it, in their order.
+void add_all(const at::Tensor& to, const std::vector<at::Tensor>& others);
+
+// What a box brings to a sum: contiguous memory, and where in it the box's elements lie.
+struct Summand {
+  const char* data = nullptr;
+  Region region;
+};
+struct TensorSummand {
+  at::Tensor tensor;
+  Region region;
+};
+
+// `to`, this rank's piece on the table's source side, = or += the sum of what the table's transpose
+// brings to it, in the order of ranks.
+void sum_boxes(
+    const at::Tensor& to,
+    const Transfer& table,
+    int rank,
+    bool accumulate,
+    const std::function<TensorSummand(const Box& box)>& theirs);
+// The same of memory; its elements are of `type`.
+void sum_boxes(
+    const at::Tensor& to,
+    const Transfer& table,
+    int rank,
+    bool accumulate,
+    at::ScalarType type,
+    const std::function<Summand(const Box& box)>& theirs);
+
+}  // namespace paradyse

@@ -1,0 +1,57 @@
+// What is behind RankSession: session.cc sets it up, play.cc plays with it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "paradyse/run/session.h"
+#include "src/run/data/micro_batch.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/kept_programs.h"
+#include "src/run/ops/rank_context.h"
+
+namespace paradyse {
+
+struct RankSession::State {
+  State(Communicators& of_rank, const ModelShape& model, const SessionOptions& given);
+
+  // hash(plan), which is made once of a plan that comes several times in a row.
+  const std::string& hash_of(const Plan& plan);
+  void remember(Plan plan, std::string sha256);
+
+  void note(
+      const char* what, const char* category, std::chrono::steady_clock::time_point begin) const;
+
+  // This rank's part of a micro-batch; `first_tokens`: of every document in the batch.
+  struct Played {
+    std::size_t group = 0;
+    MicroBatchResult result;
+  };
+  Played play(
+      const Plan& plan,
+      const PlanMicroBatch& micro_batch,
+      const Batch& batch,
+      std::span<const std::int64_t> first_tokens,
+      bool backward,
+      double loss_scale,
+      double& switching_seconds);
+
+  Communicators& communicators;
+  const SessionOptions options;
+  const std::vector<int> domain_ranks;
+  const std::vector<int> replica_ranks;
+  // In this order: tensors go before the scope that counts them, and all before the device's
+  // stream, which is waited for.
+  const DeviceScope computing;
+  Accountant memory;
+  const MemoryScope scope;
+  Parameters parameters;
+
+  KeptPrograms programs;
+  std::optional<std::pair<Plan, std::string>> known;  // the last plan, and its hash
+};
+
+}  // namespace paradyse

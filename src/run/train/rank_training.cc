@@ -1,0 +1,201 @@
+#include "src/run/train/rank_training.h"
+
+#include <utility>
+
+#include "paradyse/run/session.h"
+#include "src/run/execute/gather.h"
+#include "src/run/measure/measure.h"
+#include "src/run/train/evaluate.h"
+#include "src/run/train/run_checkpoints.h"
+#include "src/run/train/run_inputs.h"
+#include "src/run/train/training_step.h"
+#include "src/run/weights/optimizer.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class RankTraining {
+ public:
+  RankTraining(const TrainingRun& run, Communicators& communicators)
+      : run_(run),
+        first_(communicators.rank() == 0),
+        session_(
+            communicators,
+            run.inputs.model.shape,
+            {.dtype = run.config().train.dtype,
+             .masters = true,
+             .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
+             .device = run.inputs.device,
+             .trace = run.config().output.trace ? &run.trace : nullptr}),
+        optimizer_(session_.parameters(), run.config().optimizer),
+        scale_(narrow()),
+        checkpoints_(
+            run.config().checkpoint,
+            first_ ? run.record.folder().checkpoints() : std::filesystem::path(),
+            session_) {}
+
+  void run() {
+    begin();
+    std::int64_t step = run_.inputs.first_step();
+    const auto steps = static_cast<std::int64_t>(run_.inputs.steps.size());
+    while (step < steps && train(step)) {
+      ++step;
+    }
+    save_model();  // first: it wants a third of the room, should that be short
+    write_checkpoint(step, scale_);
+    if (step < steps) {
+      if (first_) {
+        run_.record.stopped();
+      }
+    } else {
+      evaluate();
+    }
+    gather_trace();
+  }
+
+ private:
+  [[nodiscard]] bool narrow() const { return run_.config().train.dtype == "float16"; }
+
+  // The weights are there, and rank 0 has put the folder of a run that goes on back.
+  void begin() {
+    const std::optional<Resumed>& from = run_.inputs.from;
+    if (from) {
+      checkpoints_.restore(*from, optimizer_);
+      scale_ = LossScale(narrow(), from->state.loss_scale, from->state.loss_scale_steps);
+    } else {
+      fill(session_.parameters(), run_.inputs.model, run_.config().model.seed);
+    }
+    session_.world().barrier({.op = "model is there", .part = ""});
+    if (session_.rank() == run_.first_rank) {
+      run_.trace.restart();  // the clocks of processes are set by this barrier
+    }
+    if (first_ && from) {
+      run_.record.rewind(*from, run_.inputs.changes);  // now that all have what they need
+    }
+    session_.world().barrier({.op = "begin", .part = ""});
+  }
+
+  // Whether the step was trained: else the run is to stop before it.
+  bool train(std::int64_t step) {
+    if (checkpoints_.due(step)) {
+      write_checkpoint(step, scale_);
+    }
+    const auto begin = Clock::now();
+    session_.memory().reset_peak();
+    std::optional<Plan> plan;
+    if (first_ && !stop()) {
+      plan = run_.plans.take(static_cast<std::size_t>(step));
+      run_.record.folder().write_plan(*plan, step + 1);
+    }
+    plan = session_.broadcast(std::move(plan));
+    if (!plan) {
+      return false;
+    }
+    const double waited = seconds_since(begin);
+    session_.note("take the plan", "switch", begin);
+    const LossScale scale_before = scale_;
+    try {
+      train_step(
+          run_,
+          {.step = step, .plan = *std::move(plan), .begin = begin, .switching_seconds = waited},
+          session_,
+          optimizer_,
+          scale_);
+    } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
+      save_model();
+      checkpoints_.keep_all();  // this one may be past help
+      write_checkpoint(step, scale_before);
+      throw;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool stop() const { return run_.hooks.stop != nullptr && run_.hooks.stop->load(); }
+
+  void write_checkpoint(std::int64_t step, const LossScale& scale) {
+    checkpoints_.write(step, [&] { return state_at(step, scale); }, optimizer_);
+  }
+
+  // Rank 0's, before step `step`.
+  CheckpointState state_at(std::int64_t step, const LossScale& scale) {
+    run_.record.folder().sync_steps();  // the lines of its steps are as safe as it will be
+    CheckpointState state{
+        .step = step,
+        .tokens = run_.record.tokens(),
+        .ranks = session_.world().size(),
+        .weight_domain = session_.parameters().domain(),
+        .dtype = run_.config().train.dtype,
+        .model_sha256 = fingerprint(run_.inputs.model.shape),
+        .optimizer_steps = optimizer_.steps(),
+        .loss_scale = scale.value(),
+        .loss_scale_steps = scale.steps(),
+        .data = run_.inputs.position(step),
+        .machine = run_.numbers.machine,
+        .costs = run_.numbers.costs_fingerprint(),
+        .learned = run_.plans.learned(),
+        .configuration = {}};
+    for (const ConfigEntry& entry : run_.loaded.entries) {
+      state.configuration.emplace(entry.key, entry.value);
+    }
+    return state;
+  }
+
+  void save_model() {
+    if (!run_.config().output.model) {
+      return;
+    }
+    paradyse::save_model(
+        session_.parameters(),
+        session_.domain(),
+        first_ ? run_.record.folder().partial_model() : std::filesystem::path(),
+        run_.inputs.model,
+        session_.parameters().types().weight);
+    if (first_) {
+      const std::filesystem::path aside = run_.record.folder().place_model();
+      if (!aside.empty()) {
+        run_.record.note("the model that was saved before is put aside in " + aside.string());
+      }
+    }
+  }
+
+  void evaluate() {
+    if (!run_.inputs.evaluation) {
+      return;
+    }
+    const EvalResult result = evaluate_corpus(
+        *run_.inputs.evaluation,
+        run_.config().train.tokens_per_step,
+        first_ ? &run_.plans.planner() : nullptr,
+        session_,
+        run_.hooks.stop);
+    if (first_) {
+      run_.record.evaluated(result);
+    }
+  }
+
+  // Rank 0's process has the spans of all.
+  void gather_trace() {
+    const bool elsewhere = !first_ && session_.rank() == run_.first_rank;
+    for (std::string& events :
+         gather_texts(elsewhere ? run_.trace.events() : "", session_.world())) {
+      run_.trace.add_events(std::move(events));
+    }
+  }
+
+  const TrainingRun& run_;
+  bool first_;  // rank 0, which writes and plans
+  RankSession session_;
+  AdamW optimizer_;
+  LossScale scale_;
+  RunCheckpoints checkpoints_;
+};
+
+}  // namespace
+
+void train_rank(const TrainingRun& run, Communicators& communicators) {
+  RankTraining(run, communicators).run();
+}
+
+}  // namespace paradyse

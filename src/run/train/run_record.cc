@@ -1,0 +1,125 @@
+#include "src/run/train/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace paradyse {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
+  return end <= begin ? kNone
+                      : std::accumulate(
+                            values.begin() + static_cast<std::ptrdiff_t>(begin),
+                            values.begin() + static_cast<std::ptrdiff_t>(end),
+                            0.0) /
+                            static_cast<double>(end - begin);
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const LoadedConfig& loaded, const TrainHooks& hooks, bool leads)
+    : loaded_(loaded), hooks_(hooks), leads_(leads) {
+  summary_.eval_loss = kNone;
+}
+
+void RunRecord::reopen(const std::filesystem::path& run) {
+  if (leads_) {
+    folder_.emplace(run);
+  }
+}
+
+void RunRecord::begin(const DataCounts& data) {
+  summary_.data = data;
+  if (!leads_) {
+    return;
+  }
+  if (!folder_) {
+    folder_.emplace(loaded_);
+  }
+  summary_.folder = folder_->path();
+}
+
+void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& changes) {
+  const CheckpointState& state = from.state;
+  sweep_checkpoints(folder_->checkpoints());
+  const RunFolder::Rewound rewound = folder_->rewind(state.step, loaded_);
+  for (const StepReport& report : rewound.reports) {
+    count(report);
+  }
+  summary_.tokens = state.tokens;
+  summary_.steps = state.step;
+  summary_.resumed_at = state.step;
+  note(fmt::format(
+      "resumed {} after step {} of {}, from {}",
+      folder_->path().string(),
+      state.step,
+      loaded_.config.train.steps,
+      from.checkpoint.string()));
+  if (!rewound.put_aside.empty()) {
+    note("what it wrote of later steps is put aside in " + rewound.put_aside.string());
+  }
+  for (const std::string& change : changes) {
+    note("from here on " + change);
+  }
+  if (!rewound.config_aside.empty()) {
+    note("the configuration until here is " + rewound.config_aside.string());
+  }
+}
+
+void RunRecord::add(const StepReport& report) {
+  folder_->write_step(report);
+  count(report);
+  if (hooks_.step) {
+    hooks_.step(report);
+  }
+}
+
+void RunRecord::evaluated(const EvalResult& result) {
+  summary_.interrupted = result.interrupted;
+  if (!result.interrupted && result.predicted_tokens == 0) {
+    note("data.eval_path: no token is scored against a label that counts: there is no loss");
+  }
+  summary_.eval_loss = result.interrupted ? kNone : result.loss;
+}
+
+void RunRecord::note(const std::string& line) const {
+  if (hooks_.note) {
+    hooks_.note(line);
+  }
+}
+
+TrainSummary RunRecord::finish(const Trace& trace) {
+  if (!leads_) {
+    return summary_;
+  }
+  sweep_checkpoints(folder_->checkpoints());  // one that failed: its space may be wanted
+  const std::size_t n = losses_.size();
+  summary_.first_loss = mean(losses_, 0, std::min<std::size_t>(10, n));
+  summary_.last_loss = mean(losses_, n - std::min<std::size_t>(10, n), n);
+  folder_->write_summary(summary_);
+  if (loaded_.config.output.trace) {
+    trace.write(folder_->trace_file(summary_.resumed_at));
+  }
+  return summary_;
+}
+
+void RunRecord::count(const StepReport& report) {
+  if (std::isfinite(report.loss)) {
+    losses_.push_back(report.loss);
+  }
+  ++summary_.steps;
+  summary_.tokens += report.tokens;
+  summary_.seconds += report.seconds;
+  summary_.peak_bytes = std::max(summary_.peak_bytes, report.peak_bytes);
+  for (const auto& [name, micro_batches] : report.micro_batches) {
+    ++summary_.steps_by_strategy[name];
+  }
+}
+
+}  // namespace paradyse

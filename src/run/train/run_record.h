@@ -1,0 +1,55 @@
+// What is told and written down of a training run: its folder, its steps, its summary.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/config.h"
+#include "paradyse/run/train.h"
+#include "src/run/execute/trace.h"
+#include "src/run/train/resume.h"
+#include "src/run/train/run_folder.h"
+
+namespace paradyse {
+
+// Of a process; only that of rank 0 (`leads`) has a folder, and only rank 0 uses it.
+class RunRecord {
+ public:
+  RunRecord(const LoadedConfig& loaded, const TrainHooks& hooks, bool leads);
+
+  // The folder of a run that goes on.  Throws std::runtime_error when a program is at it.
+  void reopen(const std::filesystem::path& run);
+  // Steps are about to begin: makes the folder, unless it was reopened.
+  void begin(const DataCounts& data);
+  // Puts the folder back to the checkpoint, takes over what it says of the steps until then, and
+  // says so.
+  void rewind(const Resumed& from, const std::vector<std::string>& changes);
+
+  void add(const StepReport& report);
+  void stopped() { summary_.interrupted = true; }
+  void evaluated(const EvalResult& result);
+  void note(const std::string& line) const;
+
+  // Writes the summary, and the trace where one is wanted.
+  TrainSummary finish(const Trace& trace);
+
+  [[nodiscard]] RunFolder& folder() { return *folder_; }
+  // "": the folder is another process's.
+  [[nodiscard]] const std::filesystem::path& path() const { return summary_.folder; }
+  [[nodiscard]] std::int64_t tokens() const { return summary_.tokens; }  // trained on so far
+
+ private:
+  void count(const StepReport& report);
+
+  const LoadedConfig& loaded_;
+  const TrainHooks& hooks_;
+  bool leads_;
+  std::optional<RunFolder> folder_;
+  std::vector<double> losses_;
+  TrainSummary summary_;
+};
+
+}  // namespace paradyse

@@ -1,0 +1,44 @@
+// What a training run is given: read, and checked against one another and against the checkpoint
+// that it goes on from.  Nothing is measured, planned or written here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/config.h"
+#include "paradyse/run/data.h"
+#include "paradyse/run/weights.h"
+#include "src/run/train/resume.h"
+
+namespace paradyse {
+
+struct TrainingInputs {
+  std::optional<Resumed> from;       // what it goes on from
+  std::vector<std::string> changes;  // of the configuration since then, for the user
+  c10::Device device = c10::Device(c10::kCPU);
+  ModelFolder model;
+  Corpus corpus;
+  std::string corpus_fingerprint;
+  std::vector<std::vector<std::int64_t>> steps;  // documents of each
+  std::optional<Corpus> evaluation;
+
+  [[nodiscard]] std::int64_t first_step() const { return from ? from->state.step : 0; }
+  // Tokens of the documents of every step, and the most that a document of any has.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> lengths() const;
+  [[nodiscard]] std::int64_t longest() const;
+  // Powers of four from the shortest to the longest document of the corpus, and that one.
+  [[nodiscard]] std::vector<std::int64_t> typical_lengths() const;
+  [[nodiscard]] std::vector<const Tokens*> documents(std::size_t step) const;
+  [[nodiscard]] DataPosition position(std::int64_t step) const;
+};
+
+// `resume`: the folder of a run to go on with; "": a new one.  Throws what is wrong with any of
+// them, naming the key or --resume.
+TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem::path& resume);
+
+}  // namespace paradyse

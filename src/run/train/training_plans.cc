@@ -1,0 +1,75 @@
+#include "src/run/train/training_plans.h"
+
+#include <fmt/format.h>
+
+#include "src/run/train/run_inputs.h"
+
+namespace paradyse {
+namespace {
+
+// What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
+Planner::Learned still_true(
+    const CheckpointState& then, const LoadedConfig& now, const PlanningNumbers& numbers) {
+  if (then.costs != numbers.costs_fingerprint()) {
+    return {};
+  }
+  Planner::Learned learned = then.learned;
+  if (!now.config.costs.correct) {
+    learned.ratios.clear();
+  }
+  const std::string memory = "parallel.memory_per_rank";
+  const auto was = then.configuration.find(memory);
+  for (const ConfigEntry& entry : now.entries) {
+    if (entry.key == memory && (was == then.configuration.end() || was->second != entry.value)) {
+      learned.caps.clear();
+    }
+  }
+  return learned;
+}
+
+}  // namespace
+
+std::unique_ptr<StepPlans> training_plans(
+    const LoadedConfig& loaded,
+    const TrainHooks& hooks,
+    const TrainingInputs& inputs,
+    const PlanningNumbers& numbers,
+    const std::filesystem::path& replay,
+    bool leads) {
+  const RunConfig& config = loaded.config;
+  const std::optional<Costs>& costs = numbers.costs;
+  const auto note = [&hooks](const std::string& line) {
+    if (hooks.note) {
+      hooks.note(line);
+    }
+  };
+  auto plans = std::make_unique<StepPlans>(
+      planning_task(config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
+      StepPlans::Options{
+          .lengths = inputs.lengths(),
+          .replay = replay,
+          .correct = costs && config.costs.correct,
+          .note = note});
+  if (!leads) {
+    return plans;
+  }
+  note(
+      costs ? fmt::format(
+                  "plans go by the {} model of measured costs{}",
+                  costs->best,
+                  config.costs.correct ? ", corrected by what steps take" : "")
+            : "plans go by a closed form; measured costs know better: paradyse profile, then "
+              "paradyse fit, with this configuration");
+  if (hooks.planned) {
+    hooks.planned(plans->planner().table(inputs.typical_lengths()), inputs.corpus.counts);
+  }
+  if (!plans->replays()) {
+    plan_or_throw(plans->planner(), {inputs.longest()});
+  }
+  if (inputs.from) {
+    plans->planner().learn(still_true(inputs.from->state, loaded, numbers));
+  }
+  return plans;
+}
+
+}  // namespace paradyse

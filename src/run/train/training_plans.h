@@ -1,0 +1,27 @@
+// The plans of a training run: what its planner goes by is told, and that it can plan the run at
+// all is known before anything is written.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "paradyse/plan/config.h"
+#include "paradyse/run/train.h"
+#include "src/run/train/measured_costs.h"
+#include "src/run/train/step_plans.h"
+#include "src/run/train/training_inputs.h"
+
+namespace paradyse {
+
+// In the process that leads (`leads`) the planner knows what the run learned before it was resumed,
+// and hooks are called.  Throws std::runtime_error saying why the longest document of the run has
+// no plan.  What is given has to outlive the plans.
+std::unique_ptr<StepPlans> training_plans(
+    const LoadedConfig& loaded,
+    const TrainHooks& hooks,
+    const TrainingInputs& inputs,
+    const PlanningNumbers& numbers,
+    const std::filesystem::path& replay,
+    bool leads);
+
+}  // namespace paradyse

@@ -1,0 +1,221 @@
+#include "src/run/train/training_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "src/run/execute/gather.h"
+#include "src/run/execute/within_memory.h"
+#include "src/run/measure/measure.h"
+#include "src/run/train/run_inputs.h"
+
+namespace paradyse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+NotFinite not_finite(const TrainingRun& run, std::int64_t step, const std::string& what) {
+  return NotFinite(fmt::format(
+      "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may "
+      "help; its documents are in {}, the weights from before it in model/",
+      step + 1,
+      what,
+      (run.record.path() / "plans" / fmt::format("step-{:05}.json", step + 1)).string()));
+}
+
+// For lack of memory, all ranks agree on a plan that needs less.  A replay has none.
+Plan leaner(
+    const TrainingRun& run,
+    std::int64_t step,
+    const Plan& plan,
+    const std::string& reason,
+    RankSession& session) {
+  if (run.plans.replays()) {
+    throw OutOfMemory(reason);
+  }
+  std::optional<Plan> less;
+  if (session.rank() == 0) {
+    less = run.plans.leaner(static_cast<std::size_t>(step), plan);
+    run.record.note(fmt::format(
+        "step {}: {}; {}",
+        step + 1,
+        reason,
+        less ? "its work is thrown away, and a plan that needs less takes its place"
+             : "and no plan needs less"));
+    if (less) {
+      run.record.folder().write_plan(*less, step + 1);
+    }
+  }
+  less = session.broadcast(std::move(less));
+  if (!less) {
+    throw OutOfMemory(reason);
+  }
+  return *std::move(less);
+}
+
+// A batch that is through, by the plan that it went by at last.
+struct Played {
+  Plan plan;
+  BatchResult batch;
+  int retries = 0;
+};
+
+// Runs the batch; where memory does not suffice in spite of the plan, by leaner ones.  The weights
+// are not touched, and no document is left out or comes twice: what was done is thrown away.
+Played play_batch(
+    const TrainingRun& run,
+    std::int64_t step,
+    Plan plan,
+    const LossScale& scale,
+    RankSession& session) {
+  const auto s = static_cast<std::size_t>(step);
+  const std::vector<const Tokens*> documents = run.inputs.documents(s);
+  const std::vector<const Tokens*> labels = labels_of(run.inputs.corpus, run.inputs.steps[s]);
+  const Batch batch{
+      .documents = documents,
+      .labels = labels,
+      // Another draw each step; seeds differ by their low 32 bits.
+      .dropout_seed = (run.config().model.seed << 32) + static_cast<std::uint64_t>(step)};
+  for (int retries = 0;; ++retries) {
+    session.parameters().zero_gradients();
+    BatchResult result;
+    std::optional<std::string> lack;
+    try {
+      lack = within_memory(session.communicators(), [&] {
+        result = session.play(plan, batch, /*backward=*/true, scale.value());
+      });
+    } catch (const NotFinite& error) {
+      throw not_finite(run, step, error.what());
+    }
+    if (!lack) {
+      return {.plan = std::move(plan), .batch = std::move(result), .retries = retries};
+    }
+    plan = leaner(run, step, plan, *lack, session);
+  }
+}
+
+// What the update of the weights came to.
+struct Update {
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  double loss_scale = 1;  // that the gradients were of
+};
+
+Update update(
+    const TrainingRun& run,
+    std::int64_t step,
+    const BatchResult& batch,
+    RankSession& session,
+    AdamW& optimizer,
+    LossScale& scale) {
+  const RunConfig& config = run.config();
+  const auto begin = Clock::now();
+  const double loss_scale = scale.value();
+  const double norm = gradient_norm(session.parameters(), session.domain()) / loss_scale;
+  const double rate = learning_rate(config.optimizer, step, config.train.steps);
+  const bool counts = scale.update(!std::isfinite(norm));
+  if (batch.predicted_tokens == 0) {
+    if (session.rank() == 0) {
+      run.record.note(fmt::format(
+          "step {}: none of its tokens is scored against a label that counts: it has no loss, and "
+          "the weights stay as they are",
+          step + 1));
+    }
+  } else if (counts) {
+    const double clip = config.optimizer.clip_norm;
+    optimizer.step(rate, (clip > 0 && norm > clip ? clip / norm : 1.0) / loss_scale);
+  } else if (config.train.dtype != "float16" || loss_scale <= 1) {
+    throw not_finite(run, step, fmt::format("the norm of the gradients is {}", norm));
+  }
+  session.note("optimizer", "optimizer", begin);
+  return {.learning_rate = rate, .gradient_norm = norm, .loss_scale = loss_scale};
+}
+
+// Over all ranks.
+struct Measured {
+  std::int64_t peak_bytes = 0;              // of the fullest
+  std::vector<double> micro_batch_seconds;  // mean
+};
+
+Measured measured(const BatchResult& batch, RankSession& session) {
+  std::vector<std::int64_t> mine = {session.memory().peak_bytes()};
+  for (const double seconds : batch.micro_batch_seconds) {
+    mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
+  }
+  const auto all = gather(mine, session.world());
+  Measured result{.micro_batch_seconds = std::vector<double>(mine.size() - 1)};
+  for (const auto& of_rank : all) {
+    result.peak_bytes = std::max(result.peak_bytes, of_rank[0]);
+    for (std::size_t m = 1; m < of_rank.size(); ++m) {
+      result.micro_batch_seconds[m - 1] +=
+          static_cast<double>(of_rank[m]) * 1e-9 / static_cast<double>(all.size());
+    }
+  }
+  return result;
+}
+
+StepReport step_report(
+    const TrainingRun& run,
+    const TrainingStep& step,
+    const Played& played,
+    const Update& update,
+    const Measured& measured) {
+  const Plan& plan = played.plan;
+  const BatchResult& batch = played.batch;
+  StepReport report{
+      .step = step.step + 1,
+      .steps = run.config().train.steps,
+      .loss = batch.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN() : batch.loss,
+      .learning_rate = update.learning_rate,
+      .gradient_norm = update.gradient_norm,
+      .loss_scale = update.loss_scale,
+      .documents = static_cast<std::int64_t>(plan.lengths.size()),
+      .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
+      .seconds = seconds_since(step.begin),
+      .predicted_seconds = plan.predicted.seconds.value_or(0),
+      .planning_seconds = plan.planner_seconds.value_or(0),
+      .switching_seconds = step.switching_seconds + batch.switching_seconds,
+      .retries = played.retries,
+      .peak_bytes = measured.peak_bytes,
+      .micro_batches = {},
+      .micro_batch_seconds = measured.micro_batch_seconds,
+      .predicted_micro_batch_seconds = {},
+      .plan_sha256 = batch.plan_sha256};
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      if (group.predicted.bytes) {
+        report.predicted_peak_bytes =
+            std::max(report.predicted_peak_bytes, group.predicted.bytes->total());
+      }
+    }
+    ++report.micro_batches[micro.groups.front().program];
+    report.predicted_micro_batch_seconds.push_back(micro.predicted.seconds.value_or(0));
+  }
+  return report;
+}
+
+}  // namespace
+
+void train_step(
+    const TrainingRun& run,
+    TrainingStep step,
+    RankSession& session,
+    AdamW& optimizer,
+    LossScale& scale) {
+  Played played = play_batch(run, step.step, std::move(step.plan), scale, session);
+  const Update updated = update(run, step.step, played.batch, session, optimizer, scale);
+  Measured numbers = measured(played.batch, session);
+  if (session.rank() != 0) {
+    return;
+  }
+  run.record.add(step_report(run, step, played, updated, numbers));
+  run.plans.took(std::move(played.plan), std::move(numbers.micro_batch_seconds));
+}
+
+}  // namespace paradyse

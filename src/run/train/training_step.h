@@ -1,0 +1,31 @@
+// One step of a training run on one rank: the batch, by leaner plans where memory does not suffice,
+// then the optimizer, then what there is to tell.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "paradyse/run/session.h"
+#include "src/run/train/training_run.h"
+#include "src/run/weights/optimizer.h"
+
+namespace paradyse {
+
+// A step under way.
+struct TrainingStep {
+  std::int64_t step = 0;  // from 0
+  Plan plan;
+  std::chrono::steady_clock::time_point begin;
+  double switching_seconds = 0;  // that it waited for its plan
+};
+
+// Every rank calls it with the same step and plan.  Throws NotFinite, on all ranks and before the
+// weights are touched, naming the step and what may help; OutOfMemory when no plan needs less.
+void train_step(
+    const TrainingRun& run,
+    TrainingStep step,
+    RankSession& session,
+    AdamW& optimizer,
+    LossScale& scale);
+
+}  // namespace paradyse

@@ -1,0 +1,306 @@
+// A rank's session: programs are built once, plans travel from rank 0, and all ranks play one plan.
+#include "paradyse/run/session.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/planner.h"
+#include "src/run/execute/kept_programs.h"
+#include "src/run/execute/trace.h"
+#include "tests/support/models.h"
+#include "tests/support/recovery.h"
+
+namespace paradyse {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kRanks = 3;
+
+class Session : public testing::Test {
+ protected:
+  [[nodiscard]] Plan plan(const char* attention, const char* mlp) const {
+    return uniform_plan(
+        model_,
+        lengths_,
+        kRanks,
+        std::vector<LayerChoice>(
+            static_cast<std::size_t>(model_.layers), text_layer(attention, mlp)));
+  }
+  [[nodiscard]] std::vector<const std::vector<std::int32_t>*> documents() const {
+    std::vector<const std::vector<std::int32_t>*> all;
+    for (const auto& document : tokens_) {
+      all.push_back(&document);
+    }
+    return all;
+  }
+  // Body of each rank, with the model's weights in place.
+  void on_ranks(const std::function<void(RankSession& session)>& body) const {
+    run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+      RankSession session(communicators, model_);
+      test::fill(session.parameters(), weights_);
+      body(session);
+    });
+  }
+
+  ModelShape model_ = test::llama({.heads = 6, .kv_heads = 3, .ffn = 13, .vocab = 31});
+  std::vector<std::int64_t> lengths_ = {5, 1, 12, 3};
+  std::vector<std::vector<std::int32_t>> tokens_ = test::random_documents(lengths_, 31, 5);
+  test::Weights weights_ = test::random_weights(model_, 5);
+};
+
+// What is played of programs that were kept equals, to the bit, what a new session builds.
+TEST_F(Session, BuildsTheProgramsOfAPlanOnce) {
+  const Plan one = plan("UlyssesZ", "gather");
+  const Plan other = plan("MegatronTS", "hold");
+  Plan renamed = one;  // other predictions and another planner: the same programs
+  renamed.planner_name = "somebody";
+  renamed.predicted.seconds = 3;
+  const auto batch = documents();
+  on_ranks([&](RankSession& session) {
+    struct Seen {
+      BatchResult result;
+      std::vector<at::Tensor> gradients;
+    };
+    const auto play = [&](const Plan& plan, bool backward = true) {
+      session.parameters().zero_gradients();
+      Seen seen{.result = session.play(plan, {.documents = batch}, backward), .gradients = {}};
+      seen.gradients = test::held_gradients(session.parameters());
+      return seen;
+    };
+    const auto expect_equal = [](const Seen& found, const Seen& expected) {
+      EXPECT_EQ(found.result.loss_sums, expected.result.loss_sums);
+      EXPECT_EQ(found.result.plan_sha256, expected.result.plan_sha256);
+      for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
+        EXPECT_TRUE(at::equal(found.gradients.at(i), expected.gradients[i])) << i;
+      }
+    };
+    const Seen first = play(one);
+    EXPECT_EQ(first.result.programs_built, 1);
+    const Seen second = play(other);
+    EXPECT_EQ(second.result.programs_built, 1);
+    EXPECT_NE(second.result.plan_sha256, first.result.plan_sha256);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      const Seen again = play(one);
+      EXPECT_EQ(again.result.programs_built, 0);
+      expect_equal(again, first);
+      const Seen later = play(other);
+      EXPECT_EQ(later.result.programs_built, 0);
+      expect_equal(later, second);
+    }
+    EXPECT_EQ(play(renamed).result.programs_built, 0);
+    EXPECT_EQ(play(one, /*backward=*/false).result.programs_built, 1);  // saves nothing
+    expect_equal(play(one), first);
+  });
+}
+
+// Groups that run alike share programs, in one batch and in another plan.
+TEST_F(Session, BuildsTheProgramsOfEqualMicroBatchesOnce) {
+  lengths_ = {4, 4, 4, 7};
+  tokens_ = test::random_documents(lengths_, 31, 5);
+  Plan apart = plan("UlyssesZ", "gather");
+  const PlanMicroBatch micro = apart.micro_batches.front();
+  apart.micro_batches.assign(4, micro);
+  for (std::int64_t d = 0; d < 4; ++d) {
+    apart.micro_batches[static_cast<std::size_t>(d)].groups.front().documents = {d};
+  }
+  Plan shorter = apart;
+  shorter.lengths[0] = 7;
+  const auto batch = documents();
+  std::vector<std::vector<std::int32_t>> others = tokens_;
+  others[0] = others[3];
+  std::vector<const std::vector<std::int32_t>*> other_batch = batch;
+  other_batch[0] = others.data();
+  on_ranks([&](RankSession& session) {
+    EXPECT_EQ(session.play(apart, {.documents = batch}, true).programs_built, 2);
+    EXPECT_EQ(session.play(shorter, {.documents = other_batch}, true).programs_built, 0);
+  });
+}
+
+TEST(KeptPrograms, ForgetsWhatWasUsedLongestAgoButNothingOfTheBatch) {
+  const ModelShape model = test::llama({});
+  const auto task = [&](std::int64_t length) {
+    return GroupTask{
+        .layers = {{.layers = model.layers, .choice = text_layer("UlyssesZ", "gather")}},
+        .lengths = {length},
+        .ranks = 2,
+        .shares = {},
+        .weight_domain = 2};
+  };
+  constexpr auto kMost = static_cast<std::int64_t>(KeptPrograms::kMost);
+  KeptPrograms programs;
+  const auto built_by = [&](std::int64_t from, std::int64_t to) {
+    const std::int64_t before = programs.built();
+    for (std::int64_t length = from; length < to; ++length) {
+      const Timeline& parts = programs.of(task(length), model);
+      EXPECT_EQ(parts.front().program().tokens.lengths, std::vector<std::int64_t>{length});
+      EXPECT_LE(programs.size(), KeptPrograms::kMost);
+    }
+    return programs.built() - before;
+  };
+  for (int repeat = 0; repeat < 3; ++repeat) {  // five more than fit
+    programs.begin_batch();
+    EXPECT_EQ(built_by(1, kMost + 6), repeat == 0 ? kMost + 5 : 5);
+  }
+  programs.begin_batch();
+  EXPECT_EQ(built_by(1, 2), 0);
+  EXPECT_EQ(built_by(100, 100 + kMost - 1), kMost - 1);  // all others are forgotten
+  EXPECT_EQ(built_by(1, 2), 0);
+  EXPECT_EQ(built_by(2, 3), 1);
+}
+
+// Each of the things that programs are made from tells them apart.
+TEST(KeptPrograms, TellsTasksApart) {
+  const ModelShape model = test::llama({});
+  GroupTask task{
+      .layers = {{.layers = model.layers, .choice = text_layer("UlyssesZ", "gather")}},
+      .lengths = {9, 7},
+      .ranks = 2,
+      .shares = {},
+      .weight_domain = 2};
+  std::vector<GroupTask> tasks(7, task);
+  tasks[1].layers.front().choice = text_layer("UlyssesZ", "gather", Recompute::full);
+  tasks[2].lengths = {7, 9};
+  tasks[3].ranks = 1;
+  tasks[4].shares = {1, 2};
+  tasks[5].weight_domain = 4;
+  tasks[6].keep = false;
+  KeptPrograms programs;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (const GroupTask& each : tasks) {
+      const Timeline& parts = programs.of(each, model);
+      EXPECT_EQ(parts.front().program().tokens.ranks(), each.ranks);
+      EXPECT_EQ(parts.front().program().domain, each.weight_domain);
+      EXPECT_EQ(programs.built(), repeat == 0 ? &each - tasks.data() + 1 : 7);
+    }
+  }
+}
+
+// A plan that ranks agreed on once is compared again each time.
+TEST_F(Session, PlansThatDifferAreFoundWheneverTheyCome) {
+  const Plan one = plan("UlyssesZ", "gather");
+  Plan other = one;
+  other.programs.begin()->second.front().choice.front().recompute = Recompute::full;
+  const auto batch = documents();
+  for (const int agreed : {0, 1, 3}) {
+    for (const int who : {0, 1, 2}) {
+      std::vector<std::string> messages(kRanks);
+      EXPECT_THROW(
+          on_ranks([&](RankSession& session) {
+            for (int i = 0; i < agreed; ++i) {
+              session.play(one, {.documents = batch}, true);
+            }
+            try {
+              session.play(session.rank() == who ? other : one, {.documents = batch}, true);
+            } catch (const std::exception& error) {
+              messages[static_cast<std::size_t>(session.rank())] = error.what();
+              throw;
+            }
+          }),
+          CommunicatorError);
+      for (const std::string& message : messages) {
+        EXPECT_THAT(message, HasSubstr("holds another plan than rank 0")) << agreed << who;
+      }
+    }
+  }
+}
+
+// Also one that was changed after it came from rank 0.
+TEST_F(Session, PlansThatAreChangedAfterTheyCameAreFound) {
+  const Plan one = plan("UlyssesZ", "gather");
+  const auto batch = documents();
+  try {
+    on_ranks([&](RankSession& session) {
+      const bool first = session.rank() == 0;
+      std::optional<Plan> mine = session.broadcast(first ? std::optional(one) : std::nullopt);
+      ASSERT_TRUE(mine);
+      if (session.rank() == 1) {
+        mine->programs.begin()->second.front().choice.front().recompute = Recompute::full;
+      }
+      session.play(*mine, {.documents = batch}, true);
+    });
+    ADD_FAILURE();
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 holds another plan than rank 0"));
+  }
+}
+
+TEST_F(Session, BroadcastsThePlanOfRankZero) {
+  Plan one = plan("METP", "pass");
+  one.planner_name = "somebody";
+  one.predicted.seconds = 3;
+  const Plan mine = plan("UlyssesZ", "gather");
+  on_ranks([&](RankSession& session) {
+    const bool first = session.rank() == 0;
+    EXPECT_FALSE(session.broadcast(first ? std::nullopt : std::optional(mine)));
+    const Counters before = session.communicators().counters();
+    const std::optional<Plan> found = session.broadcast(first ? one : mine);
+    session.world().barrier({.op = "sent", .part = ""});
+    const Counters after = session.communicators().counters();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(hash(*found), hash(one));
+    EXPECT_EQ(found->predicted, first ? one.predicted : Predicted{});
+    if (first) {  // its length, and what the hash is of
+      EXPECT_EQ(
+          after.bytes_sent - before.bytes_sent,
+          (kRanks - 1) * (8 + static_cast<std::int64_t>(canonical_json(one).size())));
+    }
+    EXPECT_EQ(session.play(*found, {.documents = documents()}, true).plan_sha256, hash(one));
+  });
+}
+
+TEST_F(Session, RefusesWhatDoesNotFit) {
+  const auto batch = documents();
+  const auto refused = [&](const Plan& plan, std::size_t count, const std::string& what) {
+    on_ranks([&](RankSession& session) {
+      try {
+        session.play(plan, {.documents = std::span(batch).first(count)}, true);
+        ADD_FAILURE() << what;
+      } catch (const std::invalid_argument& error) {
+        EXPECT_THAT(error.what(), HasSubstr(what));
+      }
+    });
+  };
+  const Plan one = plan("UlyssesZ", "gather");
+  refused(one, 3, "the plan is for 4 documents, and there are 3");
+  Plan changed = one;
+  changed.weight_domain = 1;
+  refused(
+      changed,
+      4,
+      "the plan is for 3 ranks with a weight domain of 1, and there are 3 with one of 3");
+  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+    EXPECT_THROW(RankSession(communicators, model_, {.weight_domain = 2}), std::invalid_argument);
+    EXPECT_THROW(RankSession(communicators, model_, {.dtype = "float8"}), std::invalid_argument);
+    // a session that was not made leaves the thread as it was
+    RankSession session(communicators, model_, {.weight_domain = 1});
+    EXPECT_EQ(session.domain().size(), 1);
+    EXPECT_EQ(session.replicas().size(), kRanks);
+  });
+}
+
+// What a session's thread allocates counts into its budget, and no longer when it is gone.
+TEST_F(Session, CountsMemoryWhileItLives) {
+  run_local_ranks(2, {}, [&](Communicators& communicators) {
+    EXPECT_THROW(RankSession(communicators, model_, {.memory_bytes = 1000}), OutOfMemory);
+    {
+      RankSession session(communicators, model_, {.memory_bytes = 1 << 20});
+      const std::int64_t held = session.memory().live_bytes();
+      EXPECT_GT(held, 1000);
+      const at::Tensor mine = at::empty({100}, at::kFloat);
+      EXPECT_EQ(session.memory().live_bytes(), held + 400);
+      EXPECT_THROW(at::empty({1 << 20}, at::kFloat), OutOfMemory);
+    }
+    EXPECT_NO_THROW(at::empty({1 << 20}, at::kFloat));
+  });
+}
+
+}  // namespace
+}  // namespace paradyse
