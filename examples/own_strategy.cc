@@ -18,10 +18,11 @@ Program token_gather_z(const Task& task) {
   const ModelShape& model = *task.model;
   const std::int64_t D = model.head_dim;
   Writer w(task, attention_weights(model, task.domain), "TokenGatherZ");
-  const std::vector<Heads> heads = own_heads(model, task.tokens.ranks());
+  const std::vector<Heads> heads = own_heads(model, task.documents.ranks());
 
   const ValueId stack = w.gather();
-  const ValueId xg = w.redistribute(w.normed_input(), replicate(), "xg", /*again=*/true);
+  const ValueId xn = w.normed_input();
+  const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
   std::vector<std::vector<Term>> terms;  // each rank's rows of q, k and v
   for (const Heads& mine : heads) {
     const auto rows = [&](std::size_t matrix, Interval of) -> Term {
@@ -30,13 +31,15 @@ Program token_gather_z(const Task& task) {
     };
     terms.push_back({rows(0, mine.query), rows(1, mine.key), rows(2, mine.key)});
   }
-  const ValueId qkv = w.qkv(xg, {stack}, terms, heads, "qkv", shard(1, qkv_columns(model, heads)));
-  const ValueId o = w.attention({qkv}, heads, shard(1, output_columns(model, heads)));
+  const ValueId qkv = w.qkv(
+      xg, {stack}, terms, heads, "qkv", w.all_tokens(qkv_width(model), qkv_columns(model, heads)));
+  const std::int64_t width = model.heads * model.head_dim;
+  const ValueId o = w.attention({qkv}, heads, w.all_tokens(width, output_columns(model, heads)));
   return w.residual(w.linear_transposed(
-      w.redistribute(o, w.by_tokens(), "o_T"),
+      w.redistribute(o, w.by_tokens(width), "o_T"),
       stack,
-      same_terms(task.tokens.ranks(), w.weights().rows_of(3)),
-      w.by_tokens()));
+      same_terms(task.documents.ranks(), w.weights().rows_of(3)),
+      w.layout(w.input())));
 }
 
 }  // namespace

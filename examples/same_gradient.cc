@@ -66,7 +66,7 @@ int main() {
 
   // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward
   // pass).
-  const Task task{.model = &model, .tokens = token_layout(lengths, 4, true), .domain = 4};
+  const Task task{.model = &model, .documents = packed(lengths, 4, true), .domain = 4};
   Program program = strategy("attention", "UlyssesZ").build(task);
   apply(Recompute::light, program);
   std::printf("%s", explain(program).c_str());

@@ -16,7 +16,7 @@ using namespace paradyse;  // an example may
 namespace {
 
 Program pieces_z(const Task& task) {
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   Writer w(task, mlp_weights(*task.model, task.domain), "PiecesZ");
   const std::int64_t F = task.model->ffn;
   const std::size_t down = w.weights().matrices.size() - 1;  // what stands before it makes h
@@ -35,10 +35,10 @@ Program pieces_z(const Task& task) {
     append(rows, {in_width + begin, in_width + end});
     const ValueId stack = w.gather(rows);
     const std::int64_t width = size(columns);
-    const ValueId h = w.linear(xn, {stack}, same_terms(p, {0, width}), "h", w.by_tokens(), width);
-    const ValueId a = w.activation(w.bias(h, Role::in_bias, columns), w.by_tokens());
+    const ValueId h = w.linear(xn, {stack}, same_terms(p, {0, width}), "h", w.by_tokens(width));
+    const ValueId a = w.activation(w.bias(h, Role::in_bias, columns));
     y = w.linear_transposed(
-        a, stack, same_terms(p, {width, width + end - begin}), w.by_tokens(), y);
+        a, stack, same_terms(p, {width, width + end - begin}), w.layout(w.input()), y);
   }
   return w.residual(y);
 }

@@ -249,9 +249,7 @@ std::string counts_of(
   const std::vector<double> shares =
       ranks == static_cast<int>(v.shares.size()) ? v.shares : std::vector<double>{};
   const Task task{
-      .model = &model,
-      .tokens = token_layout(lengths, ranks, model.causal, shares),
-      .domain = domain};
+      .model = &model, .documents = packed(lengths, ranks, model.causal, shares), .domain = domain};
   const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), v.choice);
   return counts(
       title + " " + name(v.choice) + (v.name.empty() ? "" : ", " + v.name) + ", " +

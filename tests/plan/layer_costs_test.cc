@@ -45,7 +45,7 @@ TEST(PartFootprint, AddsUpToTheModel) {
             part.offload = host;
           }
           const Task task{
-              .model = &t.model, .tokens = token_layout({length}, ranks, true), .domain = t.ranks};
+              .model = &t.model, .documents = packed({length}, ranks, true), .domain = t.ranks};
           const std::vector<LayerChoice> layers(3, choice);
           const Timeline parts = timeline(task, layers);
           ModelShape bare = t.model;
@@ -98,7 +98,7 @@ TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
   LayerCosts costs(t, 4, none);
   for (const std::int64_t length : {64, 300, 1024, 5000}) {
     for (const LayerChoice& choice : costs.uniform()) {
-      const Task task{.model = &t.model, .tokens = token_layout({length}, 4, true), .domain = 4};
+      const Task task{.model = &t.model, .documents = packed({length}, 4, true), .domain = 4};
       double sum = 0;
       for (int r = 0; r < 4; ++r) {
         const Seat seat{.group_rank = r, .domain_rank = r};

@@ -286,11 +286,11 @@ TEST(PlanFile, GroupsMayHaveShares) {
   EXPECT_THAT(problems(plan), IsEmpty());
   const ModelShape model = small_model();
   EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());
-  const TokenLayout tokens = token_layout(group_task(plan, group, true), true);
+  const Documents tokens = packed(group_task(plan, group, true), true);
   EXPECT_EQ(tokens.cuts, token_cuts(std::vector<std::int64_t>{1204}, 2, true, group.shares));
   EXPECT_NEAR(static_cast<double>(size(tokens.cuts[0])), 688, 2);
   EXPECT_EQ(
-      token_layout(group_task(even, even.micro_batches[1].groups[0], true), true).cuts,
+      packed(group_task(even, even.micro_batches[1].groups[0], true), true).cuts,
       token_cuts(std::vector<std::int64_t>{1204}, 2, true));
   Plan endless = plan;
   endless.micro_batches[1].groups[0].shares[0] = std::numeric_limits<double>::infinity();

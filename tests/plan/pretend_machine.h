@@ -54,9 +54,7 @@ inline std::vector<PartProbe> pretend_work(
     const ModelShape& model, const PretendGroup& group, std::int64_t length) {
   constexpr int kWorld = 4;
   const Task task{
-      .model = &model,
-      .tokens = token_layout({length}, group.ranks, model.causal),
-      .domain = kWorld};
+      .model = &model, .documents = packed({length}, group.ranks, model.causal), .domain = kWorld};
   const std::vector<LayerChoice> layers(
       static_cast<std::size_t>(model.layers),
       text_layer(group.attention, group.mlp, group.recompute, group.recompute));

@@ -58,7 +58,7 @@ ModelShape odd() {
 Task task(const ModelShape& model, std::vector<std::int64_t> lengths, int ranks, int domain) {
   return {
       .model = &model,
-      .tokens = token_layout(std::move(lengths), ranks, model.causal),
+      .documents = packed(std::move(lengths), ranks, model.causal),
       .domain = domain};
 }
 
@@ -123,7 +123,7 @@ std::vector<std::string> saved_names(const Program& program) {
 
 // Every program there is for the task, at every level: what a property has to hold for.
 std::vector<Program> all_programs(const Task& task) {
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   const bool may_hold = p == task.domain;
   std::vector<Program> programs;
   for (const Recompute level : kRecomputeLevels) {
@@ -164,7 +164,7 @@ std::vector<Task> all_tasks(const ModelShape& model) {
 
 // --- closed forms --------------------------------------------------------------------------------
 
-std::int64_t squares(const TokenLayout& tokens) {
+std::int64_t squares(const Documents& tokens) {
   std::int64_t sum = 0;
   for (const std::int64_t n : tokens.lengths) {
     sum += n * n;
@@ -195,7 +195,7 @@ TEST(ClosedForm, SavedElements) {
           saved_elements(attention_program("AllGatherKV", even, Recompute::none), r), megatron);
       EXPECT_EQ(
           saved_elements(attention_program("ColossalZ", even, Recompute::none), r),
-          megatron - t * m.heads + m.heads * squares(even.tokens) / p);
+          megatron - t * m.heads + m.heads * squares(even.documents) / p);
       EXPECT_EQ(
           saved_elements(attention_program("METP", even, Recompute::none), r),
           t * (2 * hidden + queries + m.heads));
@@ -598,12 +598,12 @@ std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) 
     std::vector<std::string> names;
     std::vector<std::string> verbs = {"gather"};
     for (const Strategy& s : strategies("attention")) {
-      const bool whole_domain = s.verb == Verb::gather || task.tokens.ranks() == task.domain;
-      if (whole_domain && (!s.one_rank || task.tokens.ranks() == 1)) {
+      const bool whole_domain = s.verb == Verb::gather || task.documents.ranks() == task.domain;
+      if (whole_domain && (!s.one_rank || task.documents.ranks() == 1)) {
         names.push_back(s.name);
       }
     }
-    if (task.tokens.ranks() == task.domain) {
+    if (task.documents.ranks() == task.domain) {
       verbs.emplace_back("hold");
       verbs.emplace_back("pass");
     }
@@ -663,7 +663,7 @@ TEST(InPlace, OverwritesWhatNobodyElseReads) {
         const ValueId taken = op.in.back();
         const Value& from = program.values[static_cast<std::size_t>(taken)];
         const Value& to = program.values[static_cast<std::size_t>(op.out[0])];
-        EXPECT_EQ(from.whole, to.whole) << described(program);
+        EXPECT_EQ(from.layout.extent(), to.layout.extent()) << described(program);
         for (int r = 0; r < program.ranks(); ++r) {
           EXPECT_EQ(
               local_extent(program, taken, seat(r)), local_extent(program, op.out[0], seat(r)))
@@ -698,35 +698,23 @@ TEST(InPlace, IsRefusedWhereTheOperandIsSaved) {
   FAIL() << "no op in place";
 }
 
-// A redistribution names the collectives of its placements, here by hand, and its table copies
-// every element of the ranks' pieces: forward, or backward where the forward is a sum.
-void expect_moves_as_placed(const Program& program, const Op& op) {
-  using enum Collective;
-  using Kind = Placement::Kind;
-  struct Named {
-    Kind from;
-    Kind to;
-    Collective forward;
-    Collective backward;
-  };
-  constexpr Named kNamed[] = {
-      {Kind::shard, Kind::shard, all_to_all, all_to_all},
-      {Kind::shard, Kind::replicate, all_gather, reduce_scatter},
-      {Kind::partial, Kind::shard, reduce_scatter, all_gather}};
-  const Value& from = program.values[static_cast<std::size_t>(op.in[0])];
-  const Value& to = program.values[static_cast<std::size_t>(op.out[0])];
-  EXPECT_EQ(from.whole, to.whole);
-  const auto* const named = std::find_if(std::begin(kNamed), std::end(kNamed), [&](const Named& n) {
-    return n.from == from.placement.kind && n.to == to.placement.kind;
-  });
-  ASSERT_NE(named, std::end(kNamed))
-      << to_string(from.placement) << " -> " << to_string(to.placement);
-  EXPECT_EQ(op.collective, named->forward);
-  EXPECT_EQ(op.adjoint_collective, named->backward);
+// A redistribution is one of those that run: copies to copies, or a sum to a partition, backward
+// the other way round; and its copy has every element of the ranks' pieces.
+void expect_moves_as_laid_out(const Program& program, const Op& op) {
+  const Layout& from = program.values[static_cast<std::size_t>(op.in[0])].layout;
+  const Layout& to = program.values[static_cast<std::size_t>(op.out[0])].layout;
+  EXPECT_EQ(from.extent(), to.extent());
+  EXPECT_FALSE(to.partial);
+  EXPECT_EQ(op.transposed, from.partial);
+  EXPECT_FALSE(lie_alike(from, to, program.ranks()));
+  if (from.partial) {
+    EXPECT_TRUE(is_partition(to, program.ranks()));
+  }
 
-  ASSERT_EQ(op.transfers.size(), 1U);
-  const Transfer& table = op.transfers[0];
-  const bool sums = op.collective == reduce_scatter;
+  ASSERT_EQ(op.copies.size(), 1U);
+  EXPECT_EQ(op.copies[0].from(), from.partial ? to : from);
+  EXPECT_EQ(op.copies[0].to(), from.partial ? to.whole() : to);
+  const Transfer& table = op.copies[0].table();
   std::vector<std::int64_t> written(static_cast<std::size_t>(program.ranks()));
   for (const Box& box : table.boxes) {
     written[static_cast<std::size_t>(box.destination)] += box.elements();
@@ -734,16 +722,17 @@ void expect_moves_as_placed(const Program& program, const Op& op) {
   for (int r = 0; r < program.ranks(); ++r) {
     const auto i = static_cast<std::size_t>(r);
     EXPECT_EQ(
-        table.source[i], local_extent(program, sums ? op.out[0] : op.in[0], seat(r)).elements());
+        table.source[i],
+        local_extent(program, op.transposed ? op.out[0] : op.in[0], seat(r)).elements());
     EXPECT_EQ(
         table.destination[i],
-        local_extent(program, sums ? op.in[0] : op.out[0], seat(r)).elements());
+        local_extent(program, op.transposed ? op.in[0] : op.out[0], seat(r)).elements());
     EXPECT_EQ(written[i], table.destination[i]);
   }
 }
 
-// What an op sends: tables over the ranks that its kind meets, alike for all seats, or hops without
-// a table; nothing where it meets nobody.
+// What an op sends: copies among the ranks that its kind meets, alike for all seats, or hops
+// without one; nothing where it meets nobody.
 TEST(Program, ExchangesWithThoseThatItsKindMeets) {
   const ModelShape m = gqa();
   std::set<OpKind> seen;
@@ -766,16 +755,15 @@ TEST(Program, ExchangesWithThoseThatItsKindMeets) {
             ASSERT_EQ(mine.size(), first.size()) << described(program);
             Traffic sum;
             for (std::size_t i = 0; i < mine.size(); ++i) {
-              EXPECT_EQ(mine[i].table, first[i].table) << described(program);
-              EXPECT_EQ(mine[i].table == nullptr, kind.rings > 0) << described(program);
+              EXPECT_EQ(mine[i].copy, first[i].copy) << described(program);
+              EXPECT_EQ(mine[i].copy == nullptr, kind.rings > 0) << described(program);
               EXPECT_GT(mine[i].element_bytes, 0) << described(program);
-              if (mine[i].table == nullptr) {
+              if (mine[i].copy == nullptr) {
                 sum += {mine[i].sent.elements, mine[i].sent.messages, 1};
                 continue;
               }
-              EXPECT_EQ(mine[i].table->ranks(), over_domain ? program.domain : program.ranks());
-              const Sent sent =
-                  mine[i].table->sent(mine[i].transposed)[static_cast<std::size_t>(r)];
+              EXPECT_EQ(mine[i].copy->ranks(), over_domain ? program.domain : program.ranks());
+              const Sent sent = mine[i].copy->sent(mine[i].transposed)[static_cast<std::size_t>(r)];
               sum += {sent.elements, sent.messages, 1};
             }
             EXPECT_EQ(sum, traffic({program, op, seat(r), phase, kElements})) << described(program);
@@ -791,9 +779,9 @@ TEST(Program, ExchangesWithThoseThatItsKindMeets) {
 TEST(Schedule, RefusesAnAdjointThatOverwritesAGradient) {
   const auto program = [](OpKind first, OpKind last) {
     Program two;
-    two.tokens = token_layout({4}, 1, true);
+    two.documents = packed({4}, 1, true);
     for (const char* name : {"h", "a", "b"}) {
-      two.values.push_back({.name = name, .whole = {4, 2}, .placement = replicate()});
+      two.values.push_back({.name = name, .layout = matrix("tokens", {4, 2})});
     }
     two.ops = {
         {.kind = first, .in = {0}, .out = {1}, .needs = {0}},
@@ -823,11 +811,11 @@ TEST(Program, IsWellFormed) {
           }
           if (op.kind == OpKind::redistribute) {
             SCOPED_TRACE(described(program));
-            expect_moves_as_placed(program, op);
+            expect_moves_as_laid_out(program, op);
           }
-          for (const Transfer& table : op.transfers) {
+          for (const Redistribution& copy : op.copies) {
             const bool over_group = op.kind == OpKind::redistribute;
-            EXPECT_EQ(table.ranks(), over_group ? program.ranks() : program.domain);
+            EXPECT_EQ(copy.ranks(), over_group ? program.ranks() : program.domain);
           }
           for (const ValueId needed : op.needs) {
             EXPECT_TRUE(made.contains(needed)) << described(program);
@@ -952,8 +940,8 @@ class Order : public Machine {
   void add(const char* what, std::size_t part, int op) {
     const Program& program = timeline_[part].program();
     std::int64_t elements = 0;
-    for (const Transfer& table : program.ops[static_cast<std::size_t>(op)].transfers) {
-      for (const Sent& sent : table.sent(false)) {
+    for (const Redistribution& copy : program.ops[static_cast<std::size_t>(op)].copies) {
+      for (const Sent& sent : copy.sent(false)) {
         elements += sent.elements;
       }
     }
@@ -1050,7 +1038,7 @@ TEST(Footprint, HoldsWhatIsSaved) {
   for (const ModelShape& m : {gqa(), odd()}) {
     for (const Task& any : all_tasks(m)) {
       const Timeline parts = timeline(any, random_choices(any, random));
-      for (int r = 0; r < any.tokens.ranks(); ++r) {
+      for (int r = 0; r < any.documents.ranks(); ++r) {
         std::int64_t saved = 0;
         for (const ScheduledPart& part : parts) {
           for (const ValueId value : part.schedule().saved) {
@@ -1127,7 +1115,7 @@ TEST(Footprint, CountsOffloadedBytesOnTheHost) {
   model.ffn = 80;
   model.vocab = 64;
   for (const int p : {1, 2, 4}) {
-    const Task task{.model = &model, .tokens = token_layout({700, 1, 30}, p, true), .domain = p};
+    const Task task{.model = &model, .documents = packed({700, 1, 30}, p, true), .domain = p};
     LayerChoice choice = text_layer("UlyssesZ", "gather");
     const auto held = [&] {
       const std::vector<LayerChoice> layers(6, choice);

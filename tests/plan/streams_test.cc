@@ -35,7 +35,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 class Parts {
  public:
   ValueId value(const std::string& name) {
-    program_.values.push_back({.name = name, .whole = {kElements, 1}, .placement = replicate()});
+    program_.values.push_back({.name = name, .layout = matrix("rows", {kElements, 1})});
     return static_cast<ValueId>(program_.values.size()) - 1;
   }
   ValueId reads(const std::string& stream) {
@@ -46,7 +46,8 @@ class Parts {
     const ValueId out = value("out");
     Op op{.kind = kind, .in = std::move(in), .out = {out}, .in_place = kind == OpKind::add};
     if (kind == OpKind::cross_entropy) {
-      op.transfers = {transfer({1, 1}, replicate(), replicate(), 1)};
+      const Layout one = matrix("rows", {1, 1});
+      op.copies = {Redistribution(one, one, 1)};
     }
     op.needs = traits(kind).needs(op);
     program_.ops.push_back(op);
@@ -57,7 +58,7 @@ class Parts {
   }
   ScheduledPart part(const std::string& name, bool offload = false) {
     program_.part = name;
-    program_.tokens = token_layout({kElements}, 1, true);
+    program_.documents = packed({kElements}, 1, true);
     Schedule order = schedule(program_, /*keep=*/true, offload);
     return {
         .body = std::make_shared<const ScheduledPart::Body>(

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/transfer.h"
 
 namespace paradyse {
 namespace {
@@ -31,36 +31,41 @@ struct Local {
   }
 };
 
-std::vector<std::int64_t> indices(
-    const Placement& placement, int dim, std::int64_t size, int rank) {
+std::vector<std::int64_t> indices(const Dim& dim, int rank) {
   std::vector<std::int64_t> result;
-  const Cuts& cuts = placement.dim == dim ? placement.cuts : placement.across;
-  if (placement.kind == Placement::Kind::shard && !cuts.empty()) {
-    for (const Interval interval : cuts[static_cast<std::size_t>(rank)]) {
-      for (std::int64_t i = interval.begin; i < interval.end; ++i) {
-        result.push_back(i);
-      }
+  if (dim.cuts.empty()) {
+    for (std::int64_t i = 0; i < dim.size; ++i) {
+      result.push_back(i);
     }
-  } else {
-    for (std::int64_t i = 0; i < size; ++i) {
+    return result;
+  }
+  for (const Interval interval : dim.cuts[static_cast<std::size_t>(rank)]) {
+    for (std::int64_t i = interval.begin; i < interval.end; ++i) {
       result.push_back(i);
     }
   }
   return result;
 }
 
-Local labelled(Extent whole, const Placement& placement, int rank) {
-  const auto rows = indices(placement, 0, whole.rows, rank);
-  const auto cols = indices(placement, 1, whole.cols, rank);
+// Of a matrix.
+Local labelled(const Layout& layout, int rank) {
+  const auto rows = indices(layout.dims[0], rank);
+  const auto cols = indices(layout.dims[1], rank);
   Local local{
       .extent = {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(cols.size())},
       .labels = {}};
   for (const std::int64_t i : rows) {
     for (const std::int64_t j : cols) {
-      local.labels.push_back(i * whole.cols + j);
+      local.labels.push_back(i * layout.dims[1].size + j);
     }
   }
   return local;
+}
+
+// Cut along its rows (dim 0) or its columns (1).
+Layout cut_along(int dim, Extent whole, Cuts cuts) {
+  return dim == 0 ? matrix("rows", whole, std::move(cuts))
+                  : matrix("rows", whole, {}, std::move(cuts));
 }
 
 constexpr std::int64_t kNothing = -1;
@@ -81,27 +86,29 @@ void for_elements(const Box& box, const std::function<void(std::size_t, std::siz
 }
 
 // The contract of transfer(), element by element.
-void expect_moves_every_element(
-    Extent whole, const Placement& from, const Placement& to, int ranks) {
+void expect_moves_every_element(const Layout& from, const Layout& to, int ranks) {
+  const auto described = [](const Layout& layout) {
+    return to_string(layout) + " {" + to_string(layout.dims[0].cuts) + "} {" +
+           to_string(layout.dims[1].cuts) + "}";
+  };
   SCOPED_TRACE(
-      testing::Message() << whole.rows << " x " << whole.cols << ", " << to_string(from) << " {"
-                         << to_string(from.cuts) << "} -> " << to_string(to) << " {"
-                         << to_string(to.cuts) << "}");
-  const Transfer table = transfer(whole, from, to, ranks);
+      testing::Message() << from.extent().rows << " x " << from.extent().cols << ", "
+                         << described(from) << " -> " << described(to));
+  const Transfer table = transfer(from, to, ranks);
   ASSERT_EQ(table.ranks(), ranks);
 
   std::vector<Local> source;
   std::vector<Local> wanted;
   std::vector<Local> got;
   for (int r = 0; r < ranks; ++r) {
-    source.push_back(labelled(whole, from, r));
-    wanted.push_back(labelled(whole, to, r));
+    source.push_back(labelled(from, r));
+    wanted.push_back(labelled(to, r));
     got.push_back(wanted.back());
     std::fill(got.back().labels.begin(), got.back().labels.end(), kNothing);
     const auto at = static_cast<std::size_t>(r);
     ASSERT_EQ(table.source[at], source[at].extent.elements());
     ASSERT_EQ(table.destination[at], wanted[at].extent.elements());
-    ASSERT_EQ(local_extent(whole, from, r), source[at].extent);
+    ASSERT_EQ(from.extent(r), source[at].extent);
   }
 
   // C, and with it: each destination element is written once, from the reader itself or else the
@@ -166,6 +173,8 @@ void expect_moves_every_element(
         table.sent(true)[r], (Sent{elements_back[r], static_cast<std::int64_t>(givers[r].size())}));
   }
   EXPECT_EQ(summed, copies);  // each copy exactly once
+  EXPECT_EQ(sent(from, to, ranks, false), table.sent(false));
+  EXPECT_EQ(sent(from, to, ranks, true), table.sent(true));
 }
 
 // Cuts that partition [0, size): contiguous pieces of random sizes, or tokens of random documents.
@@ -235,23 +244,25 @@ TEST(Transfer, MovesEveryElementBetweenRandomCuts) {
     const int ranks = 1 + pick(4);
     const Extent whole{pick(9), pick(7)};
     const auto size = [&](int dim) { return dim == 0 ? whole.rows : whole.cols; };
-    Placement from = replicate();
+    Layout from = matrix("rows", whole);
     if (pick(5) > 0) {
       const int dim = pick(1);
-      from = shard(
+      from = cut_along(
           dim,
+          whole,
           pick(1) == 0 ? random_partition(random, size(dim), ranks)
                        : random_cover(random, size(dim), ranks));
     }
-    Placement to = replicate();
+    Layout to = matrix("rows", whole);
     if (pick(4) > 0) {
       const int dim = pick(1);
-      to = shard(
+      to = cut_along(
           dim,
+          whole,
           pick(1) == 0 ? random_partition(random, size(dim), ranks)
                        : random_cuts(random, size(dim), ranks));
     }
-    expect_moves_every_element(whole, from, to, ranks);
+    expect_moves_every_element(from, to, ranks);
     if (HasFatalFailure()) {
       return;
     }
@@ -259,7 +270,7 @@ TEST(Transfer, MovesEveryElementBetweenRandomCuts) {
 }
 
 // Rank i u + j has piece i of the rows and piece j of the columns.
-Placement random_grid(std::mt19937& random, Extent whole, int rows, int u) {
+Layout random_grid(std::mt19937& random, Extent whole, int rows, int u) {
   const Cuts of_row = random_partition(random, whole.rows, rows);
   const Cuts of_member = random_partition(random, whole.cols, u);
   Cuts row_cuts;
@@ -268,7 +279,7 @@ Placement random_grid(std::mt19937& random, Extent whole, int rows, int u) {
     row_cuts.push_back(of_row[static_cast<std::size_t>(r / u)]);
     col_cuts.push_back(of_member[static_cast<std::size_t>(r % u)]);
   }
-  return blocks(row_cuts, col_cuts);
+  return matrix("rows", whole, row_cuts, col_cuts);
 }
 
 TEST(Transfer, MovesEveryElementToAndFromPiecesCutBothWays) {
@@ -280,16 +291,19 @@ TEST(Transfer, MovesEveryElementToAndFromPiecesCutBothWays) {
     const int u = 1 + pick(2);
     const int ranks = rows * u;
     const Extent whole{pick(9), pick(7)};
-    const Placement by_rows = shard(0, random_partition(random, whole.rows, ranks));
-    const Placement any =
-        blocks(random_cuts(random, whole.rows, ranks), random_cuts(random, whole.cols, ranks));
-    const Placement grid = random_grid(random, whole, rows, u);
-    expect_moves_every_element(whole, by_rows, any, ranks);
+    const Layout by_rows = matrix("rows", whole, random_partition(random, whole.rows, ranks));
+    const Layout any = matrix(
+        "rows",
+        whole,
+        random_cuts(random, whole.rows, ranks),
+        random_cuts(random, whole.cols, ranks));
+    const Layout grid = random_grid(random, whole, rows, u);
+    expect_moves_every_element(by_rows, any, ranks);
     expect_moves_every_element(
-        whole, shard(1, random_cover(random, whole.cols, ranks)), any, ranks);
-    expect_moves_every_element(whole, grid, by_rows, ranks);
-    expect_moves_every_element(whole, grid, any, ranks);
-    expect_moves_every_element(whole, grid, replicate(), ranks);
+        matrix("rows", whole, {}, random_cover(random, whole.cols, ranks)), any, ranks);
+    expect_moves_every_element(grid, by_rows, ranks);
+    expect_moves_every_element(grid, any, ranks);
+    expect_moves_every_element(grid, matrix("rows", whole), ranks);
     if (HasFatalFailure()) {
       return;
     }
@@ -308,7 +322,8 @@ TEST(Transfer, MovesEveryElementOfTheStrategies) {
     }
     for (int p = 1; p <= 5; ++p) {
       for (const bool causal : {false, true}) {
-        const Placement by_tokens = shard(0, token_cuts(lengths, p, causal));
+        const Extent whole{tokens, 8};
+        const Layout by_tokens = matrix("rows", whole, token_cuts(lengths, p, causal));
         // 3 query heads and 1 key/value head of width 2: heads that p does not divide, keys on many
         Cuts heads;
         for (std::int64_t r = 0; r < p; ++r) {
@@ -319,12 +334,14 @@ TEST(Transfer, MovesEveryElementOfTheStrategies) {
           }
           heads.push_back(piece);
         }
-        const Placement by_heads = shard(1, heads);
-        const Extent whole{tokens, 8};
-        expect_moves_every_element(whole, by_tokens, by_heads, p);
-        expect_moves_every_element({tokens, 6}, shard(1, scaled(even_cuts(3, p), 2)), by_tokens, p);
-        expect_moves_every_element(whole, by_tokens, replicate(), p);
-        expect_moves_every_element(whole, replicate(), by_tokens, p);
+        const Layout by_heads = matrix("rows", whole, {}, heads);
+        expect_moves_every_element(by_tokens, by_heads, p);
+        expect_moves_every_element(
+            matrix("rows", {tokens, 6}, {}, scaled(even_cuts(3, p), 2)),
+            matrix("rows", {tokens, 6}, by_tokens.dims[0].cuts),
+            p);
+        expect_moves_every_element(by_tokens, matrix("rows", whole), p);
+        expect_moves_every_element(matrix("rows", whole), by_tokens, p);
       }
     }
   }
@@ -332,11 +349,13 @@ TEST(Transfer, MovesEveryElementOfTheStrategies) {
 
 TEST(Transfer, OnOneRankLeavesEverythingWhereItIs) {
   const Extent whole{6, 4};
-  const std::vector<Placement> all = {
-      shard(0, even_cuts(6, 1)), shard(1, even_cuts(4, 1)), replicate()};
-  for (const Placement& from : all) {
-    for (const Placement& to : all) {
-      const Transfer table = transfer(whole, from, to, 1);
+  const std::vector<Layout> all = {
+      matrix("rows", whole, even_cuts(6, 1)),
+      matrix("rows", whole, {}, even_cuts(4, 1)),
+      matrix("rows", whole)};
+  for (const Layout& from : all) {
+    for (const Layout& to : all) {
+      const Transfer table = transfer(from, to, 1);
       Box stays;
       stays.loops.push_back({24, 1, 1});
       EXPECT_EQ(table.boxes, std::vector<Box>{stays}) << to_string(from) << " -> " << to_string(to);
@@ -346,22 +365,24 @@ TEST(Transfer, OnOneRankLeavesEverythingWhereItIs) {
   }
   // but not where the rank stores its rows in another order
   EXPECT_EQ(
-      transfer(whole, shard(0, {{{3, 6}, {0, 3}}}), shard(0, even_cuts(6, 1)), 1).boxes.size(), 2U);
+      transfer(matrix("rows", whole, {{{3, 6}, {0, 3}}}), matrix("rows", whole, even_cuts(6, 1)), 1)
+          .boxes.size(),
+      2U);
 }
 
 // The volumes of the table in strategies.md: f = (p-1)/p of the elements a rank gives or takes.
 TEST(Transfer, SendsTheClosedForms) {
   for (const int p : {1, 2, 4, 8}) {
     const Extent whole{16, 24};
-    const Placement rows = shard(0, even_cuts(16, p));
-    const Placement cols = shard(1, even_cuts(24, p));
+    const Layout rows = matrix("rows", whole, even_cuts(16, p));
+    const Layout cols = matrix("rows", whole, {}, even_cuts(24, p));
     for (int r = 0; r < p; ++r) {
       const std::int64_t mine = whole.elements() / p;
-      const Transfer gather = transfer(whole, rows, replicate(), p);
+      const Transfer gather = transfer(rows, matrix("rows", whole), p);
       const auto at = static_cast<std::size_t>(r);
       EXPECT_EQ(gather.sent(false)[at], (Sent{mine * (p - 1), p - 1}));
       EXPECT_EQ(gather.sent(true)[at], (Sent{mine * (p - 1), p - 1}));
-      const Transfer exchange = transfer(whole, rows, cols, p);
+      const Transfer exchange = transfer(rows, cols, p);
       EXPECT_EQ(exchange.sent(false)[at], (Sent{mine / p * (p - 1), p - 1}));
       EXPECT_EQ(exchange.sent(true)[at], (Sent{mine / p * (p - 1), p - 1}));
     }
@@ -369,26 +390,29 @@ TEST(Transfer, SendsTheClosedForms) {
 }
 
 TEST(Transfer, RefusesWhatNoRankHolds) {
-  const Placement first_half = shard(0, {{{0, 2}}, {{2, 3}}});
-  EXPECT_THROW(transfer({5, 2}, first_half, replicate(), 2), std::invalid_argument);
-  EXPECT_THROW(transfer({5, 2}, first_half, shard(1, even_cuts(2, 2)), 2), std::invalid_argument);
-  EXPECT_NO_THROW(transfer({5, 2}, first_half, shard(0, {{{1, 3}}, {}}), 2));
+  const Layout first_half = matrix("rows", {5, 2}, {{{0, 2}}, {{2, 3}}});
+  EXPECT_THROW(transfer(first_half, matrix("rows", {5, 2}), 2), std::invalid_argument);
+  EXPECT_THROW(
+      transfer(first_half, matrix("rows", {5, 2}, {}, even_cuts(2, 2)), 2), std::invalid_argument);
+  EXPECT_NO_THROW(transfer(first_half, matrix("rows", {5, 2}, {{{1, 3}}, {}}), 2));
   const Cuts all = whole_cuts(2, 2);
-  const Placement both_ways = blocks({{{0, 2}}, {{2, 3}}}, all);
-  EXPECT_THROW(transfer({5, 2}, both_ways, replicate(), 2), std::invalid_argument);
+  const Layout both_ways = matrix("rows", {5, 2}, {{{0, 2}}, {{2, 3}}}, all);
+  EXPECT_THROW(transfer(both_ways, matrix("rows", {5, 2}), 2), std::invalid_argument);
   // what two ranks hold alike is taken from either; where they overlap both ways, the rest of one
   // is no box
-  EXPECT_NO_THROW(transfer({2, 2}, blocks(all, all), shard(0, even_cuts(2, 2)), 2));
-  const Placement crossing = blocks({{{0, 2}}, {{1, 3}}}, {{{0, 2}}, {{1, 3}}});
-  const Placement wanted = blocks({{{0, 2}}, {{0, 3}}}, {{{0, 2}}, {{0, 3}}});
-  EXPECT_THROW(transfer({3, 3}, crossing, wanted, 2), std::invalid_argument);
+  EXPECT_NO_THROW(
+      transfer(matrix("rows", {2, 2}, all, all), matrix("rows", {2, 2}, even_cuts(2, 2)), 2));
+  const Layout crossing = matrix("rows", {3, 3}, {{{0, 2}}, {{1, 3}}}, {{{0, 2}}, {{1, 3}}});
+  const Layout wanted = matrix("rows", {3, 3}, {{{0, 2}}, {{0, 3}}}, {{{0, 2}}, {{0, 3}}});
+  EXPECT_THROW(transfer(crossing, wanted, 2), std::invalid_argument);
 }
 
-TEST(Transfer, RefusesPlacementsThatAreNoPieces) {
-  for (const Placement& other : {partial(), invariant()}) {
-    EXPECT_THROW(transfer({4, 4}, other, replicate(), 2), std::invalid_argument);
-    EXPECT_THROW(transfer({4, 4}, replicate(), other, 2), std::invalid_argument);
-  }
+TEST(Transfer, RefusesSumsAndOtherDims) {
+  const Layout copies = matrix("rows", {4, 4});
+  EXPECT_THROW(transfer(copies.sum(), copies, 2), std::invalid_argument);
+  EXPECT_THROW(transfer(copies, copies.sum(), 2), std::invalid_argument);
+  EXPECT_THROW(transfer(copies, matrix("tokens", {4, 4}), 2), std::invalid_argument);
+  EXPECT_THROW(transfer(copies, matrix("rows", {4, 5}), 2), std::invalid_argument);
 }
 
 }  // namespace

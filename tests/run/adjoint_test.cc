@@ -10,9 +10,9 @@
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/strategy.h"
 #include "src/run/kernels/cpu/kernels.h"
+#include "tests/support/layouts.h"
 #include "tests/support/models.h"
 #include "tests/support/one_op.h"
-#include "tests/support/placements.h"
 
 namespace paradyse {
 namespace {
@@ -36,7 +36,7 @@ at::Tensor numbers(std::vector<std::int64_t> sizes, int salt) {
 
 at::Tensor numbers_of(Extent extent, int salt) { return numbers({extent.rows, extent.cols}, salt); }
 
-MicroBatch batch_of(const TokenLayout& tokens, int rank, std::int64_t vocab) {
+MicroBatch batch_of(const Documents& tokens, int rank, std::int64_t vocab) {
   const auto documents = test::random_documents(tokens.lengths, vocab, 3);
   std::vector<const std::vector<std::int32_t>*> pointers;
   for (const auto& document : documents) {
@@ -45,16 +45,16 @@ MicroBatch batch_of(const TokenLayout& tokens, int rank, std::int64_t vocab) {
   return micro_batch(tokens, pointers, rank);
 }
 
-TokenLayout one_rank(std::vector<std::int64_t> lengths, bool causal = true) {
-  return token_layout(std::move(lengths), 1, causal);
+Documents one_rank(std::vector<std::int64_t> lengths, bool causal = true) {
+  return packed(std::move(lengths), 1, causal);
 }
 
 TEST(Adjoint, Norm) {
   for (const bool accumulate : {false, true}) {
     AdjointCase c{.name = "norm", .program = one_op(one_rank({5})), .model = test::llama({})};
     c.model.norm_eps = 0.1;  // large enough to matter
-    const ValueId x = add_value(c.program, "x", {5, 7}, replicate());
-    const ValueId y = add_value(c.program, "y", {5, 7}, replicate());
+    const ValueId x = add_value(c.program, "x", matrix("tokens", {5, 7}));
+    const ValueId y = add_value(c.program, "y", matrix("tokens", {5, 7}));
     c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x})};
     c.local = [=](int) {
       return Local{.inputs = {{x, numbers({5, 7}, 1)}}, .vectors = {numbers({7}, 2)}};
@@ -70,8 +70,8 @@ TEST(Adjoint, LayerNorm) {
   for (const bool accumulate : {false, true}) {
     AdjointCase c{.name = "layer norm", .program = one_op(one_rank({5})), .model = test::llama({})};
     c.model.norm_eps = 0.1;
-    const ValueId x = add_value(c.program, "x", {5, 7}, replicate());
-    const ValueId y = add_value(c.program, "y", {5, 7}, replicate());
+    const ValueId x = add_value(c.program, "x", matrix("tokens", {5, 7}));
+    const ValueId y = add_value(c.program, "y", matrix("tokens", {5, 7}));
     c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x})};
     c.program.ops[0].vectors = {1, 3};  // the second and third of the part's
     c.local = [=](int) {
@@ -93,7 +93,7 @@ TEST(Adjoint, Bias) {
     for (const bool by_tokens : {true, false}) {
       AdjointCase c{
           .name = by_tokens ? "bias by tokens" : "bias by columns",
-          .program = one_op(token_layout({4}, p, true)),
+          .program = one_op(packed({4}, p, true)),
           .model = test::llama({})};
       Cuts columns(static_cast<std::size_t>(p));
       append(columns[0], {1, 4});
@@ -102,9 +102,10 @@ TEST(Adjoint, Bias) {
         append(columns[1], {0, 1});
         append(columns[1], {4, 10});
       }
-      const Placement placement = by_tokens ? shard(0, c.program.tokens.cuts) : shard(1, columns);
-      const ValueId y = add_value(c.program, "y", {4, 10}, placement);
-      const ValueId out = add_value(c.program, "yb", {4, 10}, placement);
+      const Layout laid = by_tokens ? matrix("tokens", {4, 10}, c.program.documents.cuts)
+                                    : matrix("tokens", {4, 10}, {}, columns);
+      const ValueId y = add_value(c.program, "y", laid);
+      const ValueId out = add_value(c.program, "yb", laid);
       Op bias = op_of(OpKind::bias, {y}, {out});
       bias.in_place = true;
       bias.vectors = {1, 4};
@@ -112,7 +113,7 @@ TEST(Adjoint, Bias) {
       c.program.ops = {bias};
       c.local = [=](int rank) {
         return Local{
-            .inputs = {{y, numbers_of(local_extent({4, 10}, placement, rank), rank)}},
+            .inputs = {{y, numbers_of(laid.extent(rank), rank)}},
             .vectors = {
                 numbers({2}, rank),
                 numbers({3}, 10 + rank),
@@ -130,8 +131,7 @@ TEST(Adjoint, QkNorm) {
   for (const int p : {1, 2, 3}) {
     ModelShape model = test::llama({.heads = 3, .kv_heads = 1, .head_dim = 4});
     model.norm_eps = 0.1;
-    AdjointCase c{
-        .name = "qk_norm", .program = one_op(token_layout({3, 2}, p, true), 4), .model = model};
+    AdjointCase c{.name = "qk_norm", .program = one_op(packed({3, 2}, p, true), 4), .model = model};
     const std::vector<Heads> heads = own_heads(model, p);
     Cuts columns;
     for (const Heads& h : heads) {
@@ -141,16 +141,16 @@ TEST(Adjoint, QkNorm) {
       append(piece, {16 + h.key.begin * 4, 16 + h.key.end * 4});
       columns.push_back(piece);
     }
-    const Placement placement = shard(1, columns);
-    const ValueId x = add_value(c.program, "qkv", {5, 20}, placement);
-    const ValueId y = add_value(c.program, "normed", {5, 20}, placement);
+    const Layout laid = matrix("tokens", {5, 20}, {}, columns);
+    const ValueId x = add_value(c.program, "qkv", laid);
+    const ValueId y = add_value(c.program, "normed", laid);
     Op norm = op_of(OpKind::qk_norm, {x}, {y}, {x});
     norm.vectors = {0, 2};
     norm.heads = heads;
     c.program.ops = {norm};
     c.local = [=](int rank) {
       return Local{
-          .inputs = {{x, numbers_of(local_extent({5, 20}, placement, rank), rank)}},
+          .inputs = {{x, numbers_of(laid.extent(rank), rank)}},
           .vectors = {numbers({4}, 5 + rank), numbers({4}, 9 + rank)}};
     };
     c.outputs = {y};
@@ -169,10 +169,10 @@ TEST(Adjoint, LinearWithHeldWeights) {
           .model = test::llama({})};
       const std::int64_t in = transposed ? 4 : 5;
       const std::int64_t out = transposed ? 5 : 6;
-      const ValueId w = add_value(c.program, "w", {9, 5}, replicate());
+      const ValueId w = add_value(c.program, "w", matrix("rows", {9, 5}));
       c.program.values.back().over_domain = true;
-      const ValueId x = add_value(c.program, "x", {3, in}, replicate());
-      const ValueId y = add_value(c.program, "y", {3, out}, replicate());
+      const ValueId x = add_value(c.program, "x", matrix("tokens", {3, in}));
+      const ValueId y = add_value(c.program, "y", matrix("tokens", {3, out}));
       c.program.ops = {op_of(OpKind::hold_weights, {}, {w})};
       Op linear = op_of(OpKind::linear, {x, w}, {y}, {x, w});
       linear.transposed = transposed;
@@ -198,18 +198,19 @@ TEST(Adjoint, GatheredWeights) {
     for (const bool covered : {true, false}) {
       AdjointCase c{
           .name = covered ? "gather" : "gather, rows left over",
-          .program = one_op(token_layout({7}, p, true)),
+          .program = one_op(packed({7}, p, true)),
           .model = test::llama({})};
       const Cuts stored = even_cuts(10, p);
       const Cuts wanted(static_cast<std::size_t>(p), {{1, 9}});
-      const ValueId w = add_value(c.program, "w", {10, 3}, shard(0, wanted));
+      const ValueId w = add_value(c.program, "w", matrix("rows", {10, 3}, wanted));
       c.program.values.back().over_domain = true;
-      const Placement tokens = shard(0, c.program.tokens.cuts);
-      const ValueId x = add_value(c.program, "x", {7, 3}, tokens);
-      const ValueId y = add_value(c.program, "y", {7, 4}, tokens);
-      const ValueId z = add_value(c.program, "z", {7, 3}, tokens);
+      const Layout tokens = matrix("tokens", {7, 3}, c.program.documents.cuts);
+      const ValueId x = add_value(c.program, "x", tokens);
+      const ValueId y = add_value(c.program, "y", tokens.with_columns(4));
+      const ValueId z = add_value(c.program, "z", tokens);
       Op gather = op_of(OpKind::gather_weights, {}, {w});
-      gather.transfers = {transfer({10, 3}, shard(0, stored), shard(0, wanted), p)};
+      gather.copies = {
+          Redistribution(matrix("rows", {10, 3}, stored), matrix("rows", {10, 3}, wanted), p)};
       Op in = op_of(OpKind::linear, {x, w}, {y}, {x, w});
       in.terms.assign(static_cast<std::size_t>(p), {{.rows = {0, 2}}, {.rows = {6, 8}}});
       Op out = op_of(OpKind::linear, {y, w}, {z}, {y, w});
@@ -221,8 +222,8 @@ TEST(Adjoint, GatheredWeights) {
       }
       c.local = [=](int rank) {
         return Local{
-            .inputs = {{x, numbers_of(local_extent({7, 3}, tokens, rank), rank)}},
-            .stack = numbers_of(local_extent({10, 3}, shard(0, stored), rank), 7 + rank)};
+            .inputs = {{x, numbers_of(tokens.extent(rank), rank)}},
+            .stack = numbers_of(matrix("rows", {10, 3}, stored).extent(rank), 7 + rank)};
       };
       c.outputs = {covered ? z : y};
       c.inputs = {x};
@@ -238,10 +239,10 @@ TEST(Adjoint, Rope) {
       model.rope_theta = 5.0;
       AdjointCase c{
           .name = by_tokens ? "rope by tokens" : "rope by heads",
-          .program = one_op(token_layout({5, 1, 3}, p, true), 4),
+          .program = one_op(packed({5, 1, 3}, p, true), 4),
           .model = model};
       const std::vector<Heads> heads = by_tokens ? all_heads(model, p) : own_heads(model, p);
-      Placement placement = shard(0, c.program.tokens.cuts);
+      Layout laid = matrix("tokens", {9, 32}, c.program.documents.cuts);
       if (!by_tokens) {
         Cuts columns;
         for (const Heads& h : heads) {
@@ -251,18 +252,18 @@ TEST(Adjoint, Rope) {
           append(piece, {24 + h.key.begin * 4, 24 + h.key.end * 4});
           columns.push_back(piece);
         }
-        placement = shard(1, columns);
+        laid = matrix("tokens", {9, 32}, {}, columns);
       }
-      const ValueId x = add_value(c.program, "qkv", {9, 32}, placement);
-      const ValueId y = add_value(c.program, "rotated", {9, 32}, placement);
+      const ValueId x = add_value(c.program, "qkv", laid);
+      const ValueId y = add_value(c.program, "rotated", laid);
       Op rope = op_of(OpKind::rope, {x}, {y});
       rope.in_place = true;
       rope.heads = heads;
       c.program.ops = {rope};
-      const TokenLayout tokens = c.program.tokens;
+      const Documents tokens = c.program.documents;
       c.local = [=](int rank) {
         return Local{
-            .inputs = {{x, numbers_of(local_extent({9, 32}, placement, rank), rank)}},
+            .inputs = {{x, numbers_of(laid.extent(rank), rank)}},
             .batch = batch_of(tokens, rank, 30)};
       };
       c.outputs = {y};
@@ -293,9 +294,9 @@ TEST(Adjoint, Attention) {
         AdjointCase c{
             .name = "attention of " + std::to_string(shape.heads) + "/" +
                     std::to_string(shape.kv_heads) + " heads" + (causal ? "" : ", not causal"),
-            .program = one_op(token_layout(shape.lengths, p, causal), 2),
+            .program = one_op(packed(shape.lengths, p, causal), 2),
             .model = model};
-        const std::int64_t T = c.program.tokens.tokens();
+        const std::int64_t T = c.program.documents.tokens();
         const std::vector<Heads> heads = own_heads(model, p);
         Cuts in;
         Cuts out;
@@ -316,16 +317,16 @@ TEST(Adjoint, Attention) {
           statistics.push_back(piece);
         }
         const Extent whole{T, (shape.heads + 2 * shape.kv_heads) * 2};
-        const ValueId qkv = add_value(c.program, "qkv", whole, shard(1, in));
-        const ValueId o = add_value(c.program, "o", {T, keys}, shard(1, out));
-        const ValueId l =
-            add_value(c.program, "l", {T, shape.heads}, shard(1, statistics), Element::statistic);
+        const ValueId qkv = add_value(c.program, "qkv", matrix("tokens", whole, {}, in));
+        const ValueId o = add_value(c.program, "o", matrix("tokens", {T, keys}, {}, out));
+        const ValueId l = add_value(
+            c.program, "l", matrix("tokens", {T, shape.heads}, {}, statistics), Element::statistic);
         Op attention = op_of(OpKind::attention, {qkv}, {o, l}, {qkv, o, l});
         attention.heads = heads;
         c.program.ops = {attention};
         c.local = [=](int rank) {
           return Local{
-              .inputs = {{qkv, numbers_of(local_extent(whole, shard(1, in), rank), rank)}}};
+              .inputs = {{qkv, numbers_of(matrix("tokens", whole, {}, in).extent(rank), rank)}}};
         };
         c.outputs = {o};
         c.inputs = {qkv};
@@ -364,7 +365,7 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
             continue;
           }
           const Task task{
-              .model = &model, .tokens = token_layout(shape.lengths, p, causal), .domain = p};
+              .model = &model, .documents = packed(shape.lengths, p, causal), .domain = p};
           const ScheduledPart part =
               scheduled_part(task, {.part = "attention", .strategy = strategy.name});
           for (const Op& op : part.program().ops) {
@@ -384,8 +385,7 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
               Local local;
               for (const ValueId in : op.in) {
                 const Value& value = c.program.values[static_cast<std::size_t>(in)];
-                local.inputs[in] =
-                    numbers_of(local_extent(value.whole, value.placement, rank), 3 * in + rank);
+                local.inputs[in] = numbers_of(value.layout.extent(rank), 3 * in + rank);
               }
               return local;
             };
@@ -400,8 +400,8 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
 
 TEST(Adjoint, Swiglu) {
   AdjointCase c{.name = "swiglu", .program = one_op(one_rank({4})), .model = test::llama({})};
-  const ValueId h = add_value(c.program, "h", {4, 10}, replicate());
-  const ValueId a = add_value(c.program, "a", {4, 5}, replicate());
+  const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
+  const ValueId a = add_value(c.program, "a", matrix("tokens", {4, 5}));
   c.program.ops = {op_of(OpKind::swiglu, {h}, {a}, {h})};
   c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
   c.outputs = {a};
@@ -416,8 +416,8 @@ TEST(Adjoint, ActivationFunctions) {
         .program = one_op(one_rank({4})),
         .model = test::llama({})};
     c.model.activation = function;
-    const ValueId h = add_value(c.program, "h", {4, 10}, replicate());
-    const ValueId a = add_value(c.program, "a", {4, 10}, replicate());
+    const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
+    const ValueId a = add_value(c.program, "a", matrix("tokens", {4, 10}));
     c.program.ops = {op_of(OpKind::activation, {h}, {a}, {h})};
     c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
     c.outputs = {a};
@@ -430,24 +430,22 @@ TEST(Adjoint, ActivationFunctions) {
 TEST(Adjoint, DropoutBesideAResidual) {
   for (const int p : {1, 3}) {
     AdjointCase c{
-        .name = "dropout",
-        .program = one_op(token_layout({5, 2}, p, true)),
-        .model = test::llama({})};
-    const Placement tokens = shard(0, c.program.tokens.cuts);
-    const ValueId x = add_value(c.program, "x", {7, 9}, tokens);
-    const ValueId y = add_value(c.program, "y", {7, 9}, tokens);
-    const ValueId yd = add_value(c.program, "yd", {7, 9}, tokens);
-    const ValueId out = add_value(c.program, "out", {7, 9}, tokens);
+        .name = "dropout", .program = one_op(packed({5, 2}, p, true)), .model = test::llama({})};
+    const Layout tokens = matrix("tokens", {7, 9}, c.program.documents.cuts);
+    const ValueId x = add_value(c.program, "x", tokens);
+    const ValueId y = add_value(c.program, "y", tokens);
+    const ValueId yd = add_value(c.program, "yd", tokens);
+    const ValueId out = add_value(c.program, "out", tokens);
     c.program.ops = {
         op_of(OpKind::norm, {x}, {y}, {x}),
         op_of(OpKind::dropout, {y}, {yd}),
         op_of(OpKind::add, {x, yd}, {out})};
     c.program.ops[1].probability = 0.4;
     c.program.ops[1].in_place = c.program.ops[2].in_place = true;
-    const TokenLayout layout = c.program.tokens;
+    const Documents layout = c.program.documents;
     c.local = [=](int rank) {
       return Local{
-          .inputs = {{x, numbers_of(local_extent({7, 9}, tokens, rank), rank)}},
+          .inputs = {{x, numbers_of(tokens.extent(rank), rank)}},
           .vectors = {numbers({9}, 2)},
           .batch = batch_of(layout, rank, 30)};
     };
@@ -460,9 +458,9 @@ TEST(Adjoint, DropoutBesideAResidual) {
 // A residual: x goes round the norm, so its gradient is added to after the sum's was handed on.
 TEST(Adjoint, AddAroundANorm) {
   AdjointCase c{.name = "add", .program = one_op(one_rank({3})), .model = test::llama({})};
-  const ValueId x = add_value(c.program, "x", {3, 4}, replicate());
-  const ValueId y = add_value(c.program, "y", {3, 4}, replicate());
-  const ValueId out = add_value(c.program, "out", {3, 4}, replicate());
+  const ValueId x = add_value(c.program, "x", matrix("tokens", {3, 4}));
+  const ValueId y = add_value(c.program, "y", matrix("tokens", {3, 4}));
+  const ValueId out = add_value(c.program, "out", matrix("tokens", {3, 4}));
   c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x}), op_of(OpKind::add, {x, y}, {out})};
   c.program.ops[1].in_place = true;
   c.local = [=](int) {
@@ -473,13 +471,13 @@ TEST(Adjoint, AddAroundANorm) {
   expect_adjoint(c, 1);
 }
 
-std::vector<Transfer> vocabulary_tiles(std::int64_t vocab, std::int64_t cols, int ranks) {
-  std::vector<Transfer> tiles;
+std::vector<Redistribution> vocabulary_tiles(std::int64_t vocab, std::int64_t cols, int ranks) {
+  std::vector<Redistribution> tiles;
   for (std::int64_t begin = 0; begin < vocab; begin += kVocabularyTile) {
     const Cuts rows(
         static_cast<std::size_t>(ranks), {{begin, std::min(vocab, begin + kVocabularyTile)}});
-    tiles.push_back(
-        transfer({vocab, cols}, shard(0, even_cuts(vocab, ranks)), shard(0, rows), ranks));
+    const Layout stored = matrix("rows", {vocab, cols}, even_cuts(vocab, ranks));
+    tiles.emplace_back(stored, stored.cut("rows", rows), ranks);
   }
   return tiles;
 }
@@ -489,18 +487,17 @@ TEST(Adjoint, Embed) {
     for (const std::int64_t vocab : {std::int64_t{11}, kVocabularyTile + 3}) {
       AdjointCase c{
           .name = "embed, vocabulary " + std::to_string(vocab),
-          .program = one_op(token_layout({6, 1, 8}, p, true)),
+          .program = one_op(packed({6, 1, 8}, p, true)),
           .model = test::llama({})};
-      const Placement tokens = shard(0, c.program.tokens.cuts);
-      const ValueId x = add_value(c.program, "x", {15, 3}, tokens);
+      const Layout tokens = matrix("tokens", {15, 3}, c.program.documents.cuts);
+      const ValueId x = add_value(c.program, "x", tokens);
       Op embed = op_of(OpKind::embed, {}, {x});
-      embed.transfers = vocabulary_tiles(vocab, 3, p);
+      embed.copies = vocabulary_tiles(vocab, 3, p);
       c.program.ops = {embed};
-      const TokenLayout layout = c.program.tokens;
+      const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         Local local{
-            .stack =
-                numbers_of(local_extent({vocab, 3}, shard(0, even_cuts(vocab, p)), rank), rank),
+            .stack = numbers_of(matrix("rows", {vocab, 3}, even_cuts(vocab, p)).extent(rank), rank),
             .batch = batch_of(layout, rank, vocab)};
         if (!local.batch.ids.empty()) {  // the ends of tiles, and one id twice
           local.batch.ids.front() = static_cast<std::int32_t>(vocab - 1);
@@ -522,7 +519,7 @@ TEST(Adjoint, EmbedWithPositionsAndSegments) {
     for (const std::int64_t vocab : {std::int64_t{11}, kVocabularyTile}) {
       AdjointCase c{
           .name = "embed, positions, vocabulary " + std::to_string(vocab),
-          .program = one_op(token_layout({6, 1, 4}, p, false)),
+          .program = one_op(packed({6, 1, 4}, p, false)),
           .model = test::llama({})};
       c.model.vocab = vocab;
       c.model.learned_positions = true;
@@ -530,16 +527,16 @@ TEST(Adjoint, EmbedWithPositionsAndSegments) {
       c.model.position_offset = 2;
       c.model.segments = 2;
       const std::int64_t rows = vocab + 8 + 2;
-      const Placement tokens = shard(0, c.program.tokens.cuts);
-      const ValueId x = add_value(c.program, "x", {11, 3}, tokens);
+      const Layout tokens = matrix("tokens", {11, 3}, c.program.documents.cuts);
+      const ValueId x = add_value(c.program, "x", tokens);
       Op embed = op_of(OpKind::embed, {}, {x});
-      embed.transfers = vocabulary_tiles(rows, 3, p);
+      embed.copies = vocabulary_tiles(rows, 3, p);
       c.program.ops = {embed};
-      const TokenLayout layout = c.program.tokens;
+      const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         const Cuts cuts = even_cuts(rows, p);
         return Local{
-            .stack = numbers_of(local_extent({rows, 3}, shard(0, cuts), rank), rank),
+            .stack = numbers_of(matrix("rows", {rows, 3}, cuts).extent(rank), rank),
             .batch = batch_of(layout, rank, 11)};
       };
       c.outputs = {x};
@@ -547,11 +544,11 @@ TEST(Adjoint, EmbedWithPositionsAndSegments) {
       if (vocab > 100) {  // what the sample above may have missed: the last rows
         run_local_ranks(1, {}, [&](Communicators& communicators) {
           const c10::InferenceMode no_autograd;
-          const TokenLayout whole = one_rank({6, 1, 4}, false);
+          const Documents whole = one_rank({6, 1, 4}, false);
           Program program = one_op(whole);
-          const ValueId out = add_value(program, "x", {11, 3}, replicate());
+          const ValueId out = add_value(program, "x", matrix("tokens", {11, 3}));
           Op op = op_of(OpKind::embed, {}, {out});
-          op.transfers = vocabulary_tiles(rows, 3, 1);
+          op.copies = vocabulary_tiles(rows, 3, 1);
           program.ops = {op};
           test::OpRun run(
               program,
@@ -577,11 +574,11 @@ TEST(Embed, PaddingGetsNoGradient) {
     ModelShape model = test::llama({});
     model.padding_id = 4;
     Program program = one_op(one_rank({3}));
-    const ValueId x = add_value(program, "x", {3, 2}, replicate());
+    const ValueId x = add_value(program, "x", matrix("tokens", {3, 2}));
     Op embed = op_of(OpKind::embed, {}, {x});
-    embed.transfers = vocabulary_tiles(6, 2, 1);
+    embed.copies = vocabulary_tiles(6, 2, 1);
     program.ops = {embed};
-    Local local{.stack = numbers({6, 2}, 1), .batch = batch_of(program.tokens, 0, 6)};
+    Local local{.stack = numbers({6, 2}, 1), .batch = batch_of(program.documents, 0, 6)};
     local.batch.ids = {4, 2, 4};
     test::OpRun run(program, model, communicators.world(), local);
     run.gradient(x) = at::ones({3, 2}, at::kDouble);
@@ -597,22 +594,22 @@ TEST(Adjoint, CrossEntropyWithBias) {
     for (const int p : {1, 3}) {
       AdjointCase c{
           .name = "cross_entropy with bias, vocabulary " + std::to_string(vocab),
-          .program = one_op(token_layout({9, 5}, p, false)),
+          .program = one_op(packed({9, 5}, p, false)),
           .model = test::llama({}),
           .loss_scale = 0.37};
-      const Placement tokens = shard(0, c.program.tokens.cuts);
-      const ValueId x = add_value(c.program, "xn", {14, 3}, tokens);
-      const ValueId d = add_value(c.program, "d", {14, 3}, tokens);
+      const Layout tokens = matrix("tokens", {14, 3}, c.program.documents.cuts);
+      const ValueId x = add_value(c.program, "xn", tokens);
+      const ValueId d = add_value(c.program, "d", tokens);
       Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
-      loss.transfers = vocabulary_tiles(vocab, 3, p);
+      loss.copies = vocabulary_tiles(vocab, 3, p);
       loss.vectors = {1, 2};
       c.program.ops = {loss};
-      const TokenLayout layout = c.program.tokens;
+      const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         const Cuts cuts = even_cuts(vocab, p);
         Local local{
-            .inputs = {{x, numbers_of(local_extent({14, 3}, tokens, rank), rank)}},
-            .stack = 2 * numbers_of(local_extent({vocab, 3}, shard(0, cuts), rank), 5 + rank),
+            .inputs = {{x, numbers_of(tokens.extent(rank), rank)}},
+            .stack = 2 * numbers_of(matrix("rows", {vocab, 3}, cuts).extent(rank), 5 + rank),
             .vectors = {numbers({3}, 1), numbers({vocab}, 8 + rank)},
             .batch = batch_of(layout, rank, vocab)};
         for (std::size_t t = 0; t < local.batch.labels.size(); t += 3) {
@@ -641,25 +638,24 @@ TEST(Adjoint, CrossEntropy) {
     for (const int p : {1, 2, 3}) {
       AdjointCase c{
           .name = "cross_entropy, vocabulary " + std::to_string(size.vocab),
-          .program = one_op(token_layout(size.lengths, p, true)),
+          .program = one_op(packed(size.lengths, p, true)),
           .model = test::llama({}),
           .loss_scale = 0.37};
-      const std::int64_t T = c.program.tokens.tokens();
-      const Placement tokens = shard(0, c.program.tokens.cuts);
-      const ValueId x = add_value(c.program, "xn", {T, size.hidden}, tokens);
-      const ValueId d = add_value(c.program, "d", {T, size.hidden}, tokens);
+      const std::int64_t T = c.program.documents.tokens();
+      const Layout tokens = matrix("tokens", {T, size.hidden}, c.program.documents.cuts);
+      const ValueId x = add_value(c.program, "xn", tokens);
+      const ValueId d = add_value(c.program, "d", tokens);
       Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
-      loss.transfers = vocabulary_tiles(size.vocab, size.hidden, p);
+      loss.copies = vocabulary_tiles(size.vocab, size.hidden, p);
       c.program.ops = {loss};
-      const TokenLayout layout = c.program.tokens;
+      const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         Local local{
-            .inputs = {{x, numbers_of(local_extent({T, size.hidden}, tokens, rank), rank)}},
-            .stack =
-                2 * numbers_of(
-                        local_extent(
-                            {size.vocab, size.hidden}, shard(0, even_cuts(size.vocab, p)), rank),
-                        5 + rank),
+            .inputs = {{x, numbers_of(tokens.extent(rank), rank)}},
+            .stack = 2 * numbers_of(
+                             matrix("rows", {size.vocab, size.hidden}, even_cuts(size.vocab, p))
+                                 .extent(rank),
+                             5 + rank),
             .batch = batch_of(layout, rank, size.vocab)};
         for (std::int32_t& label : local.batch.labels) {  // the last id of the last tile
           if (label >= 0 && label % 3 == 0) {
@@ -680,15 +676,15 @@ TEST(CrossEntropy, LargeLogitsStayFinite) {
     run_local_ranks(1, {}, [&](Communicators& communicators) {
       const c10::InferenceMode no_autograd;
       Program program = one_op(one_rank({6}));
-      const ValueId x = add_value(program, "xn", {6, 2}, replicate());
-      const ValueId d = add_value(program, "d", {6, 2}, replicate());
+      const ValueId x = add_value(program, "xn", matrix("tokens", {6, 2}));
+      const ValueId d = add_value(program, "d", matrix("tokens", {6, 2}));
       Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
-      loss.transfers = vocabulary_tiles(vocab, 2, 1);
+      loss.copies = vocabulary_tiles(vocab, 2, 1);
       program.ops = {loss};
       const Local local{
           .inputs = {{x, 100 * numbers({6, 2}, 1)}},
           .stack = 30 * numbers({vocab, 2}, 2),
-          .batch = batch_of(program.tokens, 0, vocab)};
+          .batch = batch_of(program.documents, 0, vocab)};
       test::OpRun run(program, test::llama({}), communicators.world(), local);
       const at::Tensor logits = at::mm(local.inputs.at(x), local.stack.t());
       double expected = 0;

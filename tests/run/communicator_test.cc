@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/placement.h"
-#include "tests/support/placements.h"
+#include "paradyse/plan/transfer.h"
+#include "tests/support/layouts.h"
 #include "tests/support/processes.h"
 
 namespace paradyse {
@@ -59,7 +59,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 
 std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
-// exchange and exchange_sum of one random pair of placements, on all ranks of `communicator`; every
+// exchange and exchange_sum of one random pair of layouts, on all ranks of `communicator`; every
 // rank derives the same case from `seed`.
 void expect_exchanges(Communicator& communicator, std::uint64_t seed, at::ScalarType type) {
   Random random(seed);
@@ -68,23 +68,23 @@ void expect_exchanges(Communicator& communicator, std::uint64_t seed, at::Scalar
   const Extent whole{test::pick(random, 0, 9), test::pick(random, 1, 9)};
   const auto placed = [&](bool overlapping) {
     if (test::pick(random, 0, 4) == 0) {
-      return replicate();
+      return matrix("rows", whole);
     }
     const int dim = static_cast<int>(test::pick(random, 0, 1));
-    return shard(
-        dim, test::random_cuts(dim == 0 ? whole.rows : whole.cols, p, random, overlapping));
+    return test::cut_along(
+        dim, whole, test::random_cuts(dim == 0 ? whole.rows : whole.cols, p, random, overlapping));
   };
-  const Placement from = placed(test::pick(random, 0, 2) == 0);
-  Placement to = placed(true);
-  if (to.kind == Placement::Kind::shard && test::pick(random, 0, 3) == 0) {  // leave holes
-    to.cuts[at(static_cast<int>(test::pick(random, 0, p - 1)))].clear();
+  const Layout from = placed(test::pick(random, 0, 2) == 0);
+  Layout to = placed(true);
+  if (to != to.whole() && test::pick(random, 0, 3) == 0) {  // leave holes
+    Dim& dim = to.dims[to.cuts_rows() ? 0 : 1];
+    dim.cuts[at(static_cast<int>(test::pick(random, 0, p - 1)))].clear();
   }
   SCOPED_TRACE(
       testing::Message() << "seed " << seed << ", rank " << me << " of " << p << ": " << whole.rows
-                         << " x " << whole.cols << " " << to_string(from) << " "
-                         << to_string(from.cuts) << " -> " << to_string(to) << " "
-                         << to_string(to.cuts));
-  const Transfer table = transfer(whole, from, to, p);
+                         << " x " << whole.cols << " " << to_string(from) << " -> "
+                         << to_string(to));
+  const Transfer table = transfer(from, to, p);
   const Call call{.op = "random", .part = "exchange"};
 
   const at::Tensor matrix = test::whole_numbers(whole, random).to(type);
@@ -94,10 +94,10 @@ void expect_exchanges(Communicator& communicator, std::uint64_t seed, at::Scalar
 
   std::vector<at::Tensor> given;
   for (int r = 0; r < p; ++r) {
-    const Extent extent = local_extent(whole, to, r);
+    const Extent extent = to.extent(r);
     given.push_back(test::whole_numbers(extent, random).to(type));
   }
-  const at::Tensor expected = test::transposed_copy(whole, from, to, given)[at(me)];
+  const at::Tensor expected = test::transposed_copy(from, to, given)[at(me)];
   const at::ScalarType wide = type == at::kBFloat16 ? at::kFloat : type;
   for (const at::ScalarType sum_type : {type, wide}) {
     const at::Tensor fresh = at::full(expected.sizes(), 55, sum_type);
@@ -109,7 +109,7 @@ void expect_exchanges(Communicator& communicator, std::uint64_t seed, at::Scalar
   }
 }
 
-TEST_P(Exchange, RandomPlacementsEqualTheDefinition) {
+TEST_P(Exchange, RandomLayoutsEqualTheDefinition) {
   for (int p = 1; p <= 5; ++p) {
     run(p, [&](Communicators& communicators) {
       const at::ScalarType types[] = {at::kDouble, at::kFloat, at::kBFloat16};
@@ -124,9 +124,9 @@ TEST_P(Exchange, RandomPlacementsEqualTheDefinition) {
 TEST_P(Exchange, SumOverlappingPiecesWithAHole) {
   run(2, [](Communicators& communicators) {
     Communicator& world = communicators.world();
-    const Placement from = shard(1, {{{0, 8}}, {}});
-    const Placement to = shard(1, {{{0, 4}}, {{2, 6}}});
-    const Transfer table = transfer({1, 8}, from, to, 2);
+    const Layout from = matrix("rows", {1, 8}, {}, {{{0, 8}}, {}});
+    const Layout to = matrix("rows", {1, 8}, {}, {{{0, 4}}, {{2, 6}}});
+    const Transfer table = transfer(from, to, 2);
     const at::Tensor given = at::ones({1, 4}, at::kDouble) * (1 + world.rank());
     const at::Tensor sum = at::full({1, world.rank() == 0 ? 8 : 0}, 99.0, at::kDouble);
     world.exchange_sum(given, sum, table, false, {.op = "hole", .part = ""})->wait();
@@ -140,10 +140,10 @@ TEST_P(Exchange, SumOverlappingPiecesWithAHole) {
 TEST_P(Exchange, RefusesWhatIsNotContiguous) {
   run(3, [](Communicators& communicators) {
     Communicator& world = communicators.world();
-    const Placement from = shard(0, even_cuts(12, 3));
-    const Placement to = shard(1, even_cuts(5, 3));
-    const Transfer table = transfer({12, 5}, from, to, 3);
-    const Extent there = local_extent({12, 5}, to, world.rank());
+    const Layout from = matrix("rows", {12, 5}, even_cuts(12, 3));
+    const Layout to = matrix("rows", {12, 5}, {}, even_cuts(5, 3));
+    const Transfer table = transfer(from, to, 3);
+    const Extent there = to.extent(world.rank());
     const at::Tensor wide = at::zeros({4, 9}, at::kDouble);
     const at::Tensor small = at::zeros({3, 5}, at::kDouble);
     const at::Tensor out = at::zeros({there.rows, there.cols}, at::kDouble);
@@ -189,12 +189,11 @@ TEST_P(Exchange, CountersAreTheTables) {
       Communicator& world = communicators.world();
       Random random(17);
       for (int i = 0; i < repeats(20); ++i) {
-        const Extent whole{11, 7};
-        const Placement from = shard(0, test::random_cuts(11, p, random, true));
-        const Placement to = shard(1, test::random_cuts(7, p, random, true));
-        const Transfer table = transfer(whole, from, to, p);
-        const Extent mine = local_extent(whole, from, world.rank());
-        const Extent theirs = local_extent(whole, to, world.rank());
+        const Layout from = matrix("rows", {11, 7}, test::random_cuts(11, p, random, true));
+        const Layout to = matrix("rows", {11, 7}, {}, test::random_cuts(7, p, random, true));
+        const Transfer table = transfer(from, to, p);
+        const Extent mine = from.extent(world.rank());
+        const Extent theirs = to.extent(world.rank());
         const at::Tensor a = at::zeros({mine.rows, mine.cols}, at::kBFloat16);
         const at::Tensor b = at::zeros({theirs.rows, theirs.cols}, at::kBFloat16);
         const at::Tensor sum = at::zeros({mine.rows, mine.cols}, at::kFloat);
@@ -335,7 +334,8 @@ TEST_P(UnderWay, SeveralUnderWay) {
       const int me = world.rank();
       Random same_on_all(5);
       Random own(static_cast<std::uint64_t>(me));
-      const Transfer table = transfer({8, 3}, shard(0, even_cuts(8, 4)), replicate(), 4);
+      const Transfer table =
+          transfer(matrix("rows", {8, 3}, even_cuts(8, 4)), matrix("rows", {8, 3}), 4);
       for (int round = 0; round < repeats(50); ++round) {
         const std::size_t count = static_cast<std::size_t>(test::pick(same_on_all, 1, 8));
         std::vector<at::Tensor> sources;
@@ -386,7 +386,8 @@ TEST_P(UnderWay, MoreThanThereIsRoomForCompletesTheOldest) {
   for (const bool stable : {false, true}) {
     run(3, [&](Communicators& communicators) {
       const int me = communicators.rank();
-      const Transfer table = transfer({3, 1}, shard(0, even_cuts(3, 3)), replicate(), 3);
+      const Transfer table =
+          transfer(matrix("rows", {3, 1}, even_cuts(3, 3)), matrix("rows", {3, 1}), 3);
       std::vector<std::unique_ptr<Pending>> pending;
       std::vector<at::Tensor> all;
       for (int i = 0; i < 40; ++i) {
@@ -460,7 +461,8 @@ TEST(Faults, RanksWithOtherShapesAreFound) {
   for (int repeat = 0; repeat < fault_repeats(); ++repeat) {
     const auto messages = failing<CommunicatorError>(2, kShort, [](Communicators& communicators) {
       const std::int64_t n = communicators.rank() == 0 ? 1000 : 4;
-      const Transfer table = transfer({n, 2}, shard(0, even_cuts(n, 2)), replicate(), 2);
+      const Transfer table =
+          transfer(matrix("rows", {n, 2}, even_cuts(n, 2)), matrix("rows", {n, 2}), 2);
       const at::Tensor to = at::zeros({n, 2});
       communicators.world()
           .exchange(at::zeros({n / 2, 2}), to, table, {.op = "gather", .part = ""})

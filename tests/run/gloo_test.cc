@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "paradyse/plan/placement.h"
 #include "paradyse/plan/planner.h"
+#include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
@@ -77,8 +77,8 @@ std::vector<at::Tensor> sums(Communicators& communicators, at::ScalarType type) 
   const at::Tensor mine = numbers(n, world.rank()).to(type);
   const at::Tensor all = mine.clone();
   world.all_reduce(all, {.op = "all", .part = ""});
-  const Transfer table =
-      transfer({n, 1}, shard(0, even_cuts(n, world.size())), replicate(), world.size());
+  const Transfer table = transfer(
+      matrix("rows", {n, 1}, even_cuts(n, world.size())), matrix("rows", {n, 1}), world.size());
   const std::int64_t count = table.source[static_cast<std::size_t>(world.rank())];
   const at::Tensor part = at::ones({count, 1}, at::kFloat);
   world.exchange_sum(mine, part, table, true, {.op = "part", .part = ""})->wait();
@@ -437,9 +437,9 @@ float mark(int rank, int turn) { return static_cast<float>(1 + rank + 10 * turn)
 // A matrix of p times [rows, cols], one under the other (`dim` 0) or side by side (1), gathered on
 // all ranks: as it lies in a message, or in strides.
 Transfer gathered(int dim, std::int64_t rows, std::int64_t cols, int p) {
-  const Extent whole = dim == 0 ? Extent{rows * p, cols} : Extent{rows, cols * p};
-  return transfer(
-      whole, shard(dim, even_cuts(dim == 0 ? whole.rows : whole.cols, p)), replicate(), p);
+  const Layout pieces = dim == 0 ? matrix("rows", {rows * p, cols}, even_cuts(rows * p, p))
+                                 : matrix("rows", {rows, cols * p}, {}, even_cuts(cols * p, p));
+  return transfer(pieces, pieces.whole(), p);
 }
 at::Tensor gathered_whole(int dim, std::int64_t rows, std::int64_t cols, int p) {
   return dim == 0 ? at::zeros({rows * p, cols}) : at::zeros({rows, cols * p});
@@ -479,8 +479,8 @@ void operate(Communicator& among, int kind, int turn) {
       break;
     }
     case 3: {
-      const Transfer table =
-          transfer({5L * p, 300}, shard(0, even_cuts(5L * p, p)), replicate(), p);
+      const Transfer table = transfer(
+          matrix("rows", {5L * p, 300}, even_cuts(5L * p, p)), matrix("rows", {5L * p, 300}), p);
       const at::Tensor part = at::zeros({5, 300});
       among.exchange_sum(at::full({5L * p, 300}, mark(me, turn)), part, table, false, call)->wait();
       all_equal(part, sum);

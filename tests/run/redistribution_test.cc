@@ -1,10 +1,10 @@
-// The redistribute op at run time, for every row of the table that programs use: forward by its
+// The redistribute op at run time, for every pair of layouts that programs use: forward by its
 // definition, adjoint by the transpose's, and <C x, y> = <x, C^T y>.
 #include <gtest/gtest.h>
 
+#include "tests/support/layouts.h"
 #include "tests/support/models.h"
 #include "tests/support/one_op.h"
-#include "tests/support/placements.h"
 
 namespace paradyse {
 namespace {
@@ -12,8 +12,8 @@ namespace {
 using test::Random;
 
 struct Row {
-  Placement from;
-  Placement to;
+  Layout from;
+  Layout to;
 };
 
 double inner_product(const at::Tensor& a, const at::Tensor& b) {
@@ -26,11 +26,11 @@ double over_ranks(Communicator& world, double mine) {
   return sum.item<double>();
 }
 
-// A piece of what the ranks hold together, by the meaning of the placement.
+// A piece of what the ranks hold together, by the meaning of the layout.
 at::Tensor expected_forward(
     const std::vector<at::Tensor>& given, const at::Tensor& whole, const Row& row, int rank) {
   at::Tensor tensor = whole;
-  if (row.from.kind == Placement::Kind::partial) {
+  if (row.from.partial) {
     tensor = at::zeros_like(whole);
     for (const at::Tensor& part : given) {
       tensor = tensor + part;
@@ -42,20 +42,17 @@ at::Tensor expected_forward(
 void expect_row(const Row& row, Extent whole, int p, std::uint64_t seed, test::Types types) {
   SCOPED_TRACE(
       testing::Message() << "seed " << seed << ", p " << p << ", " << whole.rows << " x "
-                         << whole.cols << ": " << to_string(row.from) << " "
-                         << to_string(row.from.cuts) << " -> " << to_string(row.to) << " "
-                         << to_string(row.to.cuts));
-  const bool partial = row.from.kind == Placement::Kind::partial;
+                         << whole.cols << ": " << to_string(row.from) << " -> "
+                         << to_string(row.to));
+  const bool partial = row.from.partial;
   // The program as Writer::redistribute makes it.
-  Program program = test::one_op(token_layout({whole.rows}, p, true));
-  const ValueId x = test::add_value(program, "x", whole, row.from);
-  const ValueId y = test::add_value(program, "y", whole, row.to);
+  Program program = test::one_op(packed({whole.rows}, p, true));
+  const ValueId x = test::add_value(program, "x", row.from);
+  const ValueId y = test::add_value(program, "y", row.to);
   Op move = test::op_of(OpKind::redistribute, {x}, {y});
-  const Redistribution collectives = redistribution(row.from, row.to);
-  move.collective = collectives.forward;
-  move.adjoint_collective = collectives.backward;
-  move.transfers = {
-      partial ? transfer(whole, row.to, replicate(), p) : transfer(whole, row.from, row.to, p)};
+  move.transposed = partial;
+  move.copies = {
+      partial ? Redistribution(row.to, row.to.whole(), p) : Redistribution(row.from, row.to, p)};
   program.ops = {move};
 
   Random random(seed);
@@ -65,7 +62,7 @@ void expect_row(const Row& row, Extent whole, int p, std::uint64_t seed, test::T
   for (int r = 0; r < p; ++r) {
     given.push_back(
         partial ? test::whole_numbers(whole, random) : test::local(matrix, row.from, r));
-    gradients.push_back(test::whole_numbers(local_extent(whole, row.to, r), random));
+    gradients.push_back(test::whole_numbers(row.to.extent(r), random));
   }
 
   run_local_ranks(p, {}, [&](Communicators& communicators) {
@@ -93,7 +90,7 @@ void expect_row(const Row& row, Extent whole, int p, std::uint64_t seed, test::T
               at::equal(test::local(back, row.to, r), gradients[static_cast<std::size_t>(r)]));
         }
       } else {
-        EXPECT_TRUE(at::equal(back, test::transposed_copy(whole, row.from, row.to, gradients)[i]));
+        EXPECT_TRUE(at::equal(back, test::transposed_copy(row.from, row.to, gradients)[i]));
       }
       EXPECT_EQ(
           over_ranks(world, inner_product(run.value(y), gradients[i])),
@@ -131,8 +128,8 @@ TEST(Redistribution, ShardToShard) {
     for (const bool overlapping : {false, true}) {
       for_random_cases([&](Extent whole, int p, Random& random) {
         return Row{
-            shard(from, cuts_of(whole, from, p, random, false)),
-            shard(to, cuts_of(whole, to, p, random, overlapping))};
+            test::cut_along(from, whole, cuts_of(whole, from, p, random, false)),
+            test::cut_along(to, whole, cuts_of(whole, to, p, random, overlapping))};
       });
     }
   }
@@ -143,19 +140,22 @@ TEST(Redistribution, ShardToShard) {
 TEST(Redistribution, ShardToPiecesCutBothWays) {
   for_random_cases([&](Extent whole, int p, Random& random) {
     return Row{
-        shard(0, cuts_of(whole, 0, p, random, false)),
-        blocks(cuts_of(whole, 0, p, random, true), cuts_of(whole, 1, p, random, true))};
+        matrix("rows", whole, cuts_of(whole, 0, p, random, false)),
+        matrix(
+            "rows", whole, cuts_of(whole, 0, p, random, true), cuts_of(whole, 1, p, random, true))};
   });
   for_random_cases([&](Extent whole, int p, Random& random) {
     const int u = p == 4 ? 2 : p;  // of a row
     const Cuts rows = cuts_of(whole, 0, p / u, random, false);
     const Cuts columns = cuts_of(whole, 1, u, random, false);
-    Placement grid = blocks({}, {});
+    Cuts grid_rows;
+    Cuts grid_columns;
     for (int r = 0; r < p; ++r) {
-      grid.cuts.push_back(rows[static_cast<std::size_t>(r / u)]);
-      grid.across.push_back(columns[static_cast<std::size_t>(r % u)]);
+      grid_rows.push_back(rows[static_cast<std::size_t>(r / u)]);
+      grid_columns.push_back(columns[static_cast<std::size_t>(r % u)]);
     }
-    return Row{grid, shard(0, cuts_of(whole, 0, p, random, true))};
+    const Layout grid = matrix("rows", whole, grid_rows, grid_columns);
+    return Row{grid, matrix("rows", whole, cuts_of(whole, 0, p, random, true))};
   });
 }
 
@@ -163,7 +163,9 @@ TEST(Redistribution, ShardToReplicate) {
   for (const int dim : {0, 1}) {
     for (const bool overlapping : {false, true}) {
       for_random_cases([&](Extent whole, int p, Random& random) {
-        return Row{shard(dim, cuts_of(whole, dim, p, random, overlapping)), replicate()};
+        return Row{
+            test::cut_along(dim, whole, cuts_of(whole, dim, p, random, overlapping)),
+            matrix("rows", whole)};
       });
     }
   }
@@ -172,7 +174,8 @@ TEST(Redistribution, ShardToReplicate) {
 TEST(Redistribution, ReplicateToShard) {
   for (const int dim : {0, 1}) {
     for_random_cases([&](Extent whole, int p, Random& random) {
-      return Row{replicate(), shard(dim, cuts_of(whole, dim, p, random, true))};
+      return Row{
+          matrix("rows", whole), test::cut_along(dim, whole, cuts_of(whole, dim, p, random, true))};
     });
   }
 }
@@ -180,7 +183,9 @@ TEST(Redistribution, ReplicateToShard) {
 TEST(Redistribution, PartialToShard) {
   for (const int dim : {0, 1}) {
     for_random_cases([&](Extent whole, int p, Random& random) {
-      return Row{partial(), shard(dim, cuts_of(whole, dim, p, random, false))};
+      return Row{
+          matrix("rows", whole).sum(),
+          test::cut_along(dim, whole, cuts_of(whole, dim, p, random, false))};
     });
   }
 }

@@ -140,7 +140,7 @@ TEST(KeptPrograms, ForgetsWhatWasUsedLongestAgoButNothingOfTheBatch) {
     const std::int64_t before = programs.built();
     for (std::int64_t length = from; length < to; ++length) {
       const Timeline& parts = programs.of(task(length), model);
-      EXPECT_EQ(parts.front().program().tokens.lengths, std::vector<std::int64_t>{length});
+      EXPECT_EQ(parts.front().program().documents.lengths, std::vector<std::int64_t>{length});
       EXPECT_LE(programs.size(), KeptPrograms::kMost);
     }
     return programs.built() - before;
@@ -176,7 +176,7 @@ TEST(KeptPrograms, TellsTasksApart) {
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (const GroupTask& each : tasks) {
       const Timeline& parts = programs.of(each, model);
-      EXPECT_EQ(parts.front().program().tokens.ranks(), each.ranks);
+      EXPECT_EQ(parts.front().program().documents.ranks(), each.ranks);
       EXPECT_EQ(parts.front().program().domain, each.weight_domain);
       EXPECT_EQ(programs.built(), repeat == 0 ? &each - tasks.data() + 1 : 7);
     }

@@ -83,7 +83,7 @@ TEST_F(Shares, LeaveRanksWithoutTokens) {
     const Plan uneven = cut(plan, shares);
     std::vector<std::int64_t> held;
     for (const Piece& piece :
-         token_layout(group_task(uneven, uneven.micro_batches[0].groups[0], true), true).cuts) {
+         packed(group_task(uneven, uneven.micro_batches[0].groups[0], true), true).cuts) {
       held.push_back(size(piece));
     }
     return held;

@@ -17,12 +17,12 @@
 namespace paradyse::test {
 
 // A program without weights of its own, to be filled in.
-inline Program one_op(TokenLayout tokens, std::int64_t head_dim = 0) {
+inline Program one_op(Documents documents, std::int64_t head_dim = 0) {
   Program program;
   program.part = "part";
   program.strategy = "test";
-  program.domain = tokens.ranks();
-  program.tokens = std::move(tokens);
+  program.domain = documents.ranks();
+  program.documents = std::move(documents);
   program.head_dim = head_dim;
   return program;
 }
@@ -30,11 +30,9 @@ inline Program one_op(TokenLayout tokens, std::int64_t head_dim = 0) {
 inline ValueId add_value(
     Program& program,
     const std::string& name,
-    Extent whole,
-    Placement placement,
+    Layout layout,
     Element element = Element::activation) {
-  program.values.push_back(
-      {.name = name, .whole = whole, .placement = std::move(placement), .element = element});
+  program.values.push_back({.name = name, .layout = std::move(layout), .element = element});
   return static_cast<ValueId>(program.values.size()) - 1;
 }
 
@@ -82,13 +80,13 @@ class OpRun {
       parameters_.vector_grads.push_back(at::zeros_like(vector, types.statistic));
     }
     std::int64_t longest = 0;
-    for (const std::int64_t n : program.tokens.lengths) {
+    for (const std::int64_t n : program.documents.lengths) {
       longest = std::max(longest, n);
     }
     rope_ = rope_table(model, longest, types.statistic);
     batch_ = local.batch;
-    result_.loss_sums.resize(program.tokens.lengths.size());
-    result_.counts.resize(program.tokens.lengths.size());
+    result_.loss_sums.resize(program.documents.lengths.size());
+    result_.counts.resize(program.documents.lengths.size());
     frame_ = Frame{
         .part = &part_,
         .rank = &rank_,

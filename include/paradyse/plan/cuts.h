@@ -1,7 +1,7 @@
 // Which indices of a tensor dim each rank of a group holds, as lists of intervals.
 //
 // Zigzag, uneven, empty, overlapping and whole pieces are all the same thing: a list of half-open
-// intervals a rank, in the order in which the rank stores them.  Next: placement.h.
+// intervals a rank, in the order in which the rank stores them.  Next: layout.h.
 #pragma once
 
 #include <cstdint>

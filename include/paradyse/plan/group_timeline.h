@@ -27,7 +27,7 @@ struct GroupTask {
 // has not got; problems() finds both with their place.
 GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep);
 // How its documents are cut over its ranks.
-TokenLayout token_layout(const GroupTask& task, bool causal);
+Documents packed(const GroupTask& task, bool causal);
 // Its programs.  Throws std::invalid_argument like timeline().
 Timeline timeline(const GroupTask& task, const ModelShape& model);
 

@@ -50,6 +50,12 @@ struct Layout {
   // [dim] Elements of the piece from one index to the next.
   [[nodiscard]] std::vector<std::int64_t> strides(int rank) const;
 
+  // The indices of the last row dim that a rank holds: attention attends along it.
+  [[nodiscard]] Piece line(int rank) const { return dims.at(dims.size() - 2).piece(rank); }
+  // Some ranks may hold not all of the rows, or of the columns.
+  [[nodiscard]] bool cuts_rows() const;
+  [[nodiscard]] bool cuts_columns() const { return !dims.back().cuts.empty(); }
+
   // The same tensor placed otherwise: all of it on every rank; with this dim cut so, others as they
   // are; or as it is, but as a sum of what ranks hold.
   [[nodiscard]] Layout whole() const;
@@ -64,14 +70,19 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// A matrix whose rows are called so; its columns are called "columns".
-Layout matrix(const std::string& rows, Extent whole);
+// A matrix whose rows are called so; its columns are called "columns".  Without cuts: all of it on
+// every rank.
+Layout matrix(const std::string& rows, Extent whole, Cuts row_cuts = {}, Cuts column_cuts = {});
 
 // Every element is on exactly one rank.
 bool is_partition(const Layout& layout, int ranks);
 
 // How the gradient of a tensor that lies like this lies.
 Layout gradient(const Layout& layout, int ranks);
+
+// Ranks hold the same elements in the same places: nothing is to be done to get from one to the
+// other.
+bool lie_alike(const Layout& a, const Layout& b, int ranks);
 
 // "S(tokens)", "S(frames, columns)", "R" or "P": the notation of plans, logs and test names.
 std::string to_string(const Layout& layout);

@@ -62,10 +62,10 @@ struct OpView {
   }
 };
 
-// A copy table that an op runs, or (`transposed`) runs backwards, adding up.  Without a table: a
-// hop of a ring, and what the rank hands on at it.
+// A copy that an op makes, or (`transposed`) the sum that is its transpose.  Without one: a hop of
+// a ring, and what the rank hands on at it.
 struct Exchange {
-  const Transfer* table = nullptr;  // the op's own
+  const Redistribution* copy = nullptr;  // the op's own
   bool transposed = false;
   std::int64_t element_bytes = 0;
   Sent sent = {};
@@ -115,7 +115,7 @@ struct OpTraits {
   bool (*adds)(const Op&, std::size_t operand) = adds_to_none;
   // What its adjoint reads, of its operands and results.
   std::vector<ValueId> (*needs)(const Op&) = needs_nothing;
-  // In order; tables are the same for all seats.
+  // In order; copies are the same for all seats.
   std::vector<Exchange> (*exchanges)(const OpView&) = sends_nothing;
   Work (*work)(const OpView&) = touches_operands;
   // Bytes that it holds only while it runs, beyond operands, results and their gradients, as

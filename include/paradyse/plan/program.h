@@ -2,10 +2,11 @@
 // placed matrices; the quantities that follow from the list are folds over it (cost.h).
 //
 // Words.  A *stream* is a tensor that outlives a part ("x": the residual stream); what a part reads
-// and writes of them are its *ports*.  A *value* is a matrix [rows, cols] of the program, placed
-// over the program's group (weights: over the weight domain).  An op *needs* the values that its
-// adjoint reads.  A value is *saved* when it lives from the forward to the backward pass.  A *seat*
-// is where a rank sits: its number in the group and in the weight domain.
+// and writes of them are its *ports*.  A *value* is a tensor of the program, laid out over the
+// program's group (weights: over the weight domain); ops see it as a matrix [rows, cols].  An op
+// *needs* the values that its adjoint reads.  A value is *saved* when it lives from the forward to
+// the backward pass.  A *seat* is where a rank sits: its number in the group and in the weight
+// domain.
 //
 // Letters: T tokens of the micro-batch, H hidden width, N/K query/key heads, D width of a head, F
 // feed-forward width, R rows of a part's weight stack.  Next: op_traits.h, schedule.h, strategy.h.
@@ -16,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/layout.h"
 #include "paradyse/plan/part_weights.h"
-#include "paradyse/plan/placement.h"
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/redistribution.h"
 
 namespace paradyse {
 
@@ -53,10 +54,9 @@ using ValueId = int;
 
 struct Value {
   std::string name;
-  Extent whole;
-  Placement placement;
+  Layout layout;
   Element element = Element::activation;
-  bool over_domain = false;    // placed over the weight domain: a weight
+  bool over_domain = false;    // laid out over the weight domain: a weight
   bool wide_gradient = false;  // a weight that linears add to more than once: its gradient is kept
                                // and sent in the type of sums
 };
@@ -76,7 +76,9 @@ struct Op {
   bool in_place = false;   // out[0] takes over the memory of in.back(), which nobody else reads
 
   std::vector<std::vector<Term>> terms = {};  // linear: [group rank]
-  bool transposed = false;                    // linear: y = x w with the single term's rows
+  // linear: y = x w with the single term's rows; redistribute: forward adds up by C^T, which makes
+  // a partition of a sum.
+  bool transposed = false;
   // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:
   // all.  `fresh`: those rows of an operand taken over in place are not there yet.
   std::vector<Interval> tile = {};
@@ -87,16 +89,14 @@ struct Op {
   Interval vectors = {};  // of the part's vectors: those it reads
   bool apart =
       false;  // add: x's gradient gets memory of its own, since it grows before y's is done
-  double probability = 0;                            // dropout: of an element to become zero
-  Collective collective = Collective::none;          // redistribute
-  Collective adjoint_collective = Collective::none;  // redistribute
-  // redistribute: the copy table of the forward, or, for partial -> shard, of the adjoint;
-  // gather_weights: stack -> rows wanted; embed, cross_entropy: one table a vocabulary tile.
-  std::vector<Transfer> transfers = {};
+  double probability = 0;  // dropout: of an element to become zero
+  // redistribute: C of the forward, or, where that is transposed, of the adjoint; gather_weights:
+  // stack -> rows wanted; embed, cross_entropy: one a vocabulary tile.
+  std::vector<Redistribution> copies = {};
 };
 
 // The documents of a group, packed without padding, and how their tokens are cut over its ranks.
-struct TokenLayout {
+struct Documents {
   std::vector<std::int64_t> lengths;
   Cuts cuts;
   bool causal = true;
@@ -105,7 +105,7 @@ struct TokenLayout {
   [[nodiscard]] int ranks() const { return static_cast<int>(cuts.size()); }
   [[nodiscard]] std::int64_t tokens() const;
 };
-TokenLayout token_layout(
+Documents packed(
     std::vector<std::int64_t> lengths, int ranks, bool causal, std::vector<double> shares = {});
 
 // A stream that a part reads or writes, and the value that it is there.
@@ -119,7 +119,7 @@ struct Port {
 struct Program {
   std::string part;      // "embedding", "attention", "mlp", "head"
   std::string strategy;  // name or verb it was built for
-  TokenLayout tokens;
+  Documents documents;
   int domain = 1;  // ranks of the weight domain
   std::int64_t head_dim = 0;
   std::vector<Value> values;
@@ -127,7 +127,7 @@ struct Program {
   std::vector<Port> reads;
   std::vector<Port> writes;
 
-  [[nodiscard]] int ranks() const { return tokens.ranks(); }
+  [[nodiscard]] int ranks() const { return documents.ranks(); }
 };
 
 struct Seat {
@@ -160,7 +160,7 @@ struct AttentionBlock {
 // The blocks between queries and keys that lie like this, both ascending; those whose queries see
 // nothing are left out.  Blocks of the same queries follow one another.
 std::vector<AttentionBlock> attention_blocks(
-    const TokenLayout& tokens, const Piece& queries, const Piece& keys);
+    const Documents& documents, const Piece& queries, const Piece& keys);
 // All blocks of an attention op on a rank; none on a rank without heads.
 std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank);
 
@@ -182,16 +182,12 @@ struct ScoreRun {
   std::int64_t keys = 0;         // tokens of the document
   std::int64_t first_score = 0;  // where the run's scores begin among the rank's
 };
-std::vector<ScoreRun> score_runs(const TokenLayout& tokens, int group_rank, std::int64_t heads);
+std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std::int64_t heads);
 std::int64_t longest(const std::vector<ScoreRun>& runs);  // most keys of a row
 // Rows of the tiles in which the adjoint takes them.
 std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs);
-// [scores, 1], the documents' one after the other, placed like their tokens.
-struct ScoreMatrix {
-  Extent whole;
-  Placement placement;
-};
-ScoreMatrix score_matrix(const TokenLayout& tokens, std::int64_t heads);
+// [scores, 1], the documents' one after the other, cut like their tokens.
+Layout score_layout(const Documents& documents, std::int64_t heads);
 
 // Query heads that share a key/value head: query head h reads key head h / heads_per_key(op).
 std::int64_t heads_per_key(const Op& op);
@@ -214,7 +210,7 @@ std::int64_t product_tile_rows(std::int64_t columns);
 
 std::string to_string(OpKind kind);
 
-// The program as text: one line an op with operands, placements and what it sends.
+// The program as text: one line an op with operands, how they lie and what moves.
 std::string explain(const Program& program);
 
 }  // namespace paradyse

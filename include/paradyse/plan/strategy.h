@@ -2,7 +2,7 @@
 //
 // A layer is a list of parts; a strategy is one way to run one kind of part.  Of attention it is an
 // attention core and a weight verb, of an MLP a weight verb alone.  Every program takes the
-// residual stream as shard(T) and gives it back as shard(T), from the one weight layout, so any
+// residual stream cut by tokens and gives it back so, from the one weight layout, so any
 // strategy may follow any other on the same group.  docs/strategies.md has the table with volumes
 // and saved bytes.  To add one: write a file in src/plan/strategy/<kind>/ with the verbs of
 // writer.h and name it in table.cc, or call add_strategy().
@@ -54,7 +54,7 @@ using LayerChoice = std::vector<PartChoice>;
 struct Task {
   const ModelShape* model = nullptr;
   PartChoice choice = {};
-  TokenLayout tokens;
+  Documents documents;
   int domain = 1;
   bool dropout = false;  // the model's dropout is on; timeline() says so when training
 

@@ -110,12 +110,14 @@ struct Transfer {
   [[nodiscard]] std::vector<Sent> sent(bool transposed) const;
 };
 
-// C for two layouts of one tensor, neither a sum; dims are matched by name.  An element that
+// C of two layouts of one tensor, neither a sum; dims are matched by name.  An element that
 // several ranks hold is taken from the reader itself if it is one of them, else from the lowest.  A
 // pair of ranks has one box for each combination of the intervals that they have in common of each
 // dim; p^2 intersections of pieces. Throws std::invalid_argument for other dims, for sums, for an
 // element that is on no rank of `from`, and for pieces of `from` that overlap along several dims at
 // once without being equal.
 Transfer transfer(const Layout& from, const Layout& to, int ranks);
+// What transfer(from, to, ranks).sent(transposed) says, without making a box.  Throws like it.
+std::vector<Sent> sent(const Layout& from, const Layout& to, int ranks, bool transposed);
 
 }  // namespace paradyse

@@ -1,4 +1,5 @@
-// Appends values and ops to a program; every verb returns the value it makes.
+// Appends values and ops to a program; every verb returns the value it makes, laid out as it was
+// told or as its operand is.
 #pragma once
 
 #include <string>
@@ -11,18 +12,26 @@ namespace paradyse {
 // Some of each rank's rows of a matrix of tokens.
 struct TokenTile {
   std::vector<Interval> rows;  // [group rank]; empty: all
-  Placement placement;         // of a matrix of these rows alone, by tokens
+  Layout layout;               // of the matrix with these rows alone
 };
 
 class Writer {
  public:
-  // Starts a part; its input, where it has one, is x: shard(T).
+  // Starts a part; its input, where it has one, is x [T, H], cut by tokens.
   Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input = true);
 
   [[nodiscard]] ValueId input() const { return program_.reads.front().value; }
-  [[nodiscard]] Placement by_tokens() const { return shard(0, program_.tokens.cuts); }
-  // Every rank's own tokens in `count` tiles of about one size; some may be empty.
-  [[nodiscard]] std::vector<TokenTile> token_tiles(int count) const;
+  // Of values.
+  [[nodiscard]] const Layout& layout(ValueId value) const {
+    return program_.values[static_cast<std::size_t>(value)].layout;
+  }
+  // A matrix of the tokens with so many columns: every rank its own tokens; or every rank all of
+  // them, with its own columns where cuts are given.
+  [[nodiscard]] Layout by_tokens(std::int64_t columns) const;
+  [[nodiscard]] Layout all_tokens(std::int64_t columns, Cuts cuts = {}) const;
+  // The rows that each rank has of such a matrix in `count` tiles of about one size; some may be
+  // empty.
+  [[nodiscard]] std::vector<TokenTile> tiles(const Layout& layout, int count) const;
 
   ValueId hold();
   // All of the stack from all ranks of the domain, or only some of its matrices.
@@ -35,15 +44,15 @@ class Writer {
   ValueId normed_input();
   // Queries, keys and values of the tokens of xn, as attention takes them: the product with the
   // rows of the stacks in `weights` that `terms` name, and all that the model does to it before
-  // heads meet (rotation).  Each rank makes the columns of its `heads` (columns of q | k | v as
-  // qkv_columns() has them when placed by columns).
+  // heads meet (rotation).  Each rank makes the columns of its `heads` (of q | k | v, cut as
+  // qkv_columns() has them or not at all).
   ValueId qkv(
       ValueId xn,
       const std::vector<ValueId>& weights,
       std::vector<std::vector<Term>> terms,
       const std::vector<Heads>& heads,
       const std::string& name,
-      Placement placement);
+      Layout layout);
   // Queries apart from keys and values, of each rank's own tokens: q [T, heads D] and kv
   // [T, 2 heads D].  `mine`: the model's heads whose rows stand in `stack` as q | k | v from row 0.
   struct QueriesAndKeys {
@@ -58,15 +67,13 @@ class Writer {
   ValueId bias(ValueId y, Role role);
   ValueId bias(ValueId y, Role role, const Piece& entries);
   ValueId dropout(ValueId y, double probability);
-  // y = x w^T with the given rows of the stacks in `weights`, of all rows of x or of a tile's;
-  // `width`: of all ranks' columns.
+  // y = x w^T with the given rows of the stacks in `weights`, of all rows of x or of a tile's.
   ValueId linear(
       ValueId x,
       const std::vector<ValueId>& weights,
       std::vector<std::vector<Term>> terms,
       const std::string& name,
-      Placement placement,
-      std::int64_t width,
+      Layout layout,
       std::vector<Interval> tile = {});
   // y = x w, the last matrix of the stack: [.., rows] -> [.., H].  With `onto`, y takes over that
   // value's memory and is added to it.  With a tile, of x and of these rows of y; `fresh`: onto has
@@ -75,27 +82,30 @@ class Writer {
       ValueId x,
       ValueId weights,
       std::vector<std::vector<Term>> terms,
-      Placement placement,
+      Layout layout,
       ValueId onto = -1,
       std::vector<Interval> tile = {},
       bool fresh = false);
   ValueId qk_norm(ValueId qkv, const std::vector<Heads>& heads);
   ValueId rope(ValueId qkv, std::vector<Heads> heads);
   // Of qkv, or of q and kv.
-  ValueId attention(std::vector<ValueId> in, std::vector<Heads> heads, Placement out);
-  // Placed like q; the next rank of a ring is `stride` further in the group.
+  ValueId attention(std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
+  // Laid out like q; the next rank of a ring is `stride` further in the group.
   ValueId ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride = 1);
   ValueId score_attention(ValueId q, ValueId kv, std::vector<Heads> heads);
-  // silu(gate) * up, or the model's function of all columns.
-  ValueId activation(ValueId h, Placement out);
-  // By the redistribution table; `again`: gathered again for the backward pass rather than saved.
-  ValueId redistribute(ValueId x, const Placement& to, const std::string& name, bool again = false);
+  // silu(gate) * up, or the model's function of all columns; of the result each rank has the
+  // columns `cuts`, or all.
+  ValueId activation(ValueId h, Cuts cuts = {});
+  // x where it lies alike; else copies, or of a sum a partition (redistribution.h).  `again`: made
+  // again for the backward pass rather than saved.  Throws std::invalid_argument for a sum that is
+  // to become anything else.
+  ValueId redistribute(ValueId x, const Layout& to, const std::string& name, bool again = false);
   ValueId embed();
   // The loss; ends the model.
   Program cross_entropy(ValueId xn, bool keep);
 
   // out = x + y, with all that the model does to y before and to the sum after: the part's output.
-  // y: [T, H] by tokens, summed over ranks.  Gives the finished program.
+  // y: [T, H] by tokens.  Gives the finished program.
   Program residual(ValueId y);
   // The part ends with `output` (-1: the model ends); what adjoints need follows from the ops.
   Program finish(ValueId output);
@@ -110,15 +120,14 @@ class Writer {
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
   ValueId add_bias(ValueId y, Role role, Cuts entries);
-  ValueId value(
-      const std::string& name,
-      Extent whole,
-      Placement placement,
-      Element element = Element::activation);
+  ValueId value(const std::string& name, Layout layout, Element element = Element::activation);
   Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
+  // The stack as ranks of the domain store it, and these of its rows on all of them.
+  [[nodiscard]] Layout stored() const;
+  [[nodiscard]] Redistribution gathered(const Piece& rows) const;
   // Tiles of the stack's rows [0, rows).
-  [[nodiscard]] std::vector<Transfer> tiles(std::int64_t rows) const;
-  ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Placement out);
+  [[nodiscard]] std::vector<Redistribution> vocabulary_tiles(std::int64_t rows) const;
+  ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
 
   const ModelShape* model_;
   bool recompute_ = false;

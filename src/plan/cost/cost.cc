@@ -24,10 +24,10 @@ Traffic traffic(const OpView& view) {
   const int rank = over_domain ? view.seat.domain_rank : view.seat.group_rank;
   Traffic sum;
   for (const Exchange& exchange : exchanges(view)) {
-    const Transfer* table = exchange.table;
-    const Sent sent = table == nullptr
-                          ? exchange.sent
-                          : table->sent(exchange.transposed)[static_cast<std::size_t>(rank)];
+    const Sent sent =
+        exchange.copy == nullptr
+            ? exchange.sent
+            : exchange.copy->sent(exchange.transposed)[static_cast<std::size_t>(rank)];
     sum +=
         {.bytes = sent.elements * exchange.element_bytes,
          .messages = sent.messages,
@@ -64,7 +64,7 @@ std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
     const bool turns = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
       return traits(op.kind).rotary;
     });
-    for (const std::int64_t n : program.tokens.lengths) {
+    for (const std::int64_t n : program.documents.lengths) {
       bytes = std::max(bytes, turns ? n * program.head_dim * precision.statistic : 0);
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace paradyse {
 
@@ -56,6 +57,11 @@ std::vector<std::int64_t> Layout::strides(int rank) const {
   return strides;
 }
 
+bool Layout::cuts_rows() const {
+  return std::any_of(
+      dims.begin(), dims.end() - 1, [](const Dim& dim) { return !dim.cuts.empty(); });
+}
+
 Layout Layout::whole() const {
   Layout result = *this;
   result.partial = false;
@@ -92,8 +98,11 @@ Layout Layout::with_columns(std::int64_t width, Cuts cuts) const {
   return result;
 }
 
-Layout matrix(const std::string& rows, Extent whole) {
-  return {.dims = {{.name = rows, .size = whole.rows}, {.name = "columns", .size = whole.cols}}};
+Layout matrix(const std::string& rows, Extent whole, Cuts row_cuts, Cuts column_cuts) {
+  return {
+      .dims = {
+          {.name = rows, .size = whole.rows, .cuts = std::move(row_cuts)},
+          {.name = "columns", .size = whole.cols, .cuts = std::move(column_cuts)}}};
 }
 
 namespace {
@@ -138,6 +147,24 @@ Layout gradient(const Layout& layout, int ranks) {
   Layout result = layout;
   result.partial = !layout.partial && !is_partition(layout, ranks);
   return result;
+}
+
+bool lie_alike(const Layout& a, const Layout& b, int ranks) {
+  // of one rank a sum is its only term
+  if ((a.partial != b.partial && ranks > 1) || a.dims.size() != b.dims.size()) {
+    return false;
+  }
+  for (std::size_t d = 0; d < a.dims.size(); ++d) {
+    if (a.dims[d].name != b.dims[d].name || a.dims[d].size != b.dims[d].size) {
+      return false;
+    }
+    for (int r = 0; r < ranks; ++r) {
+      if (a.dims[d].piece(r) != b.dims[d].piece(r)) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 std::string to_string(const Layout& layout) {

@@ -222,6 +222,59 @@ class Reads {
   std::int64_t elements_ = 0;
 };
 
+// Calls body(source, reader, portion, steps) for what every reader takes of every source that it
+// takes anything of, readers ascending; `steps`: [dim] a loop of one step.
+template <typename Body>
+void for_portions(const Layout& from, const Layout& to, int ranks, Body body) {
+  if (from.partial || to.partial || from.dims.size() != to.dims.size() ||
+      to.dims.size() > kMaxDims) {
+    throw std::invalid_argument(
+        "transfer: no copies from " + to_string(from) + " (" + std::to_string(from.dims.size()) +
+        " dims) to " + to_string(to) + " (" + std::to_string(to.dims.size()) +
+        " dims): both name the same dims, at most " + std::to_string(kMaxDims) +
+        ", and neither is a sum");
+  }
+  const std::vector<Held> sources = held(from, to, ranks);
+  const std::vector<Held> readers = held(to, to, ranks);
+  const bool each_once = is_partition(from, ranks);
+  for (int reader = 0; reader < ranks; ++reader) {
+    const Held& wants = readers[static_cast<std::size_t>(reader)];
+    const std::int64_t wanted = to.elements(reader);
+    std::vector<Portion> taken;
+    std::int64_t found = 0;
+    const auto take_from = [&](int source) {
+      const Held& has = sources[static_cast<std::size_t>(source)];
+      Portion portion;
+      std::vector<Loop> steps;
+      for (std::size_t d = 0; d < to.dims.size(); ++d) {
+        portion.push_back(common(has.pieces[d], wants.pieces[d]));
+        steps.push_back({1, has.strides[d], wants.strides[d]});
+      }
+      for (const Portion& before : taken) {
+        leave_out(portion, before);
+      }
+      if (const std::int64_t count = elements(portion); count > 0) {
+        found += count;
+        body(source, reader, std::as_const(portion), std::as_const(steps));
+        if (!each_once) {
+          taken.push_back(std::move(portion));
+        }
+      }
+    };
+    take_from(reader);
+    for (int source = 0; source < ranks; ++source) {
+      if (source != reader && found < wanted) {
+        take_from(source);
+      }
+    }
+    if (found != wanted) {
+      throw std::invalid_argument(
+          "transfer: rank " + std::to_string(reader) + " finds " + std::to_string(found) + " of " +
+          std::to_string(wanted) + " elements on the ranks of " + to_string(from));
+    }
+  }
+}
+
 }  // namespace
 
 std::int64_t Box::elements() const {
@@ -284,67 +337,43 @@ std::vector<Sent> Transfer::sent(bool transposed) const {
 }
 
 Transfer transfer(const Layout& from, const Layout& to, int ranks) {
-  if (from.partial || to.partial || from.dims.size() != to.dims.size() ||
-      to.dims.size() > kMaxDims) {
-    throw std::invalid_argument(
-        "transfer: no copies from " + to_string(from) + " (" + std::to_string(from.dims.size()) +
-        " dims) to " + to_string(to) + " (" + std::to_string(to.dims.size()) +
-        " dims): both name the same dims, at most " + std::to_string(kMaxDims) +
-        ", and neither is a sum");
-  }
   Transfer table;
-  const std::vector<Held> sources = held(from, to, ranks);
-  const std::vector<Held> readers = held(to, to, ranks);
-  const bool each_once = is_partition(from, ranks);
   std::vector<Reads> reads(static_cast<std::size_t>(ranks), Reads(to.dims.size()));
-  for (int reader = 0; reader < ranks; ++reader) {
-    table.source.push_back(from.elements(reader));
-    table.destination.push_back(to.elements(reader));
-    const Held& wants = readers[static_cast<std::size_t>(reader)];
-    std::vector<Portion> taken;
-    std::int64_t found = 0;
-    const auto take_from = [&](int source) {
-      const Held& has = sources[static_cast<std::size_t>(source)];
-      Portion portion;
-      std::vector<Loop> steps;
-      for (std::size_t d = 0; d < to.dims.size(); ++d) {
-        portion.push_back(common(has.pieces[d], wants.pieces[d]));
-        steps.push_back({1, has.strides[d], wants.strides[d]});
-      }
-      for (const Portion& before : taken) {
-        leave_out(portion, before);
-      }
-      if (const std::int64_t count = elements(portion); count > 0) {
-        found += count;
+  for_portions(
+      from,
+      to,
+      ranks,
+      [&](int source, int reader, const Portion& portion, const std::vector<Loop>& steps) {
         Box box{.source = source, .destination = reader};
         add_boxes(portion, steps, box, table.boxes);
         reads[static_cast<std::size_t>(source)].add(portion);
-        if (!each_once) {
-          taken.push_back(std::move(portion));
-        }
-      }
-    };
-    take_from(reader);
-    for (int source = 0; source < ranks; ++source) {
-      if (source != reader && found < table.destination.back()) {
-        take_from(source);
-      }
-    }
-    if (found != table.destination.back()) {
-      throw std::invalid_argument(
-          "transfer: rank " + std::to_string(reader) + " finds " + std::to_string(found) + " of " +
-          std::to_string(table.destination.back()) + " elements on the ranks of " +
-          to_string(from));
-    }
-  }
+      });
   std::ranges::sort(table.boxes, {}, [](const Box& box) {
     return std::tuple(box.destination, box.destination_offset);
   });
   for (int r = 0; r < ranks; ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    table.covered.push_back(reads[i].cover(table.boxes, r, table.source[i]));
+    table.source.push_back(from.elements(r));
+    table.destination.push_back(to.elements(r));
+    table.covered.push_back(
+        reads[static_cast<std::size_t>(r)].cover(table.boxes, r, table.source.back()));
   }
   return table;
+}
+
+std::vector<Sent> sent(const Layout& from, const Layout& to, int ranks, bool transposed) {
+  std::vector<Sent> all(static_cast<std::size_t>(ranks));
+  for_portions(
+      from,
+      to,
+      ranks,
+      [&](int source, int reader, const Portion& portion, const std::vector<Loop>& /*steps*/) {
+        if (source != reader) {
+          Sent& mine = all[static_cast<std::size_t>(transposed ? reader : source)];
+          mine.elements += elements(portion);
+          ++mine.messages;
+        }
+      });
+  return all;
 }
 
 }  // namespace paradyse

@@ -26,7 +26,7 @@ Work attention_work(
   for (const std::vector<AttentionBlock>& blocks : hops) {
     for (const AttentionBlock& block : blocks) {
       work.attention_flops += flops_of_pair *
-                              static_cast<double>(block.pairs(view.program.tokens.causal)) *
+                              static_cast<double>(block.pairs(view.program.documents.causal)) *
                               static_cast<double>(heads * view.program.head_dim);
       work.calls += heads;
     }

@@ -24,14 +24,13 @@ std::vector<Exchange> exchanges(const OpView& view) {
   if (!view.forward()) {
     return all;
   }
-  const int passes = op.transfers.size() > 1 && makes_gradient(op) ? 2 : 1;
-  for (const Transfer& tile : op.transfers) {
+  const int passes = op.copies.size() > 1 && makes_gradient(op) ? 2 : 1;
+  for (const Redistribution& tile : op.copies) {
     for (int pass = 0; pass < passes; ++pass) {
-      all.push_back({.table = &tile, .element_bytes = view.precision.activation});
+      all.push_back({.copy = &tile, .element_bytes = view.precision.activation});
     }
     if (makes_gradient(op)) {
-      all.push_back(
-          {.table = &tile, .transposed = true, .element_bytes = view.precision.statistic});
+      all.push_back({.copy = &tile, .transposed = true, .element_bytes = view.precision.statistic});
     }
   }
   return all;
@@ -44,9 +43,9 @@ Work work(const OpView& view) {
     return work;
   }
   const Extent x = view.extent(op.in[0]);
-  const double products = !makes_gradient(op) ? 1.0 : op.transfers.size() > 1 ? 4.0 : 3.0;
-  for (const Transfer& tile : op.transfers) {
-    const std::int64_t rows = tile.destination.front() / view.value(op.in[0]).whole.cols;
+  const double products = !makes_gradient(op) ? 1.0 : op.copies.size() > 1 ? 4.0 : 3.0;
+  for (const Redistribution& tile : op.copies) {
+    const std::int64_t rows = tile.to().extent(view.seat.domain_rank).rows;
     work.matmul_flops +=
         2.0 * static_cast<double>(x.elements()) * static_cast<double>(rows) * products;
     work.touched_bytes +=

@@ -10,10 +10,10 @@ namespace {
 
 std::vector<Exchange> exchanges(const OpView& view) {
   std::vector<Exchange> all;
-  all.reserve(view.op.transfers.size());
-  for (const Transfer& tile : view.op.transfers) {
+  all.reserve(view.op.copies.size());
+  for (const Redistribution& tile : view.op.copies) {
     all.push_back(
-        {.table = &tile,
+        {.copy = &tile,
          .transposed = !view.forward(),
          .element_bytes = view.forward() ? view.precision.activation : view.precision.statistic});
   }

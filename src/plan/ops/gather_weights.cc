@@ -8,7 +8,7 @@ namespace {
 std::vector<Exchange> exchanges(const OpView& view) {
   const bool wide = !view.forward() && view.value(view.op.out[0]).wide_gradient;
   return {
-      {.table = view.op.transfers.data(),
+      {.copy = view.op.copies.data(),
        .transposed = !view.forward(),
        .element_bytes = wide ? view.precision.statistic : view.precision.activation}};
 }

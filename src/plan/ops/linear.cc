@@ -40,10 +40,10 @@ Work work(const OpView& view) {
   for (const Term& term : terms(view)) {
     rows += term.rows.size();
     operands += static_cast<double>(
-        term.rows.size() * weight(view, term).whole.cols * view.precision.activation);
+        term.rows.size() * weight(view, term).layout.columns().size * view.precision.activation);
   }
   const std::int64_t other =
-      op.transposed ? view.value(op.out[0]).whole.cols : view.extent(op.in[0]).cols;
+      op.transposed ? view.value(op.out[0]).layout.columns().size : view.extent(op.in[0]).cols;
   const double passes = view.forward() ? 1 : 2;
   return {
       .matmul_flops = passes * 2.0 * static_cast<double>(linear_rows(view.program, op, view.seat)) *
@@ -61,7 +61,7 @@ std::int64_t workspace(const OpView& view) {
   }
   std::int64_t most = 0;
   for (const Term& term : terms(view)) {
-    const std::int64_t in = weight(view, term).whole.cols;
+    const std::int64_t in = weight(view, term).layout.columns().size;
     const std::int64_t out = term.rows.size();
     if (out == 0) {  // as of a rank without a head: nothing to multiply by
       continue;

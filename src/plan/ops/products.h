@@ -16,8 +16,8 @@ inline std::int64_t product_bytes(std::int64_t rows, std::int64_t cols, Precisio
 // Elements of the largest of an op's vocabulary tiles, which every rank has all of.
 inline std::int64_t largest_tile(const Op& op) {
   std::int64_t elements = 0;
-  for (const Transfer& tile : op.transfers) {
-    elements = std::max(elements, tile.destination.front());
+  for (const Redistribution& tile : op.copies) {
+    elements = std::max(elements, tile.to().elements(0));
   }
   return elements;
 }

@@ -1,23 +1,19 @@
-// (x) -> x placed otherwise: one collective of the group, by the copy table C of the two
-// placements.
+// (x) -> x laid out otherwise: one collective of the group.
 //
-// Forward C, adjoint C^T; a reduce-scatter, which sums, is the transpose of its adjoint's
-// all-gather: forward C^T, adjoint C.
+// From copies forward C and adjoint C^T; from a sum to a partition (`transposed`) forward C^T and
+// adjoint C, of the way back.
 #include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
 namespace {
 
 // C^T adds up, C overwrites.
-bool adds(const Op& op, std::size_t /*operand*/) {
-  return op.collective != Collective::reduce_scatter;
-}
+bool adds(const Op& op, std::size_t /*operand*/) { return !op.transposed; }
 
 std::vector<Exchange> exchanges(const OpView& view) {
-  const bool sums = view.op.collective == Collective::reduce_scatter;
   return {
-      {.table = view.op.transfers.data(),
-       .transposed = sums == view.forward(),
+      {.copy = view.op.copies.data(),
+       .transposed = view.op.transposed == view.forward(),
        .element_bytes = view.precision.activation}};
 }
 

@@ -27,7 +27,7 @@ std::int64_t workspace(const OpView& view) {
     const std::int64_t scores = view.extent(view.op.out[1]).elements();
     return round + (precision.narrow() ? scores * precision.statistic : 0);
   }
-  const std::vector<ScoreRun> runs = score_runs(view.program.tokens, view.seat.group_rank, 1);
+  const std::vector<ScoreRun> runs = score_runs(view.program.documents, view.seat.group_rank, 1);
   return round + score_tile_rows(runs) * longest(runs) *
                      (precision.statistic + (precision.narrow() ? precision.activation : 0));
 }

@@ -30,16 +30,13 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
   return task;
 }
 
-TokenLayout token_layout(const GroupTask& task, bool causal) {
-  return token_layout(task.lengths, task.ranks, causal, task.shares);
+Documents packed(const GroupTask& task, bool causal) {
+  return packed(task.lengths, task.ranks, causal, task.shares);
 }
 
 Timeline timeline(const GroupTask& task, const ModelShape& model) {
   return timeline(
-      Task{
-          .model = &model,
-          .tokens = token_layout(task, model.causal),
-          .domain = task.weight_domain},
+      Task{.model = &model, .documents = packed(task, model.causal), .domain = task.weight_domain},
       choices(task.layers),
       task.keep);
 }

@@ -82,13 +82,13 @@ std::string verb_at(const std::vector<VerbRun>& runs, std::int64_t layer, std::s
 }
 
 // The collectives of a micro-batch in the order in which the walk issues them.  A program is one
-// list for all ranks of its group, so the ranks of a group cannot differ; that each table has a
+// list for all ranks of its group, so the ranks of a group cannot differ; that each copy has a
 // seat for every one of them is checked here.
 class Recorder : public Machine {
  public:
   struct Collective {
     std::string what;
-    const Transfer* table = nullptr;
+    const Redistribution* copy = nullptr;
   };
 
   explicit Recorder(const Timeline& timeline) : timeline_(timeline) {
@@ -125,15 +125,15 @@ class Recorder : public Machine {
     const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
     const std::string layer = scheduled.layer < 0 ? "" : "layer " + text(scheduled.layer) + " ";
     const std::string what = layer + program.part + ": " + to_string(op.kind) + " " + phase;
-    for (const Transfer& table : op.transfers) {
+    for (const Redistribution& copy : op.copies) {
       const int seats = over_domain ? program.domain : program.ranks();
-      if (table.ranks() != seats) {
+      if (copy.ranks() != seats) {
         throw std::logic_error(
-            "problems: " + to_string(op.kind) + " of " + program.strategy + " has a table for " +
-            text(table.ranks()) + " ranks, but runs on " + text(seats));
+            "problems: " + to_string(op.kind) + " of " + program.strategy + " has a copy for " +
+            text(copy.ranks()) + " ranks, but runs on " + text(seats));
       }
       if (over_domain) {
-        over_domain_.push_back({what, &table});
+        over_domain_.push_back({what, &copy});
       }
     }
   }
@@ -143,9 +143,7 @@ class Recorder : public Machine {
 };
 
 bool same(const Recorder::Collective& a, const Recorder::Collective& b) {
-  return a.what == b.what && (a.table == b.table || (a.table->source == b.table->source &&
-                                                     a.table->destination == b.table->destination &&
-                                                     a.table->boxes == b.table->boxes));
+  return a.what == b.what && a.copy->same_as(*b.copy);
 }
 
 class Checker {
@@ -430,7 +428,7 @@ class Checker {
     const std::string program = path_to("programs", checked.group->program);
     const Task task{
         .model = context_.model,
-        .tokens = {.lengths = {}, .cuts = Cuts(size)},
+        .documents = {.lengths = {}, .cuts = Cuts(size)},
         .domain = plan_.weight_domain};
     for (std::size_t i = 0; i < runs.size(); ++i) {
       for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {

@@ -9,11 +9,11 @@
 
 namespace paradyse {
 
-std::int64_t TokenLayout::tokens() const {
+std::int64_t Documents::tokens() const {
   return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
 }
 
-TokenLayout token_layout(
+Documents packed(
     std::vector<std::int64_t> lengths, int ranks, bool causal, std::vector<double> shares) {
   Cuts cuts = token_cuts(lengths, ranks, causal, shares);
   return {
@@ -37,7 +37,7 @@ bool shares_gradient(const Op& op, std::size_t operand) {
 
 Extent local_extent(const Program& program, ValueId value, Seat seat) {
   const Value& v = program.values.at(static_cast<std::size_t>(value));
-  return local_extent(v.whole, v.placement, v.over_domain ? seat.domain_rank : seat.group_rank);
+  return v.layout.extent(v.over_domain ? seat.domain_rank : seat.group_rank);
 }
 
 int producer(const Program& program, ValueId value) {
@@ -80,16 +80,16 @@ struct Run {
   std::int64_t row;
 };
 
-std::vector<Run> runs(const TokenLayout& layout, const Piece& piece) {
+std::vector<Run> runs(const Documents& documents, const Piece& piece) {
   std::vector<Run> found;
   std::size_t document = 0;
-  Interval in{0, layout.lengths.empty() ? 0 : layout.lengths[0]};
+  Interval in{0, documents.lengths.empty() ? 0 : documents.lengths[0]};
   std::int64_t row = 0;
   for (Interval left : piece) {
     while (!left.empty()) {
       while (left.begin >= in.end) {
         ++document;
-        in = {in.end, in.end + layout.lengths.at(document)};
+        in = {in.end, in.end + documents.lengths.at(document)};
       }
       const Interval here{left.begin, std::min(left.end, in.end)};
       found.push_back({.document = document, .tokens = here, .row = row});
@@ -101,26 +101,23 @@ std::vector<Run> runs(const TokenLayout& layout, const Piece& piece) {
 }
 
 Piece tokens_of(const Program& program, ValueId value, int group_rank) {
-  const Placement& placement = program.values[static_cast<std::size_t>(value)].placement;
-  return placement.kind == Placement::Kind::shard && placement.dim == 0
-             ? placement.cuts[static_cast<std::size_t>(group_rank)]
-             : Piece{{0, program.tokens.tokens()}};
+  return program.values[static_cast<std::size_t>(value)].layout.line(group_rank);
 }
 
 }  // namespace
 
 std::vector<AttentionBlock> attention_blocks(
-    const TokenLayout& tokens, const Piece& queries, const Piece& keys) {
+    const Documents& documents, const Piece& queries, const Piece& keys) {
   std::vector<AttentionBlock> blocks;
-  const std::vector<Run> all_keys = runs(tokens, keys);
+  const std::vector<Run> all_keys = runs(documents, keys);
   auto first = all_keys.begin();  // of the queries' document
-  for (const Run& q : runs(tokens, queries)) {
+  for (const Run& q : runs(documents, queries)) {
     while (first != all_keys.end() && first->document < q.document) {
       ++first;
     }
     for (auto k = first; k != all_keys.end() && k->document == q.document; ++k) {
       const std::int64_t end =
-          tokens.causal ? std::min(k->tokens.end, q.tokens.end) : k->tokens.end;
+          documents.causal ? std::min(k->tokens.end, q.tokens.end) : k->tokens.end;
       const std::int64_t seen = end - k->tokens.begin;
       if (seen > 0) {
         blocks.push_back(
@@ -138,7 +135,7 @@ std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& o
     return {};
   }
   return attention_blocks(
-      program.tokens,
+      program.documents,
       tokens_of(program, op.in.front(), group_rank),
       tokens_of(program, op.in.back(), group_rank));
 }
@@ -156,7 +153,7 @@ std::vector<AttentionBlock> ring_blocks(
     return {};
   }
   return attention_blocks(
-      program.tokens,
+      program.documents,
       tokens_of(program, op.in[0], group_rank),
       tokens_of(program, op.in[1], ring_source(program, op, group_rank, hop)));
 }
@@ -166,15 +163,15 @@ std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {
                          : op.tile[static_cast<std::size_t>(seat.group_rank)].size();
 }
 
-std::vector<ScoreRun> score_runs(const TokenLayout& tokens, int group_rank, std::int64_t heads) {
-  std::vector<std::int64_t> first_token(tokens.lengths.size());
+std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std::int64_t heads) {
+  std::vector<std::int64_t> first_token(documents.lengths.size());
   std::exclusive_scan(
-      tokens.lengths.begin(), tokens.lengths.end(), first_token.begin(), std::int64_t{0});
+      documents.lengths.begin(), documents.lengths.end(), first_token.begin(), std::int64_t{0});
   std::vector<ScoreRun> found;
   std::int64_t score = 0;
-  for (const Run& run : runs(tokens, tokens.cuts[static_cast<std::size_t>(group_rank)])) {
+  for (const Run& run : runs(documents, documents.cuts[static_cast<std::size_t>(group_rank)])) {
     const std::int64_t first = first_token[run.document];
-    const std::int64_t keys = tokens.lengths[run.document];
+    const std::int64_t keys = documents.lengths[run.document];
     found.push_back(
         {.tokens = {run.tokens.begin - first, run.tokens.end - first},
          .rows = {run.row, run.row + run.tokens.size()},
@@ -201,29 +198,29 @@ std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs) {
   return std::min<std::int64_t>(64, most);
 }
 
-ScoreMatrix score_matrix(const TokenLayout& tokens, std::int64_t heads) {
-  std::vector<std::int64_t> first_score(tokens.lengths.size());  // of each document
+Layout score_layout(const Documents& documents, std::int64_t heads) {
+  std::vector<std::int64_t> first_score(documents.lengths.size());  // of each document
   std::int64_t scores = 0;
-  for (std::size_t d = 0; d < tokens.lengths.size(); ++d) {
+  for (std::size_t d = 0; d < documents.lengths.size(); ++d) {
     first_score[d] = scores;
-    scores += heads * tokens.lengths[d] * tokens.lengths[d];
+    scores += heads * documents.lengths[d] * documents.lengths[d];
   }
-  Cuts cuts(tokens.cuts.size());
-  for (int r = 0; r < tokens.ranks(); ++r) {
+  Cuts cuts(documents.cuts.size());
+  for (int r = 0; r < documents.ranks(); ++r) {
     std::size_t document = 0;
     std::int64_t begin = 0;
-    for (const Run& run : runs(tokens, tokens.cuts[static_cast<std::size_t>(r)])) {
+    for (const Run& run : runs(documents, documents.cuts[static_cast<std::size_t>(r)])) {
       for (; document < run.document; ++document) {
-        begin += tokens.lengths[document];
+        begin += documents.lengths[document];
       }
-      const std::int64_t width = heads * tokens.lengths[document];
+      const std::int64_t width = heads * documents.lengths[document];
       append(
           cuts[static_cast<std::size_t>(r)],
           {first_score[document] + (run.tokens.begin - begin) * width,
            first_score[document] + (run.tokens.end - begin) * width});
     }
   }
-  return {.whole = {scores, 1}, .placement = shard(0, std::move(cuts))};
+  return matrix("scores", {scores, 1}, std::move(cuts));
 }
 
 std::int64_t heads_per_key(const Op& op) {
@@ -262,14 +259,17 @@ std::string explain(const Program& program) {
     std::string text;
     for (const ValueId id : ids) {
       const Value& value = program.values[static_cast<std::size_t>(id)];
-      text += (text.empty() ? "" : ", ") + value.name + ":" + to_string(value.placement);
+      text += (text.empty() ? "" : ", ") + value.name + ":" + to_string(value.layout);
     }
     return text;
   };
   for (const Op& op : program.ops) {
     out << (op.recompute ? "~ " : "  ") << to_string(op.kind);
-    if (op.collective != Collective::none) {
-      out << " " << to_string(op.collective);
+    if (traits(op.kind).meets == OpTraits::Meets::group && !op.copies.empty()) {
+      out << " "
+          << collective(
+                 program.values[static_cast<std::size_t>(op.in[0])].layout,
+                 program.values[static_cast<std::size_t>(op.out[0])].layout);
     }
     out << "(" << names(op.in) << ") -> " << names(op.out);
     if (!op.needs.empty()) {

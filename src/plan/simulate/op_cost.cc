@@ -68,7 +68,7 @@ std::vector<Passing> passing(
     node[r] = first.emplace(std::pair(meetings[r], cluster.node(ranks[r])), r).first->second;
   }
   std::vector<Wanted> wanted;
-  for (const Box& box : exchange.table->boxes) {
+  for (const Box& box : exchange.copy->table().boxes) {
     if (box.source != box.destination) {
       const auto to = static_cast<std::size_t>(box.destination);
       all[to].in += static_cast<double>(box.elements() * exchange.element_bytes);
@@ -143,7 +143,7 @@ void add_meetings(
     const Exchange& exchange, const GroupSeats& seats, const Cluster& cluster, OpCost& cost) {
   const std::size_t p = seats.ranks.size();
   Meetings joined(p);
-  for (const Box& box : exchange.table->boxes) {
+  for (const Box& box : exchange.copy->table().boxes) {
     joined.join(box.source, box.destination);
   }
   std::vector<int> number(p, -1);  // [representative]
@@ -186,7 +186,7 @@ std::vector<Traffic> traffic_of_all(
   }
   const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
   for (const Exchange& exchange : exchanges({program, op, seats.seat(0), phase, precision})) {
-    const std::vector<Sent> sent = exchange.table->sent(exchange.transposed);
+    const std::vector<Sent>& sent = exchange.copy->sent(exchange.transposed);
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Seat seat = seats.seat(r);
       const Sent& mine =
@@ -227,7 +227,7 @@ void add_ring(
     for (int hop = 0; hop < hops; ++hop) {
       double seen = 0;
       for (const AttentionBlock& b : ring_blocks(program, op, seat.group_rank, hop)) {
-        seen += static_cast<double>(b.pairs(program.tokens.causal));
+        seen += static_cast<double>(b.pairs(program.documents.causal));
       }
       pairs.push_back(seen);
     }

@@ -77,8 +77,7 @@ class Scales {
       const std::vector<std::int64_t>& lengths, const std::vector<double>& shares) const {
     const Task task{
         .model = &model_,
-        .tokens =
-            token_layout(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
+        .documents = packed(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
         .domain = seats_.domain};
     const Timeline parts = timeline(task, layers_, options_.training);
     Burden burden;

@@ -135,7 +135,7 @@ std::string name(const LayerChoice& layer) {
 
 std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
   const Strategy& runs = strategy(choice.part, choice.strategy);
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   std::vector<Misfit> found;
   if (runs.one_rank && p > 1) {
     found.push_back(

@@ -1,6 +1,7 @@
 #include "paradyse/plan/writer.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "paradyse/plan/op_traits.h"
 
@@ -10,18 +11,25 @@ Writer::Writer(const Task& task, PartWeights weights, std::string strategy, bool
     : model_(task.model), dropout_(task.dropout), weights_(std::move(weights)) {
   program_.part = weights_.part;
   program_.strategy = std::move(strategy);
-  program_.tokens = task.tokens;
+  program_.documents = task.documents;
   program_.domain = task.domain;
   program_.head_dim = task.model->head_dim;
   if (has_input) {
-    program_.reads = {{"x", value("x", {task.tokens.tokens(), task.model->hidden}, by_tokens())}};
+    program_.reads = {{"x", value("x", by_tokens(task.model->hidden))}};
   }
 }
 
-ValueId Writer::value(const std::string& name, Extent whole, Placement placement, Element element) {
-  program_.values.push_back(
-      {.name = name, .whole = whole, .placement = std::move(placement), .element = element});
+ValueId Writer::value(const std::string& name, Layout layout, Element element) {
+  program_.values.push_back({.name = name, .layout = std::move(layout), .element = element});
   return static_cast<ValueId>(program_.values.size()) - 1;
+}
+
+Layout Writer::by_tokens(std::int64_t columns) const {
+  return all_tokens(columns).cut("tokens", program_.documents.cuts);
+}
+
+Layout Writer::all_tokens(std::int64_t columns, Cuts cuts) const {
+  return matrix("tokens", {program_.documents.tokens(), columns}, {}, std::move(cuts));
 }
 
 Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
@@ -33,26 +41,37 @@ Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
   return program_.ops.back();
 }
 
-std::vector<TokenTile> Writer::token_tiles(int count) const {
+std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
   if (count <= 1) {
-    return {{.rows = {}, .placement = by_tokens()}};
+    return {{.rows = {}, .layout = layout}};
   }
   std::vector<TokenTile> tiles;
   for (int i = 0; i < count; ++i) {
     std::vector<Interval> rows;
     Cuts tokens;
-    for (const Piece& mine : program_.tokens.cuts) {
+    for (int r = 0; r < ranks(); ++r) {
+      const Piece mine = layout.line(r);
       const Piece cut = even_cuts(size(mine), count)[static_cast<std::size_t>(i)];
       rows.push_back(cut.empty() ? Interval{} : cut.front());
       tokens.push_back(slice(mine, rows.back()));
     }
-    tiles.push_back({std::move(rows), shard(0, std::move(tokens))});
+    tiles.push_back({std::move(rows), layout.cut("tokens", std::move(tokens))});
   }
   return tiles;
 }
 
+Layout Writer::stored() const {
+  return matrix("rows", {weights_.rows(), weights_.cols}, weights_.cuts());
+}
+
+Redistribution Writer::gathered(const Piece& rows) const {
+  const Layout stack = stored();
+  const auto domain = static_cast<std::size_t>(program_.domain);
+  return {stack, stack.cut("rows", Cuts(domain, rows)), program_.domain};
+}
+
 ValueId Writer::hold() {
-  const ValueId w = value("w", {weights_.rows(), weights_.cols}, shard(0, weights_.cuts()));
+  const ValueId w = value("w", stored());
   program_.values.back().over_domain = true;
   op(OpKind::hold_weights, {}, {w});
   return w;
@@ -67,13 +86,11 @@ ValueId Writer::gather(std::size_t first_matrix, std::size_t last_matrix) {
 }
 
 ValueId Writer::gather(const Piece& rows, bool wide_gradient) {
-  const Extent stack{weights_.rows(), weights_.cols};
-  const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), rows));
-  const ValueId w = value("w_gathered", stack, everywhere);
+  Redistribution copy = gathered(rows);
+  const ValueId w = value("w_gathered", copy.to());
   program_.values.back().over_domain = true;
   program_.values.back().wide_gradient = wide_gradient;
-  Op& gather = op(OpKind::gather_weights, {}, {w});
-  gather.transfers = {transfer(stack, shard(0, weights_.cuts()), everywhere, program_.domain)};
+  op(OpKind::gather_weights, {}, {w}).copies = {std::move(copy)};
   return w;
 }
 
@@ -85,10 +102,9 @@ ValueId Writer::qkv(
     std::vector<std::vector<Term>> terms,
     const std::vector<Heads>& heads,
     const std::string& name,
-    Placement placement) {
-  const ValueId y = bias(
-      linear(xn, weights, std::move(terms), name, std::move(placement), qkv_width(*model_)),
-      Role::in_bias);
+    Layout layout) {
+  const ValueId y =
+      bias(linear(xn, weights, std::move(terms), name, std::move(layout)), Role::in_bias);
   return prepared(y, heads);
 }
 
@@ -98,8 +114,7 @@ Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
   const std::int64_t kv_rows = 2 * mine.key.size() * D;
   // `taken`: of these heads.
   const auto part = [&](const char* name, Interval rows, Heads taken) {
-    const ValueId y =
-        linear(xn, {stack}, same_terms(ranks(), rows), name, by_tokens(), rows.size());
+    const ValueId y = linear(xn, {stack}, same_terms(ranks(), rows), name, by_tokens(rows.size()));
     const Piece columns = qkv_columns(*model_, {taken}).front();
     return prepared(
         bias(y, Role::in_bias, columns),
@@ -116,19 +131,15 @@ ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
 }
 
 ValueId Writer::norm(ValueId x) {
-  const Value& in = program_.values[static_cast<std::size_t>(x)];
-  const ValueId xn = value(in.name + "n", in.whole, in.placement);
+  const Value in = program_.values[static_cast<std::size_t>(x)];
+  const ValueId xn = value(in.name + "n", in.layout);
   op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(Role::norm);
   return xn;
 }
 
 ValueId Writer::bias(ValueId y, Role role) {
-  const Value& in = program_.values[static_cast<std::size_t>(y)];
-  Piece whole;
-  append(whole, {0, in.whole.cols});
-  const bool by_columns = in.placement.kind == Placement::Kind::shard && in.placement.dim == 1;
-  return add_bias(
-      y, role, by_columns ? in.placement.cuts : Cuts(static_cast<std::size_t>(ranks()), whole));
+  const Dim& columns = layout(y).columns();
+  return add_bias(y, role, columns.cuts.empty() ? whole_cuts(columns.size, ranks()) : columns.cuts);
 }
 
 ValueId Writer::bias(ValueId y, Role role, const Piece& entries) {
@@ -141,7 +152,7 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
     return y;
   }
   const Value in = program_.values[static_cast<std::size_t>(y)];
-  const ValueId out = value(in.name + "b", in.whole, in.placement);
+  const ValueId out = value(in.name + "b", in.layout);
   Op& bias = op(OpKind::bias, {y}, {out});
   bias.entries = std::move(entries);
   bias.vectors = vectors;
@@ -154,7 +165,7 @@ ValueId Writer::dropout(ValueId y, double probability) {
     return y;
   }
   const Value in = program_.values[static_cast<std::size_t>(y)];
-  const ValueId out = value(in.name + "d", in.whole, in.placement);
+  const ValueId out = value(in.name + "d", in.layout);
   Op& dropout = op(OpKind::dropout, {y}, {out});
   dropout.probability = probability;
   dropout.in_place = true;
@@ -166,15 +177,9 @@ ValueId Writer::linear(
     const std::vector<ValueId>& weights,
     std::vector<std::vector<Term>> terms,
     const std::string& name,
-    Placement placement,
-    std::int64_t width,
+    Layout layout,
     std::vector<Interval> tile) {
-  // Of a matrix that all ranks have all of, a tile is the same rows on each.
-  const bool by_columns = placement.dim == 1;
-  const std::int64_t rows = tile.empty() || !by_columns
-                                ? program_.values[static_cast<std::size_t>(x)].whole.rows
-                                : tile.front().size();
-  const ValueId y = value(name, {rows, width}, std::move(placement));
+  const ValueId y = value(name, std::move(layout));
   std::vector<ValueId> in = {x};
   in.insert(in.end(), weights.begin(), weights.end());
   Op& linear = op(OpKind::linear, std::move(in), {y});
@@ -187,11 +192,11 @@ ValueId Writer::linear_transposed(
     ValueId x,
     ValueId weights,
     std::vector<std::vector<Term>> terms,
-    Placement placement,
+    Layout layout,
     ValueId onto,
     std::vector<Interval> tile,
     bool fresh) {
-  const ValueId y = value("y", {program_.tokens.tokens(), weights_.cols}, std::move(placement));
+  const ValueId y = value("y", std::move(layout));
   Op& linear = op(OpKind::linear, {x, weights}, {y});
   linear.terms = std::move(terms);
   linear.transposed = true;
@@ -206,7 +211,7 @@ ValueId Writer::linear_transposed(
 
 ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
   const Value in = program_.values[static_cast<std::size_t>(qkv)];
-  const ValueId out = value(in.name + "_normed", in.whole, in.placement);
+  const ValueId out = value(in.name + "_normed", in.layout);
   Op& norm = op(OpKind::qk_norm, {qkv}, {out});
   norm.vectors = weights_.vectors_of(Role::qk_norm);
   norm.heads = heads;
@@ -215,109 +220,96 @@ ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
 
 ValueId Writer::rope(ValueId qkv, std::vector<Heads> heads) {
   const Value in = program_.values[static_cast<std::size_t>(qkv)];
-  const ValueId out = value(in.name + "_rotated", in.whole, in.placement);
+  const ValueId out = value(in.name + "_rotated", in.layout);
   Op& rope = op(OpKind::rope, {qkv}, {out});
   rope.heads = std::move(heads);
   rope.in_place = true;
   return out;
 }
 
-ValueId Writer::attention(std::vector<ValueId> in, std::vector<Heads> heads, Placement out) {
+ValueId Writer::attention(std::vector<ValueId> in, std::vector<Heads> heads, Layout out) {
   return attend(OpKind::attention, std::move(in), std::move(heads), std::move(out));
 }
 
 ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride) {
-  const ValueId o = attend(
-      OpKind::ring_attention,
-      {q, kv},
-      std::move(heads),
-      program_.values[static_cast<std::size_t>(q)].placement);
+  const ValueId o = attend(OpKind::ring_attention, {q, kv}, std::move(heads), layout(q));
   program_.ops.back().stride = stride;
   return o;
 }
 
 ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
-  const Value queries = program_.values[static_cast<std::size_t>(q)];
-  const ValueId o = value("o", queries.whole, queries.placement);
-  ScoreMatrix scores = score_matrix(program_.tokens, heads.front().query.size());
-  const ValueId p = value("p", scores.whole, std::move(scores.placement));
+  const ValueId o = value("o", Layout(layout(q)));
+  const ValueId p = value("p", score_layout(program_.documents, heads.front().query.size()));
   op(OpKind::score_attention, {q, kv}, {o, p}).heads = std::move(heads);
   return o;
 }
 
-ValueId Writer::attend(
-    OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Placement out) {
-  std::int64_t queries = 0;
-  for (const Heads& h : heads) {
-    queries = std::max(queries, h.query.end);
-  }
-  const std::int64_t tokens = program_.tokens.tokens();
+ValueId Writer::attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out) {
   const std::int64_t D = program_.head_dim;
-  Placement statistics = out;  // one column a head
-  for (Piece& piece : out.dim == 1 ? statistics.cuts : statistics.across) {
+  Cuts statistics = out.columns().cuts;  // one column a head
+  for (Piece& piece : statistics) {
     for (Interval& interval : piece) {
       interval = {interval.begin / D, interval.end / D};
     }
   }
-  const ValueId o = value("o", {tokens, queries * D}, std::move(out));
-  const ValueId l = value("l", {tokens, queries}, std::move(statistics), Element::statistic);
+  Layout of_heads = out.with_columns(out.columns().size / D, std::move(statistics));
+  const ValueId o = value("o", std::move(out));
+  const ValueId l = value("l", std::move(of_heads), Element::statistic);
   op(kind, std::move(in), {o, l}).heads = std::move(heads);
   return o;
 }
 
-ValueId Writer::activation(ValueId h, Placement out) {
-  const Extent in = program_.values[static_cast<std::size_t>(h)].whole;
+ValueId Writer::activation(ValueId h, Cuts cuts) {
   const bool gated = model_->gated();
-  const ValueId a = value("a", {in.rows, gated ? in.cols / 2 : in.cols}, std::move(out));
+  const std::int64_t columns = layout(h).columns().size;
+  const ValueId a =
+      value("a", layout(h).with_columns(gated ? columns / 2 : columns, std::move(cuts)));
   op(gated ? OpKind::swiglu : OpKind::activation, {h}, {a});
   return a;
 }
 
-ValueId Writer::redistribute(ValueId x, const Placement& to, const std::string& name, bool again) {
-  if (program_.ranks() == 1) {
-    return x;  // every placement over one rank is the same
+ValueId Writer::redistribute(ValueId x, const Layout& to, const std::string& name, bool again) {
+  const Layout from = layout(x);
+  if (lie_alike(from, to, ranks())) {
+    return x;
   }
-  const Value in = program_.values[static_cast<std::size_t>(x)];
-  const Redistribution row = redistribution(in.placement, to);
-  const ValueId y = value(name, in.whole, to);
+  if (from.partial && !is_partition(to, ranks())) {
+    throw std::invalid_argument(
+        "redistribute: " + name + " is to go from a sum to " + to_string(to) +
+        "; a sum becomes a partition, which may be gathered");
+  }
+  const ValueId y = value(name, to);
   Op& move = op(OpKind::redistribute, {x}, {y});
-  move.collective = row.forward;
-  move.adjoint_collective = row.backward;
+  move.transposed = from.partial;
   move.recompute = again;
-  // A reduce-scatter runs the table of its adjoint, the all-gather, backwards.
-  move.transfers = {
-      row.forward == Collective::reduce_scatter
-          ? transfer(in.whole, to, replicate(), program_.ranks())
-          : transfer(in.whole, in.placement, to, program_.ranks())};
+  move.copies = {
+      from.partial ? Redistribution(to, to.whole(), ranks()) : Redistribution(from, to, ranks())};
   return y;
 }
 
-std::vector<Transfer> Writer::tiles(std::int64_t rows) const {
-  const Extent stack{weights_.rows(), weights_.cols};
-  std::vector<Transfer> tiles;
+std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
+  std::vector<Redistribution> tiles;
   for (std::int64_t begin = 0; begin < rows; begin += kVocabularyTile) {
     Piece tile;
     append(tile, {begin, std::min(begin + kVocabularyTile, rows)});
-    const Placement everywhere = shard(0, Cuts(static_cast<std::size_t>(program_.domain), tile));
-    tiles.push_back(transfer(stack, shard(0, weights_.cuts()), everywhere, program_.domain));
+    tiles.push_back(gathered(tile));
   }
   return tiles;
 }
 
 ValueId Writer::embed() {
-  const ValueId x = value("x", {program_.tokens.tokens(), weights_.cols}, by_tokens());
-  op(OpKind::embed, {}, {x}).transfers = tiles(weights_.rows());
+  const ValueId x = value("x", by_tokens(weights_.cols));
+  op(OpKind::embed, {}, {x}).copies = vocabulary_tiles(weights_.rows());
   return x;
 }
 
 Program Writer::cross_entropy(ValueId xn, bool keep) {
-  const Value in = program_.values[static_cast<std::size_t>(xn)];
   std::vector<ValueId> out;
   if (keep) {
-    out = {value("d", in.whole, in.placement)};
+    out = {value("d", Layout(layout(xn)))};
   }
   Op& loss = op(OpKind::cross_entropy, {xn}, std::move(out));
-  loss.transfers = tiles(weights_.rows_of(0).end);
+  loss.copies = vocabulary_tiles(weights_.rows_of(0).end);
   loss.vectors = weights_.vectors_of(Role::out_bias);
   return finish(-1);
 }
@@ -328,8 +320,7 @@ Program Writer::residual(ValueId y) {
   const bool apart = recompute_ && model_->post_norm;
   recompute_ = false;  // a norm after the sum would make all of it again
   const ValueId added = dropout(bias(y, Role::out_bias), model_->residual_dropout);
-  const Value in = program_.values[static_cast<std::size_t>(input())];
-  const ValueId sum = value("out", in.whole, in.placement);
+  const ValueId sum = value("out", Layout(layout(input())));
   Op& add = op(OpKind::add, {input(), added}, {sum});
   add.in_place = true;
   add.apart = apart;

@@ -1,6 +1,6 @@
 #include "paradyse/run/communicator.h"
 
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 
@@ -21,7 +21,8 @@ std::string to_string(const Call& call) {
 void Communicator::all_reduce(const at::Tensor& tensor, const Call& call) {
   check_contiguous(tensor, call);
   const std::int64_t n = tensor.numel();
-  const Transfer table = transfer({n, 1}, shard(0, even_cuts(n, size())), replicate(), size());
+  const Layout pieces = matrix("rows", {n, 1}, even_cuts(n, size()));
+  const Transfer table = transfer(pieces, pieces.whole(), size());
   const at::Tensor flat = tensor.view({n, 1});
   const MemoryScope scope(Category::communication, "all_reduce");
   const at::Tensor mine =

@@ -6,21 +6,21 @@
 namespace paradyse {
 
 MicroBatch micro_batch(
-    const TokenLayout& tokens,
+    const Documents& packed,
     std::span<const std::vector<std::int32_t>* const> documents,
     int group_rank,
     std::span<const std::vector<std::int32_t>* const> labels,
     std::span<const std::int64_t> first_tokens,
     bool masked_lm) {
   MicroBatch batch;
-  batch.tokens = tokens;
+  batch.packed = packed;
   std::vector<std::int64_t> starts;  // of each document among the packed tokens
   std::int64_t start = 0;
-  for (std::size_t d = 0; d < tokens.lengths.size(); ++d) {
-    if (static_cast<std::int64_t>(documents[d]->size()) != tokens.lengths[d]) {
+  for (std::size_t d = 0; d < packed.lengths.size(); ++d) {
+    if (static_cast<std::int64_t>(documents[d]->size()) != packed.lengths[d]) {
       throw std::invalid_argument(
           "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
-          " tokens, the plan says " + std::to_string(tokens.lengths[d]));
+          " tokens, the plan says " + std::to_string(packed.lengths[d]));
     }
     if (!labels.empty() && labels[d]->size() != documents[d]->size()) {
       throw std::invalid_argument(
@@ -28,15 +28,15 @@ MicroBatch micro_batch(
           " tokens, but " + std::to_string(labels[d]->size()) + " labels; every token takes one");
     }
     starts.push_back(start);
-    start += tokens.lengths[d];
-    for (std::int64_t i = 0; i < tokens.lengths[d]; ++i) {
+    start += packed.lengths[d];
+    for (std::int64_t i = 0; i < packed.lengths[d]; ++i) {
       batch.all_positions.push_back(i);
     }
   }
   std::size_t d = 0;
-  for (const Interval interval : tokens.cuts.at(static_cast<std::size_t>(group_rank))) {
+  for (const Interval interval : packed.cuts.at(static_cast<std::size_t>(group_rank))) {
     for (std::int64_t t = interval.begin; t < interval.end; ++t) {
-      while (t >= starts[d] + tokens.lengths[d]) {  // pieces ascend: documents come in order
+      while (t >= starts[d] + packed.lengths[d]) {  // pieces ascend: documents come in order
         ++d;
       }
       const std::vector<std::int32_t>& document = *documents[d];

@@ -11,23 +11,23 @@ namespace paradyse {
 
 // In the order in which the rank stores them.
 struct MicroBatch {
-  TokenLayout tokens;
+  Documents packed;
   std::vector<std::int32_t> ids;            // [t]
   std::vector<std::int32_t> labels;         // [t] the id to predict; -1: none
-  std::vector<std::int32_t> document_of;    // [t] index into the layout's documents
+  std::vector<std::int32_t> document_of;    // [t] index of the packed documents
   std::vector<std::int64_t> positions;      // [t] inside the document
   std::vector<std::int64_t> all_positions;  // [T] of the packed tokens in natural order
   std::vector<std::int64_t> tokens_of;      // [t] index of the token in the global batch
   std::uint64_t dropout_seed = 0;
 };
 
-// `documents`: those of the layout, in its order.  `labels`: a list as long for every document,
+// `documents`: those that are packed, in their order.  `labels`: a list as long for every document,
 // negative where none counts; empty: the documents themselves.  Token i is to predict label i of a
 // masked LM, else label i + 1, and the last token nothing: that is settled before tokens are cut.
 // `first_tokens`: the index of every document's first token in the global batch; empty: as they
 // come.
 MicroBatch micro_batch(
-    const TokenLayout& tokens,
+    const Documents& packed,
     std::span<const std::vector<std::int32_t>* const> documents,
     int group_rank,
     std::span<const std::vector<std::int32_t>* const> labels = {},

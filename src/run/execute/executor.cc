@@ -31,17 +31,17 @@ class Executor final : public Machine {
     {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
       const auto longest =
-          std::max_element(batch.tokens.lengths.begin(), batch.tokens.lengths.end());
+          std::max_element(batch.packed.lengths.begin(), batch.packed.lengths.end());
       if (!parameters.shape().learned_positions && parameters.shape().layers > 0) {
         rope_ = rope_table(
             parameters.shape(),
-            longest == batch.tokens.lengths.end() ? 0 : *longest,
+            longest == batch.packed.lengths.end() ? 0 : *longest,
             types.gradient,
             parameters.device());
       }
     }
-    result_.loss_sums.resize(batch.tokens.lengths.size());
-    result_.counts.resize(batch.tokens.lengths.size());
+    result_.loss_sums.resize(batch.packed.lengths.size());
+    result_.counts.resize(batch.packed.lengths.size());
     for (std::size_t i = 0; i < timeline.size(); ++i) {
       const std::size_t values = timeline[i].program().values.size();
       frames_[i] = Frame{

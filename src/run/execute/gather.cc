@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 
 namespace paradyse {
@@ -41,7 +41,8 @@ std::vector<std::string> gather_texts(const std::string& mine, Communicator& wor
   }
   Cuts to_first(pieces.size());
   to_first[0] = {{0, total}};
-  const Transfer table = transfer({total, 1}, shard(0, pieces), shard(0, to_first), world.size());
+  const Layout cut = matrix("bytes", {total, 1}, pieces);
+  const Transfer table = transfer(cut, cut.cut("bytes", to_first), world.size());
   Accountant nobody;
   const MemoryScope scope(nobody, Category::communication, "gather");
   const at::Tensor from = at::empty({static_cast<std::int64_t>(mine.size()), 1}, at::kByte);

@@ -105,10 +105,9 @@ namespace {
 
 // all_reduce is a reduce-scatter and an all-gather of even pieces.
 Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, int ranks) {
-  const Transfer table =
-      transfer({elements, 1}, shard(0, even_cuts(elements, ranks)), replicate(), ranks);
-  const Sent out = table.sent(false)[static_cast<std::size_t>(rank)];
-  const Sent in = table.sent(true)[static_cast<std::size_t>(rank)];
+  const Layout pieces = matrix("rows", {elements, 1}, even_cuts(elements, ranks));
+  const Sent out = sent(pieces, pieces.whole(), ranks, false)[static_cast<std::size_t>(rank)];
+  const Sent in = sent(pieces, pieces.whole(), ranks, true)[static_cast<std::size_t>(rank)];
   return {
       .bytes = (out.elements + in.elements) * width,
       .messages = out.messages + in.messages,

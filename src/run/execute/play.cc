@@ -130,7 +130,7 @@ RankSession::State::Played RankSession::State::play(
     }
   }
   MicroBatch tokens = micro_batch(
-      timeline.front().program().tokens,
+      timeline.front().program().documents,
       documents,
       place.seat.group_rank,
       labels,

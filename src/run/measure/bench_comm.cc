@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/transfer.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 
@@ -91,9 +91,11 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
     bool timed_barrier = false;
     for (const std::int64_t bytes : request.bytes) {
       const std::int64_t n = std::max<std::int64_t>(1, bytes / 4);  // float32 elements
-      const Transfer gather = transfer({p * n, 1}, shard(0, even_cuts(p * n, p)), replicate(), p);
+      const Layout pieces = matrix("rows", {p * n, 1}, even_cuts(p * n, p));
+      const Transfer gather = transfer(pieces, pieces.whole(), p);
+      const Layout by_rows = matrix("rows", {p, p * n}, even_cuts(p, p));
       const Transfer turn =
-          transfer({p, p * n}, shard(0, even_cuts(p, p)), shard(1, even_cuts(p * n, p)), p);
+          transfer(by_rows, by_rows.whole().cut("columns", even_cuts(p * n, p)), p);
       const at::Tensor one = at::ones({n, 1}, options);
       const at::Tensor other = at::zeros({n, 1}, options);
       const at::Tensor all = at::zeros({p * n, 1}, options);

@@ -160,8 +160,8 @@ MachineNumbers measure_machine(
     double transfer_seconds = 0;
     const std::int64_t rows = 256 * ranks;
     const std::int64_t H = std::clamp<std::int64_t>(hidden, 32, 2048);
-    const Placement pieces = shard(0, even_cuts(rows, ranks));
-    const Transfer table = transfer({rows, H}, pieces, replicate(), ranks);
+    const Layout pieces = matrix("rows", {rows, H}, even_cuts(rows, ranks));
+    const Transfer table = transfer(pieces, pieces.whole(), ranks);
     backend.run(ranks, [&](Communicators& communicators) {
       Communicator& world = communicators.world();
       const DeviceScope computing(device);

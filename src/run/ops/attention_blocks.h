@@ -65,7 +65,7 @@ inline Attention attention_of(
       .heads = run.queries.size(),
       .head_dim = program.head_dim,
       .scale = 1 / std::sqrt(static_cast<double>(program.head_dim)),
-      .causal = program.tokens.causal};
+      .causal = program.documents.causal};
 }
 
 // Runs of heads that one flash call takes: all, where each key head has as many queries.
@@ -122,7 +122,7 @@ inline void attend_blocks(
     }
   };
   if (by_flash(mine.q, program)) {
-    for (const aten::Pack& pack : aten::packs(blocks, program.tokens.causal)) {
+    for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
       const bool onto = merge || pack.onto;
       if (!pack.plain) {
         tiles(pack.blocks.front(), onto);
@@ -177,7 +177,7 @@ inline void attend_blocks_adjoint(
     }
   };
   if (by_flash(mine.q, program)) {
-    for (const aten::Pack& pack : aten::packs(blocks, program.tokens.causal)) {
+    for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
       if (!pack.plain) {
         tiles(pack.blocks.front());
         continue;

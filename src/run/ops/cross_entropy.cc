@@ -62,8 +62,8 @@ class Loss {
   }
 
   void run() {
-    const bool one_tile = op_.transfers.size() == 1;
-    for_tiles([&](const at::Tensor& w_VH, const Transfer& table, std::int64_t first_id) {
+    const bool one_tile = op_.copies.size() == 1;
+    for_tiles([&](const at::Tensor& w_VH, const Redistribution& copy, std::int64_t first_id) {
       const at::Tensor grad_w_VH = one_tile ? gradient_of_tile(w_VH) : at::Tensor();
       for_token_tiles(w_VH, first_id, [&](Tile& tile) {
         at::Tensor exponentials = update(tile);
@@ -72,17 +72,17 @@ class Loss {
           add_gradients(tile, w_VH, grad_w_VH, true);
         }
       });
-      scatter(grad_w_VH, table);
+      scatter(grad_w_VH, copy);
     });
     if (!one_tile && d_TH_.defined()) {
       bool first = true;
-      for_tiles([&](const at::Tensor& w_VH, const Transfer& table, std::int64_t first_id) {
+      for_tiles([&](const at::Tensor& w_VH, const Redistribution& copy, std::int64_t first_id) {
         const at::Tensor grad_w_VH = gradient_of_tile(w_VH);
         for_token_tiles(w_VH, first_id, [&](Tile& tile) {
           to_gradient(tile, tile.logits, &running_);
           add_gradients(tile, w_VH, grad_w_VH, first);
         });
-        scatter(grad_w_VH, table);
+        scatter(grad_w_VH, copy);
         first = false;
       });
     }
@@ -93,15 +93,15 @@ class Loss {
   template <typename Body>
   void for_tiles(Body body) {
     std::int64_t first_id = 0;
-    for (const Transfer& table : op_.transfers) {
+    for (const Redistribution& copy : op_.copies) {
       const std::int64_t H = x_TH_.size(1);
-      const std::int64_t rows =
-          table.destination[static_cast<std::size_t>(frame_.rank->seat.domain_rank)] / H;
+      const std::int64_t rows = copy.to().extent(frame_.rank->seat.domain_rank).rows;
       const at::Tensor w_VH = frame_.empty(rows, H, frame_.activation);
       frame_.rank->domain
-          ->exchange(frame_.parameters->stack, w_VH, table, frame_.call("cross_entropy", true))
+          ->exchange(
+              frame_.parameters->stack, w_VH, copy.table(), frame_.call("cross_entropy", true))
           ->wait();
-      body(w_VH, table, first_id);
+      body(w_VH, copy, first_id);
       first_id += rows;
     }
   }
@@ -205,13 +205,13 @@ class Loss {
     return frame_.empty(w_VH.size(0), w_VH.size(1), frame_.statistic).zero_();
   }
 
-  void scatter(const at::Tensor& grad_w_VH, const Transfer& table) {
+  void scatter(const at::Tensor& grad_w_VH, const Redistribution& copy) {
     if (grad_w_VH.defined()) {
       frame_.rank->domain
           ->exchange_sum(
               grad_w_VH,
               frame_.parameters->stack_grad,
-              table,
+              copy.table(),
               true,
               frame_.call("cross_entropy gradient"))
           ->wait();

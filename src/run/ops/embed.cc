@@ -50,10 +50,9 @@ std::vector<Lookup> lookups(const Frame& frame) {
   return all;
 }
 
-// Of a tile of the table, which has the width of x.
-Extent extent_of(const Frame& frame, const Op& op, const Transfer& tile) {
-  const std::int64_t H = frame.program().values[static_cast<std::size_t>(op.out[0])].whole.cols;
-  return {tile.destination[static_cast<std::size_t>(frame.rank->seat.domain_rank)] / H, H};
+// Of a tile of the table.
+Extent extent_of(const Frame& frame, const Redistribution& tile) {
+  return tile.to().extent(frame.rank->seat.domain_rank);
 }
 
 // Which tokens look up a row of each tile, and which row of it.  All tiles' go to the device at
@@ -71,8 +70,8 @@ class Hits {
     std::vector<std::int64_t> tokens;
     std::vector<std::int64_t> rows;
     std::int64_t first = 0;
-    for (const Transfer& tile : op.transfers) {
-      const std::int64_t count = extent_of(frame, op, tile).rows;
+    for (const Redistribution& tile : op.copies) {
+      const std::int64_t count = extent_of(frame, tile).rows;
       for (const Lookup& lookup : all) {
         begins_.push_back(static_cast<std::int64_t>(tokens.size()));
         for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
@@ -118,11 +117,12 @@ void embed(Frame& frame, const Op& op) {
     hits.emplace(frame, op, all, /*gradient=*/false, x_TH.device());
   }
   std::int64_t first = 0;
-  for (std::size_t v = 0; v < op.transfers.size(); ++v) {
-    const Transfer& tile = op.transfers[v];
-    const Extent extent = extent_of(frame, op, tile);
+  for (std::size_t v = 0; v < op.copies.size(); ++v) {
+    const Redistribution& tile = op.copies[v];
+    const Extent extent = extent_of(frame, tile);
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
-    frame.rank->domain->exchange(frame.parameters->stack, table, tile, frame.call("embed", true))
+    frame.rank->domain
+        ->exchange(frame.parameters->stack, table, tile.table(), frame.call("embed", true))
         ->wait();
     if (hits) {
       for (std::size_t l = 0; l < all.size(); ++l) {
@@ -168,14 +168,18 @@ void embed_adjoint(Frame& frame, const Op& op) {
     hits.emplace(frame, op, all, /*gradient=*/true, grad_x_TH.device());
   }
   std::int64_t first = 0;
-  for (std::size_t v = 0; v < op.transfers.size(); ++v) {
-    const Transfer& tile = op.transfers[v];
-    const Extent extent = extent_of(frame, op, tile);
+  for (std::size_t v = 0; v < op.copies.size(); ++v) {
+    const Redistribution& tile = op.copies[v];
+    const Extent extent = extent_of(frame, tile);
     at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
     const auto scatter = [&] {
       frame.rank->domain
           ->exchange_sum(
-              grad_table, frame.parameters->stack_grad, tile, true, frame.call("embed adjoint"))
+              grad_table,
+              frame.parameters->stack_grad,
+              tile.table(),
+              true,
+              frame.call("embed adjoint"))
           ->wait();
       first += extent.rows;
     };

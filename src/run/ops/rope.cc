@@ -43,15 +43,14 @@ namespace {
 // Queries and keys stand side by side, so they turn as one run of heads; values stay.
 void turn(Frame& frame, const Op& op, const at::Tensor& qkv, bool inverse) {
   const Heads& heads = op.heads[static_cast<std::size_t>(frame.rank->seat.group_rank)];
-  const Placement& placement = frame.program().values[static_cast<std::size_t>(op.in[0])].placement;
-  const bool by_tokens = placement.kind == Placement::Kind::shard && placement.dim == 0;
+  const Layout& layout = frame.program().values[static_cast<std::size_t>(op.in[0])].layout;
   kernels::rotate(
       qkv,
       heads.query.size() + heads.key.size(),
       frame.program().head_dim,
       frame.rope->cosines,
       frame.rope->sines,
-      by_tokens ? frame.batch->positions : frame.batch->all_positions,
+      layout.cuts_rows() ? frame.batch->positions : frame.batch->all_positions,
       inverse);
 }
 

@@ -27,14 +27,14 @@ class Scores {
         op_(op),
         rank_(frame.rank->seat.group_rank),
         mine_(op.heads[static_cast<std::size_t>(rank_)]),
-        runs_(score_runs(program_.tokens, rank_, mine_.query.size())),
+        runs_(score_runs(program_.documents, rank_, mine_.query.size())),
         heads_(head_runs(op, rank_)) {}
 
   [[nodiscard]] const std::vector<ScoreRun>& runs() const { return runs_; }
   [[nodiscard]] std::int64_t heads() const { return mine_.query.size(); }
   [[nodiscard]] std::int64_t D() const { return program_.head_dim; }
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(D())); }
-  [[nodiscard]] bool causal() const { return program_.tokens.causal; }
+  [[nodiscard]] bool causal() const { return program_.documents.causal; }
 
   // Calls body(queries, keys, head, key head, their scores [queries, keys]) for a hop's blocks;
   // scores lie as rows of a document's keys, `heads()` of them a token.

@@ -18,7 +18,7 @@ void hold_weights_adjoint(Frame&, const Op&) {}
 void issue_gather(Frame& frame, const Op& op) {
   const at::Tensor& w_RH = frame.make(op.out[0]);
   frame.pending[static_cast<std::size_t>(op.out[0])] = frame.rank->domain->exchange(
-      frame.parameters->stack, w_RH, op.transfers[0], frame.call("gather_weights", true));
+      frame.parameters->stack, w_RH, op.copies[0].table(), frame.call("gather_weights", true));
 }
 
 void gather_weights(Frame& frame, const Op& op) {
@@ -42,7 +42,7 @@ void gather_weights_adjoint(Frame& frame, const Op& op) {
       ->exchange_sum(
           grad_w_RH,
           frame.parameters->stack_grad,
-          op.transfers[0],
+          op.copies[0].table(),
           true,
           frame.call("gather_weights"))
       ->wait();

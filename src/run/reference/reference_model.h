@@ -1,4 +1,4 @@
-// The judge: a model on one rank in plain torch autograd, without our ops, placements or programs.
+// The judge: a model on one rank in plain torch autograd, without our ops, layouts or programs.
 //
 // Slow and obviously right; `paradyse check` and the tests compare every gradient with it. Do not
 // tune it.

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 
@@ -346,10 +346,10 @@ void collect(
         continue;
       }
       const Extent whole{matrix.rows, weights.cols};
+      const Layout pieces = paradyse::matrix("rows", whole, matrix.cuts);
       Cuts to_first(static_cast<std::size_t>(domain.size()));
       append(to_first[0], {0, matrix.rows});
-      const Transfer table =
-          transfer(whole, shard(0, matrix.cuts), shard(0, to_first), domain.size());
+      const Transfer table = transfer(pieces, pieces.cut("rows", to_first), domain.size());
       const at::Tensor together = at::empty({first ? whole.rows : 0, whole.cols}, stack.options());
       domain
           .exchange(

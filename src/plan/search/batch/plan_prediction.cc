@@ -46,7 +46,7 @@ PredictedBytes PlanPrediction::bytes_of(
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const Task task{
         .model = &task_.model,
-        .tokens = token_layout(groups[g], ranks, task_.model.causal),
+        .documents = packed(groups[g], ranks, task_.model.causal),
         .domain = task_.ranks};
     std::vector<Seat> seats;
     seats.reserve(static_cast<std::size_t>(ranks));
@@ -76,7 +76,7 @@ void PlanPrediction::predict(Plan& plan) {
           built.parts,
           choices(plan.programs.at(group.program)),
           built.seats,
-          built.parts.front().program().tokens.lengths,
+          built.parts.front().program().documents.lengths,
           longest);
       busy.push_back(*group.predicted.seconds);
     }

@@ -132,9 +132,7 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
     model.layers = 0;
   }
   const Task task{
-      .model = &model,
-      .tokens = token_layout({length}, ranks_, model.causal),
-      .domain = task_.ranks};
+      .model = &model, .documents = packed({length}, ranks_, model.causal), .domain = task_.ranks};
   Timeline parts;
   PartQuestion question{.ranks = ranks_, .length = length};
   if (whole) {

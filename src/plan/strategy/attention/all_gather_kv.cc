@@ -9,13 +9,13 @@ namespace {
 
 Program build(const Task& task) {
   Writer w(task, attention_weights(*task.model, task.domain), "AllGatherKV");
-  const std::vector<Heads> heads = all_heads(*task.model, task.tokens.ranks());
+  const std::vector<Heads> heads = all_heads(*task.model, task.documents.ranks());
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
-  const ValueId all_kv = w.redistribute(kv, replicate(), "kv_all", /*again=*/true);
-  const ValueId o = w.attention({q, all_kv}, heads, w.by_tokens());
+  const ValueId all_kv = w.redistribute(kv, w.layout(kv).whole(), "kv_all", /*again=*/true);
+  const ValueId o = w.attention({q, all_kv}, heads, w.layout(q));
   return w.residual(w.linear_transposed(
-      o, stack, same_terms(task.tokens.ranks(), w.weights().rows_of(3)), w.by_tokens()));
+      o, stack, same_terms(task.documents.ranks(), w.weights().rows_of(3)), w.layout(w.input())));
 }
 
 }  // namespace

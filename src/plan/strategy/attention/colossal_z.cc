@@ -11,9 +11,9 @@ Program build(const Task& task) {
   Writer w(task, attention_weights(*task.model, task.domain), "ColossalZ");
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
-  const ValueId o = w.score_attention(q, kv, all_heads(*task.model, task.tokens.ranks()));
+  const ValueId o = w.score_attention(q, kv, all_heads(*task.model, task.documents.ranks()));
   return w.residual(w.linear_transposed(
-      o, stack, same_terms(task.tokens.ranks(), w.weights().rows_of(3)), w.by_tokens()));
+      o, stack, same_terms(task.documents.ranks(), w.weights().rows_of(3)), w.layout(w.input())));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 Program build(const Task& task) {
   const ModelShape& model = *task.model;
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   const std::int64_t D = model.head_dim;
   Writer w(task, attention_weights(model, task.domain), "MegatronTS");
   const std::vector<Heads> heads = own_heads(model, p);
@@ -38,12 +38,19 @@ Program build(const Task& task) {
     out_terms.push_back({{.operand = 1, .rows = held(3)}});
   }
 
-  const ValueId xg = w.redistribute(w.normed_input(), replicate(), "xg", /*again=*/true);
-  const ValueId qkv =
-      w.qkv(xg, stacks, in_terms, heads, "qkv", shard(1, qkv_columns(model, heads)));
-  const ValueId o = w.attention({qkv}, heads, shard(1, output_columns(model, heads)));
-  const ValueId y = w.linear_transposed(o, stack, out_terms, partial());
-  return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
+  const ValueId xn = w.normed_input();
+  const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
+  const ValueId qkv = w.qkv(
+      xg,
+      stacks,
+      in_terms,
+      heads,
+      "qkv",
+      w.all_tokens(qkv_width(model), qkv_columns(model, heads)));
+  const ValueId o =
+      w.attention({qkv}, heads, w.all_tokens(model.heads * D, output_columns(model, heads)));
+  const ValueId y = w.linear_transposed(o, stack, out_terms, w.layout(xg).whole().sum());
+  return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
 }
 
 }  // namespace

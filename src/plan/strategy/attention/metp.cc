@@ -23,7 +23,7 @@ std::string too_many_groups(std::int64_t groups, const Task& task) {
 
 Program build(const Task& task) {
   const ModelShape& model = *task.model;
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   const std::int64_t D = model.head_dim;
   const std::int64_t share = model.heads / model.kv_heads;
   const std::int64_t groups = task.option("head_groups", std::min<std::int64_t>(p, model.kv_heads));
@@ -52,7 +52,7 @@ Program build(const Task& task) {
         w.ring_attention(q, kv, std::vector<Heads>(static_cast<std::size_t>(p), heads));
     const std::int64_t begin = (k * share + 2 * k) * D;
     y = w.linear_transposed(
-        o, stack, same_terms(p, {begin, begin + k * share * D}), w.by_tokens(), y);
+        o, stack, same_terms(p, {begin, begin + k * share * D}), w.layout(w.input()), y);
   }
   return w.residual(y);
 }

@@ -8,9 +8,9 @@ namespace {
 
 Program build(const Task& task) {
   const ModelShape& model = *task.model;
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   Writer w(task, attention_weights(model, task.domain), "UlyssesZ");
-  const std::vector<Heads> heads = own_heads(model, p, task.tokens.shares);
+  const std::vector<Heads> heads = own_heads(model, p, task.documents.shares);
   const Interval qkv_rows{0, w.weights().rows_of(2).end};
 
   const ValueId stack = w.gather();
@@ -20,12 +20,15 @@ Program build(const Task& task) {
       same_terms(p, qkv_rows),
       all_heads(model, p),
       "qkv_T",
-      w.by_tokens());
-  const ValueId qkv_N = w.redistribute(qkv_T, shard(1, qkv_columns(model, heads)), "qkv_N");
-  const ValueId o_N = w.attention({qkv_N}, heads, shard(1, output_columns(model, heads)));
-  const ValueId o_T = w.redistribute(o_N, w.by_tokens(), "o_T");
+      w.by_tokens(qkv_width(model)));
+  const ValueId qkv_N =
+      w.redistribute(qkv_T, w.all_tokens(qkv_width(model), qkv_columns(model, heads)), "qkv_N");
+  const std::int64_t width = model.heads * model.head_dim;
+  const ValueId o_N =
+      w.attention({qkv_N}, heads, w.all_tokens(width, output_columns(model, heads)));
+  const ValueId o_T = w.redistribute(o_N, w.by_tokens(width), "o_T");
   return w.residual(
-      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.by_tokens()));
+      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.layout(w.input())));
 }
 
 }  // namespace

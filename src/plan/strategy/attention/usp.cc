@@ -19,13 +19,13 @@ int squarest(int p) {
 }
 
 std::string no_divisor(std::int64_t degree, const Task& task) {
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   return p % degree == 0 ? "" : "a group of " + std::to_string(p) + " ranks is no multiple of it";
 }
 
 Program build(const Task& task) {
   const ModelShape& model = *task.model;
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   const auto u = static_cast<int>(task.option("ulysses_degree", squarest(p)));
   Writer w(task, attention_weights(model, task.domain), "USP");
 
@@ -35,7 +35,7 @@ Program build(const Task& task) {
   Cuts kv_columns;
   for (int r = 0; r < p; ++r) {
     const int first_of_row = r - r % u;
-    const auto row = std::span(task.tokens.cuts).subspan(static_cast<std::size_t>(first_of_row));
+    const auto row = std::span(task.documents.cuts).subspan(static_cast<std::size_t>(first_of_row));
     tokens.push_back(together(row.first(static_cast<std::size_t>(u))));
     heads.push_back(of_member[static_cast<std::size_t>(r % u)]);
     const std::int64_t values = model.kv_heads * model.head_dim;
@@ -48,19 +48,20 @@ Program build(const Task& task) {
     }
   }
 
-  const auto trade = [&](ValueId x, const Placement& to, const char* name) {
-    return u == 1 ? x : w.redistribute(x, to, name);
+  // To the tokens of a row's members together, with these columns of each rank.
+  const auto to_row = [&](ValueId x, Cuts columns, const char* name) {
+    const std::int64_t width = w.layout(x).columns().size;
+    const Layout row = w.all_tokens(width, std::move(columns)).cut("tokens", tokens);
+    return u == 1 ? x : w.redistribute(x, row, name);
   };
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(model, 1)[0]);
   const ValueId o = w.ring_attention(
-      trade(q, blocks(tokens, output_columns(model, heads)), "q_row"),
-      trade(kv, blocks(tokens, kv_columns), "kv_row"),
-      heads,
-      u);
-  const ValueId o_T = trade(o, w.by_tokens(), "o_T");
+      to_row(q, output_columns(model, heads), "q_row"), to_row(kv, kv_columns, "kv_row"), heads, u);
+  const ValueId o_T =
+      u == 1 ? o : w.redistribute(o, w.by_tokens(w.layout(o).columns().size), "o_T");
   return w.residual(
-      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.by_tokens()));
+      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.layout(w.input())));
 }
 
 }  // namespace

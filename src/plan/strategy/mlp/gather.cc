@@ -9,7 +9,7 @@ namespace {
 // Every rank's tokens, whose weights come whole, or (`pass`) a piece of the width after the other.
 Program build(const Task& task, Verb verb) {
   const std::int64_t tiles = task.option("token_tiles", 1);
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   Writer w(task, mlp_weights(*task.model, task.domain), to_string(verb));
   const std::int64_t F = task.model->ffn;
   const std::size_t down = w.weights().matrices.size() - 1;  // what stands before it makes h
@@ -33,15 +33,15 @@ Program build(const Task& task, Verb verb) {
     append(rows, {in_width + begin, in_width + end});
     const ValueId stack = w.gather(rows, /*wide_gradient=*/tiles > 1);
     const std::int64_t width = size(columns);
-    for (const TokenTile& tile : w.token_tiles(static_cast<int>(tiles))) {
+    for (const TokenTile& tile : w.tiles(w.by_tokens(width), static_cast<int>(tiles))) {
       const ValueId h =
-          w.linear(xn, {stack}, same_terms(p, {0, width}), "h", tile.placement, width, tile.rows);
-      const ValueId a = w.activation(w.bias(h, Role::in_bias, columns), tile.placement);
+          w.linear(xn, {stack}, same_terms(p, {0, width}), "h", tile.layout, tile.rows);
+      const ValueId a = w.activation(w.bias(h, Role::in_bias, columns));
       y = w.linear_transposed(
           a,
           stack,
           same_terms(p, {width, width + end - begin}),
-          w.by_tokens(),
+          w.layout(w.input()),
           y,
           tile.rows,
           /*fresh=*/begin == 0 && !tile.rows.empty());

@@ -10,7 +10,7 @@ namespace {
 
 // All tokens, each rank with its own piece of the width.
 Program build(const Task& task) {
-  const int p = task.tokens.ranks();
+  const int p = task.documents.ranks();
   Writer w(task, mlp_weights(*task.model, task.domain), to_string(Verb::hold));
   const std::int64_t F = task.model->ffn;
   const std::size_t down = w.weights().matrices.size() - 1;
@@ -30,22 +30,21 @@ Program build(const Task& task) {
     out_terms.push_back({{.rows = w.weights().rows_of(down, r)}});
   }
   const ValueId stack = w.hold();
-  const ValueId xg = w.redistribute(w.normed_input(), replicate(), "xg", /*again=*/true);
+  const ValueId xn = w.normed_input();
+  const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
   const auto tiles = static_cast<int>(std::clamp<std::int64_t>(
-      task.option("token_tiles", 1), 1, std::max<std::int64_t>(1, task.tokens.tokens())));
+      task.option("token_tiles", 1), 1, std::max<std::int64_t>(1, task.documents.tokens())));
   if (tiles > 1) {
     w.recompute_from_here();
   }
   ValueId y = -1;
-  for (const Piece& tokens : even_cuts(task.tokens.tokens(), tiles)) {
-    const std::vector<Interval> rows =
-        tiles == 1 ? std::vector<Interval>{}
-                   : std::vector<Interval>(static_cast<std::size_t>(p), tokens.front());
-    const ValueId h = w.linear(xg, {stack}, in_terms, "h", shard(1, columns), in_width, rows);
-    const ValueId a = w.activation(w.bias(h, Role::in_bias), shard(1, width));
-    y = w.linear_transposed(a, stack, out_terms, partial(), y, rows, /*fresh=*/true);
+  const Layout sum = w.layout(xn).whole().sum();
+  for (const TokenTile& tile : w.tiles(w.all_tokens(in_width, columns), tiles)) {
+    const ValueId h = w.linear(xg, {stack}, in_terms, "h", tile.layout, tile.rows);
+    const ValueId a = w.activation(w.bias(h, Role::in_bias), width);
+    y = w.linear_transposed(a, stack, out_terms, sum, y, tile.rows, /*fresh=*/true);
   }
-  return w.residual(w.redistribute(y, w.by_tokens(), "y_T"));
+  return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Random placements, and what of a matrix lies where, element by element.
+// Random layouts of matrices, and what of a matrix lies where, element by element.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -62,14 +63,19 @@ inline Cuts random_cuts(std::int64_t n, int ranks, Random& random, bool overlapp
   return cuts;
 }
 
-// Rows (dim 0) or columns (dim 1) of the whole that `rank` holds, in its order.
-inline std::vector<std::int64_t> indices(
-    Extent whole, const Placement& placement, int dim, int rank) {
+// A matrix cut along its rows (dim 0) or its columns (dim 1).
+inline Layout cut_along(int dim, Extent whole, Cuts cuts) {
+  return dim == 0 ? matrix("rows", whole, std::move(cuts))
+                  : matrix("rows", whole, {}, std::move(cuts));
+}
+
+// Rows (dim 0) or columns (dim 1) of a matrix that `rank` holds, in its order.
+inline std::vector<std::int64_t> indices(const Layout& layout, int dim, int rank) {
+  const Dim& along = layout.dims.at(static_cast<std::size_t>(dim));
   Piece piece;
-  append(piece, {0, dim == 0 ? whole.rows : whole.cols});
-  const Cuts& cuts = placement.dim == dim ? placement.cuts : placement.across;
-  if (placement.kind == Placement::Kind::shard && !cuts.empty()) {
-    piece = cuts[static_cast<std::size_t>(rank)];
+  append(piece, {0, along.size});
+  if (!along.cuts.empty()) {
+    piece = along.cuts[static_cast<std::size_t>(rank)];
   }
   std::vector<std::int64_t> result;
   for (const Interval interval : piece) {
@@ -81,29 +87,23 @@ inline std::vector<std::int64_t> indices(
 }
 
 // What `rank` holds of the matrix `whole`.
-inline at::Tensor local(const at::Tensor& whole, const Placement& placement, int rank) {
-  const Extent extent{whole.size(0), whole.size(1)};
-  const auto rows = indices(extent, placement, 0, rank);
-  const auto cols = indices(extent, placement, 1, rank);
-  return whole.index_select(0, at::tensor(rows, at::kLong))
-      .index_select(1, at::tensor(cols, at::kLong))
+inline at::Tensor local(const at::Tensor& whole, const Layout& layout, int rank) {
+  return whole.index_select(0, at::tensor(indices(layout, 0, rank), at::kLong))
+      .index_select(1, at::tensor(indices(layout, 1, rank), at::kLong))
       .contiguous();
 }
 
 // C^T by its definition: each element of each destination is added to where it was copied from: the
 // reader itself where it holds the element, else the lowest rank that does.
 inline std::vector<at::Tensor> transposed_copy(
-    Extent whole,
-    const Placement& from,
-    const Placement& to,
-    const std::vector<at::Tensor>& given) {
+    const Layout& from, const Layout& to, const std::vector<at::Tensor>& given) {
   const int ranks = static_cast<int>(given.size());
   std::vector<at::Tensor> sums;
   std::vector<std::vector<std::int64_t>> rows;
   std::vector<std::vector<std::int64_t>> cols;
   for (int r = 0; r < ranks; ++r) {
-    rows.push_back(indices(whole, from, 0, r));
-    cols.push_back(indices(whole, from, 1, r));
+    rows.push_back(indices(from, 0, r));
+    cols.push_back(indices(from, 1, r));
     sums.push_back(at::zeros(
         {static_cast<std::int64_t>(rows.back().size()),
          static_cast<std::int64_t>(cols.back().size())},
@@ -114,8 +114,8 @@ inline std::vector<at::Tensor> transposed_copy(
     return at == all.end() ? std::int64_t{-1} : at - all.begin();
   };
   for (int r = 0; r < ranks; ++r) {
-    const auto my_rows = indices(whole, to, 0, r);
-    const auto my_cols = indices(whole, to, 1, r);
+    const auto my_rows = indices(to, 0, r);
+    const auto my_cols = indices(to, 1, r);
     const at::Tensor mine = given[static_cast<std::size_t>(r)].to(at::kDouble).contiguous();
     for (std::size_t i = 0; i < my_rows.size(); ++i) {
       for (std::size_t j = 0; j < my_cols.size(); ++j) {
