@@ -25,11 +25,10 @@ Program token_gather_z(const Task& task) {
   const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
   std::vector<std::vector<Term>> terms;  // each rank's rows of q, k and v
   for (const Heads& mine : heads) {
-    const auto rows = [&](std::size_t matrix, Interval of) -> Term {
-      const std::int64_t begin = w.weights().rows_of(matrix).begin;
-      return {.operand = 1, .rows = {begin + of.begin * D, begin + of.end * D}};
+    const auto rows = [&](const char* matrix, Interval of) {
+      return w.term(stack, w.weights().rows(matrix, {of.begin * D, of.end * D}));
     };
-    terms.push_back({rows(0, mine.query), rows(1, mine.key), rows(2, mine.key)});
+    terms.push_back({rows("q", mine.query), rows("k", mine.key), rows("v", mine.key)});
   }
   const ValueId qkv = w.qkv(
       xg, {stack}, terms, heads, "qkv", w.all_tokens(qkv_width(model), qkv_columns(model, heads)));
@@ -38,7 +37,7 @@ Program token_gather_z(const Task& task) {
   return w.residual(w.linear_transposed(
       w.redistribute(o, w.by_tokens(width), "o_T"),
       stack,
-      same_terms(task.documents.ranks(), w.weights().rows_of(3)),
+      w.terms(stack, w.weights().rows("o")),
       w.layout(w.input())));
 }
 

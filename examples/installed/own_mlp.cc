@@ -16,29 +16,20 @@ using namespace paradyse;  // an example may
 namespace {
 
 Program pieces_z(const Task& task) {
-  const int p = task.documents.ranks();
-  Writer w(task, mlp_weights(*task.model, task.domain), "PiecesZ");
-  const std::int64_t F = task.model->ffn;
-  const std::size_t down = w.weights().matrices.size() - 1;  // what stands before it makes h
-  const std::int64_t in_width = w.weights().rows_of(down).begin;
+  const ModelShape& model = *task.model;
+  Writer w(task, mlp_weights(model, task.domain), "PiecesZ");
 
   const ValueId xn = w.normed_input();
   w.recompute_from_here();  // what is made bit by bit is made again
   ValueId y = -1;
-  for (const Piece& piece : even_cuts(F, static_cast<int>(task.option("pieces", 2)))) {
-    const auto [begin, end] = piece.front();
-    Piece columns;  // of the whole h
-    for (std::int64_t first = 0; first < in_width; first += F) {
-      append(columns, {first + begin, first + end});
-    }
-    Piece rows = columns;
-    append(rows, {in_width + begin, in_width + end});
-    const ValueId stack = w.gather(rows);
-    const std::int64_t width = size(columns);
-    const ValueId h = w.linear(xn, {stack}, same_terms(p, {0, width}), "h", w.by_tokens(width));
-    const ValueId a = w.activation(w.bias(h, Role::in_bias, columns));
-    y = w.linear_transposed(
-        a, stack, same_terms(p, {width, width + end - begin}), w.layout(w.input()), y);
+  for (const Piece& piece : even_cuts(model.ffn, static_cast<int>(task.option("pieces", 2)))) {
+    const Interval width = piece.front();
+    const WeightRows in = w.weights().between(mlp_input(model), "up", width);
+    const WeightRows down = w.weights().rows("down", width);
+    const ValueId stack = w.gather({in, down});
+    const ValueId h = w.linear(xn, {stack}, w.terms(stack, in), "h", w.by_tokens(in.rows()));
+    const ValueId a = w.activation(w.bias(h, Role::in_bias, mlp_columns(model, width)));
+    y = w.linear_transposed(a, stack, w.terms(stack, down), w.layout(w.input()), y);
   }
   return w.residual(y);
 }

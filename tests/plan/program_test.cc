@@ -831,9 +831,9 @@ TEST(Program, IsWellFormed) {
             for (const Term& term : op.terms[static_cast<std::size_t>(r)]) {
               const Extent stack =
                   local_extent(program, op.in[static_cast<std::size_t>(term.operand)], seat(r));
-              EXPECT_GE(term.rows.begin, 0) << described(program);
-              EXPECT_LE(term.rows.end, stack.rows) << described(program);
-              rows += term.rows.size();
+              EXPECT_GE(term.first, 0) << described(program);
+              EXPECT_LE(term.first + term.elements(), stack.elements()) << described(program);
+              rows += term.rows;
             }
             const Extent x = local_extent(program, op.in[0], seat(r));
             const Extent y = local_extent(program, op.out[0], seat(r));

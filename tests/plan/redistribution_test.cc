@@ -112,8 +112,10 @@ TEST(Writer, RedistributesWhatLiesOtherwise) {
   const ValueId all = w.redistribute(x, w.layout(x).whole(), "all");
   EXPECT_NE(all, x);
   EXPECT_EQ(w.redistribute(all, w.layout(x).whole(), "again"), all);
+  const ValueId stack = w.gather();
+  const WeightRows up = w.weights().rows("up", {0, 4});
   const ValueId sum = w.linear(
-      all, {w.gather()}, same_terms(3, {0, 4}), "sum", w.layout(all).with_columns(4).sum());
+      all, {stack}, w.terms(stack, up), "sum", w.layout(all).with_columns(up.rows()).sum());
   EXPECT_THROW(w.redistribute(sum, w.layout(sum).whole(), "no"), std::invalid_argument);
   const Layout by_tokens = w.by_tokens(4);
   const Program program = w.finish(w.redistribute(sum, by_tokens, "mine"));

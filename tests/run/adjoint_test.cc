@@ -177,8 +177,11 @@ TEST(Adjoint, LinearWithHeldWeights) {
       Op linear = op_of(OpKind::linear, {x, w}, {y}, {x, w});
       linear.transposed = transposed;
       linear.terms = {
-          transposed ? std::vector<Term>{{.rows = {2, 6}}}
-                     : std::vector<Term>{{.rows = {5, 9}}, {.rows = {2, 2}}, {.rows = {0, 2}}}};
+          transposed ? std::vector<Term>{{.first = 2 * 5, .rows = 4, .cols = 5}}
+                     : std::vector<Term>{
+                           {.first = 5 * 5, .rows = 4, .cols = 5},
+                           {.first = 2 * 5, .rows = 0, .cols = 5},
+                           {.first = 0, .rows = 2, .cols = 5}}};
       c.program.ops.push_back(linear);
       c.local = [=](int) {
         return Local{.inputs = {{x, numbers({3, in}, 1)}}, .stack = numbers({9, 5}, 2)};
@@ -212,10 +215,12 @@ TEST(Adjoint, GatheredWeights) {
       gather.copies = {
           Redistribution(matrix("rows", {10, 3}, stored), matrix("rows", {10, 3}, wanted), p)};
       Op in = op_of(OpKind::linear, {x, w}, {y}, {x, w});
-      in.terms.assign(static_cast<std::size_t>(p), {{.rows = {0, 2}}, {.rows = {6, 8}}});
+      in.terms.assign(
+          static_cast<std::size_t>(p),
+          {{.first = 0, .rows = 2, .cols = 3}, {.first = 6 * 3, .rows = 2, .cols = 3}});
       Op out = op_of(OpKind::linear, {y, w}, {z}, {y, w});
       out.transposed = true;
-      out.terms.assign(static_cast<std::size_t>(p), {{.rows = {2, 6}}});
+      out.terms.assign(static_cast<std::size_t>(p), {{.first = 2 * 3, .rows = 4, .cols = 3}});
       c.program.ops = {gather, in, out};
       if (!covered) {
         c.program.ops.pop_back();

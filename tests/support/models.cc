@@ -66,12 +66,15 @@ void fill(Parameters& parameters, const Weights& weights) {
       if (matrix.tied) {
         continue;
       }
-      at::Tensor whole = weights.at(prefix + matrix.name);
+      at::Tensor whole = weights.at(prefix + matrix.stored_as);
       whole = matrix.transposed ? whole.t() : whole;
       whole = whole.narrow(0, matrix.first, matrix.rows);
       for (const Interval rows : matrix.cuts[static_cast<std::size_t>(parameters.domain_rank())]) {
-        part.stack.narrow(0, at, rows.size()).copy_(whole.narrow(0, rows.begin, rows.size()));
-        at += rows.size();
+        const std::int64_t count = rows.size() * matrix.cols;
+        part.stack.narrow(0, at, count)
+            .view({rows.size(), matrix.cols})
+            .copy_(whole.narrow(0, rows.begin, rows.size()));
+        at += count;
       }
     }
   }

@@ -1,11 +1,11 @@
 // The one weight layout: how the matrices of a part are cut over the weight domain.
 //
-// A part's matrices all have H columns (output matrices are kept transposed) and are cut along
-// their rows: heads, feed-forward width, vocabulary.  A rank stores its rows of all of them under
-// one another, in the order of `matrices`: the *stack*.  Its piece is a tensor-parallel shard as it
-// stands and a ZeRO-3 shard to gather, so a change of strategy moves nothing.  Vectors (norms,
-// biases) are replicated: a rank uses the entries of its own rows, and gradients are summed over
-// the ranks once a step.
+// A part's matrices are one run of elements, the *stack*: matrix after matrix, each row-major
+// (output matrices are kept transposed) and cut along its own rows: heads, feed-forward width,
+// vocabulary. A rank stores its rows of all of them one after the other.  Its piece is a
+// tensor-parallel shard as it stands and a ZeRO-3 shard to gather, so a change of strategy moves
+// nothing.  Vectors (norms, biases) are replicated: a rank uses the entries of its own rows, and
+// gradients are summed over the ranks once a step.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,16 @@
 #include <vector>
 
 #include "paradyse/plan/cuts.h"
+#include "paradyse/plan/layout.h"
 #include "paradyse/plan/model_shape.h"
 
 namespace paradyse {
 
 struct Matrix {
-  std::string name;         // Hugging Face's, below the layer's prefix
-  std::int64_t rows = 0;    // of the whole
+  std::string name;       // that builders say: "q", "k", "v", "o", "gate", "up", "down", ...
+  std::string stored_as;  // Hugging Face's name, below the layer's prefix
+  std::int64_t rows = 0;  // of the whole
+  std::int64_t cols = 0;
   Cuts cuts;                // rows of each rank of the domain, one interval at most
   bool transposed = false;  // Hugging Face stores [H, rows]
   bool tied = false;        // the memory of another part: no parameter of its own
@@ -29,6 +32,17 @@ struct Matrix {
   std::int64_t first = 0;
   std::int64_t stored_rows = 0;
   double scale = 1.0;  // of the initial deviation
+
+  [[nodiscard]] std::int64_t elements() const { return rows * cols; }
+};
+
+// Rows of one matrix of a stack, or of several that stand one after the other and are as wide: what
+// one product reads, as elements of the whole stack.
+struct WeightRows {
+  Piece elements = {};
+  std::int64_t cols = 0;
+
+  [[nodiscard]] std::int64_t rows() const { return cols == 0 ? 0 : size(elements) / cols; }
 };
 
 enum class Role {
@@ -48,21 +62,34 @@ struct Vector {
 struct PartWeights {
   std::string part;    // "embedding", "attention", "mlp", "transform" or "head"
   std::string prefix;  // of a layer's names, "model.layers."; empty for what is no layer's
-  std::int64_t cols = 0;
   std::vector<Matrix> matrices;
   std::vector<Vector> vectors;
 
-  // Rows of the whole stack (all matrices whole, under one another).
-  [[nodiscard]] std::int64_t rows() const;
-  // Rows of the whole stack that each rank of the domain stores.
-  [[nodiscard]] Cuts cuts() const;
-  // Where matrix `m` lies in the whole stack, and in the stack of `rank`.
-  [[nodiscard]] Interval rows_of(std::size_t m) const;
-  [[nodiscard]] Interval rows_of(std::size_t m, int rank) const;
+  // The stack as the ranks of the domain store it: one dim, "elements".
+  [[nodiscard]] Layout stack() const;
+  // Throws std::invalid_argument, naming the matrices there are, for another name, as the next.
+  [[nodiscard]] const Matrix& matrix(const std::string& name) const;
+  // All rows of a matrix, or some; and of each of the matrices from `first` to `last`.
+  [[nodiscard]] WeightRows rows(const std::string& name) const;
+  [[nodiscard]] WeightRows rows(const std::string& name, Interval some) const;
+  [[nodiscard]] WeightRows between(const std::string& first, const std::string& last) const;
+  [[nodiscard]] WeightRows between(
+      const std::string& first, const std::string& last, Interval some) const;
+  // Those of them that `rank` of the domain stores.
+  [[nodiscard]] WeightRows own(const std::string& first, const std::string& last, int rank) const;
+  // Where matrix `m` lies among the elements that `rank` stores.
+  [[nodiscard]] Interval elements_of(std::size_t m, int rank) const;
   // The vectors of a role, which stand together; empty where the part has none.
   [[nodiscard]] Interval vectors_of(Role role) const;
   // Elements that `rank` stores: its stack and the vectors.
   [[nodiscard]] std::int64_t elements(int rank) const;
+
+ private:
+  template <typename RowsOf>
+  [[nodiscard]] WeightRows each(
+      const std::string& first, const std::string& last, RowsOf rows_of) const;
+  [[nodiscard]] std::size_t place(const std::string& name) const;
+  [[nodiscard]] std::int64_t first_element(std::size_t m) const;  // of the whole stack
 };
 
 // Query heads, and the key/value heads they attend to, of one rank.

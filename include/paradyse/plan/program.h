@@ -9,7 +9,7 @@
 // domain.
 //
 // Letters: T tokens of the micro-batch, H hidden width, N/K query/key heads, D width of a head, F
-// feed-forward width, R rows of a part's weight stack.  Next: op_traits.h, schedule.h, strategy.h.
+// feed-forward width, V rows of a vocabulary.  Next: op_traits.h, schedule.h, strategy.h.
 #pragma once
 
 #include <cstddef>
@@ -61,10 +61,15 @@ struct Value {
                                // and sent in the type of sums
 };
 
-// Columns of a linear's output: x times rows `rows` of the local stack of operand `operand`.
+// A matrix [rows, cols] that a linear reads: row-major elements from `first` of what the rank has
+// of operand `operand`.  Of y = x w^T it makes the next `rows` columns.
 struct Term {
   int operand = 1;
-  Interval rows;
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+
+  [[nodiscard]] std::int64_t elements() const { return rows * cols; }
 };
 
 struct Op {
@@ -76,7 +81,7 @@ struct Op {
   bool in_place = false;   // out[0] takes over the memory of in.back(), which nobody else reads
 
   std::vector<std::vector<Term>> terms = {};  // linear: [group rank]
-  // linear: y = x w with the single term's rows; redistribute: forward adds up by C^T, which makes
+  // linear: y = x w with the single term; redistribute: forward adds up by C^T, which makes
   // a partition of a sum.
   bool transposed = false;
   // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:

@@ -34,16 +34,21 @@ class Writer {
   [[nodiscard]] std::vector<TokenTile> tiles(const Layout& layout, int count) const;
 
   ValueId hold();
-  // All of the stack from all ranks of the domain, or only some of its matrices.
+  // All of the stack from all ranks of the domain, or only some of its matrices' rows, in the order
+  // given; `wide_gradient`: linears use them more than once.
   ValueId gather();
-  ValueId gather(std::size_t first_matrix, std::size_t last_matrix);
-  // These rows of the whole stack; `wide_gradient`: linears use them more than once.
-  ValueId gather(const Piece& rows, bool wide_gradient = false);
+  ValueId gather(const std::vector<WeightRows>& rows, bool wide_gradient = false);
+  // Where `rows` lie in what `rank` has of `weights`, operand `operand` of a linear.  Throws
+  // std::logic_error where they are not there, one after the other.
+  [[nodiscard]] Term term(
+      ValueId weights, const WeightRows& rows, int rank = 0, int operand = 1) const;
+  // [group rank] The one term of each, of weights that all ranks have alike.
+  [[nodiscard]] std::vector<std::vector<Term>> terms(ValueId weights, const WeightRows& rows) const;
 
   // What a part's first linear reads: its input, normed where the model norms before a part.
   ValueId normed_input();
   // Queries, keys and values of the tokens of xn, as attention takes them: the product with the
-  // rows of the stacks in `weights` that `terms` name, and all that the model does to it before
+  // matrices of the stacks in `weights` that `terms` name, and all that the model does to it before
   // heads meet (rotation).  Each rank makes the columns of its `heads` (of q | k | v, cut as
   // qkv_columns() has them or not at all).
   ValueId qkv(
@@ -54,7 +59,7 @@ class Writer {
       const std::string& name,
       Layout layout);
   // Queries apart from keys and values, of each rank's own tokens: q [T, heads D] and kv
-  // [T, 2 heads D].  `mine`: the model's heads whose rows stand in `stack` as q | k | v from row 0.
+  // [T, 2 heads D], for these heads of the model, whose rows are all in `stack`.
   struct QueriesAndKeys {
     ValueId q;
     ValueId kv;
@@ -67,7 +72,7 @@ class Writer {
   ValueId bias(ValueId y, Role role);
   ValueId bias(ValueId y, Role role, const Piece& entries);
   ValueId dropout(ValueId y, double probability);
-  // y = x w^T with the given rows of the stacks in `weights`, of all rows of x or of a tile's.
+  // y = x w^T with the terms of the stacks in `weights`, of all rows of x or of a tile's.
   ValueId linear(
       ValueId x,
       const std::vector<ValueId>& weights,
@@ -75,7 +80,7 @@ class Writer {
       const std::string& name,
       Layout layout,
       std::vector<Interval> tile = {});
-  // y = x w, the last matrix of the stack: [.., rows] -> [.., H].  With `onto`, y takes over that
+  // y = x w: [.., rows] -> [.., cols].  With `onto`, y takes over that
   // value's memory and is added to it.  With a tile, of x and of these rows of y; `fresh`: onto has
   // not got them yet.
   ValueId linear_transposed(
@@ -99,7 +104,7 @@ class Writer {
   // x where it lies alike; else copies, or of a sum a partition (redistribution.h).  `again`: made
   // again for the backward pass rather than saved.  Throws std::invalid_argument for a sum that is
   // to become anything else.
-  ValueId redistribute(ValueId x, const Layout& to, const std::string& name, bool again = false);
+  ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);
   ValueId embed();
   // The loss; ends the model.
   Program cross_entropy(ValueId xn, bool keep);
@@ -122,10 +127,9 @@ class Writer {
   ValueId add_bias(ValueId y, Role role, Cuts entries);
   ValueId value(const std::string& name, Layout layout, Element element = Element::activation);
   Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
-  // The stack as ranks of the domain store it, and these of its rows on all of them.
-  [[nodiscard]] Layout stored() const;
-  [[nodiscard]] Redistribution gathered(const Piece& rows) const;
-  // Tiles of the stack's rows [0, rows).
+  // These elements of the stack, from where they are stored to all ranks of the domain.
+  [[nodiscard]] Redistribution gathered(const Piece& elements) const;
+  // Tiles of a stack of matrices as wide as x: of its rows [0, rows).
   [[nodiscard]] std::vector<Redistribution> vocabulary_tiles(std::int64_t rows) const;
   ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
 
@@ -142,7 +146,10 @@ Cuts qkv_columns(const ModelShape& model, const std::vector<Heads>& heads);
 Cuts output_columns(const ModelShape& model, const std::vector<Heads>& heads);
 std::int64_t qkv_width(const ModelShape& model);
 
-// For every rank, one term: rows [begin, end) of the stack of operand 1.
-std::vector<std::vector<Term>> same_terms(int ranks, Interval rows);
+// What an MLP makes first, h: gate | up, or up alone.  The first of its matrices; its width; its
+// columns that some of the feed-forward width take.
+const char* mlp_input(const ModelShape& model);
+std::int64_t mlp_width(const ModelShape& model);
+Piece mlp_columns(const ModelShape& model, Interval width);
 
 }  // namespace paradyse

@@ -21,7 +21,7 @@ namespace paradyse {
 // What a rank stores of one part.  A tied head shares the embedding's stack.
 struct PartParameters {
   ModelPart model;
-  at::Tensor stack;       // [rows of this rank, H]
+  at::Tensor stack;       // [elements of this rank]: matrix after matrix
   at::Tensor stack_grad;  // the same shape, statistic type; undefined without gradients
   std::vector<at::Tensor> vectors;
   std::vector<at::Tensor> vector_grads;
@@ -93,9 +93,15 @@ struct WeightPiece {
   std::string name;
   std::vector<std::int64_t> shape;  // of the whole tensor
   bool transposed = false;
-  Interval rows;      // of the whole
-  at::Tensor master;  // the stack (or vector) that the piece lies in
-  Interval here;      // its rows of that
+  Interval rows;                    // of the whole
+  at::Tensor master;                // the stack (or vector) that the piece lies in
+  Interval here;                    // its elements of that
+  std::vector<std::int64_t> sizes;  // of the piece: [rows, columns], or [rows]
+
+  // The piece of a tensor that lies like the stack.
+  [[nodiscard]] at::Tensor of(const at::Tensor& stack) const {
+    return stack.narrow(0, here.begin, here.size()).view(sizes);
+  }
 };
 // All of this rank, in the order of the parts; tied ones once, empty ones not at all.
 std::vector<WeightPiece> pieces(const Parameters& parameters);

@@ -11,14 +11,22 @@ namespace {
 
 enum class Kind { input, output };  // of a product: its rows are the outputs, or the inputs
 
-Matrix matrix(const std::string& name, Cuts cuts, Kind kind, bool input_first = false) {
+Matrix matrix(
+    const char* name,
+    const std::string& stored_as,
+    Cuts cuts,
+    std::int64_t cols,
+    Kind kind,
+    bool input_first = false) {
   std::int64_t rows = 0;
   for (const Piece& piece : cuts) {
     rows += size(piece);
   }
   return {
-      .name = name + ".weight",
+      .name = name,
+      .stored_as = stored_as + ".weight",
       .rows = rows,
+      .cols = cols,
       .cuts = std::move(cuts),
       .transposed = (kind == Kind::output) != input_first};
 }
@@ -38,38 +46,85 @@ void add_norm(PartWeights& part, const ModelShape& model, const std::string& nam
 
 }  // namespace
 
-std::int64_t PartWeights::rows() const {
-  return matrices.empty() ? 0 : rows_of(matrices.size() - 1).end;
-}
-
-Cuts PartWeights::cuts() const {
+Layout PartWeights::stack() const {
   Cuts cuts(matrices.empty() ? 0 : matrices.front().cuts.size());
-  for (std::size_t m = 0; m < matrices.size(); ++m) {
-    const std::int64_t start = rows_of(m).begin;
+  std::int64_t start = 0;
+  for (const Matrix& matrix : matrices) {
     for (std::size_t r = 0; r < cuts.size(); ++r) {
-      for (const Interval rows : matrices[m].cuts[r]) {
-        append(cuts[r], {start + rows.begin, start + rows.end});
+      for (const Interval rows : matrix.cuts[r]) {
+        append(cuts[r], {start + rows.begin * matrix.cols, start + rows.end * matrix.cols});
       }
     }
+    start += matrix.elements();
   }
-  return cuts;
+  return {.dims = {{.name = "elements", .size = start, .cuts = std::move(cuts)}}};
 }
 
-Interval PartWeights::rows_of(std::size_t m) const {
-  std::int64_t begin = 0;
-  for (std::size_t i = 0; i < m; ++i) {
-    begin += matrices[i].rows;
+std::size_t PartWeights::place(const std::string& name) const {
+  std::string names;
+  for (std::size_t m = 0; m < matrices.size(); ++m) {
+    if (matrices[m].name == name) {
+      return m;
+    }
+    names.append(m == 0 ? "" : ", ").append(matrices[m].name);
   }
-  return {begin, begin + matrices.at(m).rows};
+  throw std::invalid_argument(part + ": no matrix '" + name + "'; there are " + names);
 }
 
-Interval PartWeights::rows_of(std::size_t m, int rank) const {
-  const auto r = static_cast<std::size_t>(rank);
+std::int64_t PartWeights::first_element(std::size_t m) const {
+  return std::accumulate(
+      matrices.begin(),
+      matrices.begin() + static_cast<std::ptrdiff_t>(m),
+      std::int64_t{0},
+      [](std::int64_t sum, const Matrix& before) { return sum + before.elements(); });
+}
+
+const Matrix& PartWeights::matrix(const std::string& name) const { return matrices[place(name)]; }
+
+template <typename RowsOf>
+WeightRows PartWeights::each(
+    const std::string& first, const std::string& last, RowsOf rows_of) const {
+  WeightRows found{.elements = {}, .cols = matrix(first).cols};
+  for (std::size_t m = place(first); m <= place(last); ++m) {
+    const Matrix& matrix = matrices[m];
+    const std::int64_t start = first_element(m);
+    for (const Interval rows : rows_of(matrix)) {
+      append(found.elements, {start + rows.begin * matrix.cols, start + rows.end * matrix.cols});
+    }
+  }
+  return found;
+}
+
+WeightRows PartWeights::rows(const std::string& name) const { return between(name, name); }
+
+WeightRows PartWeights::rows(const std::string& name, Interval some) const {
+  return between(name, name, some);
+}
+
+WeightRows PartWeights::between(const std::string& first, const std::string& last) const {
+  return each(first, last, [](const Matrix& matrix) { return Piece{{0, matrix.rows}}; });
+}
+
+WeightRows PartWeights::between(
+    const std::string& first, const std::string& last, Interval some) const {
+  return each(first, last, [&](const Matrix& /*matrix*/) { return Piece{some}; });
+}
+
+WeightRows PartWeights::own(const std::string& first, const std::string& last, int rank) const {
+  return each(first, last, [&](const Matrix& matrix) {
+    return matrix.cuts.at(static_cast<std::size_t>(rank));
+  });
+}
+
+Interval PartWeights::elements_of(std::size_t m, int rank) const {
+  const auto stored = [&](const Matrix& matrix) {
+    return size(matrix.cuts.at(static_cast<std::size_t>(rank))) * matrix.cols;
+  };
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < m; ++i) {
-    begin += size(matrices[i].cuts[r]);
+    begin += stored(matrices[i]);
   }
-  return {begin, begin + size(matrices.at(m).cuts[r])};
+  return {begin, begin + stored(matrices.at(m))};
 }
 
 Interval PartWeights::vectors_of(Role role) const {
@@ -86,7 +141,7 @@ Interval PartWeights::vectors_of(Role role) const {
 std::int64_t PartWeights::elements(int rank) const {
   std::int64_t elements = 0;
   for (const Matrix& m : matrices) {
-    elements += m.tied ? 0 : size(m.cuts.at(static_cast<std::size_t>(rank))) * cols;
+    elements += m.tied ? 0 : size(m.cuts.at(static_cast<std::size_t>(rank))) * m.cols;
   }
   for (const Vector& v : vectors) {
     elements += v.size;
@@ -127,15 +182,15 @@ PartWeights attention_weights(const ModelShape& model, int domain) {
   const Cuts query = scaled(even_cuts(model.heads, domain), D);
   const Cuts key = even_cuts(model.kv_heads * D, domain);
   const bool swap = names.input_first;
+  const std::int64_t H = model.hidden;
   PartWeights part{
       .part = "attention",
       .prefix = names.layers,
-      .cols = model.hidden,
       .matrices =
-          {matrix(names.q, query, Kind::input, swap),
-           matrix(names.k, key, Kind::input, swap),
-           matrix(names.v, key, Kind::input, swap),
-           matrix(names.o, query, Kind::output, swap)},
+          {matrix("q", names.q, query, H, Kind::input, swap),
+           matrix("k", names.k, key, H, Kind::input, swap),
+           matrix("v", names.v, key, H, Kind::input, swap),
+           matrix("o", names.o, query, H, Kind::output, swap)},
       .vectors = {}};
   if (names.fused) {
     std::int64_t first = 0;
@@ -170,17 +225,19 @@ PartWeights attention_weights(const ModelShape& model, int domain) {
 PartWeights mlp_weights(const ModelShape& model, int domain) {
   const WeightNames& names = weight_names(model.architecture);
   const Cuts width = even_cuts(model.ffn, domain);
-  PartWeights part{
-      .part = "mlp", .prefix = names.layers, .cols = model.hidden, .matrices = {}, .vectors = {}};
+  PartWeights part{.part = "mlp", .prefix = names.layers, .matrices = {}, .vectors = {}};
   add_norm(part, model, names.mlp_norm);
-  for (const std::string& name :
-       model.gated() ? std::vector{names.gate, names.up} : std::vector{names.up}) {
-    part.matrices.push_back(matrix(name, width, Kind::input, names.input_first));
+  using Named = std::pair<const char*, std::string>;
+  const Named gate{"gate", names.gate};
+  const Named up{"up", names.up};
+  for (const auto& [own, name] : model.gated() ? std::vector{gate, up} : std::vector{up}) {
+    part.matrices.push_back(matrix(own, name, width, model.hidden, Kind::input, names.input_first));
     if (model.mlp_bias) {
       part.vectors.push_back({Role::in_bias, name + ".bias", model.ffn});
     }
   }
-  part.matrices.push_back(matrix(names.down, width, Kind::output, names.input_first));
+  part.matrices.push_back(
+      matrix("down", names.down, width, model.hidden, Kind::output, names.input_first));
   part.matrices.back().scale = output_scale(model);
   if (model.mlp_bias) {
     part.vectors.push_back({Role::out_bias, names.down + ".bias", model.hidden});
@@ -190,16 +247,16 @@ PartWeights mlp_weights(const ModelShape& model, int domain) {
 
 PartWeights embedding_weights(const ModelShape& model, int domain) {
   const WeightNames& names = weight_names(model.architecture);
-  PartWeights part{
-      .part = "embedding", .prefix = "", .cols = model.hidden, .matrices = {}, .vectors = {}};
-  for (const auto& [name, rows] :
-       {std::pair{names.tokens, model.vocab},
-        std::pair{names.positions, model.position_rows()},
-        std::pair{names.segments, model.segments}}) {
+  PartWeights part{.part = "embedding", .prefix = "", .matrices = {}, .vectors = {}};
+  const auto add = [&](const char* own, const std::string& name, std::int64_t rows) {
     if (rows > 0) {
-      part.matrices.push_back(matrix(name, even_cuts(rows, domain), Kind::input));
+      part.matrices.push_back(
+          matrix(own, name, even_cuts(rows, domain), model.hidden, Kind::input));
     }
-  }
+  };
+  add("tokens", names.tokens, model.vocab);
+  add("positions", names.positions, model.position_rows());
+  add("segments", names.segments, model.segments);
   if (!names.embedding_norm.empty()) {
     add_norm(part, model, names.embedding_norm);
   }
@@ -211,8 +268,8 @@ PartWeights transform_weights(const ModelShape& model, int domain) {
   PartWeights part{
       .part = "transform",
       .prefix = "",
-      .cols = model.hidden,
-      .matrices = {matrix(names.transform, even_cuts(model.hidden, domain), Kind::input)},
+      .matrices = {matrix(
+          "dense", names.transform, even_cuts(model.hidden, domain), model.hidden, Kind::input)},
       .vectors = {}};
   add_norm(part, model, names.transform_norm);
   part.vectors.push_back({Role::in_bias, names.transform + ".bias", model.hidden});
@@ -224,13 +281,13 @@ PartWeights head_weights(const ModelShape& model, int domain) {
   PartWeights part{
       .part = "head",
       .prefix = "",
-      .cols = model.hidden,
-      .matrices = {matrix(names.head, even_cuts(model.vocab, domain), Kind::input)},
+      .matrices = {matrix(
+          "tokens", names.head, even_cuts(model.vocab, domain), model.hidden, Kind::input)},
       .vectors = {}};
   if (model.tied) {  // the embedding's stack whole; the head reads its first matrix
-    const std::string own = part.matrices.front().name;
+    const std::string own = part.matrices.front().stored_as;
     part.matrices = embedding_weights(model, domain).matrices;
-    part.matrices.front().name = own;
+    part.matrices.front().stored_as = own;
     for (Matrix& shared : part.matrices) {
       shared.tied = true;
     }

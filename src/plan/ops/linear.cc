@@ -1,8 +1,8 @@
 // A product with weights: (x, w...) -> y.
 //
-//   y = x w^T: x [T, K], on each rank the rows that its terms name of the stacks w [R, K], side by
+//   y = x w^T: x [T, cols], on each rank its terms' matrices w [rows, cols] of the stacks, side by
 //     side the columns of y [T, rows]
-//   y = x w (`transposed`): x [T, rows], w the single term's rows [rows, H], y [T, H]
+//   y = x w (`transposed`): x [T, rows], w [rows, cols] of the single term, y [T, cols]
 //
 // Transposed and in place, the product is added to the last operand, whose memory y takes over.
 // With a `tile` some rows of x are read, or (transposed) some rows of y are made.
@@ -38,9 +38,8 @@ Work work(const OpView& view) {
   std::int64_t rows = 0;
   double operands = static_cast<double>(view.bytes(op.in[0]) + view.bytes(op.out[0]));
   for (const Term& term : terms(view)) {
-    rows += term.rows.size();
-    operands += static_cast<double>(
-        term.rows.size() * weight(view, term).layout.columns().size * view.precision.activation);
+    rows += term.rows;
+    operands += static_cast<double>(term.elements() * view.precision.activation);
   }
   const std::int64_t other =
       op.transposed ? view.value(op.out[0]).layout.columns().size : view.extent(op.in[0]).cols;
@@ -61,8 +60,8 @@ std::int64_t workspace(const OpView& view) {
   }
   std::int64_t most = 0;
   for (const Term& term : terms(view)) {
-    const std::int64_t in = weight(view, term).layout.columns().size;
-    const std::int64_t out = term.rows.size();
+    const std::int64_t in = term.cols;
+    const std::int64_t out = term.rows;
     if (out == 0) {  // as of a rank without a head: nothing to multiply by
       continue;
     }

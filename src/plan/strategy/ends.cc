@@ -13,11 +13,10 @@ Program embedding_program(const Task& task) {
 }
 
 Program transform_program(const Task& task) {
-  const std::int64_t H = task.model->hidden;
   Writer w(task, transform_weights(*task.model, task.domain), "gather");
   const ValueId stack = w.gather();
   const ValueId h = w.linear(
-      w.input(), {stack}, same_terms(task.documents.ranks(), {0, H}), "h", w.layout(w.input()));
+      w.input(), {stack}, w.terms(stack, w.weights().rows("dense")), "h", w.layout(w.input()));
   return w.finish(w.norm(w.activation(w.bias(h, Role::in_bias))));
 }
 

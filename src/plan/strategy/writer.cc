@@ -60,38 +60,62 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
   return tiles;
 }
 
-Layout Writer::stored() const {
-  return matrix("rows", {weights_.rows(), weights_.cols}, weights_.cuts());
-}
-
-Redistribution Writer::gathered(const Piece& rows) const {
-  const Layout stack = stored();
+Redistribution Writer::gathered(const Piece& elements) const {
+  const Layout stack = weights_.stack();
   const auto domain = static_cast<std::size_t>(program_.domain);
-  return {stack, stack.cut("rows", Cuts(domain, rows)), program_.domain};
+  return {stack, stack.cut("elements", Cuts(domain, elements)), program_.domain};
 }
 
 ValueId Writer::hold() {
-  const ValueId w = value("w", stored());
+  const ValueId w = value("w", weights_.stack());
   program_.values.back().over_domain = true;
   op(OpKind::hold_weights, {}, {w});
   return w;
 }
 
-ValueId Writer::gather() { return gather(0, weights_.matrices.size() - 1); }
-
-ValueId Writer::gather(std::size_t first_matrix, std::size_t last_matrix) {
-  Piece rows;
-  append(rows, {weights_.rows_of(first_matrix).begin, weights_.rows_of(last_matrix).end});
-  return gather(rows);
+ValueId Writer::gather() {
+  return gather({weights_.between(weights_.matrices.front().name, weights_.matrices.back().name)});
 }
 
-ValueId Writer::gather(const Piece& rows, bool wide_gradient) {
-  Redistribution copy = gathered(rows);
+ValueId Writer::gather(const std::vector<WeightRows>& rows, bool wide_gradient) {
+  Piece elements;
+  for (const WeightRows& some : rows) {
+    for (const Interval run : some.elements) {
+      append(elements, run);
+    }
+  }
+  Redistribution copy = gathered(elements);
   const ValueId w = value("w_gathered", copy.to());
   program_.values.back().over_domain = true;
   program_.values.back().wide_gradient = wide_gradient;
   op(OpKind::gather_weights, {}, {w}).copies = {std::move(copy)};
   return w;
+}
+
+Term Writer::term(ValueId weights, const WeightRows& rows, int rank, int operand) const {
+  Term found{.operand = operand, .rows = rows.rows(), .cols = rows.cols};
+  const Piece stored = layout(weights).columns().piece(rank);
+  std::int64_t next = -1;  // where the next run is to be
+  for (const Interval run : rows.elements) {
+    std::int64_t before = 0;
+    const auto holder = std::ranges::find_if(stored, [&](Interval has) {
+      const bool inside = has.begin <= run.begin && run.end <= has.end;
+      before += inside ? run.begin - has.begin : has.size();
+      return inside;
+    });
+    if (holder == stored.end() || (next >= 0 && next != before)) {
+      throw std::logic_error(
+          program_.part + ": rank " + std::to_string(rank) + " has not all rows of a term of " +
+          program_.values[static_cast<std::size_t>(weights)].name + ", one after the other");
+    }
+    found.first = next < 0 ? before : found.first;
+    next = before + run.size();
+  }
+  return found;
+}
+
+std::vector<std::vector<Term>> Writer::terms(ValueId weights, const WeightRows& rows) const {
+  return std::vector<std::vector<Term>>(static_cast<std::size_t>(ranks()), {term(weights, rows)});
 }
 
 ValueId Writer::normed_input() { return model_->post_norm ? input() : norm(input()); }
@@ -110,19 +134,20 @@ ValueId Writer::qkv(
 
 Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
   const std::int64_t D = model_->head_dim;
-  const std::int64_t q_rows = mine.query.size() * D;
-  const std::int64_t kv_rows = 2 * mine.key.size() * D;
+  const auto rows = [&](const char* first, const char* last, Interval heads) {
+    return weights_.between(first, last, {heads.begin * D, heads.end * D});
+  };
   // `taken`: of these heads.
-  const auto part = [&](const char* name, Interval rows, Heads taken) {
-    const ValueId y = linear(xn, {stack}, same_terms(ranks(), rows), name, by_tokens(rows.size()));
+  const auto part = [&](const char* name, const WeightRows& matrix, Heads taken) {
+    const ValueId y = linear(xn, {stack}, terms(stack, matrix), name, by_tokens(matrix.rows()));
     const Piece columns = qkv_columns(*model_, {taken}).front();
     return prepared(
         bias(y, Role::in_bias, columns),
         std::vector<Heads>(static_cast<std::size_t>(ranks()), taken));
   };
   return {
-      .q = part("q", {0, q_rows}, {.query = mine.query, .key = {}}),
-      .kv = part("kv", {q_rows, q_rows + kv_rows}, {.query = {}, .key = mine.key})};
+      .q = part("q", rows("q", "q", mine.query), {.query = mine.query, .key = {}}),
+      .kv = part("kv", rows("k", "v", mine.key), {.query = {}, .key = mine.key})};
 }
 
 ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
@@ -268,7 +293,8 @@ ValueId Writer::activation(ValueId h, Cuts cuts) {
   return a;
 }
 
-ValueId Writer::redistribute(ValueId x, const Layout& to, const std::string& name, bool again) {
+// `to` is a copy: that of a value would move as values are added.
+ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool again) {
   const Layout from = layout(x);
   if (lie_alike(from, to, ranks())) {
     return x;
@@ -288,18 +314,20 @@ ValueId Writer::redistribute(ValueId x, const Layout& to, const std::string& nam
 }
 
 std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
+  const std::int64_t cols = weights_.matrices.front().cols;
   std::vector<Redistribution> tiles;
   for (std::int64_t begin = 0; begin < rows; begin += kVocabularyTile) {
     Piece tile;
-    append(tile, {begin, std::min(begin + kVocabularyTile, rows)});
+    append(tile, {begin * cols, std::min(begin + kVocabularyTile, rows) * cols});
     tiles.push_back(gathered(tile));
   }
   return tiles;
 }
 
 ValueId Writer::embed() {
-  const ValueId x = value("x", by_tokens(weights_.cols));
-  op(OpKind::embed, {}, {x}).copies = vocabulary_tiles(weights_.rows());
+  const std::int64_t H = weights_.matrices.front().cols;
+  const ValueId x = value("x", by_tokens(H));
+  op(OpKind::embed, {}, {x}).copies = vocabulary_tiles(weights_.stack().elements() / H);
   return x;
 }
 
@@ -309,7 +337,7 @@ Program Writer::cross_entropy(ValueId xn, bool keep) {
     out = {value("d", Layout(layout(xn)))};
   }
   Op& loss = op(OpKind::cross_entropy, {xn}, std::move(out));
-  loss.copies = vocabulary_tiles(weights_.rows_of(0).end);
+  loss.copies = vocabulary_tiles(weights_.matrices.front().rows);
   loss.vectors = weights_.vectors_of(Role::out_bias);
   return finish(-1);
 }
@@ -366,9 +394,16 @@ Cuts output_columns(const ModelShape& model, const std::vector<Heads>& heads) {
   return cuts;
 }
 
-std::vector<std::vector<Term>> same_terms(int ranks, Interval rows) {
-  return std::vector<std::vector<Term>>(
-      static_cast<std::size_t>(ranks), {Term{.operand = 1, .rows = rows}});
+const char* mlp_input(const ModelShape& model) { return model.gated() ? "gate" : "up"; }
+
+std::int64_t mlp_width(const ModelShape& model) { return model.ffn * (model.gated() ? 2 : 1); }
+
+Piece mlp_columns(const ModelShape& model, Interval width) {
+  Piece columns;
+  for (std::int64_t first = 0; first < mlp_width(model); first += model.ffn) {
+    append(columns, {first + width.begin, first + width.end});
+  }
+  return columns;
 }
 
 }  // namespace paradyse

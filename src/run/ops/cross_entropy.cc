@@ -95,7 +95,7 @@ class Loss {
     std::int64_t first_id = 0;
     for (const Redistribution& copy : op_.copies) {
       const std::int64_t H = x_TH_.size(1);
-      const std::int64_t rows = copy.to().extent(frame_.rank->seat.domain_rank).rows;
+      const std::int64_t rows = copy.to().elements(frame_.rank->seat.domain_rank) / H;
       const at::Tensor w_VH = frame_.empty(rows, H, frame_.activation);
       frame_.rank->domain
           ->exchange(

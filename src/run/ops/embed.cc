@@ -50,9 +50,10 @@ std::vector<Lookup> lookups(const Frame& frame) {
   return all;
 }
 
-// Of a tile of the table.
-Extent extent_of(const Frame& frame, const Redistribution& tile) {
-  return tile.to().extent(frame.rank->seat.domain_rank);
+// Of a tile of the table, which is as wide as x.
+Extent extent_of(const Frame& frame, const Op& op, const Redistribution& tile) {
+  const std::int64_t H = local_extent(frame.program(), op.out[0], frame.rank->seat).cols;
+  return {tile.to().elements(frame.rank->seat.domain_rank) / H, H};
 }
 
 // Which tokens look up a row of each tile, and which row of it.  All tiles' go to the device at
@@ -71,7 +72,7 @@ class Hits {
     std::vector<std::int64_t> rows;
     std::int64_t first = 0;
     for (const Redistribution& tile : op.copies) {
-      const std::int64_t count = extent_of(frame, tile).rows;
+      const std::int64_t count = extent_of(frame, op, tile).rows;
       for (const Lookup& lookup : all) {
         begins_.push_back(static_cast<std::int64_t>(tokens.size()));
         for (std::size_t t = 0; t < lookup.rows.size(); ++t) {
@@ -119,7 +120,7 @@ void embed(Frame& frame, const Op& op) {
   std::int64_t first = 0;
   for (std::size_t v = 0; v < op.copies.size(); ++v) {
     const Redistribution& tile = op.copies[v];
-    const Extent extent = extent_of(frame, tile);
+    const Extent extent = extent_of(frame, op, tile);
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
     frame.rank->domain
         ->exchange(frame.parameters->stack, table, tile.table(), frame.call("embed", true))
@@ -170,7 +171,7 @@ void embed_adjoint(Frame& frame, const Op& op) {
   std::int64_t first = 0;
   for (std::size_t v = 0; v < op.copies.size(); ++v) {
     const Redistribution& tile = op.copies[v];
-    const Extent extent = extent_of(frame, tile);
+    const Extent extent = extent_of(frame, op, tile);
     at::Tensor grad_table = frame.empty(extent.rows, extent.cols, frame.statistic).zero_();
     const auto scatter = [&] {
       frame.rank->domain

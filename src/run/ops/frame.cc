@@ -55,31 +55,32 @@ at::Tensor Frame::only_gradient_target(ValueId id) {
 
 namespace {
 
-// Rows of weight `id` that this rank's linears of the part read, if each is read once.
-std::int64_t rows_read(const Program& program, ValueId id, int group_rank) {
-  std::int64_t rows = 0;
+// Elements of weights `id` that this rank's linears of the part read, if each is read once.
+std::int64_t elements_read(const Program& program, ValueId id, int group_rank) {
+  std::int64_t elements = 0;
   for (const Op& op : program.ops) {
     if (op.terms.empty()) {
       continue;
     }
     for (const Term& term : op.terms[static_cast<std::size_t>(group_rank)]) {
       if (op.in[static_cast<std::size_t>(term.operand)] == id) {
-        rows += term.rows.size();
+        elements += term.elements();
       }
     }
   }
-  return rows;
+  return elements;
 }
 
 }  // namespace
 
-std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id, Interval rows) {
+std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id) {
   if (is_held(program(), id)) {
-    return {parameters->stack_grad.narrow(0, rows.begin, rows.size()), true};
+    return {parameters->stack_grad, true};
   }
   const bool wide = program().values[static_cast<std::size_t>(id)].wide_gradient;
   const Extent extent = local_extent(program(), id, rank->seat);
-  const bool covered = !wide && rows_read(program(), id, rank->seat.group_rank) == extent.rows;
+  const bool covered =
+      !wide && elements_read(program(), id, rank->seat.group_rank) == extent.elements();
   at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
   if (!tensor.defined()) {
     tensor = empty(extent.rows, extent.cols, wide ? statistic : activation);
@@ -87,7 +88,7 @@ std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id, Interval r
       tensor.zero_();
     }
   }
-  return {tensor.narrow(0, rows.begin, rows.size()), wide};
+  return {tensor, wide};
 }
 
 }  // namespace paradyse

@@ -55,11 +55,11 @@ struct Frame {
   std::pair<at::Tensor, bool> gradient_target(ValueId id);
   // The same for an adjoint that cannot add: the value must have one reader.
   at::Tensor only_gradient_target(ValueId id);
-  // Where the gradient of rows `rows` of weight `id` goes, always to be added to: this rank's own
-  // gradient for held weights, else rows of a gathered gradient.  Second: false when the rows are
-  // uninitialised and must be written.
-  std::pair<at::Tensor, bool> weight_gradient_target(ValueId id, Interval rows);
+  // Where the gradient of weights `id` goes: this rank's own gradient for held weights, else that
+  // of gathered ones.  Second: false where a term's elements are to be written, not added to.
+  std::pair<at::Tensor, bool> weight_gradient_target(ValueId id);
 
+  // Uninitialised.
   at::Tensor empty(std::int64_t rows, std::int64_t cols, at::ScalarType type) const {
     return at::empty({rows, cols}, at::TensorOptions().dtype(type).device(device));
   }

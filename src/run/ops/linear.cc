@@ -1,7 +1,7 @@
 // A product with weights, term by term.
 //
-//   y = x w^T: x [T, K]; a term's rows w [R, K] make the next R columns of y
-//   y = x w (`transposed`): x [T, R], w [R, H] the single term's rows
+//   y = x w^T: x [T, cols]; a term's matrix w [rows, cols] makes the next columns of y
+//   y = x w (`transposed`): x [T, rows], w [rows, cols] of the single term
 //
 // Transposed and in place, the product is added to the last operand, whose memory y takes over.
 // Adjoint: dx = dy w and dw = dy^T x, or dx = dy w^T and dw = x^T dy; dx is a sum over terms.  A
@@ -25,6 +25,11 @@ at::Tensor tile_of(const at::Tensor& matrix, const Frame& frame, const Op& op) {
   return matrix.narrow(0, rows.begin, rows.size());
 }
 
+// The matrix of a term, of the weights that the rank has.
+at::Tensor matrix_of(const at::Tensor& weights, const Term& term) {
+  return weights.view({-1}).narrow(0, term.first, term.elements()).view({term.rows, term.cols});
+}
+
 }  // namespace
 
 void linear(Frame& frame, const Op& op) {
@@ -39,8 +44,8 @@ void linear(Frame& frame, const Op& op) {
   (op.transposed ? y : x) = tile_of(op.transposed ? y : x, frame, op);
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
-    const at::Tensor w = frame.value(op.in[static_cast<std::size_t>(term.operand)])
-                             .narrow(0, term.rows.begin, term.rows.size());
+    const at::Tensor w =
+        matrix_of(frame.value(op.in[static_cast<std::size_t>(term.operand)]), term);
     if (op.transposed) {
       product(x, w, y, op.in_place && !op.fresh);
     } else {
@@ -70,11 +75,11 @@ void linear_adjoint(Frame& frame, const Op& op) {
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
     const ValueId weight = op.in[static_cast<std::size_t>(term.operand)];
-    const at::Tensor w = frame.value(weight).narrow(0, term.rows.begin, term.rows.size());
-    const at::Tensor grad_columns =
-        op.transposed ? grad_y : grad_y.narrow(1, column, term.rows.size());
-    column += term.rows.size();
-    const auto [grad_w, add] = frame.weight_gradient_target(weight, term.rows);
+    const at::Tensor w = matrix_of(frame.value(weight), term);
+    const at::Tensor grad_columns = op.transposed ? grad_y : grad_y.narrow(1, column, term.rows);
+    column += term.rows;
+    const auto [gradient, add] = frame.weight_gradient_target(weight);
+    const at::Tensor grad_w = matrix_of(gradient, term);
     product(grad_columns, op.transposed ? w.t() : w, grad_x, accumulate);
     accumulate = true;
     const at::Tensor left = op.transposed ? x.t() : grad_columns.t();

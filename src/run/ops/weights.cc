@@ -1,7 +1,7 @@
 // hold_weights and gather_weights: the two ways in which a part's stack reaches its linears.
 //
-// Held: w is the parameter [this rank's rows, H] itself.  Gathered: w has the rows [R, H] that the
-// op wants, from all ranks of the weight domain; *issued* ahead, waited for when the op runs.
+// Held: w is the parameter itself, this rank's elements.  Gathered: w has the elements that the op
+// wants, from all ranks of the weight domain; *issued* ahead, waited for when the op runs.
 // Adjoint of a gather: dw is summed over the domain into the owners' gradients; a rank without a
 // reader of w joins with zeros.
 #include "src/run/ops/frame.h"
@@ -16,9 +16,9 @@ void hold_weights(Frame& frame, const Op& op) {
 void hold_weights_adjoint(Frame&, const Op&) {}
 
 void issue_gather(Frame& frame, const Op& op) {
-  const at::Tensor& w_RH = frame.make(op.out[0]);
+  const at::Tensor& w = frame.make(op.out[0]);
   frame.pending[static_cast<std::size_t>(op.out[0])] = frame.rank->domain->exchange(
-      frame.parameters->stack, w_RH, op.copies[0].table(), frame.call("gather_weights", true));
+      frame.parameters->stack, w, op.copies[0].table(), frame.call("gather_weights", true));
 }
 
 void gather_weights(Frame& frame, const Op& op) {
@@ -31,16 +31,16 @@ void gather_weights(Frame& frame, const Op& op) {
 }
 
 void gather_weights_adjoint(Frame& frame, const Op& op) {
-  at::Tensor& grad_w_RH = frame.gradients[static_cast<std::size_t>(op.out[0])];
-  if (!grad_w_RH.defined()) {  // no linear of this rank read it: it still joins with zeros
+  at::Tensor& grad_w = frame.gradients[static_cast<std::size_t>(op.out[0])];
+  if (!grad_w.defined()) {  // no linear of this rank read it: it still joins with zeros
     const Extent extent = local_extent(frame.program(), op.out[0], frame.rank->seat);
     const bool wide = frame.program().values[static_cast<std::size_t>(op.out[0])].wide_gradient;
-    grad_w_RH =
+    grad_w =
         frame.empty(extent.rows, extent.cols, wide ? frame.statistic : frame.activation).zero_();
   }
   frame.rank->domain
       ->exchange_sum(
-          grad_w_RH,
+          grad_w,
           frame.parameters->stack_grad,
           op.copies[0].table(),
           true,

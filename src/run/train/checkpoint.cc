@@ -48,9 +48,7 @@ std::string piece_name(const char* what, const WeightPiece& piece) {
 std::array<std::pair<const char*, at::Tensor>, 3> tensors_of(
     const WeightPiece& piece, const AdamW& optimizer) {
   const auto [mean, variance] = optimizer.moments(piece.master);
-  const auto here = [&](const at::Tensor& tensor) {
-    return tensor.narrow(0, piece.here.begin, piece.here.size());
-  };
+  const auto here = [&](const at::Tensor& tensor) { return piece.of(tensor); };
   return {{
       {"master:", here(piece.master)},
       {"exp_avg:", here(mean)},

@@ -62,11 +62,11 @@ Parameters::Parameters(
       part.stack_grad = parts_.front().stack_grad;
       part.stack_master = parts_.front().stack_master;
     } else if (!weights.matrices.empty()) {
-      const std::int64_t rows = size(weights.cuts()[static_cast<std::size_t>(domain_rank)]);
-      part.stack = make({rows, weights.cols}, false);
+      const std::int64_t elements = weights.stack().elements(domain_rank);
+      part.stack = make({elements}, false);
       part.stack_master = make_master(part.stack);
       if (gradients) {
-        part.stack_grad = make({rows, weights.cols}, true);
+        part.stack_grad = make({elements}, true);
       }
     }
     for (const Vector& vector : weights.vectors) {
@@ -119,8 +119,9 @@ std::uint64_t stream(const std::string& name) {
 // The rank's rows of matrix m inside its stack.
 at::Tensor local_rows(
     const PartParameters& part, std::size_t m, int rank, const at::Tensor& stack) {
-  const Interval rows = part.model.weights.rows_of(m, rank);
-  return stack.narrow(0, rows.begin, rows.size());
+  const PartWeights& weights = part.model.weights;
+  const Interval here = weights.elements_of(m, rank);
+  return stack.narrow(0, here.begin, here.size()).view({-1, weights.matrices[m].cols});
 }
 
 Interval global_rows(const Matrix& matrix, int rank) {
@@ -132,10 +133,10 @@ std::string full_name(const PartParameters& part, const std::string& name) {
   return layer_prefix(part.model.weights, part.model.layer) + name;
 }
 
-std::vector<std::int64_t> stored_shape(const PartWeights& weights, const Matrix& matrix) {
+std::vector<std::int64_t> stored_shape(const Matrix& matrix) {
   const std::int64_t rows = matrix.stored_rows > 0 ? matrix.stored_rows : matrix.rows;
-  return matrix.transposed ? std::vector<std::int64_t>{weights.cols, rows}
-                           : std::vector<std::int64_t>{rows, weights.cols};
+  return matrix.transposed ? std::vector<std::int64_t>{matrix.cols, rows}
+                           : std::vector<std::int64_t>{rows, matrix.cols};
 }
 
 // The matrix's rows in the tensor that stores it.
@@ -146,7 +147,7 @@ at::Tensor stored_rows(const Matrix& matrix, const at::Tensor& stored) {
 // A tensor that stores several matrices is complete with the last of them.
 bool completes(const PartWeights& weights, std::size_t m) {
   return m + 1 == weights.matrices.size() ||
-         weights.matrices[m + 1].name != weights.matrices[m].name;
+         weights.matrices[m + 1].stored_as != weights.matrices[m].stored_as;
 }
 
 }  // namespace
@@ -170,7 +171,7 @@ void Parameters::initialize(std::uint64_t seed) {
       const Interval global = global_rows(matrices[m], domain_rank_);
       const std::int64_t first_row = global.begin + matrices[m].first;  // of the stored tensor
       const double deviation = shape_.initializer_range * matrices[m].scale;
-      const std::uint64_t its_stream = stream(full_name(part, matrices[m].name));
+      const std::uint64_t its_stream = stream(full_name(part, matrices[m].stored_as));
       AT_DISPATCH_FLOATING_TYPES_AND2(
           at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
             auto* data = rows.mutable_data_ptr<scalar_t>();
@@ -278,12 +279,12 @@ void Parameters::load(const SafetensorsReader& reader) {
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
-      const std::string name = full_name(part, matrix.name);
+      const std::string name = full_name(part, matrix.stored_as);
       if (matrix.tied) {
         unused.erase(name_in(reader, name));  // some files hold the tied copy as well
         continue;
       }
-      const at::Tensor whole = stored_rows(matrix, take(name, stored_shape(weights, matrix)));
+      const at::Tensor whole = stored_rows(matrix, take(name, stored_shape(matrix)));
       const Interval rows = global_rows(matrix, domain_rank_);
       local_rows(part, m, domain_rank_, part.stack_master)
           .copy_(whole.narrow(0, rows.begin, rows.size()));
@@ -308,12 +309,13 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
       const Interval rows = global_rows(matrix, parameters.domain_rank());
       if (!matrix.tied && rows.size() > 0) {
         all.push_back(
-            {.name = full_name(part, matrix.name),
-             .shape = stored_shape(weights, matrix),
+            {.name = full_name(part, matrix.stored_as),
+             .shape = stored_shape(matrix),
              .transposed = matrix.transposed,
              .rows = {matrix.first + rows.begin, matrix.first + rows.end},
              .master = part.stack_master,
-             .here = weights.rows_of(m, parameters.domain_rank())});
+             .here = weights.elements_of(m, parameters.domain_rank()),
+             .sizes = {rows.size(), matrix.cols}});
       }
     }
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
@@ -323,7 +325,8 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
            .shape = {whole.end},
            .rows = whole,
            .master = part.vector_masters[v],
-           .here = whole});
+           .here = whole,
+           .sizes = {whole.end}});
     }
   }
   return all;
@@ -345,7 +348,7 @@ void collect(
       if (matrix.tied) {
         continue;
       }
-      const Extent whole{matrix.rows, weights.cols};
+      const Extent whole{matrix.rows, matrix.cols};
       const Layout pieces = paradyse::matrix("rows", whole, matrix.cuts);
       Cuts to_first(static_cast<std::size_t>(domain.size()));
       append(to_first[0], {0, matrix.rows});
@@ -365,12 +368,12 @@ void collect(
         stored = matrix.transposed ? together.t().contiguous() : together;
       } else {
         if (matrix.first == 0) {
-          stored = at::empty(stored_shape(weights, matrix), stack.options());
+          stored = at::empty(stored_shape(matrix), stack.options());
         }
         stored_rows(matrix, stored).copy_(together);
       }
       if (completes(weights, m)) {
-        take(full_name(part, matrix.name), stored.cpu());
+        take(full_name(part, matrix.stored_as), stored.cpu());
       }
     }
     const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;
@@ -390,7 +393,7 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
     for (std::size_t m = 0; m < model.weights.matrices.size(); ++m) {
       const Matrix& matrix = model.weights.matrices[m];
       if (!matrix.tied && completes(model.weights, m)) {
-        shapes.emplace_back(prefix + matrix.name, stored_shape(model.weights, matrix));
+        shapes.emplace_back(prefix + matrix.stored_as, stored_shape(matrix));
       }
     }
     for (const Vector& vector : model.weights.vectors) {

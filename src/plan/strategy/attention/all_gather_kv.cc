@@ -14,8 +14,8 @@ Program build(const Task& task) {
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
   const ValueId all_kv = w.redistribute(kv, w.layout(kv).whole(), "kv_all", /*again=*/true);
   const ValueId o = w.attention({q, all_kv}, heads, w.layout(q));
-  return w.residual(w.linear_transposed(
-      o, stack, same_terms(task.documents.ranks(), w.weights().rows_of(3)), w.layout(w.input())));
+  return w.residual(
+      w.linear_transposed(o, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ Program build(const Task& task) {
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
   const ValueId o = w.ring_attention(q, kv, all_heads(*task.model, task.documents.ranks()));
-  return w.residual(w.linear_transposed(
-      o, stack, same_terms(task.documents.ranks(), w.weights().rows_of(3)), w.layout(w.input())));
+  return w.residual(
+      w.linear_transposed(o, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }
 
 }  // namespace

@@ -19,23 +19,25 @@ Program build(const Task& task) {
   const ValueId stack = w.hold();
   std::vector<ValueId> stacks = {stack};
   if (!own_keys) {
-    stacks.push_back(w.gather(1, 2));
+    stacks.push_back(w.gather({w.weights().between("k", "v")}));
   }
   std::vector<std::vector<Term>> in_terms;
   std::vector<std::vector<Term>> out_terms;
   for (int r = 0; r < p; ++r) {
     const Heads& h = heads[static_cast<std::size_t>(r)];
-    const auto held = [&](std::size_t m) { return w.weights().rows_of(m, r); };
+    const auto held = [&](const char* first, const char* last) {
+      return w.term(stack, w.weights().own(first, last, r), r);
+    };
     if (own_keys) {
-      in_terms.push_back({{.operand = 1, .rows = {held(0).begin, held(2).end}}});
+      in_terms.push_back({held("q", "v")});
     } else {
-      const std::int64_t values = model.kv_heads * D;
-      in_terms.push_back(
-          {{.operand = 1, .rows = held(0)},
-           {.operand = 2, .rows = {h.key.begin * D, h.key.end * D}},
-           {.operand = 2, .rows = {values + h.key.begin * D, values + h.key.end * D}}});
+      const auto shared = [&](const char* matrix) {
+        const Interval rows{h.key.begin * D, h.key.end * D};
+        return w.term(stacks[1], w.weights().rows(matrix, rows), r, 2);
+      };
+      in_terms.push_back({held("q", "q"), shared("k"), shared("v")});
     }
-    out_terms.push_back({{.operand = 1, .rows = held(3)}});
+    out_terms.push_back({held("o", "o")});
   }
 
   const ValueId xn = w.normed_input();

@@ -34,25 +34,18 @@ Program build(const Task& task) {
   ValueId y = -1;
   for (const Piece& keys : even_cuts(model.kv_heads, static_cast<int>(groups))) {
     const std::int64_t k = size(keys);
-    const std::int64_t first = keys.front().begin;
-    Piece rows;
-    const auto want = [&](std::size_t matrix, std::int64_t head, std::int64_t heads) {
-      const std::int64_t begin = w.weights().rows_of(matrix).begin + head * D;
-      append(rows, {begin, begin + heads * D});
+    const std::int64_t head = keys.front().begin;
+    const Heads mine{.query = {head * share, (head + k) * share}, .key = {head, head + k}};
+    const auto rows = [&](const char* first, const char* last, Interval of) {
+      return w.weights().between(first, last, {of.begin * D, of.end * D});
     };
-    want(0, first * share, k * share);
-    want(1, first, k);
-    want(2, first, k);
-    want(3, first * share, k * share);
-    const ValueId stack = w.gather(rows);
+    const WeightRows out = rows("o", "o", mine.query);
+    const ValueId stack = w.gather({rows("q", "q", mine.query), rows("k", "v", mine.key), out});
     const Heads heads{.query = {0, k * share}, .key = {0, k}};
-    const auto [q, kv] = w.q_and_kv(
-        xn, stack, {.query = {first * share, (first + k) * share}, .key = {first, first + k}});
+    const auto [q, kv] = w.q_and_kv(xn, stack, mine);
     const ValueId o =
         w.ring_attention(q, kv, std::vector<Heads>(static_cast<std::size_t>(p), heads));
-    const std::int64_t begin = (k * share + 2 * k) * D;
-    y = w.linear_transposed(
-        o, stack, same_terms(p, {begin, begin + k * share * D}), w.layout(w.input()), y);
+    y = w.linear_transposed(o, stack, w.terms(stack, out), w.layout(w.input()), y);
   }
   return w.residual(y);
 }

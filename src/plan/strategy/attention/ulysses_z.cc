@@ -11,13 +11,12 @@ Program build(const Task& task) {
   const int p = task.documents.ranks();
   Writer w(task, attention_weights(model, task.domain), "UlyssesZ");
   const std::vector<Heads> heads = own_heads(model, p, task.documents.shares);
-  const Interval qkv_rows{0, w.weights().rows_of(2).end};
 
   const ValueId stack = w.gather();
   const ValueId qkv_T = w.qkv(
       w.normed_input(),
       {stack},
-      same_terms(p, qkv_rows),
+      w.terms(stack, w.weights().between("q", "v")),
       all_heads(model, p),
       "qkv_T",
       w.by_tokens(qkv_width(model)));
@@ -28,7 +27,7 @@ Program build(const Task& task) {
       w.attention({qkv_N}, heads, w.all_tokens(width, output_columns(model, heads)));
   const ValueId o_T = w.redistribute(o_N, w.by_tokens(width), "o_T");
   return w.residual(
-      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.layout(w.input())));
+      w.linear_transposed(o_T, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ Program build(const Task& task) {
   const ValueId o_T =
       u == 1 ? o : w.redistribute(o, w.by_tokens(w.layout(o).columns().size), "o_T");
   return w.residual(
-      w.linear_transposed(o_T, stack, same_terms(p, w.weights().rows_of(3)), w.layout(w.input())));
+      w.linear_transposed(o_T, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }
 
 }  // namespace

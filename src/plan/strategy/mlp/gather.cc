@@ -12,8 +12,6 @@ Program build(const Task& task, Verb verb) {
   const int p = task.documents.ranks();
   Writer w(task, mlp_weights(*task.model, task.domain), to_string(verb));
   const std::int64_t F = task.model->ffn;
-  const std::size_t down = w.weights().matrices.size() - 1;  // what stands before it makes h
-  const std::int64_t in_width = w.weights().rows_of(down).begin;
 
   const ValueId xn = w.normed_input();
   if (verb == Verb::pass || tiles > 1) {  // what is made bit by bit is made again
@@ -25,22 +23,18 @@ Program build(const Task& task, Verb verb) {
       continue;
     }
     const auto [begin, end] = piece.front();
-    Piece columns;  // of the whole h
-    for (std::int64_t first = 0; first < in_width; first += F) {
-      append(columns, {first + begin, first + end});
-    }
-    Piece rows = columns;
-    append(rows, {in_width + begin, in_width + end});
-    const ValueId stack = w.gather(rows, /*wide_gradient=*/tiles > 1);
+    const Piece columns = mlp_columns(*task.model, piece.front());
+    const WeightRows in = w.weights().between(mlp_input(*task.model), "up", piece.front());
+    const WeightRows down = w.weights().rows("down", piece.front());
+    const ValueId stack = w.gather({in, down}, /*wide_gradient=*/tiles > 1);
     const std::int64_t width = size(columns);
     for (const TokenTile& tile : w.tiles(w.by_tokens(width), static_cast<int>(tiles))) {
-      const ValueId h =
-          w.linear(xn, {stack}, same_terms(p, {0, width}), "h", tile.layout, tile.rows);
+      const ValueId h = w.linear(xn, {stack}, w.terms(stack, in), "h", tile.layout, tile.rows);
       const ValueId a = w.activation(w.bias(h, Role::in_bias, columns));
       y = w.linear_transposed(
           a,
           stack,
-          same_terms(p, {width, width + end - begin}),
+          w.terms(stack, down),
           w.layout(w.input()),
           y,
           tile.rows,

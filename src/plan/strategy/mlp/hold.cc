@@ -13,23 +13,20 @@ Program build(const Task& task) {
   const int p = task.documents.ranks();
   Writer w(task, mlp_weights(*task.model, task.domain), to_string(Verb::hold));
   const std::int64_t F = task.model->ffn;
-  const std::size_t down = w.weights().matrices.size() - 1;
-  const std::int64_t in_width = w.weights().rows_of(down).begin;
-
   const Cuts width = even_cuts(F, p);
-  Cuts columns(width.size());  // of h
+  Cuts columns;  // of h
   std::vector<std::vector<Term>> in_terms;
   std::vector<std::vector<Term>> out_terms;
-  for (int r = 0; r < p; ++r) {
-    for (std::int64_t first = 0; first < in_width; first += F) {
-      for (const Interval rows : width[static_cast<std::size_t>(r)]) {
-        append(columns[static_cast<std::size_t>(r)], {first + rows.begin, first + rows.end});
-      }
-    }
-    in_terms.push_back({{.rows = {0, w.weights().rows_of(down, r).begin}}});
-    out_terms.push_back({{.rows = w.weights().rows_of(down, r)}});
-  }
   const ValueId stack = w.hold();
+  for (int r = 0; r < p; ++r) {
+    const Piece& mine = width[static_cast<std::size_t>(r)];
+    columns.push_back(mlp_columns(*task.model, mine.empty() ? Interval{} : mine.front()));
+    const auto held = [&](const std::string& first, const std::string& last) {
+      return w.term(stack, w.weights().own(first, last, r), r);
+    };
+    in_terms.push_back({held(mlp_input(*task.model), "up")});
+    out_terms.push_back({held("down", "down")});
+  }
   const ValueId xn = w.normed_input();
   const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
   const auto tiles = static_cast<int>(std::clamp<std::int64_t>(
@@ -39,7 +36,7 @@ Program build(const Task& task) {
   }
   ValueId y = -1;
   const Layout sum = w.layout(xn).whole().sum();
-  for (const TokenTile& tile : w.tiles(w.all_tokens(in_width, columns), tiles)) {
+  for (const TokenTile& tile : w.tiles(w.all_tokens(mlp_width(*task.model), columns), tiles)) {
     const ValueId h = w.linear(xg, {stack}, in_terms, "h", tile.layout, tile.rows);
     const ValueId a = w.activation(w.bias(h, Role::in_bias), width);
     y = w.linear_transposed(a, stack, out_terms, sum, y, tile.rows, /*fresh=*/true);
