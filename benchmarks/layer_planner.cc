@@ -8,7 +8,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/document_plans.h"
 
 namespace paradyse {
 namespace {
@@ -44,10 +44,10 @@ void OfAModel(benchmark::State& state) {
   task.ranks = 64;
   task.machine.cores = 64;
   task.offload = true;
-  Planner planner(task);
+  DocumentPlans plans(task);
   plan(
       state,
-      planner.choices_of(state.range(0)).ways.costs,
+      plans.choices(state.range(0), task.ranks).ways.costs,
       0.01 * static_cast<double>(state.range(1)));
 }
 BENCHMARK(OfAModel)

@@ -6,7 +6,7 @@
 // before it runs, its gradients come from the ops' adjoints, recomputation and offload are masks.
 #include <cstdio>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/writer.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 

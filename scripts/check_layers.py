@@ -17,8 +17,8 @@ LAYERS = [
     ["src/plan/strategy"],
     ["src/plan/cost"],
     ["src/plan/plan"],
-    ["src/plan/config"],
-    ["src/plan/search", "src/plan/profile"],  # what is planned, and by which measured costs
+    # what is planned, and by which measured costs; a run's configuration, which names both
+    ["src/plan/search", "src/plan/profile", "src/plan/config"],
     ["src/plan/published", "src/plan/simulate", "src/plan/report"],
     # the run side
     ["src/run/memory", "src/run/device"],

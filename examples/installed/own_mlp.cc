@@ -7,7 +7,7 @@
 // checkers by its declaration.
 #include <cstdio>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/writer.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/safetensors.h"

@@ -15,7 +15,7 @@ namespace paradyse::cli {
 namespace {
 
 int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
-  expect_one_of("--planner", options.planner, {"exact", "paper"});
+  const LayerPlannerRow& planner = layer_planner(options.planner);
   if (options.costs.empty() == options.model.empty()) {
     throw std::invalid_argument(
         "plan layers: give --costs FILE with --layers and --capacity, or --model DIR with "
@@ -36,9 +36,7 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
     throw std::invalid_argument(std::string("--capacity: ") + error.what());
   }
   const std::vector<LayerCost> ways = read_layer_costs(options.costs);
-  const LayerPlan plan = options.planner == "exact"
-                             ? plan_layers(ways, options.layers, capacity)
-                             : plan_layers_as_published(ways, options.layers, capacity);
+  const LayerPlan plan = planner.plan(ways, options.layers, capacity);
   const std::vector<RejectedWay> rejected =
       options.explain && plan.feasible ? rejected_ways(ways, options.layers, capacity, plan)
                                        : std::vector<RejectedWay>{};

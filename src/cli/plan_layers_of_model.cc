@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/document_plans.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/plan_layers.h"
@@ -79,17 +79,17 @@ Json to_json(const LayerRun& run) {
 
 int plan_layers_of_model(const PlanLayersOptions& options, const Common& common) {
   std::string note;
-  Planner planner(planning_task(options, note));
-  const PlanningTask& task = planner.task();
-  const std::vector<LayerCost> ways = planner.choices_of(options.length).ways.costs;
+  DocumentPlans plans(planning_task(options, note));
+  const PlanningTask& task = plans.task();
+  const std::vector<LayerCost> ways = plans.choices(options.length, task.ranks).ways.costs;
   if (ways.empty()) {
     throw std::invalid_argument(
         "plan layers: '" + options.attention +
         "' runs on groups of one rank; with --ranks 1 it "
         "is all there is");
   }
-  const std::optional<DocumentPlan> found = planner.document(options.length);
-  const std::int64_t longest = planner.longest_document().value_or(-1);  // -1: no limit
+  const std::optional<DocumentPlan> found = plans.best(options.length, task.ranks);
+  const std::int64_t longest = plans.longest().value_or(-1);  // -1: no limit
   Json json = {
       {"feasible", found.has_value()},
       {"length", options.length},
@@ -103,7 +103,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
     }
   }
   if (!found) {
-    const Planner::Shortage least = planner.shortage(options.length);
+    const DocumentPlans::Shortage least = plans.shortage(options.length);
     json["least_program"] = least.program;
     json["least_peak_bytes"] = least.bytes.total();
     json["static_bytes"] = least.bytes.static_bytes;
@@ -134,7 +134,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   const PredictedBytes& bytes = found->bytes;
   std::vector<RejectedWay> rejected;
   if (options.explain) {
-    rejected = planner.rejected(options.length);
+    rejected = plans.rejected(options.length, task.ranks);
   }
   json["seconds"] = found->seconds;
   json["seconds_by"] = task.seconds ? task.seconds->name() : "closed form";

@@ -17,7 +17,7 @@
 namespace paradyse::cli {
 namespace {
 
-void print_table(const std::vector<Planner::Row>& table, const DataCounts& data) {
+void print_table(const std::vector<DocumentPlans::Row>& table, const DataCounts& data) {
   std::fprintf(
       stderr,
       "data: %lld documents, %lld tokens (cut %lld, skipped %lld long and %lld short)\n"
@@ -35,7 +35,7 @@ void print_table(const std::vector<Planner::Row>& table, const DataCounts& data)
   std::vector<std::string> options;
   std::map<std::pair<std::string, std::int64_t>, std::string> cells;
   std::map<std::int64_t, std::vector<std::pair<double, std::string>>> fitting;
-  for (const Planner::Row& row : table) {
+  for (const DocumentPlans::Row& row : table) {
     if (lengths.empty() || lengths.back() != row.length) {
       lengths.push_back(row.length);
     }

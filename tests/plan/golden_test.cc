@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/batch_planner.h"
 
 namespace paradyse {
 namespace {
@@ -181,10 +181,10 @@ class GoldenPlans : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(GoldenPlans, AreTheSame) {
   PlanCase c = plan_cases()[GetParam()];
-  Planner planner(c.task);
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(c.task);
   std::string text;
   for (const Lengths& lengths : c.batches) {
-    const Planner::Answer answer = planner.plan(lengths);
+    const BatchPlanner::Answer answer = planner->plan(lengths);
     if (!answer.plan) {
       text += "no plan: " + answer.why_not + "\n";
       continue;

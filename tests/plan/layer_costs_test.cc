@@ -144,7 +144,7 @@ bool offers(const LayerCosts::Ways& ways, const std::string& attention) {
 
 void observe(Correction& correction, const std::string& strategy, std::int64_t length, double by) {
   for (int i = 0; i < 3; ++i) {
-    correction.observe(strategy, length, 1.0, by);
+    correction.observe(strategy, 4, length, 1.0, by);
   }
 }
 
@@ -226,32 +226,32 @@ TEST(LayerCosts, LeaveOutWhatTheTaskLeavesOut) {
 
 TEST(Correction, IsTheMedianOfWhatWasMeasured) {
   Correction c;
-  EXPECT_EQ(c.factor("METP", 1000), 1);
-  c.observe("METP", 1000, 1.0, 1.3);
-  c.observe("METP", 900, 2.0, 2.6);      // the same bucket
-  EXPECT_EQ(c.factor("METP", 1000), 1);  // two are not enough
-  c.observe("METP", 1000, 1.0, 50.0);    // one that something else disturbed
-  EXPECT_DOUBLE_EQ(c.factor("METP", 1000), 1.3);
-  EXPECT_EQ(c.factor("METP", 5000), 1);
-  EXPECT_EQ(c.factor("UlyssesZ", 1000), 1);
+  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
+  c.observe("METP", 4, 1000, 1.0, 1.3);
+  c.observe("METP", 4, 900, 2.0, 2.6);      // the same bucket
+  EXPECT_EQ(c.factor("METP", 4, 1000), 1);  // two are not enough
+  c.observe("METP", 4, 1000, 1.0, 50.0);    // one that something else disturbed
+  EXPECT_DOUBLE_EQ(c.factor("METP", 4, 1000), 1.3);
+  EXPECT_EQ(c.factor("METP", 4, 5000), 1);
+  EXPECT_EQ(c.factor("UlyssesZ", 4, 1000), 1);
   const std::int64_t version = c.version();
-  c.observe("METP", 1000, 1.0, 1.3);
+  c.observe("METP", 4, 1000, 1.0, 1.3);
   EXPECT_EQ(c.version(), version);  // nothing new
 }
 
 TEST(Correction, PassesOverWhatIsNoMeasurement) {
   Correction c;
   for (int i = 0; i < 5; ++i) {
-    c.observe("METP", 1000, 0.0, 1.0);
-    c.observe("METP", 1000, 1.0, -1.0);
-    c.observe("METP", 1000, std::nan(""), 1.0);
+    c.observe("METP", 4, 1000, 0.0, 1.0);
+    c.observe("METP", 4, 1000, 1.0, -1.0);
+    c.observe("METP", 4, 1000, std::nan(""), 1.0);
   }
-  EXPECT_EQ(c.factor("METP", 1000), 1);
+  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
   EXPECT_EQ(c.version(), 0);
   for (int i = 0; i < 5; ++i) {
-    c.observe("METP", 1000, 1.0, 1e9);
+    c.observe("METP", 4, 1000, 1.0, 1e9);
   }
-  EXPECT_EQ(c.factor("METP", 1000), Correction::kMost);
+  EXPECT_EQ(c.factor("METP", 4, 1000), Correction::kMost);
 }
 
 // A machine that is twice as slow for good is told of once; one step that was slow is not.
@@ -260,7 +260,7 @@ TEST(Correction, NoticesAChangedMachine) {
   const auto steps = [&](int count, double ratio) {
     int told = 0;
     for (int i = 0; i < count; ++i) {
-      c.observe(i % 2 == 0 ? "METP" : "DataZ", 1000, 1.0, i == 7 ? 10 * ratio : ratio);
+      c.observe(i % 2 == 0 ? "METP" : "DataZ", 4, 1000, 1.0, i == 7 ? 10 * ratio : ratio);
       told += c.machine_changed().has_value() ? 1 : 0;
     }
     return told;

@@ -1,6 +1,4 @@
-// The first planner: sound plans, memory respected, costs followed, honest refusals.
-#include "paradyse/plan/planner.h"
-
+// The planner of borders: sound plans, memory respected, costs followed, honest refusals.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,6 +7,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "paradyse/plan/batch_planner.h"
 
 namespace paradyse {
 namespace {
@@ -46,6 +46,36 @@ std::vector<std::int64_t> long_tailed(std::uint64_t seed, int count) {
   return lengths;
 }
 
+// The planner that the task names, for short.
+class Planner {
+ public:
+  explicit Planner(const PlanningTask& task) : planner_(batch_planner(task)) {}
+
+  BatchPlanner::Answer plan(const std::vector<std::int64_t>& lengths) {
+    return planner_->plan(lengths);
+  }
+  [[nodiscard]] bool was_cached() const { return planner_->was_cached(); }
+  std::optional<Plan> leaner(const Plan& plan) { return planner_->leaner(plan); }
+  // The same on every rank.
+  std::optional<std::string> observe(const Plan& plan, const std::vector<double>& seconds) {
+    BatchPlanner::RankSeconds of_ranks;
+    for (const double of_all : seconds) {
+      of_ranks.emplace_back(static_cast<std::size_t>(plan.ranks), of_all);
+    }
+    return planner_->observe(plan, of_ranks);
+  }
+  [[nodiscard]] BatchPlanner::Learned learned() const { return planner_->learned(); }
+  void learn(const BatchPlanner::Learned& learned) { planner_->learn(learned); }
+  DocumentPlans& documents() { return planner_->documents(); }
+  // On all ranks together.
+  std::optional<DocumentPlan> document(std::int64_t length) {
+    return documents().best(length, planner_->task().ranks);
+  }
+
+ private:
+  std::unique_ptr<BatchPlanner> planner_;
+};
+
 // Whatever the lengths, ranks and budget: each document once, the checker content, every rank
 // within its budget.
 TEST(Planner, GivesSoundPlansThatFit) {
@@ -55,7 +85,7 @@ TEST(Planner, GivesSoundPlansThatFit) {
       Planner planner(task(ranks, memory));
       for (std::uint64_t seed = 0; seed < 5; ++seed) {
         const std::vector<std::int64_t> lengths = long_tailed(seed, 12);
-        const Planner::Answer answer = planner.plan(lengths);
+        const BatchPlanner::Answer answer = planner.plan(lengths);
         SCOPED_TRACE(
             std::to_string(ranks) + " ranks, " + std::to_string(memory) + " bytes, seed " +
             std::to_string(seed) + ": " + answer.why_not);
@@ -103,7 +133,7 @@ TEST(Planner, SplitsLongDocumentsAndKeepsShortOnesWhole) {
 TEST(Planner, SaysWhatDoesNotFitAndWhatWould) {
   const std::int64_t memory = std::int64_t{24} << 20;
   Planner planner(task(4, memory));
-  const Planner::Answer answer = planner.plan({100, 16384});
+  const BatchPlanner::Answer answer = planner.plan({100, 16384});
   ASSERT_FALSE(answer.plan);
   EXPECT_THAT(answer.why_not, testing::HasSubstr("16384 tokens needs"));
   EXPECT_THAT(answer.why_not, testing::HasSubstr("24.0 MiB"));
@@ -155,7 +185,7 @@ TEST(Planner, MixesLayersWhereMemoryIsShort) {
     Planner planner(t);
     const std::optional<DocumentPlan> plan = planner.document(8000);
     double uniform = std::numeric_limits<double>::infinity();
-    for (const Planner::Row& row : planner.table({8000})) {
+    for (const DocumentPlans::Row& row : planner.documents().table({8000})) {
       if (row.fits && row.option.find("DataZ") == std::string::npos) {
         uniform = std::min(uniform, row.seconds);
       }
@@ -337,7 +367,7 @@ TEST(Planner, ComesBackToWhatOnlyAPredictionBeat) {
       const Plan first = *planner->plan(lengths).plan;
       const double seconds = *first.predicted.seconds;
       const Plan other = *planner_of({b.name})->plan(lengths).plan;
-      const bool beaten = planner->choices_of(lengths[0]).ways.costs.size() == 1;
+      const bool beaten = planner->documents().choices(lengths[0], 4).ways.costs.size() == 1;
       if (used(first) != a.name || !beaten || *other.predicted.seconds > 2.9 * seconds) {
         continue;
       }

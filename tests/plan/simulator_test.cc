@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/group_timeline.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/simulate/choices.h"
 #include "src/plan/simulate/op_cost.h"

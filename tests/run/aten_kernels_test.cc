@@ -15,7 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "paradyse/run/accountant.h"
+#include "src/plan/base/sha256.h"
 #include "src/run/train/files.h"
 #include "tests/support/models.h"
 
@@ -71,7 +72,8 @@ CheckpointState state_of(std::int64_t step, int ranks, const ModelShape& model) 
       .machine = {.matmul_flops_per_second = 0.1 + 0.2, .cores = 3},
       .costs = "c",
       .learned =
-          {.ratios = {{{"METP", 7}, {0.1 + 0.2, 3}}, {{"METP", 8}, {}}},
+          {.ratios =
+               {{{"METP", 4, 7}, {0.1 + 0.2, 3}}, {{"METP", 2, 7}, {5}}, {{"DataZ", 1, 8}, {}}},
            .caps = {{12, std::int64_t{1} << 40}}},
       .configuration = {{"train.steps", "9"}, {"data.path", "'it''s'"}}};
 }
@@ -203,6 +205,20 @@ TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {
   EXPECT_EQ(again.costs, "c");
   EXPECT_EQ(again.learned, state.learned);
   EXPECT_EQ(again.configuration, state.configuration);
+}
+
+// Checkpoints of before groups could have any size: ratios were those of all ranks together, or of
+// single ones for what runs on one alone.
+TEST_F(Checkpoint, StateOfBeforeSaysNoSizesOfGroups) {
+  CheckpointState state = state_of(50, 4, gpt2());
+  state.learned.ratios.erase({"METP", 2, 7});
+  nlohmann::json old = nlohmann::json::parse(to_json(state));
+  for (nlohmann::json& ratios : old["learned"]["ratios"]) {
+    ratios.erase("ranks");
+  }
+  old.erase("sha256");
+  old["sha256"] = sha256_hex(old.dump());
+  EXPECT_EQ(checkpoint_state(old.dump(), "here").learned, state.learned);
 }
 
 // The pieces of all files put together by their metadata alone are the whole tensors, as another

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/safetensors.h"
 #include "src/run/comm/observed.h"

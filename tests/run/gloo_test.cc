@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"

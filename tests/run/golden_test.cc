@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
 #include "src/run/weights/optimizer.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
 #include "tests/support/models.h"
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "tests/support/equality.h"
 
 namespace paradyse {

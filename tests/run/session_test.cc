@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/execute/trace.h"
 #include "tests/support/models.h"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/group_timeline.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "tests/support/equality.h"

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
 #include "tests/support/equality.h"

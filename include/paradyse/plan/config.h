@@ -35,7 +35,8 @@ struct RunConfig {
     std::string mlp = "auto";           // auto: the attention's verb when that is set
     std::string recompute = "auto";     // auto, or a level
     std::string planner = "exact";      // of the layers: exact, or paper (the published heuristic)
-    bool offload = false;               // saved tensors may wait in host memory
+    std::string batch_planner = "borders";  // which documents are split over how many ranks
+    bool offload = false;                   // saved tensors may wait in host memory
     double deadline_seconds = 60;
     std::string backend = "auto";  // auto: gloo where a launcher started processes, else local
     std::string device = "cpu";    // "cpu" or "cuda"

@@ -1,12 +1,13 @@
-// What a run teaches its time model: a factor for each strategy and length, from measured seconds.
+// What a run teaches its time model: a factor for each strategy, size of its group and length, from
+// measured seconds.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 namespace paradyse {
 
@@ -22,12 +23,24 @@ class Correction {
   static constexpr double kMost = 8;  // no factor is above it, or below its inverse
 
   // `predicted`: without any factor.  Values that are not above 0 are passed over.
-  void observe(const std::string& strategy, std::int64_t length, double predicted, double measured);
-  [[nodiscard]] double factor(const std::string& strategy, std::int64_t length) const;
+  void observe(
+      const std::string& strategy,
+      int ranks,
+      std::int64_t length,
+      double predicted,
+      double measured);
+  [[nodiscard]] double factor(const std::string& strategy, int ranks, std::int64_t length) const;
 
-  // All that it knows, to go on from: the last ratios of measured to predicted seconds by strategy
-  // and log2 of the length.
-  using Ratios = std::map<std::pair<std::string, int>, std::deque<double>>;
+  // What is told apart.
+  struct Key {
+    std::string strategy = {};
+    int ranks = 1;        // of the group
+    int log2_length = 0;  // log2_bucket()
+
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  // All that it knows, to go on from: the last ratios of measured to predicted seconds.
+  using Ratios = std::map<Key, std::deque<double>>;
   [[nodiscard]] const Ratios& ratios() const { return ratios_; }
   // In the place of what it knows; the machine of now is taken for that of the beginning.
   void learn(const Ratios& ratios);
@@ -41,9 +54,6 @@ class Correction {
   std::optional<double> machine_changed();
 
  private:
-  using Key = Ratios::key_type;
-  static Key key(const std::string& strategy, std::int64_t length);
-
   Ratios ratios_;
   std::map<Key, double> factors_;
   std::int64_t version_ = 0;

@@ -35,7 +35,8 @@ struct PlanningTask {
   std::vector<std::string> without = {};  // strategies that are not to be used
   bool offload = false;                   // saved tensors may wait in host memory
   bool mix = true;                        // layers may differ from each other
-  std::string planner = "exact";          // of the layers: "exact", or "paper"
+  std::string planner = "exact";          // of the layers: layer_planners()
+  std::string batch_planner = "borders";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 
   // Of parameters: see Precision.
@@ -46,7 +47,7 @@ struct PlanningTask {
 
 // Of one part of a layer, or of the rest of the model.
 struct PartCost {
-  double wall = 0;  // seconds; with one rank a group: of all ranks, each with such a document
+  double wall = 0;  // seconds of all ranks, in groups of the size, each with such a document
   double busy = 0;  // of one rank, alone on a core
   std::int64_t saved_bytes = 0;  // of the fullest rank, as the next
   std::int64_t transient_bytes = 0;
@@ -54,7 +55,8 @@ struct PartCost {
 
 class LayerCosts {
  public:
-  // For groups of `ranks`: all of the task's, or one.  Both live longer.
+  // For groups of `ranks`, side by side.  Fewer than all: only strategies that gather weights.
+  // What is given lives longer.
   LayerCosts(const PlanningTask& task, int ranks, const Correction& correction);
 
   // Every way that none beats in seconds as corrected, saved and transient bytes together, and the
@@ -88,6 +90,7 @@ class LayerCosts {
   std::shared_ptr<const TimeModel> model_;
   std::vector<PartChoice> ways_;  // to run one part
   std::vector<LayerChoice> uniform_;
+  // By way and rung; kept for good, since nothing that is learned changes it.
   std::map<std::pair<std::size_t, std::int64_t>, PartCost> folded_;
 };
 

@@ -100,6 +100,14 @@ std::string canonical_json(const Plan& plan);
 // Its SHA-256.
 std::string hash(const Plan& plan);
 
+// A plan of one micro-batch in which all documents run as `layers` says on all ranks; with a
+// one-rank strategy, documents are dealt to the ranks, longest first to the least loaded.
+Plan uniform_plan(
+    const ModelShape& model,
+    std::vector<std::int64_t> lengths,
+    int ranks,
+    const std::vector<LayerChoice>& layers);
+
 // What a plan is checked against beyond itself; what is absent is not checked.
 struct CheckContext {
   const ModelShape* model = nullptr;

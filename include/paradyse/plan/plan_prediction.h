@@ -6,27 +6,35 @@
 #include <vector>
 
 #include "paradyse/plan/correction.h"
-#include "paradyse/plan/layer_costs.h"
+#include "paradyse/plan/group_costs.h"
 #include "paradyse/plan/plan.h"
 
 namespace paradyse {
 
+// Seconds of a group that has its cores to itself.
+struct GroupSeconds {
+  int ranks = 1;
+  double seconds = 0;
+};
+
 class PlanPrediction {
  public:
-  // `all`, `one`: costs on all ranks together and on one of them.  All four live longer.
-  PlanPrediction(
-      const PlanningTask& task, const Correction& correction, LayerCosts& all, LayerCosts& one);
+  // All three live longer.
+  PlanPrediction(const PlanningTask& task, const Correction& correction, GroupCosts& costs);
 
   // Fills in `predicted` of the plan, its micro-batches and groups.
   void predict(Plan& plan);
 
-  // Of the fullest rank when documents of these lengths run as `program` says.  One group: all
-  // ranks together; else one rank each.
+  // Of the fullest rank when groups of `ranks` ranks, side by side, run documents of these lengths
+  // as `program` says.
   [[nodiscard]] PredictedBytes bytes_of(
-      const LayerProgram& program, const std::vector<std::vector<std::int64_t>>& groups) const;
+      const LayerProgram& program,
+      const std::vector<std::vector<std::int64_t>>& groups,
+      int ranks) const;
 
-  // Seconds of a micro-batch, given the busy seconds of each of its ranks: ranks share cores.
-  [[nodiscard]] double wall_seconds(const std::vector<double>& busy) const;
+  // Of a micro-batch: its slowest group; where ranks share cores, no less than all of them keep
+  // the cores busy together.
+  [[nodiscard]] double wall_seconds(const std::vector<GroupSeconds>& groups) const;
 
  private:
   [[nodiscard]] PredictedBytes fullest_rank(
@@ -41,8 +49,7 @@ class PlanPrediction {
   const PlanningTask& task_;
   const Correction& correction_;
   std::shared_ptr<const TimeModel> model_;
-  LayerCosts& all_;  // on all ranks together
-  LayerCosts& one_;  // on one rank
+  GroupCosts& costs_;
 };
 
 }  // namespace paradyse

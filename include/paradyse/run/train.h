@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/planner.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/data.h"
@@ -57,7 +57,7 @@ struct TrainSummary {
 
 struct TrainHooks {
   // Before the first step: what costs the planner goes by, for lengths of the corpus.
-  std::function<void(const std::vector<Planner::Row>& table, const DataCounts& data)> planned;
+  std::function<void(const std::vector<DocumentPlans::Row>& table, const DataCounts& data)> planned;
   std::function<void(const StepReport& report)> step;  // on one thread
   // Before all that, where costs are to be measured.
   std::function<void(const ProfileProgress& progress)> profiling;

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/base/text_match.h"
@@ -50,6 +51,15 @@ struct Field {
 std::vector<std::string> names_of_strategies(std::vector<std::string> names) {
   for (const Strategy& strategy : strategies("attention")) {
     names.push_back(strategy.name);
+  }
+  return names;
+}
+
+template <typename Rows>
+std::vector<std::string> names_of(const Rows& table) {
+  std::vector<std::string> names;
+  for (const auto& row : table) {
+    names.emplace_back(row.name);
   }
   return names;
 }
@@ -97,7 +107,12 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.parallel.mlp,
        .accepted = names_of_strategies({"auto", "hold", "gather", "pass"})},
       {.key = "parallel.recompute", .value = &c.parallel.recompute, .accepted = names_of_levels()},
-      {.key = "parallel.planner", .value = &c.parallel.planner, .accepted = {"exact", "paper"}},
+      {.key = "parallel.planner",
+       .value = &c.parallel.planner,
+       .accepted = names_of(layer_planners())},
+      {.key = "parallel.batch_planner",
+       .value = &c.parallel.batch_planner,
+       .accepted = names_of(batch_planners())},
       {.key = "parallel.offload", .value = &c.parallel.offload},
       {.key = "parallel.deadline_seconds",
        .value = &c.parallel.deadline_seconds,

@@ -28,16 +28,16 @@ int log2_bucket(std::int64_t tokens) {
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, tokens))));
 }
 
-Correction::Key Correction::key(const std::string& strategy, std::int64_t length) {
-  return {strategy, log2_bucket(length)};
-}
-
 void Correction::observe(
-    const std::string& strategy, std::int64_t length, double predicted, double measured) {
+    const std::string& strategy,
+    int ranks,
+    std::int64_t length,
+    double predicted,
+    double measured) {
   if (!(predicted > 0) || !(measured > 0)) {
     return;
   }
-  const Key which = key(strategy, length);
+  const Key which{strategy, ranks, log2_bucket(length)};
   const double ratio = measured / predicted;
   std::deque<double>& ratios = ratios_[which];
   ratios.push_back(ratio);
@@ -60,8 +60,8 @@ void Correction::observe(
   }
 }
 
-double Correction::factor(const std::string& strategy, std::int64_t length) const {
-  const auto found = factors_.find(key(strategy, length));
+double Correction::factor(const std::string& strategy, int ranks, std::int64_t length) const {
+  const auto found = factors_.find(Key{strategy, ranks, log2_bucket(length)});
   return found == factors_.end() ? 1.0 : found->second;
 }
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/layer_planner.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 
 namespace paradyse {
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/part_weights.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "src/run/device/through_aten.h"

@@ -13,7 +13,7 @@
 #include <sched.h>
 
 #include "paradyse/plan/group_timeline.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"

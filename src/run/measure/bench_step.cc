@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 #include "paradyse/plan/group_timeline.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"
 #include "src/run/device/device.h"

@@ -16,6 +16,7 @@
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
+#include "src/run/measure/micro_batch_seconds.h"
 #include "src/run/weights/optimizer.h"
 
 namespace paradyse {
@@ -144,8 +145,7 @@ struct Trial {
 
 struct Measured {
   double seconds = 0;
-  std::int64_t peak_bytes = 0;                   // of the fullest rank
-  std::vector<double> micro_batch_seconds = {};  // mean over the ranks
+  RankNumbers ranks = {};
 };
 
 // Whether ranks do the same by either plan.
@@ -168,7 +168,7 @@ class Bench {
   explicit Bench(const BenchSwitchingRequest& request)
       : request_(request), runners_(runners(request)), steps_(steps_of(request)) {
     for (const Runner& runner : runners_) {
-      planners_.emplace_back(runner.task);
+      planners_.push_back(batch_planner(runner.task));
       corpus_.runs.push_back({.name = runner.name, .kind = runner.kind, .steps = {}});
     }
     corpus_.name = request.corpus;
@@ -191,7 +191,7 @@ class Bench {
     for (std::size_t run = 0; run < runners_.size(); ++run) {
       if (runners_[run].kind == "static" && corpus_.packed &&
           !strategy_runs_alone(runners_[run].task.attention)) {
-        rooms_[run] = planners_[run].longest_document().value_or(-1);
+        rooms_[run] = planners_[run]->documents().longest().value_or(-1);
       }
     }
   }
@@ -199,7 +199,7 @@ class Bench {
   // Rank 0: what a run does with a step.
   std::optional<Plan> plan(std::size_t run, std::size_t step) {
     const auto begin = Clock::now();
-    Planner& planner = planners_[run];
+    BatchPlanner& planner = *planners_[run];
     const std::vector<std::int64_t>& lengths = steps_[step];
     const auto room = rooms_.find(run);
     std::optional<Plan> found = room != rooms_.end() ? packed(planner.task(), room->second, lengths)
@@ -259,9 +259,9 @@ class Bench {
       for (const auto& [run, its_plan] : trial->runs) {
         SwitchingStep& its = corpus_.runs[run].steps[step];
         its.seconds.push_back(measured.seconds);
-        its.peak_bytes = std::max(its.peak_bytes, measured.peak_bytes);
+        its.peak_bytes = std::max(its.peak_bytes, measured.ranks.peak_bytes);
         if (runners_[run].learns) {
-          planners_[run].observe(its_plan, measured.micro_batch_seconds);
+          planners_[run]->observe(its_plan, measured.ranks.rank_seconds);
         }
       }
     }
@@ -310,18 +310,7 @@ class Bench {
     synchronize(request_.device);
     world.barrier({.op = "bench", .part = ""});
     Measured measured{.seconds = seconds_since(begin)};
-    std::vector<std::int64_t> mine = {session.memory().peak_bytes()};
-    for (const double seconds : result.micro_batch_seconds) {
-      mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
-    }
-    measured.micro_batch_seconds.resize(result.micro_batch_seconds.size());
-    for (const auto& of_rank : gather(mine, world)) {
-      measured.peak_bytes = std::max(measured.peak_bytes, of_rank[0]);
-      for (std::size_t m = 1; m < of_rank.size(); ++m) {
-        measured.micro_batch_seconds[m - 1] +=
-            static_cast<double>(of_rank[m]) * 1e-9 / world.size();
-      }
-    }
+    measured.ranks = numbers_of_ranks(result, session);
     return measured;
   }
 
@@ -371,7 +360,7 @@ class Bench {
   const BenchSwitchingRequest& request_;
   std::vector<Runner> runners_;
   std::vector<std::vector<std::int64_t>> steps_;
-  std::deque<Planner> planners_;
+  std::vector<std::unique_ptr<BatchPlanner>> planners_;
   std::map<std::size_t, std::int64_t> rooms_;  // [run] of static ones that pack
   std::map<std::pair<std::size_t, std::size_t>, double> planning_;  // [run, step] seconds
   SwitchingCorpus corpus_;
@@ -389,8 +378,7 @@ std::vector<LongestDocument> longest_documents(const BenchSwitchingRequest& requ
     return longest;
   }
   for (const Runner& runner : runners(request)) {
-    Planner planner(runner.task);
-    longest.push_back({.run = runner.name, .tokens = *planner.longest_document()});
+    longest.push_back({.run = runner.name, .tokens = *DocumentPlans(runner.task).longest()});
   }
   return longest;
 }

@@ -8,7 +8,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/run/backend.h"
 #include "src/plan/report/switching.h"
 

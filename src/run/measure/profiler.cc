@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/group_timeline.h"
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/sha256.h"

@@ -138,10 +138,14 @@ void saving(const fs::path& checkpoints, std::int64_t step, const Body& body) {
 
 namespace {
 
-json json_of(const Planner::Learned& learned) {
+json json_of(const BatchPlanner::Learned& learned) {
   json ratios = json::array();
   for (const auto& [of, its] : learned.ratios) {
-    ratios.push_back({{"strategy", of.first}, {"log2_length", of.second}, {"ratios", its}});
+    ratios.push_back(
+        {{"strategy", of.strategy},
+         {"ranks", of.ranks},
+         {"log2_length", of.log2_length},
+         {"ratios", its}});
   }
   json caps = json::array();
   for (const auto& [of, bytes] : learned.caps) {
@@ -150,11 +154,23 @@ json json_of(const Planner::Learned& learned) {
   return {{"ratios", ratios}, {"caps", caps}};
 }
 
-Planner::Learned learned_from(const json& from) {
-  Planner::Learned learned;
+// Older ones do not say of which groups: there were those of all ranks, and single ranks for what
+// runs on one alone.
+int ranks_of(const json& ratios, int all) {
+  if (ratios.contains("ranks")) {
+    return ratios.at("ranks");
+  }
+  const auto name = ratios.at("strategy").get<std::string>();
+  const std::span<const Strategy> known = strategies("attention");
+  const auto found = std::ranges::find(known, name, &Strategy::name);
+  return found != known.end() && found->one_rank ? 1 : all;
+}
+
+BatchPlanner::Learned learned_from(const json& from, int ranks) {
+  BatchPlanner::Learned learned;
   for (const auto& of : from.at("ratios")) {
-    learned.ratios[{of.at("strategy"), of.at("log2_length")}] =
-        of.at("ratios").get<std::deque<double>>();
+    const Correction::Key key{of.at("strategy"), ranks_of(of, ranks), of.at("log2_length")};
+    learned.ratios[key] = of.at("ratios").get<std::deque<double>>();
   }
   for (const auto& of : from.at("caps")) {
     learned.caps[of.at("log2_tokens")] = of.at("bytes");
@@ -255,7 +271,7 @@ CheckpointState checkpoint_state(const std::string& text, const std::string& fro
         .configuration = state.at("configuration")};
     if (state.contains("learned")) {  // older ones have none
       s.costs = state.at("costs");
-      s.learned = learned_from(state.at("learned"));
+      s.learned = learned_from(state.at("learned"), static_cast<int>(s.ranks));
     }
     for (const json& file : state.at("files")) {
       s.files.push_back(

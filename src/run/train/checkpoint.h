@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/planner.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
 #include "src/run/weights/optimizer.h"
@@ -52,9 +52,9 @@ struct CheckpointState {
   double loss_scale = 1;
   std::int64_t loss_scale_steps = 0;
   DataPosition data;
-  MachineNumbers machine;    // plans are made from these again: other plans, other sums
-  std::string costs;         // fingerprint(Costs) that plans went by; "": none
-  Planner::Learned learned;  // about those
+  MachineNumbers machine;         // plans are made from these again: other plans, other sums
+  std::string costs;              // fingerprint(Costs) that plans went by; "": none
+  BatchPlanner::Learned learned;  // about those
   std::map<std::string, std::string> configuration;  // key -> value as TOML
   struct File {
     std::string name;

@@ -37,7 +37,7 @@ std::vector<std::int64_t> lengths_of(const std::vector<const Tokens*>& documents
 EvalResult evaluate_corpus(
     const Corpus& corpus,
     std::int64_t tokens_per_batch,
-    Planner* planner,
+    BatchPlanner* planner,
     RankSession& session,
     const std::atomic<bool>* stop) {
   EvalResult result;
@@ -81,7 +81,7 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
   const RunConfig& config = loaded.config;
   const ModelFolder model = model_at(config);
   const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
-  Planner planner(planning_task(
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(planning_task(
       config, model.shape, /*training=*/false, machine_for(config, model.shape, backend)));
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
@@ -97,7 +97,7 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
     session.world().barrier({.op = "model is there", .part = ""});
     const bool first = session.rank() == 0;
     const EvalResult mine = evaluate_corpus(
-        corpus, config.train.tokens_per_step, first ? &planner : nullptr, session, stop);
+        corpus, config.train.tokens_per_step, first ? planner.get() : nullptr, session, stop);
     if (first) {
       result = mine;
     }

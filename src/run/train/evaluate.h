@@ -14,7 +14,7 @@ namespace paradyse {
 EvalResult evaluate_corpus(
     const Corpus& corpus,
     std::int64_t tokens_per_batch,
-    Planner* planner,
+    BatchPlanner* planner,
     RankSession& session,
     const std::atomic<bool>* stop);
 

@@ -90,6 +90,7 @@ PlanningTask planning_task(
   task.recompute = named(config.parallel.recompute);
   task.offload = config.parallel.offload;
   task.planner = config.parallel.planner;
+  task.batch_planner = config.parallel.batch_planner;
   if (costs) {
     go_by(*costs, task);
   }
@@ -185,8 +186,8 @@ std::vector<const Tokens*> labels_of(
   return labels;
 }
 
-Plan plan_or_throw(Planner& planner, const std::vector<std::int64_t>& lengths) {
-  Planner::Answer answer = planner.plan(lengths);
+Plan plan_or_throw(BatchPlanner& planner, const std::vector<std::int64_t>& lengths) {
+  BatchPlanner::Answer answer = planner.plan(lengths);
   if (!answer.plan) {
     throw std::runtime_error(answer.why_not);
   }

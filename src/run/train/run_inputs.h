@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/planner.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/weights.h"
@@ -41,7 +41,7 @@ PlanningTask planning_task(
     const std::optional<Costs>& costs = std::nullopt);
 
 // A plan for documents of these lengths; why there is none as std::runtime_error.
-Plan plan_or_throw(Planner& planner, const std::vector<std::int64_t>& lengths);
+Plan plan_or_throw(BatchPlanner& planner, const std::vector<std::int64_t>& lengths);
 
 // The model's weights, or random ones where it has none.
 void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed);

@@ -15,7 +15,7 @@ StepPlans::StepPlans(PlanningTask task, Options options)
     : options_(std::move(options)),
       model_(task.model),
       ranks_(task.ranks),
-      planner_(std::move(task)) {}
+      planner_(batch_planner(std::move(task))) {}
 
 StepPlans::~StepPlans() {
   if (ahead_.valid()) {
@@ -42,22 +42,22 @@ std::optional<Plan> StepPlans::leaner(std::size_t step, const Plan& plan) {
   return less;
 }
 
-void StepPlans::took(Plan plan, std::vector<double> micro_batch_seconds) {
-  last_ = {.plan = std::move(plan), .micro_batch_seconds = std::move(micro_batch_seconds)};
+void StepPlans::took(Plan plan, BatchPlanner::RankSeconds seconds) {
+  last_ = {.plan = std::move(plan), .seconds = std::move(seconds)};
 }
 
-Planner& StepPlans::planner() {
+BatchPlanner& StepPlans::planner() {
   if (ahead_.valid()) {
     ahead_.wait();
     ahead_ = {};
   }
-  return planner_;
+  return *planner_;
 }
 
 void StepPlans::begin(std::size_t step) {
   ahead_ = std::async(std::launch::async, [this, lengths = options_.lengths[step]] {
     const auto begin = std::chrono::steady_clock::now();
-    Plan plan = plan_or_throw(planner_, lengths);
+    Plan plan = plan_or_throw(*planner_, lengths);
     plan.planner_seconds = seconds_since(begin);
     return plan;
   });
@@ -71,7 +71,7 @@ Plan StepPlans::made(std::size_t step) {
   }
   Plan plan = ahead_.get();
   if (last_ && options_.correct) {
-    if (const auto changed = planner_.observe(last_->plan, last_->micro_batch_seconds)) {
+    if (const auto changed = planner_->observe(last_->plan, last_->seconds)) {
       options_.note(*changed);
     }
     last_.reset();

@@ -7,11 +7,12 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/batch_planner.h"
 
 namespace paradyse {
 
@@ -36,18 +37,19 @@ class StepPlans {
   // Instead of one that ran out of memory in spite of what was counted; nothing when none needs
   // less.
   std::optional<Plan> leaner(std::size_t step, const Plan& plan);
-  // What the plan's micro-batches took; what is learned counts from the next plan that is begun.
-  void took(Plan plan, std::vector<double> micro_batch_seconds);
+  // What every rank took for the plan's micro-batches; what is learned counts from the next plan
+  // that is begun.
+  void took(Plan plan, BatchPlanner::RankSeconds seconds);
 
   // Waits until it is at rest.
-  Planner& planner();
+  BatchPlanner& planner();
   // Safe while it plans.
-  [[nodiscard]] Planner::Learned learned() const { return planner_.learned(); }
+  [[nodiscard]] BatchPlanner::Learned learned() const { return planner_->learned(); }
 
  private:
   struct Taken {
     Plan plan;
-    std::vector<double> micro_batch_seconds;
+    BatchPlanner::RankSeconds seconds;
   };
   void begin(std::size_t step);
   Plan made(std::size_t step);
@@ -56,7 +58,8 @@ class StepPlans {
   Options options_;
   ModelShape model_;
   int ranks_;
-  Planner planner_;  // only one thread at a time uses it: this one does while none is ahead
+  std::unique_ptr<BatchPlanner>
+      planner_;  // only one thread at a time uses it: this one does while none is ahead
   std::future<Plan> ahead_;
   std::size_t ahead_of_ = 0;
   std::optional<Taken> last_;  // not yet learned from

@@ -8,12 +8,12 @@ namespace paradyse {
 namespace {
 
 // What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
-Planner::Learned still_true(
+BatchPlanner::Learned still_true(
     const CheckpointState& then, const LoadedConfig& now, const PlanningNumbers& numbers) {
   if (then.costs != numbers.costs_fingerprint()) {
     return {};
   }
-  Planner::Learned learned = then.learned;
+  BatchPlanner::Learned learned = then.learned;
   if (!now.config.costs.correct) {
     learned.ratios.clear();
   }
@@ -61,7 +61,8 @@ std::unique_ptr<StepPlans> training_plans(
             : "plans go by a closed form; measured costs know better: paradyse profile, then "
               "paradyse fit, with this configuration");
   if (hooks.planned) {
-    hooks.planned(plans->planner().table(inputs.typical_lengths()), inputs.corpus.counts);
+    hooks.planned(
+        plans->planner().documents().table(inputs.typical_lengths()), inputs.corpus.counts);
   }
   if (!plans->replays()) {
     plan_or_throw(plans->planner(), {inputs.longest()});

@@ -5,14 +5,15 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "src/run/execute/gather.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/measure/measure.h"
+#include "src/run/measure/micro_batch_seconds.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -137,35 +138,12 @@ Update update(
   return {.learning_rate = rate, .gradient_norm = norm, .loss_scale = loss_scale};
 }
 
-// Over all ranks.
-struct Measured {
-  std::int64_t peak_bytes = 0;              // of the fullest
-  std::vector<double> micro_batch_seconds;  // mean
-};
-
-Measured measured(const BatchResult& batch, RankSession& session) {
-  std::vector<std::int64_t> mine = {session.memory().peak_bytes()};
-  for (const double seconds : batch.micro_batch_seconds) {
-    mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
-  }
-  const auto all = gather(mine, session.world());
-  Measured result{.micro_batch_seconds = std::vector<double>(mine.size() - 1)};
-  for (const auto& of_rank : all) {
-    result.peak_bytes = std::max(result.peak_bytes, of_rank[0]);
-    for (std::size_t m = 1; m < of_rank.size(); ++m) {
-      result.micro_batch_seconds[m - 1] +=
-          static_cast<double>(of_rank[m]) * 1e-9 / static_cast<double>(all.size());
-    }
-  }
-  return result;
-}
-
 StepReport step_report(
     const TrainingRun& run,
     const TrainingStep& step,
     const Played& played,
     const Update& update,
-    const Measured& measured) {
+    const RankNumbers& measured) {
   const Plan& plan = played.plan;
   const BatchResult& batch = played.batch;
   StepReport report{
@@ -184,17 +162,21 @@ StepReport step_report(
       .retries = played.retries,
       .peak_bytes = measured.peak_bytes,
       .micro_batches = {},
-      .micro_batch_seconds = measured.micro_batch_seconds,
+      .micro_batch_seconds = measured.mean_seconds(),
       .predicted_micro_batch_seconds = {},
       .plan_sha256 = batch.plan_sha256};
   for (const PlanMicroBatch& micro : plan.micro_batches) {
+    std::set<std::string> programs;  // of its groups
     for (const PlanGroup& group : micro.groups) {
+      programs.insert(group.program);
       if (group.predicted.bytes) {
         report.predicted_peak_bytes =
             std::max(report.predicted_peak_bytes, group.predicted.bytes->total());
       }
     }
-    ++report.micro_batches[micro.groups.front().program];
+    for (const std::string& program : programs) {
+      ++report.micro_batches[program];
+    }
     report.predicted_micro_batch_seconds.push_back(micro.predicted.seconds.value_or(0));
   }
   return report;
@@ -210,12 +192,12 @@ void train_step(
     LossScale& scale) {
   Played played = play_batch(run, step.step, std::move(step.plan), scale, session);
   const Update updated = update(run, step.step, played.batch, session, optimizer, scale);
-  Measured numbers = measured(played.batch, session);
+  RankNumbers numbers = numbers_of_ranks(played.batch, session);
   if (session.rank() != 0) {
     return;
   }
   run.record.add(step_report(run, step, played, updated, numbers));
-  run.plans.took(std::move(played.plan), std::move(numbers.micro_batch_seconds));
+  run.plans.took(std::move(played.plan), std::move(numbers.rank_seconds));
 }
 
 }  // namespace paradyse

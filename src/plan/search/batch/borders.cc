@@ -1,50 +1,67 @@
-// Which documents of a step stay whole, each on one rank, and which are split over all ranks.
+// Short documents are packed and dealt to the ranks whole (DataZ), each long one is split over all
+// ranks; where the border lies is found by trying every document as the longest short one.  What
+// each layer runs is the layer planner's (layer_planner.h): the fastest mix that fits.
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
-#include "paradyse/plan/planner.h"
 #include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/batch/table.h"
 
 namespace paradyse {
+namespace {
 
-Planner::Estimate Planner::estimate(
-    LayerCosts& costs, const LayerChoice& layer, std::int64_t length) {
-  const PartCost one = costs.layer(layer, length);
-  const PartCost rest = costs.rest(length);
-  const std::int64_t layers = task_.model.layers;
-  const auto L = static_cast<double>(layers);
-  Estimate e{
-      .wall = L * one.wall + rest.wall,
-      .busy = L * one.busy + rest.busy,
-      .saved = layers * one.saved_bytes + rest.saved_bytes,
-      .peak = 0};
-  e.peak = static_bytes_ + e.saved +
-           std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
-  return e;
-}
+class Borders final : public BatchPlanner {
+ public:
+  using BatchPlanner::BatchPlanner;
+
+ private:
+  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override;
+
+  // The documents of every rank, of every micro-batch.
+  using Dealt = std::vector<std::vector<std::vector<std::int64_t>>>;
+  Dealt deal(
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& whole,
+      const LayerChoice& layer,
+      Caps caps);
+  std::optional<Plan> build(
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& order,
+      std::size_t long_documents,
+      const LayerChoice& short_layer,
+      Caps caps);
+  std::optional<Plan> best_of_borders(
+      const std::vector<std::int64_t>& lengths,
+      const std::vector<std::int64_t>& order,
+      bool all_borders,
+      Caps caps);
+};
 
 // Whole documents, longest first to the least busy rank with room, in as few micro-batches as
 // memory allows.  A rank's packed documents hold at most what one document of as many tokens would.
 // Empty when a document has room nowhere.
-Planner::Dealt Planner::deal(
+Borders::Dealt Borders::deal(
     const std::vector<std::int64_t>& lengths,
-    const std::vector<std::int64_t>& documents,
-    const LayerChoice& layer) {
+    const std::vector<std::int64_t>& whole,
+    const LayerChoice& layer,
+    Caps caps) {
   struct Rank {
     double busy = 0;
     std::int64_t tokens = 0;
     std::vector<std::int64_t> documents;
   };
-  const auto ranks = static_cast<std::size_t>(task_.ranks);
+  const auto ranks = static_cast<std::size_t>(task().ranks);
   std::vector<std::vector<Rank>> micro_batches;
-  for (const std::int64_t d : documents) {
+  for (const std::int64_t d : whole) {
     const std::int64_t n = lengths[static_cast<std::size_t>(d)];
     Rank* best = nullptr;
     for (std::vector<Rank>& micro : micro_batches) {
       for (Rank& rank : micro) {
         if ((best == nullptr || rank.busy < best->busy) &&
-            fits(estimate(one_, layer, rank.tokens + n).peak, rank.tokens + n)) {
+            documents().fits(
+                documents().estimate(layer, rank.tokens + n, 1).peak, rank.tokens + n, caps)) {
           best = &rank;
         }
       }
@@ -53,12 +70,12 @@ Planner::Dealt Planner::deal(
       }
     }
     if (best == nullptr) {
-      if (!fits(estimate(one_, layer, n).peak, n)) {
+      if (!documents().fits(documents().estimate(layer, n, 1).peak, n, caps)) {
         return {};
       }
       best = &micro_batches.emplace_back(ranks).front();
     }
-    best->busy += estimate(one_, layer, n).busy;
+    best->busy += documents().estimate(layer, n, 1).busy;
     best->tokens += n;
     best->documents.push_back(d);
   }
@@ -74,20 +91,21 @@ Planner::Dealt Planner::deal(
 }
 
 // The first `long_documents` of `order` are split over all ranks, the rest dealt whole.
-std::optional<Plan> Planner::build(
+std::optional<Plan> Borders::build(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& order,
     std::size_t long_documents,
-    const LayerChoice& short_layer) {
+    const LayerChoice& short_layer,
+    Caps caps) {
   Plan plan;
-  plan.model_name = task_.model.architecture;
-  plan.model_sha256 = fingerprint(task_.model);
-  plan.layers = task_.model.layers;
-  plan.cluster_name = "local-" + std::to_string(task_.ranks);
-  plan.ranks = task_.ranks;
-  plan.weight_domain = task_.ranks;
+  plan.model_name = task().model.architecture;
+  plan.model_sha256 = fingerprint(task().model);
+  plan.layers = task().model.layers;
+  plan.cluster_name = "local-" + std::to_string(task().ranks);
+  plan.ranks = task().ranks;
+  plan.weight_domain = task().ranks;
   plan.lengths = lengths;
-  plan.planner_name = task_.planner;
+  plan.planner_name = task().planner;
   plan.planner_space = "short documents whole, long ones over all ranks";
   const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
   const auto use = [&](const LayerProgram& program) {
@@ -95,10 +113,11 @@ std::optional<Plan> Planner::build(
     plan.programs[key] = program;
     return key;
   };
-  std::vector<int> everyone(static_cast<std::size_t>(task_.ranks));
+  std::vector<int> everyone(static_cast<std::size_t>(task().ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
   for (std::size_t i = 0; i < long_documents; ++i) {
-    const std::optional<DocumentPlan> whole = document(length(order[i]));
+    const std::optional<DocumentPlan> whole =
+        documents().best(length(order[i]), task().ranks, caps);
     if (!whole) {
       return std::nullopt;
     }
@@ -115,7 +134,7 @@ std::optional<Plan> Planner::build(
   }
   const std::vector<std::int64_t> rest(
       order.begin() + static_cast<std::ptrdiff_t>(long_documents), order.end());
-  const Dealt dealt = deal(lengths, rest, short_layer);
+  const Dealt dealt = deal(lengths, rest, short_layer, caps);
   if (dealt.empty()) {
     return std::nullopt;
   }
@@ -123,15 +142,16 @@ std::optional<Plan> Planner::build(
     // Where the micro-batch leaves room, its layers do with less recomputation.
     std::vector<std::vector<std::int64_t>> groups;
     std::int64_t most_tokens = 0;
-    for (const auto& documents : of_ranks) {
+    for (const auto& of_rank : of_ranks) {
       std::vector<std::int64_t>& group = groups.emplace_back();
-      for (const std::int64_t d : documents) {
+      for (const std::int64_t d : of_rank) {
         group.push_back(length(d));
       }
       most_tokens =
           std::max(most_tokens, std::accumulate(group.begin(), group.end(), std::int64_t{0}));
     }
-    const std::optional<Fitting> fitting = program_for(one_, most_tokens, groups);
+    const std::optional<DocumentPlans::Fitting> fitting =
+        documents().program_for(most_tokens, 1, groups, caps);
     if (!fitting) {
       return std::nullopt;
     }
@@ -148,7 +168,7 @@ std::optional<Plan> Planner::build(
   return plan;
 }
 
-Planner::Answer Planner::make(const std::vector<std::int64_t>& lengths) {
+BatchPlanner::Answer Borders::make(const std::vector<std::int64_t>& lengths, Caps caps) {
   std::vector<std::int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
@@ -158,19 +178,21 @@ Planner::Answer Planner::make(const std::vector<std::int64_t>& lengths) {
   // Borders that cannot be the fastest are left out, unless all that is faster turns out not to
   // fit.
   for (const bool all_borders : {false, true}) {
-    if (std::optional<Plan> plan = best_of_borders(lengths, order, all_borders)) {
+    if (std::optional<Plan> plan = best_of_borders(lengths, order, all_borders, caps)) {
       return {.plan = std::move(plan), .why_not = {}};
     }
   }
   // Nothing fits: the longest document is to blame, since any shorter one may run alone like it.
-  return {.plan = std::nullopt, .why_not = refusal(order.empty() ? 0 : length(order[0]))};
+  return {
+      .plan = std::nullopt, .why_not = documents().refusal(order.empty() ? 0 : length(order[0]))};
 }
 
 // Every border, every option for the short side, by estimates; then the best by exact bytes.
-std::optional<Plan> Planner::best_of_borders(
+std::optional<Plan> Borders::best_of_borders(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& order,
-    bool all_borders) {
+    bool all_borders,
+    Caps caps) {
   const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
   struct Candidate {
     double seconds;
@@ -187,21 +209,21 @@ std::optional<Plan> Planner::best_of_borders(
     }
     const std::vector<std::int64_t> rest(
         order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
-    for (const LayerChoice& layer : whole_) {
+    for (const LayerChoice& layer : documents().whole()) {
       double sum = long_seconds;
-      const Dealt dealt = deal(lengths, rest, layer);
+      const Dealt dealt = deal(lengths, rest, layer, caps);
       for (const auto& of_ranks : dealt) {
-        std::vector<double> busy;
+        std::vector<GroupSeconds> busy;
         busy.reserve(of_ranks.size());
-        for (const auto& documents : of_ranks) {
+        for (const auto& of_rank : of_ranks) {
           // a rank without documents still gathers weights: as for one token
-          double its = documents.empty() ? estimate(one_, layer, 1).busy : 0;
-          for (const std::int64_t d : documents) {
-            its += estimate(one_, layer, length(d)).busy;
+          double its = of_rank.empty() ? documents().estimate(layer, 1, 1).busy : 0;
+          for (const std::int64_t d : of_rank) {
+            its += documents().estimate(layer, length(d), 1).busy;
           }
-          busy.push_back(its);
+          busy.push_back({.ranks = 1, .seconds = its});
         }
-        sum += prediction_.wall_seconds(busy);
+        sum += documents().prediction().wall_seconds(busy);
       }
       if (!dealt.empty()) {
         candidates.push_back({sum, k, layer});
@@ -211,7 +233,8 @@ std::optional<Plan> Planner::best_of_borders(
     if (long_seconds >= least_seconds && !all_borders) {
       break;  // a later border can only cost more
     }
-    const std::optional<DocumentPlan> split = document(length(order[k]));
+    const std::optional<DocumentPlan> split =
+        documents().best(length(order[k]), task().ranks, caps);
     if (!split) {
       break;  // this document must stay whole, and with it all shorter ones may
     }
@@ -221,15 +244,15 @@ std::optional<Plan> Planner::best_of_borders(
     return a.seconds < b.seconds;
   });
   for (const Candidate& c : candidates) {
-    std::optional<Plan> plan = build(lengths, order, c.long_documents, c.short_layer);
+    std::optional<Plan> plan = build(lengths, order, c.long_documents, c.short_layer, caps);
     if (!plan) {
       continue;
     }
-    prediction_.predict(*plan);
+    documents().prediction().predict(*plan);
     const bool all_fit = std::all_of(
         plan->micro_batches.begin(), plan->micro_batches.end(), [&](const PlanMicroBatch& micro) {
           return std::all_of(micro.groups.begin(), micro.groups.end(), [&](const PlanGroup& group) {
-            return fits(group.predicted.bytes->total(), fullest(*plan, micro));
+            return documents().fits(group.predicted.bytes->total(), fullest(*plan, micro), caps);
           });
         });
     if (all_fit) {
@@ -237,6 +260,17 @@ std::optional<Plan> Planner::best_of_borders(
     }
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+BatchPlannerRow borders() {
+  return {
+      .name = "borders",
+      .summary = "short documents whole, each on one rank; long ones over all ranks",
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+        return std::make_unique<Borders>(std::move(task));
+      }};
 }
 
 }  // namespace paradyse

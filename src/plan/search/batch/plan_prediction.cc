@@ -10,16 +10,22 @@
 namespace paradyse {
 
 PlanPrediction::PlanPrediction(
-    const PlanningTask& task, const Correction& correction, LayerCosts& all, LayerCosts& one)
+    const PlanningTask& task, const Correction& correction, GroupCosts& costs)
     : task_(task),
       correction_(correction),
       model_(task.seconds ? task.seconds : closed_form(task.machine)),
-      all_(all),
-      one_(one) {}
+      costs_(costs) {}
 
-double PlanPrediction::wall_seconds(const std::vector<double>& busy) const {
-  const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
-  return std::max(*std::max_element(busy.begin(), busy.end()), sum / task_.machine.cores);
+double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) const {
+  double slowest = 0;
+  double busy = 0;  // of cores
+  for (const GroupSeconds& group : groups) {
+    slowest = std::max(slowest, group.seconds);
+    // a group of more ranks than cores has waited for those already
+    busy += group.seconds * static_cast<double>(std::min(group.ranks, task_.machine.cores));
+  }
+  // one group has nobody beside it
+  return groups.size() == 1 ? slowest : std::max(slowest, busy / task_.machine.cores);
 }
 
 PredictedBytes PlanPrediction::fullest_rank(
@@ -40,22 +46,25 @@ PredictedBytes PlanPrediction::fullest_rank(
 }
 
 PredictedBytes PlanPrediction::bytes_of(
-    const LayerProgram& program, const std::vector<std::vector<std::int64_t>>& groups) const {
-  const int ranks = groups.size() == 1 ? task_.ranks : 1;
+    const LayerProgram& program,
+    const std::vector<std::vector<std::int64_t>>& groups,
+    int ranks) const {
   PredictedBytes most;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const Task task{
-        .model = &task_.model,
-        .documents = packed(groups[g], ranks, task_.model.causal),
-        .domain = task_.ranks};
+  int first = 0;  // of the group's ranks
+  for (const std::vector<std::int64_t>& lengths : groups) {
     std::vector<Seat> seats;
     seats.reserve(static_cast<std::size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
-      seats.push_back(
-          {.group_rank = r, .domain_rank = groups.size() == 1 ? r : static_cast<int>(g)});
+      seats.push_back({.group_rank = r, .domain_rank = first++});
     }
-    const PredictedBytes bytes =
-        fullest_rank(timeline(task, choices(program), task_.training), seats);
+    const GroupTask group{
+        .layers = program,
+        .lengths = lengths,
+        .ranks = ranks,
+        .shares = {},
+        .weight_domain = task_.ranks,
+        .keep = task_.training};
+    const PredictedBytes bytes = fullest_rank(timeline(group, task_.model), seats);
     if (bytes.total() > most.total()) {
       most = bytes;
     }
@@ -67,7 +76,7 @@ PredictedBytes PlanPrediction::bytes_of(
 void PlanPrediction::predict(Plan& plan) {
   double total = task_.step_seconds;
   for (PlanMicroBatch& micro : plan.micro_batches) {
-    std::vector<double> busy;
+    std::vector<GroupSeconds> groups;
     const std::int64_t longest = longest_of(plan, micro);
     for (PlanGroup& group : micro.groups) {
       const GroupTimeline built = group_timeline(plan, group, task_.model, task_.training);
@@ -78,10 +87,10 @@ void PlanPrediction::predict(Plan& plan) {
           built.seats,
           built.parts.front().program().documents.lengths,
           longest);
-      busy.push_back(*group.predicted.seconds);
+      groups.push_back(
+          {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
     }
-    // groups of several ranks: their seconds are those of the cores they share already
-    micro.predicted.seconds = micro.groups.size() == 1 ? busy.front() : wall_seconds(busy);
+    micro.predicted.seconds = wall_seconds(groups);
     total += *micro.predicted.seconds;
   }
   plan.predicted.seconds = total;
@@ -95,11 +104,12 @@ double PlanPrediction::group_seconds(
     const std::vector<std::int64_t>& lengths,
     std::int64_t longest) {
   if (!model_->by_work()) {  // documents one after the other; without one, weights are gathered
-    LayerCosts& costs = seats.size() == 1 && task_.ranks > 1 ? one_ : all_;
+    const auto ranks = static_cast<int>(seats.size());
+    LayerCosts& costs = costs_.of(ranks);
     const std::vector<std::int64_t> none = {1};
     double sum = 0;
     for (const std::int64_t n : lengths.empty() ? none : lengths) {
-      const bool busy = &costs == &one_;
+      const bool busy = ranks < task_.ranks;
       const PartCost rest = costs.rest(n);
       sum += busy ? rest.busy : rest.wall;
       for (const LayerChoice& layer : layers) {
@@ -120,7 +130,8 @@ double PlanPrediction::group_seconds(
     if (part.layer >= 0) {
       const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
       const PartChoice& choice = part_of(layer, question.part);
-      factor = correction_.factor(part_of(layer, "attention").strategy, longest);
+      factor = correction_.factor(
+          part_of(layer, "attention").strategy, static_cast<int>(seats.size()), longest);
       question.strategy = canonical(choice).strategy;
       question.recompute = choice.recompute;
     }

@@ -148,8 +148,8 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
 
   PartCost cost;
   std::vector<PartWork> of_ranks;
-  for (int r = 0; r < task_.ranks; ++r) {  // groups of one rank: all of them, side by side
-    const Seat seat{.group_rank = ranks_ == 1 ? 0 : r, .domain_rank = r};
+  for (int r = 0; r < task_.ranks; ++r) {  // groups of the size, side by side
+    const Seat seat{.group_rank = r % ranks_, .domain_rank = r};
     PartWork& mine = of_ranks.emplace_back();
     for (const ScheduledPart& part : parts) {
       mine += part_work(part, seat, task_.precision);
@@ -222,7 +222,7 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length) {
         parts.push_back(
             {.parts = {ways_[w]},
              .cost = read_off(w, length),
-             .factor = measured ? correction_.factor(ways_[w].strategy, length) : 1});
+             .factor = measured ? correction_.factor(ways_[w].strategy, ranks_, length) : 1});
       }
     }
     parts = unbeaten(std::move(parts), alike);
@@ -272,7 +272,7 @@ PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length) {
 
 PartCost LayerCosts::corrected(
     PartCost cost, const std::string& attention, std::int64_t length) const {
-  const double factor = correction_.factor(attention, length);
+  const double factor = correction_.factor(attention, ranks_, length);
   cost.wall *= factor;
   cost.busy *= factor;
   return cost;

@@ -424,4 +424,25 @@ std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& p
   return runs;
 }
 
+std::span<const LayerPlannerRow> layer_planners() {
+  static constexpr LayerPlannerRow kTable[] = {
+      {.name = "exact", .summary = "the fastest mix of ways that fits", .plan = plan_layers},
+      {.name = "paper",
+       .summary = "the heuristic of ParaDySe; every document is split over all ranks",
+       .plan = plan_layers_as_published,
+       .splits_all = true}};
+  return kTable;
+}
+
+const LayerPlannerRow& layer_planner(const std::string& name) {
+  std::string names;
+  for (const LayerPlannerRow& row : layer_planners()) {
+    if (name == row.name) {
+      return row;
+    }
+    names.append(names.empty() ? "" : ", ").append(row.name);
+  }
+  throw std::invalid_argument("planner '" + name + "' is not known; there are " + names);
+}
+
 }  // namespace paradyse

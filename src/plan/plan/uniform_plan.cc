@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "paradyse/plan/planner.h"
+#include "paradyse/plan/plan.h"
 
 namespace paradyse {
 

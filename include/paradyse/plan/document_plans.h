@@ -1,0 +1,148 @@
+// The plan of one document on a group of so many ranks: what commands show, and what planners of
+// whole batches (batch_planner.h) put together.
+//
+// Costs are read off a ladder of lengths (layer_costs.h); the program that the layer planner picks
+// is folded again exactly, and its bytes are those of the fullest rank.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "paradyse/plan/group_costs.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/plan/plan_prediction.h"
+
+namespace paradyse {
+
+// The program of a document that a group shares.
+struct DocumentPlan {
+  LayerProgram program;
+  double seconds = 0;    // forward and backward, predicted
+  PredictedBytes bytes;  // of the fullest rank, counted
+};
+
+// The bytes that plans for such documents are held to, after plans that were within their count
+// ran out of memory (BatchPlanner::leaner).
+enum class Caps {
+  held,   // they count
+  passed  // they do not: nothing fits below them
+};
+
+class DocumentPlans {
+ public:
+  // Throws std::invalid_argument for a name that is unknown, or where no strategy is left.
+  explicit DocumentPlans(PlanningTask task);
+  DocumentPlans(const DocumentPlans&) = delete;
+  DocumentPlans& operator=(const DocumentPlans&) = delete;
+
+  [[nodiscard]] const PlanningTask& task() const { return task_; }
+  [[nodiscard]] const LayerPlannerRow& layer_planner() const { return *layer_planner_; }
+  GroupCosts& costs() { return costs_; }
+  PlanPrediction& prediction() { return prediction_; }
+  Correction& correction() { return correction_; }
+  [[nodiscard]] const Correction& correction() const { return correction_; }
+
+  // Bytes that plans may fill where the fullest group holds `tokens`.
+  [[nodiscard]] std::int64_t budget(std::int64_t tokens, Caps caps = Caps::held) const;
+  [[nodiscard]] bool fits(std::int64_t bytes, std::int64_t tokens, Caps caps = Caps::held) const {
+    return bytes <= budget(tokens, caps);
+  }
+  // Tokens by powers of two (log2_bucket) and the bytes that they are held to.
+  using HeldTo = std::map<int, std::int64_t>;
+  [[nodiscard]] const HeldTo& held_to() const { return held_to_; }
+  void hold_to(HeldTo bytes);
+
+  // The fastest program that fits for one document on a group of `ranks`, if any.  Remembered until
+  // the correction or what lengths are held to changes.
+  std::optional<DocumentPlan> best(std::int64_t length, int ranks, Caps caps = Caps::held);
+  // The same for packed documents in groups of `ranks`, side by side, at the costs of a document of
+  // `length`.
+  struct Fitting {
+    LayerProgram program = {};
+    PredictedBytes bytes = {};
+  };
+  std::optional<Fitting> program_for(
+      std::int64_t length,
+      int ranks,
+      const std::vector<std::vector<std::int64_t>>& groups,
+      Caps caps = Caps::held);
+
+  // A document under one layer choice, by estimates.
+  struct Estimate {
+    double wall = 0;         // seconds of the micro-batch when it runs alone
+    double busy = 0;         // seconds of the busiest rank
+    std::int64_t saved = 0;  // bytes on the fullest rank
+    std::int64_t peak = 0;   // static bytes included
+  };
+  Estimate estimate(const LayerChoice& layer, std::int64_t length, int ranks);
+
+  // What the layer planner chooses among, and what it has for the layers: bytes.
+  struct Choices {
+    LayerCosts::Ways ways;  // transients include what the rest of the model needs
+    std::int64_t capacity_bytes = 0;
+    std::int64_t static_bytes = 0;
+    PartCost rest;
+  };
+  Choices choices(std::int64_t length, int ranks, Caps caps = Caps::held);
+  // The ways that the layer planner leaves out of it, and why (rejected_ways), as numbers of the
+  // whole model.
+  std::vector<RejectedWay> rejected(std::int64_t length, int ranks);
+
+  // What documents that stay whole, each on one rank, may run; none where the layer planner splits
+  // all.
+  [[nodiscard]] const std::vector<LayerChoice>& whole() const { return whole_; }
+
+  // What a document needs at least, on its fullest rank, and what there is: for a document that no
+  // plan fits.
+  struct Shortage {
+    PredictedBytes bytes = {};  // counted exactly
+    std::string program = {};   // that needs least
+    std::int64_t budget = 0;    // that plans may fill
+
+    [[nodiscard]] std::int64_t missing() const { return bytes.total() - budget; }
+  };
+  Shortage shortage(std::int64_t length);
+  // Why there is no plan for a document, with the longest that has one, as a sentence.
+  std::string refusal(std::int64_t length);
+  // Tokens of the longest document that can be planned for; 0: none.  Without a budget there is no
+  // longest: nothing.
+  std::optional<std::int64_t> longest();
+
+  // Predicted seconds of one document of each of these lengths under each option that fits, for
+  // people: rows of (length, option, seconds or why not).
+  struct Row {
+    std::int64_t length = 0;
+    std::string option;
+    double seconds = 0;
+    std::int64_t peak_bytes = 0;
+    bool fits = false;
+  };
+  std::vector<Row> table(const std::vector<std::int64_t>& lengths);
+
+  // Forgets what was made with factors that no longer hold.  True: there was something to forget.
+  bool forget_what_is_out_of_date();
+
+ private:
+  [[nodiscard]] LayerPlan layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const;
+  std::optional<DocumentPlan> find(std::int64_t length, int ranks, Caps caps);
+  bool can_run(std::int64_t length);
+
+  PlanningTask task_;
+  const LayerPlannerRow* layer_planner_;
+  Correction correction_;
+  std::int64_t static_bytes_ = 0;  // of the fullest rank
+  GroupCosts costs_;
+  PlanPrediction prediction_;
+  std::vector<LayerChoice> whole_;
+  HeldTo held_to_;
+  using Key = std::tuple<std::int64_t, int, Caps>;    // length, ranks
+  std::map<Key, std::optional<DocumentPlan>> plans_;  // forgotten as best() says
+  std::int64_t version_ = 0;                          // of the correction that they go by
+  LayerProgram last_;  // what the published heuristic smooths towards
+};
+
+}  // namespace paradyse

@@ -1,0 +1,314 @@
+#include "paradyse/plan/document_plans.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "src/plan/search/batch/micro_batches.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
+
+// The layer planner adds up bytes part by part; the exact fold finds what parts share and overlap.
+// So often it is asked again, with what the fold found left over or missing; at last for the plan
+// that needs least.
+constexpr int kAttempts = 8;
+
+std::string mebibytes(std::int64_t bytes) {
+  return std::to_string(bytes >> 20) + "." + std::to_string((bytes >> 10) % 1024 * 10 / 1024) +
+         " MiB";
+}
+
+// With the layers in the order of the lowest peak.
+LayerProgram in_order(const LayerCosts::Ways& ways, const LayerPlan& plan) {
+  std::vector<LayerChoice> layers;
+  for (const std::size_t way : layer_order(ways.costs, plan)) {
+    layers.push_back(ways.layers[way]);
+  }
+  return runs_of(layers);
+}
+
+PlanningTask checked(PlanningTask task) {
+  if (!task.attention.empty()) {
+    strategy("attention", task.attention);  // refuses unknown names
+  }
+  for (const std::string& name : task.without) {
+    strategy("attention", name);
+  }
+  return task;
+}
+
+}  // namespace
+
+DocumentPlans::DocumentPlans(PlanningTask task)
+    : task_(checked(std::move(task))),
+      layer_planner_(&paradyse::layer_planner(task_.planner)),
+      costs_(task_, correction_),
+      prediction_(task_, correction_, costs_) {
+  for (int r = 0; r < task_.ranks; ++r) {
+    static_bytes_ = std::max(
+        static_bytes_,
+        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element());
+  }
+  const bool together = !costs_.of(task_.ranks).uniform().empty();
+  if (!layer_planner_->splits_all || !together) {
+    whole_ = costs_.of(1).uniform();
+  }
+  if (!together && whole_.empty()) {
+    throw std::invalid_argument(
+        "planner: no strategy is left with attention '" + task_.attention + "' and mlp '" +
+        task_.mlp + "' on " + std::to_string(task_.ranks) +
+        " ranks; weights can be held only by all ranks together");
+  }
+}
+
+std::int64_t DocumentPlans::budget(std::int64_t tokens, Caps caps) const {
+  const std::int64_t bytes =
+      task_.memory_per_rank == 0
+          ? kUnlimited
+          : static_cast<std::int64_t>(
+                static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead));
+  const auto cap = held_to_.find(log2_bucket(tokens));
+  return cap == held_to_.end() || caps == Caps::passed ? bytes : std::min(bytes, cap->second);
+}
+
+void DocumentPlans::hold_to(HeldTo bytes) {
+  held_to_ = std::move(bytes);
+  plans_.clear();
+}
+
+bool DocumentPlans::forget_what_is_out_of_date() {
+  if (version_ == correction_.version()) {
+    return false;
+  }
+  version_ = correction_.version();
+  plans_.clear();
+  return true;
+}
+
+DocumentPlans::Choices DocumentPlans::choices(std::int64_t length, int ranks, Caps caps) {
+  LayerCosts& costs = costs_.of(ranks);
+  Choices found{
+      .ways = costs.ways(length), .static_bytes = static_bytes_, .rest = costs.rest(length)};
+  for (LayerCost& way : found.ways.costs) {
+    way.transient_bytes = std::max(way.transient_bytes, found.rest.transient_bytes);
+  }
+  found.capacity_bytes = budget(length, caps) - static_bytes_ - found.rest.saved_bytes;
+  return found;
+}
+
+LayerPlan DocumentPlans::layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const {
+  const auto plan = task_.mix ? layer_planner_->plan : plan_alike;
+  return plan(ways.costs, task_.model.layers, capacity);
+}
+
+std::vector<RejectedWay> DocumentPlans::rejected(std::int64_t length, int ranks) {
+  const Choices known = choices(length, ranks);
+  std::vector<RejectedWay> ways = rejected_ways(
+      known.ways.costs,
+      task_.model.layers,
+      known.capacity_bytes,
+      layers_of(known.ways, known.capacity_bytes));
+  for (RejectedWay& way : ways) {
+    way.uniform_seconds += known.rest.wall;
+    way.uniform_peak_bytes += known.static_bytes + known.rest.saved_bytes;
+    way.with_one_seconds += known.rest.wall;
+  }
+  return ways;
+}
+
+std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
+    std::int64_t length,
+    int ranks,
+    const std::vector<std::vector<std::int64_t>>& groups,
+    Caps caps) {
+  if (task_.model.layers == 0) {
+    Fitting nothing{.program = {}, .bytes = prediction_.bytes_of({}, groups, ranks)};
+    return fits(nothing.bytes.total(), length, caps) ? std::optional(nothing) : std::nullopt;
+  }
+  const Choices known = choices(length, ranks, caps);
+  const LayerCosts::Ways& ways = known.ways;
+  if (ways.costs.empty()) {
+    return std::nullopt;
+  }
+  std::optional<Fitting> best;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  std::int64_t capacity = known.capacity_bytes;
+  std::int64_t step = 1;  // what overshoots again is held shorter each time
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const bool last = attempt + 1 == kAttempts;
+    const LayerPlan plan = layers_of(ways, last && !best ? 0 : capacity);
+    if (best && (!plan.feasible || plan.seconds >= best_seconds)) {
+      break;
+    }
+    Fitting fitting{.program = in_order(ways, plan), .bytes = {}};
+    fitting.bytes = prediction_.bytes_of(fitting.program, groups, ranks);
+    const std::int64_t left = budget(length, caps) - fitting.bytes.total();
+    if (left >= 0) {
+      best = std::move(fitting);
+      best_seconds = plan.seconds;
+    }
+    if (!plan.feasible || left == 0 || task_.memory_per_rank == 0) {
+      break;  // that was the plan that needs least, or all there is to find
+    }
+    capacity += left > 0 ? left : step * left;
+    step *= left > 0 ? 1 : 2;
+  }
+  return best;
+}
+
+std::optional<DocumentPlan> DocumentPlans::find(std::int64_t length, int ranks, Caps caps) {
+  std::optional<Fitting> fitting = program_for(length, ranks, {{length}}, caps);
+  if (!fitting) {
+    return std::nullopt;
+  }
+  LayerCosts& costs = costs_.of(ranks);
+  const auto priced = [&](Fitting found) {
+    DocumentPlan plan{
+        .program = std::move(found.program),
+        .seconds = costs.rest(length).wall,
+        .bytes = found.bytes};
+    for (const LayerRun& run : plan.program) {
+      plan.seconds += static_cast<double>(run.layers) * costs.layer(run.choice, length).wall;
+    }
+    return plan;
+  };
+  DocumentPlan plan = priced(*std::move(fitting));
+  if (layer_planner_->splits_all && task_.smoothing && !last_.empty()) {
+    DocumentPlan same =
+        priced({.program = last_, .bytes = prediction_.bytes_of(last_, {{length}}, ranks)});
+    if (fits(same.bytes.total(), length, caps) && same.seconds <= 1.05 * plan.seconds) {
+      plan = std::move(same);
+    }
+  }
+  last_ = plan.program;
+  return plan;
+}
+
+std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, Caps caps) {
+  forget_what_is_out_of_date();
+  if (costs_.of(ranks).uniform().empty()) {
+    return std::nullopt;
+  }
+  const Key key{length, ranks, caps};
+  const auto found = plans_.find(key);
+  return found != plans_.end() ? found->second
+                               : plans_.emplace(key, find(length, ranks, caps)).first->second;
+}
+
+DocumentPlans::Estimate DocumentPlans::estimate(
+    const LayerChoice& layer, std::int64_t length, int ranks) {
+  LayerCosts& costs = costs_.of(ranks);
+  const PartCost one = costs.layer(layer, length);
+  const PartCost rest = costs.rest(length);
+  const std::int64_t layers = task_.model.layers;
+  const auto L = static_cast<double>(layers);
+  Estimate e{
+      .wall = L * one.wall + rest.wall,
+      .busy = L * one.busy + rest.busy,
+      .saved = layers * one.saved_bytes + rest.saved_bytes,
+      .peak = 0};
+  e.peak = static_bytes_ + e.saved +
+           std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
+  return e;
+}
+
+// On all ranks together, or whole on one of them.
+bool DocumentPlans::can_run(std::int64_t length) {
+  if (best(length, task_.ranks)) {
+    return true;
+  }
+  std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(task_.ranks));
+  groups.front() = {length};
+  return std::ranges::any_of(whole_, [&](const LayerChoice& layer) {
+    return fits(estimate(layer, length, 1).peak, length) && program_for(length, 1, groups);
+  });
+}
+
+std::optional<std::int64_t> DocumentPlans::longest() {
+  if (task_.memory_per_rank == 0) {
+    return std::nullopt;
+  }
+  std::int64_t low = 0;
+  std::int64_t high = 1;
+  while (high < (std::int64_t{1} << 40) && can_run(high)) {
+    low = high;
+    high *= 2;
+  }
+  while (low + 1 < high) {
+    const std::int64_t middle = (low + high) / 2;
+    (can_run(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
+  Shortage least{.budget = budget(length)};
+  const auto consider = [&](int ranks) {
+    LayerProgram program;
+    if (task_.model.layers > 0) {
+      const Choices known = choices(length, ranks);
+      if (known.ways.costs.empty()) {
+        return;
+      }
+      const LayerPlan plan = plan_layers(known.ways.costs, task_.model.layers, 0);
+      program = in_order(known.ways, plan);
+    }
+    std::vector<std::vector<std::int64_t>> documents(static_cast<std::size_t>(task_.ranks / ranks));
+    documents.front() = {length};
+    const PredictedBytes bytes = prediction_.bytes_of(program, documents, ranks);
+    if (least.bytes.total() == 0 || bytes.total() < least.bytes.total()) {
+      least.bytes = bytes;
+      least.program = name(program);
+    }
+  };
+  if (!costs_.of(task_.ranks).uniform().empty()) {
+    consider(task_.ranks);
+  }
+  if (!whole_.empty()) {
+    consider(1);
+  }
+  return least;
+}
+
+std::string DocumentPlans::refusal(std::int64_t length) {
+  const Shortage least = shortage(length);
+  return "no plan fits: a document of " + std::to_string(length) + " tokens needs " +
+         mebibytes(least.bytes.total()) + " on a rank even with " + least.program + " (" +
+         mebibytes(least.bytes.static_bytes) + " for parameters, gradients and optimizer, " +
+         mebibytes(least.bytes.saved) + " saved for the backward pass, " +
+         mebibytes(least.bytes.transient) + " while it computes), " +
+         std::to_string(least.missing()) + " bytes more than the " + mebibytes(least.budget) +
+         " that can be planned of the budget of " + mebibytes(task_.memory_per_rank) +
+         "; the longest document that fits has " + std::to_string(longest().value_or(0)) +
+         " tokens. Give more memory, more ranks, or set data.max_tokens";
+}
+
+std::vector<DocumentPlans::Row> DocumentPlans::table(const std::vector<std::int64_t>& lengths) {
+  std::vector<Row> rows;
+  const auto add = [&](const LayerChoice& layer, std::int64_t n, int ranks) {
+    const Estimate e = estimate(layer, n, ranks);
+    rows.push_back(
+        {.length = n,
+         .option = name(layer),
+         .seconds = ranks == task_.ranks ? e.wall : e.busy,
+         .peak_bytes = e.peak,
+         .fits = fits(e.peak, n)});
+  };
+  for (const std::int64_t n : lengths) {
+    for (const LayerChoice& layer : costs_.of(task_.ranks).uniform()) {
+      add(layer, n, task_.ranks);
+    }
+    if (task_.ranks > 1) {
+      for (const LayerChoice& layer : whole_) {
+        add(layer, n, 1);
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace paradyse

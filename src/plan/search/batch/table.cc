@@ -1,0 +1,32 @@
+#include "src/plan/search/batch/table.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/plan/base/text_match.h"
+
+namespace paradyse {
+
+std::span<const BatchPlannerRow> batch_planners() {
+  static const std::vector<BatchPlannerRow> kTable = {borders()};
+  return kTable;
+}
+
+std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const BatchPlannerRow& row : batch_planners()) {
+    if (task.batch_planner == row.name) {
+      return row.make(std::move(task));
+    }
+    names.emplace_back(row.name);
+    list.append(list.empty() ? "" : ", ").append(row.name);
+  }
+  throw std::invalid_argument(
+      "batch planner '" + task.batch_planner + "' is not known" +
+      did_you_mean(task.batch_planner, names) + "; there are " + list);
+}
+
+}  // namespace paradyse

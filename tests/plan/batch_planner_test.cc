@@ -1,0 +1,235 @@
+// What is common to all planners of batches: the table, what the base class does for them, and
+// costs, predictions and corrections of groups of any size.
+#include "paradyse/plan/batch_planner.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/group_timeline.h"
+
+namespace paradyse {
+namespace {
+
+using testing::HasSubstr;
+
+ModelShape model() {
+  ModelShape m;
+  m.layers = 3;
+  m.hidden = 64;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 16;
+  m.ffn = 160;
+  m.vocab = 256;
+  return m;
+}
+
+PlanningTask task(int ranks, std::int64_t memory = 0) {
+  PlanningTask t;
+  t.model = model();
+  t.ranks = ranks;
+  t.machine.cores = 2;
+  t.memory_per_rank = memory;
+  return t;
+}
+
+TEST(BatchPlanners, HaveOneNameEach) {
+  std::set<std::string> names;
+  for (const BatchPlannerRow& row : batch_planners()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_STRNE(row.summary, "");
+    PlanningTask t = task(2);
+    t.batch_planner = row.name;
+    EXPECT_TRUE(batch_planner(t)->plan({40, 7}).plan) << row.name;
+  }
+  EXPECT_TRUE(names.contains("borders"));
+  PlanningTask t = task(2);
+  t.batch_planner = "border";
+  try {
+    batch_planner(t);
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean 'borders'?"));
+  }
+}
+
+TEST(LayerPlanners, HaveOneNameEach) {
+  EXPECT_STREQ(layer_planner("exact").name, "exact");
+  EXPECT_FALSE(layer_planner("exact").splits_all);
+  EXPECT_TRUE(layer_planner("paper").splits_all);
+  EXPECT_THROW(layer_planner("papr"), std::invalid_argument);
+}
+
+// Groups of two, whatever the documents; it counts how often it is asked.
+class Pairs final : public BatchPlanner {
+ public:
+  using BatchPlanner::BatchPlanner;
+  int made = 0;
+  int passed = 0;
+
+ private:
+  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
+    ++made;
+    passed += caps == Caps::passed ? 1 : 0;
+    Plan plan = uniform_plan(
+        task().model, lengths, task().ranks, std::vector<LayerChoice>(3, text_layer("UlyssesZ")));
+    plan.micro_batches.clear();
+    std::int64_t longest = 0;
+    for (std::size_t d = 0; d < lengths.size(); d += 2) {
+      PlanMicroBatch& micro = plan.micro_batches.emplace_back();
+      for (const std::size_t one : {d, d + 1}) {
+        longest = std::max(longest, lengths.at(one));
+        const int first = one == d ? 0 : 2;
+        micro.groups.push_back(
+            {.ranks = {first, first + 1},
+             .documents = {static_cast<std::int64_t>(one)},
+             .program = "all",
+             .predicted = {}});
+      }
+    }
+    documents().prediction().predict(plan);
+    for (const PlanMicroBatch& micro : plan.micro_batches) {
+      for (const PlanGroup& group : micro.groups) {
+        if (!documents().fits(group.predicted.bytes->total(), longest, caps)) {
+          return {.why_not = documents().refusal(longest)};
+        }
+      }
+    }
+    return {.plan = std::move(plan), .why_not = {}};
+  }
+};
+
+std::vector<double> of_all(const Plan& plan, double seconds) {
+  return std::vector<double>(static_cast<std::size_t>(plan.ranks), seconds);
+}
+
+TEST(BatchPlanner, RemembersLearnsAndLeansForAnyPlanner) {
+  Pairs planner(task(4));
+  const std::vector<std::int64_t> lengths = {900, 800};
+  const Plan first = *planner.plan(lengths).plan;
+  EXPECT_THAT(problems(first), testing::IsEmpty());
+  EXPECT_EQ(*planner.plan(lengths).plan, first);
+  EXPECT_EQ(planner.made, 1);
+  EXPECT_TRUE(planner.was_cached());
+
+  const double seconds = *first.micro_batches[0].predicted.seconds;
+  for (int i = 0; i < 3; ++i) {
+    planner.observe(first, {of_all(first, 3 * seconds)});
+  }
+  const Plan slower = *planner.plan(lengths).plan;
+  EXPECT_EQ(planner.made, 2);  // what it had was out of date
+  EXPECT_GT(*slower.predicted.seconds, 2 * *first.predicted.seconds);
+
+  // held to less than its only plan takes, it has none; then caps are passed
+  EXPECT_FALSE(planner.leaner(slower));
+  EXPECT_EQ(planner.documents().held_to().size(), 1U);
+  EXPECT_TRUE(planner.plan(lengths).plan);
+  EXPECT_EQ(planner.passed, 1);
+
+  Pairs next(task(4));
+  next.learn(planner.learned());
+  EXPECT_EQ(next.learned(), planner.learned());
+  EXPECT_EQ(*next.plan(lengths).plan, *planner.plan(lengths).plan);
+}
+
+// By group: the ranks of the group that sets the time count, those that wait for it do not; and
+// what groups of two took says nothing of groups of four.
+TEST(BatchPlanner, LearnsFromTheGroupThatSetsTheTime) {
+  Pairs planner(task(4));
+  const Plan plan = *planner.plan({2000, 20}).plan;
+  const PlanMicroBatch& micro = plan.micro_batches[0];
+  ASSERT_LT(*micro.groups[1].predicted.seconds, 0.5 * *micro.groups[0].predicted.seconds);
+  const double predicted = *micro.predicted.seconds;
+  for (int i = 0; i < 3; ++i) {
+    planner.observe(plan, {{2 * predicted, 2 * predicted, 99, 99}});
+  }
+  const Correction& correction = planner.documents().correction();
+  EXPECT_DOUBLE_EQ(correction.factor("UlyssesZ", 2, 2000), 2);
+  EXPECT_EQ(correction.factor("UlyssesZ", 4, 2000), 1);
+  EXPECT_EQ(correction.factor("UlyssesZ", 2, 20), 1);
+  for (const auto& [key, ratios] : planner.learned().ratios) {
+    EXPECT_EQ(key.ranks, 2);
+  }
+}
+
+// Between one rank and all: the fullest rank of such a group, as a plan with such groups folds it.
+TEST(GroupCosts, OfASizeAreThoseOfAPlanWithSuchGroups) {
+  const PlanningTask t = task(4);
+  const Correction correction;
+  GroupCosts costs(t, correction);
+  constexpr std::int64_t kLength = 256;  // a rung of the ladder
+  for (const Recompute level : {Recompute::none, Recompute::full}) {
+    const LayerChoice layer = text_layer("UlyssesZ", "gather", level, level);
+    LayerCosts& of_two = costs.of(2);
+    ASSERT_NE(std::ranges::find(of_two.uniform(), layer), of_two.uniform().end());
+    for (const LayerChoice& choice : of_two.uniform()) {
+      for (const PartChoice& part : choice) {
+        EXPECT_EQ(strategy(part.part, part.strategy).verb, Verb::gather);  // not the whole domain
+      }
+    }
+    Plan plan = uniform_plan(t.model, {kLength, kLength}, 4, std::vector<LayerChoice>(3, layer));
+    plan.micro_batches = {
+        {.groups =
+             {{.ranks = {0, 1}, .documents = {0}, .program = "all", .predicted = {}},
+              {.ranks = {2, 3}, .documents = {1}, .program = "all", .predicted = {}}},
+         .predicted = {}}};
+    std::int64_t saved = 0;
+    for (const PlanGroup& group : plan.micro_batches[0].groups) {
+      const GroupTimeline built = group_timeline(plan, group, t.model, true);
+      for (const Seat& seat : built.seats) {
+        std::int64_t of_layer = 0;
+        for (const ScheduledPart& part : built.parts) {
+          of_layer += part.layer == 0 ? part_footprint(part, seat, t.precision).saved_bytes : 0;
+        }
+        saved = std::max(saved, of_layer);
+      }
+    }
+    EXPECT_EQ(of_two.layer(layer, kLength).saved_bytes, saved);
+  }
+  EXPECT_EQ(&costs.of(2), &costs.of(2));
+  EXPECT_THROW(costs.of(0), std::invalid_argument);
+  EXPECT_THROW(costs.of(5), std::invalid_argument);
+}
+
+// A micro-batch is as slow as its slowest group, and no faster than the cores are busy.
+TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
+  const PlanningTask t = task(4);
+  const Correction correction;
+  GroupCosts costs(t, correction);
+  const PlanPrediction prediction(t, correction, costs);
+  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{4, 3.0}}), 3.0);
+  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{1, 3.0}, {1, 1.0}}), 3.0);
+  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{1, 3.0}, {1, 3.0}, {1, 3.0}, {1, 1.0}}), 5.0);
+  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{2, 3.0}, {1, 1.0}, {1, 1.0}}), 4.0);
+  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{3, 2.0}, {1, 1.0}}), 2.5);
+
+  Plan plan = uniform_plan(
+      t.model, {600, 40, 30}, 4, std::vector<LayerChoice>(3, text_layer("AllGatherKV")));
+  plan.programs["one"] = runs_of(std::vector<LayerChoice>(3, text_layer("DataZ")));
+  plan.micro_batches = {
+      {.groups =
+           {{.ranks = {0, 1}, .documents = {0}, .program = "all", .predicted = {}},
+            {.ranks = {2}, .documents = {1}, .program = "one", .predicted = {}},
+            {.ranks = {3}, .documents = {2}, .program = "one", .predicted = {}}},
+       .predicted = {}}};
+  const ModelShape m = model();
+  ASSERT_THAT(problems(plan, {.model = &m}), testing::IsEmpty());
+  PlanPrediction(t, correction, costs).predict(plan);
+  std::vector<GroupSeconds> groups;
+  for (const PlanGroup& group : plan.micro_batches[0].groups) {
+    EXPECT_GT(*group.predicted.seconds, 0);
+    EXPECT_GT(group.predicted.bytes->total(), 0);
+    groups.push_back({static_cast<int>(group.ranks.size()), *group.predicted.seconds});
+  }
+  EXPECT_DOUBLE_EQ(*plan.micro_batches[0].predicted.seconds, prediction.wall_seconds(groups));
+}
+
+}  // namespace
+}  // namespace paradyse
