@@ -108,9 +108,10 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("parallel.device", options.device, true);
   shorthand("parallel.rendezvous", options.rendezvous, true);
   shorthand("parallel.interface", options.interface, true);
-  if (!options.resume.empty() && !options.replay.empty()) {
+  if (!options.resume.empty() + !options.replay.empty() + !options.plan.empty() > 1) {
     throw std::invalid_argument(
-        "--resume goes on in the folder of a run, --replay begins a new one: give one of them");
+        "--resume goes on in the folder of a run, --replay begins a new one by its plans, --plan "
+        "one by a plan file: give one of them");
   }
   if (!options.resume.empty()) {
     return load_resumed(options, settings);

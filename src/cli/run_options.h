@@ -16,6 +16,7 @@ struct RunOptions {
   bool print_config = false;
   std::string resume;  // the folder of a run, whose configuration it is then
   std::string replay;  // the same, but as a new run that goes by its plans
+  std::string plan;    // a plan file that every step goes by
   // shorthands; "" means not given
   std::string model;
   std::string data;

@@ -157,7 +157,11 @@ int train_on(
   }
   TrainSummary summary;
   try {
-    summary = train(config, hooks, backend, options.resume, options.replay);
+    summary = train(
+        config,
+        hooks,
+        backend,
+        {.resume = options.resume, .replay = options.replay, .plan = options.plan});
   } catch (...) {
     progress.finish();
     throw;
@@ -209,6 +213,13 @@ void add_train(CLI::App& app, Common& common) {
           "Begin a new run that goes by the plans of the run in this folder, with its "
           "configuration")
       ->option_text("RUN");
+  command
+      ->add_option(
+          "--plan",
+          options->plan,
+          "Every step goes by this plan file, perhaps made by hand, and draws documents of its "
+          "lengths")
+      ->option_text("FILE");
 }
 
 }  // namespace paradyse::cli

@@ -167,6 +167,58 @@ n_positions = 64
         shown = self.run_program("train", "-c", folder / "config.toml", "--print-config").stdout
         self.assertIn("steps = 25", shown)
 
+    def steps_of(self, summary):
+        lines = (pathlib.Path(summary["folder"]) / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    # Its documents stand in another order than a step draws them; its MLP takes tokens in tiles.
+    def test_goes_by_a_plan_made_by_hand(self):
+        data = self.write_documents([[i * i % 256 for i in range(n)] for n in (200, 70, 71, 70)])
+        here = ["--set", f"data.path={data}", "--set", "train.tokens_per_step=411",
+                "--set", "train.steps=3"]
+        own = self.summary(*here, "--ranks", 2)
+        plan = json.loads((pathlib.Path(own["folder"]) / "plans" / "step-00001.json").read_text())
+        plan.pop("predicted", None)
+        layer = [{"part": "attention", "strategy": "USP", "recompute": "full", "ulysses_degree": 1},
+                 {"part": "mlp", "strategy": "gather", "recompute": "none", "token_tiles": 3}]
+        plan["lengths"] = [70, 71, 200, 70]
+        plan["programs"] = {"mine": [{"layers": plan["model"]["layers"], "parts": layer}]}
+        plan["micro_batches"] = [
+            {"groups": [{"ranks": [0, 1], "documents": documents, "program": "mine"}]}
+            for documents in ([2], [0, 1, 3])]
+        file = self.write("mine.json", json.dumps(plan))
+        mine = self.summary(*here, "--ranks", 2, "--plan", file)
+        for ours, theirs in zip(self.steps_of(own), self.steps_of(mine), strict=True):
+            self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=1e-4)
+        played = json.loads(
+            (pathlib.Path(mine["folder"]) / "plans" / "step-00003.json").read_text())
+        self.assertEqual(played["programs"], plan["programs"])
+        self.assertEqual(sorted(played["lengths"]), sorted(plan["lengths"]))
+
+        error = self.error_of("train", "-c", self.config, *here, "--ranks", 2, "--plan", file,
+                              "--set", "train.tokens_per_step=100", code=1)
+        self.assertIn("train.tokens_per_step = 411", error)
+        error = self.error_of("train", "-c", self.config, *here, "--ranks", 3, "--plan", file, code=1)
+        self.assertIn("is for 2 ranks, and there are 3", error)
+        error = self.error_of("train", "--plan", file, "--replay", own["folder"])
+        self.assertIn("give one of them", error)
+
+    # What a run file asks of a strategy is in every plan of the run.
+    def test_options_of_strategies(self):
+        here = ["--set", "train.steps=2", "--set", "parallel.attention=METP"]
+        summary = self.summary(
+            *here, "--set", "parallel.head_groups=1", "--set", "parallel.token_tiles=2")
+        for path in (pathlib.Path(summary["folder"]) / "plans").iterdir():
+            for program in json.loads(path.read_text())["programs"].values():
+                for run in program:
+                    attention, mlp = run["parts"]
+                    self.assertEqual(attention["head_groups"], 1)
+                    self.assertEqual(mlp["token_tiles"], 2)
+        error = self.error_of("train", "-c", self.config, *here, "--set", "parallel.head_groups=9")
+        self.assertIn("head_groups 9 of 'METP'", error)
+        error = self.error_of("train", "-c", self.config, "--set", "parallel.token_tile=2")
+        self.assertIn("token_tiles", error)
+
     def test_same_seed_gives_the_same_losses(self):
         losses = []
         for _ in range(2):

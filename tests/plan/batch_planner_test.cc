@@ -67,6 +67,35 @@ TEST(LayerPlanners, HaveOneNameEach) {
   EXPECT_THROW(layer_planner("papr"), std::invalid_argument);
 }
 
+// Asked for, an option is in all that is planned; it leaves out strategies that it does not suit,
+// and one that is named with it is refused by it.
+TEST(DocumentPlans, TakeOptionsThatAreAskedFor) {
+  PlanningTask t = task(4);
+  t.options = {{"ulysses_degree", 4}, {"token_tiles", 2}};
+  DocumentPlans plans(t);
+  bool seen = false;
+  for (const LayerChoice& layer : plans.costs().of(4).uniform()) {
+    const PartChoice& attention = part_of(layer, "attention");
+    EXPECT_EQ(attention.options.contains("ulysses_degree"), attention.strategy == "USP");
+    EXPECT_EQ(part_of(layer, "mlp").options.at("token_tiles"), 2);
+    seen |= attention.strategy == "USP";
+    EXPECT_GT(plans.costs().of(4).layer(layer, 100).wall, 0);
+  }
+  EXPECT_TRUE(seen);
+  t.options = {{"ulysses_degree", 3}};
+  DocumentPlans without(t);
+  for (const LayerChoice& layer : without.costs().of(4).uniform()) {
+    EXPECT_NE(part_of(layer, "attention").strategy, "USP");
+  }
+  t.attention = "USP";
+  try {
+    DocumentPlans{t};
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("ulysses_degree 3 of 'USP'"));
+  }
+}
+
 // Groups of two, whatever the documents; it counts how often it is asked.
 class Pairs final : public BatchPlanner {
  public:

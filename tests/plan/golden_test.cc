@@ -251,8 +251,12 @@ std::string counts_of(
   const Task task{
       .model = &model, .documents = packed(lengths, ranks, model.causal, shares), .domain = domain};
   const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), v.choice);
+  LayerChoice titled = v.choice;  // the name of the variant says its options
+  for (PartChoice& part : titled) {
+    part.options.clear();
+  }
   return counts(
-      title + " " + name(v.choice) + (v.name.empty() ? "" : ", " + v.name) + ", " +
+      title + " " + name(titled) + (v.name.empty() ? "" : ", " + v.name) + ", " +
           std::to_string(domain) + " ranks, rank",
       timeline(task, layers, v.keep),
       ranks,

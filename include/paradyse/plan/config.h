@@ -37,6 +37,8 @@ struct RunConfig {
     std::string planner = "exact";      // of the layers: exact, or paper (the published heuristic)
     std::string batch_planner = "borders";  // which documents are split over how many ranks
     bool offload = false;                   // saved tensors may wait in host memory
+    // Options of strategies by name (all_options), as in head_groups = 2; 0: the strategy's own.
+    std::map<std::string, std::int64_t> options = {};
     double deadline_seconds = 60;
     std::string backend = "auto";  // auto: gloo where a launcher started processes, else local
     std::string device = "cpu";    // "cpu" or "cuda"

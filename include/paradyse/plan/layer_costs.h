@@ -33,6 +33,8 @@ struct PlanningTask {
   std::string mlp = {};                   // a verb or strategy's name, or "" for any
   std::string recompute = {};             // a level, or "" for any
   std::vector<std::string> without = {};  // strategies that are not to be used
+  // Of strategies that have them; others are planned with their own default.
+  std::map<std::string, std::int64_t> options = {};
   bool offload = false;                   // saved tensors may wait in host memory
   bool mix = true;                        // layers may differ from each other
   std::string planner = "exact";          // of the layers: layer_planners()

@@ -138,7 +138,8 @@ Program head_program(const Task& task, bool keep);
 // Sets the mask.  Weights and what the builder marked itself stay recomputed at every level.
 void apply(Recompute level, Program& program);
 
-// "UlyssesZ+gather", "METP+pass, recompute full", "MegatronTS+hold, recompute light and full".
+// "UlyssesZ+gather", "METP+pass, recompute full, head_groups 2", "MegatronTS+hold, recompute light
+// and full".
 std::string name(const LayerChoice& layer);
 
 // Why a choice does not suit a group: an option that its strategy has not got, or a value that

@@ -65,24 +65,31 @@ struct TrainHooks {
   const std::atomic<bool>* stop = nullptr;            // ends after the step under way
 };
 
+// What a run begins with, or goes by; one of them at most.
+struct TrainFrom {
+  // The folder of a run: goes on there from the newest checkpoint, to the bits that the run would
+  // have come to; `config` is that of the run (config.toml), but for keys that make it no other
+  // run.
+  std::filesystem::path resume = {};
+  std::filesystem::path replay = {};  // the folder of a run: goes by its plans, step by step
+  // A plan file, perhaps made by hand: every step goes by it, and draws documents of its lengths.
+  std::filesystem::path plan = {};
+};
+
 // Makes a new folder below config.output.folder and fills it: config.toml (resolved, with origins),
 // plans/step-00001.json ..., metrics.jsonl, summary.json, trace.json, checkpoints/ (checkpoint.h),
 // model/ (a Hugging Face folder). Interrupted or not, what was reached is saved. Throws what is
 // wrong with the configuration, model, data or memory; NotFinite when the loss is no number (the
 // weights and a checkpoint from before that step are saved).
-// With `resume`, the folder of a run: goes on there from the newest checkpoint, to the bits that
-// the run would have come to; `config` is that of the run (config.toml), but for keys that make it
-// no other run.  Throws what does not fit. The process that leads (backend.h) writes the folder and
+// Throws what does not fit of `from`.  The process that leads (backend.h) writes the folder and
 // calls the hooks; the others return an empty summary.
-// With `replay`, the folder of a run: goes by its plans, step by step, instead of making them.
 // Where a step runs out of memory in spite of its plan, all ranks throw its work away and take a
 // plan that needs less, where the backend recovers (communicator.h).
 TrainSummary train(
     const LoadedConfig& config,
     const TrainHooks& hooks,
     Backend& backend,
-    const std::filesystem::path& resume = {},
-    const std::filesystem::path& replay = {});
+    const TrainFrom& from = {});
 
 // The mean loss per predicted token of a model over documents, by plans as in training.
 struct EvalResult {

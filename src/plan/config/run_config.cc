@@ -79,7 +79,7 @@ std::vector<Field> fields(RunConfig& c) {
   const Range share{.low = 0, .high = 1};
   const Range own_or_share{.low = -1, .high = 1, .high_open = true};
   const Range beta{.low = 0, .high = 1, .high_open = true};
-  return {
+  std::vector<Field> all = {
       {.key = "model.path", .value = &c.model.path},
       {.key = "model.seed", .value = &c.model.seed, .range = from_zero},
       {.key = "model.dropout", .value = &c.model.dropout, .range = own_or_share},
@@ -151,6 +151,16 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.checkpoint.minutes,
        .range = {.low = 0, .high = 1e6}},
   };
+  // Beside the strategies that have them.
+  auto place = std::ranges::find(all, "parallel.offload", &Field::key);
+  for (const Option& option : all_options()) {
+    place = all.insert(
+        place + 1,
+        {.key = std::string("parallel.") + option.name,
+         .value = &c.parallel.options[option.name],
+         .range = from_zero});
+  }
+  return all;
 }
 
 std::string section_of(const std::string& key) { return key.substr(0, key.find('.')); }

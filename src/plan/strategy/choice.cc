@@ -130,6 +130,11 @@ std::string name(const LayerChoice& layer) {
   if (!offloaded.empty()) {
     text += ", offload " + (!all_offloaded ? offloaded : layer.size() == 2 ? "both" : "all");
   }
+  for (const PartChoice& part : layer) {
+    for (const auto& [option, value] : part.options) {
+      text.append(", ").append(option).append(" ").append(std::to_string(value));
+    }
+  }
   return text;
 }
 
@@ -152,8 +157,8 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
                 ": use a strategy that gathers"});
   }
   for (const auto& [key, value] : choice.options) {
-    const auto refuse = [&, &key = key, &value = value](const std::string& why) {
-      found.push_back(misfit_of(choice, key, value, why));
+    const auto refuse = [&, name = key, number = value](const std::string& why) {
+      found.push_back(misfit_of(choice, name, number, why));
     };
     const Option* option = find_option(runs, key);
     if (option == nullptr) {

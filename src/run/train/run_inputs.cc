@@ -91,6 +91,11 @@ PlanningTask planning_task(
   task.offload = config.parallel.offload;
   task.planner = config.parallel.planner;
   task.batch_planner = config.parallel.batch_planner;
+  for (const auto& [name, value] : config.parallel.options) {
+    if (value > 0) {
+      task.options[name] = value;
+    }
+  }
   if (costs) {
     go_by(*costs, task);
   }

@@ -1,10 +1,13 @@
 #include "src/run/train/step_plans.h"
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
@@ -24,8 +27,8 @@ StepPlans::~StepPlans() {
 }
 
 Plan StepPlans::take(std::size_t step) {
-  if (replays()) {
-    return recorded(step);
+  if (given()) {
+    return options_.plan.empty() ? recorded(step) : same_for_all(step);
   }
   Plan plan = made(step);
   if (step + 1 < options_.lengths.size()) {
@@ -97,17 +100,63 @@ Plan StepPlans::recorded(std::size_t step) const {
         file.string(),
         step + 1));
   }
+  expect_playable(plan, "--replay: " + file.string());
+  return plan;
+}
+
+// Its documents are numbered as the step draws them: by length, those of one length in turn.
+Plan StepPlans::same_for_all(std::size_t step) const {
+  Plan plan = read_plan(options_.plan);
+  expect_playable(plan, "--plan: " + options_.plan.string());
+  const std::vector<std::int64_t>& drawn = options_.lengths[step];
+  const auto by_length = [](const std::vector<std::int64_t>& lengths) {
+    std::vector<std::int64_t> order(lengths.size());
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    std::ranges::stable_sort(
+        order, {}, [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; });
+    return order;
+  };
+  const std::vector<std::int64_t> wanted = by_length(plan.lengths);
+  const std::vector<std::int64_t> there = by_length(drawn);
+  std::vector<std::int64_t> number(wanted.size());  // [document of the plan]
+  const auto length = [](const std::vector<std::int64_t>& lengths, std::int64_t d) {
+    return lengths[static_cast<std::size_t>(d)];
+  };
+  for (std::size_t i = 0; i < std::max(wanted.size(), there.size()); ++i) {
+    if (wanted.size() != there.size() ||
+        length(plan.lengths, wanted[i]) != length(drawn, there[i])) {
+      throw std::runtime_error(fmt::format(
+          "--plan: {} is for {} documents of {} tokens, and step {} draws {} of {}: give data of "
+          "these lengths alone and train.tokens_per_step = {}",
+          options_.plan.string(),
+          plan.lengths.size(),
+          fmt::join(plan.lengths, ", "),
+          step + 1,
+          drawn.size(),
+          fmt::join(drawn, ", "),
+          std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0})));
+    }
+    number[static_cast<std::size_t>(wanted[i])] = there[i];
+  }
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    for (PlanGroup& group : micro.groups) {
+      for (std::int64_t& document : group.documents) {
+        document = number[static_cast<std::size_t>(document)];
+      }
+    }
+  }
+  plan.lengths = drawn;
+  return plan;
+}
+
+void StepPlans::expect_playable(const Plan& plan, const std::string& from) const {
   if (const auto wrong = problems(plan, {.model = &model_}); !wrong.empty()) {
-    throw std::runtime_error("--replay: " + file.string() + ": " + wrong.front());
+    throw std::runtime_error(from + ": " + wrong.front());
   }
   if (plan.ranks != ranks_) {
     throw std::runtime_error(fmt::format(
-        "--replay: {} is for {} ranks, and there are {}: set parallel.ranks",
-        file.string(),
-        plan.ranks,
-        ranks_));
+        "{} is for {} ranks, and there are {}: set parallel.ranks", from, plan.ranks, ranks_));
   }
-  return plan;
 }
 
 }  // namespace paradyse

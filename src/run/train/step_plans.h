@@ -1,5 +1,5 @@
 // Where rank 0 of a run has the plans of its steps from: made one step ahead, while the step before
-// runs, or recorded by another run.
+// runs, or given: recorded by another run, or one for all steps.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class StepPlans {
  public:
   struct Options {
     std::vector<std::vector<std::int64_t>> lengths;  // tokens of the documents of each step
-    std::filesystem::path replay = {};               // folder of a run; "": plans are made
+    std::filesystem::path replay = {};               // folder of a run, for the plans of its steps
+    std::filesystem::path plan = {};                 // a plan file, for every step
     bool correct = false;                            // by what steps take
     std::function<void(const std::string& line)> note = [](const std::string&) {};
   };
@@ -29,7 +30,8 @@ class StepPlans {
   StepPlans(const StepPlans&) = delete;
   StepPlans& operator=(const StepPlans&) = delete;
 
-  [[nodiscard]] bool replays() const { return !options_.replay.empty(); }
+  // Plans are not made.
+  [[nodiscard]] bool given() const { return !options_.replay.empty() || !options_.plan.empty(); }
 
   // The plan of a step; that of the next one is begun.  Throws std::runtime_error: why no plan
   // fits, or what is wrong with a recorded one.
@@ -54,6 +56,9 @@ class StepPlans {
   void begin(std::size_t step);
   Plan made(std::size_t step);
   [[nodiscard]] Plan recorded(std::size_t step) const;
+  [[nodiscard]] Plan same_for_all(std::size_t step) const;
+  // Throws std::runtime_error for a plan of this file that does not fit the run.
+  void expect_playable(const Plan& plan, const std::string& from) const;
 
   Options options_;
   ModelShape model_;

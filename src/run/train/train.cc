@@ -11,19 +11,15 @@
 namespace paradyse {
 
 TrainSummary train(
-    const LoadedConfig& config,
-    const TrainHooks& hooks,
-    Backend& backend,
-    const std::filesystem::path& resume,
-    const std::filesystem::path& replay) {
+    const LoadedConfig& config, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
   RunRecord record(config, hooks, backend.leads());
-  if (!resume.empty()) {
-    record.reopen(resume);  // before all else: nobody shall be at the folder
+  if (!from.resume.empty()) {
+    record.reopen(from.resume);  // before all else: nobody shall be at the folder
   }
-  const TrainingInputs inputs = training_inputs(config, resume);
+  const TrainingInputs inputs = training_inputs(config, from.resume);
   const PlanningNumbers numbers = planning_numbers(config.config, inputs, backend, hooks);
   const std::unique_ptr<StepPlans> plans =
-      training_plans(config, hooks, inputs, numbers, replay, backend.leads());
+      training_plans(config, hooks, inputs, numbers, from, backend.leads());
   Trace trace;
   const TrainingRun run{
       .loaded = config,

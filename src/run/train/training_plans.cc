@@ -34,7 +34,7 @@ std::unique_ptr<StepPlans> training_plans(
     const TrainHooks& hooks,
     const TrainingInputs& inputs,
     const PlanningNumbers& numbers,
-    const std::filesystem::path& replay,
+    const TrainFrom& from,
     bool leads) {
   const RunConfig& config = loaded.config;
   const std::optional<Costs>& costs = numbers.costs;
@@ -47,7 +47,8 @@ std::unique_ptr<StepPlans> training_plans(
       planning_task(config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
       StepPlans::Options{
           .lengths = inputs.lengths(),
-          .replay = replay,
+          .replay = from.replay,
+          .plan = from.plan,
           .correct = costs && config.costs.correct,
           .note = note});
   if (!leads) {
@@ -64,7 +65,7 @@ std::unique_ptr<StepPlans> training_plans(
     hooks.planned(
         plans->planner().documents().table(inputs.typical_lengths()), inputs.corpus.counts);
   }
-  if (!plans->replays()) {
+  if (!plans->given()) {
     plan_or_throw(plans->planner(), {inputs.longest()});
   }
   if (inputs.from) {

@@ -21,7 +21,7 @@ std::unique_ptr<StepPlans> training_plans(
     const TrainHooks& hooks,
     const TrainingInputs& inputs,
     const PlanningNumbers& numbers,
-    const std::filesystem::path& replay,
+    const TrainFrom& from,
     bool leads);
 
 }  // namespace paradyse

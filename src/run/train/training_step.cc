@@ -30,14 +30,14 @@ NotFinite not_finite(const TrainingRun& run, std::int64_t step, const std::strin
       (run.record.path() / "plans" / fmt::format("step-{:05}.json", step + 1)).string()));
 }
 
-// For lack of memory, all ranks agree on a plan that needs less.  A replay has none.
+// For lack of memory, all ranks agree on a plan that needs less.  A run by given plans has none.
 Plan leaner(
     const TrainingRun& run,
     std::int64_t step,
     const Plan& plan,
     const std::string& reason,
     RankSession& session) {
-  if (run.plans.replays()) {
+  if (run.plans.given()) {
     throw OutOfMemory(reason);
   }
   std::optional<Plan> less;

@@ -38,6 +38,28 @@ PlanningTask checked(PlanningTask task) {
   for (const std::string& name : task.without) {
     strategy("attention", name);
   }
+  // What is asked for by name has to suit all ranks together, or one.
+  for (const auto& [part, name] :
+       {std::pair<std::string, std::string>{"attention", task.attention}, {"mlp", task.mlp}}) {
+    if (name.empty()) {
+      continue;
+    }
+    const Strategy& named = strategy(part, name);
+    for (const Option& option : named.options) {
+      const auto asked = task.options.find(option.name);
+      if (asked == task.options.end()) {
+        continue;
+      }
+      const Task all{
+          .model = &task.model,
+          .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(task.ranks))},
+          .domain = task.ranks};
+      const PartChoice choice{.part = part, .strategy = named.name, .options = {*asked}};
+      if (const std::vector<Misfit> wrong = misfits(all, choice); !wrong.empty()) {
+        throw std::invalid_argument(part + ": " + wrong.front().why);
+      }
+    }
+  }
   return task;
 }
 

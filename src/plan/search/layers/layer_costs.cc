@@ -28,6 +28,17 @@ bool suits(const Strategy& s, const PlanningTask& task, int ranks) {
   return ranks > 1 ? !s.one_rank : s.one_rank || (ranks == task.ranks && named);
 }
 
+// What is asked for of a strategy's options.
+std::map<std::string, std::int64_t> options_of(const Strategy& s, const PlanningTask& task) {
+  std::map<std::string, std::int64_t> asked;
+  for (const Option& option : s.options) {
+    if (const auto found = task.options.find(option.name); found != task.options.end()) {
+      asked.insert(*found);
+    }
+  }
+  return asked;
+}
+
 // a is nowhere worse.
 bool beats(const PartCost& a, const PartCost& b) {
   return a.wall <= b.wall && a.saved_bytes <= b.saved_bytes &&
@@ -88,7 +99,12 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
       const bool fits = ranks == task.ranks || s.verb == Verb::gather;
       const bool wanted = part == "attention" ? suits(s, task, ranks)
                                               : named.empty() || &strategy(part, named) == &s;
-      if (fits && wanted) {
+      const PartChoice choice{.part = part, .strategy = s.name, .options = options_of(s, task)};
+      const Task group{
+          .model = &task.model,
+          .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(ranks))},
+          .domain = task.ranks};
+      if (fits && wanted && misfits(group, choice).empty()) {
         found.push_back(&s);
       }
     }
@@ -102,7 +118,8 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   for (const std::string& part : layer_parts()) {
     for (const Strategy* s : of_part(part)) {
       for (const Recompute level : levels) {
-        PartChoice choice{.part = part, .strategy = s->name, .recompute = level};
+        PartChoice choice{
+            .part = part, .strategy = s->name, .recompute = level, .options = options_of(*s, task)};
         if (levels.size() > 1 && canonical(choice).recompute != level) {
           continue;  // the same as another level
         }
@@ -119,6 +136,8 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
       for (const Strategy* mlp : mlps) {
         LayerChoice layer = text_layer(attention->name, mlp->name, level, level);
         part_of(layer, "mlp") = canonical(part_of(layer, "mlp"));
+        part_of(layer, "attention").options = options_of(*attention, task);
+        part_of(layer, "mlp").options = options_of(*mlp, task);
         uniform_.push_back(std::move(layer));
       }
     }
