@@ -2,8 +2,8 @@
 JOBS ?= $(shell nproc)
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc'
 
-.PHONY: demo build build-cuda test test-long test-asan lint format clean install deps deps-lint \
-  deps-cuda build-all
+.PHONY: demo build build-clang build-cuda test test-long test-asan lint format clean install deps deps-lint \
+  deps-clang deps-cuda build-all
 
 demo: build
 	@scripts/demo_corpus.sh
@@ -11,6 +11,10 @@ demo: build
 
 build: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS) --target paradyse
+
+# Everything, tests and benchmarks too, by another compiler: its warnings are errors as well.
+build-clang: deps-clang build/clang/build.ninja
+	cmake --build --preset clang -j $(JOBS)
 
 # The program with CUDA and NCCL: takes a CUDA 13 toolkit, no GPU.
 build-cuda: deps-cuda build/cuda/build.ninja
@@ -34,6 +38,7 @@ lint: deps-lint build/debug-asan/build.ninja
 	$(OUR_CODE) | xargs clang-format-19 --dry-run -Werror
 	scripts/check_plan_side.sh
 	scripts/check_layers.py
+	scripts/check_docs.py
 	cmake -S . -B build/debug-asan >/dev/null
 	find src/plan -name '*.cc' | sort | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-19 -p build/debug-asan --quiet
@@ -55,6 +60,9 @@ deps:
 deps-lint:
 	@scripts/install.sh lint
 
+deps-clang:
+	@scripts/install.sh clang
+
 deps-cuda:
 	@scripts/install.sh cuda
 
@@ -62,6 +70,7 @@ build-all: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS)
 
 build/cuda/build.ninja: | deps-cuda
+build/clang/build.ninja: | deps-clang
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
 build/%/build.ninja: CMakePresets.json | deps

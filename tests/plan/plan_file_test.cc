@@ -330,7 +330,7 @@ struct Refusal {
 
 TEST(PlanFile, RefusesWithThePath) {
   const auto group = [](Json& json) -> Json& { return json["micro_batches"][1]["groups"][0]; };
-  const auto part = [](Json& json, int i) -> Json& {
+  const auto part = [](Json& json, std::size_t i) -> Json& {
     return json["programs"]["long"][1]["parts"][i];
   };
   const std::vector<Refusal> refusals = {

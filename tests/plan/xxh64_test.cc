@@ -45,7 +45,7 @@ TEST(Xxh64, GivesTheReferenceValues) {
 
 TEST(Xxh64, IsTheSameHoweverTheBytesCome) {
   const std::string text = bytes(1000);
-  for (const std::size_t step : {1, 3, 31, 32, 33, 64, 500}) {
+  for (const std::size_t step : {1U, 3U, 31U, 32U, 33U, 64U, 500U}) {
     Xxh64 hash;
     for (std::size_t at = 0; at < text.size(); at += step) {
       hash.add(std::string_view(text).substr(at, step));

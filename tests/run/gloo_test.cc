@@ -931,7 +931,7 @@ TEST(GlooRendezvous, ARankThatNeverComesIsNamed) {
       },
       [](int, const std::vector<Ended>& ended) {
         expect_all_others_end(ended, 2, kSlackSeconds);
-        for (const std::size_t r : {0, 1, 3}) {
+        for (const std::size_t r : {0U, 1U, 3U}) {
           EXPECT_THAT(
               ended[r].message, HasSubstr("rank 2 of 4 did not come to the rendezvous at 127."));
         }
@@ -943,7 +943,7 @@ TEST(GlooRendezvous, ThatIsNotThereIsNamedInTime) {
   options.patience = milliseconds(2000);
   const auto ended =
       Processes(3, [](Backend&) {}, options, [](int rank) { return rank == 0; }).wait();
-  for (const std::size_t r : {1, 2}) {
+  for (const std::size_t r : {1U, 2U}) {
     EXPECT_EQ(ended[r].code, 3);
     EXPECT_LT(ended[r].seconds, 10);
     EXPECT_THAT(

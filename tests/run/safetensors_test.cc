@@ -162,7 +162,7 @@ TEST_F(Safetensors, ReadsWhatWasWritten) {
       EXPECT_EQ(view.sizes(), tensor.sizes()) << name;
       EXPECT_EQ(bytes_of(view), bytes_of(tensor)) << name;
       const auto address = reinterpret_cast<std::uintptr_t>(view.data_ptr());
-      EXPECT_EQ(address % tensor.element_size(), 0) << name;
+      EXPECT_EQ(address % static_cast<std::uintptr_t>(tensor.element_size()), 0U) << name;
     }
   };
   write_all(path(), tensors);

@@ -131,9 +131,7 @@ double kernel_rate(const Profile& profile, const std::string& kernel, double per
   return rates.empty() ? 1 / per_second : median(std::move(rates));
 }
 
-// Of the choice among pulls().
-constexpr std::size_t kFolds = 5;
-
+// Those of which each strategy takes the one with the least error on lengths left out.
 std::vector<Pull> pulls() {
   std::vector<Pull> pulls;
   for (const double strategy : {1e-8, 1e-5, 1e-3, 1e-1}) {
