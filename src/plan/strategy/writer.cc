@@ -304,12 +304,13 @@ ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool
         "redistribute: " + name + " is to go from a sum to " + to_string(to) +
         "; a sum becomes a partition, which may be gathered");
   }
-  const ValueId y = value(name, to);
+  const ValueId y = value(name, std::move(to));
   Op& move = op(OpKind::redistribute, {x}, {y});
   move.transposed = from.partial;
   move.recompute = again;
   move.copies = {
-      from.partial ? Redistribution(to, to.whole(), ranks()) : Redistribution(from, to, ranks())};
+      from.partial ? Redistribution(layout(y), layout(y).whole(), ranks())
+                   : Redistribution(from, layout(y), ranks())};
   return y;
 }
 
