@@ -10,8 +10,8 @@
 namespace paradyse {
 
 std::span<const BatchPlannerRow> batch_planners() {
-  static const std::vector<BatchPlannerRow> kTable = {borders()};
-  return kTable;
+  static const std::vector<BatchPlannerRow> rows = {borders()};
+  return rows;
 }
 
 std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task) {
