@@ -15,10 +15,10 @@ using namespace paradyse;  // an example may
 namespace {
 
 Program token_gather_z(const Task& task) {
-  const ModelShape& model = *task.model;
-  const std::int64_t D = model.head_dim;
-  Writer w(task, attention_weights(model, task.domain), "TokenGatherZ");
-  const std::vector<Heads> heads = own_heads(model, task.documents.ranks());
+  const PartShape& shape = task.shape();
+  const std::int64_t D = shape.head_dim;
+  Writer w(task);
+  const std::vector<Heads> heads = own_heads(shape, task.documents.ranks());
 
   const ValueId stack = w.gather();
   const ValueId xn = w.normed_input();
@@ -31,11 +31,11 @@ Program token_gather_z(const Task& task) {
     terms.push_back({rows("q", mine.query), rows("k", mine.key), rows("v", mine.key)});
   }
   const ValueId qkv = w.qkv(
-      xg, {stack}, terms, heads, "qkv", w.all_tokens(qkv_width(model), qkv_columns(model, heads)));
-  const std::int64_t width = model.heads * model.head_dim;
-  const ValueId o = w.attention({qkv}, heads, w.all_tokens(width, output_columns(model, heads)));
+      xg, {stack}, terms, heads, "qkv", w.all_rows(qkv_width(shape), qkv_columns(shape, heads)));
+  const std::int64_t width = shape.heads * shape.head_dim;
+  const ValueId o = w.attention({qkv}, heads, w.all_rows(width, output_columns(shape, heads)));
   return w.residual(w.linear_transposed(
-      w.redistribute(o, w.by_tokens(width), "o_T"),
+      w.redistribute(o, w.own_rows(width), "o_T"),
       stack,
       w.terms(stack, w.weights().rows("o")),
       w.layout(w.input())));

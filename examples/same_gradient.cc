@@ -66,9 +66,9 @@ int main() {
 
   // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward
   // pass).
-  const Task task{.model = &model, .documents = packed(lengths, 4, true), .domain = 4};
-  Program program = strategy("attention", "UlyssesZ").build(task);
-  apply(Recompute::light, program);
-  std::printf("%s", explain(program).c_str());
+  const ScheduledPart part = scheduled_part(
+      task_of(text_model(model), "attention", packed(lengths, 4, true), 4),
+      {.part = "attention", .strategy = "UlyssesZ", .recompute = Recompute::light});
+  std::printf("%s", explain(part.program()).c_str());
   return worst < 1e-10 ? 0 : 1;
 }

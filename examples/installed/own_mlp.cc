@@ -16,28 +16,28 @@ using namespace paradyse;  // an example may
 namespace {
 
 Program pieces_z(const Task& task) {
-  const ModelShape& model = *task.model;
-  Writer w(task, mlp_weights(model, task.domain), "PiecesZ");
+  const PartShape& shape = task.shape();
+  Writer w(task);
 
   const ValueId xn = w.normed_input();
   w.recompute_from_here();  // what is made bit by bit is made again
   ValueId y = -1;
-  for (const Piece& piece : even_cuts(model.ffn, static_cast<int>(task.option("pieces", 2)))) {
+  for (const Piece& piece : even_cuts(shape.ffn, static_cast<int>(task.option("pieces", 2)))) {
     const Interval width = piece.front();
-    const WeightRows in = w.weights().between(mlp_input(model), "up", width);
+    const WeightRows in = w.weights().between(mlp_input(shape), "up", width);
     const WeightRows down = w.weights().rows("down", width);
     const ValueId stack = w.gather({in, down});
-    const ValueId h = w.linear(xn, {stack}, w.terms(stack, in), "h", w.by_tokens(in.rows()));
-    const ValueId a = w.activation(w.bias(h, Role::in_bias, mlp_columns(model, width)));
+    const ValueId h = w.linear(xn, {stack}, w.terms(stack, in), "h", w.own_rows(in.rows()));
+    const ValueId a = w.activation(w.bias(h, Role::in_bias, mlp_columns(shape, width)));
     y = w.linear_transposed(a, stack, w.terms(stack, down), w.layout(w.input()), y);
   }
   return w.residual(y);
 }
 
 std::string more_than_the_width(std::int64_t pieces, const Task& task) {
-  return task.model == nullptr || pieces <= task.model->ffn
+  return task.part == nullptr || pieces <= task.shape().ffn
              ? ""
-             : "the width is " + std::to_string(task.model->ffn);
+             : "the width is " + std::to_string(task.shape().ffn);
 }
 
 }  // namespace

@@ -211,7 +211,7 @@ TEST(GroupCosts, OfASizeAreThoseOfAPlanWithSuchGroups) {
          .predicted = {}}};
     std::int64_t saved = 0;
     for (const PlanGroup& group : plan.micro_batches[0].groups) {
-      const GroupTimeline built = group_timeline(plan, group, t.model, true);
+      const GroupTimeline built = group_timeline(plan, group, text_model(t.model), true);
       for (const Seat& seat : built.seats) {
         std::int64_t of_layer = 0;
         for (const ScheduledPart& part : built.parts) {

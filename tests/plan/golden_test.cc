@@ -248,8 +248,6 @@ std::string counts_of(
   const Lengths lengths = {1, 37, 2, 64, 5};
   const std::vector<double> shares =
       ranks == static_cast<int>(v.shares.size()) ? v.shares : std::vector<double>{};
-  const Task task{
-      .model = &model, .documents = packed(lengths, ranks, model.causal, shares), .domain = domain};
   const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), v.choice);
   LayerChoice titled = v.choice;  // the name of the variant says its options
   for (PartChoice& part : titled) {
@@ -258,7 +256,8 @@ std::string counts_of(
   return counts(
       title + " " + name(titled) + (v.name.empty() ? "" : ", " + v.name) + ", " +
           std::to_string(domain) + " ranks, rank",
-      timeline(task, layers, v.keep),
+      timeline(
+          text_model(model), packed(lengths, ranks, model.causal, shares), domain, layers, v.keep),
       ranks,
       domain,
       v.precision);

@@ -44,22 +44,25 @@ TEST(PartFootprint, AddsUpToTheModel) {
           for (PartChoice& part : choice) {
             part.offload = host;
           }
-          const Task task{
-              .model = &t.model, .documents = packed({length}, ranks, true), .domain = t.ranks};
+          const Model model = text_model(t.model);
+          const Documents documents = packed({length}, ranks, true);
           const std::vector<LayerChoice> layers(3, choice);
-          const Timeline parts = timeline(task, layers);
+          const Timeline parts = timeline(model, documents, t.ranks, layers);
           ModelShape bare = t.model;
           bare.layers = 0;
-          Task no_layers = task;
-          no_layers.model = &bare;
+          const Timeline ends = timeline(text_model(bare), documents, t.ranks, {});
+          const auto footprint_of = [&](const PartChoice& part, Seat seat) {
+            return part_footprint(
+                scheduled_part(task_of(model, part.part, documents, t.ranks), part),
+                seat,
+                t.precision);
+          };
           for (int r = 0; r < ranks; ++r) {
             const Seat seat{.group_rank = r, .domain_rank = r};
             const Footprint whole = footprint(parts, seat, t.precision, 0);
-            const Footprint rest = footprint(timeline(no_layers, {}), seat, t.precision, 0);
-            const PartFootprint attention =
-                part_footprint(scheduled_part(task, choice[0]), seat, t.precision);
-            const PartFootprint mlp =
-                part_footprint(scheduled_part(task, choice[1]), seat, t.precision);
+            const Footprint rest = footprint(ends, seat, t.precision, 0);
+            const PartFootprint attention = footprint_of(choice[0], seat);
+            const PartFootprint mlp = footprint_of(choice[1], seat);
             const std::string where =
                 name(choice) + ", " + std::to_string(length) + " tokens, rank " + std::to_string(r);
             ASSERT_EQ(
@@ -98,11 +101,14 @@ TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
   LayerCosts costs(t, 4, none);
   for (const std::int64_t length : {64, 300, 1024, 5000}) {
     for (const LayerChoice& choice : costs.uniform()) {
-      const Task task{.model = &t.model, .documents = packed({length}, 4, true), .domain = 4};
+      const Model model = text_model(t.model);
+      const auto part = [&](const PartChoice& one) {
+        return scheduled_part(task_of(model, one.part, packed({length}, 4, true), 4), one);
+      };
+      const Timeline parts = {part(choice[0]), part(choice[1])};
       double sum = 0;
       for (int r = 0; r < 4; ++r) {
         const Seat seat{.group_rank = r, .domain_rank = r};
-        const Timeline parts = {scheduled_part(task, choice[0]), scheduled_part(task, choice[1])};
         sum += seconds(totals(parts, seat, t.precision), t.machine);
       }
       const double wall = costs.layer(choice, length).wall;  // four ranks on two cores

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/model.h"
 
 namespace paradyse {
 namespace {
@@ -471,13 +471,13 @@ TEST(ModelShape, ReadsRopeScaling) {
 // Ends of the scale: fast pairs keep their frequency, slow ones are divided by the factor.
 TEST(ModelShape, RopeFrequencies) {
   ModelShape shape = llama_7b();
-  const std::vector<double> plain = rope_frequencies(shape);
+  const std::vector<double> plain = rope_frequencies(*rope_of(shape), shape.head_dim);
   ASSERT_EQ(plain.size(), 64);
   EXPECT_EQ(plain[0], 1.0);
   EXPECT_DOUBLE_EQ(plain[32], 0.01);
   for (const auto type : {RopeScaling::Type::llama3, RopeScaling::Type::yarn}) {
     shape.rope_scaling = {.type = type, .factor = 8.0, .original_positions = 8192};
-    const std::vector<double> scaled = rope_frequencies(shape);
+    const std::vector<double> scaled = rope_frequencies(*rope_of(shape), shape.head_dim);
     EXPECT_EQ(scaled.front(), plain.front());
     EXPECT_DOUBLE_EQ(scaled.back(), plain.back() / 8);
     int between = 0;
@@ -489,7 +489,7 @@ TEST(ModelShape, RopeFrequencies) {
     EXPECT_GT(between, 3);
   }
   shape.rope_scaling = {.type = RopeScaling::Type::linear, .factor = 2.0};
-  EXPECT_EQ(rope_frequencies(shape)[0], 0.5);
+  EXPECT_EQ(rope_frequencies(*rope_of(shape), shape.head_dim)[0], 0.5);
 }
 
 TEST(ModelShape, RefusesUnknownKeys) {
@@ -620,8 +620,10 @@ TEST(ModelShape, ParametersAreThoseStored) {
     config["tie_word_embeddings"] = std::string(type) == "qwen3";
     const ModelShape shape = read(config);
     std::int64_t vectors = 0;  // replicated
-    for (const ModelPart& part : model_parts(shape, 3)) {
-      for (const Vector& vector : part.weights.vectors) {
+    const Model model = text_model(shape);
+    for (const ModelPart& one : model.parts) {
+      const PartWeights part = one.part->weights(3);
+      for (const Vector& vector : part.vectors) {
         vectors += vector.size;
       }
     }

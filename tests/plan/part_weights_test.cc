@@ -22,7 +22,7 @@ const ModelShape kModel = {
 // A rank's elements are those of its rows, matrix after matrix; together they are all.
 TEST(PartWeights, AreOneRunOfElements) {
   for (const int domain : {1, 2, 3, 4}) {
-    const PartWeights weights = attention_weights(kModel, domain);
+    const PartWeights weights = text_model(kModel).part("attention")->weights(domain);
     const Layout stack = weights.stack();
     EXPECT_EQ(stack.elements(), (12 + 6 + 6 + 12) * 10);
     EXPECT_TRUE(is_partition(stack, domain));
@@ -45,7 +45,7 @@ TEST(PartWeights, AreOneRunOfElements) {
 }
 
 TEST(PartWeights, NameTheirMatrices) {
-  const PartWeights weights = attention_weights(kModel, 2);
+  const PartWeights weights = text_model(kModel).part("attention")->weights(2);
   EXPECT_EQ(weights.matrix("k").rows, 6);
   EXPECT_EQ(weights.rows("k").elements, (Piece{{120, 180}}));
   EXPECT_EQ(weights.rows("v", {1, 3}).elements, (Piece{{190, 210}}));
@@ -63,8 +63,7 @@ TEST(PartWeights, NameTheirMatrices) {
 // A term is where its rows lie in what the rank has, whatever else it has; rows that are not there,
 // or not one after the other, are no term.
 TEST(Writer, FindsTheRowsOfATerm) {
-  const Task task{.model = &kModel, .documents = packed({5}, 2, true), .domain = 2};
-  Writer w(task, attention_weights(kModel, 2), "test");
+  Writer w(task_of(text_model(kModel), "attention", packed({5}, 2, true), 2));
   const PartWeights& weights = w.weights();
   const ValueId held = w.hold();
   const ValueId some = w.gather({weights.rows("o", {4, 8}), weights.between("k", "v", {2, 4})});

@@ -890,7 +890,8 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
     std::int64_t most = 0;
     for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
       for (const PlanGroup& group : micro_batch.groups) {
-        const Timeline parts = timeline(group_task(plan, group, context.training), model);
+        const Timeline parts =
+            timeline(group_task(plan, group, context.training), text_model(model));
         for (std::size_t i = 0; i < group.ranks.size(); ++i) {
           const Seat seat{.group_rank = static_cast<int>(i), .domain_rank = group.ranks[i]};
           const std::int64_t base = c.bytes_per_element * stored_elements(model, 4, group.ranks[i]);
@@ -919,7 +920,7 @@ TEST(PlanCheck, ComparesUnevenFootprintsWithMemory) {
   Plan plan = example_plan();
   PlanGroup& group = plan.micro_batches[0].groups[0];
   const auto peaks = [&] {
-    const Timeline parts = timeline(group_task(plan, group, /*keep=*/true), model);
+    const Timeline parts = timeline(group_task(plan, group, /*keep=*/true), text_model(model));
     std::vector<std::int64_t> found;
     for (int r = 0; r < 4; ++r) {
       const Seat seat{.group_rank = r, .domain_rank = r};

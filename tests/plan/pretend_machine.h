@@ -53,8 +53,6 @@ struct PretendGroup {
 inline std::vector<PartProbe> pretend_work(
     const ModelShape& model, const PretendGroup& group, std::int64_t length) {
   constexpr int kWorld = 4;
-  const Task task{
-      .model = &model, .documents = packed({length}, group.ranks, model.causal), .domain = kWorld};
   const std::vector<LayerChoice> layers(
       static_cast<std::size_t>(model.layers),
       text_layer(group.attention, group.mlp, group.recompute, group.recompute));
@@ -72,7 +70,9 @@ inline std::vector<PartProbe> pretend_work(
         .length = length};
   }
   std::vector<std::vector<PartWork>> of_ranks(3, std::vector<PartWork>(kWorld));
-  for (const ScheduledPart& part : timeline(task, layers)) {
+  const Timeline parts =
+      timeline(text_model(model), packed({length}, group.ranks, model.causal), kWorld, layers);
+  for (const ScheduledPart& part : parts) {
     const std::string& name = part.program().part;
     const std::size_t i = name == "attention" ? 0 : name == "mlp" ? 1 : 2;
     for (int rank = 0; rank < kWorld; ++rank) {

@@ -55,26 +55,51 @@ ModelShape odd() {
       .layers = 2, .hidden = 10, .heads = 6, .kv_heads = 3, .head_dim = 2, .ffn = 7, .vocab = 11};
 }
 
-Task task(const ModelShape& model, std::vector<std::int64_t> lengths, int ranks, int domain) {
+// A model and documents on a group of a weight domain.
+struct Group {
+  Model model;
+  Documents documents;
+  int domain = 1;
+};
+
+Group task(const ModelShape& model, std::vector<std::int64_t> lengths, int ranks, int domain) {
   return {
-      .model = &model,
+      .model = text_model(model),
       .documents = packed(std::move(lengths), ranks, model.causal),
       .domain = domain};
 }
 
-Task even_task(const ModelShape& model, int p) { return task(model, {32, 16}, p, p); }
+Group even_task(const ModelShape& model, int p) { return task(model, {32, 16}, p, p); }
 constexpr std::int64_t kTokens = 48;  // of even_task
 
-Program attention_program(const std::string& name, const Task& task, Recompute level) {
-  Program program = strategy("attention", name).build(task);
-  apply(level, program);
-  return program;
+Program program_of(const Group& group, const PartChoice& choice, bool keep = true) {
+  const Task task = task_of(group.model, choice.part, group.documents, group.domain);
+  return scheduled_part(task, choice, keep).program();
 }
 
-Program mlp_program_at(Verb verb, const Task& task, Recompute level) {
-  Program program = strategy("mlp", to_string(verb)).build(task);
-  apply(level, program);
-  return program;
+Timeline timeline(const Group& group, std::span<const LayerChoice> layers, bool keep = true) {
+  return timeline(group.model, group.documents, group.domain, layers, keep);
+}
+
+Program attention_program(const std::string& name, const Group& group, Recompute level) {
+  return program_of(group, {.part = "attention", .strategy = name, .recompute = level});
+}
+
+Program mlp_program_at(Verb verb, const Group& group, Recompute level, int tiles = 1) {
+  return program_of(
+      group,
+      {.part = "mlp",
+       .strategy = to_string(verb),
+       .recompute = level,
+       .options = {{"token_tiles", tiles}}});
+}
+
+Program embedding_program(const Group& group) {
+  return program_of(group, {.part = "embedding", .strategy = "gather"});
+}
+
+Program head_program(const Group& group, bool keep) {
+  return program_of(group, {.part = "head", .strategy = "gather"}, keep);
 }
 
 Seat seat(int rank) { return {.group_rank = rank, .domain_rank = rank}; }
@@ -122,7 +147,7 @@ std::vector<std::string> saved_names(const Program& program) {
 }
 
 // Every program there is for the task, at every level: what a property has to hold for.
-std::vector<Program> all_programs(const Task& task) {
+std::vector<Program> all_programs(const Group& task) {
   const int p = task.documents.ranks();
   const bool may_hold = p == task.domain;
   std::vector<Program> programs;
@@ -150,8 +175,8 @@ std::string described(const Program& program) {
 }
 
 // Layouts of every kind: even, uneven, empty pieces, no documents at all.
-std::vector<Task> all_tasks(const ModelShape& model) {
-  std::vector<Task> tasks;
+std::vector<Group> all_tasks(const ModelShape& model) {
+  std::vector<Group> tasks;
   for (const int p : {1, 2, 3, 4, 5, 8}) {
     for (const auto& lengths : std::vector<std::vector<std::int64_t>>{
              {32, 16}, {}, {1}, {0, 3, 17, 2}, {1, 1, 1, 1, 1}}) {
@@ -178,7 +203,7 @@ TEST(ClosedForm, SavedElements) {
   const std::int64_t queries = m.heads * m.head_dim;
   const std::int64_t keys = m.kv_heads * m.head_dim;
   for (const int p : {1, 2, 4, 8}) {
-    const Task even = even_task(m, p);
+    const Group even = even_task(m, p);
     const std::int64_t t = kTokens / p;
     const std::int64_t ulysses =
         t * (2 * hidden + (queries + 2 * keys) + (p == 1 ? 1 : 2) * queries + m.heads);
@@ -221,7 +246,7 @@ TEST(ClosedForm, Volumes) {
   const std::int64_t queries = m.heads * m.head_dim;
   const std::int64_t keys = m.kv_heads * m.head_dim;
   for (const int p : {1, 2, 4, 8}) {
-    const Task even = even_task(m, p);
+    const Group even = even_task(m, p);
     const auto f = [&](std::int64_t elements) { return elements / p * (p - 1); };
     const std::int64_t attention = f((2 * queries + 2 * keys) * hidden);
     const std::int64_t mlp = f(3 * m.ffn * hidden);
@@ -269,13 +294,13 @@ TEST(ClosedForm, GridOfUlyssesAndRing) {
   const std::int64_t keys = m.kv_heads * m.head_dim;
   for (const int p : {2, 4, 8}) {
     for (int u = 1; u <= p && m.kv_heads % u == 0; u *= 2) {
-      Task even = even_task(m, p);
-      even.choice.options["ulysses_degree"] = u;
+      Group even = even_task(m, p);
       const std::int64_t t = kTokens / p;
       const std::int64_t weights = 2 * (queries + keys) * m.hidden / p * (p - 1);
       const std::int64_t row = t * (2 * queries + 2 * keys) / u * (u - 1);
       const std::int64_t ring = t * 2 * keys * (p / u - 1);
-      const Program program = attention_program("USP", even, Recompute::none);
+      const Program program = program_of(
+          even, {.part = "attention", .strategy = "USP", .options = {{"ulysses_degree", u}}});
       for (int r = 0; r < p; ++r) {
         SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p << ", u " << u);
         EXPECT_EQ(
@@ -296,7 +321,7 @@ TEST(ClosedForm, TokenTiles) {
   constexpr Precision kNarrow{2, 4};
   for (const int p : {1, 2, 4}) {
     for (const Verb verb : kVerbs) {
-      const Task whole = even_task(m, p);
+      const Group whole = even_task(m, p);
       const auto peak = [&](int tiles) {
         LayerChoice choice = text_layer(
             verb == Verb::hold ? "MegatronTS" : "UlyssesZ",
@@ -311,9 +336,7 @@ TEST(ClosedForm, TokenTiles) {
                    0)
             .peak_bytes;
       };
-      Task tiled = whole;
-      tiled.choice.options["token_tiles"] = 4;
-      const Program program = mlp_program_at(verb, tiled, Recompute::none);
+      const Program program = mlp_program_at(verb, whole, Recompute::none, /*tiles=*/4);
       for (int r = 0; r < p; ++r) {
         SCOPED_TRACE(testing::Message() << "rank " << r << " of " << p << " " << to_string(verb));
         EXPECT_EQ(saved_elements(program, r), kTokens / p * 2 * m.hidden);
@@ -337,7 +360,7 @@ TEST(ClosedForm, MetpSavesFiveActivationsOfALayer) {
   m.hidden = 768;
   m.ffn = 4 * m.hidden;
   for (const int p : {1, 2, 3, 4}) {
-    const Task even = task(m, {96, 48}, p, p);
+    const Group even = task(m, {96, 48}, p, p);
     const std::int64_t a = 144 * m.hidden;
     for (int r = 0; r < p; ++r) {
       const std::int64_t saved =
@@ -372,7 +395,7 @@ TEST(ClosedForm, EndsOfTheModel) {
     m.vocab = vocab;
     const bool tiles = vocab > kVocabularyTile;
     for (const int p : {1, 2, 4, 8}) {
-      const Task even = even_task(m, p);
+      const Group even = even_task(m, p);
       const std::int64_t table = vocab * m.hidden / p * (p - 1);
       Volume embedding;
       Volume head;
@@ -399,7 +422,7 @@ TEST(ClosedForm, EndsOfTheModel) {
 TEST(Recomputation, SavesWhatTheLevelSays) {
   using Names = std::vector<std::string>;
   const ModelShape m = gqa();
-  const Task even = even_task(m, 4);
+  const Group even = even_task(m, 4);
   const std::map<Recompute, Names> ulysses = {
       {Recompute::none, {"x", "xn", "qkv_N", "o", "l", "o_T"}},
       {Recompute::light, {"x", "qkv_N", "o", "l", "o_T"}},
@@ -442,7 +465,7 @@ TEST(Recomputation, SavesWhatTheLevelSays) {
 // A higher level saves no more, on any rank, and weights are never saved.
 TEST(Recomputation, SavesLessAtEachLevel) {
   const ModelShape m = odd();
-  for (const Task& any : all_tasks(m)) {
+  for (const Group& any : all_tasks(m)) {
     std::map<std::string, std::vector<std::int64_t>> least;  // by part and strategy, of each rank
     for (const Program& program : all_programs(any)) {
       const std::string name = program.part + program.strategy;
@@ -464,7 +487,7 @@ TEST(Recomputation, SavesLessAtEachLevel) {
 
 TEST(Recomputation, WithoutKeepSavesNothing) {
   const ModelShape m = odd();
-  for (const Task& any : all_tasks(m)) {
+  for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
       const Schedule order = schedule(program, /*keep=*/false);
       EXPECT_TRUE(order.saved.empty());
@@ -589,12 +612,12 @@ class Judge : public Machine {
   std::set<std::pair<std::size_t, ValueId>> host_;   // moved to host memory
 };
 
-std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) {
+std::vector<LayerChoice> random_choices(const Group& task, std::mt19937& random) {
   const auto pick = [&](std::size_t n) {
     return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
   };
   std::vector<LayerChoice> layers;
-  for (std::int64_t l = 0; l < task.model->layers; ++l) {
+  for (std::int64_t l = 0; l < task.model.layers; ++l) {
     std::vector<std::string> names;
     std::vector<std::string> verbs = {"gather"};
     for (const Strategy& s : strategies("attention")) {
@@ -622,7 +645,7 @@ std::vector<LayerChoice> random_choices(const Task& task, std::mt19937& random) 
 TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
   std::mt19937 random(11);
   for (const ModelShape& m : {gqa(), odd()}) {
-    for (const Task& any : all_tasks(m)) {
+    for (const Group& any : all_tasks(m)) {
       for (int trial = 0; trial < 4; ++trial) {
         const Timeline parts = timeline(any, random_choices(any, random));
         Judge judge(parts);
@@ -654,7 +677,7 @@ TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
 // What an op overwrites is read by nobody else: no other op, and no adjoint.
 TEST(InPlace, OverwritesWhatNobodyElseReads) {
   const ModelShape m = odd();
-  for (const Task& any : all_tasks(m)) {
+  for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
       for (const Op& op : program.ops) {
         if (!op.in_place) {
@@ -736,7 +759,7 @@ void expect_moves_as_laid_out(const Program& program, const Op& op) {
 TEST(Program, ExchangesWithThoseThatItsKindMeets) {
   const ModelShape m = gqa();
   std::set<OpKind> seen;
-  for (const Task& any : all_tasks(m)) {
+  for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
       for (const Op& op : program.ops) {
         const OpTraits& kind = traits(op.kind);
@@ -796,7 +819,7 @@ TEST(Schedule, RefusesAnAdjointThatOverwritesAGradient) {
 // Shapes fit: a linear's operand is placed as its result says, redistributions move what they say.
 TEST(Program, IsWellFormed) {
   for (const ModelShape& m : {gqa(), odd()}) {
-    for (const Task& any : all_tasks(m)) {
+    for (const Group& any : all_tasks(m)) {
       for (const Program& program : all_programs(any)) {
         std::set<ValueId> made;
         for (const Port& port : program.reads) {
@@ -962,7 +985,7 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
     std::mt19937 random(5);
     for (const int p : {1, 2, 3, 4}) {
       for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{32, 16}, {}, {3}}) {
-        const Task any = task(m, lengths, p, domain);
+        const Group any = task(m, lengths, p, domain);
         for (int trial = 0; trial < 12; ++trial) {
           std::vector<LayerChoice> layers = random_choices(any, random);
           for (LayerChoice& layer : layers) {
@@ -1012,7 +1035,7 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
 TEST(WeightCollectives, OfHoldAreTheEndsAndSharedKeys) {
   for (const ModelShape& m : {gqa(), odd()}) {
     for (const int p : {1, 2, 3, 4, 8}) {
-      const Task any = task(m, {20, 7}, p, p);
+      const Group any = task(m, {20, 7}, p, p);
       std::vector<std::string> first;
       for (const Recompute level : kRecomputeLevels) {
         const std::vector<LayerChoice> layers(2, text_layer("MegatronTS", "hold", level, level));
@@ -1036,7 +1059,7 @@ TEST(Footprint, HoldsWhatIsSaved) {
   std::mt19937 random(3);
   constexpr Precision kMixed{.activation = 2, .statistic = 4};
   for (const ModelShape& m : {gqa(), odd()}) {
-    for (const Task& any : all_tasks(m)) {
+    for (const Group& any : all_tasks(m)) {
       const Timeline parts = timeline(any, random_choices(any, random));
       for (int r = 0; r < any.documents.ranks(); ++r) {
         std::int64_t saved = 0;
@@ -1055,7 +1078,7 @@ TEST(Footprint, HoldsWhatIsSaved) {
 
 TEST(Totals, AddUpTheParts) {
   const ModelShape m = gqa();
-  const Task even = even_task(m, 4);
+  const Group even = even_task(m, 4);
   const std::vector<LayerChoice> layers = {
       text_layer("UlyssesZ", "gather", Recompute::none, Recompute::full),
       text_layer("MegatronTS", "hold")};
@@ -1081,7 +1104,7 @@ TEST(Totals, AddUpTheParts) {
 
 TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
   const ModelShape m = gqa();
-  const Task half = task(m, {8}, 2, 4);
+  const Group half = task(m, {8}, 2, 4);
   const std::vector<LayerChoice> gathers(2, text_layer("UlyssesZ", "gather"));
   EXPECT_NO_THROW(timeline(half, gathers));
   const auto with = [](const LayerChoice& choice) { return std::vector<LayerChoice>(2, choice); };
@@ -1115,11 +1138,11 @@ TEST(Footprint, CountsOffloadedBytesOnTheHost) {
   model.ffn = 80;
   model.vocab = 64;
   for (const int p : {1, 2, 4}) {
-    const Task task{.model = &model, .documents = packed({700, 1, 30}, p, true), .domain = p};
+    const Group group = task(model, {700, 1, 30}, p, p);
     LayerChoice choice = text_layer("UlyssesZ", "gather");
     const auto held = [&] {
       const std::vector<LayerChoice> layers(6, choice);
-      return footprint(timeline(task, layers), {}, {}, 1000);
+      return footprint(timeline(group, layers), {}, {}, 1000);
     };
     const Footprint all = held();
     EXPECT_EQ(all.offloaded_bytes, 0);

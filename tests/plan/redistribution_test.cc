@@ -105,8 +105,7 @@ TEST(Writer, RedistributesWhatLiesOtherwise) {
   model.head_dim = 3;
   model.ffn = 6;
   model.vocab = 16;
-  const Task task{.model = &model, .documents = packed({6, 3}, 3, true), .domain = 3};
-  Writer w(task, mlp_weights(model, 3), "gather");
+  Writer w(task_of(text_model(model), "mlp", packed({6, 3}, 3, true), 3));
   const ValueId x = w.input();
   EXPECT_EQ(w.redistribute(x, w.layout(x), "same"), x);
   const ValueId all = w.redistribute(x, w.layout(x).whole(), "all");
@@ -117,7 +116,7 @@ TEST(Writer, RedistributesWhatLiesOtherwise) {
   const ValueId sum = w.linear(
       all, {stack}, w.terms(stack, up), "sum", w.layout(all).with_columns(up.rows()).sum());
   EXPECT_THROW(w.redistribute(sum, w.layout(sum).whole(), "no"), std::invalid_argument);
-  const Layout by_tokens = w.by_tokens(4);
+  const Layout by_tokens = w.own_rows(4);
   const Program program = w.finish(w.redistribute(sum, by_tokens, "mine"));
   EXPECT_FALSE(program.ops[0].transposed);
   EXPECT_TRUE(program.ops.back().transposed);

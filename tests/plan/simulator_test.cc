@@ -110,7 +110,7 @@ void for_all(
 }
 
 Timeline timeline_of(const Plan& plan, const PlanGroup& group, const ModelShape& m) {
-  return timeline(group_task(plan, group, /*keep=*/true), m);
+  return timeline(group_task(plan, group, /*keep=*/true), text_model(m));
 }
 
 // One rank, communication free: the sum of all ops' rooflines, and nothing waits.
@@ -200,7 +200,7 @@ TEST(Simulator, RingsOverlap) {
                                                          span.rank == 0) {
                                                        begin = std::min(begin, span.begin);
                                                        end = std::max(end, span.end);
-                                                       compute += span.stream == Stream::compute
+                                                       compute += span.lane == Lane::compute
                                                                       ? span.end - span.begin
                                                                       : 0;
                                                      }
@@ -263,7 +263,7 @@ struct Seen {
 void expect_causal(const Plan& plan, const ModelShape& m, const Cluster& c) {
   Seen seen;
   const Simulation found = simulate(plan, m, c, {.observer = seen.observer()});
-  std::map<std::pair<int, Stream>, double> free;
+  std::map<std::pair<int, Lane>, double> free;
   std::map<Key, double> made;             // forward: end of all that the op does
   std::map<Key, double> forward_begins;   // first of an op's compute
   std::map<Key, double> arrived;          // end of a prefetch
@@ -272,7 +272,7 @@ void expect_causal(const Plan& plan, const ModelShape& m, const Cluster& c) {
   std::map<Key, double> exchange_begins;
   for (const Span& span : seen.spans) {
     EXPECT_LE(span.begin, span.end);
-    double& last = free[{span.rank, span.stream}];
+    double& last = free[{span.rank, span.lane}];
     EXPECT_GE(span.begin, last - 1e-15) << span.name;
     last = span.end;
     EXPECT_LE(span.end, found.seconds * (1 + 1e-12));
@@ -284,7 +284,7 @@ void expect_causal(const Plan& plan, const ModelShape& m, const Cluster& c) {
       arrived.emplace(key, span.end);
     } else if (span.what == Span::What::forward) {
       made[key] = std::max(made[key], span.end);
-      if (span.stream == Stream::compute) {
+      if (span.lane == Lane::compute) {
         forward_begins.emplace(key, span.begin);
       } else {
         exchange_begins.emplace(key, span.begin);

@@ -132,7 +132,7 @@ TEST(Adjoint, QkNorm) {
     ModelShape model = test::llama({.heads = 3, .kv_heads = 1, .head_dim = 4});
     model.norm_eps = 0.1;
     AdjointCase c{.name = "qk_norm", .program = one_op(packed({3, 2}, p, true), 4), .model = model};
-    const std::vector<Heads> heads = own_heads(model, p);
+    const std::vector<Heads> heads = own_heads(shape_of(model), p);
     Cuts columns;
     for (const Heads& h : heads) {
       Piece piece;
@@ -246,7 +246,8 @@ TEST(Adjoint, Rope) {
           .name = by_tokens ? "rope by tokens" : "rope by heads",
           .program = one_op(packed({5, 1, 3}, p, true), 4),
           .model = model};
-      const std::vector<Heads> heads = by_tokens ? all_heads(model, p) : own_heads(model, p);
+      const std::vector<Heads> heads =
+          by_tokens ? all_heads(shape_of(model), p) : own_heads(shape_of(model), p);
       Layout laid = matrix("tokens", {9, 32}, c.program.documents.cuts);
       if (!by_tokens) {
         Cuts columns;
@@ -302,7 +303,7 @@ TEST(Adjoint, Attention) {
             .program = one_op(packed(shape.lengths, p, causal), 2),
             .model = model};
         const std::int64_t T = c.program.documents.tokens();
-        const std::vector<Heads> heads = own_heads(model, p);
+        const std::vector<Heads> heads = own_heads(shape_of(model), p);
         Cuts in;
         Cuts out;
         Cuts statistics;
@@ -369,10 +370,9 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
           if (strategy.one_rank && p > 1) {
             continue;
           }
-          const Task task{
-              .model = &model, .documents = packed(shape.lengths, p, causal), .domain = p};
-          const ScheduledPart part =
-              scheduled_part(task, {.part = "attention", .strategy = strategy.name});
+          const ScheduledPart part = scheduled_part(
+              task_of(text_model(model), "attention", packed(shape.lengths, p, causal), p),
+              {.part = "attention", .strategy = strategy.name});
           for (const Op& op : part.program().ops) {
             if (!traits(op.kind).core) {
               continue;
@@ -883,7 +883,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
   const std::int64_t rows = 5;
   for (const Width& width : kWidths) {
     const at::Tensor x = numbers({rows, 40}, 1).to(width.type).to(at::kDouble);
-    const RopeTable table = rope_table(model, 16001, at::kDouble);
+    const RopeTable table = rope_table(*rope_of(model), 8, 16001, at::kDouble);
     const at::Tensor turned = x.clone();
     kernels::rotate(turned, 3, 8, table.cosines, table.sines, positions, false);
     EXPECT_TRUE(at::equal(turned.narrow(1, 24, 16), x.narrow(1, 24, 16)));  // only 3 of 5 heads
@@ -900,7 +900,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
             turned[r][12 + i].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-10);
       }
     }
-    const RopeTable narrow_table = rope_table(model, 16001, width.statistic);
+    const RopeTable narrow_table = rope_table(*rope_of(model), 8, 16001, width.statistic);
     const at::Tensor narrow = x.to(width.type).clone();
     kernels::rotate(narrow, 3, 8, narrow_table.cosines, narrow_table.sines, positions, false);
     EXPECT_LT(worst(narrow, turned), width.tolerance);

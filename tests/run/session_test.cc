@@ -135,11 +135,12 @@ TEST(KeptPrograms, ForgetsWhatWasUsedLongestAgoButNothingOfTheBatch) {
         .weight_domain = 2};
   };
   constexpr auto kMost = static_cast<std::int64_t>(KeptPrograms::kMost);
+  const Model built = text_model(model);
   KeptPrograms programs;
   const auto built_by = [&](std::int64_t from, std::int64_t to) {
     const std::int64_t before = programs.built();
     for (std::int64_t length = from; length < to; ++length) {
-      const Timeline& parts = programs.of(task(length), model);
+      const Timeline& parts = programs.of(task(length), built);
       EXPECT_EQ(parts.front().program().documents.lengths, std::vector<std::int64_t>{length});
       EXPECT_LE(programs.size(), KeptPrograms::kMost);
     }
@@ -172,10 +173,11 @@ TEST(KeptPrograms, TellsTasksApart) {
   tasks[4].shares = {1, 2};
   tasks[5].weight_domain = 4;
   tasks[6].keep = false;
+  const Model built = text_model(model);
   KeptPrograms programs;
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (const GroupTask& each : tasks) {
-      const Timeline& parts = programs.of(each, model);
+      const Timeline& parts = programs.of(each, built);
       EXPECT_EQ(parts.front().program().documents.ranks(), each.ranks);
       EXPECT_EQ(parts.front().program().domain, each.weight_domain);
       EXPECT_EQ(programs.built(), repeat == 0 ? &each - tasks.data() + 1 : 7);

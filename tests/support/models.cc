@@ -56,8 +56,8 @@ Weights random_weights(const ModelShape& model, std::uint64_t seed) {
 
 void fill(Parameters& parameters, const Weights& weights) {
   for (PartParameters& part : parameters.parts()) {
-    const PartWeights& layout = part.model.weights;
-    const std::string prefix = layer_prefix(layout, part.model.layer);
+    const PartWeights& layout = part.weights;
+    const std::string prefix = layer_prefix(layout, part.layer);
     for (std::size_t v = 0; v < layout.vectors.size(); ++v) {
       part.vectors[v].copy_(weights.at(prefix + layout.vectors[v].name));
     }

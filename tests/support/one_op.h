@@ -23,7 +23,7 @@ inline Program one_op(Documents documents, std::int64_t head_dim = 0) {
   program.strategy = "test";
   program.domain = documents.ranks();
   program.documents = std::move(documents);
-  program.head_dim = head_dim;
+  program.shape.head_dim = head_dim;
   return program;
 }
 
@@ -68,7 +68,7 @@ class OpRun {
       double loss_scale = 1,
       Types types = {})
       : body_(std::make_shared<ScheduledPart::Body>(
-            ScheduledPart::Body{.program = program, .schedule = {}})) {
+            ScheduledPart::Body{.program = shaped(program, model), .schedule = {}})) {
     part_ = {.layer = 0, .body = body_};
     rank_ = {.seat = {group.rank(), group.rank()}, .group = &group, .domain = &group};
     parameters_.stack = local.stack;
@@ -83,7 +83,9 @@ class OpRun {
     for (const std::int64_t n : program.documents.lengths) {
       longest = std::max(longest, n);
     }
-    rope_ = rope_table(model, longest, types.statistic);
+    if (const auto rope = rope_of(model)) {
+      rope_ = rope_table(*rope, body_->program.shape.head_dim, longest, types.statistic);
+    }
     batch_ = local.batch;
     result_.loss_sums.resize(program.documents.lengths.size());
     result_.counts.resize(program.documents.lengths.size());
@@ -92,7 +94,6 @@ class OpRun {
         .rank = &rank_,
         .batch = &batch_,
         .rope = &rope_,
-        .shape = &model,
         .parameters = &parameters_,
         .result = &result_,
         .loss_scale = loss_scale,
@@ -126,6 +127,14 @@ class OpRun {
   MicroBatchResult& result() { return result_; }
 
  private:
+  // Computes what the model says, but for the head width that the program was made with.
+  static Program shaped(Program program, const ModelShape& model) {
+    const std::int64_t head_dim = program.shape.head_dim;
+    program.shape = shape_of(model);
+    program.shape.head_dim = head_dim;
+    return program;
+  }
+
   std::shared_ptr<const ScheduledPart::Body> body_;
   ScheduledPart part_;
   RankContext rank_;

@@ -29,7 +29,7 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep);
 // How its documents are cut over its ranks.
 Documents packed(const GroupTask& task, bool causal);
 // Its programs.  Throws std::invalid_argument like timeline().
-Timeline timeline(const GroupTask& task, const ModelShape& model);
+Timeline timeline(const GroupTask& task, const Model& model);
 
 struct GroupTimeline {
   Timeline parts;
@@ -38,7 +38,7 @@ struct GroupTimeline {
 
 // Both for a group of the plan.
 GroupTimeline group_timeline(
-    const Plan& plan, const PlanGroup& group, const ModelShape& model, bool keep);
+    const Plan& plan, const PlanGroup& group, const Model& model, bool keep);
 
 // Where world rank `rank` is in a micro-batch.  Throws std::invalid_argument where it is in no
 // group.
@@ -54,10 +54,6 @@ struct RankPart {
   Timeline timeline;
 };
 RankPart rank_part(
-    const Plan& plan,
-    const PlanMicroBatch& micro_batch,
-    const ModelShape& model,
-    int rank,
-    bool keep);
+    const Plan& plan, const PlanMicroBatch& micro_batch, const Model& model, int rank, bool keep);
 
 }  // namespace paradyse

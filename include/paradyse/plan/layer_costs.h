@@ -89,7 +89,8 @@ class LayerCosts {
   const PlanningTask& task_;
   const Correction& correction_;
   int ranks_;
-  std::shared_ptr<const TimeModel> model_;
+  Model model_;
+  std::shared_ptr<const TimeModel> seconds_;
   std::vector<PartChoice> ways_;  // to run one part
   std::vector<LayerChoice> uniform_;
   // By way and rung; kept for good, since nothing that is learned changes it.

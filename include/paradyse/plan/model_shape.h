@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,14 @@ struct RopeScaling {
   bool truncate = true;                 // yarn: borders are whole dims
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+// Rotary position embedding (Su et al. 2021).
+struct Rope {
+  double theta = 10000.0;
+  RopeScaling scaling = {};
+
+  friend bool operator==(const Rope&, const Rope&) = default;
 };
 
 struct ModelShape {
@@ -95,8 +104,10 @@ nlohmann::json config_of(const ModelShape& shape);
 // dropout, and max_positions where positions are rotated): names the model in a plan.
 std::string fingerprint(const ModelShape& shape);
 
+// How queries and keys are turned; nothing where positions are learned.
+std::optional<Rope> rope_of(const ModelShape& shape);
 // Frequencies of the D/2 rotated pairs: position t turns pair i by t * frequency[i].
-std::vector<double> rope_frequencies(const ModelShape& shape);
+std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim);
 
 // The model without dropout: what evaluates and compares.
 ModelShape without_dropout(ModelShape shape);

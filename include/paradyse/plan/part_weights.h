@@ -9,13 +9,11 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/cuts.h"
 #include "paradyse/plan/layout.h"
-#include "paradyse/plan/model_shape.h"
 
 namespace paradyse {
 
@@ -100,37 +98,7 @@ struct Heads {
   friend bool operator==(const Heads&, const Heads&) = default;
 };
 
-// Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
-// one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the
-// query heads each rank its share, rounded; for activations alone, since weights are cut evenly.
-std::vector<Heads> own_heads(
-    const ModelShape& model, int ranks, std::span<const double> shares = {});
-// All ranks have all heads.
-std::vector<Heads> all_heads(const ModelShape& model, int ranks);
-
-// q [N D], k [K D], v [K D], o [N D].  q and o are cut by heads, k and v evenly by rows.
-PartWeights attention_weights(const ModelShape& model, int domain);
-// (gate [F],) up [F], down [F].
-PartWeights mlp_weights(const ModelShape& model, int domain);
-// Tokens [V], positions, segments: rows to look up.
-PartWeights embedding_weights(const ModelShape& model, int domain);
-// The product before a masked-LM head, [H].
-PartWeights transform_weights(const ModelShape& model, int domain);
-// Logits [V], tied to the embedding or not, and the last norm.
-PartWeights head_weights(const ModelShape& model, int domain);
-
 // "model.layers.3.", or "" for what is no layer's.
 std::string layer_prefix(const PartWeights& part, std::int64_t layer);
-
-// The parts of a model in the order in which they run: embedding, (attention, mlp) x L, transform
-// of a masked LM, head.
-struct ModelPart {
-  std::int64_t layer = -1;  // -1: embedding or head
-  PartWeights weights;
-};
-std::vector<ModelPart> model_parts(const ModelShape& model, int domain);
-
-// Elements of all parameters that `rank` of a domain stores, tied ones once.
-std::int64_t stored_elements(const ModelShape& model, int domain, int rank);
 
 }  // namespace paradyse

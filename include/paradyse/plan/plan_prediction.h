@@ -48,7 +48,8 @@ class PlanPrediction {
 
   const PlanningTask& task_;
   const Correction& correction_;
-  std::shared_ptr<const TimeModel> model_;
+  Model model_;
+  std::shared_ptr<const TimeModel> seconds_;
   GroupCosts& costs_;
 };
 

@@ -14,10 +14,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/layout.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/part_weights.h"
 #include "paradyse/plan/redistribution.h"
 
@@ -106,6 +108,10 @@ struct Documents {
   Cuts cuts;
   bool causal = true;
   std::vector<double> shares = {};  // [rank] by which documents are cut; empty: evenly
+  // Sizes of the dims that all documents have, and of the axes of the group's mesh (placement.h);
+  // none: one axis.
+  std::map<std::string, std::int64_t> dims = {};
+  std::vector<int> mesh = {};
 
   [[nodiscard]] int ranks() const { return static_cast<int>(cuts.size()); }
   [[nodiscard]] std::int64_t tokens() const;
@@ -123,10 +129,10 @@ struct Port {
 
 struct Program {
   std::string part;      // "embedding", "attention", "mlp", "head"
-  std::string strategy;  // name or verb it was built for
+  std::string strategy;  // that built it
+  PartShape shape;
   Documents documents;
   int domain = 1;  // ranks of the weight domain
-  std::int64_t head_dim = 0;
   std::vector<Value> values;
   std::vector<Op> ops;
   std::vector<Port> reads;

@@ -56,7 +56,8 @@ struct ScheduledPart {
     Schedule schedule;
   };
   std::int64_t layer = -1;
-  int weights = -1;  // its parameters: which of model_parts(); -1: it has none
+  int weights = -1;        // its parameters: which of Model::parts; -1: it has none
+  std::uint32_t site = 0;  // ModelPart::site
   std::shared_ptr<const Body> body;
   std::vector<Place> gradient_to = {};  // [read] the reader before, or the maker; of part kNobody:
                                         // it ends here
@@ -66,7 +67,8 @@ struct ScheduledPart {
   [[nodiscard]] const Schedule& schedule() const { return body->schedule; }
 };
 
-// The parts of a micro-batch on one group: embedding, (attention, mlp) x L, head.
+// The parts of a micro-batch on one group, in the order in which they run: those of the model, and
+// the moves between them.
 using Timeline = std::vector<ScheduledPart>;
 
 // Fills in who reads what.  Parts may read versions that none before them makes.

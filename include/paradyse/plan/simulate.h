@@ -21,9 +21,9 @@
 
 namespace paradyse {
 
-enum class Stream { compute, communication };
+enum class Lane { compute, communication };
 
-// What one stream of a rank does for a while.
+// What one lane of a rank does for a while.
 struct Span {
   enum class What { forward, recompute, backward, prefetch, offload, fetch, step };
 
@@ -32,7 +32,7 @@ struct Span {
   std::size_t part = 0;  // in the group's timeline
   int op = -1;           // in the part's program; -1: no op
   What what = What::forward;
-  Stream stream = Stream::compute;
+  Lane lane = Lane::compute;
   double begin = 0;
   double end = 0;
   std::int64_t layer = -1;  // of the part; -1: none
@@ -60,8 +60,8 @@ struct SimulatedRank {
   // Until the end of the last micro-batch: seconds = compute + exposed + idle.
   double seconds = 0;
   double compute_seconds = 0;
-  double communication_seconds = 0;  // its communication stream is busy
-  double exposed_seconds = 0;        // the compute stream waits while the other is busy
+  double communication_seconds = 0;  // its communication lane is busy
+  double exposed_seconds = 0;        // the compute lane waits while the other is busy
   double idle_seconds = 0;           // both wait for other ranks
   Traffic traffic;                   // of the micro-batches: equals the folds
   double model_flops = 0;            // without recomputation
@@ -148,7 +148,7 @@ std::vector<double> proportional_shares(
     const SimulationOptions& options = {});
 
 // Spans and memory as a Chrome trace (Perfetto opens it): a process for each rank below
-// `most_ranks`, with a track for each stream and a counter for memory.
+// `most_ranks`, with a track for each lane and a counter for memory.
 class SimulationTrace {
  public:
   explicit SimulationTrace(int most_ranks = 16) : most_ranks_(most_ranks) {}

@@ -1,9 +1,9 @@
 // Strategies: named builders of programs.
 //
 // A layer is a list of parts; a strategy is one way to run one kind of part.  Of attention it is an
-// attention core and a weight verb, of an MLP a weight verb alone.  Every program takes the
-// residual stream cut by tokens and gives it back so, from the one weight layout, so any
-// strategy may follow any other on the same group.  docs/strategies.md has the table with volumes
+// attention core and a weight verb, of an MLP a weight verb alone.  Every program gives its streams
+// back as it took them, from the one weight layout, so any strategy may follow any other on the
+// same group.  docs/strategies.md has the table with volumes
 // and saved bytes.  To add one: write a file in src/plan/strategy/<kind>/ with the verbs of
 // writer.h and name it in table.cc, or call add_strategy().
 #pragma once
@@ -11,11 +11,13 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
+#include "paradyse/plan/placement.h"
 #include "paradyse/plan/program.h"
 #include "paradyse/plan/schedule.h"
 
@@ -42,6 +44,9 @@ struct PartChoice {
   Recompute recompute = Recompute::none;
   bool offload = false;  // saved values wait in host memory for the backward pass
   std::map<std::string, std::int64_t> options = {};  // absent: the strategy's own default
+  // Where streams that it reads shall lie (placement.h), by axis of the group's mesh; absent: at
+  // home.
+  std::map<std::string, std::vector<std::string>> in = {};
 
   friend auto operator<=>(const PartChoice&, const PartChoice&) = default;
 };
@@ -49,14 +54,16 @@ struct PartChoice {
 // The parts of a layer, in the order in which they run.
 using LayerChoice = std::vector<PartChoice>;
 
-// What a builder is given: the model, what the plan says of the part, the group's documents cut
-// over its ranks, the weight domain.
+// What a builder is given.
 struct Task {
-  const ModelShape* model = nullptr;
+  std::shared_ptr<const Part> part;  // null, where a choice is judged without a model
   PartChoice choice = {};
-  Documents documents;
-  int domain = 1;
-  bool dropout = false;  // the model's dropout is on; timeline() says so when training
+  Layouts streams = {};   // how what it reads lies; and what is made from nothing shall lie
+  Documents documents;    // of the group, cut over its ranks
+  int domain = 1;         // ranks of the weight domain
+  bool training = false;  // gradients are made and dropout is on; timeline() says so
+
+  [[nodiscard]] const PartShape& shape() const { return part->shape; }
 
   // The value of an option, or `otherwise` where the choice leaves it to the strategy.
   [[nodiscard]] std::int64_t option(const std::string& name, std::int64_t otherwise) const;
@@ -76,7 +83,8 @@ struct Option {
 
 // One way to run one kind of part.
 struct Strategy {
-  std::string kind;  // of parts that it runs: "attention", "mlp"
+  std::string
+      kind;  // of parts that it runs: "attention", "mlp"; those outside layers have one each
   std::string name;
   Verb verb = Verb::gather;
   bool one_rank = false;  // runs on groups of one rank only
@@ -128,13 +136,6 @@ std::string to_string(Recompute recompute);
 // "none", "light", "attention-output", "full".  Throws like strategy().
 Recompute recompute(const std::string& name);
 
-// Embedding, the masked-LM head's transform, and head, the same under every strategy: tables come
-// in vocabulary tiles.  A `keep` head makes the gradient of the loss along with it; evaluation does
-// not.
-Program embedding_program(const Task& task);
-Program transform_program(const Task& task);
-Program head_program(const Task& task, bool keep);
-
 // Sets the mask.  Weights and what the builder marked itself stay recomputed at every level.
 void apply(Recompute level, Program& program);
 
@@ -151,13 +152,27 @@ struct Misfit {
 };
 std::vector<Misfit> misfits(const Task& task, const PartChoice& choice);
 
-// One part of a layer, scheduled.  Throws like timeline().
+// That of a part of this name; its streams lie at home.
+Task task_of(const Model& model, const std::string& part, Documents documents, int domain);
+
+// One part, scheduled.  Throws like timeline().
 ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep = true);
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
 // `keep` (evaluation) nothing is saved, and dropout is off.
-// Throws std::invalid_argument when a strategy does not fit the group: `hold` on a group that is
-// not the whole domain, a one-rank strategy on several ranks, another number of layers.
-Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep = true);
+//
+// Where a part is to read a stream that lies otherwise, a part is put in between that moves it,
+// "move x": one redistribute, no weights.  So whoever chooses placements writes no moves.  Parts
+// that nobody needs (Model::needed) are left out.  What is in no layer takes its streams at home.
+//
+// Throws std::invalid_argument when a strategy does not fit the group or cannot run from where its
+// streams lie: `hold` on a group that is not the whole domain, a one-rank strategy on several
+// ranks, a ring over copies; and for another number of layers.
+Timeline timeline(
+    const Model& model,
+    const Documents& documents,
+    int domain,
+    std::span<const LayerChoice> layers,
+    bool keep = true);
 
 }  // namespace paradyse

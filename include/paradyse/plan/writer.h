@@ -2,6 +2,7 @@
 // told or as its operand is.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,18 +18,20 @@ struct TokenTile {
 
 class Writer {
  public:
-  // Starts a part; its input, where it has one, is x [T, H], cut by tokens.
-  Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input = true);
+  // Starts a part, which reads the streams of its task.
+  explicit Writer(const Task& task);
 
+  // The first stream that the part reads, or another.
   [[nodiscard]] ValueId input() const { return program_.reads.front().value; }
+  [[nodiscard]] ValueId input(const std::string& stream) const;
   // Of values.
   [[nodiscard]] const Layout& layout(ValueId value) const {
     return program_.values[static_cast<std::size_t>(value)].layout;
   }
-  // A matrix of the tokens with so many columns: every rank its own tokens; or every rank all of
-  // them, with its own columns where cuts are given.
-  [[nodiscard]] Layout by_tokens(std::int64_t columns) const;
-  [[nodiscard]] Layout all_tokens(std::int64_t columns, Cuts cuts = {}) const;
+  // A matrix of the rows of the part's first stream with so many columns: every rank those of them
+  // that it has; or every rank all of them, with its own columns where cuts are given.
+  [[nodiscard]] Layout own_rows(std::int64_t columns) const;
+  [[nodiscard]] Layout all_rows(std::int64_t columns, Cuts cuts = {}) const;
   // The rows that each rank has of such a matrix in `count` tiles of about one size; some may be
   // empty.
   [[nodiscard]] std::vector<TokenTile> tiles(const Layout& layout, int count) const;
@@ -58,7 +61,7 @@ class Writer {
       const std::vector<Heads>& heads,
       const std::string& name,
       Layout layout);
-  // Queries apart from keys and values, of each rank's own tokens: q [T, heads D] and kv
+  // Queries apart from keys and values, of each rank's own rows: q [T, heads D] and kv
   // [T, 2 heads D], for these heads of the model, whose rows are all in `stack`.
   struct QueriesAndKeys {
     ValueId q;
@@ -95,7 +98,8 @@ class Writer {
   ValueId rope(ValueId qkv, std::vector<Heads> heads);
   // Of qkv, or of q and kv.
   ValueId attention(std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
-  // Laid out like q; the next rank of a ring is `stride` further in the group.
+  // Laid out like q; the next rank of a ring is `stride` further in the group.  Throws
+  // std::invalid_argument where ranks have copies of queries, as the next.
   ValueId ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride = 1);
   ValueId score_attention(ValueId q, ValueId kv, std::vector<Heads> heads);
   // silu(gate) * up, or the model's function of all columns; of the result each rank has the
@@ -106,13 +110,13 @@ class Writer {
   // to become anything else.
   ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);
   ValueId embed();
-  // The loss; ends the model.
-  Program cross_entropy(ValueId xn, bool keep);
+  // The loss, and in training its gradient; ends the model.
+  Program cross_entropy(ValueId xn);
 
   // out = x + y, with all that the model does to y before and to the sum after: the part's output.
-  // y: [T, H] by tokens.  Gives the finished program.
+  // y lies like x.  Gives the finished program.
   Program residual(ValueId y);
-  // The part ends with `output` (-1: the model ends); what adjoints need follows from the ops.
+  // The part writes `output` to its stream (-1: none); what adjoints need follows from the ops.
   Program finish(ValueId output);
 
   // Ops from now on run again just before the adjoint that needs what they make.
@@ -122,6 +126,9 @@ class Writer {
   [[nodiscard]] int ranks() const { return program_.ranks(); }
 
  private:
+  // Throws std::invalid_argument where no rank has whole rows, or where ranks have copies of them.
+  void expect_whole_rows(ValueId x, const char* what) const;
+  void expect_own_queries(ValueId q) const;
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
   ValueId add_bias(ValueId y, Role role, Cuts entries);
@@ -133,23 +140,32 @@ class Writer {
   [[nodiscard]] std::vector<Redistribution> vocabulary_tiles(std::int64_t rows) const;
   ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
 
-  const ModelShape* model_;
+  std::shared_ptr<const Part> part_;
+  Layout rows_;  // of the first stream that the part reads, or makes
   bool recompute_ = false;
-  bool dropout_ = false;
+  bool training_;
   PartWeights weights_;
   Program program_;
 };
 
+// A part without weights that stores a stream otherwise.
+Program move_program(
+    const std::string& stream,
+    const Layout& from,
+    const Layout& to,
+    const Documents& documents,
+    int domain);
+
 // Columns of a fused q | k | v matrix that each rank's heads take.
-Cuts qkv_columns(const ModelShape& model, const std::vector<Heads>& heads);
+Cuts qkv_columns(const PartShape& shape, const std::vector<Heads>& heads);
 // Columns of the attention output: the query heads.
-Cuts output_columns(const ModelShape& model, const std::vector<Heads>& heads);
-std::int64_t qkv_width(const ModelShape& model);
+Cuts output_columns(const PartShape& shape, const std::vector<Heads>& heads);
+std::int64_t qkv_width(const PartShape& shape);
 
 // What an MLP makes first, h: gate | up, or up alone.  The first of its matrices; its width; its
 // columns that some of the feed-forward width take.
-const char* mlp_input(const ModelShape& model);
-std::int64_t mlp_width(const ModelShape& model);
-Piece mlp_columns(const ModelShape& model, Interval width);
+const char* mlp_input(const PartShape& shape);
+std::int64_t mlp_width(const PartShape& shape);
+Piece mlp_columns(const PartShape& shape, Interval width);
 
 }  // namespace paradyse

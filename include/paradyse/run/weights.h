@@ -12,7 +12,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json_fwd.hpp>
 
-#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/safetensors.h"
 
@@ -20,7 +20,8 @@ namespace paradyse {
 
 // What a rank stores of one part.  A tied head shares the embedding's stack.
 struct PartParameters {
-  ModelPart model;
+  std::int64_t layer = -1;  // as ModelPart has it
+  PartWeights weights;
   at::Tensor stack;       // [elements of this rank]: matrix after matrix
   at::Tensor stack_grad;  // the same shape, statistic type; undefined without gradients
   std::vector<at::Tensor> vectors;
@@ -58,7 +59,7 @@ class Parameters {
   [[nodiscard]] int domain_rank() const { return domain_rank_; }
   [[nodiscard]] ParameterTypes types() const { return types_; }
   [[nodiscard]] c10::Device device() const { return device_; }
-  // In the order of model_parts(): the order of a timeline.
+  // In the order of Model::parts.
   std::vector<PartParameters>& parts() { return parts_; }
   [[nodiscard]] const std::vector<PartParameters>& parts() const { return parts_; }
 

@@ -65,7 +65,7 @@ std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
       return traits(op.kind).rotary;
     });
     for (const std::int64_t n : program.documents.lengths) {
-      bytes = std::max(bytes, turns ? n * program.head_dim * precision.statistic : 0);
+      bytes = std::max(bytes, turns ? n * program.shape.head_dim * precision.statistic : 0);
     }
   }
   return bytes;

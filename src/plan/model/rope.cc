@@ -151,14 +151,20 @@ void write_rope(const ModelShape& shape, json& config) {
   }
 }
 
-std::vector<double> rope_frequencies(const ModelShape& shape) {
-  const RopeScaling& scaling = shape.rope_scaling;
-  const auto D = static_cast<double>(shape.head_dim);
+std::optional<Rope> rope_of(const ModelShape& shape) {
+  return shape.learned_positions
+             ? std::nullopt
+             : std::optional<Rope>({.theta = shape.rope_theta, .scaling = shape.rope_scaling});
+}
+
+std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
+  const RopeScaling& scaling = rope.scaling;
+  const auto D = static_cast<double>(head_dim);
   const double two_pi = 2 * std::numbers::pi;
   const auto original = static_cast<double>(scaling.original_positions);
   // yarn: the pair that turns so often over the original positions
   const auto pair_turning = [&](double turns) {
-    return D * std::log(original / (turns * two_pi)) / (2 * std::log(shape.rope_theta));
+    return D * std::log(original / (turns * two_pi)) / (2 * std::log(rope.theta));
   };
   double low = 0;
   double high = 0;
@@ -174,8 +180,8 @@ std::vector<double> rope_frequencies(const ModelShape& shape) {
     high += low == high ? 0.001 : 0.0;
   }
   std::vector<double> frequencies;
-  for (std::int64_t i = 0; i < shape.head_dim / 2; ++i) {
-    const double plain = std::pow(shape.rope_theta, -2.0 * static_cast<double>(i) / D);
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+    const double plain = std::pow(rope.theta, -2.0 * static_cast<double>(i) / D);
     const double stretched = plain / scaling.factor;
     double share = 0;  // of the plain frequency
     switch (scaling.type) {

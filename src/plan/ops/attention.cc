@@ -27,7 +27,7 @@ Work attention_work(
     for (const AttentionBlock& block : blocks) {
       work.attention_flops += flops_of_pair *
                               static_cast<double>(block.pairs(view.program.documents.causal)) *
-                              static_cast<double>(heads * view.program.head_dim);
+                              static_cast<double>(heads * view.program.shape.head_dim);
       work.calls += heads;
     }
     work.launches += blocks.empty() ? 0 : 1;
@@ -52,7 +52,7 @@ std::int64_t attention_bytes(
     const std::int64_t scores = (view.forward() ? 1 : 2) * tile.queries * tile.keys;
     const std::int64_t rows = (view.forward() ? 3 : 2) * tile.queries;
     const std::int64_t results =
-        view.program.head_dim *
+        view.program.shape.head_dim *
         (view.forward() ? block.queries.size() : block.queries.size() + 2 * block.keys.size());
     most = std::max(
         most,

@@ -7,11 +7,12 @@ namespace paradyse {
 
 std::vector<ExplainedProgram> explained_programs(
     const Plan& plan, const ModelShape& model, bool training) {
+  const Model built = text_model(model);
   std::vector<ExplainedProgram> all;
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
       const PlanGroup& group = plan.micro_batches[m].groups[g];
-      const Timeline parts = group_timeline(plan, group, model, training).parts;
+      const Timeline parts = group_timeline(plan, group, built, training).parts;
       for (const auto& [body, alike] : bodies(parts)) {
         ExplainedProgram& one = all.emplace_back();
         one.micro_batch = m;

@@ -34,15 +34,13 @@ Documents packed(const GroupTask& task, bool causal) {
   return packed(task.lengths, task.ranks, causal, task.shares);
 }
 
-Timeline timeline(const GroupTask& task, const ModelShape& model) {
+Timeline timeline(const GroupTask& task, const Model& model) {
   return timeline(
-      Task{.model = &model, .documents = packed(task, model.causal), .domain = task.weight_domain},
-      choices(task.layers),
-      task.keep);
+      model, packed(task, model.causal), task.weight_domain, choices(task.layers), task.keep);
 }
 
 GroupTimeline group_timeline(
-    const Plan& plan, const PlanGroup& group, const ModelShape& model, bool keep) {
+    const Plan& plan, const PlanGroup& group, const Model& model, bool keep) {
   GroupTimeline result{.parts = timeline(group_task(plan, group, keep), model), .seats = {}};
   for (std::size_t place = 0; place < group.ranks.size(); ++place) {
     result.seats.push_back(seat_of(plan, group, place));
@@ -64,11 +62,7 @@ RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int ra
 }
 
 RankPart rank_part(
-    const Plan& plan,
-    const PlanMicroBatch& micro_batch,
-    const ModelShape& model,
-    int rank,
-    bool keep) {
+    const Plan& plan, const PlanMicroBatch& micro_batch, const Model& model, int rank, bool keep) {
   const RankPlace place = rank_place(plan, micro_batch, rank);
   return {
       .seat = place.seat,

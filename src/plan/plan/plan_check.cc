@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -148,7 +149,11 @@ bool same(const Recorder::Collective& a, const Recorder::Collective& b) {
 
 class Checker {
  public:
-  Checker(const Plan& plan, const CheckContext& context) : plan_(plan), context_(context) {}
+  Checker(const Plan& plan, const CheckContext& context) : plan_(plan), context_(context) {
+    if (context.model != nullptr) {
+      model_ = text_model(*context.model);
+    }
+  }
 
   std::vector<std::string> run() {
     check_sizes();
@@ -426,14 +431,15 @@ class Checker {
     const std::size_t size = checked.group->ranks.size();
     const LayerProgram& runs = plan_.programs.at(checked.group->program);
     const std::string program = path_to("programs", checked.group->program);
-    const Task task{
-        .model = context_.model,
+    Task task{
+        .part = nullptr,
         .documents = {.lengths = {}, .cuts = Cuts(size)},
         .domain = plan_.weight_domain};
     for (std::size_t i = 0; i < runs.size(); ++i) {
       for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
         const PartChoice& choice = runs[i].choice[p];
         const std::string part = path_to(path_to(program, i) + ".parts", p);
+        task.part = model_ ? model_->part(choice.part) : nullptr;
         for (const Misfit& misfit : misfits(task, choice)) {
           if (misfit.option.empty()) {
             say(checked.path + ".program",
@@ -517,8 +523,7 @@ class Checker {
     for (const Group& group : groups) {
       if (group.buildable) {
         known(group.path, [&] {
-          timelines[&group] =
-              group_timeline(plan_, *group.group, *context_.model, context_.training);
+          timelines[&group] = group_timeline(plan_, *group.group, *model_, context_.training);
         });
       }
     }
@@ -566,7 +571,7 @@ class Checker {
       const int rank = group.group->ranks[i];
       const Seat seat = timeline.seats[i];
       const std::int64_t base =
-          of_an_element * stored_elements(*context_.model, plan_.weight_domain, seat.domain_rank);
+          of_an_element * stored_elements(*model_, plan_.weight_domain, seat.domain_rank);
       const Footprint held = footprint(timeline.parts, seat, context_.precision, base);
       if (held.peak_bytes > most) {
         most = held.peak_bytes;
@@ -585,6 +590,7 @@ class Checker {
 
   const Plan& plan_;
   const CheckContext& context_;
+  std::optional<Model> model_;
   bool sizes_sound_ = false;
   bool domains_sound_ = false;
   std::map<std::string, CheckedProgram> programs_;

@@ -66,7 +66,7 @@ class Scales {
       const ModelShape& model,
       const Cluster& cluster,
       const SimulationOptions& options)
-      : layers_(layers), model_(model), cluster_(cluster), options_(options) {
+      : layers_(layers), model_(text_model(model)), cluster_(cluster), options_(options) {
     seats_ = {
         .ranks = ranks,
         .domain_first = ranks.front() / weight_domain * weight_domain,
@@ -75,11 +75,12 @@ class Scales {
 
   [[nodiscard]] Burden weigh(
       const std::vector<std::int64_t>& lengths, const std::vector<double>& shares) const {
-    const Task task{
-        .model = &model_,
-        .documents = packed(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
-        .domain = seats_.domain};
-    const Timeline parts = timeline(task, layers_, options_.training);
+    const Timeline parts = timeline(
+        model_,
+        packed(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
+        seats_.domain,
+        layers_,
+        options_.training);
     Burden burden;
     burden.seconds.resize(seats_.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
@@ -120,7 +121,7 @@ class Scales {
 
  private:
   const std::vector<LayerChoice>& layers_;
-  const ModelShape& model_;
+  const Model model_;
   const Cluster& cluster_;
   const SimulationOptions& options_;
   GroupSeats seats_;

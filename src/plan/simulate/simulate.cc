@@ -153,10 +153,10 @@ class Player {
       const ModelShape& model,
       const Cluster& cluster,
       const SimulationOptions& options)
-      : plan_(plan), model_(model), cluster_(cluster), options_(options) {
+      : plan_(plan), model_(text_model(model)), cluster_(cluster), options_(options) {
     for (int r = 0; r < plan.weight_domain; ++r) {
       static_bytes_.push_back(
-          stored_elements(model, plan.weight_domain, r) *
+          stored_elements(model_, plan.weight_domain, r) *
           options.precision.static_bytes(options.training));
     }
   }
@@ -219,27 +219,25 @@ class Player {
   }
 
   const Plan& plan_;
-  const ModelShape& model_;
+  const Model model_;
   const Cluster& cluster_;
   const SimulationOptions& options_;
   std::vector<std::int64_t> static_bytes_;  // [domain rank]
 };
 
 // Elements of norms and biases, which every rank holds whole.
-std::int64_t vector_elements(const ModelShape& model) {
+std::int64_t vector_elements(const Model& model) {
+  std::map<const Part*, std::int64_t> of_part;  // layers are alike
   std::int64_t sum = 0;
-  const auto add = [&](const PartWeights& part, std::int64_t times) {
-    for (const Vector& vector : part.vectors) {
-      sum += times * vector.size;
+  for (const ModelPart& one : model.parts) {
+    const auto [found, fresh] = of_part.try_emplace(one.part.get());
+    if (fresh) {
+      for (const Vector& vector : one.part->weights(1).vectors) {
+        found->second += vector.size;
+      }
     }
-  };
-  ModelShape ends = model;
-  ends.layers = 0;
-  for (const ModelPart& part : model_parts(ends, 1)) {
-    add(part.weights, 1);
+    sum += found->second;
   }
-  add(attention_weights(model, 1), model.layers);
-  add(mlp_weights(model, 1), model.layers);
   return sum;
 }
 
@@ -265,7 +263,7 @@ void add_step(
     const Cluster& cluster,
     const SimulationOptions& options,
     Simulation& simulation) {
-  const std::int64_t vectors = vector_elements(model);
+  const std::int64_t vectors = vector_elements(text_model(model));
   std::int64_t most = 0;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const DeviceClass& device = cluster.device(rank);
@@ -293,12 +291,12 @@ void add_step(
       }
       Span span{
           .rank = rank.as, .micro_batch = plan.micro_batches.size(), .what = Span::What::step};
-      span.stream = Stream::communication;
+      span.lane = Lane::communication;
       span.begin = begin;
       span.end = middle;
       span.name = "gradients";
       options.observer.span(span);
-      span.stream = Stream::compute;
+      span.lane = Lane::compute;
       span.begin = middle;
       span.end = middle + simulation.optimizer_seconds;
       span.name = "optimizer";

@@ -47,7 +47,7 @@ SimulationObserver SimulationTrace::observer() {
                                 {"ts", span.begin * 1e6},
                                 {"dur", (span.end - span.begin) * 1e6},
                                 {"pid", span.rank},
-                                {"tid", span.stream == Stream::compute ? 0 : 1}})
+                                {"tid", span.lane == Lane::compute ? 0 : 1}})
                     .dump());
           },
       .memory =

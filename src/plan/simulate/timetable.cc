@@ -146,7 +146,7 @@ const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
   return *known;
 }
 
-// Its communication stream is busy with weights that others have not come for yet.
+// Its communication lane is busy with weights that others have not come for yet.
 bool Timetable::waits_for_weights(int rank) {
   Clock& mine = clock(rank);
   if (mine.pending == nullptr || mine.pending->over) {
@@ -303,14 +303,14 @@ void Timetable::ring_round(
 
 void Timetable::compute(int rank, double seconds, const Instruction& instruction) {
   Clock& mine = clock(rank);
-  tell(rank, Stream::compute, mine.compute, mine.compute + seconds, instruction);
+  tell(rank, Lane::compute, mine.compute, mine.compute + seconds, instruction);
   mine.compute += seconds;
   mine.sums.compute_seconds += seconds;
 }
 
 void Timetable::exchange(int rank, double begin, double end, const Instruction& instruction) {
   Clock& mine = clock(rank);
-  tell(rank, Stream::communication, begin, end, instruction);
+  tell(rank, Lane::communication, begin, end, instruction);
   mine.communication = end;
   mine.sums.communication_seconds += end - begin;
   if (end > begin) {
@@ -318,8 +318,8 @@ void Timetable::exchange(int rank, double begin, double end, const Instruction& 
   }
 }
 
-// Post: the compute stream is free at `time` or later; what it waited is exposed while the other
-// stream was busy, else idle.
+// Post: the compute lane is free at `time` or later; what it waited is exposed while the other
+// lane was busy, else idle.
 void Timetable::wait_until(int rank, double time) {
   Clock& mine = clock(rank);
   if (time <= mine.compute) {
@@ -468,8 +468,8 @@ bool Timetable::advance(int rank) {
 }
 
 void Timetable::tell(
-    int rank, Stream stream, double begin, double end, const Instruction& instruction) const {
-  if (!options_.observer.span || (stream == Stream::communication && begin == end)) {
+    int rank, Lane lane, double begin, double end, const Instruction& instruction) const {
+  if (!options_.observer.span || (lane == Lane::communication && begin == end)) {
     return;
   }
   const GroupRun& group = *clocks_[static_cast<std::size_t>(rank)].group;
@@ -484,7 +484,7 @@ void Timetable::tell(
        .part = instruction.part,
        .op = instruction.op,
        .what = what(instruction),
-       .stream = stream,
+       .lane = lane,
        .begin = begin,
        .end = end,
        .layer = part.layer,

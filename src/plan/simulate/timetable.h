@@ -57,7 +57,7 @@ class Timetable {
   };
 
   struct Clock {
-    double compute = 0;                                // when the compute stream is free
+    double compute = 0;                                // when the compute lane is free
     double communication = 0;                          // the other
     std::vector<std::pair<double, double>> exchanges;  // that may end later than `compute`
     SimulatedRank sums;
@@ -107,7 +107,7 @@ class Timetable {
   void wait_until(int rank, double time);
   void done(int rank);  // with the instruction
   void tell(
-      int rank, Stream stream, double begin, double end, const Instruction& instruction) const;
+      int rank, Lane lane, double begin, double end, const Instruction& instruction) const;
   void tell_memory(int rank, double at, std::int64_t bytes) const;
   bool waits_for_weights(int rank);
   Clock& clock(int rank) { return clocks_[static_cast<std::size_t>(rank)]; }

@@ -139,7 +139,8 @@ std::string name(const LayerChoice& layer) {
 }
 
 std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
-  const Strategy& runs = strategy(choice.part, choice.strategy);
+  const std::string& kind = task.part == nullptr ? choice.part : task.part->kind;
+  const Strategy& runs = strategy(kind, choice.strategy);
   const int p = task.documents.ranks();
   std::vector<Misfit> found;
   if (runs.one_rank && p > 1) {
@@ -162,7 +163,7 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
     };
     const Option* option = find_option(runs, key);
     if (option == nullptr) {
-      const std::string has = strategies_with(choice.part, key);
+      const std::string has = strategies_with(kind, key);
       refuse(has.empty() ? "no strategy has it" : has + " has it, not " + choice.strategy);
     } else if (value < 1) {
       refuse("at least 1 is needed");

@@ -1,29 +1,47 @@
-// What is in no layer: embedding, the masked-LM head's transform, and head.
+// What is in no layer: embedding, the masked-LM head's transform, and head.  One strategy each:
+// tables come in vocabulary tiles.
 #include "paradyse/plan/writer.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
+namespace {
 
-Program embedding_program(const Task& task) {
-  Writer w(task, embedding_weights(*task.model, task.domain), "gather", /*has_input=*/false);
+Program build_embedding(const Task& task) {
+  Writer w(task);
   ValueId x = w.embed();
   if (!w.weights().vectors.empty()) {
     x = w.norm(x);
   }
-  return w.finish(w.dropout(x, task.model->embedding_dropout));
+  return w.finish(w.dropout(x, task.shape().dropout));
 }
 
-Program transform_program(const Task& task) {
-  Writer w(task, transform_weights(*task.model, task.domain), "gather");
+Program build_transform(const Task& task) {
+  Writer w(task);
   const ValueId stack = w.gather();
   const ValueId h = w.linear(
       w.input(), {stack}, w.terms(stack, w.weights().rows("dense")), "h", w.layout(w.input()));
   return w.finish(w.norm(w.activation(w.bias(h, Role::in_bias))));
 }
 
-Program head_program(const Task& task, bool keep) {
-  Writer w(task, head_weights(*task.model, task.domain), "gather");
+Program build_head(const Task& task) {
+  Writer w(task);
   const bool normed = !w.weights().vectors_of(Role::norm).empty();
-  return w.cross_entropy(normed ? w.norm(w.input()) : w.input(), keep);
+  return w.cross_entropy(normed ? w.norm(w.input()) : w.input());
 }
+
+Strategy end(const char* kind, Program (*build)(const Task&)) {
+  return {
+      .kind = kind,
+      .name = kEndStrategy,
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "own tokens; weights are gathered"};
+}
+
+}  // namespace
+
+Strategy embedding() { return end("embedding", build_embedding); }
+Strategy transform() { return end("transform", build_transform); }
+Strategy head() { return end("head", build_head); }
 
 }  // namespace paradyse

@@ -41,9 +41,10 @@ std::span<const Strategy> strategies(const std::string& kind) { return rows_of(k
 void add_strategy(Strategy strategy) {
   std::vector<Strategy>& all = strategy_table();
   const std::span<const Strategy> rows = rows_of(strategy.kind);
-  if (rows.empty()) {
+  if (std::ranges::find(layer_parts(), strategy.kind) == layer_parts().end()) {
     throw std::invalid_argument(
-        "add_strategy: no part is of the kind '" + strategy.kind + "'; there are attention, mlp");
+        "add_strategy: no part of a layer is of the kind '" + strategy.kind +
+        "'; there are attention, mlp");
   }
   for (const Strategy& other : all) {  // an MLP goes by the names of attention, too
     if (other.name == strategy.name) {

@@ -12,6 +12,9 @@ Strategy all_gather_kv();
 Strategy mlp_hold();
 Strategy mlp_gather();
 Strategy mlp_pass();
+Strategy embedding();
+Strategy transform();
+Strategy head();
 
 std::vector<Strategy>& strategy_table() {
   static std::vector<Strategy> all = {
@@ -26,6 +29,9 @@ std::vector<Strategy>& strategy_table() {
       mlp_hold(),
       mlp_gather(),
       mlp_pass(),
+      embedding(),
+      transform(),
+      head(),
   };
   return all;
 }

@@ -14,6 +14,9 @@ std::vector<Strategy>& strategy_table();
 
 Strategy ulysses_z();  // DataZ is what is left of it on one rank
 
+// What parts outside layers run, each of a kind of its own: plans do not choose it.
+inline constexpr const char* kEndStrategy = "gather";
+
 // "METP", or "hold, gather, pass": those of a kind that have an option; "": none has it.
 std::string strategies_with(const std::string& kind, const std::string& option);
 

@@ -1,7 +1,15 @@
-// From what a plan says of the layers to the scheduled parts of a micro-batch.
+// From what a plan says of the layers to the scheduled parts of a micro-batch, and the moves of
+// streams between them.
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
 
-#include "paradyse/plan/strategy.h"
+#include "paradyse/plan/writer.h"
+#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 namespace {
@@ -15,7 +23,103 @@ Body body(Program program, Recompute level, bool keep, bool offload) {
       ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
 }
 
+// How the streams that a part reads, or makes from nothing, are to lie.
+Layouts streams_of(
+    const Model& model, const Part& part, const PartChoice& choice, const Documents& documents) {
+  Layouts streams;
+  for (const auto& [name, placement] : choice.in) {
+    if (std::ranges::find(part.reads, name) == part.reads.end()) {
+      throw std::invalid_argument(part.name + ": reads no stream '" + name + "'");
+    }
+  }
+  for (const std::string& name : part.reads.empty() ? part.writes : part.reads) {
+    const Stream& stream = model.stream(name);
+    const auto asked = choice.in.find(name);
+    Layout layout = asked == choice.in.end() ? home(stream, documents)
+                                             : placed(stream, documents, asked->second);
+    // Rows of a line are neighbours where a rank has all of it.
+    const auto along = std::ranges::find(layout.dims, part.along, &Dim::name);
+    if (along != layout.dims.end() && along->cuts.empty()) {
+      layout = layout.along(part.along);
+    }
+    streams.emplace(name, std::move(layout));
+  }
+  return streams;
+}
+
+// The last version of a stream while a timeline is built.
+struct Version {
+  Body maker;
+  ValueId value = -1;
+
+  [[nodiscard]] const Layout& layout() const {
+    return maker->program.values[static_cast<std::size_t>(value)].layout;
+  }
+};
+
+// Puts parts one after the other, and moves between them.  Layers are alike, so each move is made
+// once for a maker and a reader.
+class Parts {
+ public:
+  explicit Parts(bool keep) : keep_(keep) {}
+
+  void add(ScheduledPart part) {
+    for (const Port& read : part.program().reads) {
+      bring(read, part);
+    }
+    for (const Port& write : part.program().writes) {
+      now_[write.stream] = {.maker = part.body, .value = write.value};
+    }
+    parts_.push_back(std::move(part));
+  }
+  [[nodiscard]] Timeline linked() && { return paradyse::linked(std::move(parts_)); }
+
+ private:
+  // Where the stream lies otherwise, it is moved.
+  void bring(const Port& read, const ScheduledPart& reader) {
+    const auto version = now_.find(read.stream);
+    if (version == now_.end()) {
+      return;
+    }
+    const Layout& wanted = reader.program().values[static_cast<std::size_t>(read.value)].layout;
+    const auto [known, fresh] =
+        moves_.try_emplace({version->second.maker.get(), reader.body.get(), read.stream});
+    if (fresh && !lie_alike(version->second.layout(), wanted, reader.program().ranks())) {
+      known->second = body(
+          move_program(
+              read.stream,
+              version->second.layout(),
+              wanted,
+              reader.program().documents,
+              reader.program().domain),
+          Recompute::none,
+          keep_,
+          false);
+    }
+    if (known->second) {
+      parts_.push_back({.layer = reader.layer, .body = known->second});
+      version->second = {.maker = known->second, .value = 1};
+    }
+  }
+
+  bool keep_;
+  Timeline parts_;
+  std::map<std::string, Version> now_;
+  using Pair = std::tuple<const void*, const void*, std::string>;  // maker, reader, stream
+  std::map<Pair, Body> moves_;                                     // null: it lies as it is wanted
+};
+
 }  // namespace
+
+Task task_of(const Model& model, const std::string& part, Documents documents, int domain) {
+  const std::shared_ptr<const Part>& found = model.part(part);
+  Layouts streams = streams_of(model, *found, {}, documents);
+  return {
+      .part = found,
+      .streams = std::move(streams),
+      .documents = std::move(documents),
+      .domain = domain};
+}
 
 ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep) {
   if (const std::vector<Misfit> wrong = misfits(task, choice); !wrong.empty()) {
@@ -24,52 +128,49 @@ ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool ke
         choice.part + ": " + (first.option.empty() ? "'" + choice.strategy + "' " : "") +
         first.why);
   }
+  const Strategy& runs = strategy(task.part->kind, choice.strategy);
   Task run = task;
   run.choice = choice;
-  run.dropout = keep;
-  return {
-      .layer = 0,
-      .body = body(
-          strategy(choice.part, choice.strategy).build(run),
-          choice.recompute,
-          keep,
-          choice.offload)};
+  run.choice.strategy = runs.name;
+  run.training = keep;
+  return {.layer = 0, .body = body(runs.build(run), choice.recompute, keep, choice.offload)};
 }
 
-Timeline timeline(const Task& task, std::span<const LayerChoice> layers, bool keep) {
-  if (static_cast<std::int64_t>(layers.size()) != task.model->layers) {
+Timeline timeline(
+    const Model& model,
+    const Documents& documents,
+    int domain,
+    std::span<const LayerChoice> layers,
+    bool keep) {
+  if (static_cast<std::int64_t>(layers.size()) != model.layers) {
     throw std::invalid_argument(
         "a plan for " + std::to_string(layers.size()) + " layers does not fit a model of " +
-        std::to_string(task.model->layers));
+        std::to_string(model.layers));
   }
-  Task run = task;
-  run.dropout = keep;
-  Timeline parts;
-  const auto add = [&](std::int64_t layer, Body made) {
-    const auto weights = static_cast<int>(parts.size());  // parts run in the order of model_parts()
-    parts.push_back({.layer = layer, .weights = weights, .body = std::move(made)});
-  };
-  const auto add_end = [&](Program program) {
-    add(-1, body(std::move(program), Recompute::none, keep, false));
-  };
-  add_end(embedding_program(run));
+  const std::vector<bool> needed = model.needed();
   // Layers are alike: each distinct choice is built once.
-  std::map<PartChoice, Body> built;
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    for (const std::string& part : layer_parts()) {
-      const PartChoice& choice = part_of(layers[l], part);
-      Body& made = built[choice];
-      if (!made) {
-        made = scheduled_part(task, choice, keep).body;
-      }
-      add(static_cast<std::int64_t>(l), made);
+  std::map<std::pair<const Part*, PartChoice>, Body> built;
+  Parts parts(keep);
+  for (std::size_t i = 0; i < model.parts.size(); ++i) {
+    const auto& [layer, site, part] = model.parts[i];
+    if (!needed[i]) {
+      continue;
     }
+    const PartChoice choice = layer < 0
+                                  ? PartChoice{.part = part->name, .strategy = kEndStrategy}
+                                  : part_of(layers[static_cast<std::size_t>(layer)], part->name);
+    Body& made = built[{part.get(), choice}];
+    if (!made) {
+      const Task task{
+          .part = part,
+          .streams = streams_of(model, *part, choice, documents),
+          .documents = documents,
+          .domain = domain};
+      made = scheduled_part(task, choice, keep).body;
+    }
+    parts.add({.layer = layer, .weights = static_cast<int>(i), .site = site, .body = made});
   }
-  if (task.model->masked_lm) {
-    add_end(transform_program(run));
-  }
-  add_end(head_program(run, keep));
-  return linked(std::move(parts));
+  return std::move(parts).linked();
 }
 
 }  // namespace paradyse

@@ -7,16 +7,25 @@
 
 namespace paradyse {
 
-Writer::Writer(const Task& task, PartWeights weights, std::string strategy, bool has_input)
-    : model_(task.model), dropout_(task.dropout), weights_(std::move(weights)) {
-  program_.part = weights_.part;
-  program_.strategy = std::move(strategy);
+Writer::Writer(const Task& task)
+    : part_(task.part), training_(task.training), weights_(part_->weights(task.domain)) {
+  program_.part = part_->name;
+  program_.strategy = task.choice.strategy;
+  program_.shape = part_->shape;
   program_.documents = task.documents;
   program_.domain = task.domain;
-  program_.head_dim = task.model->head_dim;
-  if (has_input) {
-    program_.reads = {{"x", value("x", by_tokens(task.model->hidden))}};
+  for (const std::string& stream : part_->reads) {
+    program_.reads.push_back({stream, value(stream, task.streams.at(stream))});
   }
+  rows_ = task.streams.at(part_->reads.empty() ? part_->writes.front() : part_->reads.front());
+}
+
+ValueId Writer::input(const std::string& stream) const {
+  const auto found = std::ranges::find(program_.reads, stream, &Port::stream);
+  if (found == program_.reads.end()) {
+    throw std::logic_error(program_.part + ": reads no stream '" + stream + "'");
+  }
+  return found->value;
 }
 
 ValueId Writer::value(const std::string& name, Layout layout, Element element) {
@@ -24,12 +33,27 @@ ValueId Writer::value(const std::string& name, Layout layout, Element element) {
   return static_cast<ValueId>(program_.values.size()) - 1;
 }
 
-Layout Writer::by_tokens(std::int64_t columns) const {
-  return all_tokens(columns).cut("tokens", program_.documents.cuts);
+Layout Writer::own_rows(std::int64_t columns) const { return rows_.with_columns(columns); }
+
+Layout Writer::all_rows(std::int64_t columns, Cuts cuts) const {
+  return rows_.whole().with_columns(columns, std::move(cuts));
 }
 
-Layout Writer::all_tokens(std::int64_t columns, Cuts cuts) const {
-  return matrix("tokens", {program_.documents.tokens(), columns}, {}, std::move(cuts));
+void Writer::expect_whole_rows(ValueId x, const char* what) const {
+  if (layout(x).cuts_columns()) {
+    throw std::invalid_argument(
+        program_.part + ": " + what + " takes whole rows, and " + to_string(layout(x)) +
+        " cuts them: place the stream otherwise");
+  }
+}
+
+void Writer::expect_own_queries(ValueId q) const {
+  if (!is_partition(layout(q), ranks())) {
+    throw std::invalid_argument(
+        program_.part +
+        ": in a ring every rank has queries of its own, and some have copies: cut "
+        "the stream over all ranks");
+  }
 }
 
 Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
@@ -55,7 +79,8 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
       rows.push_back(cut.empty() ? Interval{} : cut.front());
       tokens.push_back(slice(mine, rows.back()));
     }
-    tiles.push_back({std::move(rows), layout.cut("tokens", std::move(tokens))});
+    const std::string& line = layout.dims.at(layout.dims.size() - 2).name;
+    tiles.push_back({std::move(rows), layout.cut(line, std::move(tokens))});
   }
   return tiles;
 }
@@ -118,7 +143,7 @@ std::vector<std::vector<Term>> Writer::terms(ValueId weights, const WeightRows& 
   return std::vector<std::vector<Term>>(static_cast<std::size_t>(ranks()), {term(weights, rows)});
 }
 
-ValueId Writer::normed_input() { return model_->post_norm ? input() : norm(input()); }
+ValueId Writer::normed_input() { return part_->shape.post_norm ? input() : norm(input()); }
 
 ValueId Writer::qkv(
     ValueId xn,
@@ -133,14 +158,14 @@ ValueId Writer::qkv(
 }
 
 Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
-  const std::int64_t D = model_->head_dim;
+  const std::int64_t D = part_->shape.head_dim;
   const auto rows = [&](const char* first, const char* last, Interval heads) {
     return weights_.between(first, last, {heads.begin * D, heads.end * D});
   };
   // `taken`: of these heads.
   const auto part = [&](const char* name, const WeightRows& matrix, Heads taken) {
-    const ValueId y = linear(xn, {stack}, terms(stack, matrix), name, by_tokens(matrix.rows()));
-    const Piece columns = qkv_columns(*model_, {taken}).front();
+    const ValueId y = linear(xn, {stack}, terms(stack, matrix), name, own_rows(matrix.rows()));
+    const Piece columns = qkv_columns(part_->shape, {taken}).front();
     return prepared(
         bias(y, Role::in_bias, columns),
         std::vector<Heads>(static_cast<std::size_t>(ranks()), taken));
@@ -151,11 +176,12 @@ Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
 }
 
 ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
-  const ValueId normed = model_->qk_norm ? qk_norm(y, heads) : y;
-  return model_->learned_positions ? normed : rope(normed, heads);
+  const ValueId normed = part_->shape.qk_norm ? qk_norm(y, heads) : y;
+  return part_->shape.rope ? rope(normed, heads) : normed;
 }
 
 ValueId Writer::norm(ValueId x) {
+  expect_whole_rows(x, "a norm");
   const Value in = program_.values[static_cast<std::size_t>(x)];
   const ValueId xn = value(in.name + "n", in.layout);
   op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(Role::norm);
@@ -186,7 +212,7 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
 }
 
 ValueId Writer::dropout(ValueId y, double probability) {
-  if (!dropout_ || probability == 0) {
+  if (!training_ || probability == 0) {
     return y;
   }
   const Value in = program_.values[static_cast<std::size_t>(y)];
@@ -204,6 +230,7 @@ ValueId Writer::linear(
     const std::string& name,
     Layout layout,
     std::vector<Interval> tile) {
+  expect_whole_rows(x, "a product");
   const ValueId y = value(name, std::move(layout));
   std::vector<ValueId> in = {x};
   in.insert(in.end(), weights.begin(), weights.end());
@@ -257,12 +284,14 @@ ValueId Writer::attention(std::vector<ValueId> in, std::vector<Heads> heads, Lay
 }
 
 ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride) {
+  expect_own_queries(q);
   const ValueId o = attend(OpKind::ring_attention, {q, kv}, std::move(heads), layout(q));
   program_.ops.back().stride = stride;
   return o;
 }
 
 ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
+  expect_own_queries(q);
   const ValueId o = value("o", Layout(layout(q)));
   const ValueId p = value("p", score_layout(program_.documents, heads.front().query.size()));
   op(OpKind::score_attention, {q, kv}, {o, p}).heads = std::move(heads);
@@ -270,7 +299,7 @@ ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads)
 }
 
 ValueId Writer::attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out) {
-  const std::int64_t D = program_.head_dim;
+  const std::int64_t D = program_.shape.head_dim;
   Cuts statistics = out.columns().cuts;  // one column a head
   for (Piece& piece : statistics) {
     for (Interval& interval : piece) {
@@ -285,7 +314,7 @@ ValueId Writer::attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> 
 }
 
 ValueId Writer::activation(ValueId h, Cuts cuts) {
-  const bool gated = model_->gated();
+  const bool gated = part_->shape.gated();
   const std::int64_t columns = layout(h).columns().size;
   const ValueId a =
       value("a", layout(h).with_columns(gated ? columns / 2 : columns, std::move(cuts)));
@@ -327,14 +356,14 @@ std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
 
 ValueId Writer::embed() {
   const std::int64_t H = weights_.matrices.front().cols;
-  const ValueId x = value("x", by_tokens(H));
+  const ValueId x = value("x", own_rows(H));
   op(OpKind::embed, {}, {x}).copies = vocabulary_tiles(weights_.stack().elements() / H);
   return x;
 }
 
-Program Writer::cross_entropy(ValueId xn, bool keep) {
+Program Writer::cross_entropy(ValueId xn) {
   std::vector<ValueId> out;
-  if (keep) {
+  if (training_) {
     out = {value("d", Layout(layout(xn)))};
   }
   Op& loss = op(OpKind::cross_entropy, {xn}, std::move(out));
@@ -346,19 +375,19 @@ Program Writer::cross_entropy(ValueId xn, bool keep) {
 Program Writer::residual(ValueId y) {
   // Weights that passed by leave y's gradient to be read by shard after shard, while that of their
   // input grows; without a norm between them the input is x itself.
-  const bool apart = recompute_ && model_->post_norm;
+  const bool apart = recompute_ && part_->shape.post_norm;
   recompute_ = false;  // a norm after the sum would make all of it again
-  const ValueId added = dropout(bias(y, Role::out_bias), model_->residual_dropout);
+  const ValueId added = dropout(bias(y, Role::out_bias), part_->shape.dropout);
   const ValueId sum = value("out", Layout(layout(input())));
   Op& add = op(OpKind::add, {input(), added}, {sum});
   add.in_place = true;
   add.apart = apart;
-  return finish(model_->post_norm ? norm(sum) : sum);
+  return finish(part_->shape.post_norm ? norm(sum) : sum);
 }
 
 Program Writer::finish(ValueId output) {
   if (output >= 0) {
-    program_.writes = {{"x", output}};
+    program_.writes = {{part_->writes.front(), output}};
   }
   for (Op& op : program_.ops) {
     op.needs = traits(op.kind).needs(op);
@@ -366,14 +395,35 @@ Program Writer::finish(ValueId output) {
   return std::move(program_);
 }
 
-std::int64_t qkv_width(const ModelShape& model) {
-  return (model.heads + 2 * model.kv_heads) * model.head_dim;
+Program move_program(
+    const std::string& stream,
+    const Layout& from,
+    const Layout& to,
+    const Documents& documents,
+    int domain) {
+  Op op{.kind = OpKind::redistribute, .in = {0}, .out = {1}};
+  op.copies = {Redistribution(from, to, documents.ranks())};
+  op.needs = traits(op.kind).needs(op);
+  return {
+      .part = "move " + stream,
+      .strategy = collective(from, to),
+      .shape = {},
+      .documents = documents,
+      .domain = domain,
+      .values = {{.name = stream, .layout = from}, {.name = stream, .layout = to}},
+      .ops = {std::move(op)},
+      .reads = {{stream, 0}},
+      .writes = {{stream, 1}}};
 }
 
-Cuts qkv_columns(const ModelShape& model, const std::vector<Heads>& heads) {
-  const std::int64_t D = model.head_dim;
-  const std::int64_t keys = model.heads * D;
-  const std::int64_t values = keys + model.kv_heads * D;
+std::int64_t qkv_width(const PartShape& shape) {
+  return (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+}
+
+Cuts qkv_columns(const PartShape& shape, const std::vector<Heads>& heads) {
+  const std::int64_t D = shape.head_dim;
+  const std::int64_t keys = shape.heads * D;
+  const std::int64_t values = keys + shape.kv_heads * D;
   Cuts cuts;
   for (const Heads& h : heads) {
     Piece piece;
@@ -385,23 +435,23 @@ Cuts qkv_columns(const ModelShape& model, const std::vector<Heads>& heads) {
   return cuts;
 }
 
-Cuts output_columns(const ModelShape& model, const std::vector<Heads>& heads) {
+Cuts output_columns(const PartShape& shape, const std::vector<Heads>& heads) {
   Cuts cuts;
   for (const Heads& h : heads) {
     Piece piece;
-    append(piece, {h.query.begin * model.head_dim, h.query.end * model.head_dim});
+    append(piece, {h.query.begin * shape.head_dim, h.query.end * shape.head_dim});
     cuts.push_back(piece);
   }
   return cuts;
 }
 
-const char* mlp_input(const ModelShape& model) { return model.gated() ? "gate" : "up"; }
+const char* mlp_input(const PartShape& shape) { return shape.gated() ? "gate" : "up"; }
 
-std::int64_t mlp_width(const ModelShape& model) { return model.ffn * (model.gated() ? 2 : 1); }
+std::int64_t mlp_width(const PartShape& shape) { return shape.ffn * (shape.gated() ? 2 : 1); }
 
-Piece mlp_columns(const ModelShape& model, Interval width) {
+Piece mlp_columns(const PartShape& shape, Interval width) {
   Piece columns;
-  for (std::int64_t first = 0; first < mlp_width(model); first += model.ffn) {
+  for (std::int64_t first = 0; first < mlp_width(shape); first += shape.ffn) {
     append(columns, {first + width.begin, first + width.end});
   }
   return columns;

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
@@ -48,12 +48,13 @@ std::map<std::string, std::string> key_biases(const ModelShape& model) {
   if (!model.learned_positions) {
     return found;
   }
-  for (const ModelPart& part : model_parts(model, 1)) {
-    const Interval biases = part.weights.vectors_of(Role::in_bias);
-    if (part.weights.part == "attention" && biases.size() == 3) {  // q, k, v apart
+  const Model built = text_model(model);
+  for (const ModelPart& one : built.parts) {
+    const PartWeights weights = one.part->weights(1);
+    const Interval biases = weights.vectors_of(Role::in_bias);
+    if (one.part->kind == "attention" && biases.size() == 3) {  // q, k, v apart
       const auto name = [&](std::int64_t i) {
-        return layer_prefix(part.weights, part.layer) +
-               part.weights.vectors[static_cast<std::size_t>(i)].name;
+        return layer_prefix(weights, one.layer) + weights.vectors[static_cast<std::size_t>(i)].name;
       };
       found[name(biases.begin + 1)] = name(biases.begin);
     }

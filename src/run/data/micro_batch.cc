@@ -28,9 +28,11 @@ MicroBatch micro_batch(
           " tokens, but " + std::to_string(labels[d]->size()) + " labels; every token takes one");
     }
     starts.push_back(start);
+    const std::int64_t first = first_tokens.empty() ? start : first_tokens[d];
     start += packed.lengths[d];
     for (std::int64_t i = 0; i < packed.lengths[d]; ++i) {
       batch.all_positions.push_back(i);
+      batch.all_tokens_of.push_back(first + i);
     }
   }
   std::size_t d = 0;

@@ -18,6 +18,7 @@ struct MicroBatch {
   std::vector<std::int64_t> positions;      // [t] inside the document
   std::vector<std::int64_t> all_positions;  // [T] of the packed tokens in natural order
   std::vector<std::int64_t> tokens_of;      // [t] index of the token in the global batch
+  std::vector<std::int64_t> all_tokens_of;  // [T] the same, of the packed tokens
   std::uint64_t dropout_seed = 0;
 };
 

@@ -32,9 +32,10 @@ class Executor final : public Machine {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
       const auto longest =
           std::max_element(batch.packed.lengths.begin(), batch.packed.lengths.end());
-      if (!parameters.shape().learned_positions && parameters.shape().layers > 0) {
+      if (const PartShape* turned = shape_with_rope(timeline)) {
         rope_ = rope_table(
-            parameters.shape(),
+            *turned->rope,
+            turned->head_dim,
             longest == batch.packed.lengths.end() ? 0 : *longest,
             types.gradient,
             parameters.device());
@@ -49,7 +50,6 @@ class Executor final : public Machine {
           .rank = &rank_,
           .batch = &batch,
           .rope = &rope_,
-          .shape = &parameters.shape(),
           .parameters = parameters_of(parameters, timeline[i]),
           .result = &result_,
           .loss_scale = loss_scale,
@@ -164,6 +164,21 @@ class Executor final : public Machine {
     return part.weights < 0 ? nullptr
                             : &parameters.parts().at(static_cast<std::size_t>(part.weights));
   }
+  // All parts that turn queries turn them alike.
+  static const PartShape* shape_with_rope(const Timeline& timeline) {
+    const PartShape* found = nullptr;
+    for (const ScheduledPart& part : timeline) {
+      if (std::ranges::any_of(
+              part.program().ops, [](const Op& op) { return traits(op.kind).rotary; })) {
+        const PartShape& shape = part.program().shape;
+        if (found != nullptr && (found->rope != shape.rope || found->head_dim != shape.head_dim)) {
+          throw std::logic_error("executor: two parts turn queries otherwise");
+        }
+        found = &shape;
+      }
+    }
+    return found;
+  }
   const Op& op_of(std::size_t part, int op) const {
     return timeline_[part].program().ops[static_cast<std::size_t>(op)];
   }
@@ -224,11 +239,11 @@ void finish_gradients(Parameters& parameters, Communicator& world, Communicator&
     for (const at::Tensor& grad : part.vector_grads) {
       all.push_back(grad);
     }
-    const auto& matrices = part.model.weights.matrices;
+    const auto& matrices = part.weights.matrices;
     if (replicas.size() > 1 && !matrices.empty() && !matrices.front().tied) {
       replicas.all_reduce(
           part.stack_grad,
-          {.op = "replica gradients", .part = part.model.weights.part, .layer = part.model.layer});
+          {.op = "replica gradients", .part = part.weights.part, .layer = part.layer});
     }
   }
   if (all.empty() || world.size() == 1) {

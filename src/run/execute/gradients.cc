@@ -133,10 +133,11 @@ RankReport predicted_report(
     int rank,
     Precision precision,
     std::int64_t static_bytes) {
+  const Model built = text_model(model);
   RankReport report;
   Traffic sent;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
-    const RankPart part = rank_part(plan, micro, model, rank, true);
+    const RankPart part = rank_part(plan, micro, built, rank, true);
     const Footprint held = footprint(part.timeline, part.seat, precision, static_bytes);
     report.saved_bytes = std::max(report.saved_bytes, held.saved_bytes);
     report.peak_bytes = std::max(report.peak_bytes, held.peak_bytes);
@@ -149,13 +150,14 @@ RankReport predicted_report(
     }
     std::int64_t vectors = 0;
     const int replicas = plan.ranks / plan.weight_domain;
-    for (const ModelPart& part : model_parts(model, plan.weight_domain)) {
+    for (const ModelPart& part : built.parts) {
+      const PartWeights weights = part.part->weights(plan.weight_domain);
       std::int64_t own = 0;
-      for (const Vector& vector : part.weights.vectors) {
+      for (const Vector& vector : weights.vectors) {
         own += vector.size;
       }
       vectors += own;
-      const std::int64_t stack = part.weights.elements(rank % plan.weight_domain) - own;
+      const std::int64_t stack = weights.elements(rank % plan.weight_domain) - own;
       if (replicas > 1 && stack > 0) {
         sent += all_reduce_traffic(stack, precision.statistic, rank / plan.weight_domain, replicas);
       }

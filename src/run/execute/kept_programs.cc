@@ -5,7 +5,7 @@
 
 namespace paradyse {
 
-const Timeline& KeptPrograms::of(const GroupTask& task, const ModelShape& model) {
+const Timeline& KeptPrograms::of(const GroupTask& task, const Model& model) {
   if (const auto found = std::ranges::find(kept_, task, &Kept::task); found != kept_.end()) {
     found->batch = batch_;
     kept_.splice(kept_.end(), kept_, found);

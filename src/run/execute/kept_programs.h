@@ -20,7 +20,7 @@ class KeptPrograms {
   void begin_batch() { ++batch_; }
   // Built where there is none for an equal task; all tasks are of the same model.  Good until the
   // next call.
-  const Timeline& of(const GroupTask& task, const ModelShape& model);
+  const Timeline& of(const GroupTask& task, const Model& model);
 
   [[nodiscard]] std::int64_t built() const { return built_; }  // so far
   [[nodiscard]] std::size_t size() const { return kept_.size(); }

@@ -115,7 +115,7 @@ RankSession::State::Played RankSession::State::play(
   const auto begin = Clock::now();
   const RankPlace place = rank_place(plan, micro, communicators.rank());
   const PlanGroup& group = micro.groups[place.group];
-  const Timeline& timeline = programs.of(group_task(plan, group, backward), parameters.shape());
+  const Timeline& timeline = programs.of(group_task(plan, group, backward), model);
   switching_seconds += seconds_since(begin);
   note("build the programs", "switch", begin);
   std::vector<const std::vector<std::int32_t>*> documents;

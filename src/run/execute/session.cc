@@ -38,7 +38,7 @@ c10::Device counted(c10::Device device) {
 }  // namespace
 
 RankSession::State::State(
-    Communicators& of_rank, const ModelShape& model, const SessionOptions& given)
+    Communicators& of_rank, const ModelShape& given_model, const SessionOptions& given)
     : communicators(of_rank),
       options([&] {
         SessionOptions all = given;
@@ -56,8 +56,9 @@ RankSession::State::State(
       computing(counted(options.device)),
       memory("rank " + std::to_string(of_rank.rank()), options.memory_bytes, options.device),
       scope(memory, Category::parameters, "parameters"),
+      model(text_model(given_model)),
       parameters(
-          model,
+          given_model,
           options.weight_domain,
           of_rank.rank() % options.weight_domain,
           parameter_types(options.dtype),

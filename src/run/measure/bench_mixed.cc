@@ -151,7 +151,7 @@ class Cutter {
   // No rank's footprint is above its budget.
   [[nodiscard]] bool fits(const Plan& plan, const std::vector<std::int64_t>& budgets) const {
     const Precision precision = precision_of(request_.dtype);
-    const ModelShape& model = request_.model.shape;
+    const Model model = text_model(request_.model.shape);
     return std::ranges::all_of(ranks_, [&](int r) {
       const RankPart part = rank_part(plan, plan.micro_batches[0], model, r, true);
       const std::int64_t base = stored_elements(model, cluster_.ranks(), r) * precision.trained();

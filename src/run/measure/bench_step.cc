@@ -32,7 +32,8 @@ double cpu_seconds() {
 }
 
 // Operations of a step on all ranks: of the mathematics, and as executed.
-void count_flops(const Plan& plan, const ModelShape& model, BenchStepRow& row) {
+void count_flops(const Plan& plan, const ModelShape& shape, BenchStepRow& row) {
+  const Model model = text_model(shape);
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (int r = 0; r < plan.ranks; ++r) {
       const RankPart part = rank_part(plan, micro, model, r, true);

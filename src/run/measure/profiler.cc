@@ -201,9 +201,10 @@ class Profiler {
   // Bytes that the fold counts on the fullest rank: at the peak, and saved.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> counted(const Plan& plan) const {
     const Precision precision = precision_of(request_.dtype);
+    const Model model = text_model(cut_);
     std::pair<std::int64_t, std::int64_t> most;
     for (int r = 0; r < request_.ranks; ++r) {
-      const RankPart part = rank_part(plan, plan.micro_batches.front(), cut_, r, true);
+      const RankPart part = rank_part(plan, plan.micro_batches.front(), model, r, true);
       const Footprint foot = footprint(
           part.timeline,
           part.seat,
@@ -368,9 +369,10 @@ class Profiler {
   void keep(const Wish& wish, const std::vector<Sample>& samples) {
     const Plan plan = plan_of(wish);
     const Precision precision = precision_of(request_.dtype);
+    const Model model = text_model(cut_);
     std::vector<RankPart> ranks;
     for (int r = 0; r < request_.ranks; ++r) {
-      ranks.push_back(rank_part(plan, plan.micro_batches.front(), cut_, r, true));
+      ranks.push_back(rank_part(plan, plan.micro_batches.front(), model, r, true));
     }
     const Timeline& parts = ranks.front().timeline;
     // The parts of one kind: of a layer, the mean over the layers; of the rest, the sum.

@@ -9,7 +9,7 @@ namespace paradyse::ops {
 void activation(Frame& frame, const Op& op) {
   const at::Tensor h_TF = frame.value(op.in[0]);
   at::Tensor a_TF = frame.make(op.out[0]);
-  switch (frame.shape->activation) {
+  switch (frame.program().shape.activation) {
     case Activation::gelu:
       at::gelu_out(a_TF, h_TF, "none");
       return;
@@ -29,7 +29,7 @@ void activation_adjoint(Frame& frame, const Op& op) {
   const at::Tensor h_TF = frame.value(op.in[0]);
   const at::Tensor grad_a_TF = frame.gradient(op.out[0]);
   at::Tensor grad_h_TF = frame.only_gradient_target(op.in[0]);
-  switch (frame.shape->activation) {
+  switch (frame.program().shape.activation) {
     case Activation::gelu:
       at::gelu_backward_out(grad_h_TF, grad_a_TF, h_TF, "none");
       return;

@@ -63,8 +63,8 @@ inline Attention attention_of(
   return {
       .block = block,
       .heads = run.queries.size(),
-      .head_dim = program.head_dim,
-      .scale = 1 / std::sqrt(static_cast<double>(program.head_dim)),
+      .head_dim = program.shape.head_dim,
+      .scale = 1 / std::sqrt(static_cast<double>(program.shape.head_dim)),
       .causal = program.documents.causal};
 }
 
@@ -74,7 +74,7 @@ struct FlashRuns {
   aten::FlashHeads heads;
 };
 inline std::vector<FlashRuns> flash_runs(const Program& program, const std::vector<HeadRun>& runs) {
-  const double scale = 1 / std::sqrt(static_cast<double>(program.head_dim));
+  const double scale = 1 / std::sqrt(static_cast<double>(program.shape.head_dim));
   std::vector<FlashRuns> all;
   for (const HeadRun& run : runs) {
     const std::int64_t size = run.queries.size();
@@ -84,13 +84,14 @@ inline std::vector<FlashRuns> flash_runs(const Program& program, const std::vect
     } else {
       all.push_back(
           {.first = run,
-           .heads = {.heads = size, .key_heads = 1, .head_dim = program.head_dim, .scale = scale}});
+           .heads = {
+               .heads = size, .key_heads = 1, .head_dim = program.shape.head_dim, .scale = scale}});
     }
   }
   return all;
 }
 inline bool by_flash(const at::Tensor& q, const Program& program) {
-  return through_aten(q) && aten::flash_takes(q, program.head_dim);
+  return through_aten(q) && aten::flash_takes(q, program.shape.head_dim);
 }
 
 // What an attention op reads and makes on a rank: the queries' side.
@@ -112,7 +113,7 @@ inline void attend_blocks(
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
   const Heads& heads = op.heads[static_cast<std::size_t>(rank)];
-  const std::int64_t D = program.head_dim;
+  const std::int64_t D = program.shape.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
   const auto tiles = [&](const AttentionBlock& block, bool onto) {
     for (const HeadRun& run : runs) {
@@ -156,7 +157,7 @@ inline void attend_blocks_adjoint(
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
   const Heads& heads = op.heads[static_cast<std::size_t>(rank)];
-  const std::int64_t D = program.head_dim;
+  const std::int64_t D = program.shape.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
   const auto tiles = [&](const AttentionBlock& block) {
     for (const HeadRun& run : runs) {

@@ -9,27 +9,31 @@ namespace paradyse::ops {
 namespace {
 
 kernels::Dropout dropout_of(const Frame& frame, const Op& op) {
-  // Embedding: 0; then each layer's attention and MLP.
-  const auto layer = static_cast<std::uint32_t>(frame.part->layer + 1);
   return {
-      .probability = op.probability,
-      .seed = frame.batch->dropout_seed,
-      .site = 2 * layer + (frame.program().part == "mlp" ? 1U : 0U)};
+      .probability = op.probability, .seed = frame.batch->dropout_seed, .site = frame.part->site};
+}
+
+// Of the rows, in the global batch.
+std::span<const std::int64_t> tokens_of(
+    const Frame& frame, const Op& op, std::vector<std::int64_t>& store) {
+  return frame.of_rows(op.in[0], frame.batch->tokens_of, frame.batch->all_tokens_of, store);
 }
 
 }  // namespace
 
 void dropout(Frame& frame, const Op& op) {
   at::Tensor& y_TH = frame.value(op.in[0]);
-  kernels::dropout(dropout_of(frame, op), frame.batch->tokens_of, y_TH, y_TH);
+  std::vector<std::int64_t> store;
+  kernels::dropout(dropout_of(frame, op), tokens_of(frame, op, store), y_TH, y_TH);
   frame.values[static_cast<std::size_t>(op.out[0])] = y_TH;
   frame.values[static_cast<std::size_t>(op.in[0])] = at::Tensor();
 }
 
 void dropout_adjoint(Frame& frame, const Op& op) {
+  std::vector<std::int64_t> store;
   kernels::dropout(
       dropout_of(frame, op),
-      frame.batch->tokens_of,
+      tokens_of(frame, op, store),
       frame.gradient(op.out[0]),
       frame.only_gradient_target(op.in[0]));
 }

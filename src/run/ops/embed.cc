@@ -27,25 +27,25 @@ struct Lookup {
 };
 
 std::vector<Lookup> lookups(const Frame& frame) {
-  const ModelShape& shape = *frame.shape;
+  const PartShape& shape = frame.program().shape;
   const MicroBatch& batch = *frame.batch;
   std::vector<Lookup> all(1);
   all[0].rows.assign(batch.ids.begin(), batch.ids.end());
   all[0].no_gradient = shape.padding_id;
-  if (shape.learned_positions) {
+  if (shape.positions > 0) {
     Lookup& positions = all.emplace_back();
     for (const std::int64_t position : batch.positions) {
-      if (position >= shape.max_positions) {
+      if (position >= shape.positions) {
         throw std::logic_error(
             "embed: position " + std::to_string(position) + " of " +
-            std::to_string(shape.max_positions));
+            std::to_string(shape.positions));
       }
       positions.rows.push_back(shape.vocab + shape.position_offset + position);
     }
   }
   if (shape.segments > 0) {
     all.push_back(
-        {.rows = std::vector<std::int64_t>(batch.ids.size(), shape.vocab + shape.position_rows())});
+        {.rows = std::vector<std::int64_t>(batch.ids.size(), shape.vocab + shape.position_rows)});
   }
   return all;
 }

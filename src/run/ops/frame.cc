@@ -24,6 +24,25 @@ at::Tensor& Frame::gradient(ValueId id) {
   return tensor;
 }
 
+std::span<const std::int64_t> Frame::of_rows(
+    ValueId id,
+    const std::vector<std::int64_t>& mine,
+    const std::vector<std::int64_t>& all,
+    std::vector<std::int64_t>& store) const {
+  const Layout& layout = program().values[static_cast<std::size_t>(id)].layout;
+  if (!layout.cuts_rows()) {
+    return all;
+  }
+  const Piece line = layout.line(rank->seat.group_rank);
+  if (line == program().documents.cuts[static_cast<std::size_t>(rank->seat.group_rank)]) {
+    return mine;
+  }
+  for (const Interval run : line) {
+    store.insert(store.end(), all.begin() + run.begin, all.begin() + run.end);
+  }
+  return store;
+}
+
 at::Tensor& Frame::make(ValueId id) {
   const Extent extent = local_extent(program(), id, rank->seat);
   const bool statistics =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct RopeTable {
   at::Tensor sines;
 };
 RopeTable rope_table(
-    const ModelShape& shape,
+    const Rope& rope,
+    std::int64_t head_dim,
     std::int64_t positions,
     at::ScalarType type,
     c10::Device device = c10::Device(c10::kCPU));
@@ -28,7 +30,6 @@ struct Frame {
   const RankContext* rank = nullptr;
   const MicroBatch* batch = nullptr;
   const RopeTable* rope = nullptr;
-  const ModelShape* shape = nullptr;
   PartParameters* parameters = nullptr;
   MicroBatchResult* result = nullptr;
   double loss_scale = 0;
@@ -48,6 +49,14 @@ struct Frame {
   // The value, which must be there (a schedule that frees too early is our mistake).
   at::Tensor& value(ValueId id);
   at::Tensor& gradient(ValueId id);
+
+  // What is known of each token, for the rows of a value: `mine` of the rank's own tokens, `all` of
+  // the packed ones; `store` keeps what is neither.
+  std::span<const std::int64_t> of_rows(
+      ValueId id,
+      const std::vector<std::int64_t>& mine,
+      const std::vector<std::int64_t>& all,
+      std::vector<std::int64_t>& store) const;
 
   // Makes room for a value: uninitialised, of this rank's extent.
   at::Tensor& make(ValueId id);

@@ -13,7 +13,7 @@ void norm(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.value(op.in[0]);
   const auto& vectors = frame.parameters->vectors;
   const auto v = static_cast<std::size_t>(op.vectors.begin);
-  const double eps = frame.shape->norm_eps;
+  const double eps = frame.program().shape.norm_eps;
   const at::Tensor y_TH = frame.make(op.out[0]);
   if (op.vectors.size() == 2) {
     kernels::layer_norm(x_TH, vectors.at(v), vectors.at(v + 1), eps, y_TH);
@@ -29,7 +29,7 @@ void norm_adjoint(Frame& frame, const Op& op) {
   const auto& weights = frame.parameters->vectors;
   const auto& grads = frame.parameters->vector_grads;
   const auto v = static_cast<std::size_t>(op.vectors.begin);
-  const double eps = frame.shape->norm_eps;
+  const double eps = frame.program().shape.norm_eps;
   if (op.vectors.size() == 2) {
     kernels::layer_norm_adjoint(
         x_TH, weights.at(v), eps, grad_y_TH, grad_x_TH, accumulate, grads.at(v), grads.at(v + 1));

@@ -13,7 +13,7 @@ namespace {
 template <typename Body>
 std::int64_t for_heads(const Frame& frame, const Op& op, Body body) {
   const Heads& heads = op.heads[static_cast<std::size_t>(frame.rank->seat.group_rank)];
-  const std::int64_t D = frame.program().head_dim;
+  const std::int64_t D = frame.program().shape.head_dim;
   const auto first = static_cast<std::size_t>(op.vectors.begin);
   const std::int64_t queries = heads.query.size() * D;
   const std::int64_t keys = heads.key.size() * D;
@@ -32,7 +32,7 @@ void qk_norm(Frame& frame, const Op& op) {
         kernels::rms_norm(
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
-            frame.shape->norm_eps,
+            frame.program().shape.norm_eps,
             y.narrow(1, column, columns));
       });
   y.narrow(1, values, x.size(1) - values).copy_(x.narrow(1, values, x.size(1) - values));
@@ -47,7 +47,7 @@ void qk_norm_adjoint(Frame& frame, const Op& op) {
         kernels::rms_norm_adjoint(
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
-            frame.shape->norm_eps,
+            frame.program().shape.norm_eps,
             grad_y.narrow(1, column, columns),
             grad_x.narrow(1, column, columns),
             false,

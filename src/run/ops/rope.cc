@@ -12,13 +12,17 @@ namespace paradyse {
 
 // Angles in float64 whatever the run's type: in float32 they are off by 1e-3 at a position of 16 K.
 RopeTable rope_table(
-    const ModelShape& shape, std::int64_t positions, at::ScalarType type, c10::Device device) {
-  const std::int64_t half = shape.head_dim / 2;
+    const Rope& rope,
+    std::int64_t head_dim,
+    std::int64_t positions,
+    at::ScalarType type,
+    c10::Device device) {
+  const std::int64_t half = head_dim / 2;
   RopeTable table;
   table.cosines = at::empty({positions, half}, at::TensorOptions().dtype(type));
   table.sines = at::empty({positions, half}, at::TensorOptions().dtype(type));
-  const std::vector<double> frequency = rope_frequencies(shape);
-  const double factor = shape.rope_scaling.attention_factor;
+  const std::vector<double> frequency = rope_frequencies(rope, head_dim);
+  const double factor = rope.scaling.attention_factor;
   const auto fill = [&](auto* cosines, auto* sines) {
     using T = std::remove_pointer_t<decltype(cosines)>;
     for (std::int64_t t = 0; t < positions; ++t) {
@@ -43,14 +47,14 @@ namespace {
 // Queries and keys stand side by side, so they turn as one run of heads; values stay.
 void turn(Frame& frame, const Op& op, const at::Tensor& qkv, bool inverse) {
   const Heads& heads = op.heads[static_cast<std::size_t>(frame.rank->seat.group_rank)];
-  const Layout& layout = frame.program().values[static_cast<std::size_t>(op.in[0])].layout;
+  std::vector<std::int64_t> store;
   kernels::rotate(
       qkv,
       heads.query.size() + heads.key.size(),
-      frame.program().head_dim,
+      frame.program().shape.head_dim,
       frame.rope->cosines,
       frame.rope->sines,
-      layout.cuts_rows() ? frame.batch->positions : frame.batch->all_positions,
+      frame.of_rows(op.in[0], frame.batch->positions, frame.batch->all_positions, store),
       inverse);
 }
 

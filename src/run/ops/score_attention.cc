@@ -32,7 +32,7 @@ class Scores {
 
   [[nodiscard]] const std::vector<ScoreRun>& runs() const { return runs_; }
   [[nodiscard]] std::int64_t heads() const { return mine_.query.size(); }
-  [[nodiscard]] std::int64_t D() const { return program_.head_dim; }
+  [[nodiscard]] std::int64_t D() const { return program_.shape.head_dim; }
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(D())); }
   [[nodiscard]] bool causal() const { return program_.documents.causal; }
 

@@ -23,7 +23,7 @@ double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std
 namespace {
 
 bool owns_stack(const PartParameters& part) {
-  const auto& matrices = part.model.weights.matrices;
+  const auto& matrices = part.weights.matrices;
   return !matrices.empty() && !matrices.front().tied;
 }
 

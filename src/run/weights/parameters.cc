@@ -53,10 +53,12 @@ Parameters::Parameters(
                ? at::empty(weight.sizes(), weight.options().dtype(types.gradient))
                : weight;
   };
-  for (ModelPart& model : model_parts(shape, domain)) {
+  const Model model = text_model(shape);
+  for (const ModelPart& one : model.parts) {
     PartParameters part;
-    part.model = model;
-    const PartWeights& weights = part.model.weights;
+    part.layer = one.layer;
+    part.weights = one.part->weights(domain);
+    const PartWeights& weights = part.weights;
     if (!weights.matrices.empty() && weights.matrices.front().tied) {
       part.stack = parts_.front().stack;
       part.stack_grad = parts_.front().stack_grad;
@@ -95,7 +97,7 @@ void Parameters::zero_gradients() {
 void Parameters::scale_gradients(double factor) {
   const c10::InferenceMode no_autograd;
   for (const PartParameters& part : parts_) {
-    const auto& matrices = part.model.weights.matrices;
+    const auto& matrices = part.weights.matrices;
     if (part.stack_grad.defined() && !matrices.front().tied) {
       at::Tensor(part.stack_grad).mul_(factor);
     }
@@ -119,7 +121,7 @@ std::uint64_t stream(const std::string& name) {
 // The rank's rows of matrix m inside its stack.
 at::Tensor local_rows(
     const PartParameters& part, std::size_t m, int rank, const at::Tensor& stack) {
-  const PartWeights& weights = part.model.weights;
+  const PartWeights& weights = part.weights;
   const Interval here = weights.elements_of(m, rank);
   return stack.narrow(0, here.begin, here.size()).view({-1, weights.matrices[m].cols});
 }
@@ -130,7 +132,7 @@ Interval global_rows(const Matrix& matrix, int rank) {
 }
 
 std::string full_name(const PartParameters& part, const std::string& name) {
-  return layer_prefix(part.model.weights, part.model.layer) + name;
+  return layer_prefix(part.weights, part.layer) + name;
 }
 
 std::vector<std::int64_t> stored_shape(const Matrix& matrix) {
@@ -157,9 +159,9 @@ void Parameters::initialize(std::uint64_t seed) {
   const c10::InferenceMode no_autograd;
   for (PartParameters& part : parts_) {
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
-      part.vector_masters[v].fill_(part.model.weights.vectors[v].initial);
+      part.vector_masters[v].fill_(part.weights.vectors[v].initial);
     }
-    const auto& matrices = part.model.weights.matrices;
+    const auto& matrices = part.weights.matrices;
     for (std::size_t m = 0; m < matrices.size(); ++m) {
       if (matrices[m].tied) {
         continue;
@@ -272,7 +274,7 @@ void Parameters::load(const SafetensorsReader& reader) {
     return tensor;
   };
   for (PartParameters& part : parts_) {
-    const PartWeights& weights = part.model.weights;
+    const PartWeights& weights = part.weights;
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
       part.vector_masters[v].copy_(
           take(full_name(part, weights.vectors[v].name), {weights.vectors[v].size}));
@@ -303,7 +305,7 @@ void Parameters::load(const SafetensorsReader& reader) {
 std::vector<WeightPiece> pieces(const Parameters& parameters) {
   std::vector<WeightPiece> all;
   for (const PartParameters& part : parameters.parts()) {
-    const PartWeights& weights = part.model.weights;
+    const PartWeights& weights = part.weights;
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
       const Interval rows = global_rows(matrix, parameters.domain_rank());
@@ -340,7 +342,7 @@ void collect(
   const c10::InferenceMode no_autograd;
   const bool first = domain.rank() == 0;
   for (const PartParameters& part : parameters.parts()) {
-    const PartWeights& weights = part.model.weights;
+    const PartWeights& weights = part.weights;
     const at::Tensor& stack = which == Which::weights ? part.stack : part.stack_grad;
     at::Tensor stored;  // the whole tensor that matrices are put together in
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
@@ -359,7 +361,7 @@ void collect(
               local_rows(part, m, domain.rank(), stack),
               together,
               table,
-              {.op = "collect", .part = weights.part, .layer = part.model.layer})
+              {.op = "collect", .part = weights.part, .layer = part.layer})
           ->wait();
       if (!first) {
         continue;
@@ -388,15 +390,17 @@ void collect(
 std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
     const ModelShape& shape) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;
-  for (const ModelPart& model : model_parts(shape, 1)) {
-    const std::string prefix = layer_prefix(model.weights, model.layer);
-    for (std::size_t m = 0; m < model.weights.matrices.size(); ++m) {
-      const Matrix& matrix = model.weights.matrices[m];
-      if (!matrix.tied && completes(model.weights, m)) {
+  const Model model = text_model(shape);
+  for (const ModelPart& one : model.parts) {
+    const PartWeights weights = one.part->weights(1);
+    const std::string prefix = layer_prefix(weights, one.layer);
+    for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
+      const Matrix& matrix = weights.matrices[m];
+      if (!matrix.tied && completes(weights, m)) {
         shapes.emplace_back(prefix + matrix.stored_as, stored_shape(matrix));
       }
     }
-    for (const Vector& vector : model.weights.vectors) {
+    for (const Vector& vector : weights.vectors) {
       shapes.emplace_back(prefix + vector.name, std::vector<std::int64_t>{vector.size});
     }
   }

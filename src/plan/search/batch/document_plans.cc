@@ -39,6 +39,7 @@ PlanningTask checked(PlanningTask task) {
     strategy("attention", name);
   }
   // What is asked for by name has to suit all ranks together, or one.
+  const Model model = text_model(task.model);
   for (const auto& [part, name] :
        {std::pair<std::string, std::string>{"attention", task.attention}, {"mlp", task.mlp}}) {
     if (name.empty()) {
@@ -51,7 +52,7 @@ PlanningTask checked(PlanningTask task) {
         continue;
       }
       const Task all{
-          .model = &task.model,
+          .part = model.part(part),
           .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(task.ranks))},
           .domain = task.ranks};
       const PartChoice choice{.part = part, .strategy = named.name, .options = {*asked}};

@@ -13,7 +13,8 @@ PlanPrediction::PlanPrediction(
     const PlanningTask& task, const Correction& correction, GroupCosts& costs)
     : task_(task),
       correction_(correction),
-      model_(task.seconds ? task.seconds : closed_form(task.machine)),
+      model_(text_model(task.model)),
+      seconds_(task.seconds ? task.seconds : closed_form(task.machine)),
       costs_(costs) {}
 
 double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) const {
@@ -32,8 +33,8 @@ PredictedBytes PlanPrediction::fullest_rank(
     const Timeline& parts, const std::vector<Seat>& seats) const {
   PredictedBytes fullest;
   for (const Seat& seat : seats) {
-    const std::int64_t held = stored_elements(task_.model, task_.ranks, seat.domain_rank) *
-                              task_.static_bytes_per_element();
+    const std::int64_t held =
+        stored_elements(model_, task_.ranks, seat.domain_rank) * task_.static_bytes_per_element();
     const Footprint foot = footprint(parts, seat, task_.precision, held);
     if (foot.peak_bytes > fullest.total()) {
       fullest = {
@@ -64,7 +65,7 @@ PredictedBytes PlanPrediction::bytes_of(
         .shares = {},
         .weight_domain = task_.ranks,
         .keep = task_.training};
-    const PredictedBytes bytes = fullest_rank(timeline(group, task_.model), seats);
+    const PredictedBytes bytes = fullest_rank(timeline(group, model_), seats);
     if (bytes.total() > most.total()) {
       most = bytes;
     }
@@ -79,7 +80,7 @@ void PlanPrediction::predict(Plan& plan) {
     std::vector<GroupSeconds> groups;
     const std::int64_t longest = longest_of(plan, micro);
     for (PlanGroup& group : micro.groups) {
-      const GroupTimeline built = group_timeline(plan, group, task_.model, task_.training);
+      const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
       group.predicted.bytes = fullest_rank(built.parts, built.seats);
       group.predicted.seconds = group_seconds(
           built.parts,
@@ -103,7 +104,7 @@ double PlanPrediction::group_seconds(
     const std::vector<Seat>& seats,
     const std::vector<std::int64_t>& lengths,
     std::int64_t longest) {
-  if (!model_->by_work()) {  // documents one after the other; without one, weights are gathered
+  if (!seconds_->by_work()) {  // documents one after the other; without one, weights are gathered
     const auto ranks = static_cast<int>(seats.size());
     LayerCosts& costs = costs_.of(ranks);
     const std::vector<std::int64_t> none = {1};
@@ -141,7 +142,7 @@ double PlanPrediction::group_seconds(
       works.push_back(part_work(part, seat, task_.precision));
     }
     question.work = together(works, task_.machine.cores);
-    sum += factor * static_cast<double>(alike.size()) * model_->seconds(question).total();
+    sum += factor * static_cast<double>(alike.size()) * seconds_->seconds(question).total();
   }
   return sum;
 }

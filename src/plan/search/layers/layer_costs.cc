@@ -84,7 +84,8 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
     : task_(task),
       correction_(correction),
       ranks_(ranks),
-      model_(task.seconds ? task.seconds : closed_form(task.machine)) {
+      model_(text_model(task.model)),
+      seconds_(task.seconds ? task.seconds : closed_form(task.machine)) {
   std::vector<Recompute> levels(std::begin(kRecomputeLevels), std::end(kRecomputeLevels));
   if (!task.training) {
     levels = {Recompute::none};  // nothing is saved, so nothing is made again
@@ -101,7 +102,7 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
                                               : named.empty() || &strategy(part, named) == &s;
       const PartChoice choice{.part = part, .strategy = s.name, .options = options_of(s, task)};
       const Task group{
-          .model = &task.model,
+          .part = model_.part(part),
           .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(ranks))},
           .domain = task.ranks};
       if (fits && wanted && misfits(group, choice).empty()) {
@@ -145,21 +146,19 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
 }
 
 PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
-  const bool whole = way == ways_.size();  // the rest of the model: one with no layers
-  ModelShape model = task_.model;
-  if (whole) {
-    model.layers = 0;
-  }
-  const Task task{
-      .model = &model, .documents = packed({length}, ranks_, model.causal), .domain = task_.ranks};
+  const bool whole = way == ways_.size();
+  const Documents documents = packed({length}, ranks_, model_.causal);
   Timeline parts;
   PartQuestion question{.ranks = ranks_, .length = length};
   if (whole) {
-    parts = timeline(task, {}, task_.training);
+    ModelShape ends = task_.model;
+    ends.layers = 0;
+    parts = timeline(text_model(ends), documents, task_.ranks, {}, task_.training);
     question.part = "rest";
   } else {
     const PartChoice& choice = ways_[way];
-    parts = {scheduled_part(task, choice, task_.training)};
+    parts = {scheduled_part(
+        task_of(model_, choice.part, documents, task_.ranks), choice, task_.training)};
     question.part = choice.part;
     question.strategy = choice.strategy;
     question.recompute = choice.recompute;
@@ -184,7 +183,7 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
     }
   }
   question.work = together(of_ranks, task_.machine.cores);
-  cost.wall = model_->seconds(question).total();
+  cost.wall = seconds_->seconds(question).total();
   const double sharing =
       std::max(1.0, static_cast<double>(task_.ranks) / static_cast<double>(task_.machine.cores));
   cost.busy = cost.wall / sharing;

@@ -8,10 +8,10 @@ namespace paradyse {
 namespace {
 
 Program build(const Task& task) {
-  Writer w(task, attention_weights(*task.model, task.domain), "AllGatherKV");
-  const std::vector<Heads> heads = all_heads(*task.model, task.documents.ranks());
+  Writer w(task);
+  const std::vector<Heads> heads = all_heads(task.shape(), task.documents.ranks());
   const ValueId stack = w.gather();
-  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
+  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(task.shape(), 1)[0]);
   const ValueId all_kv = w.redistribute(kv, w.layout(kv).whole(), "kv_all", /*again=*/true);
   const ValueId o = w.attention({q, all_kv}, heads, w.layout(q));
   return w.residual(

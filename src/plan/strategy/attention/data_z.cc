@@ -7,11 +7,7 @@ namespace paradyse {
 namespace {
 
 // On one rank the redistributions of Ulysses are no ops: what is left is this strategy.
-Program build(const Task& task) {
-  Program program = ulysses_z().build(task);
-  program.strategy = "DataZ";
-  return program;
-}
+Program build(const Task& task) { return ulysses_z().build(task); }
 
 }  // namespace
 

@@ -8,10 +8,10 @@ namespace paradyse {
 namespace {
 
 Program build(const Task& task) {
-  Writer w(task, attention_weights(*task.model, task.domain), "MegatronCZ");
+  Writer w(task);
   const ValueId stack = w.gather();
-  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(*task.model, 1)[0]);
-  const ValueId o = w.ring_attention(q, kv, all_heads(*task.model, task.documents.ranks()));
+  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(task.shape(), 1)[0]);
+  const ValueId o = w.ring_attention(q, kv, all_heads(task.shape(), task.documents.ranks()));
   return w.residual(
       w.linear_transposed(o, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }

@@ -7,15 +7,15 @@ namespace paradyse {
 namespace {
 
 Program build(const Task& task) {
-  const ModelShape& model = *task.model;
+  const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
-  const std::int64_t D = model.head_dim;
-  Writer w(task, attention_weights(model, task.domain), "MegatronTS");
-  const std::vector<Heads> heads = own_heads(model, p);
+  const std::int64_t D = shape.head_dim;
+  Writer w(task);
+  const std::vector<Heads> heads = own_heads(shape, p);
 
   // A rank's own rows of k and v are what its queries read only where p divides K; else all ranks
   // gather k and v and take the heads they need.
-  const bool own_keys = model.kv_heads % p == 0;
+  const bool own_keys = shape.kv_heads % p == 0;
   const ValueId stack = w.hold();
   std::vector<ValueId> stacks = {stack};
   if (!own_keys) {
@@ -43,14 +43,9 @@ Program build(const Task& task) {
   const ValueId xn = w.normed_input();
   const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
   const ValueId qkv = w.qkv(
-      xg,
-      stacks,
-      in_terms,
-      heads,
-      "qkv",
-      w.all_tokens(qkv_width(model), qkv_columns(model, heads)));
+      xg, stacks, in_terms, heads, "qkv", w.all_rows(qkv_width(shape), qkv_columns(shape, heads)));
   const ValueId o =
-      w.attention({qkv}, heads, w.all_tokens(model.heads * D, output_columns(model, heads)));
+      w.attention({qkv}, heads, w.all_rows(shape.heads * D, output_columns(shape, heads)));
   const ValueId y = w.linear_transposed(o, stack, out_terms, w.layout(xg).whole().sum());
   return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
 }

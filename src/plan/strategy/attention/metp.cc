@@ -15,24 +15,24 @@ namespace paradyse {
 namespace {
 
 std::string too_many_groups(std::int64_t groups, const Task& task) {
-  return task.model == nullptr || groups <= task.model->kv_heads
+  return task.part == nullptr || groups <= task.shape().kv_heads
              ? ""
              : "there are at most as many groups as the model's " +
-                   std::to_string(task.model->kv_heads) + " key/value heads";
+                   std::to_string(task.shape().kv_heads) + " key/value heads";
 }
 
 Program build(const Task& task) {
-  const ModelShape& model = *task.model;
+  const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
-  const std::int64_t D = model.head_dim;
-  const std::int64_t share = model.heads / model.kv_heads;
-  const std::int64_t groups = task.option("head_groups", std::min<std::int64_t>(p, model.kv_heads));
-  Writer w(task, attention_weights(model, task.domain), "METP");
+  const std::int64_t D = shape.head_dim;
+  const std::int64_t share = shape.heads / shape.kv_heads;
+  const std::int64_t groups = task.option("head_groups", std::min<std::int64_t>(p, shape.kv_heads));
+  Writer w(task);
 
   const ValueId xn = w.normed_input();
   w.recompute_from_here();
   ValueId y = -1;
-  for (const Piece& keys : even_cuts(model.kv_heads, static_cast<int>(groups))) {
+  for (const Piece& keys : even_cuts(shape.kv_heads, static_cast<int>(groups))) {
     const std::int64_t k = size(keys);
     const std::int64_t head = keys.front().begin;
     const Heads mine{.query = {head * share, (head + k) * share}, .key = {head, head + k}};

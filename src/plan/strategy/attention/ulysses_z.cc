@@ -7,25 +7,24 @@ namespace paradyse {
 namespace {
 
 Program build(const Task& task) {
-  const ModelShape& model = *task.model;
+  const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
-  Writer w(task, attention_weights(model, task.domain), "UlyssesZ");
-  const std::vector<Heads> heads = own_heads(model, p, task.documents.shares);
+  Writer w(task);
+  const std::vector<Heads> heads = own_heads(shape, p, task.documents.shares);
 
   const ValueId stack = w.gather();
   const ValueId qkv_T = w.qkv(
       w.normed_input(),
       {stack},
       w.terms(stack, w.weights().between("q", "v")),
-      all_heads(model, p),
+      all_heads(shape, p),
       "qkv_T",
-      w.by_tokens(qkv_width(model)));
+      w.own_rows(qkv_width(shape)));
   const ValueId qkv_N =
-      w.redistribute(qkv_T, w.all_tokens(qkv_width(model), qkv_columns(model, heads)), "qkv_N");
-  const std::int64_t width = model.heads * model.head_dim;
-  const ValueId o_N =
-      w.attention({qkv_N}, heads, w.all_tokens(width, output_columns(model, heads)));
-  const ValueId o_T = w.redistribute(o_N, w.by_tokens(width), "o_T");
+      w.redistribute(qkv_T, w.all_rows(qkv_width(shape), qkv_columns(shape, heads)), "qkv_N");
+  const std::int64_t width = shape.heads * shape.head_dim;
+  const ValueId o_N = w.attention({qkv_N}, heads, w.all_rows(width, output_columns(shape, heads)));
+  const ValueId o_T = w.redistribute(o_N, w.own_rows(width), "o_T");
   return w.residual(
       w.linear_transposed(o_T, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }

@@ -24,12 +24,12 @@ std::string no_divisor(std::int64_t degree, const Task& task) {
 }
 
 Program build(const Task& task) {
-  const ModelShape& model = *task.model;
+  const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
   const auto u = static_cast<int>(task.option("ulysses_degree", squarest(p)));
-  Writer w(task, attention_weights(model, task.domain), "USP");
+  Writer w(task);
 
-  const std::vector<Heads> of_member = own_heads(model, u);
+  const std::vector<Heads> of_member = own_heads(shape, u);
   std::vector<Heads> heads;
   Cuts tokens;
   Cuts kv_columns;
@@ -38,28 +38,27 @@ Program build(const Task& task) {
     const auto row = std::span(task.documents.cuts).subspan(static_cast<std::size_t>(first_of_row));
     tokens.push_back(together(row.first(static_cast<std::size_t>(u))));
     heads.push_back(of_member[static_cast<std::size_t>(r % u)]);
-    const std::int64_t values = model.kv_heads * model.head_dim;
+    const std::int64_t values = shape.kv_heads * shape.head_dim;
     Piece& columns = kv_columns.emplace_back();
     for (const std::int64_t first : {std::int64_t{0}, values}) {
       append(
           columns,
-          {first + heads.back().key.begin * model.head_dim,
-           first + heads.back().key.end * model.head_dim});
+          {first + heads.back().key.begin * shape.head_dim,
+           first + heads.back().key.end * shape.head_dim});
     }
   }
 
   // To the tokens of a row's members together, with these columns of each rank.
   const auto to_row = [&](ValueId x, Cuts columns, const char* name) {
     const std::int64_t width = w.layout(x).columns().size;
-    const Layout row = w.all_tokens(width, std::move(columns)).cut("tokens", tokens);
+    const Layout row = w.all_rows(width, std::move(columns)).cut("tokens", tokens);
     return u == 1 ? x : w.redistribute(x, row, name);
   };
   const ValueId stack = w.gather();
-  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(model, 1)[0]);
+  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(shape, 1)[0]);
   const ValueId o = w.ring_attention(
-      to_row(q, output_columns(model, heads), "q_row"), to_row(kv, kv_columns, "kv_row"), heads, u);
-  const ValueId o_T =
-      u == 1 ? o : w.redistribute(o, w.by_tokens(w.layout(o).columns().size), "o_T");
+      to_row(q, output_columns(shape, heads), "q_row"), to_row(kv, kv_columns, "kv_row"), heads, u);
+  const ValueId o_T = u == 1 ? o : w.redistribute(o, w.own_rows(w.layout(o).columns().size), "o_T");
   return w.residual(
       w.linear_transposed(o_T, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
 }

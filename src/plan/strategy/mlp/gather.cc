@@ -10,8 +10,8 @@ namespace {
 Program build(const Task& task, Verb verb) {
   const std::int64_t tiles = task.option("token_tiles", 1);
   const int p = task.documents.ranks();
-  Writer w(task, mlp_weights(*task.model, task.domain), to_string(verb));
-  const std::int64_t F = task.model->ffn;
+  Writer w(task);
+  const std::int64_t F = task.shape().ffn;
 
   const ValueId xn = w.normed_input();
   if (verb == Verb::pass || tiles > 1) {  // what is made bit by bit is made again
@@ -23,12 +23,12 @@ Program build(const Task& task, Verb verb) {
       continue;
     }
     const auto [begin, end] = piece.front();
-    const Piece columns = mlp_columns(*task.model, piece.front());
-    const WeightRows in = w.weights().between(mlp_input(*task.model), "up", piece.front());
+    const Piece columns = mlp_columns(task.shape(), piece.front());
+    const WeightRows in = w.weights().between(mlp_input(task.shape()), "up", piece.front());
     const WeightRows down = w.weights().rows("down", piece.front());
     const ValueId stack = w.gather({in, down}, /*wide_gradient=*/tiles > 1);
     const std::int64_t width = size(columns);
-    for (const TokenTile& tile : w.tiles(w.by_tokens(width), static_cast<int>(tiles))) {
+    for (const TokenTile& tile : w.tiles(w.own_rows(width), static_cast<int>(tiles))) {
       const ValueId h = w.linear(xn, {stack}, w.terms(stack, in), "h", tile.layout, tile.rows);
       const ValueId a = w.activation(w.bias(h, Role::in_bias, columns));
       y = w.linear_transposed(

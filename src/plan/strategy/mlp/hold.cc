@@ -11,8 +11,8 @@ namespace {
 // All tokens, each rank with its own piece of the width.
 Program build(const Task& task) {
   const int p = task.documents.ranks();
-  Writer w(task, mlp_weights(*task.model, task.domain), to_string(Verb::hold));
-  const std::int64_t F = task.model->ffn;
+  Writer w(task);
+  const std::int64_t F = task.shape().ffn;
   const Cuts width = even_cuts(F, p);
   Cuts columns;  // of h
   std::vector<std::vector<Term>> in_terms;
@@ -20,11 +20,11 @@ Program build(const Task& task) {
   const ValueId stack = w.hold();
   for (int r = 0; r < p; ++r) {
     const Piece& mine = width[static_cast<std::size_t>(r)];
-    columns.push_back(mlp_columns(*task.model, mine.empty() ? Interval{} : mine.front()));
+    columns.push_back(mlp_columns(task.shape(), mine.empty() ? Interval{} : mine.front()));
     const auto held = [&](const std::string& first, const std::string& last) {
       return w.term(stack, w.weights().own(first, last, r), r);
     };
-    in_terms.push_back({held(mlp_input(*task.model), "up")});
+    in_terms.push_back({held(mlp_input(task.shape()), "up")});
     out_terms.push_back({held("down", "down")});
   }
   const ValueId xn = w.normed_input();
@@ -36,7 +36,7 @@ Program build(const Task& task) {
   }
   ValueId y = -1;
   const Layout sum = w.layout(xn).whole().sum();
-  for (const TokenTile& tile : w.tiles(w.all_tokens(mlp_width(*task.model), columns), tiles)) {
+  for (const TokenTile& tile : w.tiles(w.all_rows(mlp_width(task.shape()), columns), tiles)) {
     const ValueId h = w.linear(xg, {stack}, in_terms, "h", tile.layout, tile.rows);
     const ValueId a = w.activation(w.bias(h, Role::in_bias), width);
     y = w.linear_transposed(a, stack, out_terms, sum, y, tile.rows, /*fresh=*/true);

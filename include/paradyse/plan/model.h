@@ -1,0 +1,96 @@
+// A model as planning sees it: streams, and the parts that read and write them.  A value that a
+// family makes (text_model()); it says nothing of ranks, nor of where anything lies.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/part_weights.h"
+
+namespace paradyse {
+
+// What a part computes: sizes and switches that builders and ops ask.  What its kind has not got
+// stays as it is here.
+struct PartShape {
+  std::int64_t hidden = 0;    // H: columns of what it reads and writes
+  std::int64_t heads = 0;     // N, query heads
+  std::int64_t kv_heads = 0;  // K; divides N
+  std::int64_t head_dim = 0;  // D
+  std::int64_t ffn = 0;       // F
+  std::int64_t vocab = 0;     // V
+  Activation activation = Activation::swiglu;
+  double norm_eps = 1e-6;
+  bool post_norm = false;            // its norm comes after the residual sum, not before the part
+  bool qk_norm = false;              // an RMSNorm of every query and key head
+  std::optional<Rope> rope = {};     // queries and keys are turned by their positions
+  double dropout = 0;                // in training: of what it adds to its stream, or makes of it
+  std::int64_t positions = 0;        // embedding: learned, and how many; 0: none
+  std::int64_t position_rows = 0;    // embedding: of the table, behind the vocabulary's
+  std::int64_t position_offset = 0;  // embedding: position i has row i + offset of them
+  std::int64_t segments = 0;         // embedding: rows behind those
+  std::int64_t padding_id = -1;      // embedding: gets no gradient from being looked up; -1: none
+
+  [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
+};
+
+struct Part {
+  std::string name;                 // plans, traces and costs call it so
+  std::string kind;                 // which strategies build it
+  std::vector<std::string> reads;   // streams; the first is the one whose rows it works on
+  std::vector<std::string> writes;  // of none: it ends in a loss
+  std::string along = {};  // the row dim that it must see in one run; "": every row is alike
+  PartShape shape = {};
+  std::function<PartWeights(int domain)> weights;
+};
+
+// A tensor between parts.
+struct Stream {
+  std::string name;
+  std::vector<std::string> rows;  // its row dims, as they are stored where nothing else is asked
+  std::int64_t columns = 0;
+  std::string home;  // the dim that is cut over all ranks where nothing else is asked
+};
+
+struct ModelPart {
+  std::int64_t layer = -1;  // -1: before or after the layers
+  std::uint32_t site = 0;   // of its dropout: no two parts of a model draw the same numbers
+  std::shared_ptr<const Part> part;  // layers that are alike share it
+};
+
+struct Model {
+  std::vector<Stream> streams;
+  std::vector<ModelPart> parts;  // in the order in which they run
+  std::int64_t layers = 0;
+  bool causal = true;
+
+  // Throw std::invalid_argument, naming those there are, for another name.
+  [[nodiscard]] const Stream& stream(const std::string& name) const;
+  [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& name) const;
+  // [part] What it writes is read, or it ends in a loss: the others need not run.
+  [[nodiscard]] std::vector<bool> needed() const;
+};
+
+// Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
+Model text_model(const ModelShape& shape);
+// What the parts of its layers compute with.
+PartShape shape_of(const ModelShape& shape);
+
+// Elements of all parameters that `rank` of a domain stores, tied ones once.
+std::int64_t stored_elements(const Model& model, int domain, int rank);
+std::int64_t stored_elements(const ModelShape& model, int domain, int rank);
+
+// Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
+// one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the
+// query heads each rank its share, rounded; for activations alone, since weights are cut evenly.
+std::vector<Heads> own_heads(
+    const PartShape& shape, int ranks, std::span<const double> shares = {});
+// All ranks have all heads.
+std::vector<Heads> all_heads(const PartShape& shape, int ranks);
+
+}  // namespace paradyse

@@ -1,0 +1,235 @@
+// Text models: attention and MLP in turn on one stream, x [tokens, H].
+#include <cmath>
+#include <utility>
+
+#include "paradyse/plan/model.h"
+#include "src/plan/model/weight_names.h"
+
+namespace paradyse {
+namespace {
+
+enum class Kind { input, output };  // of a product: its rows are the outputs, or the inputs
+
+Matrix matrix(
+    const char* name,
+    const std::string& stored_as,
+    Cuts cuts,
+    std::int64_t cols,
+    Kind kind,
+    bool input_first = false) {
+  std::int64_t rows = 0;
+  for (const Piece& piece : cuts) {
+    rows += size(piece);
+  }
+  return {
+      .name = name,
+      .stored_as = stored_as + ".weight",
+      .rows = rows,
+      .cols = cols,
+      .cuts = std::move(cuts),
+      .transposed = (kind == Kind::output) != input_first};
+}
+
+// GPT-2 starts what is added to the residual stream smaller, the more there is of it.
+double output_scale(const ModelShape& model) {
+  return model.architecture == "gpt2" ? 1.0 / std::sqrt(2.0 * static_cast<double>(model.layers))
+                                      : 1.0;
+}
+
+void add_norm(PartWeights& part, const ModelShape& model, const std::string& name) {
+  part.vectors.push_back({Role::norm, name + ".weight", model.hidden, 1.0});
+  if (model.layer_norm) {
+    part.vectors.push_back({Role::norm, name + ".bias", model.hidden});
+  }
+}
+
+PartWeights attention_weights(const ModelShape& model, int domain) {
+  const WeightNames& names = weight_names(model.architecture);
+  const std::int64_t D = model.head_dim;
+  const Cuts query = scaled(even_cuts(model.heads, domain), D);
+  const Cuts key = even_cuts(model.kv_heads * D, domain);
+  const bool swap = names.input_first;
+  const std::int64_t H = model.hidden;
+  PartWeights part{
+      .part = "attention",
+      .prefix = names.layers,
+      .matrices =
+          {matrix("q", names.q, query, H, Kind::input, swap),
+           matrix("k", names.k, key, H, Kind::input, swap),
+           matrix("v", names.v, key, H, Kind::input, swap),
+           matrix("o", names.o, query, H, Kind::output, swap)},
+      .vectors = {}};
+  if (names.fused) {
+    std::int64_t first = 0;
+    for (std::size_t m = 0; m < 3; ++m) {
+      part.matrices[m].first = first;
+      part.matrices[m].stored_rows = (model.heads + 2 * model.kv_heads) * D;
+      first += part.matrices[m].rows;
+    }
+  }
+  part.matrices[3].scale = output_scale(model);
+  add_norm(part, model, names.attention_norm);
+  if (model.qkv_bias && names.fused) {
+    part.vectors.push_back({Role::in_bias, names.q + ".bias", part.matrices[0].stored_rows});
+  } else if (model.qkv_bias) {
+    for (const auto& [name, heads] :
+         {std::pair{names.q, model.heads},
+          std::pair{names.k, model.kv_heads},
+          std::pair{names.v, model.kv_heads}}) {
+      part.vectors.push_back({Role::in_bias, name + ".bias", heads * D});
+    }
+  }
+  if (model.out_bias) {
+    part.vectors.push_back({Role::out_bias, names.o + ".bias", model.hidden});
+  }
+  if (model.qk_norm) {
+    part.vectors.push_back({Role::qk_norm, names.q_norm + ".weight", D, 1.0});
+    part.vectors.push_back({Role::qk_norm, names.k_norm + ".weight", D, 1.0});
+  }
+  return part;
+}
+
+PartWeights mlp_weights(const ModelShape& model, int domain) {
+  const WeightNames& names = weight_names(model.architecture);
+  const Cuts width = even_cuts(model.ffn, domain);
+  PartWeights part{.part = "mlp", .prefix = names.layers, .matrices = {}, .vectors = {}};
+  add_norm(part, model, names.mlp_norm);
+  using Named = std::pair<const char*, std::string>;
+  const Named gate{"gate", names.gate};
+  const Named up{"up", names.up};
+  for (const auto& [own, name] : model.gated() ? std::vector{gate, up} : std::vector{up}) {
+    part.matrices.push_back(matrix(own, name, width, model.hidden, Kind::input, names.input_first));
+    if (model.mlp_bias) {
+      part.vectors.push_back({Role::in_bias, name + ".bias", model.ffn});
+    }
+  }
+  part.matrices.push_back(
+      matrix("down", names.down, width, model.hidden, Kind::output, names.input_first));
+  part.matrices.back().scale = output_scale(model);
+  if (model.mlp_bias) {
+    part.vectors.push_back({Role::out_bias, names.down + ".bias", model.hidden});
+  }
+  return part;
+}
+
+PartWeights embedding_weights(const ModelShape& model, int domain) {
+  const WeightNames& names = weight_names(model.architecture);
+  PartWeights part{.part = "embedding", .prefix = "", .matrices = {}, .vectors = {}};
+  const auto add = [&](const char* own, const std::string& name, std::int64_t rows) {
+    if (rows > 0) {
+      part.matrices.push_back(
+          matrix(own, name, even_cuts(rows, domain), model.hidden, Kind::input));
+    }
+  };
+  add("tokens", names.tokens, model.vocab);
+  add("positions", names.positions, model.position_rows());
+  add("segments", names.segments, model.segments);
+  if (!names.embedding_norm.empty()) {
+    add_norm(part, model, names.embedding_norm);
+  }
+  return part;
+}
+
+PartWeights transform_weights(const ModelShape& model, int domain) {
+  const WeightNames& names = weight_names(model.architecture);
+  PartWeights part{
+      .part = "transform",
+      .prefix = "",
+      .matrices = {matrix(
+          "dense", names.transform, even_cuts(model.hidden, domain), model.hidden, Kind::input)},
+      .vectors = {}};
+  add_norm(part, model, names.transform_norm);
+  part.vectors.push_back({Role::in_bias, names.transform + ".bias", model.hidden});
+  return part;
+}
+
+PartWeights head_weights(const ModelShape& model, int domain) {
+  const WeightNames& names = weight_names(model.architecture);
+  PartWeights part{
+      .part = "head",
+      .prefix = "",
+      .matrices = {matrix(
+          "tokens", names.head, even_cuts(model.vocab, domain), model.hidden, Kind::input)},
+      .vectors = {}};
+  if (model.tied) {  // the embedding's stack whole; the head reads its first matrix
+    const std::string own = part.matrices.front().stored_as;
+    part.matrices = embedding_weights(model, domain).matrices;
+    part.matrices.front().stored_as = own;
+    for (Matrix& shared : part.matrices) {
+      shared.tied = true;
+    }
+  }
+  if (!names.last_norm.empty()) {
+    add_norm(part, model, names.last_norm);
+  }
+  if (!names.head_bias.empty()) {
+    part.vectors.push_back({Role::out_bias, names.head_bias, model.vocab});
+  }
+  return part;
+}
+
+}  // namespace
+
+PartShape shape_of(const ModelShape& model) {
+  return {
+      .hidden = model.hidden,
+      .heads = model.heads,
+      .kv_heads = model.kv_heads,
+      .head_dim = model.head_dim,
+      .ffn = model.ffn,
+      .vocab = model.vocab,
+      .activation = model.activation,
+      .norm_eps = model.norm_eps,
+      .post_norm = model.post_norm,
+      .qk_norm = model.qk_norm,
+      .rope = rope_of(model),
+      .dropout = model.residual_dropout,
+      .positions = model.learned_positions ? model.max_positions : 0,
+      .position_rows = model.position_rows(),
+      .position_offset = model.position_offset,
+      .segments = model.segments,
+      .padding_id = model.padding_id};
+}
+
+Model text_model(const ModelShape& shape) {
+  Model model{
+      .streams = {{.name = "x", .rows = {"tokens"}, .columns = shape.hidden, .home = "tokens"}},
+      .parts = {},
+      .layers = shape.layers,
+      .causal = shape.causal};
+  using WeightsOf = PartWeights (*)(const ModelShape&, int);
+  const auto part = [&](const char* name, WeightsOf weights) {
+    Part made{
+        .name = name,
+        .kind = name,
+        .reads = {"x"},
+        .writes = {"x"},
+        .shape = shape_of(shape),
+        .weights = [shape, weights](int domain) { return weights(shape, domain); }};
+    return made;
+  };
+  const auto shared = [](Part made) { return std::make_shared<const Part>(std::move(made)); };
+  Part embedding = part("embedding", embedding_weights);
+  embedding.reads = {};
+  embedding.shape.dropout = shape.embedding_dropout;
+  Part attention = part("attention", attention_weights);
+  attention.along = "tokens";
+  Part head = part("head", head_weights);
+  head.writes = {};
+
+  model.parts.push_back({.site = 0, .part = shared(std::move(embedding))});
+  const auto layer_attention = shared(std::move(attention));
+  const auto layer_mlp = shared(part("mlp", mlp_weights));
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    const auto site = 2 * static_cast<std::uint32_t>(layer + 1);
+    model.parts.push_back({.layer = layer, .site = site, .part = layer_attention});
+    model.parts.push_back({.layer = layer, .site = site + 1, .part = layer_mlp});
+  }
+  if (shape.masked_lm) {
+    model.parts.push_back({.part = shared(part("transform", transform_weights))});
+  }
+  model.parts.push_back({.part = shared(std::move(head))});
+  return model;
+}
+
+}  // namespace paradyse

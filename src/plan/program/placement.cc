@@ -1,0 +1,98 @@
+#include "paradyse/plan/placement.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+namespace paradyse {
+namespace {
+
+constexpr const char* kTokens = "tokens";
+
+std::int64_t size_of(const std::string& dim, const Documents& documents) {
+  if (dim == kTokens) {
+    return documents.tokens();
+  }
+  if (dim == "batch") {
+    return static_cast<std::int64_t>(documents.lengths.size());
+  }
+  const auto found = documents.dims.find(dim);
+  if (found == documents.dims.end()) {
+    throw std::invalid_argument(
+        "dim '" + dim + "' has no size: say it in the plan's dims, as in {\"" + dim + "\": 16}");
+  }
+  return found->second;
+}
+
+Layout whole(const Stream& stream, const Documents& documents) {
+  Layout layout;
+  for (const std::string& dim : stream.rows) {
+    layout.dims.push_back({.name = dim, .size = size_of(dim, documents)});
+  }
+  layout.dims.push_back({.name = "columns", .size = stream.columns});
+  return layout;
+}
+
+// [piece] Of the dim in so many pieces.
+Cuts pieces_of(const Dim& dim, const Documents& documents, int pieces) {
+  if (dim.name != kTokens) {
+    return even_cuts(dim.size, pieces);
+  }
+  return pieces == documents.ranks() ? documents.cuts
+                                     : token_cuts(documents.lengths, pieces, documents.causal);
+}
+
+// "S(frames)" -> "frames"; "R" -> "".
+std::string dim_of(const Stream& stream, const std::string& text) {
+  if (text == "R") {
+    return "";
+  }
+  if (text.size() < 4 || !text.starts_with("S(") || !text.ends_with(")")) {
+    throw std::invalid_argument(
+        "'" + text + "' is no placement of " + stream.name +
+        ": write \"S(dim)\", cut along a dim, or \"R\", copies");
+  }
+  return text.substr(2, text.size() - 3);
+}
+
+}  // namespace
+
+Layout home(const Stream& stream, const Documents& documents) {
+  Layout layout = whole(stream, documents);
+  Dim& dim = layout.dims[layout.place(stream.home)];
+  dim.cuts = pieces_of(dim, documents, documents.ranks());
+  return layout;
+}
+
+Layout placed(const Stream& stream, const Documents& documents, const Placement& placement) {
+  const std::vector<int> axes =
+      documents.mesh.empty() ? std::vector<int>{documents.ranks()} : documents.mesh;
+  if (placement.size() != axes.size()) {
+    throw std::invalid_argument(
+        std::to_string(placement.size()) + " placements of " + stream.name + " for a mesh of " +
+        std::to_string(axes.size()) + (axes.size() == 1 ? " axis" : " axes") +
+        ": give one for each");
+  }
+  Layout layout = whole(stream, documents);
+  std::set<std::string> cut;
+  int stride = documents.ranks();  // from a rank to the next along the axis
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    stride /= axes[axis];
+    const std::string name = dim_of(stream, placement[axis]);
+    if (name.empty()) {
+      continue;
+    }
+    if (!cut.insert(name).second) {
+      throw std::invalid_argument(
+          "two axes cut dim '" + name + "' of " + stream.name + ": one axis cuts a dim");
+    }
+    Dim& dim = layout.dims[layout.place(name)];
+    const Cuts pieces = pieces_of(dim, documents, axes[axis]);
+    for (int rank = 0; rank < documents.ranks(); ++rank) {
+      dim.cuts.push_back(pieces[static_cast<std::size_t>(rank / stride % axes[axis])]);
+    }
+  }
+  return layout;
+}
+
+}  // namespace paradyse
