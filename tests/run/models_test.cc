@@ -155,6 +155,54 @@ TEST_P(Models, StayWithinTheirRoundingInNarrowTypes) {
   }
 }
 
+// Streams that lie otherwise: copies, and meshes that cut them over one axis alone, from part to
+// part; every family, with biases, norms after the sums and dropout.
+TEST_P(Models, StreamsLieAsPlansSay) {
+  const Case c = its_case();
+  struct Way {
+    int ranks;
+    std::vector<int> mesh;
+    Placement attention;
+    Placement mlp;
+  };
+  const std::vector<Way> ways = {
+      {1, {}, {"R"}, {"R"}},
+      {2, {}, {}, {"R"}},
+      {3, {}, {"R"}, {}},
+      {3, {}, {"R"}, {"R"}},
+      {4, {}, {}, {"R"}},
+      {4, {2, 2}, {"S(tokens)", "R"}, {"R", "S(tokens)"}},
+      {4, {2, 2}, {"R", "R"}, {"S(tokens)", "R"}},
+  };
+  int number = 0;
+  for (const Way& way : ways) {
+    for (const char* attention : {"UlyssesZ", "AllGatherKV", "USP"}) {
+      const Recompute level = kRecomputeLevels[number % 4];
+      LayerChoice layer = text_layer(attention, number % 3 == 0 ? "pass" : "gather", level, level);
+      if (!way.attention.empty()) {
+        part_of(layer, "attention").in["x"] = way.attention;
+      }
+      if (!way.mlp.empty()) {
+        part_of(layer, "mlp").in["x"] = way.mlp;
+      }
+      if (part_of(layer, "attention").strategy == "USP") {
+        part_of(layer, "attention").options["ulysses_degree"] = way.ranks;
+      }
+      part_of(layer, "mlp").options["token_tiles"] = 1 + number % 2;
+      part_of(layer, "mlp").offload = number % 5 == 0;
+      Plan plan = uniform_plan(
+          c.model,
+          c.lengths,
+          way.ranks,
+          std::vector<LayerChoice>(static_cast<std::size_t>(c.model.layers), layer));
+      plan.micro_batches[0].groups[0].mesh = way.mesh;
+      expect_equal(c, plan, "float64", 1e-10);
+      expect_equal(c, plan, "float32", 2e-5);
+      ++number;
+    }
+  }
+}
+
 // A weight domain smaller than the world, groups of different sizes, an idle rank.
 TEST_P(Models, EqualTheReferenceInGroupsAndReplicas) {
   const Case c = its_case();

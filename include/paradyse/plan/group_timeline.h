@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "paradyse/plan/plan.h"
@@ -16,7 +18,9 @@ struct GroupTask {
   LayerProgram layers;
   std::vector<std::int64_t> lengths;  // tokens of its documents
   int ranks = 1;
-  std::vector<double> shares;  // as in PlanGroup
+  std::vector<double> shares;                     // as in PlanGroup
+  std::vector<int> mesh = {};                     // the same
+  std::map<std::string, std::int64_t> dims = {};  // as in Plan
   int weight_domain = 1;
   bool keep = true;  // else evaluation: nothing is saved, and dropout is off
 

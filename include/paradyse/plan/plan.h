@@ -54,6 +54,7 @@ struct PlanGroup {
   std::string program;                  // name of one of Plan::programs
   // [rank of the group] by which its documents are cut (token_cuts); none: evenly.
   std::vector<double> shares = {};
+  std::vector<int> mesh = {};  // sizes of axes, whose product is its ranks; none: one axis
   Predicted predicted = {};
 
   friend bool operator==(const PlanGroup&, const PlanGroup&) = default;
@@ -74,7 +75,8 @@ struct Plan {
   std::string cluster_sha256;
   int ranks = 1;
   int weight_domain = 1;
-  std::vector<std::int64_t> lengths;  // tokens of the global batch's documents
+  std::vector<std::int64_t> lengths;              // tokens of the global batch's documents
+  std::map<std::string, std::int64_t> dims = {};  // sizes that all of them have, beside it
   std::map<std::string, LayerProgram> programs;
   std::vector<PlanMicroBatch> micro_batches;
   Predicted predicted;
@@ -130,6 +132,9 @@ struct CheckContext {
 //     part; `hold` needs the group to be the whole domain
 //   - all ranks of a domain see the same sequence of collectives over it, and all ranks of a group
 //     the same over the group (proved on the built programs when a model is given)
+//   - placements name an axis each and dims of their streams, which the strategy can run from;
+//   `out`
+//     and `elements` are what the built programs give
 //   - every rank's predicted footprint fits `memory_per_rank` (when given with a model)
 std::vector<std::string> problems(const Plan& plan, const CheckContext& context = {});
 

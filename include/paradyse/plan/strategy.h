@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,7 +47,18 @@ struct PartChoice {
   std::map<std::string, std::int64_t> options = {};  // absent: the strategy's own default
   // Where streams that it reads shall lie (placement.h), by axis of the group's mesh; absent: at
   // home.
-  std::map<std::string, std::vector<std::string>> in = {};
+  std::map<std::string, Placement> in = {};
+  // What somebody who wrote it expects of the part, compared with its programs when a plan is
+  // checked: where streams that it writes come to lie; and the elements that the fullest rank of
+  // the group sends inside the group in a run of such layers, moves in front of the part included.
+  std::map<std::string, Placement> out = {};
+  struct Elements {
+    std::int64_t forward = 0;
+    std::int64_t backward = 0;  // what is made again included
+
+    friend auto operator<=>(const Elements&, const Elements&) = default;
+  };
+  std::optional<Elements> elements = {};
 
   friend auto operator<=>(const PartChoice&, const PartChoice&) = default;
 };
@@ -140,7 +152,7 @@ Recompute recompute(const std::string& name);
 void apply(Recompute level, Program& program);
 
 // "UlyssesZ+gather", "METP+pass, recompute full, head_groups 2", "MegatronTS+hold, recompute light
-// and full".
+// and full", "UlyssesZ+gather, mlp takes x at R".
 std::string name(const LayerChoice& layer);
 
 // Why a choice does not suit a group: an option that its strategy has not got, or a value that

@@ -8,6 +8,7 @@ namespace paradyse {
 std::vector<ExplainedProgram> explained_programs(
     const Plan& plan, const ModelShape& model, bool training) {
   const Model built = text_model(model);
+  const std::vector<bool> needed = built.needed();
   std::vector<ExplainedProgram> all;
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
@@ -25,6 +26,17 @@ std::vector<ExplainedProgram> explained_programs(
           }
         }
         one.text = explain(body->program);
+      }
+      for (std::size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i]) {
+          all.push_back(
+              {.micro_batch = m,
+               .group = g,
+               .part = built.parts[i].part->name,
+               .strategy = "left out",
+               .layers = {built.parts[i].layer},
+               .text = "nobody reads what it writes\n"});
+        }
       }
     }
   }

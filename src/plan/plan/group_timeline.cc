@@ -22,6 +22,8 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .lengths = {},
       .ranks = static_cast<int>(group.ranks.size()),
       .shares = group.shares,
+      .mesh = group.mesh,
+      .dims = plan.dims,
       .weight_domain = plan.weight_domain,
       .keep = keep};
   for (const std::int64_t document : group.documents) {
@@ -31,7 +33,10 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
 }
 
 Documents packed(const GroupTask& task, bool causal) {
-  return packed(task.lengths, task.ranks, causal, task.shares);
+  Documents documents = packed(task.lengths, task.ranks, causal, task.shares);
+  documents.dims = task.dims;
+  documents.mesh = task.mesh;
+  return documents;
 }
 
 Timeline timeline(const GroupTask& task, const Model& model) {

@@ -64,7 +64,9 @@ void put(Json& into, const Predicted& predicted) {
   }
 }
 
-Json json_of(PartChoice choice) {
+enum class Content : std::uint8_t { all, hashed };  // hashed: without what is only expected
+
+Json json_of(PartChoice choice, Content content) {
   choice = canonical(std::move(choice));
   Json json = {
       {"part", choice.part},
@@ -76,10 +78,18 @@ Json json_of(PartChoice choice) {
   for (const auto& [name, value] : choice.options) {
     json[name] = value;
   }
+  if (!choice.in.empty()) {
+    json["in"] = choice.in;
+  }
+  if (content == Content::all && !choice.out.empty()) {
+    json["out"] = choice.out;
+  }
+  if (content == Content::all && choice.elements) {
+    json["elements"] = {
+        {"forward", choice.elements->forward}, {"backward", choice.elements->backward}};
+  }
   return json;
 }
-
-enum class Content : std::uint8_t { all, hashed };  // hashed: without predicted and planner
 
 Json json_of(const Plan& plan, Content content) {
   const bool all = content == Content::all;
@@ -94,12 +104,15 @@ Json json_of(const Plan& plan, Content content) {
       {"lengths", plan.lengths},
       {"programs", Json::object()},
       {"micro_batches", Json::array()}};
+  if (!plan.dims.empty()) {
+    json["dims"] = plan.dims;
+  }
   for (const auto& [name, runs] : plan.programs) {
     Json& program = json["programs"][name] = Json::array();
     for (const LayerRun& run : runs) {
       Json parts = Json::array();
       for (const PartChoice& choice : run.choice) {
-        parts.push_back(json_of(choice));
+        parts.push_back(json_of(choice, content));
       }
       program.push_back({{"layers", run.layers}, {"parts", std::move(parts)}});
     }
@@ -112,6 +125,9 @@ Json json_of(const Plan& plan, Content content) {
       if (!group.shares.empty()) {
         expect_finite(group.shares);
         one["shares"] = group.shares;
+      }
+      if (!group.mesh.empty()) {
+        one["mesh"] = group.mesh;
       }
       if (all) {
         put(one, group.predicted);
@@ -191,6 +207,23 @@ std::string all_options_text() {
   return text;
 }
 
+// {"x": ["S(frames)", "R"]}
+std::map<std::string, Placement> placements_from(const JsonNode& node) {
+  std::map<std::string, Placement> all;
+  for (const auto& [stream, value] : node.members()) {
+    Placement& placement = all[stream];
+    for (const JsonNode& axis : value.elements()) {
+      placement.push_back(axis.text());
+    }
+    try {
+      cut_dims(placement);
+    } catch (const std::invalid_argument& error) {
+      value.fail(error.what());
+    }
+  }
+  return all;
+}
+
 PartChoice part_from(const JsonNode& node, const std::string& name) {
   const std::string found = node.at("part").text();
   if (found != name) {
@@ -199,15 +232,15 @@ PartChoice part_from(const JsonNode& node, const std::string& name) {
         "\": the parts of a layer are attention, then mlp");
   }
   PartChoice choice{.part = name, .strategy = node.at("strategy").text()};
-  std::vector<std::string> known = {"recompute", "offload"};
+  std::vector<std::string> known = {"recompute", "offload", "in", "out", "elements"};
   for (const Option& option : options_of(name, choice.strategy)) {
     known.emplace_back(option.name);
   }
   const auto refuse = [&](const std::string& key, const JsonNode& value) {
     value.fail(
         "strategy '" + choice.strategy + "' of part '" + name + "' has no option '" + key + "'" +
-        did_you_mean(key, known) + "; the options of a part are recompute, offload" +
-        all_options_text());
+        did_you_mean(key, known) + "; the options of a part are recompute, offload, in, " +
+        "out, elements" + all_options_text());
   };
   for (const auto& [key, value] : node.members()) {
     if (key == "part" || key == "strategy" || key == "expanded") {
@@ -224,6 +257,15 @@ PartChoice part_from(const JsonNode& node, const std::string& name) {
       }
     } else if (key == "offload") {
       choice.offload = value.truth();
+    } else if (key == "in") {
+      choice.in = placements_from(value);
+    } else if (key == "out") {
+      choice.out = placements_from(value);
+    } else if (key == "elements") {
+      value.allow({"forward", "backward"});
+      choice.elements = {
+          .forward = value.at("forward").integer<std::int64_t>(),
+          .backward = value.at("backward").integer<std::int64_t>()};
     } else {
       choice.options[key] = value.integer<int>();
       if (choice.options[key] < 1) {
@@ -249,7 +291,7 @@ LayerRun run_from(const JsonNode& node) {
 }
 
 PlanGroup group_from(const JsonNode& node) {
-  node.allow({"ranks", "documents", "program", "shares", "predicted"});
+  node.allow({"ranks", "documents", "program", "shares", "mesh", "predicted"});
   PlanGroup group{
       .ranks = node.at("ranks").integers<int>(),
       .documents = node.at("documents").integers<std::int64_t>(),
@@ -261,6 +303,12 @@ PlanGroup group_from(const JsonNode& node) {
       node.at("shares").fail(
           "no shares for " + std::to_string(group.ranks.size()) +
           " ranks: give each rank one, or leave the key out for even cuts");
+    }
+  }
+  if (node.has("mesh")) {
+    group.mesh = node.at("mesh").integers<int>();
+    if (group.mesh.empty()) {
+      node.at("mesh").fail("no axes: give their sizes, or leave the key out for one axis");
     }
   }
   return group;
@@ -275,6 +323,7 @@ Plan plan_from(const JsonNode& root) {
        "cluster",
        "weight_domain",
        "lengths",
+       "dims",
        "programs",
        "micro_batches",
        "predicted",
@@ -292,6 +341,11 @@ Plan plan_from(const JsonNode& root) {
   plan.ranks = cluster.at("ranks").integer<int>();
   plan.weight_domain = root.at("weight_domain").integer<int>();
   plan.lengths = root.at("lengths").integers<std::int64_t>();
+  if (root.has("dims")) {
+    for (const auto& [name, size] : root.at("dims").members()) {
+      plan.dims[name] = size.integer<std::int64_t>();
+    }
+  }
   for (const auto& [name, program] : root.at("programs").members()) {
     LayerProgram& runs = plan.programs[name];
     for (const JsonNode& run : program.elements()) {

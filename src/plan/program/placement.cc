@@ -42,20 +42,28 @@ Cuts pieces_of(const Dim& dim, const Documents& documents, int pieces) {
                                      : token_cuts(documents.lengths, pieces, documents.causal);
 }
 
-// "S(frames)" -> "frames"; "R" -> "".
-std::string dim_of(const Stream& stream, const std::string& text) {
-  if (text == "R") {
-    return "";
+}  // namespace
+
+std::vector<std::string> cut_dims(const Placement& placement) {
+  std::vector<std::string> dims;
+  for (const std::string& text : placement) {
+    const bool cut = text.size() > 3 && text.starts_with("S(") && text.ends_with(")");
+    if (!cut && text != "R") {
+      throw std::invalid_argument(
+          "'" + text + "' is no placement: write \"S(dim)\", cut along a dim, or \"R\", copies");
+    }
+    dims.push_back(cut ? text.substr(2, text.size() - 3) : "");
   }
-  if (text.size() < 4 || !text.starts_with("S(") || !text.ends_with(")")) {
-    throw std::invalid_argument(
-        "'" + text + "' is no placement of " + stream.name +
-        ": write \"S(dim)\", cut along a dim, or \"R\", copies");
-  }
-  return text.substr(2, text.size() - 3);
+  return dims;
 }
 
-}  // namespace
+std::string to_string(const Placement& placement) {
+  std::string text;
+  for (const std::string& axis : placement) {
+    text.append(text.empty() ? "" : ", ").append(axis);
+  }
+  return text;
+}
 
 Layout home(const Stream& stream, const Documents& documents) {
   Layout layout = whole(stream, documents);
@@ -73,12 +81,13 @@ Layout placed(const Stream& stream, const Documents& documents, const Placement&
         std::to_string(axes.size()) + (axes.size() == 1 ? " axis" : " axes") +
         ": give one for each");
   }
+  const std::vector<std::string> dims = cut_dims(placement);
   Layout layout = whole(stream, documents);
   std::set<std::string> cut;
   int stride = documents.ranks();  // from a rank to the next along the axis
   for (std::size_t axis = 0; axis < axes.size(); ++axis) {
     stride /= axes[axis];
-    const std::string name = dim_of(stream, placement[axis]);
+    const std::string& name = dims[axis];
     if (name.empty()) {
       continue;
     }

@@ -134,6 +134,10 @@ std::string name(const LayerChoice& layer) {
     for (const auto& [option, value] : part.options) {
       text.append(", ").append(option).append(" ").append(std::to_string(value));
     }
+    for (const auto& [stream, placement] : part.in) {
+      text.append(", ").append(part.part).append(" takes ").append(stream).append(" at ");
+      text.append(to_string(placement));
+    }
   }
   return text;
 }

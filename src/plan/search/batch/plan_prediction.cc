@@ -123,12 +123,13 @@ double PlanPrediction::group_seconds(
   double sum = 0;
   for (const auto& [body, alike] : bodies(parts)) {
     const ScheduledPart& part = parts[alike.front()];
+    const bool moves = part.weights < 0;  // a part that is in no model
     PartQuestion question{
-        .part = part.layer < 0 ? "rest" : part.program().part,
+        .part = moves || part.layer < 0 ? "rest" : part.program().part,
         .ranks = static_cast<int>(seats.size()),
         .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
     double factor = 1;  // by what was measured
-    if (part.layer >= 0) {
+    if (!moves && part.layer >= 0) {
       const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
       const PartChoice& choice = part_of(layer, question.part);
       factor = correction_.factor(

@@ -1,0 +1,162 @@
+#include <map>
+#include <stdexcept>
+
+#include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/op_traits.h"
+#include "src/plan/base/plan_path.h"
+#include "src/plan/plan/check/findings.h"
+
+namespace paradyse::check {
+namespace {
+
+// The collectives of a micro-batch in the order in which the walk issues them.  A program is one
+// list for all ranks of its group, so the ranks of a group cannot differ; that each copy has a
+// seat for every one of them is checked here.
+class Recorder : public Machine {
+ public:
+  struct Collective {
+    std::string what;
+    const Redistribution* copy = nullptr;
+  };
+
+  explicit Recorder(const Timeline& timeline) : timeline_(timeline) {
+    walk_forward(timeline, *this);
+    walk_backward(timeline, *this);
+  }
+
+  // Those over the weight domain.
+  [[nodiscard]] const std::vector<Collective>& over_domain() const { return over_domain_; }
+
+  void prefetch(std::size_t part, int op) override { record(part, op, "forward"); }
+  void forward(std::size_t part, int op) override {
+    if (!traits(op_of(part, op).kind).prefetched) {  // recorded when it was
+      record(part, op, "forward");
+    }
+  }
+  void adjoint(std::size_t part, int op) override { record(part, op, "backward"); }
+  void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
+  void offload(std::size_t /*part*/, ValueId /*value*/) override {}
+  void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
+  void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
+  void hand_forward(std::size_t /*part*/) override {}
+  void hand_backward(std::size_t /*part*/) override {}
+
+ private:
+  [[nodiscard]] const Op& op_of(std::size_t part, int op) const {
+    return timeline_[part].program().ops[static_cast<std::size_t>(op)];
+  }
+
+  void record(std::size_t part, int i, const std::string& phase) {
+    const ScheduledPart& scheduled = timeline_[part];
+    const Program& program = scheduled.program();
+    const Op& op = op_of(part, i);
+    const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
+    const std::string layer = scheduled.layer < 0 ? "" : "layer " + text(scheduled.layer) + " ";
+    const std::string what = layer + program.part + ": " + to_string(op.kind) + " " + phase;
+    for (const Redistribution& copy : op.copies) {
+      const int seats = over_domain ? program.domain : program.ranks();
+      if (copy.ranks() != seats) {
+        throw std::logic_error(
+            "problems: " + to_string(op.kind) + " of " + program.strategy + " has a copy for " +
+            text(copy.ranks()) + " ranks, but runs on " + text(seats));
+      }
+      if (over_domain) {
+        over_domain_.push_back({what, &copy});
+      }
+    }
+  }
+
+  const Timeline& timeline_;
+  std::vector<Collective> over_domain_;
+};
+
+bool same(const Recorder::Collective& a, const Recorder::Collective& b) {
+  return a.what == b.what && a.copy->same_as(*b.copy);
+}
+
+void check_collectives(
+    Findings& findings,
+    const CheckedGroup& a,
+    const Timeline& of_a,
+    const CheckedGroup& b,
+    const Timeline& of_b) {
+  const Recorder first(of_a);
+  const Recorder second(of_b);
+  const auto& x = first.over_domain();
+  const auto& y = second.over_domain();
+  std::size_t i = 0;
+  while (i < x.size() && i < y.size() && same(x[i], y[i])) {
+    ++i;
+  }
+  if (i < x.size() || i < y.size()) {
+    findings.say(
+        b.path,
+        "collective " + text(i) + " over weight domain " + text(b.domain) + " is " +
+            (i < y.size() ? y[i].what : "missing") + ", that of " + a.path + " is " +
+            (i < x.size() ? x[i].what : "missing") + ": the ranks would wait for one another");
+  }
+}
+
+// Every rank's footprint; the fullest that does not fit is named.
+void check_memory(
+    Findings& findings,
+    const CheckedGroup& group,
+    const GroupTimeline& timeline,
+    std::int64_t limit) {
+  const std::int64_t of_an_element = findings.context.static_bytes_per_element.value_or(
+      findings.context.precision.static_bytes(findings.context.training));
+  const std::string what =
+      findings.context.training ? "parameters, gradients and optimizer state" : "parameters";
+  std::int64_t most = limit;
+  std::string worst;
+  for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
+    const int rank = group.group->ranks[i];
+    const Seat seat = timeline.seats[i];
+    const std::int64_t base =
+        of_an_element *
+        stored_elements(*findings.model, findings.plan.weight_domain, seat.domain_rank);
+    const Footprint held = footprint(timeline.parts, seat, findings.context.precision, base);
+    if (held.peak_bytes > most) {
+      most = held.peak_bytes;
+      worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) + " bytes at its peak (" +
+              what + " " + text(base) + ", saved for the backward pass " + text(held.saved_bytes) +
+              "), but has " + text(limit) + ": give the documents more ranks" +
+              (group.group->shares.empty() ? "" : ", this one a smaller share") +
+              " or recompute more";
+    }
+  }
+  if (!worst.empty()) {
+    findings.say(group.path, worst);
+  }
+}
+
+}  // namespace
+
+void check_built(Findings& findings, const std::vector<CheckedGroup>& groups) {
+  std::map<const CheckedGroup*, GroupTimeline> timelines;  // of one vector: in its order
+  for (const CheckedGroup& group : groups) {
+    if (group.buildable) {
+      findings.known(group.path, [&] {
+        timelines[&group] =
+            group_timeline(findings.plan, *group.group, *findings.model, findings.context.training);
+      });
+    }
+  }
+  for_each_pair_of_a_domain(groups, [&](const CheckedGroup& a, const CheckedGroup& b) {
+    if (timelines.contains(&a) && timelines.contains(&b)) {
+      check_collectives(findings, a, timelines.at(&a).parts, b, timelines.at(&b).parts);
+    }
+  });
+  for (const auto& [group, built] : timelines) {
+    check_expected(findings, *group, built);
+  }
+  if (const auto limit = findings.context.memory_per_rank) {
+    for (const CheckedGroup& group : groups) {
+      if (timelines.contains(&group)) {
+        check_memory(findings, group, timelines.at(&group), *limit);
+      }
+    }
+  }
+}
+
+}  // namespace paradyse::check

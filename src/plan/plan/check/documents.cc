@@ -1,0 +1,42 @@
+#include "src/plan/base/plan_path.h"
+#include "src/plan/plan/check/findings.h"
+
+namespace paradyse::check {
+
+void check_documents(Findings& findings) {
+  std::vector<std::string> places(findings.plan.lengths.size());
+  for (std::size_t m = 0; m < findings.plan.micro_batches.size(); ++m) {
+    const std::string micro_batch = path_to("micro_batches", m);
+    for (std::size_t g = 0; g < findings.plan.micro_batches[m].groups.size(); ++g) {
+      const auto& documents = findings.plan.micro_batches[m].groups[g].documents;
+      for (std::size_t i = 0; i < documents.size(); ++i) {
+        const std::string here = path_to(path_to(micro_batch + ".groups", g) + ".documents", i);
+        if (!findings.document_exists(documents[i])) {
+          findings.say(
+              here,
+              "document " + text(documents[i]) + " does not exist: there are " +
+                  text(findings.plan.lengths.size()) + ", counted from 0");
+          continue;
+        }
+        std::string& place = places[static_cast<std::size_t>(documents[i])];
+        if (!place.empty()) {
+          findings.say(
+              here,
+              "document " + text(documents[i]) + " already stands at " + place +
+                  ": each stands in one group");
+        } else {
+          place = here;
+        }
+      }
+    }
+  }
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    if (places[d].empty()) {
+      findings.say(
+          path_to("lengths", d),
+          "document " + text(d) + " stands in no group: each stands in exactly one");
+    }
+  }
+}
+
+}  // namespace paradyse::check

@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <vector>
+
+#include "paradyse/plan/op_traits.h"
+#include "src/plan/base/plan_path.h"
+#include "src/plan/plan/check/findings.h"
+
+namespace paradyse::check {
+namespace {
+
+// A part of a run of layers in the plan.
+struct Expected {
+  std::string path;
+  const PartChoice* choice = nullptr;
+  std::int64_t first_layer = 0;
+  std::int64_t layers = 0;
+
+  [[nodiscard]] bool has(std::int64_t layer) const {
+    return layer >= first_layer && layer < first_layer + layers;
+  }
+};
+
+std::vector<Expected> expected_of(const Plan& plan, const std::string& name) {
+  std::vector<Expected> all;
+  std::int64_t first = 0;
+  const LayerProgram& runs = plan.programs.at(name);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
+      const PartChoice& choice = runs[i].choice[p];
+      if (!choice.out.empty() || choice.elements) {
+        all.push_back(
+            {.path = path_to(path_to(path_to("programs", name), i) + ".parts", p),
+             .choice = &choice,
+             .first_layer = first,
+             .layers = runs[i].layers});
+      }
+    }
+    first += runs[i].layers;
+  }
+  return all;
+}
+
+// What a rank sends inside its group in a part.
+PartChoice::Elements sent(const ScheduledPart& part, Seat seat) {
+  PartChoice::Elements sum;
+  const auto add = [&](const std::vector<Step>& steps, std::int64_t& into) {
+    for (const Step& step : steps) {
+      const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
+      if (traits(op.kind).meets == OpTraits::Meets::group) {
+        const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
+        constexpr Precision kElements{.activation = 1, .statistic = 1};
+        into += traffic({part.program(), op, seat, phase, kElements}).bytes;
+      }
+    }
+  };
+  add(part.schedule().forward, sum.forward);
+  add(part.schedule().backward, sum.backward);
+  return sum;
+}
+
+void check_elements(
+    Findings& findings,
+    const Expected& one,
+    const CheckedGroup& group,
+    const GroupTimeline& built) {
+  PartChoice::Elements most;
+  for (const Seat& seat : built.seats) {
+    PartChoice::Elements mine;
+    PartChoice::Elements moved;  // in front of the part that comes next
+    for (const ScheduledPart& part : built.parts) {
+      const PartChoice::Elements here = sent(part, seat);
+      moved = {moved.forward + here.forward, moved.backward + here.backward};
+      if (part.weights < 0) {
+        continue;
+      }
+      if (one.has(part.layer) && part.program().part == one.choice->part) {
+        mine = {mine.forward + moved.forward, mine.backward + moved.backward};
+      }
+      moved = {};
+    }
+    most = {std::max(most.forward, mine.forward), std::max(most.backward, mine.backward)};
+  }
+  const PartChoice::Elements& expected = *one.choice->elements;
+  const auto compare = [&](const char* way, std::int64_t wanted, std::int64_t found) {
+    if (wanted != found) {
+      findings.say(
+          one.path + ".elements." + way,
+          text(wanted) + " expected, and the fullest rank of " + group.path + " sends " +
+              text(found));
+    }
+  };
+  compare("forward", expected.forward, most.forward);
+  compare("backward", expected.backward, most.backward);
+}
+
+void check_out(
+    Findings& findings,
+    const Expected& one,
+    const CheckedGroup& group,
+    const GroupTimeline& built) {
+  const auto part = std::ranges::find_if(built.parts, [&](const ScheduledPart& p) {
+    return one.has(p.layer) && p.weights >= 0 && p.program().part == one.choice->part;
+  });
+  if (part == built.parts.end()) {
+    return;
+  }
+  const Program& program = part->program();
+  for (const auto& [stream, placement] : one.choice->out) {
+    const std::string path = path_to(one.path + ".out", stream);
+    const auto written = std::ranges::find(program.writes, stream, &Port::stream);
+    if (written == program.writes.end()) {
+      findings.say(path, "the part writes no stream '" + stream + "'");
+      continue;
+    }
+    const Layout& found = program.values[static_cast<std::size_t>(written->value)].layout;
+    findings.known(path, [&, name = stream, expected = placement] {
+      const Layout wanted = placed(findings.model->stream(name), program.documents, expected);
+      if (!lie_alike(wanted, found, program.ranks())) {
+        findings.say(
+            path,
+            to_string(expected) + " expected, and in " + group.path + " it comes to lie at " +
+                to_string(found));
+      }
+    });
+  }
+}
+
+}  // namespace
+
+void check_expected(Findings& findings, const CheckedGroup& group, const GroupTimeline& built) {
+  for (const Expected& one : expected_of(findings.plan, group.group->program)) {
+    check_out(findings, one, group, built);
+    if (one.choice->elements) {
+      check_elements(findings, one, group, built);
+    }
+  }
+}
+
+}  // namespace paradyse::check

@@ -1,0 +1,43 @@
+#include "src/plan/plan/check/findings.h"
+
+#include <sstream>
+#include <stdexcept>
+
+namespace paradyse::check {
+
+Findings::Findings(const Plan& checked, const CheckContext& against)
+    : plan(checked), context(against) {
+  if (context.model != nullptr) {
+    model = text_model(*context.model);
+  }
+}
+
+void Findings::say(const std::string& path, const std::string& what) {
+  problems.push_back(path + ": " + what);
+}
+
+bool Findings::known(const std::string& path, const std::function<void()>& look) {
+  try {
+    look();
+    return true;
+  } catch (const std::invalid_argument& error) {
+    say(path, error.what());
+    return false;
+  }
+}
+
+bool Findings::document_exists(std::int64_t document) const {
+  return document >= 0 && static_cast<std::size_t>(document) < plan.lengths.size();
+}
+
+std::string text(double number) {
+  std::ostringstream out;
+  out << number;
+  return out.str();
+}
+
+std::string text(Interval ranks) {
+  return ranks.size() == 1 ? text(ranks.begin) : text(ranks.begin) + "-" + text(ranks.end - 1);
+}
+
+}  // namespace paradyse::check

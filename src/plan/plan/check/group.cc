@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "src/plan/base/plan_path.h"
+#include "src/plan/base/text_match.h"
+#include "src/plan/plan/check/findings.h"
+
+namespace paradyse::check {
+namespace {
+
+// Positive numbers, one a rank.
+void check_shares(Findings& findings, const std::string& path, const PlanGroup& group) {
+  const std::vector<double>& shares = group.shares;
+  if (shares.empty()) {
+    return;
+  }
+  if (shares.size() != group.ranks.size()) {
+    findings.say(
+        path,
+        text(shares.size()) + " for a group of " + text(group.ranks.size()) +
+            " ranks: give each rank one, or leave the key out for even cuts");
+  }
+  bool sound = true;
+  for (std::size_t r = 0; r < shares.size(); ++r) {
+    if (!(std::isfinite(shares[r]) && shares[r] > 0)) {
+      findings.say(
+          path_to(path, r),
+          text(shares[r]) + ": a share is a positive number; a rank that gets no tokens is an " +
+              "idle group of its own");
+      sound = false;
+    }
+  }
+  if (sound && !std::isfinite(std::accumulate(shares.begin(), shares.end(), 0.0))) {
+    findings.say(path, "they add up to more than a number holds: make all of them smaller");
+  }
+}
+
+// Positive sizes, whose product is the group's ranks.
+void check_mesh(Findings& findings, const std::string& path, const PlanGroup& group) {
+  if (group.mesh.empty()) {
+    return;
+  }
+  std::int64_t product = 1;
+  for (std::size_t axis = 0; axis < group.mesh.size(); ++axis) {
+    if (group.mesh[axis] < 1) {
+      findings.say(path_to(path, axis), text(group.mesh[axis]) + ": an axis has at least 1 rank");
+      return;
+    }
+    product = std::min<std::int64_t>(product * group.mesh[axis], findings.plan.ranks + 1);
+  }
+  if (product != static_cast<std::int64_t>(group.ranks.size())) {
+    findings.say(
+        path,
+        "its axes have another product than the group's " + text(group.ranks.size()) + " ranks");
+  }
+}
+
+// Streams can be placed as the choice says, on the group's mesh.
+void check_placements(
+    Findings& findings,
+    const std::string& path,
+    const PartChoice& choice,
+    const CheckedGroup& checked) {
+  const PlanGroup& group = *checked.group;
+  const std::size_t axes = std::max<std::size_t>(1, group.mesh.size());
+  for (const auto& [stream, placement] : choice.in) {
+    const auto refuse = [&, name = stream](const std::string& why) {
+      findings.say(path_to(path, name), why + " (" + checked.path + ")");
+    };
+    if (placement.size() != axes) {
+      refuse(
+          text(placement.size()) + " placements for a mesh of " + text(axes) +
+          (axes == 1 ? " axis" : " axes") + ": give one for each");
+      continue;
+    }
+    if (!findings.model) {
+      continue;
+    }
+    const Part& part = *findings.model->part(choice.part);
+    if (std::ranges::find(part.reads, stream) == part.reads.end()) {
+      refuse("the part reads no stream '" + stream + "'");
+      continue;
+    }
+    try {
+      placed(
+          findings.model->stream(stream),
+          {.lengths = {},
+           .cuts = Cuts(group.ranks.size()),
+           .dims = findings.plan.dims,
+           .mesh = group.mesh},
+          placement);
+    } catch (const std::invalid_argument& error) {
+      refuse(error.what());
+    }
+  }
+}
+
+// Ranks ascend, are the cluster's and lie in one weight domain.
+void check_ranks(Findings& findings, CheckedGroup& checked) {
+  const std::vector<int>& ranks = checked.group->ranks;
+  const std::string path = checked.path + ".ranks";
+  if (ranks.empty()) {
+    findings.say(path, "no ranks: a group has at least 1");
+    return;
+  }
+  bool sound = true;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= findings.plan.ranks) {
+      findings.say(
+          path_to(path, i),
+          "rank " + text(ranks[i]) + " does not exist: the cluster has " +
+              text(findings.plan.ranks) + ", counted from 0");
+      sound = false;
+    } else if (i > 0 && ranks[i] <= ranks[i - 1]) {
+      findings.say(
+          path_to(path, i),
+          "rank " + text(ranks[i]) + " stands after rank " + text(ranks[i - 1]) +
+              ": ranks of a group ascend");
+      sound = false;
+    }
+  }
+  if (!sound || !findings.domains_sound) {
+    return;
+  }
+  const int first = ranks.front() / findings.plan.weight_domain;
+  const int last = ranks.back() / findings.plan.weight_domain;
+  if (first != last) {
+    findings.say(
+        path,
+        "the group spans weight domains " + text(first) + " and " + text(last) + " of " +
+            text(findings.plan.weight_domain) + " ranks each: a group lies inside one");
+  } else {
+    checked.domain = first;
+  }
+}
+
+// The program's strategies run on a group of this size.
+void check_fit(Findings& findings, const CheckedGroup& checked) {
+  const std::size_t size = checked.group->ranks.size();
+  const LayerProgram& runs = findings.plan.programs.at(checked.group->program);
+  const std::string program = path_to("programs", checked.group->program);
+  Task task{
+      .part = nullptr,
+      .documents = {.lengths = {}, .cuts = Cuts(size)},
+      .domain = findings.plan.weight_domain};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
+      const PartChoice& choice = runs[i].choice[p];
+      const std::string part = path_to(path_to(program, i) + ".parts", p);
+      task.part = findings.model ? findings.model->part(choice.part) : nullptr;
+      for (const Misfit& misfit : misfits(task, choice)) {
+        if (misfit.option.empty()) {
+          findings.say(
+              checked.path + ".program",
+              "'" + choice.strategy + "' (" + part + ".strategy) " + misfit.why);
+        } else {
+          findings.say(part + "." + misfit.option, misfit.why + " (" + checked.path + ")");
+        }
+      }
+      check_placements(findings, part + ".in", choice, checked);
+    }
+  }
+}
+
+}  // namespace
+
+CheckedGroup check_group(Findings& findings, const std::string& path, const PlanGroup& group) {
+  CheckedGroup checked{.group = &group, .path = path};
+  const std::size_t before = findings.problems.size();
+  check_ranks(findings, checked);
+  const std::size_t size = group.ranks.size();
+  if (group.documents.empty() && size > 1) {
+    findings.say(
+        path + ".documents",
+        "none for a group of " + text(size) + " ranks: each idle rank is a group of its own");
+  }
+  check_shares(findings, path + ".shares", group);
+  check_mesh(findings, path + ".mesh", group);
+  const auto found = findings.programs.find(group.program);
+  if (found == findings.programs.end()) {
+    std::vector<std::string> names;
+    names.reserve(findings.programs.size());
+    for (const auto& [name, program] : findings.programs) {
+      names.push_back(name);
+    }
+    std::string list;
+    for (const std::string& name : names) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    findings.say(
+        path + ".program",
+        "there is no program '" + group.program + "'" + did_you_mean(group.program, names) +
+            "; there are: " + list);
+  } else if (found->second.sound) {
+    checked.program = &found->second;
+    if (findings.problems.size() == before || group.mesh.empty()) {
+      check_fit(findings, checked);
+    }
+  }
+  checked.buildable =
+      checked.program != nullptr && findings.problems.size() == before &&
+      std::all_of(group.documents.begin(), group.documents.end(), [&](std::int64_t d) {
+        return findings.document_exists(d);
+      });
+  return checked;
+}
+
+}  // namespace paradyse::check

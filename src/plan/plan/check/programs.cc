@@ -1,0 +1,61 @@
+#include "src/plan/base/plan_path.h"
+#include "src/plan/plan/check/findings.h"
+
+namespace paradyse::check {
+namespace {
+
+CheckedProgram check_program(
+    Findings& findings, const std::string& path, const LayerProgram& runs) {
+  CheckedProgram checked{.sound = true, .verbs = {}};
+  std::int64_t rest = findings.plan.layers;
+  bool counted = true;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const LayerRun& run = runs[i];
+    const std::string here = path_to(path, i);
+    if (run.layers < 1) {
+      findings.say(here + ".layers", text(run.layers) + " layers: a run has at least 1");
+      counted = false;
+    } else if (counted && run.layers > rest) {
+      findings.say(
+          here + ".layers",
+          text(run.layers) + " layers, but only " + text(rest) + " of the model's " +
+              text(findings.plan.layers) + " are left");
+      counted = false;
+    } else {
+      rest -= counted ? run.layers : 0;
+    }
+    VerbRun verbs{.layers = run.layers, .parts = {}};
+    for (std::size_t p = 0; p < layer_parts().size(); ++p) {
+      const bool there =
+          run.choice.size() == layer_parts().size() && run.choice[p].part == layer_parts()[p];
+      if (!there) {
+        findings.say(here + ".parts", "the parts of a layer are attention, then mlp");
+        checked.sound = false;
+        break;
+      }
+      const PartChoice& choice = run.choice[p];
+      checked.sound &= findings.known(path_to(here + ".parts", p) + ".strategy", [&] {
+        verbs.parts.push_back(strategy(choice.part, choice.strategy).verb);
+      });
+    }
+    checked.verbs.push_back(std::move(verbs));
+  }
+  if (counted && rest != 0) {
+    findings.say(
+        path,
+        "its layers add up to " + text(findings.plan.layers - rest) + ", the model has " +
+            text(findings.plan.layers));
+  }
+  checked.sound &= counted && rest == 0;
+  return checked;
+}
+
+}  // namespace
+
+void check_programs(Findings& findings) {
+  for (const auto& [name, runs] : findings.plan.programs) {
+    findings.programs[name] = check_program(findings, path_to("programs", name), runs);
+  }
+}
+
+}  // namespace paradyse::check

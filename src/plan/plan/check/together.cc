@@ -1,0 +1,98 @@
+#include <algorithm>
+
+#include "src/plan/base/plan_path.h"
+#include "src/plan/plan/check/findings.h"
+
+namespace paradyse::check {
+namespace {
+
+// The first layer in which two sound programs use different verbs for part `part`, or -1.
+std::int64_t first_difference(
+    const std::vector<VerbRun>& a, const std::vector<VerbRun>& b, std::size_t part) {
+  std::int64_t layer = 0;
+  std::size_t i = 0;
+  std::size_t j = 0;
+  std::int64_t a_end = a.empty() ? 0 : a[0].layers;
+  std::int64_t b_end = b.empty() ? 0 : b[0].layers;
+  while (i < a.size() && j < b.size()) {
+    if (a[i].parts[part] != b[j].parts[part]) {
+      return layer;
+    }
+    layer = std::min(a_end, b_end);
+    if (a_end == layer && ++i < a.size()) {
+      a_end += a[i].layers;
+    }
+    if (b_end == layer && ++j < b.size()) {
+      b_end += b[j].layers;
+    }
+  }
+  return -1;
+}
+
+std::string verb_at(const std::vector<VerbRun>& runs, std::int64_t layer, std::size_t part) {
+  std::int64_t end = 0;
+  for (const VerbRun& run : runs) {
+    end += run.layers;
+    if (layer < end) {
+      return to_string(run.parts[part]);
+    }
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+// The groups are disjoint and cover the ranks; the latter is returned.
+bool check_cover(
+    Findings& findings, const std::string& path, const std::vector<CheckedGroup>& groups) {
+  std::map<std::int64_t, const CheckedGroup*> owner;
+  for (const CheckedGroup& group : groups) {
+    for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
+      const int rank = group.group->ranks[i];
+      const auto [other, first] = owner.emplace(rank, &group);
+      if (!first && other->second != &group) {
+        findings.say(
+            path_to(group.path + ".ranks", i),
+            "rank " + text(rank) + " is already in " + other->second->path +
+                ": groups of a micro-batch are disjoint");
+      }
+    }
+  }
+  std::string missing;
+  std::int64_t next = 0;
+  const auto gap = [&](std::int64_t end) {
+    if (next < end) {
+      missing += (missing.empty() ? "" : ", ") + text(Interval{next, end});
+    }
+    next = end + 1;
+  };
+  for (auto it = owner.lower_bound(0); it != owner.end() && it->first < findings.plan.ranks; ++it) {
+    gap(it->first);
+  }
+  gap(findings.plan.ranks);
+  if (!missing.empty()) {
+    findings.say(
+        path + ".groups",
+        "ranks " + missing + " are in no group: the groups of a micro-batch cover all ranks; an " +
+            "idle rank is a group without documents");
+  }
+  return missing.empty();
+}
+
+void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups) {
+  for_each_pair_of_a_domain(groups, [&](const CheckedGroup& a, const CheckedGroup& b) {
+    for (std::size_t part = 0; part < layer_parts().size(); ++part) {
+      const std::int64_t layer = first_difference(a.program->verbs, b.program->verbs, part);
+      if (layer >= 0) {
+        findings.say(
+            b.path + ".program",
+            "in layer " + text(layer) + " its " + layer_parts()[part] + " uses the verb '" +
+                verb_at(b.program->verbs, layer, part) + "', that of " + a.path + " '" +
+                verb_at(a.program->verbs, layer, part) +
+                "': groups of a weight domain run in lock-step");
+      }
+    }
+  });
+}
+
+}  // namespace paradyse::check
