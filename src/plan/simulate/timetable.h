@@ -106,8 +106,7 @@ class Timetable {
   void exchange(int rank, double begin, double end, const Instruction& instruction);
   void wait_until(int rank, double time);
   void done(int rank);  // with the instruction
-  void tell(
-      int rank, Lane lane, double begin, double end, const Instruction& instruction) const;
+  void tell(int rank, Lane lane, double begin, double end, const Instruction& instruction) const;
   void tell_memory(int rank, double at, std::int64_t bytes) const;
   bool waits_for_weights(int rank);
   Clock& clock(int rank) { return clocks_[static_cast<std::size_t>(rank)]; }
