@@ -179,12 +179,19 @@ void forget_predictions(nlohmann::json& json) {
 
 class GoldenPlans : public testing::TestWithParam<std::size_t> {};
 
-TEST_P(GoldenPlans, AreTheSame) {
-  PlanCase c = plan_cases()[GetParam()];
+// Of every batch, planned one after the other.
+std::vector<BatchPlanner::Answer> answers_of(const PlanCase& c) {
   const std::unique_ptr<BatchPlanner> planner = batch_planner(c.task);
-  std::string text;
+  std::vector<BatchPlanner::Answer> answers;
   for (const Lengths& lengths : c.batches) {
-    const BatchPlanner::Answer answer = planner->plan(lengths);
+    answers.push_back(planner->plan(lengths));
+  }
+  return answers;
+}
+
+std::string text_of(const std::vector<BatchPlanner::Answer>& answers) {
+  std::string text;
+  for (const BatchPlanner::Answer& answer : answers) {
     if (!answer.plan) {
       text += "no plan: " + answer.why_not + "\n";
       continue;
@@ -193,7 +200,32 @@ TEST_P(GoldenPlans, AreTheSame) {
     forget_predictions(json);
     text += "hash " + hash(*answer.plan) + "\n" + json.dump() + "\n";
   }
-  test::expect_golden("plans/" + c.name + ".txt", text);
+  return text;
+}
+
+TEST_P(GoldenPlans, AreTheSame) {
+  PlanCase c = plan_cases()[GetParam()];
+  c.task.try_options = false;
+  test::expect_golden("plans/" + c.name + ".txt", text_of(answers_of(c)));
+}
+
+// Options of strategies are tried where memory is short; what is planned so is no slower, as
+// predicted, and fits where nothing did.
+TEST_P(GoldenPlans, WithOptionsAreTheSameAndNoSlower) {
+  PlanCase c = plan_cases()[GetParam()];
+  if (c.task.memory_per_rank == 0) {
+    return;
+  }
+  const std::vector<BatchPlanner::Answer> with = answers_of(c);
+  test::expect_golden("plans_with_options/" + c.name + ".txt", text_of(with));
+  c.task.try_options = false;
+  const std::vector<BatchPlanner::Answer> without = answers_of(c);
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    if (without[i].plan) {
+      ASSERT_TRUE(with[i].plan);
+      EXPECT_LE(*with[i].plan->predicted.seconds, *without[i].plan->predicted.seconds * 1.001);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -64,6 +64,7 @@ class DocumentPlans {
   struct Fitting {
     LayerProgram program = {};
     PredictedBytes bytes = {};
+    double seconds = 0;  // of its layers, as estimated
   };
   std::optional<Fitting> program_for(
       std::int64_t length,
@@ -87,7 +88,8 @@ class DocumentPlans {
     std::int64_t static_bytes = 0;
     PartCost rest;
   };
-  Choices choices(std::int64_t length, int ranks, Caps caps = Caps::held);
+  // Without `tried`: as LayerCosts::ways().
+  Choices choices(std::int64_t length, int ranks, Caps caps = Caps::held, bool tried = true);
   // The ways that the layer planner leaves out of it, and why (rejected_ways), as numbers of the
   // whole model.
   std::vector<RejectedWay> rejected(std::int64_t length, int ranks);
@@ -130,6 +132,12 @@ class DocumentPlans {
   [[nodiscard]] LayerPlan layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const;
   std::optional<DocumentPlan> find(std::int64_t length, int ranks, Caps caps);
   bool can_run(std::int64_t length);
+  std::optional<Fitting> program_among(
+      const Choices& known,
+      std::int64_t length,
+      int ranks,
+      const std::vector<std::vector<std::int64_t>>& groups,
+      Caps caps);
 
   PlanningTask task_;
   const LayerPlannerRow* layer_planner_;

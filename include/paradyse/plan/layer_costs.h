@@ -33,8 +33,10 @@ struct PlanningTask {
   std::string mlp = {};                   // a verb or strategy's name, or "" for any
   std::string recompute = {};             // a level, or "" for any
   std::vector<std::string> without = {};  // strategies that are not to be used
-  // Of strategies that have them; others are planned with their own default.
+  // Of strategies that have them; others are planned with their own default, or, where
+  // `try_options` and the seconds go by the work, with what is worth a try (Option::candidates).
   std::map<std::string, std::int64_t> options = {};
+  bool try_options = true;
   bool offload = false;                   // saved tensors may wait in host memory
   bool mix = true;                        // layers may differ from each other
   std::string planner = "exact";          // of the layers: layer_planners()
@@ -68,7 +70,9 @@ class LayerCosts {
     std::vector<LayerChoice> layers;
     std::vector<double> busy;
   };
-  Ways ways(std::int64_t length);
+  // Without `tried`: none has an option that is only tried.
+  Ways ways(std::int64_t length, bool tried = true);
+  [[nodiscard]] bool tries_options() const;
 
   // Of one choice, corrected by what was measured for its attention strategy; and of what is not in
   // a layer: embedding, transform, head, rotary tables.
@@ -92,6 +96,7 @@ class LayerCosts {
   Model model_;
   std::shared_ptr<const TimeModel> seconds_;
   std::vector<PartChoice> ways_;  // to run one part
+  std::vector<bool> tried_;       // [way] it has an option that nobody asked for
   std::vector<LayerChoice> uniform_;
   // By way and rung; kept for good, since nothing that is learned changes it.
   std::map<std::pair<std::size_t, std::int64_t>, PartCost> folded_;

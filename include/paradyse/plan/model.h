@@ -79,7 +79,7 @@ struct Model {
 // Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
 Model text_model(const ModelShape& shape);
 // What the parts of its layers compute with.
-PartShape shape_of(const ModelShape& shape);
+PartShape shape_of(const ModelShape& model);
 
 // Elements of all parameters that `rank` of a domain stores, tied ones once.
 std::int64_t stored_elements(const Model& model, int domain, int rank);

@@ -89,7 +89,7 @@ struct Option {
   // Why this value does not suit the group, or the model where the task has one; "": it does.
   // Null: any does.
   std::string (*why_not)(std::int64_t value, const Task& task) = nullptr;
-  // What planners try beside the default.  Null: the default alone.
+  // What planners try beside the default, which is not among them.  Null: the default alone.
   std::vector<std::int64_t> (*candidates)(const Task& task) = nullptr;
 };
 

@@ -12,6 +12,7 @@ std::vector<std::string> problems(const Plan& plan, const CheckContext& context)
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     const std::string path = path_to("micro_batches", m);
     std::vector<check::CheckedGroup> groups;
+    groups.reserve(plan.micro_batches[m].groups.size());
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
       groups.push_back(
           check_group(findings, path_to(path + ".groups", g), plan.micro_batches[m].groups[g]));

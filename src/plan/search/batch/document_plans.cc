@@ -112,10 +112,11 @@ bool DocumentPlans::forget_what_is_out_of_date() {
   return true;
 }
 
-DocumentPlans::Choices DocumentPlans::choices(std::int64_t length, int ranks, Caps caps) {
+DocumentPlans::Choices DocumentPlans::choices(
+    std::int64_t length, int ranks, Caps caps, bool tried) {
   LayerCosts& costs = costs_.of(ranks);
   Choices found{
-      .ways = costs.ways(length), .static_bytes = static_bytes_, .rest = costs.rest(length)};
+      .ways = costs.ways(length, tried), .static_bytes = static_bytes_, .rest = costs.rest(length)};
   for (LayerCost& way : found.ways.costs) {
     way.transient_bytes = std::max(way.transient_bytes, found.rest.transient_bytes);
   }
@@ -152,27 +153,43 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
     Fitting nothing{.program = {}, .bytes = prediction_.bytes_of({}, groups, ranks)};
     return fits(nothing.bytes.total(), length, caps) ? std::optional(nothing) : std::nullopt;
   }
-  const Choices known = choices(length, ranks, caps);
+  std::optional<Fitting> best =
+      program_among(choices(length, ranks, caps), length, ranks, groups, caps);
+  // More ways are a finer search for what fits exactly, not always a better one.
+  if (costs_.of(ranks).tries_options() && task_.memory_per_rank > 0) {
+    std::optional<Fitting> plain =
+        program_among(choices(length, ranks, caps, /*tried=*/false), length, ranks, groups, caps);
+    if (plain && (!best || plain->seconds <= best->seconds)) {
+      best = std::move(plain);
+    }
+  }
+  return best;
+}
+
+std::optional<DocumentPlans::Fitting> DocumentPlans::program_among(
+    const Choices& known,
+    std::int64_t length,
+    int ranks,
+    const std::vector<std::vector<std::int64_t>>& groups,
+    Caps caps) {
   const LayerCosts::Ways& ways = known.ways;
   if (ways.costs.empty()) {
     return std::nullopt;
   }
   std::optional<Fitting> best;
-  double best_seconds = std::numeric_limits<double>::infinity();
   std::int64_t capacity = known.capacity_bytes;
   std::int64_t step = 1;  // what overshoots again is held shorter each time
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const bool last = attempt + 1 == kAttempts;
     const LayerPlan plan = layers_of(ways, last && !best ? 0 : capacity);
-    if (best && (!plan.feasible || plan.seconds >= best_seconds)) {
+    if (best && (!plan.feasible || plan.seconds >= best->seconds)) {
       break;
     }
-    Fitting fitting{.program = in_order(ways, plan), .bytes = {}};
+    Fitting fitting{.program = in_order(ways, plan), .bytes = {}, .seconds = plan.seconds};
     fitting.bytes = prediction_.bytes_of(fitting.program, groups, ranks);
     const std::int64_t left = budget(length, caps) - fitting.bytes.total();
     if (left >= 0) {
       best = std::move(fitting);
-      best_seconds = plan.seconds;
     }
     if (!plan.feasible || left == 0 || task_.memory_per_rank == 0) {
       break;  // that was the plan that needs least, or all there is to find

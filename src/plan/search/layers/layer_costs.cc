@@ -39,6 +39,25 @@ std::map<std::string, std::int64_t> options_of(const Strategy& s, const Planning
   return asked;
 }
 
+// Everything that its options may be: what is asked for, else the default, or, where `tried`, what
+// the strategy says is worth a try.
+std::vector<std::map<std::string, std::int64_t>> option_sets(
+    const Strategy& s, const PlanningTask& task, const Task& group, bool tried) {
+  std::vector<std::map<std::string, std::int64_t>> sets = {options_of(s, task)};
+  for (const Option& option : s.options) {
+    if (!tried || option.candidates == nullptr || task.options.contains(option.name)) {
+      continue;
+    }
+    for (std::size_t i = 0, known = sets.size(); i < known; ++i) {
+      for (const std::int64_t value : option.candidates(group)) {
+        sets.push_back(sets[i]);
+        sets.back()[option.name] = value;
+      }
+    }
+  }
+  return sets;
+}
+
 // a is nowhere worse.
 bool beats(const PartCost& a, const PartCost& b) {
   return a.wall <= b.wall && a.saved_bytes <= b.saved_bytes &&
@@ -92,6 +111,12 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   } else if (!task.recompute.empty()) {
     levels = {recompute(task.recompute)};
   }
+  const auto group = [&](const std::string& part) {
+    return Task{
+        .part = model_.part(part),
+        .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(ranks))},
+        .domain = task.ranks};
+  };
   const auto of_part = [&](const std::string& part) {
     std::vector<const Strategy*> found;
     const std::string& named = part == "mlp" ? task.mlp : task.attention;
@@ -101,11 +126,7 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
       const bool wanted = part == "attention" ? suits(s, task, ranks)
                                               : named.empty() || &strategy(part, named) == &s;
       const PartChoice choice{.part = part, .strategy = s.name, .options = options_of(s, task)};
-      const Task group{
-          .part = model_.part(part),
-          .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(ranks))},
-          .domain = task.ranks};
-      if (fits && wanted && misfits(group, choice).empty()) {
+      if (fits && wanted && misfits(group(part), choice).empty()) {
         found.push_back(&s);
       }
     }
@@ -116,18 +137,25 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
     return;
   }
   const int places = task.offload && task.training ? 2 : 1;
+  // Seconds that do not go by the work are the same whatever the options; the published planner has
+  // none.
+  const bool tried =
+      task.try_options && seconds_->by_work() && !layer_planner(task.planner).splits_all;
   for (const std::string& part : layer_parts()) {
     for (const Strategy* s : of_part(part)) {
-      for (const Recompute level : levels) {
-        PartChoice choice{
-            .part = part, .strategy = s->name, .recompute = level, .options = options_of(*s, task)};
-        if (levels.size() > 1 && canonical(choice).recompute != level) {
-          continue;  // the same as another level
-        }
-        choice = canonical(choice);
-        for (int host = 0; host < places; ++host) {
-          choice.offload = host == 1;
-          ways_.push_back(choice);
+      for (const auto& options : option_sets(*s, task, group(part), tried)) {
+        for (const Recompute level : levels) {
+          PartChoice choice{
+              .part = part, .strategy = s->name, .recompute = level, .options = options};
+          if (levels.size() > 1 && canonical(choice).recompute != level) {
+            continue;  // the same as another level
+          }
+          choice = canonical(choice);
+          for (int host = 0; host < places; ++host) {
+            choice.offload = host == 1;
+            ways_.push_back(choice);
+            tried_.push_back(options != options_of(*s, task));
+          }
         }
       }
     }
@@ -225,7 +253,9 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
       .transient_bytes = between(a.transient_bytes, b.transient_bytes)};
 }
 
-LayerCosts::Ways LayerCosts::ways(std::int64_t length) {
+bool LayerCosts::tries_options() const { return std::ranges::find(tried_, true) != tried_.end(); }
+
+LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried) {
   // Part after part; what another beats is in no way that counts.  The correction scales a whole
   // layer, so beside the same rest a part beats only those that are corrected like it; layers that
   // are corrected otherwise meet when all are corrected.
@@ -235,7 +265,7 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length) {
   for (const std::string& part : layer_parts()) {
     std::vector<Partial> parts;
     for (std::size_t w = 0; w < ways_.size(); ++w) {
-      if (ways_[w].part == part) {
+      if (ways_[w].part == part && (tried || !tried_[w])) {
         const bool measured = part == "attention";
         parts.push_back(
             {.parts = {ways_[w]},

@@ -21,12 +21,29 @@ std::string too_many_groups(std::int64_t groups, const Task& task) {
                    std::to_string(task.shape().kv_heads) + " key/value heads";
 }
 
+std::int64_t default_groups(const Task& task) {
+  return std::min<std::int64_t>(task.documents.ranks(), task.shape().kv_heads);
+}
+
+// From the fewest collectives to the least room.
+std::vector<std::int64_t> other_groups(const Task& task) {
+  std::vector<std::int64_t> others;
+  for (const std::int64_t groups :
+       {std::int64_t{1}, 2 * default_groups(task), task.shape().kv_heads}) {
+    if (groups != default_groups(task) && groups <= task.shape().kv_heads &&
+        std::ranges::find(others, groups) == others.end()) {
+      others.push_back(groups);
+    }
+  }
+  return others;
+}
+
 Program build(const Task& task) {
   const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
   const std::int64_t D = shape.head_dim;
   const std::int64_t share = shape.heads / shape.kv_heads;
-  const std::int64_t groups = task.option("head_groups", std::min<std::int64_t>(p, shape.kv_heads));
+  const std::int64_t groups = task.option("head_groups", default_groups(task));
   Writer w(task);
 
   const ValueId xn = w.normed_input();
@@ -62,7 +79,8 @@ Strategy metp() {
           {{.name = "head_groups",
             .meaning = "METP: pieces in which heads pass by (default: as many as ranks or "
                        "key heads)",
-            .why_not = too_many_groups}},
+            .why_not = too_many_groups,
+            .candidates = other_groups}},
       .summary = "head groups in turn, a ring for each; weights pass by"};
 }
 

@@ -23,6 +23,18 @@ std::string no_divisor(std::int64_t degree, const Task& task) {
   return p % degree == 0 ? "" : "a group of " + std::to_string(p) + " ranks is no multiple of it";
 }
 
+// Grids of another form; 1 and all ranks would be MegatronCZ and UlyssesZ.
+std::vector<std::int64_t> other_degrees(const Task& task) {
+  const int p = task.documents.ranks();
+  std::vector<std::int64_t> others;
+  for (int u = 2; u < p; ++u) {
+    if (p % u == 0 && u != squarest(p)) {
+      others.push_back(u);
+    }
+  }
+  return others;
+}
+
 Program build(const Task& task) {
   const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
@@ -75,7 +87,8 @@ Strategy usp() {
           {{.name = "ulysses_degree",
             .meaning = "USP: ranks that trade tokens for heads (default: as square a grid as "
                        "the ranks allow)",
-            .why_not = no_divisor}},
+            .why_not = no_divisor,
+            .candidates = other_degrees}},
       .summary = "a grid of UlyssesZ and MegatronCZ; weights are gathered"};
 }
 

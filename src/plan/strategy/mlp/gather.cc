@@ -47,13 +47,15 @@ Program build(const Task& task, Verb verb) {
 Program build_gather(const Task& task) { return build(task, Verb::gather); }
 Program build_pass(const Task& task) { return build(task, Verb::pass); }
 
+std::vector<std::int64_t> other_tiles(const Task& /*task*/) { return {4, 16}; }
+
 }  // namespace
 
 Option token_tiles_option() {
   return {
       .name = "token_tiles",
-      .meaning =
-          "MLPs: tiles of a rank's tokens, taken one after the other (default: all at once)"};
+      .meaning = "MLPs: tiles of a rank's tokens, taken one after the other (default: all at once)",
+      .candidates = other_tiles};
 }
 
 Strategy mlp_gather() {
