@@ -34,6 +34,7 @@ LAYERS = [
 ]
 # Public headers whose name is not that of one source.
 HEADERS = {
+    "plan/index": "src/plan/base",
     "plan/writer": "src/plan/strategy",
     "run/backend": "src/run/comm",
     "run/communicator": "src/run/comm",

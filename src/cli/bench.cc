@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_step.h"
 
@@ -32,8 +34,7 @@ struct BenchStepOptions {
 Json parts_to_json(const BenchStepRow& row) {
   Json parts = {{"idle", row.idle_s}};
   for (int part = 0; part < Breakdown::kParts; ++part) {
-    parts[Breakdown::name(static_cast<Breakdown::Part>(part))] =
-        row.parts_s[static_cast<std::size_t>(part)];
+    parts[Breakdown::name(static_cast<Breakdown::Part>(part))] = row.parts_s[idx(part)];
   }
   return parts;
 }

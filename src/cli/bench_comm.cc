@@ -8,6 +8,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {

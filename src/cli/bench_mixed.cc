@@ -12,6 +12,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/measure/measure.h"
 
 namespace paradyse::cli {

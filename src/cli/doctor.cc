@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include "src/cli/commands.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/trials.h"

@@ -6,6 +6,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/run_options.h"
+#include "src/plan/base/bytes_text.h"
 
 namespace paradyse::cli {
 namespace {

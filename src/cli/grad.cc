@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
@@ -12,6 +13,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {
@@ -52,7 +54,7 @@ Plan plan_of(
         options.mlp,
         options.recompute,
         options.options);
-    const std::vector<LayerChoice> layers(static_cast<std::size_t>(model.layers), layer);
+    const std::vector<LayerChoice> layers(idx(model.layers), layer);
     return uniform_plan(model, lengths, ranks == 0 ? 1 : ranks, layers);
   }
   for (const auto& [option, value] :

@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/layer_planner.h"
 #include "paradyse/run/accountant.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/search/layers/layer_costs_file.h"
 
 namespace paradyse::cli {

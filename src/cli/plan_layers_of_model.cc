@@ -7,6 +7,7 @@
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/plan_layers.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
@@ -52,10 +53,9 @@ std::vector<std::int64_t> lengths_of(
 }
 
 std::size_t count(const Profile& profile, Outcome outcome) {
-  return static_cast<std::size_t>(
-      std::count_if(profile.steps.begin(), profile.steps.end(), [&](const StepProbe& step) {
-        return step.outcome == outcome;
-      }));
+  return idx(std::count_if(profile.steps.begin(), profile.steps.end(), [&](const StepProbe& step) {
+    return step.outcome == outcome;
+  }));
 }
 
 // Steps that are each measured in several rounds, with another verb of the MLP in each.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "paradyse/run/accountant.h"
+#include "src/plan/base/bytes_text.h"
 
 namespace paradyse::cli {
 

@@ -8,9 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/simulate/choices.h"
 
 namespace paradyse::cli {
@@ -266,10 +268,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
   } else if (layer) {
     const Workload workload = workload_of(options, cluster);
     plan = repeated_plan(
-        model,
-        cluster,
-        workload,
-        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), *layer));
+        model, cluster, workload, std::vector<LayerChoice>(idx(model.layers), *layer));
     what = name(*layer);
   } else {
     const Workload workload = workload_of(options, cluster);

@@ -13,6 +13,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
+#include "src/plan/base/bytes_text.h"
 
 namespace paradyse::cli {
 namespace {

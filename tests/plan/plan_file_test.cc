@@ -120,7 +120,7 @@ Plan random_plan(std::mt19937& random) {
           kRecomputeLevels[pick(0, 3)],
           pick(0, 1) == 0 ? Recompute::none : Recompute::full));
     }
-    LayerProgram runs = runs_of(layers);
+    LayerRuns runs = runs_of(layers);
     for (LayerRun& run : runs) {
       part_of(run.choice, "attention").offload = pick(0, 3) == 0;
       part_of(run.choice, "mlp").offload = pick(0, 3) == 0;
@@ -184,7 +184,7 @@ TEST(PlanFile, IsReadAsItStands) {
   EXPECT_EQ(plan.weight_domain, 4);
   EXPECT_THAT(plan.lengths, ElementsAre(70000, 812, 96, 1204));
   ASSERT_EQ(plan.programs.size(), 3U);
-  const LayerProgram& program = plan.programs.at("long");
+  const LayerRuns& program = plan.programs.at("long");
   ASSERT_EQ(program.size(), 2U);
   EXPECT_EQ(program[0].layers, 3);
   EXPECT_EQ(
@@ -313,7 +313,7 @@ TEST(Runs, AndChoicesAreInverse) {
   const LayerChoice b = text_layer("UlyssesZ", "gather", Recompute::none, Recompute::full);
   EXPECT_THAT(runs_of({}), IsEmpty());
   const std::vector<LayerChoice> layers = {a, a, b, a};
-  const LayerProgram runs = runs_of(layers);
+  const LayerRuns runs = runs_of(layers);
   ASSERT_EQ(runs.size(), 3U);
   EXPECT_EQ(runs[0], (LayerRun{.layers = 2, .choice = a}));
   EXPECT_EQ(runs[1], (LayerRun{.layers = 1, .choice = b}));

@@ -408,7 +408,7 @@ TEST(Planner, AsPublishedKeepsThePlanOfBefore) {
   t.smoothing = false;
   Planner plain(t);
   int kept = 0;
-  LayerProgram before;
+  LayerRuns before;
   for (std::int64_t length = 200; length < 20000; length += 97) {
     const std::optional<DocumentPlan> own = plain.document(length);
     const std::optional<DocumentPlan> found = smoothed.document(length);

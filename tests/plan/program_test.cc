@@ -126,8 +126,8 @@ struct Volume {
 Volume volume(const Program& program, Seat where) {
   const Schedule order = schedule(program);
   Volume sum;
-  const auto add = [&](const std::vector<Step>& steps, std::int64_t& into) {
-    for (const Step& step : steps) {
+  const auto add = [&](const std::vector<ScheduledOp>& steps, std::int64_t& into) {
+    for (const ScheduledOp& step : steps) {
       const Op& op = program.ops[static_cast<std::size_t>(step.op)];
       const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
       into += traffic({program, op, where, phase, kElements}).bytes;

@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/report/page_text.h"
 #include "src/plan/report/svg.h"
 #include "src/plan/report/switching.h"
@@ -501,8 +502,8 @@ TEST(PageText, HasSensibleDigits) {
   EXPECT_EQ(percent(0.0421), "4.2 %");
   EXPECT_EQ(percent(2.5), "250 %");
   EXPECT_EQ(signed_percent(-0.1), "\u221210.0 %");
-  EXPECT_EQ(memory_text(512), "512 bytes");
-  EXPECT_EQ(memory_text(std::int64_t{3} << 29), "1.50 GiB");
+  EXPECT_EQ(bytes_text(512), "512 B");
+  EXPECT_EQ(bytes_text(std::int64_t{3} << 29), "1.5 GiB");
   EXPECT_EQ(shortened("abc", 3), "abc");
   EXPECT_EQ(shortened("\u00e9\u00e9\u00e9\u00e9", 3), "\u00e9\u00e9\u2026");
   EXPECT_EQ(escaped("<a b=\"c\">'&"), "&lt;a b=&quot;c&quot;&gt;&#39;&amp;");

@@ -126,7 +126,7 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
     double peak = 0.5 * 1e12;
     for (const ScheduledPart& part : parts) {
       for (const auto* steps : {&part.schedule().forward, &part.schedule().backward}) {
-        for (const Step& step : *steps) {
+        for (const ScheduledOp& step : *steps) {
           const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
           const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
           const Work w = work({part.program(), op, {}, phase, precision});

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/plan/base/bytes_text.h"
 #include "src/run/memory/device_blocks.h"
 
 namespace paradyse {

@@ -14,6 +14,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/safetensors.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"

@@ -20,7 +20,7 @@ namespace paradyse {
 
 // The program of a document that a group shares.
 struct DocumentPlan {
-  LayerProgram program;
+  LayerRuns program;
   double seconds = 0;    // forward and backward, predicted
   PredictedBytes bytes;  // of the fullest rank, counted
 };
@@ -62,7 +62,7 @@ class DocumentPlans {
   // The same for packed documents in groups of `ranks`, side by side, at the costs of a document of
   // `length`.
   struct Fitting {
-    LayerProgram program = {};
+    LayerRuns program = {};
     PredictedBytes bytes = {};
     double seconds = 0;  // of its layers, as estimated
   };
@@ -150,7 +150,7 @@ class DocumentPlans {
   using Key = std::tuple<std::int64_t, int, Caps>;    // length, ranks
   std::map<Key, std::optional<DocumentPlan>> plans_;  // forgotten as best() says
   std::int64_t version_ = 0;                          // of the correction that they go by
-  LayerProgram last_;  // what the published heuristic smooths towards
+  LayerRuns last_;  // what the published heuristic smooths towards
 };
 
 }  // namespace paradyse

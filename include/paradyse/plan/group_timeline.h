@@ -15,7 +15,7 @@ namespace paradyse {
 // What a group's programs are made from, beside the model: groups that are equal in it run the
 // same.
 struct GroupTask {
-  LayerProgram layers;
+  LayerRuns layers;
   std::vector<std::int64_t> lengths;  // tokens of its documents
   int ranks = 1;
   std::vector<double> shares;                     // as in PlanGroup

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/program.h"
 
 namespace paradyse {
@@ -52,9 +53,7 @@ struct OpView {
   Precision precision;
 
   [[nodiscard]] bool forward() const { return phase == Phase::forward; }
-  [[nodiscard]] const Value& value(ValueId id) const {
-    return program.values[static_cast<std::size_t>(id)];
-  }
+  [[nodiscard]] const Value& value(ValueId id) const { return program.values[idx(id)]; }
   // What the rank holds of a value.
   [[nodiscard]] Extent extent(ValueId id) const { return local_extent(program, id, seat); }
   [[nodiscard]] std::int64_t bytes(ValueId id) const {
@@ -133,7 +132,7 @@ constexpr bool complete(const Row (&table)[rows]) {
       return false;
     }
   }
-  return rows == static_cast<std::size_t>(OpKind::count);
+  return rows == idx(OpKind::count);
 }
 
 }  // namespace paradyse

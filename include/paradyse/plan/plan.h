@@ -41,12 +41,12 @@ struct LayerRun {
   friend bool operator==(const LayerRun&, const LayerRun&) = default;
 };
 
-using LayerProgram = std::vector<LayerRun>;
+using LayerRuns = std::vector<LayerRun>;
 
 // A choice for each layer.
-std::vector<LayerChoice> choices(const LayerProgram& program);
+std::vector<LayerChoice> choices(const LayerRuns& program);
 // The shortest list of runs for these choices.
-LayerProgram runs_of(const std::vector<LayerChoice>& choices);
+LayerRuns runs_of(const std::vector<LayerChoice>& choices);
 
 struct PlanGroup {
   std::vector<int> ranks;               // ascending
@@ -77,7 +77,7 @@ struct Plan {
   int weight_domain = 1;
   std::vector<std::int64_t> lengths;              // tokens of the global batch's documents
   std::map<std::string, std::int64_t> dims = {};  // sizes that all of them have, beside it
-  std::map<std::string, LayerProgram> programs;
+  std::map<std::string, LayerRuns> programs;
   std::vector<PlanMicroBatch> micro_batches;
   Predicted predicted;
   std::string planner_name;

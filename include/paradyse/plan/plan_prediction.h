@@ -28,7 +28,7 @@ class PlanPrediction {
   // Of the fullest rank when groups of `ranks` ranks, side by side, run documents of these lengths
   // as `program` says.
   [[nodiscard]] PredictedBytes bytes_of(
-      const LayerProgram& program,
+      const LayerRuns& program,
       const std::vector<std::vector<std::int64_t>>& groups,
       int ranks) const;
 

@@ -8,12 +8,13 @@
 #include <memory>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/program.h"
 
 namespace paradyse {
 
 // One op or its adjoint, and what nobody reads after it.
-struct Step {
+struct ScheduledOp {
   int op = 0;
   bool adjoint = false;
   std::vector<ValueId> dead_values = {};
@@ -22,8 +23,9 @@ struct Step {
 struct Schedule {
   std::vector<ValueId> saved;      // ascending: what adjoints need or recomputation starts from
   std::vector<ValueId> offloaded;  // those of them that wait in host memory
-  std::vector<Step> forward;
-  std::vector<Step> backward;  // adjoints, last op first; what is recomputed, just before its need
+  std::vector<ScheduledOp> forward;
+  std::vector<ScheduledOp>
+      backward;  // adjoints, last op first; what is recomputed, just before its need
 
   [[nodiscard]] bool saves(ValueId value) const;
 };

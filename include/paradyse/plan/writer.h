@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/strategy.h"
 
 namespace paradyse {
@@ -26,7 +27,7 @@ class Writer {
   [[nodiscard]] ValueId input(const std::string& stream) const;
   // Of values.
   [[nodiscard]] const Layout& layout(ValueId value) const {
-    return program_.values[static_cast<std::size_t>(value)].layout;
+    return program_.values[idx(value)].layout;
   }
   // A matrix of the rows of the part's first stream with so many columns: every rank those of them
   // that it has; or every rank all of them, with its own columns where cuts are given.

@@ -24,8 +24,6 @@ std::string to_string(Category category);
 
 // "512MiB", "2GiB", "1000000" (bytes).  Throws std::invalid_argument saying what is accepted.
 std::int64_t parse_bytes(const std::string& text);
-// "1.5 MiB": for people.
-std::string bytes_text(std::int64_t bytes);
 
 // A rank's budget does not suffice, or the machine itself has no memory left.  Says in which op,
 // how much was asked for and who holds what.

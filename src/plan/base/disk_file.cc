@@ -10,6 +10,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace fs = std::filesystem;
 
@@ -26,7 +28,7 @@ bool write_all(int descriptor, std::string_view text) {
     if (written < 0 && errno != EINTR) {
       return false;
     }
-    text.remove_prefix(static_cast<std::size_t>(written < 0 ? 0 : written));
+    text.remove_prefix(idx(written < 0 ? 0 : written));
   }
   return true;
 }

@@ -17,6 +17,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/base/text_match.h"
 
@@ -418,7 +419,7 @@ class Loader {
     if (found == keys_.end()) {
       refuse_unknown(where, key, /*section=*/false);
     }
-    return static_cast<std::size_t>(found - keys_.begin());
+    return idx(found - keys_.begin());
   }
 
   [[noreturn]] void refuse_unknown(

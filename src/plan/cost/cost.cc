@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/cost/ledger.h"
 
 namespace paradyse {
@@ -24,10 +25,9 @@ Traffic traffic(const OpView& view) {
   const int rank = over_domain ? view.seat.domain_rank : view.seat.group_rank;
   Traffic sum;
   for (const Exchange& exchange : exchanges(view)) {
-    const Sent sent =
-        exchange.copy == nullptr
-            ? exchange.sent
-            : exchange.copy->sent(exchange.transposed)[static_cast<std::size_t>(rank)];
+    const Sent sent = exchange.copy == nullptr
+                          ? exchange.sent
+                          : exchange.copy->sent(exchange.transposed)[idx(rank)];
     sum +=
         {.bytes = sent.elements * exchange.element_bytes,
          .messages = sent.messages,
@@ -42,9 +42,9 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
   Totals sum;
   for (const ScheduledPart& part : timeline) {
     const Program& program = part.program();
-    const auto run = [&](const std::vector<Step>& steps, Work& forward) {
-      for (const Step& step : steps) {
-        const Op& op = program.ops[static_cast<std::size_t>(step.op)];
+    const auto run = [&](const std::vector<ScheduledOp>& steps, Work& forward) {
+      for (const ScheduledOp& step : steps) {
+        const Op& op = program.ops[idx(step.op)];
         const OpView view{
             program, op, seat, step.adjoint ? Phase::adjoint : Phase::forward, precision};
         (step.adjoint ? sum.backward : forward) += work(view);

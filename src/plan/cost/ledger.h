@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "paradyse/plan/cost.h"
+#include "paradyse/plan/index.h"
 
 namespace paradyse {
 
@@ -118,11 +119,9 @@ class Ledger : public Machine {
   using Memory = std::shared_ptr<void>;
 
   const Program& program(std::size_t part) const { return timeline_[part].program(); }
-  const Op& op_of(std::size_t part, int op) const {
-    return program(part).ops[static_cast<std::size_t>(op)];
-  }
+  const Op& op_of(std::size_t part, int op) const { return program(part).ops[idx(op)]; }
   [[nodiscard]] std::int64_t gradient_bytes(std::size_t part, ValueId value) const {
-    const bool wide = program(part).values[static_cast<std::size_t>(value)].wide_gradient;
+    const bool wide = program(part).values[idx(value)].wide_gradient;
     return wide ? local_extent(program(part), value, seat_).elements() * precision_.statistic
                 : bytes(program(part), value, seat_, precision_);
   }

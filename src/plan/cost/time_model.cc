@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 Amounts& Amounts::operator+=(const Amounts& other) {
@@ -36,17 +38,17 @@ PartWork& PartWork::operator*=(double factor) {
 PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
   const Program& program = part.program();
   PartWork sum;
-  const auto add = [&](const Step& step, PartPhase otherwise) {
+  const auto add = [&](const ScheduledOp& step, PartPhase otherwise) {
     const OpView view{
         program,
-        program.ops[static_cast<std::size_t>(step.op)],
+        program.ops[idx(step.op)],
         seat,
         step.adjoint ? Phase::adjoint : Phase::forward,
         precision};
     const Work done = work(view);
     const Traffic sent = traffic(view);
     const PartPhase when = step.adjoint ? PartPhase::backward : otherwise;
-    sum.phases[static_cast<std::size_t>(when)] += Amounts{
+    sum.phases[idx(when)] += Amounts{
         {done.matmul_flops,
          done.attention_flops,
          done.touched_bytes,
@@ -54,10 +56,10 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
          static_cast<double>(sent.bytes),
          static_cast<double>(sent.collectives)}};
   };
-  for (const Step& step : part.schedule().forward) {
+  for (const ScheduledOp& step : part.schedule().forward) {
     add(step, PartPhase::forward);
   }
-  for (const Step& step : part.schedule().backward) {
+  for (const ScheduledOp& step : part.schedule().backward) {
     add(step, PartPhase::recompute);
   }
   return sum;
@@ -106,7 +108,7 @@ PartWork together(std::span<const PartWork> of_ranks, int cores) {
   if (of_ranks.empty()) {
     return result;
   }
-  if (of_ranks.size() <= static_cast<std::size_t>(cores)) {
+  if (of_ranks.size() <= idx(cores)) {
     return *std::max_element(
         of_ranks.begin(), of_ranks.end(), [](const PartWork& a, const PartWork& b) {
           return part_seconds(a, MachineNumbers{}) < part_seconds(b, MachineNumbers{});

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 std::int64_t size(const Piece& piece) {
@@ -53,13 +55,13 @@ Piece together(std::span<const Piece> pieces) {
 Cuts whole_cuts(std::int64_t size, int ranks) {
   Piece whole;
   append(whole, {0, size});
-  return Cuts(static_cast<std::size_t>(ranks), whole);
+  return Cuts(idx(ranks), whole);
 }
 
 Cuts even_cuts(std::int64_t size, int ranks) {
-  Cuts cuts(static_cast<std::size_t>(ranks));
+  Cuts cuts(idx(ranks));
   for (std::int64_t r = 0; r < ranks; ++r) {
-    append(cuts[static_cast<std::size_t>(r)], {r * size / ranks, (r + 1) * size / ranks});
+    append(cuts[idx(r)], {r * size / ranks, (r + 1) * size / ranks});
   }
   return cuts;
 }
@@ -85,13 +87,13 @@ struct Pieces {
 
 Pieces equal_pieces(std::int64_t count) {
   Pieces pieces;
-  pieces.edges.resize(static_cast<std::size_t>(count) + 1);
+  pieces.edges.resize(idx(count) + 1);
   std::iota(pieces.edges.begin(), pieces.edges.end(), std::int64_t{0});
   return pieces;
 }
 
 Pieces pieces_of(int ranks, bool causal, std::span<const double> shares) {
-  const auto p = static_cast<std::size_t>(ranks);
+  const auto p = idx(ranks);
   if (!shares.empty()) {
     const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
     const bool sound = shares.size() == p && std::isfinite(sum) && sum > 0 &&
@@ -136,7 +138,7 @@ Cuts token_cuts(
   const Pieces pieces = pieces_of(ranks, causal, shares);
   const std::int64_t whole = pieces.edges.back();
   const std::size_t m = pieces.edges.size() - 1;
-  Cuts cuts(static_cast<std::size_t>(ranks));
+  Cuts cuts(idx(ranks));
   std::int64_t start = 0;
   std::int64_t phi = 0;
   for (const std::int64_t n : lengths) {

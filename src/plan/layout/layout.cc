@@ -5,11 +5,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 Piece Dim::piece(int rank) const {
   if (!cuts.empty()) {
-    return cuts.at(static_cast<std::size_t>(rank));
+    return cuts.at(idx(rank));
   }
   Piece all;
   append(all, {0, size});
@@ -40,7 +42,7 @@ Extent Layout::extent() const {
 
 Extent Layout::extent(int rank) const {
   const auto held = [&](const Dim& dim) {
-    return dim.cuts.empty() ? dim.size : size(dim.cuts.at(static_cast<std::size_t>(rank)));
+    return dim.cuts.empty() ? dim.size : size(dim.cuts.at(idx(rank)));
   };
   Extent extent{.rows = 1, .cols = held(dims.back())};
   for (std::size_t d = 0; d + 1 < dims.size(); ++d) {

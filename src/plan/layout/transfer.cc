@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -168,10 +170,10 @@ std::vector<Held> held(const Layout& layout, const Layout& as, int ranks) {
           "layout and " + std::to_string(layout.dims[places.back()].size) + " in the other");
     }
   }
-  std::vector<Held> all(static_cast<std::size_t>(ranks));
+  std::vector<Held> all(idx(ranks));
   for (int r = 0; r < ranks; ++r) {
     const std::vector<std::int64_t> strides = layout.strides(r);
-    Held& mine = all[static_cast<std::size_t>(r)];
+    Held& mine = all[idx(r)];
     for (const std::size_t d : places) {
       mine.pieces.push_back(stored(layout.dims[d].piece(r)));
       mine.strides.push_back(strides[d]);
@@ -238,12 +240,12 @@ void for_portions(const Layout& from, const Layout& to, int ranks, Body body) {
   const std::vector<Held> readers = held(to, to, ranks);
   const bool each_once = is_partition(from, ranks);
   for (int reader = 0; reader < ranks; ++reader) {
-    const Held& wants = readers[static_cast<std::size_t>(reader)];
+    const Held& wants = readers[idx(reader)];
     const std::int64_t wanted = to.elements(reader);
     std::vector<Portion> taken;
     std::int64_t found = 0;
     const auto take_from = [&](int source) {
-      const Held& has = sources[static_cast<std::size_t>(source)];
+      const Held& has = sources[idx(source)];
       Portion portion;
       std::vector<Loop> steps;
       for (std::size_t d = 0; d < to.dims.size(); ++d) {
@@ -327,8 +329,8 @@ std::vector<Sent> Transfer::sent(bool transposed) const {
     if (box.source == box.destination) {
       continue;
     }
-    const auto from = static_cast<std::size_t>(transposed ? box.destination : box.source);
-    const auto to = static_cast<std::size_t>(transposed ? box.source : box.destination);
+    const auto from = idx(transposed ? box.destination : box.source);
+    const auto to = idx(transposed ? box.source : box.destination);
     all[from].elements += box.elements();
     all[from].messages += met[from * source.size() + to] ? 0 : 1;
     met[from * source.size() + to] = true;
@@ -338,7 +340,7 @@ std::vector<Sent> Transfer::sent(bool transposed) const {
 
 Transfer transfer(const Layout& from, const Layout& to, int ranks) {
   Transfer table;
-  std::vector<Reads> reads(static_cast<std::size_t>(ranks), Reads(to.dims.size()));
+  std::vector<Reads> reads(idx(ranks), Reads(to.dims.size()));
   for_portions(
       from,
       to,
@@ -346,7 +348,7 @@ Transfer transfer(const Layout& from, const Layout& to, int ranks) {
       [&](int source, int reader, const Portion& portion, const std::vector<Loop>& steps) {
         Box box{.source = source, .destination = reader};
         add_boxes(portion, steps, box, table.boxes);
-        reads[static_cast<std::size_t>(source)].add(portion);
+        reads[idx(source)].add(portion);
       });
   std::ranges::sort(table.boxes, {}, [](const Box& box) {
     return std::tuple(box.destination, box.destination_offset);
@@ -354,21 +356,20 @@ Transfer transfer(const Layout& from, const Layout& to, int ranks) {
   for (int r = 0; r < ranks; ++r) {
     table.source.push_back(from.elements(r));
     table.destination.push_back(to.elements(r));
-    table.covered.push_back(
-        reads[static_cast<std::size_t>(r)].cover(table.boxes, r, table.source.back()));
+    table.covered.push_back(reads[idx(r)].cover(table.boxes, r, table.source.back()));
   }
   return table;
 }
 
 std::vector<Sent> sent(const Layout& from, const Layout& to, int ranks, bool transposed) {
-  std::vector<Sent> all(static_cast<std::size_t>(ranks));
+  std::vector<Sent> all(idx(ranks));
   for_portions(
       from,
       to,
       ranks,
       [&](int source, int reader, const Portion& portion, const std::vector<Loop>& /*steps*/) {
         if (source != reader) {
-          Sent& mine = all[static_cast<std::size_t>(transposed ? reader : source)];
+          Sent& mine = all[idx(transposed ? reader : source)];
           mine.elements += elements(portion);
           ++mine.messages;
         }

@@ -6,6 +6,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -93,7 +95,7 @@ std::vector<Heads> own_heads(const PartShape& shape, int ranks, std::span<const 
         return std::llround(before / sum * static_cast<double>(shape.heads));
       };
       query.begin = edge();
-      before += shares[static_cast<std::size_t>(r)];
+      before += shares[idx(r)];
       query.end = edge();
     }
     const Interval key =
@@ -104,8 +106,7 @@ std::vector<Heads> own_heads(const PartShape& shape, int ranks, std::span<const 
 }
 
 std::vector<Heads> all_heads(const PartShape& shape, int ranks) {
-  return std::vector<Heads>(
-      static_cast<std::size_t>(ranks), Heads{{0, shape.heads}, {0, shape.kv_heads}});
+  return std::vector<Heads>(idx(ranks), Heads{{0, shape.heads}, {0, shape.kv_heads}});
 }
 
 }  // namespace paradyse

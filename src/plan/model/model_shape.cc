@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
@@ -41,8 +42,7 @@ const Family& family_of(const Keys& keys) {
     types.push_back(family.model_type);
   }
   const std::string type = keys.name("model_type", "llama", types);
-  return families()[static_cast<std::size_t>(
-      std::find(types.begin(), types.end(), type) - types.begin())];
+  return families()[idx(std::find(types.begin(), types.end(), type) - types.begin())];
 }
 
 // What no family accepts otherwise.

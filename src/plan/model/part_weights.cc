@@ -3,6 +3,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 Layout PartWeights::stack() const {
@@ -70,14 +72,12 @@ WeightRows PartWeights::between(
 }
 
 WeightRows PartWeights::own(const std::string& first, const std::string& last, int rank) const {
-  return each(first, last, [&](const Matrix& matrix) {
-    return matrix.cuts.at(static_cast<std::size_t>(rank));
-  });
+  return each(first, last, [&](const Matrix& matrix) { return matrix.cuts.at(idx(rank)); });
 }
 
 Interval PartWeights::elements_of(std::size_t m, int rank) const {
   const auto stored = [&](const Matrix& matrix) {
-    return size(matrix.cuts.at(static_cast<std::size_t>(rank))) * matrix.cols;
+    return size(matrix.cuts.at(idx(rank))) * matrix.cols;
   };
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < m; ++i) {
@@ -100,7 +100,7 @@ Interval PartWeights::vectors_of(Role role) const {
 std::int64_t PartWeights::elements(int rank) const {
   std::int64_t elements = 0;
   for (const Matrix& m : matrices) {
-    elements += m.tied ? 0 : size(m.cuts.at(static_cast<std::size_t>(rank))) * m.cols;
+    elements += m.tied ? 0 : size(m.cuts.at(idx(rank))) * m.cols;
   }
   for (const Vector& v : vectors) {
     elements += v.size;

@@ -8,14 +8,14 @@
 namespace paradyse {
 namespace {
 
-enum class Kind { input, output };  // of a product: its rows are the outputs, or the inputs
+enum class Side { input, output };  // of a product: its rows are the outputs, or the inputs
 
 Matrix matrix(
     const char* name,
     const std::string& stored_as,
     Cuts cuts,
     std::int64_t cols,
-    Kind kind,
+    Side kind,
     bool input_first = false) {
   std::int64_t rows = 0;
   for (const Piece& piece : cuts) {
@@ -27,7 +27,7 @@ Matrix matrix(
       .rows = rows,
       .cols = cols,
       .cuts = std::move(cuts),
-      .transposed = (kind == Kind::output) != input_first};
+      .transposed = (kind == Side::output) != input_first};
 }
 
 // GPT-2 starts what is added to the residual stream smaller, the more there is of it.
@@ -54,10 +54,10 @@ PartWeights attention_weights(const ModelShape& model, int domain) {
       .part = "attention",
       .prefix = names.layers,
       .matrices =
-          {matrix("q", names.q, query, H, Kind::input, swap),
-           matrix("k", names.k, key, H, Kind::input, swap),
-           matrix("v", names.v, key, H, Kind::input, swap),
-           matrix("o", names.o, query, H, Kind::output, swap)},
+          {matrix("q", names.q, query, H, Side::input, swap),
+           matrix("k", names.k, key, H, Side::input, swap),
+           matrix("v", names.v, key, H, Side::input, swap),
+           matrix("o", names.o, query, H, Side::output, swap)},
       .vectors = {}};
   if (names.fused) {
     std::int64_t first = 0;
@@ -98,13 +98,13 @@ PartWeights mlp_weights(const ModelShape& model, int domain) {
   const Named gate{"gate", names.gate};
   const Named up{"up", names.up};
   for (const auto& [own, name] : model.gated() ? std::vector{gate, up} : std::vector{up}) {
-    part.matrices.push_back(matrix(own, name, width, model.hidden, Kind::input, names.input_first));
+    part.matrices.push_back(matrix(own, name, width, model.hidden, Side::input, names.input_first));
     if (model.mlp_bias) {
       part.vectors.push_back({Role::in_bias, name + ".bias", model.ffn});
     }
   }
   part.matrices.push_back(
-      matrix("down", names.down, width, model.hidden, Kind::output, names.input_first));
+      matrix("down", names.down, width, model.hidden, Side::output, names.input_first));
   part.matrices.back().scale = output_scale(model);
   if (model.mlp_bias) {
     part.vectors.push_back({Role::out_bias, names.down + ".bias", model.hidden});
@@ -118,7 +118,7 @@ PartWeights embedding_weights(const ModelShape& model, int domain) {
   const auto add = [&](const char* own, const std::string& name, std::int64_t rows) {
     if (rows > 0) {
       part.matrices.push_back(
-          matrix(own, name, even_cuts(rows, domain), model.hidden, Kind::input));
+          matrix(own, name, even_cuts(rows, domain), model.hidden, Side::input));
     }
   };
   add("tokens", names.tokens, model.vocab);
@@ -136,7 +136,7 @@ PartWeights transform_weights(const ModelShape& model, int domain) {
       .part = "transform",
       .prefix = "",
       .matrices = {matrix(
-          "dense", names.transform, even_cuts(model.hidden, domain), model.hidden, Kind::input)},
+          "dense", names.transform, even_cuts(model.hidden, domain), model.hidden, Side::input)},
       .vectors = {}};
   add_norm(part, model, names.transform_norm);
   part.vectors.push_back({Role::in_bias, names.transform + ".bias", model.hidden});
@@ -149,7 +149,7 @@ PartWeights head_weights(const ModelShape& model, int domain) {
       .part = "head",
       .prefix = "",
       .matrices = {matrix(
-          "tokens", names.head, even_cuts(model.vocab, domain), model.hidden, Kind::input)},
+          "tokens", names.head, even_cuts(model.vocab, domain), model.hidden, Side::input)},
       .vectors = {}};
   if (model.tied) {  // the embedding's stack whole; the head reads its first matrix
     const std::string own = part.matrices.front().stored_as;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {
@@ -19,7 +20,7 @@ Work attention_work(
     const std::vector<std::vector<AttentionBlock>>& hops,
     int adjoint_products) {
   const Op& op = view.op;
-  const std::int64_t heads = op.heads[static_cast<std::size_t>(view.seat.group_rank)].query.size();
+  const std::int64_t heads = op.heads[idx(view.seat.group_rank)].query.size();
   // forward: scores and values; adjoint: scores again (if not kept), dP, dV, dQ, dK
   const double flops_of_pair = 2.0 * (view.forward() ? 2 : adjoint_products);
   Work work;

@@ -9,17 +9,18 @@
 // Adjoint: dx = dy w, dw = dy^T x; or dx = dy w^T, dw = x^T dy.
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/ops/products.h"
 
 namespace paradyse {
 namespace {
 
 const std::vector<Term>& terms(const OpView& view) {
-  return view.op.terms[static_cast<std::size_t>(view.seat.group_rank)];
+  return view.op.terms[idx(view.seat.group_rank)];
 }
 
 const Value& weight(const OpView& view, const Term& term) {
-  return view.value(view.op.in[static_cast<std::size_t>(term.operand)]);
+  return view.value(view.op.in[idx(term.operand)]);
 }
 
 // Of what it overwrites, the gradient is the result's.
@@ -68,8 +69,8 @@ std::int64_t workspace(const OpView& view) {
     const bool makes_in = op.transposed == view.forward();  // columns of the product that is made
     most = std::max(most, product_bytes(tokens, makes_in ? in : out, view.precision));
     // Else the weights' gradient is added to straight away, in float32.
-    const bool rounded = !weight(view, term).wide_gradient &&
-                         !is_held(view.program, op.in[static_cast<std::size_t>(term.operand)]);
+    const bool rounded =
+        !weight(view, term).wide_gradient && !is_held(view.program, op.in[idx(term.operand)]);
     if (!view.forward() && rounded) {
       most = std::max(most, product_bytes(out, in, view.precision));
     }

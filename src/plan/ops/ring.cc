@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -18,7 +20,7 @@ int rings(const OpView& view) { return view.forward() ? traits(view.op.kind).rin
 std::vector<std::vector<AttentionBlock>> blocks_by_hop(const OpView& view) {
   const int size = ring_size(view.program, view.op);
   std::vector<std::vector<AttentionBlock>> hops;
-  hops.reserve(static_cast<std::size_t>(size));
+  hops.reserve(idx(size));
   for (int hop = 0; hop < size; ++hop) {
     hops.push_back(ring_blocks(view.program, view.op, view.seat.group_rank, hop));
   }

@@ -1,5 +1,6 @@
 // The table of op kinds: a row for each, in the order of OpKind; the rest of src/plan/ops/ is one
 // file a kind.
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
@@ -51,6 +52,6 @@ static_assert(complete(kTable));
 
 }  // namespace
 
-const OpTraits& traits(OpKind kind) { return *kTable[static_cast<std::size_t>(kind)].traits; }
+const OpTraits& traits(OpKind kind) { return *kTable[idx(kind)].traits; }
 
 }  // namespace paradyse

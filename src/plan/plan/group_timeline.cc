@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -27,7 +29,7 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .weight_domain = plan.weight_domain,
       .keep = keep};
   for (const std::int64_t document : group.documents) {
-    task.lengths.push_back(plan.lengths.at(static_cast<std::size_t>(document)));
+    task.lengths.push_back(plan.lengths.at(idx(document)));
   }
   return task;
 }
@@ -58,7 +60,7 @@ RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int ra
     const PlanGroup& group = micro_batch.groups[g];
     const auto me = std::ranges::find(group.ranks, rank);
     if (me != group.ranks.end()) {
-      const auto place = static_cast<std::size_t>(me - group.ranks.begin());
+      const auto place = idx(me - group.ranks.begin());
       return {.group = g, .seat = seat_of(plan, group, place)};
     }
   }

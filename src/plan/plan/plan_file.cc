@@ -347,7 +347,7 @@ Plan plan_from(const JsonNode& root) {
     }
   }
   for (const auto& [name, program] : root.at("programs").members()) {
-    LayerProgram& runs = plan.programs[name];
+    LayerRuns& runs = plan.programs[name];
     for (const JsonNode& run : program.elements()) {
       runs.push_back(run_from(run));
     }
@@ -379,7 +379,7 @@ Plan plan_from(const JsonNode& root) {
 
 }  // namespace
 
-std::vector<LayerChoice> choices(const LayerProgram& program) {
+std::vector<LayerChoice> choices(const LayerRuns& program) {
   std::vector<LayerChoice> choices;
   for (const LayerRun& run : program) {
     for (std::int64_t layer = 0; layer < run.layers; ++layer) {
@@ -389,8 +389,8 @@ std::vector<LayerChoice> choices(const LayerProgram& program) {
   return choices;
 }
 
-LayerProgram runs_of(const std::vector<LayerChoice>& choices) {
-  LayerProgram program;
+LayerRuns runs_of(const std::vector<LayerChoice>& choices) {
+  LayerRuns program;
   for (const LayerChoice& choice : choices) {
     if (program.empty() || program.back().choice != choice) {
       program.push_back({.layers = 0, .choice = choice});

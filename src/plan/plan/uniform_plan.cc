@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 
 namespace paradyse {
@@ -38,14 +39,13 @@ Plan uniform_plan(
     for (int r = 0; r < ranks; ++r) {
       micro.groups.push_back({.ranks = {r}, .documents = {}, .program = "all", .predicted = {}});
     }
-    const auto length = [&](std::int64_t d) { return plan.lengths[static_cast<std::size_t>(d)]; };
+    const auto length = [&](std::int64_t d) { return plan.lengths[idx(d)]; };
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
       return length(a) > length(b);
     });
-    std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
+    std::vector<std::int64_t> load(idx(ranks));
     for (const std::int64_t d : order) {
-      const auto r =
-          static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+      const auto r = idx(std::min_element(load.begin(), load.end()) - load.begin());
       load[r] += length(d);
       micro.groups[r].documents.push_back(d);
     }

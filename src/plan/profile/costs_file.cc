@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/json_text.h"
@@ -94,7 +95,7 @@ Json json_of(const Polynomial& polynomial) {
 
 Json json_of(const HybridFit& fit) {
   Json json = {
-      {"use", kUseNames[static_cast<std::size_t>(fit.use)]},
+      {"use", kUseNames[idx(fit.use)]},
       {"error_inside", finite(fit.error_inside, "an error")},
       {"error_beyond", finite(fit.error_beyond, "an error")},
       {"levels", Json::array()}};
@@ -228,7 +229,7 @@ std::size_t place_of(const JsonNode& node, const std::array<const char*, n>& nam
     }
     node.fail("'" + text + "' is not known" + did_you_mean(text, known) + "; there are " + list);
   }
-  return static_cast<std::size_t>(found - names.begin());
+  return idx(found - names.begin());
 }
 
 Recompute recompute_from(const JsonNode& node) {

@@ -8,6 +8,7 @@
 
 #include <Eigen/Core>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/hybrid.h"
 #include "src/plan/profile/nnls.h"
@@ -86,7 +87,7 @@ void fit_optimizer(const Profile& profile, Costs& costs) {
   const Eigen::Index columns = sizes.size() > 1 ? 2 : 1;
   Eigen::MatrixXd A(static_cast<Eigen::Index>(probes.size()), columns);
   for (Eigen::Index i = 0; i < A.rows(); ++i) {
-    const PartProbe& probe = *probes[static_cast<std::size_t>(i)];
+    const PartProbe& probe = *probes[idx(i)];
     A(i, 0) = bytes_of(probe) / total_seconds(probe);
     if (columns > 1) {
       A(i, 1) = 1 / total_seconds(probe);

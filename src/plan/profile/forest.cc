@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 namespace {
@@ -20,7 +22,7 @@ std::size_t draw(std::mt19937_64& random, std::size_t end) {
   while (number >= whole) {
     number = random();
   }
-  return static_cast<std::size_t>(number % end);
+  return idx(number % end);
 }
 
 struct Split {
@@ -55,7 +57,7 @@ class Grower {
     if (split.feature < 0) {
       return;
     }
-    const auto feature = static_cast<std::size_t>(split.feature);
+    const auto feature = idx(split.feature);
     // Stable: the order of sums, hence their rounding, is then the same everywhere.
     const auto middle = std::stable_partition(drawn.begin(), drawn.end(), [&](std::size_t sample) {
       return samples_[sample].features[feature] <= split.threshold;
@@ -64,7 +66,7 @@ class Grower {
     tree_.nodes[node] = {
         .feature = split.feature, .threshold = split.threshold, .below = static_cast<int>(below)};
     tree_.nodes.resize(below + 2);
-    const auto count = static_cast<std::size_t>(middle - drawn.begin());
+    const auto count = idx(middle - drawn.begin());
     grow(below, drawn.first(count), depth + 1);
     grow(below + 1, drawn.subspan(count), depth + 1);
   }
@@ -114,8 +116,8 @@ class Grower {
 double Tree::operator()(std::span<const double> features) const {
   std::size_t at = 0;
   while (nodes[at].feature >= 0) {
-    const bool below = features[static_cast<std::size_t>(nodes[at].feature)] <= nodes[at].threshold;
-    at = static_cast<std::size_t>(nodes[at].below) + (below ? 0 : 1);
+    const bool below = features[idx(nodes[at].feature)] <= nodes[at].threshold;
+    at = idx(nodes[at].below) + (below ? 0 : 1);
   }
   return nodes[at].value;
 }

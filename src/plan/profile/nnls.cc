@@ -6,6 +6,8 @@
 
 #include <Eigen/QR>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 namespace {
@@ -32,14 +34,14 @@ VectorXd nonnegative_least_squares(const MatrixXd& A, const VectorXd& b) {
   // *Free* columns may be positive, all others are 0.  `tried`: was freed since x last changed and
   // fell back at once, by rounding.
   VectorXd x = VectorXd::Zero(columns);
-  std::vector<bool> is_free(static_cast<std::size_t>(columns), false);
+  std::vector<bool> is_free(idx(columns), false);
   std::vector<bool> tried = is_free;
   const double tiny = 10 * std::numeric_limits<double>::epsilon() *
                       static_cast<double>(A.rows() + columns) * b.norm();
   const auto free_columns = [&] {
     std::vector<Index> free;
     for (Index j = 0; j < columns; ++j) {
-      if (is_free[static_cast<std::size_t>(j)]) {
+      if (is_free[idx(j)]) {
         free.push_back(j);
       }
     }
@@ -51,7 +53,7 @@ VectorXd nonnegative_least_squares(const MatrixXd& A, const VectorXd& b) {
     const VectorXd downhill = S.transpose() * (b - S * x);
     Index best = -1;
     for (Index j = 0; j < columns; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const auto at = idx(j);
       if (!is_free[at] && !tried[at] && downhill(j) > tiny &&
           (best < 0 || downhill(j) > downhill(best))) {
         best = j;
@@ -60,7 +62,7 @@ VectorXd nonnegative_least_squares(const MatrixXd& A, const VectorXd& b) {
     if (best < 0) {
       break;
     }
-    is_free[static_cast<std::size_t>(best)] = true;
+    is_free[idx(best)] = true;
     const VectorXd before = x;
     for (;;) {
       const std::vector<Index> free = free_columns();
@@ -81,11 +83,11 @@ VectorXd nonnegative_least_squares(const MatrixXd& A, const VectorXd& b) {
       }
       x += step * (target - x);
       x(stop) = 0;
-      is_free[static_cast<std::size_t>(stop)] = false;
+      is_free[idx(stop)] = false;
       x = x.cwiseMax(0);  // rounding
     }
     if (x == before) {
-      tried[static_cast<std::size_t>(best)] = true;
+      tried[idx(best)] = true;
     } else {
       tried.assign(tried.size(), false);
     }

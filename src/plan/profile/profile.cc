@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/json_text.h"
@@ -52,7 +53,7 @@ Json json_of(const Amounts& amounts) {
   return json;
 }
 
-std::string name_of(Outcome outcome) { return kOutcomeNames[static_cast<std::size_t>(outcome)]; }
+std::string name_of(Outcome outcome) { return kOutcomeNames[idx(outcome)]; }
 
 Json json_of(const PartProbe& probe) {
   Json json = {

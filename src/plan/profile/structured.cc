@@ -8,6 +8,7 @@
 
 #include <Eigen/QR>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/median.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/nnls.h"
@@ -39,8 +40,8 @@ struct Row {
   double seconds = 0;
   double weight = 0;
 };
-using Rows = std::vector<Row>;
-using PhaseRows = std::array<Rows, kPartPhases>;
+using ProfileRows = std::vector<Row>;
+using PhaseRows = std::array<ProfileRows, kPartPhases>;
 
 // Errors count relative to the seconds of the phase; of one that is a small share of its part,
 // relative to that share of the part.
@@ -59,9 +60,9 @@ void add_rows(const PartProbe& probe, PhaseRows& rows) {
   }
 }
 
-Rows all_phases(const PhaseRows& rows) {
-  Rows all;
-  for (const Rows& phase : rows) {
+ProfileRows all_phases(const PhaseRows& rows) {
+  ProfileRows all;
+  for (const ProfileRows& phase : rows) {
     all.insert(all.end(), phase.begin(), phase.end());
   }
   return all;
@@ -71,7 +72,7 @@ Rows all_phases(const PhaseRows& rows) {
 constexpr double kLeastShare = 1e-3;
 
 // The least sum of (relative error)^2 + pull n sum (rate / towards - 1)^2 over n rows.
-Rates fit_rates(const Rows& rows, const Rates& towards, double pull) {
+Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   constexpr auto kTerms = static_cast<Index>(Rates::kCount);
   const auto n = static_cast<Index>(rows.size());
   if (n == 0) {
@@ -81,9 +82,9 @@ Rates fit_rates(const Rows& rows, const Rates& towards, double pull) {
   MatrixXd A = MatrixXd::Zero(n + kTerms, kTerms);
   VectorXd b(n + kTerms);
   for (Index i = 0; i < n; ++i) {
-    const Row& row = rows[static_cast<std::size_t>(i)];
+    const Row& row = rows[idx(i)];
     for (Index j = 0; j < kTerms; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const auto at = idx(j);
       A(i, j) = row.weight * row.terms[at] * towards.values[at];
     }
     b(i) = row.weight * row.seconds - kLeastShare * A.row(i).sum();
@@ -98,7 +99,7 @@ Rates fit_rates(const Rows& rows, const Rates& towards, double pull) {
   const VectorXd shares = nonnegative_least_squares(small, turned);
   Rates rates;
   for (Index j = 0; j < kTerms; ++j) {
-    const auto at = static_cast<std::size_t>(j);
+    const auto at = idx(j);
     rates.values[at] = (kLeastShare + shares(j)) * towards.values[at];
   }
   return rates;
@@ -191,7 +192,7 @@ Rates prior_rates(const Profile& profile) {
   if (measured.size() >= 2) {
     MatrixXd A(static_cast<Index>(measured.size()), 2);
     for (Index i = 0; i < A.rows(); ++i) {
-      const CollectiveProbe& probe = *measured[static_cast<std::size_t>(i)];
+      const CollectiveProbe& probe = *measured[idx(i)];
       const double a_core = std::max(1.0, double(probe.ranks) / profile.header.cores);
       A(i, 0) =
           a_core * static_cast<double>(probe.bytes) * (probe.ranks - 1) / probe.seconds.median;

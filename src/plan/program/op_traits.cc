@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 Precision precision_of(const std::string& dtype) {
@@ -19,7 +21,7 @@ Precision precision_of(const std::string& dtype) {
 }
 
 std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision) {
-  const Value& v = program.values[static_cast<std::size_t>(value)];
+  const Value& v = program.values[idx(value)];
   return local_extent(program, value, seat).elements() *
          (v.element == Element::statistic ? precision.statistic : precision.activation);
 }

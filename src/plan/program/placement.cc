@@ -4,6 +4,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -98,7 +100,7 @@ Layout placed(const Stream& stream, const Documents& documents, const Placement&
     Dim& dim = layout.dims[layout.place(name)];
     const Cuts pieces = pieces_of(dim, documents, axes[axis]);
     for (int rank = 0; rank < documents.ranks(); ++rank) {
-      dim.cuts.push_back(pieces[static_cast<std::size_t>(rank / stride % axes[axis])]);
+      dim.cuts.push_back(pieces[idx(rank / stride % axes[axis])]);
     }
   }
   return layout;

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
@@ -36,7 +37,7 @@ bool shares_gradient(const Op& op, std::size_t operand) {
 }
 
 Extent local_extent(const Program& program, ValueId value, Seat seat) {
-  const Value& v = program.values.at(static_cast<std::size_t>(value));
+  const Value& v = program.values.at(idx(value));
   return v.layout.extent(v.over_domain ? seat.domain_rank : seat.group_rank);
 }
 
@@ -55,7 +56,7 @@ bool is_held(const Program& program, ValueId value) {
   if (maker < 0) {
     return false;
   }
-  const OpTraits& kind = traits(program.ops[static_cast<std::size_t>(maker)].kind);
+  const OpTraits& kind = traits(program.ops[idx(maker)].kind);
   return kind.weights && kind.meets == OpTraits::Meets::nobody;
 }
 
@@ -101,7 +102,7 @@ std::vector<Run> runs(const Documents& documents, const Piece& piece) {
 }
 
 Piece tokens_of(const Program& program, ValueId value, int group_rank) {
-  return program.values[static_cast<std::size_t>(value)].layout.line(group_rank);
+  return program.values[idx(value)].layout.line(group_rank);
 }
 
 }  // namespace
@@ -131,7 +132,7 @@ std::vector<AttentionBlock> attention_blocks(
 }
 
 std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank) {
-  if (op.heads.at(static_cast<std::size_t>(group_rank)).query.empty()) {
+  if (op.heads.at(idx(group_rank)).query.empty()) {
     return {};
   }
   return attention_blocks(
@@ -149,7 +150,7 @@ int ring_source(const Program& program, const Op& op, int group_rank, int hop) {
 
 std::vector<AttentionBlock> ring_blocks(
     const Program& program, const Op& op, int group_rank, int hop) {
-  if (op.heads.at(static_cast<std::size_t>(group_rank)).query.empty()) {
+  if (op.heads.at(idx(group_rank)).query.empty()) {
     return {};
   }
   return attention_blocks(
@@ -160,7 +161,7 @@ std::vector<AttentionBlock> ring_blocks(
 
 std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {
   return op.tile.empty() ? local_extent(program, op.in[0], seat).rows
-                         : op.tile[static_cast<std::size_t>(seat.group_rank)].size();
+                         : op.tile[idx(seat.group_rank)].size();
 }
 
 std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std::int64_t heads) {
@@ -169,7 +170,7 @@ std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std
       documents.lengths.begin(), documents.lengths.end(), first_token.begin(), std::int64_t{0});
   std::vector<ScoreRun> found;
   std::int64_t score = 0;
-  for (const Run& run : runs(documents, documents.cuts[static_cast<std::size_t>(group_rank)])) {
+  for (const Run& run : runs(documents, documents.cuts[idx(group_rank)])) {
     const std::int64_t first = first_token[run.document];
     const std::int64_t keys = documents.lengths[run.document];
     found.push_back(
@@ -209,13 +210,13 @@ Layout score_layout(const Documents& documents, std::int64_t heads) {
   for (int r = 0; r < documents.ranks(); ++r) {
     std::size_t document = 0;
     std::int64_t begin = 0;
-    for (const Run& run : runs(documents, documents.cuts[static_cast<std::size_t>(r)])) {
+    for (const Run& run : runs(documents, documents.cuts[idx(r)])) {
       for (; document < run.document; ++document) {
         begin += documents.lengths[document];
       }
       const std::int64_t width = heads * documents.lengths[document];
       append(
-          cuts[static_cast<std::size_t>(r)],
+          cuts[idx(r)],
           {first_score[document] + (run.tokens.begin - begin) * width,
            first_score[document] + (run.tokens.end - begin) * width});
     }
@@ -258,7 +259,7 @@ std::string explain(const Program& program) {
   const auto names = [&](const std::vector<ValueId>& ids) {
     std::string text;
     for (const ValueId id : ids) {
-      const Value& value = program.values[static_cast<std::size_t>(id)];
+      const Value& value = program.values[idx(id)];
       text += (text.empty() ? "" : ", ") + value.name + ":" + to_string(value.layout);
     }
     return text;
@@ -268,8 +269,7 @@ std::string explain(const Program& program) {
     if (traits(op.kind).meets == OpTraits::Meets::group && !op.copies.empty()) {
       out << " "
           << collective(
-                 program.values[static_cast<std::size_t>(op.in[0])].layout,
-                 program.values[static_cast<std::size_t>(op.out[0])].layout);
+                 program.values[idx(op.in[0])].layout, program.values[idx(op.out[0])].layout);
     }
     out << "(" << names(op.in) << ") -> " << names(op.out);
     if (!op.needs.empty()) {

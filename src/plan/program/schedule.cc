@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
@@ -26,12 +27,12 @@ class Keeper {
  private:
   void keep(ValueId value) {
     const int op = producer(program_, value);
-    if (op < 0 || !program_.ops[static_cast<std::size_t>(op)].recompute) {
+    if (op < 0 || !program_.ops[idx(op)].recompute) {
       saved.insert(value);
       return;
     }
     if (rerun.insert(op).second) {
-      for (const ValueId in : program_.ops[static_cast<std::size_t>(op)].in) {
+      for (const ValueId in : program_.ops[idx(op)].in) {
         keep(in);
       }
     }
@@ -47,8 +48,8 @@ void expect_gradients_that_add_up(const Program& program) {
       const ValueId in = op->in[operand];
       if (!read_later.insert(in).second && !traits(op->kind).adds(*op, operand)) {
         throw std::logic_error(
-            "schedule: " + program.values[static_cast<std::size_t>(in)].name + " is read after " +
-            to_string(op->kind) + ", whose adjoint cannot add to its gradient");
+            "schedule: " + program.values[idx(in)].name + " is read after " + to_string(op->kind) +
+            ", whose adjoint cannot add to its gradient");
       }
     }
   }
@@ -57,7 +58,7 @@ void expect_gradients_that_add_up(const Program& program) {
 // Fills `dead_values` of every step of `steps`, given what each step touches: a value dies at the
 // last step that touches it, unless it is in `kept`.
 void mark_deaths(
-    std::vector<Step*> steps,
+    std::vector<ScheduledOp*> steps,
     const std::vector<std::vector<ValueId>>& touched,
     const std::set<ValueId>& kept) {
   std::map<ValueId, std::size_t> last;
@@ -102,11 +103,11 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     if (op.in_place && keeper.saved.contains(op.in.back())) {
       throw std::logic_error(
           "schedule: " + to_string(op.kind) + " overwrites " +
-          program.values[static_cast<std::size_t>(op.in.back())].name + ", which is saved");
+          program.values[idx(op.in.back())].name + ", which is saved");
     }
   }
 
-  std::vector<Step*> steps;
+  std::vector<ScheduledOp*> steps;
   std::vector<std::vector<ValueId>> touched;
   result.forward.resize(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
@@ -128,13 +129,13 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
   std::set<int> waiting = keeper.rerun;
   for (int i = static_cast<int>(program.ops.size()) - 1; i >= 0; --i) {
     std::set<int> now;
-    std::vector<ValueId> wanted = program.ops[static_cast<std::size_t>(i)].needs;
+    std::vector<ValueId> wanted = program.ops[idx(i)].needs;
     while (!wanted.empty()) {
       const int maker = producer(program, wanted.back());
       wanted.pop_back();
       if (waiting.erase(maker) != 0) {
         now.insert(maker);
-        const Op& op = program.ops[static_cast<std::size_t>(maker)];
+        const Op& op = program.ops[idx(maker)];
         wanted.insert(wanted.end(), op.in.begin(), op.in.end());
       }
     }
@@ -145,8 +146,8 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
   }
   steps.clear();
   touched.clear();
-  for (Step& step : result.backward) {
-    const Op& op = program.ops[static_cast<std::size_t>(step.op)];
+  for (ScheduledOp& step : result.backward) {
+    const Op& op = program.ops[idx(step.op)];
     steps.push_back(&step);
     touched.push_back(step.adjoint ? op.needs : touched_forward(op));
   }
@@ -161,8 +162,8 @@ class Gathers {
  public:
   Gathers(const Timeline& timeline, Machine& machine) : timeline_(timeline), machine_(machine) {}
 
-  void expect(std::size_t part, const std::vector<Step>& steps) {
-    for (const Step& step : steps) {
+  void expect(std::size_t part, const std::vector<ScheduledOp>& steps) {
+    for (const ScheduledOp& step : steps) {
       if (!step.adjoint && is_prefetched(part, step.op)) {
         expected_.emplace_back(part, step.op);
       }
@@ -183,7 +184,7 @@ class Gathers {
 
  private:
   [[nodiscard]] bool is_prefetched(std::size_t part, int op) const {
-    return traits(timeline_[part].program().ops[static_cast<std::size_t>(op)].kind).prefetched;
+    return traits(timeline_[part].program().ops[idx(op)].kind).prefetched;
   }
 
   const Timeline& timeline_;
@@ -251,7 +252,7 @@ void walk_forward(const Timeline& timeline, Machine& machine) {
   }
   gathers.issue_next();
   for (std::size_t part = 0; part < timeline.size(); ++part) {
-    for (const Step& step : timeline[part].schedule().forward) {
+    for (const ScheduledOp& step : timeline[part].schedule().forward) {
       gathers.forward(part, step.op);
       for (const ValueId value : step.dead_values) {
         machine.drop_value(part, value);
@@ -274,7 +275,7 @@ void walk_backward(const Timeline& timeline, Machine& machine) {
     for (const ValueId value : timeline[part].schedule().offloaded) {
       machine.fetch(part, value);
     }
-    for (const Step& step : timeline[part].schedule().backward) {
+    for (const ScheduledOp& step : timeline[part].schedule().backward) {
       if (step.adjoint) {
         machine.adjoint(part, step.op);
       } else {

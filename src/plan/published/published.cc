@@ -6,6 +6,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -331,9 +333,7 @@ std::vector<PublishedAblation> published_ablations(std::int64_t count, std::uint
     }
     one.found = play_switching(gpt, lengths, rules);
     one.full_seconds =
-        play_switching(
-            gpt, std::span(lengths).first(static_cast<std::size_t>(one.found->sequences)))
-            .seconds;
+        play_switching(gpt, std::span(lengths).first(idx(one.found->sequences))).seconds;
   }
   return all;
 }

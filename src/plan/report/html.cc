@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/report/page_text.h"
 #include "src/plan/report/style.h"
@@ -460,7 +461,7 @@ std::string predictions(const Section& section) {
     }
     rows += row_of(
         run,
-        cell(figures(planning, 3)) + cell(peak > 0 ? memory_text(peak) : kDash) +
+        cell(figures(planning, 3)) + cell(peak > 0 ? bytes_text(peak) : kDash) +
             error_cells(time_error(run)) + error_cells(memory_error(run)));
   }
   return heading("Predictions, planning and memory") +
@@ -674,7 +675,7 @@ std::string longest(const SwitchingResult& result) {
              rows) +
          note(
              "Tokens of the longest document that a run can train on within " +
-             (result.memory_per_rank > 0 ? memory_text(result.memory_per_rank) + " a rank."
+             (result.memory_per_rank > 0 ? bytes_text(result.memory_per_rank) + " a rank."
                                          : "the memory that there is.") +
              (known ? " Of the static runs " + escaped(best->run) + " takes the longest." : "")) +
          "</section>\n";
@@ -769,7 +770,7 @@ std::string html_report(const SwitchingResult& result) {
          fact("Backend", result.backend) + fact("Ranks", std::to_string(result.ranks)) +
          fact(
              "Memory of a rank",
-             result.memory_per_rank > 0 ? memory_text(result.memory_per_rank) : "no limit") +
+             result.memory_per_rank > 0 ? bytes_text(result.memory_per_rank) : "no limit") +
          fact("Costs", result.costs) + "</dl>\n";
   out += "<pre tabindex=\"0\" aria-label=\"The command that reproduces this\"><code>" +
          escaped(result.command) + "</code></pre>\n" + contents(result) + "</header>\n<main>\n";

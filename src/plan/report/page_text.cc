@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 namespace {
@@ -17,7 +19,7 @@ bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) ==
 std::string printed(const char* format, int precision, double value) {
   std::array<char, 400> text{};  // the greatest double has 309 digits before the point
   const int size = std::snprintf(text.data(), text.size(), format, precision, value);
-  return {text.data(), static_cast<std::size_t>(std::clamp(size, 0, 399))};
+  return {text.data(), idx(std::clamp(size, 0, 399))};
 }
 
 // A comma between each three digits before the point.
@@ -115,17 +117,6 @@ std::string signed_percent(double part) {
     return kDash;
   }
   return (part < 0 ? kMinus : "+") + percent(std::abs(part));
-}
-
-std::string memory_text(std::int64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (std::abs(value) >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return (unit == 0 ? whole(bytes) : figures(value, 3)) + " " + kUnits[unit];
 }
 
 }  // namespace paradyse

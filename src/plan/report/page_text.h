@@ -30,7 +30,4 @@ std::string percent(double part);
 // "+4.2 %"
 std::string signed_percent(double part);
 
-// "3.91 GiB"
-std::string memory_text(std::int64_t bytes);
-
 }  // namespace paradyse

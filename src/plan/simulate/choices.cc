@@ -4,6 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/plan.h"
 
@@ -75,7 +76,7 @@ SimulatedChoice played(
 }
 
 std::vector<LayerChoice> alike(std::int64_t layers, const LayerChoice& choice) {
-  return std::vector<LayerChoice>(static_cast<std::size_t>(layers), choice);
+  return std::vector<LayerChoice>(idx(layers), choice);
 }
 
 // A layer of a way to run it, and what the ends of the model hold besides.

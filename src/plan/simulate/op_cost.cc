@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -23,12 +25,12 @@ class Meetings {
   explicit Meetings(std::size_t ranks) : parent_(ranks) {
     std::iota(parent_.begin(), parent_.end(), 0);
   }
-  void join(int a, int b) { parent_[static_cast<std::size_t>(find(a))] = find(b); }
+  void join(int a, int b) { parent_[idx(find(a))] = find(b); }
   int find(int rank) {
-    auto r = static_cast<std::size_t>(rank);
+    auto r = idx(rank);
     while (parent_[r] != static_cast<int>(r)) {
-      parent_[r] = parent_[static_cast<std::size_t>(parent_[r])];
-      r = static_cast<std::size_t>(parent_[r]);
+      parent_[r] = parent_[idx(parent_[r])];
+      r = idx(parent_[r]);
     }
     return static_cast<int>(r);
   }
@@ -70,7 +72,7 @@ std::vector<Passing> passing(
   std::vector<Wanted> wanted;
   for (const Box& box : exchange.copy->table().boxes) {
     if (box.source != box.destination) {
-      const auto to = static_cast<std::size_t>(box.destination);
+      const auto to = idx(box.destination);
       all[to].in += static_cast<double>(box.elements() * exchange.element_bytes);
       wanted.push_back({box.source, source_region(box), node[to]});
     }
@@ -80,7 +82,7 @@ std::vector<Passing> passing(
   const Wanted* last = nullptr;  // of the same elements
   bool left = false;             // its node
   for (const Wanted& one : wanted) {
-    const auto from = static_cast<std::size_t>(one.source);
+    const auto from = idx(one.source);
     const auto bytes = static_cast<double>(one.region.elements() * exchange.element_bytes);
     const bool fresh = last == nullptr || last->source != one.source || last->region != one.region;
     last = &one;
@@ -104,13 +106,13 @@ double wire_seconds(
     const Cluster& cluster) {
   std::map<int, int> members_of_node;
   for (const int r : members) {
-    ++members_of_node[cluster.node(ranks[static_cast<std::size_t>(r)])];
+    ++members_of_node[cluster.node(ranks[idx(r)])];
   }
   std::map<int, double> through_node;
   double longest = 0;
   for (const int r : members) {
-    const Passing& one = all[static_cast<std::size_t>(r)];
-    const int node = cluster.node(ranks[static_cast<std::size_t>(r)]);
+    const Passing& one = all[idx(r)];
+    const int node = cluster.node(ranks[idx(r)]);
     if (members_of_node[node] > 1) {
       longest = std::max(longest, std::max(one.in, one.out) / cluster.inside_node.bytes_per_second);
     }
@@ -125,7 +127,7 @@ double wire_seconds(
 
 double domain_seconds(
     const std::vector<Exchange>& exchanges, const GroupSeats& seats, const Cluster& cluster) {
-  std::vector<int> ranks(static_cast<std::size_t>(seats.domain));
+  std::vector<int> ranks(idx(seats.domain));
   std::iota(ranks.begin(), ranks.end(), seats.domain_first);
   std::vector<int> members(ranks.size());
   std::iota(members.begin(), members.end(), 0);
@@ -148,20 +150,20 @@ void add_meetings(
   }
   std::vector<int> number(p, -1);  // [representative]
   for (std::size_t r = 0; r < p; ++r) {
-    const auto root = static_cast<std::size_t>(joined.find(static_cast<int>(r)));
+    const auto root = idx(joined.find(static_cast<int>(r)));
     if (number[root] < 0) {
       number[root] = static_cast<int>(cost.meetings.size());
       cost.meetings.emplace_back();
     }
     cost.meeting_of.push_back(number[root]);
-    cost.meetings[static_cast<std::size_t>(number[root])].push_back(static_cast<int>(r));
+    cost.meetings[idx(number[root])].push_back(static_cast<int>(r));
   }
   const std::vector<Passing> all = passing(exchange, seats.ranks, cost.meeting_of, cluster);
   for (const std::vector<int>& members : cost.meetings) {
     std::vector<int> ranks;
     ranks.reserve(members.size());
     for (const int r : members) {
-      ranks.push_back(seats.ranks[static_cast<std::size_t>(r)]);
+      ranks.push_back(seats.ranks[idx(r)]);
     }
     cost.meeting_seconds.push_back(collective_seconds(
         slowest_link(ranks, cluster),
@@ -189,8 +191,7 @@ std::vector<Traffic> traffic_of_all(
     const std::vector<Sent>& sent = exchange.copy->sent(exchange.transposed);
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Seat seat = seats.seat(r);
-      const Sent& mine =
-          sent[static_cast<std::size_t>(over_domain ? seat.domain_rank : seat.group_rank)];
+      const Sent& mine = sent[idx(over_domain ? seat.domain_rank : seat.group_rank)];
       all[r] +=
           {.bytes = mine.elements * exchange.element_bytes,
            .messages = mine.messages,
@@ -212,11 +213,11 @@ void add_ring(
   const std::size_t p = seats.ranks.size();
   const int hops = ring_size(program, op);
   cost.ring.rounds = phase == Phase::forward ? traits(op.kind).rings : 1;
-  cost.meetings.resize(static_cast<std::size_t>(op.stride));
+  cost.meetings.resize(idx(op.stride));
   cost.meeting_seconds.resize(cost.meetings.size());
   for (std::size_t r = 0; r < p; ++r) {
     cost.meeting_of.push_back(static_cast<int>(r) % op.stride);
-    cost.meetings[r % static_cast<std::size_t>(op.stride)].push_back(static_cast<int>(r));
+    cost.meetings[r % idx(op.stride)].push_back(static_cast<int>(r));
     const Seat seat = seats.seat(r);
     const DeviceClass& device = cluster.device(seats.ranks[r]);
     const std::int64_t block = local_extent(program, op.in[1], seat).elements();

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/simulate/op_cost.h"
@@ -85,10 +86,10 @@ class Scales {
     burden.seconds.resize(seats_.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
       for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
-        for (const Step& step : *steps) {
+        for (const ScheduledOp& step : *steps) {
           const OpCost cost = op_cost(
               body->program,
-              body->program.ops[static_cast<std::size_t>(step.op)],
+              body->program.ops[idx(step.op)],
               step.adjoint ? Phase::adjoint : Phase::forward,
               seats_,
               cluster_,

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "src/plan/simulate/timetable.h"
 
 namespace paradyse {
@@ -49,7 +50,7 @@ std::size_t Simulation::fullest() const {
   const auto found = std::ranges::max_element(ranks, {}, [](const SimulatedRank& rank) {
     return std::pair(rank.missing_bytes, rank.peak_bytes());
   });
-  return static_cast<std::size_t>(found - ranks.begin());
+  return idx(found - ranks.begin());
 }
 
 namespace {
@@ -102,7 +103,7 @@ std::vector<std::int64_t> lengths_of(const Plan& plan, const PlanGroup& group) {
   std::vector<std::int64_t> lengths;
   lengths.reserve(group.documents.size());
   for (const std::int64_t document : group.documents) {
-    lengths.push_back(plan.lengths[static_cast<std::size_t>(document)]);
+    lengths.push_back(plan.lengths[idx(document)]);
   }
   return lengths;
 }
@@ -163,7 +164,7 @@ class Player {
 
   // The ranks of the domain that begins at `first`.
   std::vector<SimulatedRank> domain(int first) const {
-    std::vector<SimulatedRank> held(static_cast<std::size_t>(plan_.weight_domain));
+    std::vector<SimulatedRank> held(idx(plan_.weight_domain));
     Timetable timetable(cluster_, options_, first, plan_.weight_domain);
     for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
       std::vector<GroupRun> groups;
@@ -197,7 +198,7 @@ class Player {
     std::map<std::vector<std::int64_t>, std::shared_ptr<const MemoryTrail>> alike;
     for (std::size_t r = 0; r < group.ranks.size(); ++r) {
       const Seat seat = run.seats.seat(r);
-      const auto d = static_cast<std::size_t>(seat.domain_rank);
+      const auto d = idx(seat.domain_rank);
       std::vector<std::int64_t> key = memory_signature(run.timeline, seat, options_.precision);
       key.push_back(static_bytes_[d]);
       std::shared_ptr<const MemoryTrail>& trail = alike[key];
@@ -267,7 +268,7 @@ void add_step(
   std::int64_t most = 0;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const DeviceClass& device = cluster.device(rank);
-    const std::int64_t stored = simulation.ranks[static_cast<std::size_t>(rank)].bytes.static_bytes;
+    const std::int64_t stored = simulation.ranks[idx(rank)].bytes.static_bytes;
     const std::int64_t elements = stored / options.precision.trained();
     most = std::max(most, elements - vectors);
     // all that is stored is read and written
@@ -404,15 +405,15 @@ Simulation simulate(
       const std::vector<SimulatedRank> ranks = player.domain(first);
       simulation.ranks.insert(simulation.ranks.end(), ranks.begin(), ranks.end());
     } else {
-      const auto begin = static_cast<std::size_t>(found->second);
-      const auto domain = static_cast<std::size_t>(plan.weight_domain);
+      const auto begin = idx(found->second);
+      const auto domain = idx(plan.weight_domain);
       for (std::size_t r = begin; r < begin + domain; ++r) {
         simulation.ranks.push_back(simulation.ranks[r]);
       }
     }
   }
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    const SimulatedRank& one = simulation.ranks[static_cast<std::size_t>(rank)];
+    const SimulatedRank& one = simulation.ranks[idx(rank)];
     simulation.seconds = std::max(simulation.seconds, one.seconds);
     simulation.model_flops += one.model_flops;
     const DeviceClass& device = cluster.device(rank);

@@ -1,6 +1,7 @@
 // Spans as Trace Event Format: complete events, microseconds.
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/simulate.h"
 
 namespace paradyse {
@@ -21,7 +22,7 @@ SimulationObserver SimulationTrace::observer() {
             if (span.rank >= most_ranks_) {
               return;
             }
-            const auto r = static_cast<std::size_t>(span.rank);
+            const auto r = idx(span.rank);
             named_.resize(std::max(named_.size(), r + 1));
             if (!named_[r]) {
               named_[r] = true;

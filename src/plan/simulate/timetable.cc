@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -70,7 +72,7 @@ Timetable::Timetable(
       options_(options),
       domain_first_(domain_first),
       domain_(domain),
-      clocks_(static_cast<std::size_t>(domain)) {}
+      clocks_(idx(domain)) {}
 
 std::vector<SimulatedRank> Timetable::ranks() const {
   std::vector<SimulatedRank> found;
@@ -124,7 +126,7 @@ void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups
 }
 
 const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
-  GroupCosts& costs = costs_[static_cast<std::size_t>(&group - groups_)];
+  GroupCosts& costs = costs_[idx(&group - groups_)];
   const OpCost*& known = costs.of_instruction[at];
   if (known != nullptr) {
     return *known;
@@ -136,7 +138,7 @@ const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
   if (found == nullptr) {
     found = std::make_unique<OpCost>(op_cost(
         part.program(),
-        part.program().ops[static_cast<std::size_t>(instruction.op)],
+        part.program().ops[idx(instruction.op)],
         adjoint ? Phase::adjoint : Phase::forward,
         group.seats,
         cluster_,
@@ -157,7 +159,7 @@ bool Timetable::waits_for_weights(int rank) {
 }
 
 // Post: true when the meeting is over.
-bool Timetable::come(int rank, Meeting& meeting, double seconds, int needed, bool wait) {
+bool Timetable::come(int rank, JointOp& meeting, double seconds, int needed, bool wait) {
   meeting.needed = needed;
   meeting.seconds = seconds;
   meeting.ready = std::max(meeting.ready, clock(rank).compute);
@@ -175,10 +177,10 @@ bool Timetable::come(int rank, Meeting& meeting, double seconds, int needed, boo
 }
 
 // All of a meeting mean the same by it.
-void Timetable::expect_same(int rank, const Meeting& meeting) const {
+void Timetable::expect_same(int rank, const JointOp& meeting) const {
   const auto op_of = [&](int member, const Instruction& instruction) -> const Op& {
-    const GroupRun& group = *clocks_[static_cast<std::size_t>(member)].group;
-    return group.timeline[instruction.part].program().ops[static_cast<std::size_t>(instruction.op)];
+    const GroupRun& group = *clocks_[idx(member)].group;
+    return group.timeline[instruction.part].program().ops[idx(instruction.op)];
   };
   const int other = meeting.members.front();
   const Instruction& mine = *meeting.instructions.back();
@@ -202,7 +204,7 @@ void Timetable::expect_same(int rank, const Meeting& meeting) const {
       ": the groups of a weight domain must make the same collectives; see plan check --model");
 }
 
-void Timetable::finish(Meeting& meeting) {
+void Timetable::finish(JointOp& meeting) {
   if (meeting.ring != nullptr) {
     finish_ring(meeting);
   } else {
@@ -220,7 +222,7 @@ void Timetable::finish(Meeting& meeting) {
   meeting.waiting.clear();
 }
 
-void Timetable::finish_ring(Meeting& meeting) {
+void Timetable::finish_ring(JointOp& meeting) {
   const GroupRun& group = *meeting.group;
   std::vector<int> order = meeting.members;  // by number: each hands on to the next
   std::ranges::sort(order);
@@ -373,12 +375,12 @@ bool Timetable::advance(int rank) {
     return true;
   }
 
-  const Op& op = part.program().ops[static_cast<std::size_t>(instruction.op)];
+  const Op& op = part.program().ops[idx(instruction.op)];
   const OpCost& costs = cost(group, mine.at);
   const bool adjoint = instruction.kind == Kind::adjoint;
-  const auto over_domain_meeting = [&]() -> Meeting& {
+  const auto over_domain_meeting = [&]() -> JointOp& {
     if (mine.domain_meetings == over_domain_.size()) {
-      over_domain_.push_back(std::make_unique<Meeting>());
+      over_domain_.push_back(std::make_unique<JointOp>());
     }
     return *over_domain_[mine.domain_meetings++];
   };
@@ -386,7 +388,7 @@ bool Timetable::advance(int rank) {
     if (waits_for_weights(rank)) {
       return false;
     }
-    Meeting& meeting = over_domain_meeting();
+    JointOp& meeting = over_domain_meeting();
     mine.pending = &meeting;
     mine.sums.traffic += costs.traffic[mine.group_rank];
     come(rank, meeting, costs.domain_seconds, domain_, /*wait=*/false);
@@ -441,7 +443,7 @@ bool Timetable::advance(int rank) {
       }
     } else {
       const int number = costs.meeting_of[mine.group_rank];
-      const auto m = static_cast<std::size_t>(number);
+      const auto m = idx(number);
       mine.here = &of_groups_[{&group, {mine.at, number}}];
       if (!costs.ring.hop_seconds.empty()) {
         mine.here->ring = &costs;
@@ -472,12 +474,11 @@ void Timetable::tell(
   if (!options_.observer.span || (lane == Lane::communication && begin == end)) {
     return;
   }
-  const GroupRun& group = *clocks_[static_cast<std::size_t>(rank)].group;
+  const GroupRun& group = *clocks_[idx(rank)].group;
   const ScheduledPart& part = group.timeline[instruction.part];
   std::string name = part.program().part + " ";
-  name += instruction.op >= 0
-              ? to_string(part.program().ops[static_cast<std::size_t>(instruction.op)].kind)
-              : part.program().values[static_cast<std::size_t>(instruction.value)].name;
+  name += instruction.op >= 0 ? to_string(part.program().ops[idx(instruction.op)].kind)
+                              : part.program().values[idx(instruction.value)].name;
   options_.observer.span(
       {.rank = domain_first_ + rank,
        .micro_batch = micro_batch_,

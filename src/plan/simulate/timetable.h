@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/simulate/memory_trail.h"
 #include "src/plan/simulate/op_cost.h"
@@ -43,7 +44,7 @@ class Timetable {
 
  private:
   // What some ranks do together.
-  struct Meeting {
+  struct JointOp {
     int needed = 0;
     double seconds = 0;
     double ready = 0;                              // of the last rank that came
@@ -68,8 +69,8 @@ class Timetable {
     std::size_t at = 0;               // instruction
     int stage = 0;                    // of it
     std::size_t domain_meetings = 0;  // so far
-    Meeting* pending = nullptr;       // the weights that are on their way
-    Meeting* here = nullptr;          // what it waits in
+    JointOp* pending = nullptr;       // the weights that are on their way
+    JointOp* here = nullptr;          // what it waits in
     double began = 0;                 // the instruction
   };
 
@@ -90,10 +91,10 @@ class Timetable {
 
   const OpCost& cost(const GroupRun& group, std::size_t at);
   bool advance(int rank);  // one instruction further; false: it waits
-  bool come(int rank, Meeting& meeting, double seconds, int needed, bool wait);
-  void expect_same(int rank, const Meeting& meeting) const;
-  void finish(Meeting& meeting);
-  void finish_ring(Meeting& meeting);
+  bool come(int rank, JointOp& meeting, double seconds, int needed, bool wait);
+  void expect_same(int rank, const JointOp& meeting) const;
+  void finish(JointOp& meeting);
+  void finish_ring(JointOp& meeting);
   void shift(
       const std::vector<RingSeat>& seats,
       const std::vector<std::int64_t>& bytes,
@@ -109,7 +110,7 @@ class Timetable {
   void tell(int rank, Lane lane, double begin, double end, const Instruction& instruction) const;
   void tell_memory(int rank, double at, std::int64_t bytes) const;
   bool waits_for_weights(int rank);
-  Clock& clock(int rank) { return clocks_[static_cast<std::size_t>(rank)]; }
+  Clock& clock(int rank) { return clocks_[idx(rank)]; }
 
   const Cluster& cluster_;
   const SimulationOptions& options_;
@@ -120,8 +121,8 @@ class Timetable {
   std::vector<int> ready_;            // ranks that can go on
   const GroupRun* groups_ = nullptr;  // of the micro-batch
   std::vector<GroupCosts> costs_;     // [group]
-  std::vector<std::unique_ptr<Meeting>> over_domain_;
-  std::map<std::pair<const GroupRun*, std::pair<std::size_t, int>>, Meeting> of_groups_;
+  std::vector<std::unique_ptr<JointOp>> over_domain_;
+  std::map<std::pair<const GroupRun*, std::pair<std::size_t, int>>, JointOp> of_groups_;
   std::vector<std::pair<double, double>> shifts_;  // [ring seat] the last: begin and end
   std::vector<double> shifted_;
 };

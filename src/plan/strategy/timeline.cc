@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 
@@ -52,9 +53,7 @@ struct Version {
   Body maker;
   ValueId value = -1;
 
-  [[nodiscard]] const Layout& layout() const {
-    return maker->program.values[static_cast<std::size_t>(value)].layout;
-  }
+  [[nodiscard]] const Layout& layout() const { return maker->program.values[idx(value)].layout; }
 };
 
 // Puts parts one after the other, and moves between them.  Layers are alike, so each move is made
@@ -81,7 +80,7 @@ class Parts {
     if (version == now_.end()) {
       return;
     }
-    const Layout& wanted = reader.program().values[static_cast<std::size_t>(read.value)].layout;
+    const Layout& wanted = reader.program().values[idx(read.value)].layout;
     const auto [known, fresh] =
         moves_.try_emplace({version->second.maker.get(), reader.body.get(), read.stream});
     if (fresh && !lie_alike(version->second.layout(), wanted, reader.program().ranks())) {
@@ -156,9 +155,8 @@ Timeline timeline(
     if (!needed[i]) {
       continue;
     }
-    const PartChoice choice = layer < 0
-                                  ? PartChoice{.part = part->name, .strategy = kEndStrategy}
-                                  : part_of(layers[static_cast<std::size_t>(layer)], part->name);
+    const PartChoice choice = layer < 0 ? PartChoice{.part = part->name, .strategy = kEndStrategy}
+                                        : part_of(layers[idx(layer)], part->name);
     Body& made = built[{part.get(), choice}];
     if (!made) {
       const Task task{

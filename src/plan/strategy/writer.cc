@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
@@ -75,7 +76,7 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
     Cuts tokens;
     for (int r = 0; r < ranks(); ++r) {
       const Piece mine = layout.line(r);
-      const Piece cut = even_cuts(size(mine), count)[static_cast<std::size_t>(i)];
+      const Piece cut = even_cuts(size(mine), count)[idx(i)];
       rows.push_back(cut.empty() ? Interval{} : cut.front());
       tokens.push_back(slice(mine, rows.back()));
     }
@@ -87,7 +88,7 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
 
 Redistribution Writer::gathered(const Piece& elements) const {
   const Layout stack = weights_.stack();
-  const auto domain = static_cast<std::size_t>(program_.domain);
+  const auto domain = idx(program_.domain);
   return {stack, stack.cut("elements", Cuts(domain, elements)), program_.domain};
 }
 
@@ -131,7 +132,7 @@ Term Writer::term(ValueId weights, const WeightRows& rows, int rank, int operand
     if (holder == stored.end() || (next >= 0 && next != before)) {
       throw std::logic_error(
           program_.part + ": rank " + std::to_string(rank) + " has not all rows of a term of " +
-          program_.values[static_cast<std::size_t>(weights)].name + ", one after the other");
+          program_.values[idx(weights)].name + ", one after the other");
     }
     found.first = next < 0 ? before : found.first;
     next = before + run.size();
@@ -140,7 +141,7 @@ Term Writer::term(ValueId weights, const WeightRows& rows, int rank, int operand
 }
 
 std::vector<std::vector<Term>> Writer::terms(ValueId weights, const WeightRows& rows) const {
-  return std::vector<std::vector<Term>>(static_cast<std::size_t>(ranks()), {term(weights, rows)});
+  return std::vector<std::vector<Term>>(idx(ranks()), {term(weights, rows)});
 }
 
 ValueId Writer::normed_input() { return part_->shape.post_norm ? input() : norm(input()); }
@@ -166,9 +167,7 @@ Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
   const auto part = [&](const char* name, const WeightRows& matrix, Heads taken) {
     const ValueId y = linear(xn, {stack}, terms(stack, matrix), name, own_rows(matrix.rows()));
     const Piece columns = qkv_columns(part_->shape, {taken}).front();
-    return prepared(
-        bias(y, Role::in_bias, columns),
-        std::vector<Heads>(static_cast<std::size_t>(ranks()), taken));
+    return prepared(bias(y, Role::in_bias, columns), std::vector<Heads>(idx(ranks()), taken));
   };
   return {
       .q = part("q", rows("q", "q", mine.query), {.query = mine.query, .key = {}}),
@@ -182,7 +181,7 @@ ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
 
 ValueId Writer::norm(ValueId x) {
   expect_whole_rows(x, "a norm");
-  const Value in = program_.values[static_cast<std::size_t>(x)];
+  const Value in = program_.values[idx(x)];
   const ValueId xn = value(in.name + "n", in.layout);
   op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(Role::norm);
   return xn;
@@ -194,7 +193,7 @@ ValueId Writer::bias(ValueId y, Role role) {
 }
 
 ValueId Writer::bias(ValueId y, Role role, const Piece& entries) {
-  return add_bias(y, role, Cuts(static_cast<std::size_t>(ranks()), entries));
+  return add_bias(y, role, Cuts(idx(ranks()), entries));
 }
 
 ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
@@ -202,7 +201,7 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
   if (vectors.empty()) {
     return y;
   }
-  const Value in = program_.values[static_cast<std::size_t>(y)];
+  const Value in = program_.values[idx(y)];
   const ValueId out = value(in.name + "b", in.layout);
   Op& bias = op(OpKind::bias, {y}, {out});
   bias.entries = std::move(entries);
@@ -215,7 +214,7 @@ ValueId Writer::dropout(ValueId y, double probability) {
   if (!training_ || probability == 0) {
     return y;
   }
-  const Value in = program_.values[static_cast<std::size_t>(y)];
+  const Value in = program_.values[idx(y)];
   const ValueId out = value(in.name + "d", in.layout);
   Op& dropout = op(OpKind::dropout, {y}, {out});
   dropout.probability = probability;
@@ -262,7 +261,7 @@ ValueId Writer::linear_transposed(
 }
 
 ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
-  const Value in = program_.values[static_cast<std::size_t>(qkv)];
+  const Value in = program_.values[idx(qkv)];
   const ValueId out = value(in.name + "_normed", in.layout);
   Op& norm = op(OpKind::qk_norm, {qkv}, {out});
   norm.vectors = weights_.vectors_of(Role::qk_norm);
@@ -271,7 +270,7 @@ ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
 }
 
 ValueId Writer::rope(ValueId qkv, std::vector<Heads> heads) {
-  const Value in = program_.values[static_cast<std::size_t>(qkv)];
+  const Value in = program_.values[idx(qkv)];
   const ValueId out = value(in.name + "_rotated", in.layout);
   Op& rope = op(OpKind::rope, {qkv}, {out});
   rope.heads = std::move(heads);

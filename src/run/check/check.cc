@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
@@ -54,7 +55,7 @@ std::map<std::string, std::string> key_biases(const ModelShape& model) {
     const Interval biases = weights.vectors_of(Role::in_bias);
     if (one.part->kind == "attention" && biases.size() == 3) {  // q, k, v apart
       const auto name = [&](std::int64_t i) {
-        return layer_prefix(weights, one.layer) + weights.vectors[static_cast<std::size_t>(i)].name;
+        return layer_prefix(weights, one.layer) + weights.vectors[idx(i)].name;
       };
       found[name(biases.begin + 1)] = name(biases.begin);
     }
@@ -130,7 +131,7 @@ void compare_counts(
         stored_elements(subject.model, plan.weight_domain, r % plan.weight_domain);
     const RankReport predicted = predicted_report(
         plan, subject.model, r, precision, elements * (precision.activation + precision.statistic));
-    const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
+    const RankReport& measured = answer.ranks[idx(r)];
     // Within these shares of what was said.
     const auto expect = [&](const char* what,
                             std::int64_t is,
@@ -162,7 +163,7 @@ void compare_counts(
 Plan plan_of(const CheckSubject& subject, const Way& way, Recompute level, int ranks) {
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
-    const auto& [attention, mlp] = way.layers[static_cast<std::size_t>(l) % way.layers.size()];
+    const auto& [attention, mlp] = way.layers[idx(l) % way.layers.size()];
     layers.push_back(text_layer(attention, mlp, level, level));
   }
   std::vector<std::int64_t> lengths;

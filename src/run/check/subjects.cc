@@ -2,6 +2,7 @@
 #include <numbers>
 #include <random>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/run/check/check.h"
 
@@ -58,7 +59,7 @@ void fill_widely(Parameters& parameters) {
     if (weights.part == "mlp" && parameters.shape().activation == Activation::relu) {
       const Interval biases = weights.vectors_of(Role::in_bias);
       for (std::int64_t i = biases.begin; i < biases.end; ++i) {
-        add_wave(part.vectors[static_cast<std::size_t>(i)], 1.8, std::numbers::pi);
+        add_wave(part.vectors[idx(i)], 1.8, std::numbers::pi);
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/comm/sum_rows.h"
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_kernels.h"
@@ -79,7 +80,7 @@ void for_landings(
       landing[source_region(box)].push_back(&box);
     }
   }
-  const bool covered = table.covered[static_cast<std::size_t>(rank)];
+  const bool covered = table.covered[idx(rank)];
   if (!covered && !accumulate) {
     to.zero_();
   }
@@ -150,10 +151,7 @@ void copy_region(
   Cursor destination(to_region);
   for (std::int64_t left = from_region.elements(); left > 0;) {
     const std::int64_t count = std::min(source.left(), destination.left());
-    std::memcpy(
-        to + destination.offset() * item,
-        from + source.offset() * item,
-        static_cast<std::size_t>(count * item));
+    std::memcpy(to + destination.offset() * item, from + source.offset() * item, idx(count * item));
     source.advance(count);
     destination.advance(count);
     left -= count;

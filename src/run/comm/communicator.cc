@@ -1,5 +1,6 @@
 #include "paradyse/run/communicator.h"
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
@@ -25,8 +26,7 @@ void Communicator::all_reduce(const at::Tensor& tensor, const Call& call) {
   const Transfer table = transfer(pieces, pieces.whole(), size());
   const at::Tensor flat = tensor.view({n, 1});
   const MemoryScope scope(Category::communication, "all_reduce");
-  const at::Tensor mine =
-      at::empty({table.source[static_cast<std::size_t>(rank())], 1}, tensor.options());
+  const at::Tensor mine = at::empty({table.source[idx(rank())], 1}, tensor.options());
   exchange_sum(flat, mine, table, false, call)->wait();
   exchange(mine, flat, table, call)->wait();
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/comm/meeting.h"
@@ -27,23 +28,24 @@ class LocalCommunicator final : public Communicator {
       const at::Tensor& to,
       const Transfer& table,
       const Call& call) override {
-    check_piece(from, table.source[at(rank_)], call, "source");
-    check_piece(to, table.destination[at(rank_)], call, "destination");
+    check_piece(from, table.source[idx(rank_)], call, "source");
+    check_piece(to, table.destination[idx(rank_)], call, "destination");
     if (from.scalar_type() != to.scalar_type()) {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
-    return issue(Kind::exchange, from, call, [this, to, &table](const Meeting::Slot& slot) {
-      std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-      for (const Box& box : table.boxes) {
-        if (box.destination != rank_) {
-          continue;
-        }
-        copy_region(
-            to, at_destination(box), shown(slot, box.source, table.source, to), at_source(box));
-        got[at(box.source)] += box.elements() * bytes_of(to);
-      }
-      count(got);
-    });
+    return issue(
+        CollectiveKind::exchange, from, call, [this, to, &table](const Meeting::Slot& slot) {
+          std::vector<std::int64_t> got(idx(size()));
+          for (const Box& box : table.boxes) {
+            if (box.destination != rank_) {
+              continue;
+            }
+            copy_region(
+                to, at_destination(box), shown(slot, box.source, table.source, to), at_source(box));
+            got[idx(box.source)] += box.elements() * bytes_of(to);
+          }
+          count(got);
+        });
   }
 
   std::unique_ptr<Pending> exchange_sum(
@@ -52,14 +54,17 @@ class LocalCommunicator final : public Communicator {
       const Transfer& table,
       bool accumulate,
       const Call& call) override {
-    check_piece(from, table.destination[at(rank_)], call, "source");
-    check_piece(to, table.source[at(rank_)], call, "destination");
+    check_piece(from, table.destination[idx(rank_)], call, "source");
+    check_piece(to, table.source[idx(rank_)], call, "destination");
     return issue(
-        Kind::exchange_sum, from, call, [this, to, &table, accumulate](const Meeting::Slot& slot) {
-          const at::Tensor& mine = slot.published[at(rank_)].source;
-          std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
+        CollectiveKind::exchange_sum,
+        from,
+        call,
+        [this, to, &table, accumulate](const Meeting::Slot& slot) {
+          const at::Tensor& mine = slot.published[idx(rank_)].source;
+          std::vector<std::int64_t> got(idx(size()));
           const auto theirs = [&](const Box& box) -> const at::Tensor& {
-            got[at(box.destination)] += box.elements() * bytes_of(mine);
+            got[idx(box.destination)] += box.elements() * bytes_of(mine);
             return shown(slot, box.destination, table.destination, mine);
           };
           if (through_aten(to)) {
@@ -77,26 +82,31 @@ class LocalCommunicator final : public Communicator {
 
   void broadcast(const at::Tensor& tensor, int root, const Call& call) override {
     check_contiguous(tensor, call);
-    issue(Kind::broadcast, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
-      std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
-      if (rank_ != root) {
-        copy_all(tensor, alike(slot, root, tensor));
-        got[at(root)] = static_cast<std::int64_t>(tensor.nbytes());
-      }
-      count(got);
-    })->wait();
+    issue(
+        CollectiveKind::broadcast,
+        tensor,
+        call,
+        [this, &tensor, root](const Meeting::Slot& slot) {
+          std::vector<std::int64_t> got(idx(size()));
+          if (rank_ != root) {
+            copy_all(tensor, alike(slot, root, tensor));
+            got[idx(root)] = static_cast<std::int64_t>(tensor.nbytes());
+          }
+          count(got);
+        })
+        ->wait();
   }
 
   void reduce(const at::Tensor& tensor, int root, const Call& call) override {
     check_contiguous(tensor, call);
-    issue(Kind::reduce, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
-      std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
+    issue(CollectiveKind::reduce, tensor, call, [this, &tensor, root](const Meeting::Slot& slot) {
+      std::vector<std::int64_t> got(idx(size()));
       if (rank_ == root) {
         std::vector<at::Tensor> others;
         for (int r = 0; r < size(); ++r) {
           if (r != root) {
             others.push_back(alike(slot, r, tensor));
-            got[at(r)] = static_cast<std::int64_t>(tensor.nbytes());
+            got[idx(r)] = static_cast<std::int64_t>(tensor.nbytes());
           }
         }
         add_all(tensor, others);
@@ -110,32 +120,29 @@ class LocalCommunicator final : public Communicator {
     check_contiguous(from, call);
     check_contiguous(to, call);
     const int source = ((rank_ - hops) % size() + size()) % size();
-    return issue(Kind::shift, from, call, [this, to, source](const Meeting::Slot& slot) {
-      std::vector<std::int64_t> got(static_cast<std::size_t>(size()));
+    return issue(CollectiveKind::shift, from, call, [this, to, source](const Meeting::Slot& slot) {
+      std::vector<std::int64_t> got(idx(size()));
       copy_all(to, alike(slot, source, to));
-      got[at(source)] = static_cast<std::int64_t>(to.nbytes());
+      got[idx(source)] = static_cast<std::int64_t>(to.nbytes());
       count(got);
     });
   }
 
   void barrier(const Call& call) override {
-    issue(Kind::barrier, {}, call, [](const Meeting::Slot&) {})->wait();
+    issue(CollectiveKind::barrier, {}, call, [](const Meeting::Slot&) {})->wait();
   }
 
  private:
-  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
-  static std::size_t at(std::int64_t rank) { return static_cast<std::size_t>(rank); }
-
   // An operation of this rank that is issued; `read` runs when all have.
   template <typename Read>
   class Operation final : public Pending {
    public:
     Operation(LocalCommunicator& owner, std::int64_t number, bool stable, Read read)
         : owner_(owner), number_(number), stable_(stable), read_(std::move(read)) {
-      owner_.under_way_[at(number_ % Meeting::kSlots)] = this;
+      owner_.under_way_[idx(number_ % Meeting::kSlots)] = this;
     }
     ~Operation() override {
-      Pending*& mine = owner_.under_way_[at(number_ % Meeting::kSlots)];
+      Pending*& mine = owner_.under_way_[idx(number_ % Meeting::kSlots)];
       if (mine == this) {
         mine = nullptr;
       }
@@ -170,7 +177,7 @@ class LocalCommunicator final : public Communicator {
     return fmt::format(
         "rank {} waited {} ms in {} for rank{} {}; that rank is stuck, slow or gone. A longer "
         "deadline is set with --deadline",
-        meeting_->ranks[at(rank_)],
+        meeting_->ranks[idx(rank_)],
         meeting_->world.options.deadline.count(),
         what,
         missing.size() == 1 ? "" : "s",
@@ -178,29 +185,30 @@ class LocalCommunicator final : public Communicator {
   }
 
   template <typename Read>
-  std::unique_ptr<Pending> issue(Kind kind, const at::Tensor& source, const Call& call, Read read) {
+  std::unique_ptr<Pending> issue(
+      CollectiveKind kind, const at::Tensor& source, const Call& call, Read read) {
     Meeting& meeting = *meeting_;
     meeting.check_not_aborted();
-    const std::int64_t number = meeting.issued[at(rank_)].load();
-    Meeting::Slot& slot = meeting.slots[at(number % Meeting::kSlots)];
+    const std::int64_t number = meeting.issued[idx(rank_)].load();
+    Meeting::Slot& slot = meeting.slots[idx(number % Meeting::kSlots)];
     std::string what = fmt::format("{} of {}", name(kind), to_string(call));
     const std::int64_t before = number - Meeting::kSlots;  // had the slot
-    if (slot.departed[at(rank_)].load() <= before) {       // still has: it is completed early
-      if (under_way_[at(number % Meeting::kSlots)] == nullptr) {
-        throw std::logic_error(slot.published[at(rank_)].what + " was never waited for");
+    if (slot.departed[idx(rank_)].load() <= before) {      // still has: it is completed early
+      if (under_way_[idx(number % Meeting::kSlots)] == nullptr) {
+        throw std::logic_error(slot.published[idx(rank_)].what + " was never waited for");
       }
-      under_way_[at(number % Meeting::kSlots)]->wait();
+      under_way_[idx(number % Meeting::kSlots)]->wait();
     }
     meeting.await(
         [&] { return slot.left_by_all(before); },
         [&] { return late(slot.departed, before, what + " (an earlier operation is not over)"); });
-    slot.published[at(rank_)] = {
+    slot.published[idx(rank_)] = {
         .kind = kind,
         .call = call,
         .source = source,
         .ready = Mark::here(),
         .what = std::move(what)};
-    meeting.issued[at(rank_)].store(number + 1);
+    meeting.issued[idx(rank_)].store(number + 1);
     meeting.announce();
     return std::make_unique<Operation<Read>>(*this, number, call.stable_source, std::move(read));
   }
@@ -208,8 +216,8 @@ class LocalCommunicator final : public Communicator {
   template <typename Read>
   void complete(std::int64_t number, bool stable, Read& read) {
     Meeting& meeting = *meeting_;
-    Meeting::Slot& slot = meeting.slots[at(number % Meeting::kSlots)];
-    Published& mine = slot.published[at(rank_)];
+    Meeting::Slot& slot = meeting.slots[idx(number % Meeting::kSlots)];
+    Published& mine = slot.published[idx(rank_)];
     meeting.await(
         [&] {
           return std::all_of(meeting.issued.begin(), meeting.issued.end(), [&](const auto& issued) {
@@ -218,14 +226,14 @@ class LocalCommunicator final : public Communicator {
         },
         [&] { return late(meeting.issued, number, mine.what); });
     for (int r = 0; r < size(); ++r) {
-      const Published& theirs = slot.published[at(r)];
+      const Published& theirs = slot.published[idx(r)];
       if (theirs.what != mine.what) {
         throw CommunicatorError(fmt::format(
             "ranks disagree about operation {} of their group: rank {} is in {}, rank {} in {}",
             number,
-            meeting.ranks[at(rank_)],
+            meeting.ranks[idx(rank_)],
             mine.what,
-            meeting.ranks[at(r)],
+            meeting.ranks[idx(r)],
             theirs.what));
       }
     }
@@ -235,18 +243,18 @@ class LocalCommunicator final : public Communicator {
         Mark::wait(theirs.ready);
       }
       read(slot);
-      slot.read[at(rank_)] = Mark::here();
+      slot.read[idx(rank_)] = Mark::here();
     }
-    Mark::wait(slot.read[at(rank_)]);
+    Mark::wait(slot.read[idx(rank_)]);
     if (stable) {
-      slot.departed[at(rank_)].store(number + 1);
+      slot.departed[idx(rank_)].store(number + 1);
       meeting.announce();
       return;
     }
     // Only a rank's own entry may be dropped, and only after everybody has read it: a stable source
     // stays until the slot is used again, which keeps nothing alive that is not alive anyway.
     const std::string what = mine.what;
-    slot.departed[at(rank_)].store(number + 1);
+    slot.departed[idx(rank_)].store(number + 1);
     meeting.announce();
     meeting.await(
         [&] { return slot.left_by_all(number); },
@@ -254,7 +262,7 @@ class LocalCommunicator final : public Communicator {
     for (const MarkPtr& done : slot.read) {
       Mark::wait(done);
     }
-    if (meeting.issued[at(rank_)].load() <= number + Meeting::kSlots) {
+    if (meeting.issued[idx(rank_)].load() <= number + Meeting::kSlots) {
       mine.source.reset();
     }
   }
@@ -262,7 +270,7 @@ class LocalCommunicator final : public Communicator {
   void count(const std::vector<std::int64_t>& got) {
     for (std::size_t r = 0; r < got.size(); ++r) {
       if (static_cast<int>(r) != rank_ && got[r] > 0) {
-        World::AtomicCounters& counters = meeting_->world.counters[at(meeting_->ranks[r])];
+        LocalWorld::AtomicCounters& counters = meeting_->world.counters[idx(meeting_->ranks[r])];
         counters.bytes.fetch_add(got[r], std::memory_order_relaxed);
         counters.messages.fetch_add(1, std::memory_order_relaxed);
       }
@@ -281,17 +289,17 @@ class LocalCommunicator final : public Communicator {
       const std::vector<std::int64_t>& elements,
       const at::Tensor& mine) const {
     const at::ScalarType type = mine.scalar_type();
-    const Published& theirs = slot.published[at(peer)];
-    const std::int64_t expected = elements[at(peer)];
+    const Published& theirs = slot.published[idx(peer)];
+    const std::int64_t expected = elements[idx(peer)];
     const at::Tensor& m = theirs.source;
     if (m.numel() != expected || m.scalar_type() != type || m.device() != mine.device()) {
       throw CommunicatorError(fmt::format(
           "ranks disagree about {}: rank {} shows {} elements of {}, rank {} expects {} of {}",
           theirs.what,
-          meeting_->ranks[at(peer)],
+          meeting_->ranks[idx(peer)],
           m.numel(),
           c10::toString(m.scalar_type()),
-          meeting_->ranks[at(rank_)],
+          meeting_->ranks[idx(rank_)],
           expected,
           c10::toString(type)));
     }
@@ -301,7 +309,7 @@ class LocalCommunicator final : public Communicator {
   // A tensor of rank `peer` that must be like mine.
   [[nodiscard]] const at::Tensor& alike(
       const Meeting::Slot& slot, int peer, const at::Tensor& mine) const {
-    const Published& theirs = slot.published[at(peer)];
+    const Published& theirs = slot.published[idx(peer)];
     const at::Tensor& tensor = theirs.source;
     if (tensor.numel() != mine.numel() || tensor.scalar_type() != mine.scalar_type() ||
         tensor.device() != mine.device()) {
@@ -310,10 +318,10 @@ class LocalCommunicator final : public Communicator {
           theirs.what,
           tensor.numel(),
           c10::toString(tensor.scalar_type()),
-          meeting_->ranks[at(peer)],
+          meeting_->ranks[idx(peer)],
           mine.numel(),
           c10::toString(mine.scalar_type()),
-          meeting_->ranks[at(rank_)]));
+          meeting_->ranks[idx(rank_)]));
     }
     return tensor;
   }
@@ -325,7 +333,8 @@ class LocalCommunicator final : public Communicator {
 
 class LocalCommunicators final : public Communicators {
  public:
-  LocalCommunicators(World& world, int rank, int size) : world_(world), rank_(rank), size_(size) {
+  LocalCommunicators(LocalWorld& world, int rank, int size)
+      : world_(world), rank_(rank), size_(size) {
     std::vector<int> all;
     for (int r = 0; r < size; ++r) {
       all.push_back(r);
@@ -362,7 +371,7 @@ class LocalCommunicators final : public Communicators {
   }
 
   Counters counters() const override {
-    const auto& mine = world_.counters[static_cast<std::size_t>(rank_)];
+    const auto& mine = world_.counters[idx(rank_)];
     return {.bytes_sent = mine.bytes.load(), .messages = mine.messages.load()};
   }
 
@@ -439,7 +448,7 @@ class LocalCommunicators final : public Communicators {
     }
   }
 
-  World& world_;
+  LocalWorld& world_;
   int rank_;
   int size_;
   std::vector<int> everyone_;
@@ -448,7 +457,7 @@ class LocalCommunicators final : public Communicators {
 
 }  // namespace
 
-std::unique_ptr<Communicators> communicators(World& world, int rank, int size) {
+std::unique_ptr<Communicators> communicators(LocalWorld& world, int rank, int size) {
   return std::make_unique<LocalCommunicators>(world, rank, size);
 }
 

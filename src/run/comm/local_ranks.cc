@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/comm/meeting.h"
 
 namespace paradyse {
@@ -44,7 +45,7 @@ void run_local_ranks(
     throw std::invalid_argument(fmt::format("{} ranks: at least one is needed", ranks));
   }
   at::set_num_threads(1);
-  local::World world(ranks, options);
+  local::LocalWorld world(ranks, options);
   std::mutex mutex;
   std::condition_variable changed;
   int running = ranks;
@@ -72,7 +73,7 @@ void run_local_ranks(
   };
 
   std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(ranks));
+  threads.reserve(idx(ranks));
   try {
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back(run, rank);

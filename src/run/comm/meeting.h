@@ -29,14 +29,15 @@
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/communicator.h"
 #include "src/run/device/streams.h"
 
 namespace paradyse::local {
 
-enum class Kind { exchange, exchange_sum, broadcast, reduce, shift, barrier };
+enum class CollectiveKind { exchange, exchange_sum, broadcast, reduce, shift, barrier };
 
-inline const char* name(Kind kind) {
+inline const char* name(CollectiveKind kind) {
   static const char* const kNames[] = {
       "exchange", "exchange_sum", "broadcast", "reduce", "shift", "barrier"};
   return kNames[static_cast<int>(kind)];
@@ -44,7 +45,7 @@ inline const char* name(Kind kind) {
 
 // What a rank shows its peers during an operation.
 struct Published {
-  Kind kind = Kind::barrier;
+  CollectiveKind kind = CollectiveKind::barrier;
   Call call;
   at::Tensor source;  // kept alive while peers may read, also when its rank fails
   MarkPtr ready;      // after what made the source
@@ -52,9 +53,8 @@ struct Published {
 };
 
 // Shared by all ranks.
-struct World {
-  explicit World(int ranks, LocalOptions given)
-      : options(given), counters(static_cast<std::size_t>(ranks)) {}
+struct LocalWorld {
+  explicit LocalWorld(int ranks, LocalOptions given) : options(given), counters(idx(ranks)) {}
 
   struct AtomicCounters {
     std::atomic<std::int64_t> bytes{0};
@@ -78,7 +78,7 @@ struct World {
 struct Meeting {
   static constexpr std::int64_t kSlots = 8;  // operations under way at once
 
-  Meeting(World& its_world, std::vector<int> group_ranks)
+  Meeting(LocalWorld& its_world, std::vector<int> group_ranks)
       : world(its_world), ranks(std::move(group_ranks)), issued(ranks.size()) {
     for (Slot& slot : slots) {
       slot.published.resize(ranks.size());
@@ -99,7 +99,7 @@ struct Meeting {
     }
   };
 
-  World& world;
+  LocalWorld& world;
   const std::vector<int> ranks;                   // world ranks
   std::vector<std::atomic<std::int64_t>> issued;  // operations of each rank
   std::array<Slot, kSlots> slots;
@@ -155,6 +155,6 @@ struct Meeting {
 };
 
 // The communicators of one rank.
-std::unique_ptr<Communicators> communicators(World& world, int rank, int size);
+std::unique_ptr<Communicators> communicators(LocalWorld& world, int rank, int size);
 
 }  // namespace paradyse::local

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/base/text_match.h"
 
@@ -170,7 +171,7 @@ void take(Corpus& corpus, Document document, const DataOptions& options, const s
   if (options.max_tokens > 0 && length > options.max_tokens) {
     switch (options.too_long) {
       case TooLong::cut:
-        tokens.resize(static_cast<std::size_t>(options.max_tokens));
+        tokens.resize(idx(options.max_tokens));
         if (document.labels) {
           document.labels->resize(tokens.size());
         }
@@ -239,15 +240,15 @@ std::uint64_t draw_below(std::uint64_t bound, std::mt19937_64& random) {
 // Draws `count` of the documents 0 .. n - 1, epoch after epoch, each a new permutation.
 std::vector<std::int64_t> shuffled_epochs(std::int64_t n, std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<std::int64_t> epoch(static_cast<std::size_t>(n));
+  std::vector<std::int64_t> epoch(idx(n));
   std::vector<std::int64_t> order;
-  order.reserve(static_cast<std::size_t>(count));
+  order.reserve(idx(count));
   while (std::cmp_less(order.size(), count)) {
     std::iota(epoch.begin(), epoch.end(), 0);
     for (std::size_t i = epoch.size(); i > 1; --i) {  // Fisher and Yates; Durstenfeld 1964
-      std::swap(epoch[i - 1], epoch[static_cast<std::size_t>(draw_below(i, random))]);
+      std::swap(epoch[i - 1], epoch[idx(draw_below(i, random))]);
     }
-    const auto missing = static_cast<std::size_t>(count) - order.size();
+    const auto missing = idx(count) - order.size();
     const auto taken = static_cast<std::ptrdiff_t>(std::min(missing, epoch.size()));
     order.insert(order.end(), epoch.begin(), epoch.begin() + taken);
   }
@@ -307,7 +308,7 @@ std::vector<std::int64_t> document_order(
   const auto n = static_cast<std::int64_t>(lengths.size());
   // Stable: which of two equally long documents comes first must not depend on the library.
   const auto shorter = [&lengths](std::int64_t a, std::int64_t b) {
-    return lengths[static_cast<std::size_t>(a)] < lengths[static_cast<std::size_t>(b)];
+    return lengths[idx(a)] < lengths[idx(b)];
   };
   switch (order) {
     case Order::shuffled:
@@ -316,7 +317,7 @@ std::vector<std::int64_t> document_order(
       std::vector<std::int64_t> epoch(lengths.size());
       std::iota(epoch.begin(), epoch.end(), 0);
       std::stable_sort(epoch.begin(), epoch.end(), shorter);
-      std::vector<std::int64_t> draws(static_cast<std::size_t>(count));
+      std::vector<std::int64_t> draws(idx(count));
       for (std::size_t i = 0; i < draws.size(); ++i) {
         draws[i] = epoch[i % epoch.size()];
       }

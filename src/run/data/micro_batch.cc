@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 MicroBatch micro_batch(
@@ -36,13 +38,13 @@ MicroBatch micro_batch(
     }
   }
   std::size_t d = 0;
-  for (const Interval interval : packed.cuts.at(static_cast<std::size_t>(group_rank))) {
+  for (const Interval interval : packed.cuts.at(idx(group_rank))) {
     for (std::int64_t t = interval.begin; t < interval.end; ++t) {
       while (t >= starts[d] + packed.lengths[d]) {  // pieces ascend: documents come in order
         ++d;
       }
       const std::vector<std::int32_t>& document = *documents[d];
-      const auto i = static_cast<std::size_t>(t - starts[d]);
+      const auto i = idx(t - starts[d]);
       batch.ids.push_back(document[i]);
       const std::vector<std::int32_t>& wanted = labels.empty() ? document : *labels[d];
       const std::size_t at = masked_lm ? i : i + 1;

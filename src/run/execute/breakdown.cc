@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
@@ -30,7 +31,7 @@ void Breakdown::restart() {
 
 Breakdown::Part Breakdown::enter(Part part) {
   const double now = processor_seconds();
-  seconds_[static_cast<std::size_t>(now_)] += now - since_;
+  seconds_[idx(now_)] += now - since_;
   since_ = now;
   const Part before = now_;
   now_ = part;

@@ -1,3 +1,10 @@
+// The machine whose values are tensors.
+//
+// Invariant, held by the walk: a frame holds a value from the op that makes it, or the handing on
+// of a stream, to its last reader of this pass, or, where the schedule saves it, of the backward
+// pass; a gradient from the adjoint that makes it, or the handing back, to the adjoint of the op
+// that made the value.  So what is alive is what the footprint fold counts, and at the end nothing
+// is.
 #include "src/run/execute/executor.h"
 
 #include <algorithm>
@@ -6,6 +13,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
@@ -101,14 +109,14 @@ class Executor final : public Machine {
   }
 
   void drop_value(std::size_t part, ValueId value) override {
-    frames_[part].values[static_cast<std::size_t>(value)] = at::Tensor();
+    frames_[part].values[idx(value)] = at::Tensor();
   }
   void offload(std::size_t part, ValueId value) override {
-    at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(value)];
+    at::Tensor& tensor = frames_[part].values[idx(value)];
     tensor = to_host(tensor);
   }
   void fetch(std::size_t part, ValueId value) override {
-    at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(value)];
+    at::Tensor& tensor = frames_[part].values[idx(value)];
     const MemoryScope scope(*rank_.memory, Category::saved, "offloaded tensors");
     const at::Tensor here = at::empty(
         tensor.sizes(), tensor.options().device(frames_[part].device).pinned_memory(false));
@@ -117,16 +125,16 @@ class Executor final : public Machine {
   }
   void drop_gradients(std::size_t part, int i) override {
     for (const ValueId out : op_of(part, i).out) {
-      frames_[part].gradients[static_cast<std::size_t>(out)] = at::Tensor();
+      frames_[part].gradients[idx(out)] = at::Tensor();
     }
   }
   void hand_forward(std::size_t part) override {
     const ScheduledPart& maker = timeline_[part];
     for (std::size_t i = 0; i < maker.readers.size(); ++i) {
       const ValueId out = maker.program().writes[i].value;
-      at::Tensor& tensor = frames_[part].values[static_cast<std::size_t>(out)];
+      at::Tensor& tensor = frames_[part].values[idx(out)];
       for (const Place& reader : maker.readers[i]) {
-        frames_[reader.part].values[static_cast<std::size_t>(reader.value)] = tensor;
+        frames_[reader.part].values[idx(reader.value)] = tensor;
         mark_saved(reader.part, reader.value);
       }
       if (!maker.schedule().saves(out)) {
@@ -138,10 +146,10 @@ class Executor final : public Machine {
     const ScheduledPart& reader = timeline_[part];
     for (std::size_t i = 0; i < reader.gradient_to.size(); ++i) {
       const Place to = reader.gradient_to[i];
-      const auto in = static_cast<std::size_t>(reader.program().reads[i].value);
+      const auto in = idx(reader.program().reads[i].value);
       at::Tensor gradient = std::exchange(frames_[part].gradients[in], at::Tensor());
       if (to.part != kNobody) {
-        frames_[to.part].gradients[static_cast<std::size_t>(to.value)] = std::move(gradient);
+        frames_[to.part].gradients[idx(to.value)] = std::move(gradient);
       }
     }
   }
@@ -161,8 +169,7 @@ class Executor final : public Machine {
 
  private:
   static PartParameters* parameters_of(Parameters& parameters, const ScheduledPart& part) {
-    return part.weights < 0 ? nullptr
-                            : &parameters.parts().at(static_cast<std::size_t>(part.weights));
+    return part.weights < 0 ? nullptr : &parameters.parts().at(idx(part.weights));
   }
   // All parts that turn queries turn them alike.
   static const PartShape* shape_with_rope(const Timeline& timeline) {
@@ -179,16 +186,11 @@ class Executor final : public Machine {
     }
     return found;
   }
-  const Op& op_of(std::size_t part, int op) const {
-    return timeline_[part].program().ops[static_cast<std::size_t>(op)];
-  }
-  const char* label(std::size_t part, int op) const {
-    return labels_[part][static_cast<std::size_t>(op)].c_str();
-  }
+  const Op& op_of(std::size_t part, int op) const { return timeline_[part].program().ops[idx(op)]; }
+  const char* label(std::size_t part, int op) const { return labels_[part][idx(op)].c_str(); }
   void mark_saved(std::size_t part, ValueId value) {
     if (timeline_[part].schedule().saves(value)) {
-      Accountant::recategorize(
-          frames_[part].values[static_cast<std::size_t>(value)], Category::saved);
+      Accountant::recategorize(frames_[part].values[idx(value)], Category::saved);
     }
   }
   void timed(std::size_t part, PartPhase phase) const {

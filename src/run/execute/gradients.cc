@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/run/execute/gather.h"
 
@@ -106,8 +107,8 @@ namespace {
 // all_reduce is a reduce-scatter and an all-gather of even pieces.
 Traffic all_reduce_traffic(std::int64_t elements, std::int64_t width, int rank, int ranks) {
   const Layout pieces = matrix("rows", {elements, 1}, even_cuts(elements, ranks));
-  const Sent out = sent(pieces, pieces.whole(), ranks, false)[static_cast<std::size_t>(rank)];
-  const Sent in = sent(pieces, pieces.whole(), ranks, true)[static_cast<std::size_t>(rank)];
+  const Sent out = sent(pieces, pieces.whole(), ranks, false)[idx(rank)];
+  const Sent in = sent(pieces, pieces.whole(), ranks, true)[idx(rank)];
   return {
       .bytes = (out.elements + in.elements) * width,
       .messages = out.messages + in.messages,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/time_model.h"
 
 namespace paradyse {
@@ -24,8 +25,7 @@ class PartTimes {
   // What ran until now was this.
   void ran(std::size_t part, PartPhase phase) {
     const Clock::time_point now = Clock::now();
-    seconds_[part][static_cast<std::size_t>(phase)] +=
-        std::chrono::duration<double>(now - since_).count();
+    seconds_[part][idx(phase)] += std::chrono::duration<double>(now - since_).count();
     since_ = now;
   }
   // [part of the timeline][PartPhase]

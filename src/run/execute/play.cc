@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
 
@@ -122,7 +123,7 @@ RankSession::State::Played RankSession::State::play(
   std::vector<const std::vector<std::int32_t>*> labels;
   std::vector<std::int64_t> firsts;
   for (const std::int64_t document : group.documents) {
-    const auto d = static_cast<std::size_t>(document);
+    const auto d = idx(document);
     documents.push_back(batch.documents[d]);
     firsts.push_back(first_tokens[d]);
     if (!batch.labels.empty()) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/transfer.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
@@ -23,7 +24,7 @@ double memcpy_seconds(std::int64_t bytes, c10::Device device) {
   for (int i = 0; i < 21; ++i) {
     const auto begin = Clock::now();
     if (device.is_cpu()) {
-      std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<std::size_t>(bytes));
+      std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), idx(bytes));
     } else {
       to.copy_(from);
       synchronize(device);
@@ -84,7 +85,7 @@ std::vector<BenchCommRow> bench_comm(const BenchCommRequest& request) {
     }
     const DeviceScope computing(request.device);
     const auto options = at::TensorOptions().device(request.device);
-    std::vector<int> members(static_cast<std::size_t>(p));
+    std::vector<int> members(idx(p));
     std::iota(members.begin(), members.end(), 0);
     Communicator& world = p == request.ranks ? communicators.world() : communicators.group(members);
     const Call call{.op = "bench", .part = ""};

@@ -13,6 +13,7 @@
 #include <sched.h>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "paradyse/run/session.h"
@@ -129,7 +130,7 @@ class Cutter {
  public:
   Cutter(const BenchMixedRequest& request, Cluster cluster)
       : request_(request), cluster_(std::move(cluster)) {
-    ranks_.resize(static_cast<std::size_t>(cluster_.ranks()));
+    ranks_.resize(idx(cluster_.ranks()));
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
 
@@ -155,15 +156,13 @@ class Cutter {
     return std::ranges::all_of(ranks_, [&](int r) {
       const RankPart part = rank_part(plan, plan.micro_batches[0], model, r, true);
       const std::int64_t base = stored_elements(model, cluster_.ranks(), r) * precision.trained();
-      return footprint(part.timeline, part.seat, precision, base).peak_bytes <=
-             budgets[static_cast<std::size_t>(r)];
+      return footprint(part.timeline, part.seat, precision, base).peak_bytes <= budgets[idx(r)];
     });
   }
 
  private:
   [[nodiscard]] std::vector<LayerChoice> layers() const {
-    return std::vector<LayerChoice>(
-        static_cast<std::size_t>(request_.model.shape.layers), request_.layer);
+    return std::vector<LayerChoice>(idx(request_.model.shape.layers), request_.layer);
   }
 
   const BenchMixedRequest& request_;
@@ -219,7 +218,7 @@ std::vector<std::int64_t> peaks_of(
   std::vector<std::int64_t> peaks;
   run_local_ranks(plan.ranks, {}, [&](Communicators& communicators) {
     const int me = communicators.rank();
-    Trained trained(request, communicators, memory[static_cast<std::size_t>(me)]);
+    Trained trained(request, communicators, memory[idx(me)]);
     trained.step(plan, documents);
     const auto reports = gather({trained.session.memory().peak_bytes()}, communicators.world());
     if (me == 0) {
@@ -308,7 +307,7 @@ MixedSpeed bench_mixed_speed(
   const auto tokens = synthetic_documents(1, length, model.vocab);
   const auto documents = pointers(tokens);
   backend->run(ranks, [&](Communicators& real) {
-    const auto me = static_cast<std::size_t>(real.rank());
+    const auto me = idx(real.rank());
     pin_this_thread(usable[me]);
     Slowed slowed(slowdown[me]);
     ObservedCommunicators communicators(real, slowed);

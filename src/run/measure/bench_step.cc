@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"
@@ -75,12 +76,11 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     BenchStepRow row{.length = length, .documents = whole ? request.ranks : 1};
     const Plan plan = uniform_plan(
         model,
-        std::vector<std::int64_t>(static_cast<std::size_t>(row.documents), length),
+        std::vector<std::int64_t>(idx(row.documents), length),
         request.ranks,
-        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), request.layer));
+        std::vector<LayerChoice>(idx(model.layers), request.layer));
     count_flops(plan, model, row);
-    const auto tokens =
-        synthetic_documents(static_cast<std::size_t>(row.documents), length, model.vocab);
+    const auto tokens = synthetic_documents(idx(row.documents), length, model.vocab);
     const auto documents = pointers(tokens);
     std::vector<double> steps;
     std::vector<double> optimizing;

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
@@ -115,10 +116,7 @@ std::optional<Plan> packed(
     const PlanningTask& task, std::int64_t room, const std::vector<std::int64_t>& lengths) {
   const LayerChoice layer = text_layer(task.attention, task.mlp);
   Plan plan = uniform_plan(
-      task.model,
-      lengths,
-      task.ranks,
-      std::vector<LayerChoice>(static_cast<std::size_t>(task.model.layers), layer));
+      task.model, lengths, task.ranks, std::vector<LayerChoice>(idx(task.model.layers), layer));
   const PlanGroup everyone = plan.micro_batches.front().groups.front();
   plan.micro_batches.clear();
   std::int64_t tokens = 0;
@@ -223,7 +221,7 @@ class Bench {
          .device = request_.device});
     session.parameters().initialize(1);
     AdamW optimizer(session.parameters(), {});
-    const auto rounds = static_cast<std::size_t>(request_.repeats + 1);  // the first one warms up
+    const auto rounds = idx(request_.repeats + 1);  // the first one warms up
     for (std::size_t round = 0; round < rounds; ++round) {
       for (std::size_t s = 0; s < steps_.size(); ++s) {
         // warm-up: a few steps do

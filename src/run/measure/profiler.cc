@@ -11,9 +11,11 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
@@ -60,7 +62,7 @@ std::vector<Wish> wishes(const ProfileRequest& request) {
       for (const Recompute level : kMostTellingFirst) {
         // Each verb with every attention in turn: ranks wait in one part for what delays them in
         // the other.
-        auto turn = static_cast<std::size_t>(round);
+        auto turn = idx(round);
         for (const Strategy& s : strategies("attention")) {
           if (request.ranks == 1 && !s.one_rank) {
             continue;  // on one rank all strategies compute alike
@@ -192,10 +194,9 @@ class Profiler {
   [[nodiscard]] Plan plan_of(const Wish& wish) const {
     return uniform_plan(
         cut_,
-        std::vector<std::int64_t>(
-            wish.one_rank ? static_cast<std::size_t>(request_.ranks) : 1, wish.length),
+        std::vector<std::int64_t>(wish.one_rank ? idx(request_.ranks) : 1, wish.length),
         request_.ranks,
-        std::vector<LayerChoice>(static_cast<std::size_t>(cut_.layers), wish.layer));
+        std::vector<LayerChoice>(idx(cut_.layers), wish.layer));
   }
 
   // Bytes that the fold counts on the fullest rank: at the peak, and saved.
@@ -300,7 +301,7 @@ class Profiler {
       if (w < 0) {
         break;
       }
-      const Wish& wish = wishes_[static_cast<std::size_t>(w)];
+      const Wish& wish = wishes_[idx(w)];
       std::vector<Sample> samples;
       const auto lack =
           within_memory(communicators, [&] { samples = measure(wish, session, times); });

@@ -17,6 +17,8 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include "paradyse/plan/index.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/memory/device_blocks.h"
 
 namespace paradyse {
@@ -51,17 +53,6 @@ std::int64_t parse_bytes(const std::string& text) {
         "'" + text + "' is no amount of memory; write a number and a unit, as in 512MiB or 2GiB");
   }
   return static_cast<std::int64_t>(number * found->second);
-}
-
-std::string bytes_text(std::int64_t bytes) {
-  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  int unit = 0;
-  while (std::abs(value) >= 1024 && unit < 4) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 namespace {
@@ -135,7 +126,7 @@ struct Accountant::State {
 
   void count(Category category, std::int64_t bytes) {
     live += bytes;
-    live_by_category[static_cast<std::size_t>(category)] += bytes;
+    live_by_category[idx(category)] += bytes;
     if (live > peak) {
       peak = live;
       at_peak = live_by_category;
@@ -146,7 +137,7 @@ struct Accountant::State {
   [[nodiscard]] std::string in_use() const {
     std::string categories;
     for (int c = 0; c < kCategories; ++c) {
-      const std::int64_t held = live_by_category[static_cast<std::size_t>(c)];
+      const std::int64_t held = live_by_category[idx(c)];
       if (held > 0) {
         categories += fmt::format(
             "{}{} {}",
@@ -317,7 +308,7 @@ std::int64_t Accountant::live_bytes() const {
 
 std::int64_t Accountant::live_bytes(Category category) const {
   const std::lock_guard lock(state_->mutex);
-  return state_->live_by_category[static_cast<std::size_t>(category)];
+  return state_->live_by_category[idx(category)];
 }
 
 std::int64_t Accountant::peak_bytes() const {
@@ -498,8 +489,8 @@ void Accountant::recategorize(const at::Tensor& tensor, Category category) {
   const std::lock_guard lock(header->state->mutex);
   const auto bytes = static_cast<std::int64_t>(header->bytes);
   auto& held = header->state->live_by_category;
-  held[static_cast<std::size_t>(header->category)] -= bytes;
-  held[static_cast<std::size_t>(category)] += bytes;
+  held[idx(header->category)] -= bytes;
+  held[idx(category)] += bytes;
   header->category = category;
 }
 

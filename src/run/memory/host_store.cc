@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "paradyse/run/accountant.h"
+#include "src/plan/base/bytes_text.h"
 
 namespace paradyse {
 namespace {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/tile_attention.h"
@@ -20,7 +21,7 @@ struct HeadRun {
 };
 
 inline std::vector<HeadRun> head_runs(const Op& op, int group_rank) {
-  const Heads mine = op.heads[static_cast<std::size_t>(group_rank)];
+  const Heads mine = op.heads[idx(group_rank)];
   std::vector<HeadRun> runs;
   if (mine.query.empty()) {
     return runs;
@@ -112,7 +113,7 @@ inline void attend_blocks(
     bool merge) {
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
-  const Heads& heads = op.heads[static_cast<std::size_t>(rank)];
+  const Heads& heads = op.heads[idx(rank)];
   const std::int64_t D = program.shape.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
   const auto tiles = [&](const AttentionBlock& block, bool onto) {
@@ -156,7 +157,7 @@ inline void attend_blocks_adjoint(
     const at::Tensor& grad_kv) {
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
-  const Heads& heads = op.heads[static_cast<std::size_t>(rank)];
+  const Heads& heads = op.heads[idx(rank)];
   const std::int64_t D = program.shape.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
   const auto tiles = [&](const AttentionBlock& block) {

@@ -6,6 +6,7 @@
 // result's gradient itself; the gradient of entries is added the sum of their columns over rows.
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
@@ -16,11 +17,10 @@ namespace {
 template <typename Body>
 void for_entries(const Frame& frame, const Op& op, const at::Tensor& y, Body body) {
   std::int64_t here = 0;  // columns of y before the interval
-  for (const Interval interval :
-       op.entries[static_cast<std::size_t>(frame.rank->seat.group_rank)]) {
+  for (const Interval interval : op.entries[idx(frame.rank->seat.group_rank)]) {
     std::int64_t first = 0;  // entries before the vector
     for (std::int64_t v = op.vectors.begin; v < op.vectors.end; ++v) {
-      const auto vector = static_cast<std::size_t>(v);
+      const auto vector = idx(v);
       const std::int64_t size = frame.parameters->vectors.at(vector).size(0);
       const std::int64_t begin = std::max(interval.begin, first);
       const std::int64_t end = std::min(interval.end, first + size);
@@ -44,8 +44,8 @@ void bias(Frame& frame, const Op& op) {
     kernels::add_to_rows(
         columns, frame.parameters->vectors[vector].narrow(0, entries.begin, entries.size()));
   });
-  frame.values[static_cast<std::size_t>(op.out[0])] = y;
-  frame.values[static_cast<std::size_t>(op.in[0])] = at::Tensor();
+  frame.values[idx(op.out[0])] = y;
+  frame.values[idx(op.in[0])] = at::Tensor();
 }
 
 void bias_adjoint(Frame& frame, const Op& op) {
@@ -56,7 +56,7 @@ void bias_adjoint(Frame& frame, const Op& op) {
             columns,
             frame.parameters->vector_grads[vector].narrow(0, entries.begin, entries.size()));
       });
-  frame.gradients[static_cast<std::size_t>(op.in[0])] = grad;
+  frame.gradients[idx(op.in[0])] = grad;
 }
 
 }  // namespace paradyse::ops

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/cpu/kernels.h"
@@ -193,9 +194,9 @@ class Loss {
 
   // The tile's entries of the logits' bias, or of its gradient; undefined where there is none.
   at::Tensor bias_of(const Tile& tile, const std::vector<at::Tensor>& vectors) const {
-    return op_.vectors.empty() ? at::Tensor()
-                               : vectors.at(static_cast<std::size_t>(op_.vectors.begin))
-                                     .narrow(0, tile.first_id, tile.logits.size(1));
+    return op_.vectors.empty()
+               ? at::Tensor()
+               : vectors.at(idx(op_.vectors.begin)).narrow(0, tile.first_id, tile.logits.size(1));
   }
 
   at::Tensor gradient_of_tile(const at::Tensor& w_VH) const {
@@ -228,7 +229,7 @@ class Loss {
     const auto* losses = losses_T.const_data_ptr<double>();
     for (std::size_t t = 0; t < batch.labels.size(); ++t) {
       if (batch.labels[t] >= 0) {
-        const auto document = static_cast<std::size_t>(batch.document_of[t]);
+        const auto document = idx(batch.document_of[t]);
         frame_.result->loss_sums[document] += losses[t];
         ++frame_.result->counts[document];
       }
@@ -248,7 +249,7 @@ class Loss {
 void cross_entropy(Frame& frame, const Op& op) { Loss(frame, op).run(); }
 
 void cross_entropy_adjoint(Frame& frame, const Op& op) {
-  frame.gradients[static_cast<std::size_t>(op.in[0])] = frame.value(op.out[0]);
+  frame.gradients[idx(op.in[0])] = frame.value(op.out[0]);
 }
 
 }  // namespace paradyse::ops

@@ -2,6 +2,7 @@
 // function of the step's seed, the site (which dropout of the model), token and column.
 //
 // Adjoint: dy = (gradient of the result) m / (1 - p), with m drawn again.
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
@@ -25,8 +26,8 @@ void dropout(Frame& frame, const Op& op) {
   at::Tensor& y_TH = frame.value(op.in[0]);
   std::vector<std::int64_t> store;
   kernels::dropout(dropout_of(frame, op), tokens_of(frame, op, store), y_TH, y_TH);
-  frame.values[static_cast<std::size_t>(op.out[0])] = y_TH;
-  frame.values[static_cast<std::size_t>(op.in[0])] = at::Tensor();
+  frame.values[idx(op.out[0])] = y_TH;
+  frame.values[idx(op.in[0])] = at::Tensor();
 }
 
 void dropout_adjoint(Frame& frame, const Op& op) {

@@ -2,24 +2,25 @@
 
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
 at::Tensor& Frame::value(ValueId id) {
-  at::Tensor& tensor = values.at(static_cast<std::size_t>(id));
+  at::Tensor& tensor = values.at(idx(id));
   if (!tensor.defined()) {
     throw std::logic_error(
-        program().part + ": value '" + program().values[static_cast<std::size_t>(id)].name +
-        "' is read but not there");
+        program().part + ": value '" + program().values[idx(id)].name + "' is read but not there");
   }
   return tensor;
 }
 
 at::Tensor& Frame::gradient(ValueId id) {
-  at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
+  at::Tensor& tensor = gradients.at(idx(id));
   if (!tensor.defined()) {
     throw std::logic_error(
-        program().part + ": the gradient of '" +
-        program().values[static_cast<std::size_t>(id)].name + "' is read but not there");
+        program().part + ": the gradient of '" + program().values[idx(id)].name +
+        "' is read but not there");
   }
   return tensor;
 }
@@ -29,12 +30,12 @@ std::span<const std::int64_t> Frame::of_rows(
     const std::vector<std::int64_t>& mine,
     const std::vector<std::int64_t>& all,
     std::vector<std::int64_t>& store) const {
-  const Layout& layout = program().values[static_cast<std::size_t>(id)].layout;
+  const Layout& layout = program().values[idx(id)].layout;
   if (!layout.cuts_rows()) {
     return all;
   }
   const Piece line = layout.line(rank->seat.group_rank);
-  if (line == program().documents.cuts[static_cast<std::size_t>(rank->seat.group_rank)]) {
+  if (line == program().documents.cuts[idx(rank->seat.group_rank)]) {
     return mine;
   }
   for (const Interval run : line) {
@@ -45,15 +46,14 @@ std::span<const std::int64_t> Frame::of_rows(
 
 at::Tensor& Frame::make(ValueId id) {
   const Extent extent = local_extent(program(), id, rank->seat);
-  const bool statistics =
-      program().values[static_cast<std::size_t>(id)].element == Element::statistic;
-  at::Tensor& tensor = values.at(static_cast<std::size_t>(id));
+  const bool statistics = program().values[idx(id)].element == Element::statistic;
+  at::Tensor& tensor = values.at(idx(id));
   tensor = empty(extent.rows, extent.cols, statistics ? statistic : activation);
   return tensor;
 }
 
 std::pair<at::Tensor, bool> Frame::gradient_target(ValueId id) {
-  at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
+  at::Tensor& tensor = gradients.at(idx(id));
   if (tensor.defined()) {
     return {tensor, true};
   }
@@ -66,7 +66,7 @@ at::Tensor Frame::only_gradient_target(ValueId id) {
   const auto [target, accumulate] = gradient_target(id);
   if (accumulate) {
     throw std::logic_error(
-        program().part + ": '" + program().values[static_cast<std::size_t>(id)].name +
+        program().part + ": '" + program().values[idx(id)].name +
         "' has two readers, one of whose adjoints cannot add");
   }
   return target;
@@ -81,8 +81,8 @@ std::int64_t elements_read(const Program& program, ValueId id, int group_rank) {
     if (op.terms.empty()) {
       continue;
     }
-    for (const Term& term : op.terms[static_cast<std::size_t>(group_rank)]) {
-      if (op.in[static_cast<std::size_t>(term.operand)] == id) {
+    for (const Term& term : op.terms[idx(group_rank)]) {
+      if (op.in[idx(term.operand)] == id) {
         elements += term.elements();
       }
     }
@@ -96,11 +96,11 @@ std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id) {
   if (is_held(program(), id)) {
     return {parameters->stack_grad, true};
   }
-  const bool wide = program().values[static_cast<std::size_t>(id)].wide_gradient;
+  const bool wide = program().values[idx(id)].wide_gradient;
   const Extent extent = local_extent(program(), id, rank->seat);
   const bool covered =
       !wide && elements_read(program(), id, rank->seat.group_rank) == extent.elements();
-  at::Tensor& tensor = gradients.at(static_cast<std::size_t>(id));
+  at::Tensor& tensor = gradients.at(idx(id));
   if (!tensor.defined()) {
     tensor = empty(extent.rows, extent.cols, wide ? statistic : activation);
     if (!covered) {

@@ -6,6 +6,7 @@
 // Transposed and in place, the product is added to the last operand, whose memory y takes over.
 // Adjoint: dx = dy w and dw = dy^T x, or dx = dy w^T and dw = x^T dy; dx is a sum over terms.  A
 // `tile` cuts x (or, transposed, y) and its gradient to the rows that the op reads (or makes).
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/frame.h"
 
@@ -13,7 +14,7 @@ namespace paradyse::ops {
 namespace {
 
 const std::vector<Term>& terms(const Frame& frame, const Op& op) {
-  return op.terms[static_cast<std::size_t>(frame.rank->seat.group_rank)];
+  return op.terms[idx(frame.rank->seat.group_rank)];
 }
 
 // Of `matrix`, the side of the op that its tile cuts, the tile's rows.
@@ -21,7 +22,7 @@ at::Tensor tile_of(const at::Tensor& matrix, const Frame& frame, const Op& op) {
   if (op.tile.empty()) {
     return matrix;
   }
-  const Interval rows = op.tile[static_cast<std::size_t>(frame.rank->seat.group_rank)];
+  const Interval rows = op.tile[idx(frame.rank->seat.group_rank)];
   return matrix.narrow(0, rows.begin, rows.size());
 }
 
@@ -37,15 +38,14 @@ void linear(Frame& frame, const Op& op) {
   at::Tensor y;
   if (op.in_place) {
     y = std::move(frame.value(op.in.back()));
-    frame.values[static_cast<std::size_t>(op.out[0])] = y;
+    frame.values[idx(op.out[0])] = y;
   } else {
     y = frame.make(op.out[0]);
   }
   (op.transposed ? y : x) = tile_of(op.transposed ? y : x, frame, op);
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
-    const at::Tensor w =
-        matrix_of(frame.value(op.in[static_cast<std::size_t>(term.operand)]), term);
+    const at::Tensor w = matrix_of(frame.value(op.in[idx(term.operand)]), term);
     if (op.transposed) {
       product(x, w, y, op.in_place && !op.fresh);
     } else {
@@ -59,7 +59,7 @@ void linear_adjoint(Frame& frame, const Op& op) {
   at::Tensor x = frame.value(op.in[0]);
   at::Tensor grad_y = frame.gradient(op.out[0]);
   if (op.in_place) {
-    frame.gradients[static_cast<std::size_t>(op.in.back())] = grad_y;
+    frame.gradients[idx(op.in.back())] = grad_y;
   }
   auto [grad_x, accumulate] = frame.gradient_target(op.in[0]);
   if (op.transposed) {
@@ -74,7 +74,7 @@ void linear_adjoint(Frame& frame, const Op& op) {
   }
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
-    const ValueId weight = op.in[static_cast<std::size_t>(term.operand)];
+    const ValueId weight = op.in[idx(term.operand)];
     const at::Tensor w = matrix_of(frame.value(weight), term);
     const at::Tensor grad_columns = op.transposed ? grad_y : grad_y.narrow(1, column, term.rows);
     column += term.rows;

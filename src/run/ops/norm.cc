@@ -4,6 +4,7 @@
 //
 // Adjoint: makes the statistics of each row again from x; adds to dx where other readers of x have
 // left a gradient, and always to dw and db.
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
@@ -12,7 +13,7 @@ namespace paradyse::ops {
 void norm(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.value(op.in[0]);
   const auto& vectors = frame.parameters->vectors;
-  const auto v = static_cast<std::size_t>(op.vectors.begin);
+  const auto v = idx(op.vectors.begin);
   const double eps = frame.program().shape.norm_eps;
   const at::Tensor y_TH = frame.make(op.out[0]);
   if (op.vectors.size() == 2) {
@@ -28,7 +29,7 @@ void norm_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_y_TH = frame.gradient(op.out[0]);
   const auto& weights = frame.parameters->vectors;
   const auto& grads = frame.parameters->vector_grads;
-  const auto v = static_cast<std::size_t>(op.vectors.begin);
+  const auto v = idx(op.vectors.begin);
   const double eps = frame.program().shape.norm_eps;
   if (op.vectors.size() == 2) {
     kernels::layer_norm_adjoint(

@@ -2,6 +2,7 @@
 // RMSNorm, by one vector for all query heads and one for all key heads; value heads are copied.
 //
 // Columns of qkv: query heads | key heads | value heads, of which a rank may have none.
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
@@ -12,9 +13,9 @@ namespace {
 // the value heads begin.
 template <typename Body>
 std::int64_t for_heads(const Frame& frame, const Op& op, Body body) {
-  const Heads& heads = op.heads[static_cast<std::size_t>(frame.rank->seat.group_rank)];
+  const Heads& heads = op.heads[idx(frame.rank->seat.group_rank)];
   const std::int64_t D = frame.program().shape.head_dim;
-  const auto first = static_cast<std::size_t>(op.vectors.begin);
+  const auto first = idx(op.vectors.begin);
   const std::int64_t queries = heads.query.size() * D;
   const std::int64_t keys = heads.key.size() * D;
   body(first, 0, queries);

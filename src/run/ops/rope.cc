@@ -5,6 +5,7 @@
 // longest document, made once for all its ops.  Adjoint: the gradient turned back, in place.
 #include <cmath>
 
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
@@ -27,7 +28,7 @@ RopeTable rope_table(
     using T = std::remove_pointer_t<decltype(cosines)>;
     for (std::int64_t t = 0; t < positions; ++t) {
       for (std::int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(t) * frequency[static_cast<std::size_t>(i)];
+        const double angle = static_cast<double>(t) * frequency[idx(i)];
         cosines[t * half + i] = static_cast<T>(factor * std::cos(angle));
         sines[t * half + i] = static_cast<T>(factor * std::sin(angle));
       }
@@ -46,7 +47,7 @@ namespace {
 
 // Queries and keys stand side by side, so they turn as one run of heads; values stay.
 void turn(Frame& frame, const Op& op, const at::Tensor& qkv, bool inverse) {
-  const Heads& heads = op.heads[static_cast<std::size_t>(frame.rank->seat.group_rank)];
+  const Heads& heads = op.heads[idx(frame.rank->seat.group_rank)];
   std::vector<std::int64_t> store;
   kernels::rotate(
       qkv,
@@ -63,14 +64,14 @@ void turn(Frame& frame, const Op& op, const at::Tensor& qkv, bool inverse) {
 void rope(Frame& frame, const Op& op) {
   at::Tensor& qkv = frame.value(op.in[0]);
   turn(frame, op, qkv, false);
-  frame.values[static_cast<std::size_t>(op.out[0])] = std::move(qkv);
-  frame.values[static_cast<std::size_t>(op.in[0])] = at::Tensor();
+  frame.values[idx(op.out[0])] = std::move(qkv);
+  frame.values[idx(op.in[0])] = at::Tensor();
 }
 
 void rope_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad = frame.gradient(op.out[0]);
   turn(frame, op, grad, true);
-  frame.gradients[static_cast<std::size_t>(op.in[0])] = grad;
+  frame.gradients[idx(op.in[0])] = grad;
 }
 
 }  // namespace ops

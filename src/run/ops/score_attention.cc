@@ -8,6 +8,7 @@
 
 #include <ATen/Dispatch.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_kernels.h"
@@ -26,7 +27,7 @@ class Scores {
       : program_(frame.program()),
         op_(op),
         rank_(frame.rank->seat.group_rank),
-        mine_(op.heads[static_cast<std::size_t>(rank_)]),
+        mine_(op.heads[idx(rank_)]),
         runs_(score_runs(program_.documents, rank_, mine_.query.size())),
         heads_(head_runs(op, rank_)) {}
 

@@ -1,4 +1,5 @@
 // The table of op implementations, in the order of OpKind: a row for each, one file a kind.
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 #include "src/run/ops/ops.h"
 
@@ -47,8 +48,6 @@ static_assert(complete(kTable));
 
 }  // namespace ops
 
-const OpImplementation& implementation(OpKind kind) {
-  return ops::kTable[static_cast<std::size_t>(kind)];
-}
+const OpImplementation& implementation(OpKind kind) { return ops::kTable[idx(kind)]; }
 
 }  // namespace paradyse

@@ -4,12 +4,13 @@
 // wants, from all ranks of the weight domain; *issued* ahead, waited for when the op runs.
 // Adjoint of a gather: dw is summed over the domain into the owners' gradients; a rank without a
 // reader of w joins with zeros.
+#include "paradyse/plan/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
 
 void hold_weights(Frame& frame, const Op& op) {
-  frame.values[static_cast<std::size_t>(op.out[0])] = frame.parameters->stack;
+  frame.values[idx(op.out[0])] = frame.parameters->stack;
 }
 
 // Linears add straight into the parameter's gradient.
@@ -17,12 +18,12 @@ void hold_weights_adjoint(Frame&, const Op&) {}
 
 void issue_gather(Frame& frame, const Op& op) {
   const at::Tensor& w = frame.make(op.out[0]);
-  frame.pending[static_cast<std::size_t>(op.out[0])] = frame.rank->domain->exchange(
+  frame.pending[idx(op.out[0])] = frame.rank->domain->exchange(
       frame.parameters->stack, w, op.copies[0].table(), frame.call("gather_weights", true));
 }
 
 void gather_weights(Frame& frame, const Op& op) {
-  auto& pending = frame.pending[static_cast<std::size_t>(op.out[0])];
+  auto& pending = frame.pending[idx(op.out[0])];
   if (pending == nullptr) {
     issue_gather(frame, op);
   }
@@ -31,10 +32,10 @@ void gather_weights(Frame& frame, const Op& op) {
 }
 
 void gather_weights_adjoint(Frame& frame, const Op& op) {
-  at::Tensor& grad_w = frame.gradients[static_cast<std::size_t>(op.out[0])];
+  at::Tensor& grad_w = frame.gradients[idx(op.out[0])];
   if (!grad_w.defined()) {  // no linear of this rank read it: it still joins with zeros
     const Extent extent = local_extent(frame.program(), op.out[0], frame.rank->seat);
-    const bool wide = frame.program().values[static_cast<std::size_t>(op.out[0])].wide_gradient;
+    const bool wide = frame.program().values[idx(op.out[0])].wide_gradient;
     grad_w =
         frame.empty(extent.rows, extent.cols, wide ? frame.statistic : frame.activation).zero_();
   }

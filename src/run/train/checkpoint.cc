@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/sha256.h"
 #include "src/run/execute/gather.h"
@@ -354,7 +355,7 @@ void write_checkpoint(
     saving(checkpoints, step, [&] {
       CheckpointState whole = state;
       for (int r = 0; r < world.size(); ++r) {
-        const auto& of_rank = files[static_cast<std::size_t>(r)];
+        const auto& of_rank = files[idx(r)];
         whole.files.push_back(
             {.name = rank_file(r),
              .bytes = of_rank[0],
@@ -379,7 +380,7 @@ void read_checkpoint(
     Parameters& parameters,
     AdamW& optimizer) {
   const c10::InferenceMode no_autograd;
-  const auto& file = state.files.at(static_cast<std::size_t>(parameters.domain_rank()));
+  const auto& file = state.files.at(idx(parameters.domain_rank()));
   const fs::path path = checkpoint / file.name;
   if (const std::string check = file_xxh64(path); check != file.xxh64) {
     damaged(path, fmt::format("has XXH64 {}, and was written with {}", check, file.xxh64));

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/xxh64.h"
 
 namespace paradyse {
@@ -63,7 +64,7 @@ void write_durably(const fs::path& path, const std::string& text) {
       if (written < 0 && errno != EINTR) {
         refuse(partial, "cannot be written");
       }
-      done += static_cast<std::size_t>(written < 0 ? 0 : written);
+      done += idx(written < 0 ? 0 : written);
     }
     if (::fsync(file.get()) != 0) {
       refuse(partial, "cannot be written");
@@ -104,7 +105,7 @@ std::string file_xxh64(const fs::path& path) {
   Xxh64 check;
   while (stream) {
     stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-    check.add({block.data(), static_cast<std::size_t>(stream.gcount())});
+    check.add({block.data(), idx(stream.gcount())});
   }
   if (stream.bad()) {
     throw std::runtime_error(path.string() + ": cannot be read to its end");

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
@@ -86,7 +87,7 @@ class RankTraining {
     session_.memory().reset_peak();
     std::optional<Plan> plan;
     if (first_ && !stop()) {
-      plan = run_.plans.take(static_cast<std::size_t>(step));
+      plan = run_.plans.take(idx(step));
       run_.record.folder().write_plan(*plan, step + 1);
     }
     plan = session_.broadcast(std::move(plan));

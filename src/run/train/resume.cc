@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/xxh64.h"
 
 namespace paradyse {
@@ -67,7 +68,7 @@ DataPosition data_position(
   position.documents = static_cast<std::int64_t>(corpus.documents.size());
   position.epoch = position.draws / position.documents;
   if (std::cmp_less(step, steps.size())) {
-    position.next = steps[static_cast<std::size_t>(step)].front();
+    position.next = steps[idx(step)].front();
   }
   return position;
 }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/machine.h"
@@ -140,7 +141,7 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
     std::vector<std::int64_t> step;
     for (const std::int64_t d : order) {
       step.push_back(d);
-      tokens += lengths[static_cast<std::size_t>(d)];
+      tokens += lengths[idx(d)];
       if (tokens >= config.train.tokens_per_step) {
         steps.push_back(std::move(step));
         step.clear();
@@ -185,7 +186,7 @@ std::vector<const Tokens*> labels_of(
   std::vector<const Tokens*> labels;
   for (const std::int64_t d : documents) {
     if (!corpus.labels.empty()) {
-      labels.push_back(&corpus.labels[static_cast<std::size_t>(d)]);
+      labels.push_back(&corpus.labels[idx(d)]);
     }
   }
   return labels;

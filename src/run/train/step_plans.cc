@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
 
@@ -112,15 +113,14 @@ Plan StepPlans::same_for_all(std::size_t step) const {
   const auto by_length = [](const std::vector<std::int64_t>& lengths) {
     std::vector<std::int64_t> order(lengths.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
-    std::ranges::stable_sort(
-        order, {}, [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; });
+    std::ranges::stable_sort(order, {}, [&](std::int64_t d) { return lengths[idx(d)]; });
     return order;
   };
   const std::vector<std::int64_t> wanted = by_length(plan.lengths);
   const std::vector<std::int64_t> there = by_length(drawn);
   std::vector<std::int64_t> number(wanted.size());  // [document of the plan]
   const auto length = [](const std::vector<std::int64_t>& lengths, std::int64_t d) {
-    return lengths[static_cast<std::size_t>(d)];
+    return lengths[idx(d)];
   };
   for (std::size_t i = 0; i < std::max(wanted.size(), there.size()); ++i) {
     if (wanted.size() != there.size() ||
@@ -136,12 +136,12 @@ Plan StepPlans::same_for_all(std::size_t step) const {
           fmt::join(drawn, ", "),
           std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0})));
     }
-    number[static_cast<std::size_t>(wanted[i])] = there[i];
+    number[idx(wanted[i])] = there[i];
   }
   for (PlanMicroBatch& micro : plan.micro_batches) {
     for (PlanGroup& group : micro.groups) {
       for (std::int64_t& document : group.documents) {
-        document = number[static_cast<std::size_t>(document)];
+        document = number[idx(document)];
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/run_inputs.h"
@@ -50,7 +51,7 @@ std::vector<std::int64_t> TrainingInputs::typical_lengths() const {
 std::vector<const Tokens*> TrainingInputs::documents(std::size_t step) const {
   std::vector<const Tokens*> of_step;
   for (const std::int64_t d : steps[step]) {
-    of_step.push_back(&corpus.documents[static_cast<std::size_t>(d)]);
+    of_step.push_back(&corpus.documents[idx(d)]);
   }
   return of_step;
 }

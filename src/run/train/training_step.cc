@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/measure/measure.h"
 #include "src/run/measure/micro_batch_seconds.h"
@@ -42,7 +43,7 @@ Plan leaner(
   }
   std::optional<Plan> less;
   if (session.rank() == 0) {
-    less = run.plans.leaner(static_cast<std::size_t>(step), plan);
+    less = run.plans.leaner(idx(step), plan);
     run.record.note(fmt::format(
         "step {}: {}; {}",
         step + 1,
@@ -75,7 +76,7 @@ Played play_batch(
     Plan plan,
     const LossScale& scale,
     RankSession& session) {
-  const auto s = static_cast<std::size_t>(step);
+  const auto s = idx(step);
   const std::vector<const Tokens*> documents = run.inputs.documents(s);
   const std::vector<const Tokens*> labels = labels_of(run.inputs.corpus, run.inputs.steps[s]);
   const Batch batch{

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
@@ -127,7 +128,7 @@ at::Tensor local_rows(
 }
 
 Interval global_rows(const Matrix& matrix, int rank) {
-  const Piece& piece = matrix.cuts[static_cast<std::size_t>(rank)];
+  const Piece& piece = matrix.cuts[idx(rank)];
   return piece.empty() ? Interval{} : piece.front();
 }
 
@@ -352,7 +353,7 @@ void collect(
       }
       const Extent whole{matrix.rows, matrix.cols};
       const Layout pieces = paradyse::matrix("rows", whole, matrix.cuts);
-      Cuts to_first(static_cast<std::size_t>(domain.size()));
+      Cuts to_first(idx(domain.size()));
       append(to_first[0], {0, matrix.rows});
       const Transfer table = transfer(pieces, pieces.cut("rows", to_first), domain.size());
       const at::Tensor together = at::empty({first ? whole.rows : 0, whole.cols}, stack.options());

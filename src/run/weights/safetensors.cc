@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -103,10 +104,10 @@ json parsed(const char* begin, const char* end, const fs::path& path, const std:
     }
     // The members of an object lie one deeper than its braces.
     if (event == json::parse_event_t::object_start) {
-      names[static_cast<std::size_t>(depth) + 1].clear();
+      names[idx(depth) + 1].clear();
     }
     if (event == json::parse_event_t::key &&
-        !names[static_cast<std::size_t>(depth)].insert(value.get<std::string>()).second) {
+        !names[idx(depth)].insert(value.get<std::string>()).second) {
       refuse(path, "the " + part + " has " + excerpt(value) + " twice");
     }
     return true;
@@ -139,7 +140,7 @@ class MappedFile {
     struct stat status{};
     const bool known = ::fstat(file, &status) == 0;
     if (known && S_ISREG(status.st_mode) && status.st_size > 0) {
-      size_ = static_cast<std::size_t>(status.st_size);
+      size_ = idx(status.st_size);
       data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
     }
     const int error = errno;

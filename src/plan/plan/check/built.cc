@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
@@ -43,7 +44,7 @@ class Recorder : public Machine {
 
  private:
   [[nodiscard]] const Op& op_of(std::size_t part, int op) const {
-    return timeline_[part].program().ops[static_cast<std::size_t>(op)];
+    return timeline_[part].program().ops[idx(op)];
   }
 
   void record(std::size_t part, int i, const std::string& phase) {

@@ -1,3 +1,4 @@
+#include "paradyse/plan/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 
@@ -18,7 +19,7 @@ void check_documents(Findings& findings) {
                   text(findings.plan.lengths.size()) + ", counted from 0");
           continue;
         }
-        std::string& place = places[static_cast<std::size_t>(documents[i])];
+        std::string& place = places[idx(documents[i])];
         if (!place.empty()) {
           findings.say(
               here,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
@@ -23,7 +24,7 @@ struct Expected {
 std::vector<Expected> expected_of(const Plan& plan, const std::string& name) {
   std::vector<Expected> all;
   std::int64_t first = 0;
-  const LayerProgram& runs = plan.programs.at(name);
+  const LayerRuns& runs = plan.programs.at(name);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
       const PartChoice& choice = runs[i].choice[p];
@@ -43,9 +44,9 @@ std::vector<Expected> expected_of(const Plan& plan, const std::string& name) {
 // What a rank sends inside its group in a part.
 PartChoice::Elements sent(const ScheduledPart& part, Seat seat) {
   PartChoice::Elements sum;
-  const auto add = [&](const std::vector<Step>& steps, std::int64_t& into) {
-    for (const Step& step : steps) {
-      const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
+  const auto add = [&](const std::vector<ScheduledOp>& steps, std::int64_t& into) {
+    for (const ScheduledOp& step : steps) {
+      const Op& op = part.program().ops[idx(step.op)];
       if (traits(op.kind).meets == OpTraits::Meets::group) {
         const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
         constexpr Precision kElements{.activation = 1, .statistic = 1};
@@ -112,7 +113,7 @@ void check_out(
       findings.say(path, "the part writes no stream '" + stream + "'");
       continue;
     }
-    const Layout& found = program.values[static_cast<std::size_t>(written->value)].layout;
+    const Layout& found = program.values[idx(written->value)].layout;
     findings.known(path, [&, name = stream, expected = placement] {
       const Layout wanted = placed(findings.model->stream(name), program.documents, expected);
       if (!lie_alike(wanted, found, program.ranks())) {

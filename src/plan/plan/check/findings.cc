@@ -3,6 +3,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse::check {
 
 Findings::Findings(const Plan& checked, const CheckContext& against)
@@ -27,7 +29,7 @@ bool Findings::known(const std::string& path, const std::function<void()>& look)
 }
 
 bool Findings::document_exists(std::int64_t document) const {
-  return document >= 0 && static_cast<std::size_t>(document) < plan.lengths.size();
+  return document >= 0 && idx(document) < plan.lengths.size();
 }
 
 std::string text(double number) {

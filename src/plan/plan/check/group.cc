@@ -139,7 +139,7 @@ void check_ranks(Findings& findings, CheckedGroup& checked) {
 // The program's strategies run on a group of this size.
 void check_fit(Findings& findings, const CheckedGroup& checked) {
   const std::size_t size = checked.group->ranks.size();
-  const LayerProgram& runs = findings.plan.programs.at(checked.group->program);
+  const LayerRuns& runs = findings.plan.programs.at(checked.group->program);
   const std::string program = path_to("programs", checked.group->program);
   Task task{
       .part = nullptr,

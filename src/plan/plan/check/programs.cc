@@ -4,8 +4,7 @@
 namespace paradyse::check {
 namespace {
 
-CheckedProgram check_program(
-    Findings& findings, const std::string& path, const LayerProgram& runs) {
+CheckedProgram check_program(Findings& findings, const std::string& path, const LayerRuns& runs) {
   CheckedProgram checked{.sound = true, .verbs = {}};
   std::int64_t rest = findings.plan.layers;
   bool counted = true;

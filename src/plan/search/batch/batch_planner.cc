@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
@@ -107,7 +108,7 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSec
         layers += n;
       }
       for (const int rank : group.ranks) {
-        measured += seconds[m].at(static_cast<std::size_t>(rank));
+        measured += seconds[m].at(idx(rank));
         ++ranks;
       }
     }

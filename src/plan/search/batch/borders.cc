@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 
@@ -52,10 +53,10 @@ Borders::Dealt Borders::deal(
     std::int64_t tokens = 0;
     std::vector<std::int64_t> documents;
   };
-  const auto ranks = static_cast<std::size_t>(task().ranks);
+  const auto ranks = idx(task().ranks);
   std::vector<std::vector<Rank>> micro_batches;
   for (const std::int64_t d : whole) {
-    const std::int64_t n = lengths[static_cast<std::size_t>(d)];
+    const std::int64_t n = lengths[idx(d)];
     Rank* best = nullptr;
     for (std::vector<Rank>& micro : micro_batches) {
       for (Rank& rank : micro) {
@@ -107,13 +108,13 @@ std::optional<Plan> Borders::build(
   plan.lengths = lengths;
   plan.planner_name = task().planner;
   plan.planner_space = "short documents whole, long ones over all ranks";
-  const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
-  const auto use = [&](const LayerProgram& program) {
+  const auto length = [&](std::int64_t d) { return lengths[idx(d)]; };
+  const auto use = [&](const LayerRuns& program) {
     const std::string key = name(program);
     plan.programs[key] = program;
     return key;
   };
-  std::vector<int> everyone(static_cast<std::size_t>(task().ranks));
+  std::vector<int> everyone(idx(task().ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
   for (std::size_t i = 0; i < long_documents; ++i) {
     const std::optional<DocumentPlan> whole =
@@ -171,7 +172,7 @@ std::optional<Plan> Borders::build(
 BatchPlanner::Answer Borders::make(const std::vector<std::int64_t>& lengths, Caps caps) {
   std::vector<std::int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
+  const auto length = [&](std::int64_t d) { return lengths[idx(d)]; };
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     return length(a) > length(b);
   });
@@ -193,7 +194,7 @@ std::optional<Plan> Borders::best_of_borders(
     const std::vector<std::int64_t>& order,
     bool all_borders,
     Caps caps) {
-  const auto length = [&](std::int64_t d) { return lengths[static_cast<std::size_t>(d)]; };
+  const auto length = [&](std::int64_t d) { return lengths[idx(d)]; };
   struct Candidate {
     double seconds;
     std::size_t long_documents;

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "paradyse/plan/index.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
@@ -17,13 +19,8 @@ constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4
 // that needs least.
 constexpr int kAttempts = 8;
 
-std::string mebibytes(std::int64_t bytes) {
-  return std::to_string(bytes >> 20) + "." + std::to_string((bytes >> 10) % 1024 * 10 / 1024) +
-         " MiB";
-}
-
 // With the layers in the order of the lowest peak.
-LayerProgram in_order(const LayerCosts::Ways& ways, const LayerPlan& plan) {
+LayerRuns in_order(const LayerCosts::Ways& ways, const LayerPlan& plan) {
   std::vector<LayerChoice> layers;
   for (const std::size_t way : layer_order(ways.costs, plan)) {
     layers.push_back(ways.layers[way]);
@@ -53,7 +50,7 @@ PlanningTask checked(PlanningTask task) {
       }
       const Task all{
           .part = model.part(part),
-          .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(task.ranks))},
+          .documents = {.lengths = {}, .cuts = Cuts(idx(task.ranks))},
           .domain = task.ranks};
       const PartChoice choice{.part = part, .strategy = named.name, .options = {*asked}};
       if (const std::vector<Misfit> wrong = misfits(all, choice); !wrong.empty()) {
@@ -261,7 +258,7 @@ bool DocumentPlans::can_run(std::int64_t length) {
   if (best(length, task_.ranks)) {
     return true;
   }
-  std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(task_.ranks));
+  std::vector<std::vector<std::int64_t>> groups(idx(task_.ranks));
   groups.front() = {length};
   return std::ranges::any_of(whole_, [&](const LayerChoice& layer) {
     return fits(estimate(layer, length, 1).peak, length) && program_for(length, 1, groups);
@@ -288,7 +285,7 @@ std::optional<std::int64_t> DocumentPlans::longest() {
 DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
   Shortage least{.budget = budget(length)};
   const auto consider = [&](int ranks) {
-    LayerProgram program;
+    LayerRuns program;
     if (task_.model.layers > 0) {
       const Choices known = choices(length, ranks);
       if (known.ways.costs.empty()) {
@@ -297,7 +294,7 @@ DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
       const LayerPlan plan = plan_layers(known.ways.costs, task_.model.layers, 0);
       program = in_order(known.ways, plan);
     }
-    std::vector<std::vector<std::int64_t>> documents(static_cast<std::size_t>(task_.ranks / ranks));
+    std::vector<std::vector<std::int64_t>> documents(idx(task_.ranks / ranks));
     documents.front() = {length};
     const PredictedBytes bytes = prediction_.bytes_of(program, documents, ranks);
     if (least.bytes.total() == 0 || bytes.total() < least.bytes.total()) {
@@ -317,12 +314,12 @@ DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
 std::string DocumentPlans::refusal(std::int64_t length) {
   const Shortage least = shortage(length);
   return "no plan fits: a document of " + std::to_string(length) + " tokens needs " +
-         mebibytes(least.bytes.total()) + " on a rank even with " + least.program + " (" +
-         mebibytes(least.bytes.static_bytes) + " for parameters, gradients and optimizer, " +
-         mebibytes(least.bytes.saved) + " saved for the backward pass, " +
-         mebibytes(least.bytes.transient) + " while it computes), " +
-         std::to_string(least.missing()) + " bytes more than the " + mebibytes(least.budget) +
-         " that can be planned of the budget of " + mebibytes(task_.memory_per_rank) +
+         bytes_text(least.bytes.total()) + " on a rank even with " + least.program + " (" +
+         bytes_text(least.bytes.static_bytes) + " for parameters, gradients and optimizer, " +
+         bytes_text(least.bytes.saved) + " saved for the backward pass, " +
+         bytes_text(least.bytes.transient) + " while it computes), " +
+         std::to_string(least.missing()) + " bytes more than the " + bytes_text(least.budget) +
+         " that can be planned of the budget of " + bytes_text(task_.memory_per_rank) +
          "; the longest document that fits has " + std::to_string(longest().value_or(0)) +
          " tokens. Give more memory, more ranks, or set data.max_tokens";
 }

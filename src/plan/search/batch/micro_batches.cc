@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 
-std::string name(const LayerProgram& program) {
+std::string name(const LayerRuns& program) {
   std::string text;
   for (const LayerRun& run : program) {
     text += text.empty() ? "" : "; ";
@@ -19,7 +21,7 @@ std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro) {
   for (const PlanGroup& group : micro.groups) {
     std::int64_t tokens = 0;
     for (const std::int64_t d : group.documents) {
-      tokens += plan.lengths[static_cast<std::size_t>(d)];
+      tokens += plan.lengths[idx(d)];
     }
     most = std::max(most, tokens);
   }
@@ -30,7 +32,7 @@ std::int64_t longest_of(const Plan& plan, const PlanMicroBatch& micro) {
   std::int64_t longest = 0;
   for (const PlanGroup& group : micro.groups) {
     for (const std::int64_t d : group.documents) {
-      longest = std::max(longest, plan.lengths[static_cast<std::size_t>(d)]);
+      longest = std::max(longest, plan.lengths[idx(d)]);
     }
   }
   return longest;

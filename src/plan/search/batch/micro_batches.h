@@ -9,7 +9,7 @@
 namespace paradyse {
 
 // "3 x METP+pass; 1 x ...".
-std::string name(const LayerProgram& program);
+std::string name(const LayerRuns& program);
 
 // Tokens of a micro-batch: of its fullest group.
 std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/search/batch/micro_batches.h"
 
@@ -47,14 +48,14 @@ PredictedBytes PlanPrediction::fullest_rank(
 }
 
 PredictedBytes PlanPrediction::bytes_of(
-    const LayerProgram& program,
+    const LayerRuns& program,
     const std::vector<std::vector<std::int64_t>>& groups,
     int ranks) const {
   PredictedBytes most;
   int first = 0;  // of the group's ranks
   for (const std::vector<std::int64_t>& lengths : groups) {
     std::vector<Seat> seats;
-    seats.reserve(static_cast<std::size_t>(ranks));
+    seats.reserve(idx(ranks));
     for (int r = 0; r < ranks; ++r) {
       seats.push_back({.group_rank = r, .domain_rank = first++});
     }
@@ -130,7 +131,7 @@ double PlanPrediction::group_seconds(
         .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
     double factor = 1;  // by what was measured
     if (!moves && part.layer >= 0) {
-      const LayerChoice& layer = layers[static_cast<std::size_t>(part.layer)];
+      const LayerChoice& layer = layers[idx(part.layer)];
       const PartChoice& choice = part_of(layer, question.part);
       factor = correction_.factor(
           part_of(layer, "attention").strategy, static_cast<int>(seats.size()), longest);

@@ -5,6 +5,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
+
 namespace paradyse {
 namespace {
 
@@ -114,7 +116,7 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   const auto group = [&](const std::string& part) {
     return Task{
         .part = model_.part(part),
-        .documents = {.lengths = {}, .cuts = Cuts(static_cast<std::size_t>(ranks))},
+        .documents = {.lengths = {}, .cuts = Cuts(idx(ranks))},
         .domain = task.ranks};
   };
   const auto of_part = [&](const std::string& part) {
@@ -312,7 +314,7 @@ PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length) {
     if (way == ways_.end()) {
       throw std::invalid_argument("layer costs: '" + name(choice) + "' is not among the ways");
     }
-    const PartCost cost = read_off(static_cast<std::size_t>(way - ways_.begin()), length);
+    const PartCost cost = read_off(idx(way - ways_.begin()), length);
     sum = sum ? *sum + cost : cost;
   }
   return corrected(sum.value_or(PartCost{}), part_of(choice, "attention").strategy, length);

@@ -1,3 +1,15 @@
+// The fastest mix of ways that fits, exactly.
+//
+// L layers of which n_w run way w take sum n_w s_w seconds and, at the peak, sum n_w m_w bytes of
+// what they save and the largest transient t_w of those in use.  So for every way as the one of the
+// largest transient, over those that need no more, it is a knapsack with L items:
+//
+//   F(k, L, M) = min over 0 <= n <= L of  n s_k + F(k + 1, L - n, M - n m_k)
+//
+// searched depth first, the ways that cost most above the linear relaxation's prices first; a
+// branch ends where the relaxation's bound is no better than the best so far, or where the same (k,
+// L) was reached with as much memory left for no more seconds.  The two ways that the relaxation
+// mixes come last and fill up.
 #include "paradyse/plan/layer_planner.h"
 
 #include <algorithm>
@@ -6,6 +18,8 @@
 #include <map>
 #include <numeric>
 #include <stdexcept>
+
+#include "paradyse/plan/index.h"
 
 namespace paradyse {
 namespace {
@@ -405,7 +419,7 @@ std::vector<RejectedWay> rejected_ways(
 std::vector<std::size_t> layer_order(std::span<const LayerCost> ways, const LayerPlan& plan) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    order.insert(order.end(), static_cast<std::size_t>(plan.counts[i]), i);
+    order.insert(order.end(), idx(plan.counts[i]), i);
   }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return ways[a].transient_bytes > ways[b].transient_bytes;

@@ -1,4 +1,5 @@
 // MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 
@@ -24,7 +25,7 @@ Program build(const Task& task) {
   std::vector<std::vector<Term>> in_terms;
   std::vector<std::vector<Term>> out_terms;
   for (int r = 0; r < p; ++r) {
-    const Heads& h = heads[static_cast<std::size_t>(r)];
+    const Heads& h = heads[idx(r)];
     const auto held = [&](const char* first, const char* last) {
       return w.term(stack, w.weights().own(first, last, r), r);
     };

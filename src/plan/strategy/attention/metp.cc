@@ -7,6 +7,7 @@
 // attention output and its log-sum-exp, and what is transient is a group's.
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 
@@ -60,8 +61,7 @@ Program build(const Task& task) {
     const ValueId stack = w.gather({rows("q", "q", mine.query), rows("k", "v", mine.key), out});
     const Heads heads{.query = {0, k * share}, .key = {0, k}};
     const auto [q, kv] = w.q_and_kv(xn, stack, mine);
-    const ValueId o =
-        w.ring_attention(q, kv, std::vector<Heads>(static_cast<std::size_t>(p), heads));
+    const ValueId o = w.ring_attention(q, kv, std::vector<Heads>(idx(p), heads));
     y = w.linear_transposed(o, stack, w.terms(stack, out), w.layout(w.input()), y);
   }
   return w.residual(y);

@@ -3,6 +3,7 @@
 // Rank i u + j of the group is member j of row i: the u members of a row trade tokens for heads, so
 // that each has all the row's tokens with its own heads, and the members j of all rows are a ring.
 // u = 1 is MegatronCZ's ring, u = p the exchange of UlyssesZ.
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 
@@ -47,9 +48,9 @@ Program build(const Task& task) {
   Cuts kv_columns;
   for (int r = 0; r < p; ++r) {
     const int first_of_row = r - r % u;
-    const auto row = std::span(task.documents.cuts).subspan(static_cast<std::size_t>(first_of_row));
-    tokens.push_back(together(row.first(static_cast<std::size_t>(u))));
-    heads.push_back(of_member[static_cast<std::size_t>(r % u)]);
+    const auto row = std::span(task.documents.cuts).subspan(idx(first_of_row));
+    tokens.push_back(together(row.first(idx(u))));
+    heads.push_back(of_member[idx(r % u)]);
     const std::int64_t values = shape.kv_heads * shape.head_dim;
     Piece& columns = kv_columns.emplace_back();
     for (const std::int64_t first : {std::int64_t{0}, values}) {

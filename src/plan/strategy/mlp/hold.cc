@@ -2,6 +2,7 @@
 // (tensor parallelism with sequence parallelism, Korthikanti et al. 2022).
 #include <algorithm>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 
@@ -19,7 +20,7 @@ Program build(const Task& task) {
   std::vector<std::vector<Term>> out_terms;
   const ValueId stack = w.hold();
   for (int r = 0; r < p; ++r) {
-    const Piece& mine = width[static_cast<std::size_t>(r)];
+    const Piece& mine = width[idx(r)];
     columns.push_back(mlp_columns(task.shape(), mine.empty() ? Interval{} : mine.front()));
     const auto held = [&](const std::string& first, const std::string& last) {
       return w.term(stack, w.weights().own(first, last, r), r);

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/comm/gloo/address.h"
 #include "src/run/comm/gloo/communicator.h"
 
@@ -56,7 +57,7 @@ class GlooBackend final : public Backend {
     }
     address_ = options.interface.empty() ? gloo::address_towards(options.host, options.port)
                                          : gloo::address_of_interface(options.interface);
-    wires_.resize(static_cast<std::size_t>(options.size) + 1);
+    wires_.resize(idx(options.size) + 1);
     reach();
     watch_.emplace(
         store_,
@@ -210,7 +211,7 @@ class GlooBackend final : public Backend {
   // Between the first `ranks` processes; no two numbers of ranks share one, so that these ranks
   // alone take another when they recover.
   gloo::Wire& wire_of(int ranks) {
-    const Connected& connected = wires_[static_cast<std::size_t>(ranks)];
+    const Connected& connected = wires_[idx(ranks)];
     if (connected.wire == nullptr) {
       watch_->meet(
           fmt::format("wire/{}", ranks),
@@ -223,7 +224,7 @@ class GlooBackend final : public Backend {
 
   // In place of what connected these ranks before.  They have met.
   gloo::Wire& connect(int ranks) {
-    Connected& connected = wires_[static_cast<std::size_t>(ranks)];
+    Connected& connected = wires_[idx(ranks)];
     connected.wire.reset();
     // On a thread of its own: Gloo waits for a peer that is gone for longer than it is told.
     std::packaged_task<std::unique_ptr<gloo::Wire>()> task(

@@ -20,14 +20,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/comm/sum_rows.h"
 
 namespace paradyse::gloo {
 namespace {
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 // FNV-1a, folded to what c10d takes for a tag.
 std::uint32_t tag_of(const std::string& where, const std::string& what) {
@@ -47,7 +46,7 @@ class Staging {
   using Piece = std::shared_ptr<char>;
 
   Piece take(std::int64_t bytes) {
-    const auto wanted = static_cast<std::size_t>(bytes);
+    const auto wanted = idx(bytes);
     auto found = free_->lower_bound(wanted);
     if (found == free_->end() || found->first > 2 * wanted + 4096) {
       found = free_->emplace(wanted, std::make_unique_for_overwrite<char[]>(wanted));
@@ -69,7 +68,7 @@ class Staging {
       std::make_shared<std::multimap<std::size_t, std::unique_ptr<char[]>>>();
 };
 
-struct World {
+struct GlooWorld {
   Wire* wire;
   Watch& watch;
   int run;
@@ -126,7 +125,7 @@ struct Parcel {
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(World& world, std::vector<int> ranks)
+  GlooCommunicator(GlooWorld& world, std::vector<int> ranks)
       : world_(world),
         ranks_(std::move(ranks)),
         rank_(static_cast<int>(
@@ -140,29 +139,29 @@ class GlooCommunicator final : public Communicator {
       const at::Tensor& to,
       const Transfer& table,
       const Call& call) override {
-    check_piece(from, table.source[at(rank_)], call, "source");
-    check_piece(to, table.destination[at(rank_)], call, "destination");
+    check_piece(from, table.source[idx(rank_)], call, "source");
+    check_piece(to, table.destination[idx(rank_)], call, "destination");
     if (from.scalar_type() != to.scalar_type()) {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
     auto operation = issue("exchange", call, elements(table), from.scalar_type());
     operation->keep = {from, to};
-    std::vector<Parcel> out(at(size()));
-    std::vector<Parcel> in(at(size()));
+    std::vector<Parcel> out(idx(size()));
+    std::vector<Parcel> in(idx(size()));
     std::vector<const Box*> own;
     for (const Box& box : table.boxes) {
       if (box.source == rank_ && box.destination == rank_) {
         own.push_back(&box);
       } else if (box.source == rank_) {
-        out[at(box.destination)].add(from, at_source(box), box);
+        out[idx(box.destination)].add(from, at_source(box), box);
       } else if (box.destination == rank_) {
-        in[at(box.source)].add(to, at_destination(box), box);
+        in[idx(box.source)].add(to, at_destination(box), box);
       }
     }
     for (int hop = 1; hop < size(); ++hop) {
       const int r = (rank_ + size() - hop) % size();
-      if (in[at(r)].bytes() > 0) {
-        operation->receive(r, in[at(r)].as_it_lies(), in[at(r)].bytes());
+      if (in[idx(r)].bytes() > 0) {
+        operation->receive(r, in[idx(r)].as_it_lies(), in[idx(r)].bytes());
       }
     }
     operation->send_all(out);
@@ -172,7 +171,7 @@ class GlooCommunicator final : public Communicator {
     operation->finish = [parcels = std::move(in)](const Operation& done) {
       for (const Incoming& message : done.incoming) {
         if (message.staging != nullptr) {
-          parcels[at(message.rank)].unpack(message.staging.get());
+          parcels[idx(message.rank)].unpack(message.staging.get());
         }
       }
     };
@@ -185,34 +184,34 @@ class GlooCommunicator final : public Communicator {
       const Transfer& table,
       bool accumulate,
       const Call& call) override {
-    check_piece(from, table.destination[at(rank_)], call, "source");
-    check_piece(to, table.source[at(rank_)], call, "destination");
+    check_piece(from, table.destination[idx(rank_)], call, "source");
+    check_piece(to, table.source[idx(rank_)], call, "destination");
     auto operation = issue("exchange_sum", call, elements(table), from.scalar_type());
     operation->keep = {from, to};
     const auto item = static_cast<std::int64_t>(from.element_size());
-    std::vector<Parcel> out(at(size()));
-    std::vector<std::int64_t> in(at(size()));
+    std::vector<Parcel> out(idx(size()));
+    std::vector<std::int64_t> in(idx(size()));
     for (const Box& box : table.boxes) {
       if (box.destination == rank_ && box.source != rank_) {
-        out[at(box.source)].add(from, at_destination(box), box);
+        out[idx(box.source)].add(from, at_destination(box), box);
       } else if (box.source == rank_ && box.destination != rank_) {
-        in[at(box.destination)] += box.elements() * item;
+        in[idx(box.destination)] += box.elements() * item;
       }
     }
     for (int hop = 1; hop < size(); ++hop) {
       const int r = (rank_ + size() - hop) % size();
-      if (in[at(r)] > 0) {
-        operation->receive(r, nullptr, in[at(r)]);
+      if (in[idx(r)] > 0) {
+        operation->receive(r, nullptr, in[idx(r)]);
       }
     }
     operation->send_all(out);
     operation->finish = [this, from, to, accumulate, &table](const Operation& done) {
       // Where each box lies: in my own piece, or next in its sender's message.
       std::map<const Box*, Summand> places;
-      std::vector<const char*> messages(at(size()));
-      std::vector<std::int64_t> next(at(size()));
+      std::vector<const char*> messages(idx(size()));
+      std::vector<std::int64_t> next(idx(size()));
       for (const Incoming& message : done.incoming) {
-        messages[at(message.rank)] = message.staging.get();
+        messages[idx(message.rank)] = message.staging.get();
       }
       for (const Box& box : table.boxes) {
         if (box.source != rank_) {
@@ -221,8 +220,8 @@ class GlooCommunicator final : public Communicator {
         if (box.destination == rank_) {
           places.emplace(&box, Summand{data_of(from), at_destination(box)});
         } else {
-          std::int64_t& offset = next[at(box.destination)];
-          places.emplace(&box, Summand{messages[at(box.destination)], packed(box, offset)});
+          std::int64_t& offset = next[idx(box.destination)];
+          places.emplace(&box, Summand{messages[idx(box.destination)], packed(box, offset)});
           offset += box.elements();
         }
       }
@@ -237,7 +236,7 @@ class GlooCommunicator final : public Communicator {
     check_contiguous(tensor, call);
     auto operation = issue("broadcast", call, tensor.numel(), tensor.scalar_type());
     if (rank_ == root) {
-      operation->send_all(std::vector<Parcel>(at(size()), whole(tensor)));
+      operation->send_all(std::vector<Parcel>(idx(size()), whole(tensor)));
     } else {
       operation->receive(root, data_of(tensor), whole(tensor).bytes());
     }
@@ -248,8 +247,8 @@ class GlooCommunicator final : public Communicator {
     check_contiguous(tensor, call);
     auto operation = issue("reduce", call, tensor.numel(), tensor.scalar_type());
     if (rank_ != root) {
-      std::vector<Parcel> out(at(size()));
-      out[at(root)] = whole(tensor);
+      std::vector<Parcel> out(idx(size()));
+      out[idx(root)] = whole(tensor);
       operation->send_all(out);
     } else {
       for (int r = 0; r < size(); ++r) {
@@ -290,8 +289,8 @@ class GlooCommunicator final : public Communicator {
       return operation;
     }
     operation->receive((rank_ - step + size()) % size(), data_of(to), whole(to).bytes());
-    std::vector<Parcel> out(at(size()));
-    out[at((rank_ + step) % size())] = whole(from);
+    std::vector<Parcel> out(idx(size()));
+    out[idx((rank_ + step) % size())] = whole(from);
     operation->send_all(out);
     return operation;
   }
@@ -314,7 +313,7 @@ class GlooCommunicator final : public Communicator {
     while (!lingering_.empty() && lingering_.front().number <= number) {
       const Lingering& old = lingering_.front();
       for (const Outgoing& message : old.outgoing) {
-        world_.watch.await(*message.message, {ranks_[at(message.rank)], old.where, old.what});
+        world_.watch.await(*message.message, {ranks_[idx(message.rank)], old.where, old.what});
       }
       lingering_.pop_front();
     }
@@ -373,7 +372,7 @@ class GlooCommunicator final : public Communicator {
         into = message.staging.get();
       }
       guarded(from, [&] {
-        message.message = owner.world_.wire->receive(into, bytes, owner.ranks_[at(from)], tag);
+        message.message = owner.world_.wire->receive(into, bytes, owner.ranks_[idx(from)], tag);
       });
     }
 
@@ -382,7 +381,7 @@ class GlooCommunicator final : public Communicator {
       message.rank = to;
       message.staging = std::move(staging);
       guarded(to, [&] {
-        message.message = owner.world_.wire->send(data, bytes, owner.ranks_[at(to)], tag);
+        message.message = owner.world_.wire->send(data, bytes, owner.ranks_[idx(to)], tag);
       });
     }
 
@@ -390,7 +389,7 @@ class GlooCommunicator final : public Communicator {
     void send_all(const std::vector<Parcel>& parcels) {
       for (int hop = 1; hop < owner.size(); ++hop) {
         const int to = (owner.rank_ + hop) % owner.size();
-        const Parcel& parcel = parcels[at(to)];
+        const Parcel& parcel = parcels[idx(to)];
         if (parcel.bytes() == 0) {
           continue;
         }
@@ -451,7 +450,7 @@ class GlooCommunicator final : public Communicator {
       try {
         body();
       } catch (const std::runtime_error& error) {  // the connection is gone
-        owner.world_.watch.lost({owner.ranks_[at(peer)], where, what}, error.what());
+        owner.world_.watch.lost({owner.ranks_[idx(peer)], where, what}, error.what());
       }
     }
 
@@ -509,10 +508,10 @@ class GlooCommunicator final : public Communicator {
   }
 
   void await(Message& message, int peer, const Operation& operation) {
-    world_.watch.await(message, {ranks_[at(peer)], operation.where, operation.what});
+    world_.watch.await(message, {ranks_[idx(peer)], operation.where, operation.what});
   }
 
-  World& world_;
+  GlooWorld& world_;
   std::vector<int> ranks_;  // of the world
   int rank_;
   std::int64_t number_ = 0;                       // of the next operation
@@ -585,7 +584,7 @@ class GlooCommunicators final : public RankCommunicators {
   }
 
  private:
-  World world_;
+  GlooWorld world_;
   Reconnect reconnect_;
   std::vector<int> everyone_;
   std::map<std::vector<int>, std::unique_ptr<GlooCommunicator>> made_;

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/communicator.h"
 
 namespace paradyse::gloo {
@@ -27,7 +28,7 @@ std::string key(std::string_view name, int rank) { return fmt::format("{}/{}", n
 std::string interruption_key(const std::string& epoch) { return "interrupted/" + epoch; }
 
 // Where this rank meets others.
-struct Meeting {
+struct Assembly {
   std::string place;
   std::vector<int> missing;
   std::optional<std::string> word;  // all have come; what interrupted the epoch, or ""
@@ -69,7 +70,7 @@ struct Watch::Shared {
   std::string epoch;
   std::optional<std::string> ask_interruption;  // of this epoch, by this rank
   std::optional<std::string> interruption;      // the first
-  std::optional<Meeting> meeting;
+  std::optional<Assembly> meeting;
   Message* message = nullptr;
   std::optional<Wait> wait;
   Clock::time_point since;  // it waits
@@ -130,7 +131,7 @@ struct Watch::Shared {
     std::optional<std::string> asked_interruption;
     std::string now;  // the epoch
     bool interrupted = false;
-    std::optional<Meeting> met;
+    std::optional<Assembly> met;
     Json state;
     bool look = false;
     {
@@ -205,7 +206,7 @@ struct Watch::Shared {
   }
 
   // Says that this rank has come to where it meets others, and looks for them.
-  void look_around(Meeting met, const std::string& now) {
+  void look_around(Assembly met, const std::string& now) {
     const std::string name = "met/" + met.place;
     store->set(key(name, rank), "");
     std::erase_if(met.missing, [&](int r) { return store->get(key(name, r)).has_value(); });
@@ -256,7 +257,7 @@ struct Watch::Shared {
   }
 
   [[nodiscard]] bool silent(int r) const {
-    return Clock::now() - sights[static_cast<std::size_t>(r)].changed > silence();
+    return Clock::now() - sights[idx(r)].changed > silence();
   }
   [[nodiscard]] milliseconds silence() const { return std::max(6 * tick, milliseconds(1000)); }
 
@@ -279,7 +280,7 @@ struct Watch::Shared {
     int r = w.rank;
     std::set<int> passed = {rank};
     while (passed.insert(r).second) {
-      const auto& sight = sights[static_cast<std::size_t>(r)];
+      const auto& sight = sights[idx(r)];
       if (silent(r) || !sight.wait) {
         break;
       }
@@ -350,8 +351,7 @@ Watch::Watch(
   shared_->deadline = deadline;
   shared_->tick = std::clamp(deadline / 10, milliseconds(20), milliseconds(250));
   shared_->rendezvous = std::move(rendezvous);
-  shared_->sights.assign(
-      static_cast<std::size_t>(size), Sight{.text = "", .changed = Clock::now(), .wait = {}});
+  shared_->sights.assign(idx(size), Sight{.text = "", .changed = Clock::now(), .wait = {}});
   shared_->store->set(key("state", rank), "{}");  // peers may look before the first round
   thread_ = std::thread([shared = shared_] { shared->run(); });
 }
@@ -461,7 +461,7 @@ void Watch::leave() {
   while (!shared_->changed.wait_for(
       lock, shared_->tick, [&] { return shared_->failed || shared_->all_done; })) {
     for (int r = 0; r < shared_->size; ++r) {
-      const auto seen = std::max(begin, shared_->sights[static_cast<std::size_t>(r)].changed);
+      const auto seen = std::max(begin, shared_->sights[idx(r)].changed);
       if (Clock::now() - seen > shared_->deadline) {
         shared_->note_failure(
             fmt::format(
@@ -511,7 +511,7 @@ std::string Watch::meet(const std::string& place, int ranks, const std::string& 
   {
     std::unique_lock lock(shared_->mutex);
     const auto begin = Clock::now();
-    Meeting meeting{.place = place, .missing = {}, .word = {}};
+    Assembly meeting{.place = place, .missing = {}, .word = {}};
     for (int r = 0; r < ranks; ++r) {
       if (r != shared_->rank) {
         meeting.missing.push_back(r);
@@ -523,7 +523,7 @@ std::string Watch::meet(const std::string& place, int ranks, const std::string& 
     shared_->changed.notify_all();
     shared_->changed.wait_for(
         lock, shared_->deadline, [&] { return shared_->failed || shared_->meeting->word; });
-    const Meeting over = *std::exchange(shared_->meeting, std::nullopt);
+    const Assembly over = *std::exchange(shared_->meeting, std::nullopt);
     if (shared_->failed) {
       shared_->throw_failure();
     }

@@ -16,37 +16,36 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 
 namespace paradyse::nccl {
 namespace {
 
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
-
 std::int64_t tag_of(const std::string& where, const std::string& what) {
   return static_cast<std::int64_t>(std::hash<std::string>{}(where + "\n" + what));
 }
 
-struct World {
+struct NcclWorld {
   Wire& wire;
   gloo::Watch& watch;
   std::unique_ptr<gloo::RankCommunicators> gloo;
   Counters counters;
 };
 
-using Rows = std::vector<at::Tensor>;  // the boxes of a message
+using Boxes = std::vector<at::Tensor>;  // the boxes of a message
 
-std::int64_t count_of(const Rows& message) {
+std::int64_t count_of(const Boxes& message) {
   std::int64_t count = 0;
   for (const at::Tensor& rows : message) {
     count += rows.numel();
   }
   return count;
 }
-std::vector<std::int64_t> counts_of(const std::vector<Rows>& messages) {
+std::vector<std::int64_t> counts_of(const std::vector<Boxes>& messages) {
   std::vector<std::int64_t> counts;
-  for (const Rows& message : messages) {
+  for (const Boxes& message : messages) {
     counts.push_back(count_of(message));
   }
   return counts;
@@ -54,7 +53,7 @@ std::vector<std::int64_t> counts_of(const std::vector<Rows>& messages) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(World& world, Communicator& gloo, std::vector<int> ranks)
+  NcclCommunicator(NcclWorld& world, Communicator& gloo, std::vector<int> ranks)
       : world_(world), gloo_(gloo), ranks_(std::move(ranks)), rank_(gloo.rank()) {}
 
   int rank() const override { return rank_; }
@@ -68,26 +67,26 @@ class NcclCommunicator final : public Communicator {
     if (from.is_cpu()) {
       return gloo_.exchange(from, to, table, call);
     }
-    check_piece(from, table.source[at(rank_)], call, "source");
-    check_piece(to, table.destination[at(rank_)], call, "destination");
+    check_piece(from, table.source[idx(rank_)], call, "source");
+    check_piece(to, table.destination[idx(rank_)], call, "destination");
     if (from.scalar_type() != to.scalar_type()) {
       throw std::logic_error(to_string(call) + ": source and destination have different types");
     }
-    std::vector<Rows> out(at(size()));
-    std::vector<Rows> in(at(size()));
+    std::vector<Boxes> out(idx(size()));
+    std::vector<Boxes> in(idx(size()));
     for (const Box& box : table.boxes) {
       if (box.source == rank_) {
-        out[at(box.destination)].push_back(region_of(from, at_source(box)));
+        out[idx(box.destination)].push_back(region_of(from, at_source(box)));
       }
       if (box.destination == rank_) {
-        in[at(box.source)].push_back(region_of(to, at_destination(box)));
+        in[idx(box.source)].push_back(region_of(to, at_destination(box)));
       }
     }
     auto operation = issue("exchange", call, elements(table), from);
     operation->keep = {from, to};
     operation->run(out, counts_of(in), [&](int peer, const at::Tensor& message) {
       std::int64_t begin = 0;
-      for (const at::Tensor& rows : in[at(peer)]) {
+      for (const at::Tensor& rows : in[idx(peer)]) {
         rows.copy_(message.narrow(0, begin, rows.numel()).view(rows.sizes()));
         begin += rows.numel();
       }
@@ -104,18 +103,18 @@ class NcclCommunicator final : public Communicator {
     if (from.is_cpu()) {
       return gloo_.exchange_sum(from, to, table, accumulate, call);
     }
-    check_piece(from, table.destination[at(rank_)], call, "source");
-    check_piece(to, table.source[at(rank_)], call, "destination");
-    std::vector<Rows> out(at(size()));
-    std::vector<std::int64_t> in(at(size()));
+    check_piece(from, table.destination[idx(rank_)], call, "source");
+    check_piece(to, table.source[idx(rank_)], call, "destination");
+    std::vector<Boxes> out(idx(size()));
+    std::vector<std::int64_t> in(idx(size()));
     std::vector<const Box*> mine;  // what `to` is the sum of
     for (const Box& box : table.boxes) {
       if (box.destination == rank_) {
-        out[at(box.source)].push_back(region_of(from, at_destination(box)));
+        out[idx(box.source)].push_back(region_of(from, at_destination(box)));
       }
       if (box.source == rank_) {
         mine.push_back(&box);
-        in[at(box.destination)] += box.elements();
+        in[idx(box.destination)] += box.elements();
       }
     }
     auto operation = issue("exchange_sum", call, elements(table), from);
@@ -141,13 +140,13 @@ class NcclCommunicator final : public Communicator {
     }
     check_contiguous(tensor, call);
     const at::Tensor flat = tensor.view({-1});
-    std::vector<Rows> out(at(size()));
-    std::vector<std::int64_t> in(at(size()));
+    std::vector<Boxes> out(idx(size()));
+    std::vector<std::int64_t> in(idx(size()));
     if (rank_ == root) {
-      out.assign(at(size()), Rows{flat});
-      out[at(rank_)].clear();
+      out.assign(idx(size()), Boxes{flat});
+      out[idx(rank_)].clear();
     } else {
-      in[at(root)] = flat.numel();
+      in[idx(root)] = flat.numel();
     }
     auto operation = issue("broadcast", call, tensor.numel(), tensor);
     operation->run(out, in, [&](int, const at::Tensor& message) { flat.copy_(message); });
@@ -160,13 +159,13 @@ class NcclCommunicator final : public Communicator {
     }
     check_contiguous(tensor, call);
     const at::Tensor flat = tensor.view({-1});
-    std::vector<Rows> out(at(size()));
-    std::vector<std::int64_t> in(at(size()));
+    std::vector<Boxes> out(idx(size()));
+    std::vector<std::int64_t> in(idx(size()));
     if (rank_ != root) {
-      out[at(root)] = {flat};
+      out[idx(root)] = {flat};
     } else {
-      in.assign(at(size()), flat.numel());
-      in[at(rank_)] = 0;
+      in.assign(idx(size()), flat.numel());
+      in[idx(rank_)] = 0;
     }
     auto operation = issue("reduce", call, tensor.numel(), tensor);
     std::vector<at::Tensor> others;
@@ -185,11 +184,11 @@ class NcclCommunicator final : public Communicator {
     check_contiguous(from, call);
     check_contiguous(to, call);
     const int step = (hops % size() + size()) % size();
-    std::vector<Rows> out(at(size()));
-    std::vector<std::int64_t> in(at(size()));
+    std::vector<Boxes> out(idx(size()));
+    std::vector<std::int64_t> in(idx(size()));
     const at::Tensor flat = to.view({-1});
-    out[at((rank_ + step) % size())] = {from.view({-1})};
-    in[at((rank_ - step + size()) % size())] = flat.numel();
+    out[idx((rank_ + step) % size())] = {from.view({-1})};
+    in[idx((rank_ - step + size()) % size())] = flat.numel();
     // Pieces may differ in size from rank to rank, so that no size is common to all.
     auto operation = issue("shift", call, 0, from);
     operation->keep = {from, to};
@@ -229,27 +228,27 @@ class NcclCommunicator final : public Communicator {
     // Sends out[r] to rank r, receives in[r] elements from it (the own ones, too), and calls
     // take(r, its elements one after the other) for each in the order of ranks.
     template <typename Take>
-    void run(const std::vector<Rows>& out, const std::vector<std::int64_t>& in, Take take) {
+    void run(const std::vector<Boxes>& out, const std::vector<std::int64_t>& in, Take take) {
       const HostScope staging;  // as gloo's, outside the budgets
       const CopyScope copying;
       const int size = owner_.size();
       const auto longs = options_.dtype(at::kLong);
       sent_tag_ = at::full({1}, tag_, longs);
       tags_ = at::full({size}, tag_, longs);
-      std::vector<at::Tensor> messages(at(size));
+      std::vector<at::Tensor> messages(idx(size));
       std::vector<Part> sent;
       std::vector<Part> received;
       const auto add = [&](std::vector<Part>& parts, int peer, const at::Tensor& tensor) {
         parts.push_back(
-            {.rank = owner_.ranks_[at(peer)],
+            {.rank = owner_.ranks_[idx(peer)],
              .data = tensor.data_ptr(),
              .bytes = static_cast<std::int64_t>(tensor.nbytes())});
       };
       for (int peer = 0; peer < size; ++peer) {
-        if (count_of(out[at(peer)]) > 0) {
-          const at::Tensor packed = pack(out[at(peer)]);
+        if (count_of(out[idx(peer)]) > 0) {
+          const at::Tensor packed = pack(out[idx(peer)]);
           if (peer == owner_.rank_) {
-            messages[at(peer)] = packed;
+            messages[idx(peer)] = packed;
             continue;
           }
           staging_.push_back(packed);
@@ -258,19 +257,19 @@ class NcclCommunicator final : public Communicator {
           owner_.world_.counters.bytes_sent += static_cast<std::int64_t>(packed.nbytes());
           ++owner_.world_.counters.messages;
         }
-        if (in[at(peer)] > 0 && peer != owner_.rank_) {
-          messages[at(peer)] = at::empty({in[at(peer)]}, options_);
+        if (in[idx(peer)] > 0 && peer != owner_.rank_) {
+          messages[idx(peer)] = at::empty({in[idx(peer)]}, options_);
           add(received, peer, tags_.narrow(0, peer, 1));
-          add(received, peer, messages[at(peer)]);
+          add(received, peer, messages[idx(peer)]);
         }
       }
       if (!sent.empty() || !received.empty()) {
         owner_.world_.wire.exchange(sent, received);
       }
       for (int peer = 0; peer < size; ++peer) {
-        if (messages[at(peer)].defined()) {
-          staging_.push_back(messages[at(peer)]);
-          take(peer, messages[at(peer)]);
+        if (messages[idx(peer)].defined()) {
+          staging_.push_back(messages[idx(peer)]);
+          take(peer, messages[idx(peer)]);
         }
       }
       done_mark_ = Mark::here();
@@ -292,7 +291,7 @@ class NcclCommunicator final : public Communicator {
         return;
       }
       const auto message = owner_.world_.wire.passing(done_mark_);
-      const int peer = owner_.ranks_[at((owner_.rank_ + 1) % owner_.size())];
+      const int peer = owner_.ranks_[idx((owner_.rank_ + 1) % owner_.size())];
       owner_.world_.watch.await(*message, {.rank = peer, .where = where_, .what = what_});
       Mark::wait(done_mark_);
       check_tags();
@@ -305,7 +304,7 @@ class NcclCommunicator final : public Communicator {
     std::vector<at::Tensor> keep;  // source, destination: alive while the device uses them
 
    private:
-    static at::Tensor pack(const Rows& rows) {
+    static at::Tensor pack(const Boxes& rows) {
       if (rows.size() == 1 && rows.front().is_contiguous()) {
         return rows.front().view({-1});
       }
@@ -325,9 +324,9 @@ class NcclCommunicator final : public Communicator {
           throw CommunicatorError(fmt::format(
               "ranks disagree about {}: rank {} is in {}, rank {} in something else",
               where_,
-              owner_.ranks_[at(owner_.rank_)],
+              owner_.ranks_[idx(owner_.rank_)],
               what_,
-              owner_.ranks_[at(peer)]));
+              owner_.ranks_[idx(peer)]));
         }
       }
     }
@@ -371,7 +370,7 @@ class NcclCommunicator final : public Communicator {
         like);
   }
 
-  World& world_;
+  NcclWorld& world_;
   Communicator& gloo_;
   std::vector<int> ranks_;  // of the world
   int rank_;
@@ -411,7 +410,7 @@ class NcclCommunicators final : public gloo::RankCommunicators {
   void finish() override { world_.gloo->finish(); }
 
  private:
-  World world_;
+  NcclWorld world_;
   std::vector<int> everyone_;
   std::map<std::vector<int>, std::unique_ptr<NcclCommunicator>> made_;
 };

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/communicator.h"
 
 namespace paradyse::nccl {
@@ -126,7 +127,7 @@ class NcclWire final : public Wire {
   }
 
  private:
-  static std::size_t size_of(const Part& part) { return static_cast<std::size_t>(part.bytes); }
+  static std::size_t size_of(const Part& part) { return idx(part.bytes); }
 
   // Rank 0's, as text: stores keep text.
   ncclUniqueId common_id(gloo::Store& store) const {
