@@ -635,7 +635,7 @@ TEST(Page, NamesAllThatWasMeasured) {
     EXPECT_THAT(page, HasSubstr(">" + run.name + "</th>"));
   }
   for (const std::string& text :
-       {all.machine, all.model, all.backend, all.costs, std::string("1.50 GiB")}) {
+       {all.machine, all.model, all.backend, all.costs, std::string("1.5 GiB")}) {
     EXPECT_THAT(page, HasSubstr(text));
   }
   EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));

@@ -50,6 +50,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
       task.mlp = to_string(s.verb);
       task.recompute = "none";
       task.mix = false;
+      task.try_options = false;
     });
   }
   const auto published = [&](PlanningTask& task) {
@@ -88,6 +89,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     without(s.name, [&](PlanningTask& task) { task.without.push_back(s.name); });
   }
   without("recomputation", [](PlanningTask& task) { task.recompute = "none"; });
+  without("options", [](PlanningTask& task) { task.try_options = false; });
   without("mixing", [](PlanningTask& task) { task.mix = false; });
   without("correction", [](PlanningTask&) {});
   all.back().learns = false;
