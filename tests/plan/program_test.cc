@@ -806,9 +806,8 @@ TEST(Schedule, RefusesAnAdjointThatOverwritesAGradient) {
     for (const char* name : {"h", "a", "b"}) {
       two.values.push_back({.name = name, .layout = matrix("tokens", {4, 2})});
     }
-    two.ops = {
-        {.kind = first, .in = {0}, .out = {1}, .needs = {0}},
-        {.kind = last, .in = {0}, .out = {2}, .needs = {0}}};
+    append(two, {.kind = first, .in = {0}, .out = {1}, .needs = {0}});
+    append(two, {.kind = last, .in = {0}, .out = {2}, .needs = {0}});
     return two;
   };
   EXPECT_NO_THROW(schedule(program(OpKind::norm, OpKind::activation)));
@@ -824,6 +823,8 @@ TEST(Program, IsWellFormed) {
         std::set<ValueId> made;
         for (const Port& port : program.reads) {
           made.insert(port.value);
+          EXPECT_EQ(program.values[static_cast<std::size_t>(port.value)].maker, -1)
+              << described(program);
         }
         for (const Op& op : program.ops) {
           for (const ValueId in : op.in) {
@@ -831,6 +832,8 @@ TEST(Program, IsWellFormed) {
           }
           for (const ValueId out : op.out) {
             EXPECT_TRUE(made.insert(out).second) << described(program);
+            EXPECT_EQ(
+                program.values[static_cast<std::size_t>(out)].maker, &op - program.ops.data());
           }
           if (op.kind == OpKind::redistribute) {
             SCOPED_TRACE(described(program));

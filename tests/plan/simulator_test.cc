@@ -303,7 +303,7 @@ void expect_causal(const Plan& plan, const ModelShape& m, const Cluster& c) {
         for (const int rank : group.ranks) {
           const Key key{rank, part, static_cast<int>(i)};
           for (const ValueId in : op.in) {
-            const int maker = producer(program, in);
+            const int maker = program.values[static_cast<std::size_t>(in)].maker;
             const Key from{rank, part, maker};
             if (maker < 0) {
               continue;

@@ -50,7 +50,7 @@ class Parts {
       op.copies = {Redistribution(one, one, 1)};
     }
     op.needs = traits(kind).needs(op);
-    program_.ops.push_back(op);
+    append(program_, op);
     return out;
   }
   void writes(const std::string& stream, ValueId value) {

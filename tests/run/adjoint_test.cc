@@ -17,6 +17,7 @@
 namespace paradyse {
 namespace {
 
+using test::add_ops;
 using test::add_value;
 using test::AdjointCase;
 using test::expect_adjoint;
@@ -55,7 +56,7 @@ TEST(Adjoint, Norm) {
     c.model.norm_eps = 0.1;  // large enough to matter
     const ValueId x = add_value(c.program, "x", matrix("tokens", {5, 7}));
     const ValueId y = add_value(c.program, "y", matrix("tokens", {5, 7}));
-    c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x})};
+    add_ops(c.program, {op_of(OpKind::norm, {x}, {y}, {x})});
     c.local = [=](int) {
       return Local{.inputs = {{x, numbers({5, 7}, 1)}}, .vectors = {numbers({7}, 2)}};
     };
@@ -72,7 +73,7 @@ TEST(Adjoint, LayerNorm) {
     c.model.norm_eps = 0.1;
     const ValueId x = add_value(c.program, "x", matrix("tokens", {5, 7}));
     const ValueId y = add_value(c.program, "y", matrix("tokens", {5, 7}));
-    c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x})};
+    add_ops(c.program, {op_of(OpKind::norm, {x}, {y}, {x})});
     c.program.ops[0].vectors = {1, 3};  // the second and third of the part's
     c.local = [=](int) {
       return Local{
@@ -110,7 +111,7 @@ TEST(Adjoint, Bias) {
       bias.in_place = true;
       bias.vectors = {1, 4};
       bias.entries = by_tokens ? Cuts(static_cast<std::size_t>(p), {{0, 10}}) : columns;
-      c.program.ops = {bias};
+      add_ops(c.program, {bias});
       c.local = [=](int rank) {
         return Local{
             .inputs = {{y, numbers_of(laid.extent(rank), rank)}},
@@ -147,7 +148,7 @@ TEST(Adjoint, QkNorm) {
     Op norm = op_of(OpKind::qk_norm, {x}, {y}, {x});
     norm.vectors = {0, 2};
     norm.heads = heads;
-    c.program.ops = {norm};
+    add_ops(c.program, {norm});
     c.local = [=](int rank) {
       return Local{
           .inputs = {{x, numbers_of(laid.extent(rank), rank)}},
@@ -173,7 +174,7 @@ TEST(Adjoint, LinearWithHeldWeights) {
       c.program.values.back().over_domain = true;
       const ValueId x = add_value(c.program, "x", matrix("tokens", {3, in}));
       const ValueId y = add_value(c.program, "y", matrix("tokens", {3, out}));
-      c.program.ops = {op_of(OpKind::hold_weights, {}, {w})};
+      add_ops(c.program, {op_of(OpKind::hold_weights, {}, {w})});
       Op linear = op_of(OpKind::linear, {x, w}, {y}, {x, w});
       linear.transposed = transposed;
       linear.terms = {
@@ -182,7 +183,7 @@ TEST(Adjoint, LinearWithHeldWeights) {
                            {.first = 5 * 5, .rows = 4, .cols = 5},
                            {.first = 2 * 5, .rows = 0, .cols = 5},
                            {.first = 0, .rows = 2, .cols = 5}}};
-      c.program.ops.push_back(linear);
+      append(c.program, linear);
       c.local = [=](int) {
         return Local{.inputs = {{x, numbers({3, in}, 1)}}, .stack = numbers({9, 5}, 2)};
       };
@@ -221,7 +222,7 @@ TEST(Adjoint, GatheredWeights) {
       Op out = op_of(OpKind::linear, {y, w}, {z}, {y, w});
       out.transposed = true;
       out.terms.assign(static_cast<std::size_t>(p), {{.first = 2 * 3, .rows = 4, .cols = 3}});
-      c.program.ops = {gather, in, out};
+      add_ops(c.program, {gather, in, out});
       if (!covered) {
         c.program.ops.pop_back();
       }
@@ -265,7 +266,7 @@ TEST(Adjoint, Rope) {
       Op rope = op_of(OpKind::rope, {x}, {y});
       rope.in_place = true;
       rope.heads = heads;
-      c.program.ops = {rope};
+      add_ops(c.program, {rope});
       const Documents tokens = c.program.documents;
       c.local = [=](int rank) {
         return Local{
@@ -329,7 +330,7 @@ TEST(Adjoint, Attention) {
             c.program, "l", matrix("tokens", {T, shape.heads}, {}, statistics), Element::statistic);
         Op attention = op_of(OpKind::attention, {qkv}, {o, l}, {qkv, o, l});
         attention.heads = heads;
-        c.program.ops = {attention};
+        add_ops(c.program, {attention});
         c.local = [=](int rank) {
           return Local{
               .inputs = {{qkv, numbers_of(matrix("tokens", whole, {}, in).extent(rank), rank)}}};
@@ -383,7 +384,11 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
                         std::to_string(shape.kv_heads) + (causal ? "" : ", not causal"),
                 .program = part.program(),
                 .model = model};
-            c.program.ops = {op};
+            c.program.ops.clear();  // its operands become inputs
+            for (Value& value : c.program.values) {
+              value.maker = -1;
+            }
+            append(c.program, op);
             c.outputs = {op.out[0]};
             c.inputs = op.in;
             c.local = [&](int rank) {
@@ -407,7 +412,7 @@ TEST(Adjoint, Swiglu) {
   AdjointCase c{.name = "swiglu", .program = one_op(one_rank({4})), .model = test::llama({})};
   const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
   const ValueId a = add_value(c.program, "a", matrix("tokens", {4, 5}));
-  c.program.ops = {op_of(OpKind::swiglu, {h}, {a}, {h})};
+  add_ops(c.program, {op_of(OpKind::swiglu, {h}, {a}, {h})});
   c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
   c.outputs = {a};
   c.inputs = {h};
@@ -423,7 +428,7 @@ TEST(Adjoint, ActivationFunctions) {
     c.model.activation = function;
     const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
     const ValueId a = add_value(c.program, "a", matrix("tokens", {4, 10}));
-    c.program.ops = {op_of(OpKind::activation, {h}, {a}, {h})};
+    add_ops(c.program, {op_of(OpKind::activation, {h}, {a}, {h})});
     c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
     c.outputs = {a};
     c.inputs = {h};
@@ -441,10 +446,11 @@ TEST(Adjoint, DropoutBesideAResidual) {
     const ValueId y = add_value(c.program, "y", tokens);
     const ValueId yd = add_value(c.program, "yd", tokens);
     const ValueId out = add_value(c.program, "out", tokens);
-    c.program.ops = {
-        op_of(OpKind::norm, {x}, {y}, {x}),
-        op_of(OpKind::dropout, {y}, {yd}),
-        op_of(OpKind::add, {x, yd}, {out})};
+    add_ops(
+        c.program,
+        {op_of(OpKind::norm, {x}, {y}, {x}),
+         op_of(OpKind::dropout, {y}, {yd}),
+         op_of(OpKind::add, {x, yd}, {out})});
     c.program.ops[1].probability = 0.4;
     c.program.ops[1].in_place = c.program.ops[2].in_place = true;
     const Documents layout = c.program.documents;
@@ -466,7 +472,7 @@ TEST(Adjoint, AddAroundANorm) {
   const ValueId x = add_value(c.program, "x", matrix("tokens", {3, 4}));
   const ValueId y = add_value(c.program, "y", matrix("tokens", {3, 4}));
   const ValueId out = add_value(c.program, "out", matrix("tokens", {3, 4}));
-  c.program.ops = {op_of(OpKind::norm, {x}, {y}, {x}), op_of(OpKind::add, {x, y}, {out})};
+  add_ops(c.program, {op_of(OpKind::norm, {x}, {y}, {x}), op_of(OpKind::add, {x, y}, {out})});
   c.program.ops[1].in_place = true;
   c.local = [=](int) {
     return Local{.inputs = {{x, numbers({3, 4}, 1)}}, .vectors = {numbers({4}, 2)}};
@@ -498,7 +504,7 @@ TEST(Adjoint, Embed) {
       const ValueId x = add_value(c.program, "x", tokens);
       Op embed = op_of(OpKind::embed, {}, {x});
       embed.copies = vocabulary_tiles(vocab, 3, p);
-      c.program.ops = {embed};
+      add_ops(c.program, {embed});
       const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         Local local{
@@ -536,7 +542,7 @@ TEST(Adjoint, EmbedWithPositionsAndSegments) {
       const ValueId x = add_value(c.program, "x", tokens);
       Op embed = op_of(OpKind::embed, {}, {x});
       embed.copies = vocabulary_tiles(rows, 3, p);
-      c.program.ops = {embed};
+      add_ops(c.program, {embed});
       const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         const Cuts cuts = even_cuts(rows, p);
@@ -554,7 +560,7 @@ TEST(Adjoint, EmbedWithPositionsAndSegments) {
           const ValueId out = add_value(program, "x", matrix("tokens", {11, 3}));
           Op op = op_of(OpKind::embed, {}, {out});
           op.copies = vocabulary_tiles(rows, 3, 1);
-          program.ops = {op};
+          add_ops(program, {op});
           test::OpRun run(
               program,
               c.model,
@@ -582,7 +588,7 @@ TEST(Embed, PaddingGetsNoGradient) {
     const ValueId x = add_value(program, "x", matrix("tokens", {3, 2}));
     Op embed = op_of(OpKind::embed, {}, {x});
     embed.copies = vocabulary_tiles(6, 2, 1);
-    program.ops = {embed};
+    add_ops(program, {embed});
     Local local{.stack = numbers({6, 2}, 1), .batch = batch_of(program.documents, 0, 6)};
     local.batch.ids = {4, 2, 4};
     test::OpRun run(program, model, communicators.world(), local);
@@ -608,7 +614,7 @@ TEST(Adjoint, CrossEntropyWithBias) {
       Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
       loss.copies = vocabulary_tiles(vocab, 3, p);
       loss.vectors = {1, 2};
-      c.program.ops = {loss};
+      add_ops(c.program, {loss});
       const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         const Cuts cuts = even_cuts(vocab, p);
@@ -652,7 +658,7 @@ TEST(Adjoint, CrossEntropy) {
       const ValueId d = add_value(c.program, "d", tokens);
       Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
       loss.copies = vocabulary_tiles(size.vocab, size.hidden, p);
-      c.program.ops = {loss};
+      add_ops(c.program, {loss});
       const Documents layout = c.program.documents;
       c.local = [=](int rank) {
         Local local{
@@ -685,7 +691,7 @@ TEST(CrossEntropy, LargeLogitsStayFinite) {
       const ValueId d = add_value(program, "d", matrix("tokens", {6, 2}));
       Op loss = op_of(OpKind::cross_entropy, {x}, {d}, {d});
       loss.copies = vocabulary_tiles(vocab, 2, 1);
-      program.ops = {loss};
+      add_ops(program, {loss});
       const Local local{
           .inputs = {{x, 100 * numbers({6, 2}, 1)}},
           .stack = 30 * numbers({vocab, 2}, 2),

@@ -53,7 +53,7 @@ void expect_row(const Row& row, Extent whole, int p, std::uint64_t seed, test::T
   move.transposed = partial;
   move.copies = {
       partial ? Redistribution(row.to, row.to.whole(), p) : Redistribution(row.from, row.to, p)};
-  program.ops = {move};
+  test::add_ops(program, {move});
 
   Random random(seed);
   const at::Tensor matrix = test::whole_numbers(whole, random);

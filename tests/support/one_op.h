@@ -44,6 +44,12 @@ inline Op op_of(
   return {.kind = kind, .in = std::move(in), .out = std::move(out), .needs = std::move(needs)};
 }
 
+inline void add_ops(Program& program, const std::vector<Op>& ops) {
+  for (const Op& op : ops) {
+    append(program, op);
+  }
+}
+
 // What one rank gives to the ops.
 struct Local {
   std::map<ValueId, at::Tensor> inputs = {};  // values that no op makes

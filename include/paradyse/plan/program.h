@@ -58,6 +58,7 @@ struct Value {
   std::string name;
   Layout layout;
   Element element = Element::activation;
+  int maker = -1;              // the op that makes it; -1: none, it is an input
   bool over_domain = false;    // laid out over the weight domain: a weight
   bool wide_gradient = false;  // a weight that linears add to more than once: its gradient is kept
                                // and sent in the type of sums
@@ -141,6 +142,9 @@ struct Program {
   [[nodiscard]] int ranks() const { return documents.ranks(); }
 };
 
+// Adds the op, which makes its outputs.
+Op& append(Program& program, Op op);
+
 struct Seat {
   int group_rank = 0;
   int domain_rank = 0;
@@ -152,8 +156,6 @@ bool shares_gradient(const Op& op, std::size_t operand);
 // What `seat` holds of a value.
 Extent local_extent(const Program& program, ValueId value, Seat seat);
 
-// The op that makes `value`, or -1 for an input.
-int producer(const Program& program, ValueId value);
 // A weight that is the parameter itself, in place: linears add straight into its gradient.
 bool is_held(const Program& program, ValueId value);
 

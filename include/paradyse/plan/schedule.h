@@ -34,8 +34,8 @@ struct Schedule {
 // recomputed, what the producer needs to run again.  Weights are recomputed, hence never saved.
 // Without `keep` (evaluation) nothing is saved and there is no backward pass.  With `offload` all
 // that is saved goes to host memory once the part has run, and comes back before its backward pass.
-// Throws std::logic_error for a program whose ops overwrite what is saved, or a gradient that
-// another reader's adjoint has left.
+// Throws std::logic_error for a program whose values do not know their makers, or whose ops
+// overwrite what is saved, or a gradient that another reader's adjoint has left.
 Schedule schedule(const Program& program, bool keep = true, bool offload = false);
 
 // A value of a part of a timeline.

@@ -41,18 +41,15 @@ Extent local_extent(const Program& program, ValueId value, Seat seat) {
   return v.layout.extent(v.over_domain ? seat.domain_rank : seat.group_rank);
 }
 
-int producer(const Program& program, ValueId value) {
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const auto& out = program.ops[i].out;
-    if (std::find(out.begin(), out.end(), value) != out.end()) {
-      return static_cast<int>(i);
-    }
+Op& append(Program& program, Op op) {
+  for (const ValueId made : op.out) {
+    program.values[idx(made)].maker = static_cast<int>(program.ops.size());
   }
-  return -1;
+  return program.ops.emplace_back(std::move(op));
 }
 
 bool is_held(const Program& program, ValueId value) {
-  const int maker = producer(program, value);
+  const int maker = program.values[idx(value)].maker;
   if (maker < 0) {
     return false;
   }

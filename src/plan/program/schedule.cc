@@ -26,7 +26,7 @@ class Keeper {
 
  private:
   void keep(ValueId value) {
-    const int op = producer(program_, value);
+    const int op = program_.values[idx(value)].maker;
     if (op < 0 || !program_.ops[idx(op)].recompute) {
       saved.insert(value);
       return;
@@ -89,6 +89,16 @@ bool Schedule::saves(ValueId value) const {
 }
 
 Schedule schedule(const Program& program, bool keep, bool offload) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    for (const ValueId made : program.ops[i].out) {
+      if (program.values[idx(made)].maker != static_cast<int>(i)) {
+        throw std::logic_error(
+            "schedule: " + program.values[idx(made)].name +
+            " does not know the op that makes it: "
+            "add ops with append()");
+      }
+    }
+  }
   Keeper keeper(program);
   if (!keep) {
     keeper.saved.clear();
@@ -131,7 +141,7 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     std::set<int> now;
     std::vector<ValueId> wanted = program.ops[idx(i)].needs;
     while (!wanted.empty()) {
-      const int maker = producer(program, wanted.back());
+      const int maker = program.values[idx(wanted.back())].maker;
       wanted.pop_back();
       if (waiting.erase(maker) != 0) {
         now.insert(maker);

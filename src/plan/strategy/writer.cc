@@ -58,12 +58,12 @@ void Writer::expect_own_queries(ValueId q) const {
 }
 
 Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
-  program_.ops.push_back(
+  return append(
+      program_,
       {.kind = kind,
        .in = std::move(in),
        .out = std::move(out),
        .recompute = traits(kind).weights || (recompute_ && !traits(kind).core)});
-  return program_.ops.back();
 }
 
 std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
@@ -403,16 +403,18 @@ Program move_program(
   Op op{.kind = OpKind::redistribute, .in = {0}, .out = {1}};
   op.copies = {Redistribution(from, to, documents.ranks())};
   op.needs = traits(op.kind).needs(op);
-  return {
+  Program program{
       .part = "move " + stream,
       .strategy = collective(from, to),
       .shape = {},
       .documents = documents,
       .domain = domain,
       .values = {{.name = stream, .layout = from}, {.name = stream, .layout = to}},
-      .ops = {std::move(op)},
+      .ops = {},
       .reads = {{stream, 0}},
       .writes = {{stream, 1}}};
+  append(program, std::move(op));
+  return program;
 }
 
 std::int64_t qkv_width(const PartShape& shape) {
