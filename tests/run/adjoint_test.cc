@@ -741,7 +741,8 @@ TEST(Kernels, NarrowTypesFollowFloat64) {
       for (const bool accumulate : {false, true}) {
         const at::Tensor grad = start.clone();
         const at::Tensor grad_w = at::ones({H}, at::kDouble);
-        kernels::rms_norm_adjoint(x, w, 1e-5, g, grad, accumulate, grad_w);
+        kernels::rms_norm_adjoint(
+            x, w, 1e-5, {.y = g, .x = grad, .accumulate = accumulate, .w = grad_w});
         const at::Tensor wg = w * g;
         at::Tensor expected = root * (wg - x * root.square() * (wg * x).mean(1, true));
         expected = accumulate ? expected + start : expected;
@@ -755,10 +756,7 @@ TEST(Kernels, NarrowTypesFollowFloat64) {
             x.to(width.type),
             w.to(width.type),
             1e-5,
-            g.to(width.type),
-            narrow_grad,
-            accumulate,
-            narrow_w);
+            {.y = g.to(width.type), .x = narrow_grad, .accumulate = accumulate, .w = narrow_w});
         if (H > 1) {
           EXPECT_LT(worst(narrow_grad, expected), width.tolerance) << H << accumulate;
         }
@@ -790,7 +788,7 @@ TEST(Kernels, LayerNormInNarrowTypesFollowsFloat64) {
       const at::Tensor grad = at::empty_like(wide_x);
       const at::Tensor grad_w = at::zeros({H}, at::kDouble);
       const at::Tensor grad_b = at::zeros({H}, at::kDouble);
-      kernels::layer_norm_adjoint(wide_x, w, 1e-5, g, grad, false, grad_w, grad_b);
+      kernels::layer_norm_adjoint(wide_x, w, 1e-5, {.y = g, .x = grad, .w = grad_w, .b = grad_b});
       const at::Tensor narrow_grad = at::empty({9, H}, width.type);
       const at::Tensor narrow_w = at::zeros({H}, width.statistic);
       const at::Tensor narrow_b = at::zeros({H}, width.statistic);
@@ -798,11 +796,7 @@ TEST(Kernels, LayerNormInNarrowTypesFollowsFloat64) {
           narrow_x,
           w.to(width.type),
           1e-5,
-          g.to(width.type),
-          narrow_grad,
-          false,
-          narrow_w,
-          narrow_b);
+          {.y = g.to(width.type), .x = narrow_grad, .w = narrow_w, .b = narrow_b});
       EXPECT_LT(worst(narrow_grad, grad), 4 * width.tolerance);
       EXPECT_LT(worst(narrow_w, grad_w), 2e-6);  // summed in float32 from the same narrow values
       EXPECT_LT(worst(narrow_b, g.sum(0)), 2e-6);
@@ -891,7 +885,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
     const at::Tensor x = numbers({rows, 40}, 1).to(width.type).to(at::kDouble);
     const RopeTable table = rope_table(*rope_of(model), 8, 16001, at::kDouble);
     const at::Tensor turned = x.clone();
-    kernels::rotate(turned, 3, 8, table.cosines, table.sines, positions, false);
+    kernels::rotate(turned, {3, 8, table.cosines, table.sines, positions});
     EXPECT_TRUE(at::equal(turned.narrow(1, 24, 16), x.narrow(1, 24, 16)));  // only 3 of 5 heads
     EXPECT_TRUE(at::equal(turned[0], x[0]));
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -908,9 +902,9 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
     }
     const RopeTable narrow_table = rope_table(*rope_of(model), 8, 16001, width.statistic);
     const at::Tensor narrow = x.to(width.type).clone();
-    kernels::rotate(narrow, 3, 8, narrow_table.cosines, narrow_table.sines, positions, false);
+    kernels::rotate(narrow, {3, 8, narrow_table.cosines, narrow_table.sines, positions});
     EXPECT_LT(worst(narrow, turned), width.tolerance);
-    kernels::rotate(turned, 3, 8, table.cosines, table.sines, positions, true);
+    kernels::rotate(turned, {3, 8, table.cosines, table.sines, positions, true});
     EXPECT_LT(worst(turned, x), 1e-14);
   }
 }

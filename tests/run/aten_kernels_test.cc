@@ -136,7 +136,7 @@ TEST(AtenKernels, Norms) {
               random({H}, 6, sums)};
           expect_same("rms_norm", tensors, [&](const auto& own) {
             kernels::rms_norm(own[0], own[1], 1e-5, own[3]);
-            kernels::rms_norm_adjoint(own[0], own[1], 1e-5, own[2], own[4], accumulate, own[5]);
+            kernels::rms_norm_adjoint(own[0], own[1], 1e-5, {own[2], own[4], accumulate, own[5]});
           });
           if (heads == 1) {
             std::vector<at::Tensor> more = tensors;
@@ -145,7 +145,7 @@ TEST(AtenKernels, Norms) {
             expect_same("layer_norm", more, [&](const auto& own) {
               kernels::layer_norm(own[0], own[1], own[6], 1e-5, own[3]);
               kernels::layer_norm_adjoint(
-                  own[0], own[1], 1e-5, own[2], own[4], accumulate, own[5], own[7]);
+                  own[0], own[1], 1e-5, {own[2], own[4], accumulate, own[5], own[7]});
             });
           }
         }
@@ -210,7 +210,7 @@ TEST(AtenKernels, Rotations) {
                  random({11, half}, 2, sums_of(type)),
                  random({11, half}, 3, sums_of(type))},
                 [&](const auto& own) {
-                  kernels::rotate(own[0], heads, 2 * half, own[1], own[2], positions, inverse);
+                  kernels::rotate(own[0], {heads, 2 * half, own[1], own[2], positions, inverse});
                 });
           }
         }
@@ -317,26 +317,15 @@ void expect_same_attention(
         each([&](const Attention& attention, bool merge) {
           ops::attend(
               attention,
-              columns(own[0]),
-              columns(own[1]),
-              columns(own[2]),
-              columns(own[4]),
-              columns(own[5]),
+              {columns(own[0]), columns(own[1]), columns(own[2]), columns(own[4]), columns(own[5])},
               merge);
         });
         const Columns o = columns(own[4].to(type));
         each([&](const Attention& attention, bool) {
           ops::attend_adjoint(
               attention,
-              columns(own[0]),
-              columns(own[1]),
-              columns(own[2]),
-              o,
-              columns(own[5]),
-              columns(own[3]),
-              columns(own[6]),
-              columns(own[7]),
-              columns(own[8]));
+              {columns(own[0]), columns(own[1]), columns(own[2]), o, columns(own[5])},
+              {columns(own[3]), columns(own[6]), columns(own[7]), columns(own[8])});
         });
       },
       type);
@@ -464,19 +453,12 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
         const double scale = 1 / std::sqrt(static_cast<double>(D));
         const aten::FlashHeads all{
             .heads = heads, .key_heads = key_heads, .head_dim = D, .scale = scale};
-        aten::flash_attend(packs[0], all, {q}, {k}, {v}, {flash.o}, {flash.l}, merge);
+        aten::flash_attend(packs[0], all, {{q}, {k}, {v}, {flash.o}, {flash.l}}, merge);
         aten::flash_attend_adjoint(
             packs[0],
             all,
-            {q},
-            {k},
-            {v},
-            {flash.o.to(type)},
-            {flash.l},
-            {g},
-            {flash.grad_q},
-            {flash.grad_k},
-            {flash.grad_v});
+            {{q}, {k}, {v}, {flash.o.to(type)}, {flash.l}},
+            {{g}, {flash.grad_q}, {flash.grad_k}, {flash.grad_v}});
         for (const AttentionBlock& block : blocks) {
           for (std::int64_t key = 0; key < key_heads; ++key) {
             const Attention attention{
@@ -488,23 +470,23 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
             const std::int64_t column = key * attention.heads * D;
             ops::attend(
                 attention,
-                {q, column},
-                {k, key * D},
-                {v, key * D},
-                {tiles.o, column},
-                {tiles.l, key * attention.heads},
+                {{q, column},
+                 {k, key * D},
+                 {v, key * D},
+                 {tiles.o, column},
+                 {tiles.l, key * attention.heads}},
                 merge);
             ops::attend_adjoint(
                 attention,
-                {q, column},
-                {k, key * D},
-                {v, key * D},
-                {tiles.o.to(type), column},
-                {tiles.l, key * attention.heads},
-                {g, column},
-                {tiles.grad_q, column},
-                {tiles.grad_k, key * D},
-                {tiles.grad_v, key * D});
+                {{q, column},
+                 {k, key * D},
+                 {v, key * D},
+                 {tiles.o.to(type), column},
+                 {tiles.l, key * attention.heads}},
+                {{g, column},
+                 {tiles.grad_q, column},
+                 {tiles.grad_k, key * D},
+                 {tiles.grad_v, key * D}});
           }
         }
         EXPECT_LE(off(flash.o, tiles.o), tolerance(type));

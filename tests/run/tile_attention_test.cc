@@ -111,10 +111,10 @@ Results computed(const Inputs& in, at::ScalarType type, int pieces = 1) {
       }
     }
   };
-  each([&](const Attention& piece, bool merge) { ops::attend(piece, q, k, v, o, l, merge); });
+  each([&](const Attention& piece, bool merge) { ops::attend(piece, {q, k, v, o, l}, merge); });
   const Columns o_read = results == type ? o : placed(o.matrix.narrow(1, 2, columns), type);
   each([&](const Attention& piece, bool) {
-    ops::attend_adjoint(piece, q, k, v, o_read, l, grad_o, grad_q, grad_k, grad_v);
+    ops::attend_adjoint(piece, {q, k, v, o_read, l}, {grad_o, grad_q, grad_k, grad_v});
   });
   const auto taken = [](const Columns& c, Interval rows, std::int64_t cols) {
     return c.matrix.narrow(0, rows.begin, rows.size()).narrow(1, 2, cols).to(at::kDouble);

@@ -51,11 +51,11 @@ class OneHead {
             .head_dim = head_dim,
             .scale = 1 / std::sqrt(static_cast<double>(head_dim))} {}
 
-  void forward() const { ops::attend(attention_, q_, k_, v_, {o_}, {l_}); }
+  void forward() const { ops::attend(attention_, {q_, k_, v_, {o_}, {l_}}); }
   void adjoint() const {
     const std::int64_t D = attention_.head_dim;
     ops::attend_adjoint(
-        attention_, q_, k_, v_, {o_}, {l_}, {o_}, {grad_, 0}, {grad_, D}, {grad_, 2 * D});
+        attention_, {q_, k_, v_, {o_}, {l_}}, {{o_}, {grad_, 0}, {grad_, D}, {grad_, 2 * D}});
   }
 
  private:

@@ -16,8 +16,7 @@ void attention(Frame& frame, const Op& op) {
       frame,
       op,
       attention_blocks(frame.program(), op, frame.rank->seat.group_rank),
-      {frame.value(op.in.front()), o_TN, l_TN},
-      frame.value(op.in.back()),
+      {.q = frame.value(op.in.front()), .kv = frame.value(op.in.back()), .o = o_TN, .l = l_TN},
       /*merge=*/false);
 }
 
@@ -29,11 +28,11 @@ void attention_adjoint(Frame& frame, const Op& op) {
       frame,
       op,
       attention_blocks(frame.program(), op, frame.rank->seat.group_rank),
-      {frame.value(op.in.front()), frame.value(op.out[0]), frame.value(op.out[1])},
-      frame.value(op.in.back()),
-      frame.gradient(op.out[0]),
-      grad_q_TN,
-      grad_kv);
+      {.q = frame.value(op.in.front()),
+       .kv = frame.value(op.in.back()),
+       .o = frame.value(op.out[0]),
+       .l = frame.value(op.out[1])},
+      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0])});
 }
 
 }  // namespace paradyse::ops

@@ -38,25 +38,45 @@ inline std::vector<HeadRun> head_runs(const Op& op, int group_rank) {
   return runs;
 }
 
-// The columns of a run of query heads, of its key head and of its value head.
-struct Operands {
-  Columns q;
-  Columns k;
-  Columns v;
+// The matrices of an attention op on a rank: q | k | v in one, or q and k | v.
+struct AttentionMatrices {
+  at::Tensor q;
+  at::Tensor kv;
+  at::Tensor o;
+  at::Tensor l = {};
 };
 
-// Of q | k | v in one matrix, or of q and of k | v; or of their gradients.
-inline Operands operands(
-    const at::Tensor& q,
-    const at::Tensor& kv,
-    const Heads& mine,
-    const HeadRun& run,
-    std::int64_t D) {
-  const std::int64_t keys = q.is_same(kv) ? mine.query.size() : 0;
+// Where a run of heads lies in them.
+struct RunColumns {
+  const Heads& mine;
+  const HeadRun& run;
+  std::int64_t D = 0;
+
+  [[nodiscard]] Columns queries(const at::Tensor& matrix) const {
+    return {matrix, run.queries.begin * D};
+  }
+  [[nodiscard]] Columns keys(const AttentionMatrices& in) const { return key_columns(in, 0); }
+  [[nodiscard]] Columns values(const AttentionMatrices& in) const {
+    return key_columns(in, mine.key.size());
+  }
+
+ private:
+  [[nodiscard]] Columns key_columns(const AttentionMatrices& in, std::int64_t head) const {
+    const std::int64_t first = in.q.is_same(in.kv) ? mine.query.size() : 0;
+    return {in.kv, (first + head + run.key) * D};
+  }
+};
+
+inline AttentionTensors tensors_of(const AttentionMatrices& in, const RunColumns& at) {
   return {
-      {q, run.queries.begin * D},
-      {kv, (keys + run.key) * D},
-      {kv, (keys + mine.key.size() + run.key) * D}};
+      .q = at.queries(in.q),
+      .k = at.keys(in),
+      .v = at.values(in),
+      .o = at.queries(in.o),
+      .l = {in.l, at.run.queries.begin}};
+}
+inline AttentionGradients gradients_of(const AttentionMatrices& in, const RunColumns& at) {
+  return {.o = at.queries(in.o), .q = at.queries(in.q), .k = at.keys(in), .v = at.values(in)};
 }
 
 inline Attention attention_of(
@@ -95,21 +115,13 @@ inline bool by_flash(const at::Tensor& q, const Program& program) {
   return through_aten(q) && aten::flash_takes(q, program.shape.head_dim);
 }
 
-// What an attention op reads and makes on a rank: the queries' side.
-struct QuerySide {
-  at::Tensor q;
-  at::Tensor o;
-  at::Tensor l;
-};
-
-// Attends to the keys and values of `kv` in these blocks.  `merge`: what o and l hold of them is
-// the result of earlier keys; else the first block of some queries begins with nothing.
+// Attends to the keys and values in these blocks.  `merge`: what o and l hold of them is the result
+// of earlier keys; else the first block of some queries begins with nothing.
 inline void attend_blocks(
     const Frame& frame,
     const Op& op,
     const std::vector<AttentionBlock>& blocks,
-    const QuerySide& mine,
-    const at::Tensor& kv,
+    const AttentionMatrices& in,
     bool merge) {
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
@@ -118,12 +130,10 @@ inline void attend_blocks(
   const std::vector<HeadRun> runs = head_runs(op, rank);
   const auto tiles = [&](const AttentionBlock& block, bool onto) {
     for (const HeadRun& run : runs) {
-      const auto [q, k, v] = operands(mine.q, kv, heads, run, D);
-      const std::int64_t head = run.queries.begin;
-      attend(attention_of(program, block, run), q, k, v, {mine.o, head * D}, {mine.l, head}, onto);
+      attend(attention_of(program, block, run), tensors_of(in, {heads, run, D}), onto);
     }
   };
-  if (by_flash(mine.q, program)) {
+  if (by_flash(in.q, program)) {
     for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
       const bool onto = merge || pack.onto;
       if (!pack.plain) {
@@ -131,9 +141,7 @@ inline void attend_blocks(
         continue;
       }
       for (const FlashRuns& run : flash_runs(program, runs)) {
-        const auto [q, k, v] = operands(mine.q, kv, heads, run.first, D);
-        const std::int64_t head = run.first.queries.begin;
-        aten::flash_attend(pack, run.heads, q, k, v, {mine.o, head * D}, {mine.l, head}, onto);
+        aten::flash_attend(pack, run.heads, tensors_of(in, {heads, run.first, D}), onto);
       }
     }
     return;
@@ -145,16 +153,13 @@ inline void attend_blocks(
   }
 }
 
-// Adds what these blocks give to the gradients of q and kv.
+// Adds what these blocks give to the gradients of q and kv; that of o is read.
 inline void attend_blocks_adjoint(
     const Frame& frame,
     const Op& op,
     const std::vector<AttentionBlock>& blocks,
-    const QuerySide& mine,
-    const at::Tensor& kv,
-    const at::Tensor& grad_o,
-    const at::Tensor& grad_q_TN,
-    const at::Tensor& grad_kv) {
+    const AttentionMatrices& in,
+    const AttentionMatrices& gradients) {
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
   const Heads& heads = op.heads[idx(rank)];
@@ -162,44 +167,23 @@ inline void attend_blocks_adjoint(
   const std::vector<HeadRun> runs = head_runs(op, rank);
   const auto tiles = [&](const AttentionBlock& block) {
     for (const HeadRun& run : runs) {
-      const auto [q, k, v] = operands(mine.q, kv, heads, run, D);
-      const auto [grad_q, grad_k, grad_v] = operands(grad_q_TN, grad_kv, heads, run, D);
-      const std::int64_t head = run.queries.begin;
+      const RunColumns columns{heads, run, D};
       attend_adjoint(
           attention_of(program, block, run),
-          q,
-          k,
-          v,
-          {mine.o, head * D},
-          {mine.l, head},
-          {grad_o, head * D},
-          grad_q,
-          grad_k,
-          grad_v);
+          tensors_of(in, columns),
+          gradients_of(gradients, columns));
     }
   };
-  if (by_flash(mine.q, program)) {
+  if (by_flash(in.q, program)) {
     for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
       if (!pack.plain) {
         tiles(pack.blocks.front());
         continue;
       }
       for (const FlashRuns& run : flash_runs(program, runs)) {
-        const auto [q, k, v] = operands(mine.q, kv, heads, run.first, D);
-        const auto [grad_q, grad_k, grad_v] = operands(grad_q_TN, grad_kv, heads, run.first, D);
-        const std::int64_t head = run.first.queries.begin;
+        const RunColumns columns{heads, run.first, D};
         aten::flash_attend_adjoint(
-            pack,
-            run.heads,
-            q,
-            k,
-            v,
-            {mine.o, head * D},
-            {mine.l, head},
-            {grad_o, head * D},
-            grad_q,
-            grad_k,
-            grad_v);
+            pack, run.heads, tensors_of(in, columns), gradients_of(gradients, columns));
       }
     }
     return;

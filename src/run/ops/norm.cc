@@ -26,17 +26,17 @@ void norm(Frame& frame, const Op& op) {
 void norm_adjoint(Frame& frame, const Op& op) {
   const auto [grad_x_TH, accumulate] = frame.gradient_target(op.in[0]);
   const at::Tensor x_TH = frame.value(op.in[0]);
-  const at::Tensor grad_y_TH = frame.gradient(op.out[0]);
   const auto& weights = frame.parameters->vectors;
   const auto& grads = frame.parameters->vector_grads;
   const auto v = idx(op.vectors.begin);
   const double eps = frame.program().shape.norm_eps;
+  kernels::NormGradients gradients{
+      .y = frame.gradient(op.out[0]), .x = grad_x_TH, .accumulate = accumulate, .w = grads.at(v)};
   if (op.vectors.size() == 2) {
-    kernels::layer_norm_adjoint(
-        x_TH, weights.at(v), eps, grad_y_TH, grad_x_TH, accumulate, grads.at(v), grads.at(v + 1));
+    gradients.b = grads.at(v + 1);
+    kernels::layer_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   } else {
-    kernels::rms_norm_adjoint(
-        x_TH, weights.at(v), eps, grad_y_TH, grad_x_TH, accumulate, grads.at(v));
+    kernels::rms_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   }
 }
 

@@ -49,10 +49,9 @@ void qk_norm_adjoint(Frame& frame, const Op& op) {
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
             frame.program().shape.norm_eps,
-            grad_y.narrow(1, column, columns),
-            grad_x.narrow(1, column, columns),
-            false,
-            frame.parameters->vector_grads.at(vector));
+            {.y = grad_y.narrow(1, column, columns),
+             .x = grad_x.narrow(1, column, columns),
+             .w = frame.parameters->vector_grads.at(vector)});
       });
   grad_x.narrow(1, values, x.size(1) - values).copy_(grad_y.narrow(1, values, x.size(1) - values));
 }

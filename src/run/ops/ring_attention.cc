@@ -13,7 +13,7 @@ void ring_attention(Frame& frame, const Op& op) {
   const at::Tensor o_TN = frame.make(op.out[0]);
   const at::Tensor l_TN = frame.make(op.out[1]);
   const at::Tensor o_sums = in_sums(frame, o_TN);
-  const QuerySide mine{frame.value(op.in[0]), o_sums, l_TN};
+  const at::Tensor q_TN = frame.value(op.in[0]);
   Ring ring(frame, op, frame.value(op.in[1]));
   for (int hop = 0; hop < ring.hops(); ++hop) {
     ring.issue();
@@ -22,8 +22,7 @@ void ring_attention(Frame& frame, const Op& op) {
         frame,
         op,
         ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
-        mine,
-        ring.block(),
+        {.q = q_TN, .kv = ring.block(), .o = o_sums, .l = l_TN},
         /*merge=*/hop > 0);
     ring.advance();
   }
@@ -31,7 +30,9 @@ void ring_attention(Frame& frame, const Op& op) {
 }
 
 void ring_attention_adjoint(Frame& frame, const Op& op) {
-  const QuerySide mine{frame.value(op.in[0]), frame.value(op.out[0]), frame.value(op.out[1])};
+  const at::Tensor q_TN = frame.value(op.in[0]);
+  const at::Tensor o_TN = frame.value(op.out[0]);
+  const at::Tensor l_TN = frame.value(op.out[1]);
   const at::Tensor grad_o_TN = frame.gradient(op.out[0]);
   const at::Tensor grad_q_TN = frame.only_gradient_target(op.in[0]);
   const at::Tensor grad_kv = frame.only_gradient_target(op.in[1]);
@@ -45,11 +46,8 @@ void ring_attention_adjoint(Frame& frame, const Op& op) {
         frame,
         op,
         ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
-        mine,
-        ring.block(),
-        grad_o_TN,
-        grad_q_sums,
-        to);
+        {.q = q_TN, .kv = ring.block(), .o = o_TN, .l = l_TN},
+        {.q = grad_q_sums, .kv = to, .o = grad_o_TN});
     ring.advance();
   }
   sums.come_home();

@@ -51,12 +51,13 @@ void turn(Frame& frame, const Op& op, const at::Tensor& qkv, bool inverse) {
   std::vector<std::int64_t> store;
   kernels::rotate(
       qkv,
-      heads.query.size() + heads.key.size(),
-      frame.program().shape.head_dim,
-      frame.rope->cosines,
-      frame.rope->sines,
-      frame.of_rows(op.in[0], frame.batch->positions, frame.batch->all_positions, store),
-      inverse);
+      {.heads = heads.query.size() + heads.key.size(),
+       .head_dim = frame.program().shape.head_dim,
+       .cosines = frame.rope->cosines,
+       .sines = frame.rope->sines,
+       .positions =
+           frame.of_rows(op.in[0], frame.batch->positions, frame.batch->all_positions, store),
+       .inverse = inverse});
 }
 
 }  // namespace

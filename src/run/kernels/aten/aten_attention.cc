@@ -12,6 +12,8 @@ namespace paradyse::aten {
 namespace {
 
 using ops::Attention;
+using ops::AttentionGradients;
+using ops::AttentionTensors;
 using ops::Columns;
 
 constexpr double kLog2e = std::numbers::log2e;
@@ -109,14 +111,8 @@ Interval inside(Interval rows, Interval of) { return {of.begin + rows.begin, of.
 
 }  // namespace
 
-void attend(
-    const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    bool merge) {
+void attend(const Attention& attention, const AttentionTensors& tensors, bool merge) {
+  const auto& [q, k, v, o, l] = tensors;
   const std::int64_t D = attention.head_dim;
   const at::ScalarType sum = sum_type(q.matrix.scalar_type());
   const AttentionTile size = attention_tile(attention.block);
@@ -182,15 +178,10 @@ void attend(
 
 void attend_adjoint(
     const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    const Columns& grad_o,
-    const Columns& grad_q,
-    const Columns& grad_k,
-    const Columns& grad_v) {
+    const AttentionTensors& tensors,
+    const AttentionGradients& gradients) {
+  const auto& [q, k, v, o, l] = tensors;
+  const auto& [grad_o, grad_q, grad_k, grad_v] = gradients;
   const std::int64_t D = attention.head_dim;
   const at::ScalarType sum = sum_type(q.matrix.scalar_type());
   const AttentionTile size = attention_tile(attention.block);
@@ -431,14 +422,8 @@ FlashOperands operands_of(
 }  // namespace
 
 void flash_attend(
-    const Pack& pack,
-    const FlashHeads& heads,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    bool merge) {
+    const Pack& pack, const FlashHeads& heads, const AttentionTensors& tensors, bool merge) {
+  const auto& [q, k, v, o, l] = tensors;
   const HostScope library_memory;
   const at::Tensor o_rows = heads_of(o, pack.queries(), heads.heads, heads.head_dim);
   const at::Tensor l_rows = part(l, pack.queries(), 0, heads.heads);
@@ -459,15 +444,10 @@ void flash_attend(
 void flash_attend_adjoint(
     const Pack& pack,
     const FlashHeads& heads,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    const Columns& grad_o,
-    const Columns& grad_q,
-    const Columns& grad_k,
-    const Columns& grad_v) {
+    const AttentionTensors& tensors,
+    const AttentionGradients& gradients) {
+  const auto& [q, k, v, o, l] = tensors;
+  const auto& [grad_o, grad_q, grad_k, grad_v] = gradients;
   const HostScope library_memory;
   const FlashOperands grad = flash_backward(
       pack,

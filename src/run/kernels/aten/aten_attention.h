@@ -10,25 +10,11 @@
 namespace paradyse::aten {
 
 // As ops::attend and ops::attend_adjoint.
-void attend(
-    const ops::Attention& attention,
-    const ops::Columns& q,
-    const ops::Columns& k,
-    const ops::Columns& v,
-    const ops::Columns& o,
-    const ops::Columns& l,
-    bool merge);
+void attend(const ops::Attention& attention, const ops::AttentionTensors& tensors, bool merge);
 void attend_adjoint(
     const ops::Attention& attention,
-    const ops::Columns& q,
-    const ops::Columns& k,
-    const ops::Columns& v,
-    const ops::Columns& o,
-    const ops::Columns& l,
-    const ops::Columns& grad_o,
-    const ops::Columns& grad_q,
-    const ops::Columns& grad_k,
-    const ops::Columns& grad_v);
+    const ops::AttentionTensors& tensors,
+    const ops::AttentionGradients& gradients);
 
 // Blocks that one call takes.  `plain`: by cumulative lengths; queries and keys of each follow
 // those of the one before it, and all are whole, or all causal with the last query seeing the last
@@ -57,25 +43,11 @@ struct FlashHeads {
 };
 // Rows pack.queries() of o and l, as ops::attend has them.
 void flash_attend(
-    const Pack& pack,
-    const FlashHeads& heads,
-    const ops::Columns& q,
-    const ops::Columns& k,
-    const ops::Columns& v,
-    const ops::Columns& o,
-    const ops::Columns& l,
-    bool merge);
+    const Pack& pack, const FlashHeads& heads, const ops::AttentionTensors& tensors, bool merge);
 void flash_attend_adjoint(
     const Pack& pack,
     const FlashHeads& heads,
-    const ops::Columns& q,
-    const ops::Columns& k,
-    const ops::Columns& v,
-    const ops::Columns& o,
-    const ops::Columns& l,
-    const ops::Columns& grad_o,
-    const ops::Columns& grad_q,
-    const ops::Columns& grad_k,
-    const ops::Columns& grad_v);
+    const ops::AttentionTensors& tensors,
+    const ops::AttentionGradients& gradients);
 
 }  // namespace paradyse::aten

@@ -43,23 +43,17 @@ void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Te
 }
 
 void rms_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w) {
+    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& gradients) {
   const HostScope library_memory;
   const at::Tensor factor = wide(w);
   for_rows(x.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor in = wide(runs(x, first, count, w.size(0)));
-    const at::Tensor g = wide(runs(grad_y, first, count, w.size(0)));
+    const at::Tensor g = wide(runs(gradients.y, first, count, w.size(0)));
     const at::Tensor s = in.square().mean({-1}, true).add_(eps).rsqrt_();
     const at::Tensor wg = g * factor;
     const at::Tensor c = (in * wg).mean({-1}, true) * s * s;
-    put(runs(grad_x, first, count, w.size(0)), s * (wg - in * c), accumulate);
-    at::Tensor(grad_w).add_((g * in * s).flatten(0, 1).sum({0}));
+    put(runs(gradients.x, first, count, w.size(0)), s * (wg - in * c), gradients.accumulate);
+    at::Tensor(gradients.w).add_((g * in * s).flatten(0, 1).sum({0}));
   });
 }
 
@@ -79,27 +73,20 @@ void layer_norm(
 }
 
 void layer_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w,
-    const at::Tensor& grad_b) {
+    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& gradients) {
   const HostScope library_memory;
   const at::Tensor factor = wide(w);
   for_rows(x.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor in = wide(x.narrow(0, first, count));
-    const at::Tensor g = wide(grad_y.narrow(0, first, count));
+    const at::Tensor g = wide(gradients.y.narrow(0, first, count));
     const at::Tensor centred = in - in.mean({1}, true);
     const at::Tensor s = centred.square().mean({1}, true).add_(eps).rsqrt_();
     const at::Tensor n = centred * s;
     const at::Tensor wg = g * factor;
     const at::Tensor own = s * (wg - wg.mean({1}, true) - n * (wg * n).mean({1}, true));
-    put(grad_x.narrow(0, first, count), own, accumulate);
-    at::Tensor(grad_w).add_((g * n).sum({0}));
-    at::Tensor(grad_b).add_(g.sum({0}));
+    put(gradients.x.narrow(0, first, count), own, gradients.accumulate);
+    at::Tensor(gradients.w).add_((g * n).sum({0}));
+    at::Tensor(gradients.b).add_(g.sum({0}));
   });
 }
 
@@ -153,14 +140,8 @@ void dropout(
   });
 }
 
-void rotate(
-    const at::Tensor& x,
-    std::int64_t heads,
-    std::int64_t head_dim,
-    const at::Tensor& cosines,
-    const at::Tensor& sines,
-    std::span<const std::int64_t> positions,
-    bool inverse) {
+void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
+  const auto& [heads, head_dim, cosines, sines, positions, inverse] = rotation;
   if (x.size(0) == 0 || heads == 0) {
     return;
   }

@@ -36,24 +36,11 @@ at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device);
 
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y);
 void rms_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w);
+    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& gradients);
 void layer_norm(
     const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
 void layer_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w,
-    const at::Tensor& grad_b);
+    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& gradients);
 void add_to_rows(const at::Tensor& y, const at::Tensor& b);
 void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums);
 void dropout(
@@ -61,14 +48,7 @@ void dropout(
     std::span<const std::int64_t> tokens,
     const at::Tensor& from,
     const at::Tensor& to);
-void rotate(
-    const at::Tensor& x,
-    std::int64_t heads,
-    std::int64_t head_dim,
-    const at::Tensor& cosines,
-    const at::Tensor& sines,
-    std::span<const std::int64_t> positions,
-    bool inverse);
+void rotate(const at::Tensor& x, const kernels::Rotation& rotation);
 
 // a b in the type of its sums.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);

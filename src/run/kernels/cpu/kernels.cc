@@ -408,7 +408,7 @@ PARADYSE_CLONES void norm_call(const NormCall& call, void* y, std::int64_t y_str
       });
 }
 
-struct NormGradients {
+struct NormGradientData {
   const void* y;
   std::int64_t y_stride;
   void* x;
@@ -418,7 +418,7 @@ struct NormGradients {
   void* b;
 };
 
-PARADYSE_CLONES void norm_adjoint_call(const NormCall& call, const NormGradients& grad) {
+PARADYSE_CLONES void norm_adjoint_call(const NormCall& call, const NormGradientData& grad) {
   with_type(
       call.type, PARADYSE_TYPED {
         using T = typename decltype(tag)::type;
@@ -454,7 +454,7 @@ PARADYSE_CLONES void layer_norm_call(
       });
 }
 
-PARADYSE_CLONES void layer_norm_adjoint_call(const NormCall& call, const NormGradients& grad) {
+PARADYSE_CLONES void layer_norm_adjoint_call(const NormCall& call, const NormGradientData& grad) {
   with_type(
       call.type, PARADYSE_TYPED {
         using T = typename decltype(tag)::type;
@@ -603,24 +603,18 @@ void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Te
 }
 
 void rms_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w) {
+    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
   if (through_aten(x)) {
-    return aten::rms_norm_adjoint(x, w, eps, grad_y, grad_x, accumulate, grad_w);
+    return aten::rms_norm_adjoint(x, w, eps, gradients);
   }
   norm_adjoint_call(
       norm_of(x, w, eps),
-      {grad_y.const_data_ptr(),
-       grad_y.stride(0),
-       grad_x.mutable_data_ptr(),
-       grad_x.stride(0),
-       accumulate,
-       grad_w.mutable_data_ptr(),
+      {gradients.y.const_data_ptr(),
+       gradients.y.stride(0),
+       gradients.x.mutable_data_ptr(),
+       gradients.x.stride(0),
+       gradients.accumulate,
+       gradients.w.mutable_data_ptr(),
        nullptr});
 }
 
@@ -637,26 +631,19 @@ void layer_norm(
 }
 
 void layer_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w,
-    const at::Tensor& grad_b) {
+    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
   if (through_aten(x)) {
-    return aten::layer_norm_adjoint(x, w, eps, grad_y, grad_x, accumulate, grad_w, grad_b);
+    return aten::layer_norm_adjoint(x, w, eps, gradients);
   }
   layer_norm_adjoint_call(
       norm_of(x, w, eps),
-      {grad_y.const_data_ptr(),
-       grad_y.stride(0),
-       grad_x.mutable_data_ptr(),
-       grad_x.stride(0),
-       accumulate,
-       grad_w.mutable_data_ptr(),
-       grad_b.mutable_data_ptr()});
+      {gradients.y.const_data_ptr(),
+       gradients.y.stride(0),
+       gradients.x.mutable_data_ptr(),
+       gradients.x.stride(0),
+       gradients.accumulate,
+       gradients.w.mutable_data_ptr(),
+       gradients.b.mutable_data_ptr()});
 }
 
 void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
@@ -708,32 +695,25 @@ void dropout(
       from.size(1));
 }
 
-void rotate(
-    const at::Tensor& x,
-    std::int64_t heads,
-    std::int64_t head_dim,
-    const at::Tensor& cosines,
-    const at::Tensor& sines,
-    std::span<const std::int64_t> positions,
-    bool inverse) {
-  if (static_cast<std::int64_t>(positions.size()) != x.size(0)) {
+void rotate(const at::Tensor& x, const Rotation& rotation) {
+  if (static_cast<std::int64_t>(rotation.positions.size()) != x.size(0)) {
     throw std::logic_error(
-        "rotate: " + std::to_string(positions.size()) + " positions for " +
+        "rotate: " + std::to_string(rotation.positions.size()) + " positions for " +
         std::to_string(x.size(0)) + " tokens");
   }
   if (through_aten(x)) {
-    return aten::rotate(x, heads, head_dim, cosines, sines, positions, inverse);
+    return aten::rotate(x, rotation);
   }
   rotate_call(
       x.scalar_type(),
       x.mutable_data_ptr(),
       x.stride(0),
-      heads,
-      head_dim / 2,
-      cosines.const_data_ptr(),
-      sines.const_data_ptr(),
-      positions,
-      inverse);
+      rotation.heads,
+      rotation.head_dim / 2,
+      rotation.cosines.const_data_ptr(),
+      rotation.sines.const_data_ptr(),
+      rotation.positions,
+      rotation.inverse);
 }
 
 void softmax_tile(

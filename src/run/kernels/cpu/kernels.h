@@ -15,31 +15,25 @@ namespace paradyse::kernels {
 //   for float64).
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y);
 
-// grad_x = its adjoint, or added to grad_x; grad_w [H] (statistic type) is always added to.
+// The gradient of y is read, that of x made or added to; those of w and b [H] (statistic type) are
+// always added to.
+struct NormGradients {
+  at::Tensor y;
+  at::Tensor x;
+  bool accumulate = false;  // into x
+  at::Tensor w;
+  at::Tensor b = {};  // of a LayerNorm
+};
 void rms_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w);
+    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients);
 
 // LayerNorm (Ba et al. 2016): y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b.
 //   x, y [t, H]; w, b [H].
 void layer_norm(
     const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
 
-// As rms_norm_adjoint; grad_b [H] is always added to.
 void layer_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    double eps,
-    const at::Tensor& grad_y,
-    const at::Tensor& grad_x,
-    bool accumulate,
-    const at::Tensor& grad_w,
-    const at::Tensor& grad_b);
+    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients);
 
 // Adds b [n] to every row of y [t, n], which is of b's type or of that of its sums.
 void add_to_rows(const at::Tensor& y, const at::Tensor& b);
@@ -62,17 +56,18 @@ void dropout(
     const at::Tensor& from,
     const at::Tensor& to);
 
-// Rotates the first `heads` heads of every row in place (Su et al. 2021, in Hugging Face's
-// convention: dim i is paired with i + D/2).  `inverse` rotates back: the adjoint.
-//   x [t, >= heads * D]; cosines, sines [positions, D/2] in the statistic type; positions [t].
-void rotate(
-    const at::Tensor& x,
-    std::int64_t heads,
-    std::int64_t head_dim,
-    const at::Tensor& cosines,
-    const at::Tensor& sines,
-    std::span<const std::int64_t> positions,
-    bool inverse);
+struct Rotation {
+  std::int64_t heads = 0;  // that are rotated: the first of every row
+  std::int64_t head_dim = 0;
+  at::Tensor cosines;  // [positions, D/2] in the statistic type
+  at::Tensor sines;
+  std::span<const std::int64_t> positions;  // a row's
+  bool inverse = false;                     // back: the adjoint
+};
+// Rotates heads in place (Su et al. 2021, in Hugging Face's convention: dim i is paired with
+// i + D/2).
+//   x [t, >= heads * D]
+void rotate(const at::Tensor& x, const Rotation& rotation);
 
 // A tile of attention scores in base 2.
 struct Scores {

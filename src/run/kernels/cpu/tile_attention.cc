@@ -130,14 +130,8 @@ void for_tiles(const Attention& attention, Start start, Body body, Done done) {
 }
 
 template <typename T>
-void attend_of(
-    const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    bool merge) {
+void attend_of(const Attention& attention, const AttentionTensors& tensors, bool merge) {
+  const auto& [q, k, v, o, l] = tensors;
   using S = Sum<T>;
   constexpr S kLog2e = std::numbers::log2e_v<S>;
   constexpr S kLn2 = std::numbers::ln2_v<S>;
@@ -205,15 +199,10 @@ void attend_of(
 template <typename T>
 void attend_adjoint_of(
     const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    const Columns& grad_o,
-    const Columns& grad_q,
-    const Columns& grad_k,
-    const Columns& grad_v) {
+    const AttentionTensors& tensors,
+    const AttentionGradients& gradients) {
+  const auto& [q, k, v, o, l] = tensors;
+  const auto& [grad_o, grad_q, grad_k, grad_v] = gradients;
   using S = Sum<T>;
   constexpr S kLog2e = std::numbers::log2e_v<S>;
   const std::int64_t D = attention.head_dim;
@@ -288,39 +277,26 @@ void attend_adjoint_of(
 
 }  // namespace
 
-void attend(
-    const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    bool merge) {
-  if (through_aten(q.matrix)) {
-    return aten::attend(attention, q, k, v, o, l, merge);
+void attend(const Attention& attention, const AttentionTensors& tensors, bool merge) {
+  if (through_aten(tensors.q.matrix)) {
+    return aten::attend(attention, tensors, merge);
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend", [&] {
-    attend_of<scalar_t>(attention, q, k, v, o, l, merge);
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend", [&] {
+        attend_of<scalar_t>(attention, tensors, merge);
+      });
 }
 
 void attend_adjoint(
     const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    const Columns& grad_o,
-    const Columns& grad_q,
-    const Columns& grad_k,
-    const Columns& grad_v) {
-  if (through_aten(q.matrix)) {
-    return aten::attend_adjoint(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
+    const AttentionTensors& tensors,
+    const AttentionGradients& gradients) {
+  if (through_aten(tensors.q.matrix)) {
+    return aten::attend_adjoint(attention, tensors, gradients);
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, q.matrix.scalar_type(), "attend_adjoint", [&] {
-        attend_adjoint_of<scalar_t>(attention, q, k, v, o, l, grad_o, grad_q, grad_k, grad_v);
+      at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend_adjoint", [&] {
+        attend_adjoint_of<scalar_t>(attention, tensors, gradients);
       });
 }
 

@@ -27,32 +27,34 @@ struct Attention {
   bool causal = true;  // block.diagonal says which keys a query sees
 };
 
-// Rows block.queries of o = softmax(scale q k^T) v and of l, the log-sum-exp of the scores.
+// What it reads (q, k, v) and makes.
 //   q, o: heads * head_dim columns; k, v: head_dim; l: heads.  q, k, v of one type, l of its sums'
 //   type, o of either.
+struct AttentionTensors {
+  Columns q;
+  Columns k;
+  Columns v;
+  Columns o;
+  Columns l;
+};
+
+// Of the same columns; those of q, k and v are all of q's type or all of its sums' type.
+struct AttentionGradients {
+  Columns o;
+  Columns q;
+  Columns k;
+  Columns v;
+};
+
+// Rows block.queries of o = softmax(scale q k^T) v and of l, the log-sum-exp of the scores.
 // `merge`: o and l hold the result of earlier keys, which these join.  A query that sees no key has
 // o = 0 and l = -inf.
-void attend(
-    const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    bool merge = false);
+void attend(const Attention& attention, const AttentionTensors& tensors, bool merge = false);
 
-// Adds to the gradients of q, k, v what comes from this block; o and l are those of all keys.  The
-// gradients are all of q's type or all of its sums' type.
+// Adds to the gradients of q, k, v what comes from this block; o and l are those of all keys.
 void attend_adjoint(
     const Attention& attention,
-    const Columns& q,
-    const Columns& k,
-    const Columns& v,
-    const Columns& o,
-    const Columns& l,
-    const Columns& grad_o,
-    const Columns& grad_q,
-    const Columns& grad_k,
-    const Columns& grad_v);
+    const AttentionTensors& tensors,
+    const AttentionGradients& gradients);
 
 }  // namespace paradyse::ops
