@@ -89,13 +89,12 @@ int bench_step_on(
       .ranks = ranks_of(options.backend, options.ranks, 4),
       .lengths = options.lengths,
       .layer = layer,
-      .dtype = options.dtype,
+      .dtype = dtype_option(options.dtype),
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
       .breakdown = options.breakdown,
       .backend = backend,
       .device = device_named(options.backend.device)};
-  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   const BenchStepResult result = bench_step(request);
   if (!backend->leads()) {
     return kOk;

@@ -54,7 +54,6 @@ void expect_sound(const BenchMixedOptions& options) {
         "--memory 64MiB,32MiB, or both");
   }
   expect_ranks(static_cast<int>(std::max(options.slowdown.size(), options.memory.size())));
-  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
 }
 
 // Median, least and most.
@@ -179,7 +178,7 @@ int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
   const BenchMixedRequest request{
       .model = reading([&] { return open_model(options.model); }),
       .layer = layer,
-      .dtype = options.dtype};
+      .dtype = dtype_option(options.dtype)};
   std::optional<MixedSpeed> speed;
   std::optional<MixedMemory> longest;
   if (!options.slowdown.empty()) {

@@ -164,7 +164,7 @@ BenchSwitchingRequest request_of(
       model.shape.kv_heads,
       model.shape.ffn,
       model.shape.vocab,
-      config.train.dtype);
+      to_string(config.train.dtype));
   result.backend = backend->name();
   result.ranks = ranks;
   result.memory_per_rank = task.memory_per_rank;

@@ -35,7 +35,7 @@ Json json_of(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, b
       json["rows"].push_back(
           {{"strategy", row.way},
            {"recompute", row.recompute},
-           {"dtype", row.dtype},
+           {"dtype", to_string(row.dtype)},
            {"ranks", ranks[i]},
            {"error", row.worst(i).error},  // infinite: null
            {"place", row.worst(i).place},
@@ -63,7 +63,7 @@ const CheckError& furthest(const CheckRow& row) {
 
 // Where they are not those of the gradients, which the table shows.
 std::string tolerances_of_losses(const std::vector<CheckRow>& rows) {
-  std::map<std::string, double> apart;
+  std::map<Dtype, double> apart;
   for (const CheckRow& row : rows) {
     if (row.losses.front().tolerance != row.gradients.front().tolerance) {
       apart[row.dtype] = row.losses.front().tolerance;
@@ -71,7 +71,8 @@ std::string tolerances_of_losses(const std::vector<CheckRow>& rows) {
   }
   std::string text;
   for (const auto& [dtype, tolerance] : apart) {
-    text += fmt::format("The loss in {}: tolerance {}.\n", dtype, short_number(tolerance));
+    text +=
+        fmt::format("The loss in {}: tolerance {}.\n", to_string(dtype), short_number(tolerance));
   }
   return text;
 }
@@ -85,7 +86,7 @@ void print(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, boo
   table[0].insert(table[0].end(), {"tolerance", "counts", ""});
   for (const CheckRow& row : rows) {
     auto& line = table.emplace_back();
-    line = {row.way, row.recompute, row.dtype};
+    line = {row.way, row.recompute, to_string(row.dtype)};
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       line.push_back(short_number(row.worst(i).error));
     }
@@ -106,7 +107,7 @@ void print(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, boo
           "too far: {} recompute {} {}: {} in {}\n",
           row.way,
           row.recompute,
-          row.dtype,
+          to_string(row.dtype),
           short_number(worst.error),
           worst.place);
     }
@@ -126,9 +127,16 @@ std::vector<CheckSubject> subjects_of(const std::string& model, bool quiet) {
 }
 
 // GPUs are there for narrow types, and have kernels of their own for them.
-std::vector<std::string> dtypes_of(const std::string& device) {
-  return device == "cuda" ? std::vector<std::string>{"float64", "float32", "bfloat16"}
-                          : std::vector<std::string>{"float64", "float32"};
+std::vector<Dtype> dtypes_of(const CheckOptions& options) {
+  if (options.dtypes.empty()) {
+    return options.backend.device == "cuda"
+               ? std::vector{Dtype::float64, Dtype::float32, Dtype::bfloat16}
+               : std::vector{Dtype::float64, Dtype::float32};
+  }
+  std::vector<Dtype> named(options.dtypes.size());
+  std::ranges::transform(
+      options.dtypes, named.begin(), [](const std::string& name) { return dtype_option(name); });
+  return named;
 }
 
 int check_on(
@@ -139,7 +147,7 @@ int check_on(
   const std::vector<CheckRow> rows = check(
       {.subjects = subjects_of(options.model, !backend->leads()),
        .ranks = ranks,
-       .dtypes = options.dtypes.empty() ? dtypes_of(options.backend.device) : options.dtypes,
+       .dtypes = dtypes_of(options),
        .strategies = options.strategies,
        .backend = backend,
        .device = device_named(options.backend.device)});
@@ -156,9 +164,7 @@ int check_on(
 }
 
 int run_check(const CheckOptions& options, const Common& common) {
-  for (const std::string& dtype : options.dtypes) {
-    expect_one_of("--dtype", dtype, {"float64", "float32", "bfloat16", "float16"});
-  }
+  dtypes_of(options);  // throws for an unknown one
   for (const std::string& name : options.strategies) {
     strategy("attention", name);  // throws for an unknown one
   }

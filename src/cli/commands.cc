@@ -55,6 +55,11 @@ void expect_one_of(
       "; accepted: " + list);
 }
 
+Dtype dtype_option(const std::string& value, const std::vector<std::string>& accepted) {
+  expect_one_of("--dtype", value, accepted);
+  return dtype_named(value);
+}
+
 namespace {
 
 // Refuses what is no `Number`, to its last character, or does not suit.

@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/dtype.h"
 #include "src/run/memory/reading.h"
 
 namespace paradyse::cli {
@@ -58,6 +59,10 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, std::size
 // one of `accepted`.
 void expect_one_of(
     const std::string& option, const std::string& value, const std::vector<std::string>& accepted);
+
+// The value of --dtype; refuses as expect_one_of.
+Dtype dtype_option(
+    const std::string& value, const std::vector<std::string>& accepted = dtype_names());
 
 // What an option accepts that is a number, or a list of them: option->check(whole_numbers(1)). Each
 // refuses another value before the command runs, naming the option, the value and what is accepted.

@@ -104,7 +104,7 @@ Plan plan_of(
 // Throws unless the plan is sound and, as far as can be predicted, fits.
 void expect_sound(
     const Plan& plan, const ModelShape& model, const GradOptions& options, std::int64_t memory) {
-  const Precision precision = precision_of(options.dtype);
+  const Precision precision = precision_of(dtype_option(options.dtype));
   CheckContext context{.model = &model, .precision = precision};
   const std::string source = options.plan.empty() ? "" : options.plan + ": ";
   const auto unsound = problems(plan, context);
@@ -225,7 +225,7 @@ int grad_on(
 
   // Opened first: a file that cannot be written is known before the work is done.
   expect_no_input_overwritten(options);
-  const at::ScalarType stored = parameter_types(options.dtype).gradient;
+  const at::ScalarType stored = parameter_types(dtype_option(options.dtype)).gradient;
   std::vector<std::pair<std::string, StoredTensor>> tensors;
   for (const auto& [name, sizes] : parameter_shapes(shape)) {
     tensors.emplace_back(name, StoredTensor{.dtype = stored, .shape = sizes});
@@ -242,7 +242,7 @@ int grad_on(
        .documents = corpus.documents,
        .labels = corpus.labels,
        .dropout_seed = options.dropout_seed.value_or(0),
-       .dtype = options.dtype,
+       .dtype = dtype_option(options.dtype),
        .memory_per_rank = memory,
        .backend = backend,
        .device = device_named(options.backend.device)});
@@ -264,7 +264,7 @@ int grad_on(
 }
 
 int run_grad(const GradOptions& options, const Common& common) {
-  expect_one_of("--dtype", options.dtype, {"float64", "float32", "bfloat16", "float16"});
+  dtype_option(options.dtype);  // throws for an unknown one
   expect_ranks(ranks_of(options.backend, options.ranks, 1));
   return on_backend(
       options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {

@@ -82,7 +82,6 @@ std::string summary(const Plan& plan) {
 
 int run_plan_check(const CheckOptions& options, const Common& common) {
   const std::int64_t memory = memory_limit(options.memory_per_rank);
-  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
   if (options.model.empty() && (memory > 0 || options.explain)) {
     throw std::invalid_argument(
         std::string(memory > 0 ? "--memory-per-rank" : "--explain") +
@@ -90,7 +89,8 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   }
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
-  CheckContext context{.precision = precision_of(options.dtype), .training = !options.forward_only};
+  CheckContext context{
+      .precision = precision_of(dtype_option(options.dtype)), .training = !options.forward_only};
   if (!options.model.empty()) {
     model = reading([&] { return open_model(options.model); }).shape;
     context.model = &*model;

@@ -18,7 +18,7 @@ namespace {
 // `note`: of costs that were measured for something else.
 PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
-  expect_one_of("--dtype", options.dtype, {"float32", "float64", "bfloat16", "float16"});
+  const Dtype dtype = dtype_option(options.dtype);
   PlanningTask task;
   task.model = reading([&] { return open_model(options.model); }, "--model").shape;
   if (options.length == 0) {
@@ -31,7 +31,7 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
         task.model.max_positions));
   }
   task.ranks = options.ranks;
-  task.precision = precision_of(options.dtype);
+  task.precision = precision_of(dtype);
   task.attention = named(options.attention);
   task.mlp = named(options.mlp);
   if (task.mlp.empty() && !task.attention.empty()) {
@@ -59,8 +59,7 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
     note = note_of_other(
         options.fitted,
         costs,
-        profile_header(
-            task.model, options.ranks, options.dtype, *local_backend(), c10::Device(c10::kCPU)));
+        profile_header(task.model, options.ranks, dtype, *local_backend(), c10::Device(c10::kCPU)));
     go_by(costs, task);
   }
   return task;

@@ -243,7 +243,6 @@ int print_all(
 }
 
 int run_simulate(const SimulateOptions& options, const Common& common) {
-  expect_one_of("--dtype", options.dtype, {"bfloat16", "float16", "float32"});
   const ModelShape model =
       without_dropout(reading([&] { return open_model(options.model); }).shape);
   Cluster cluster = read_cluster(options.cluster);
@@ -252,7 +251,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
   }
   SimulationTrace trace(options.trace_ranks);
   SimulationOptions how{
-      .precision = precision_of(options.dtype),
+      .precision = precision_of(dtype_option(options.dtype, {"bfloat16", "float16", "float32"})),
       .training = !options.forward_only,
       .proportional_tokens = !options.even};
   const std::optional<LayerChoice> layer = named_layer(options);

@@ -127,7 +127,7 @@ std::vector<PlanCase> plan_cases() {
   add("bert_40MiB", bert(), 4, 40 * kMiB, {more, one_long});
   add("qwen3_8_ranks_26MiB", qwen3(), 8, 26 * kMiB, {mixed, one_long});
   add("qwen3_bfloat16", qwen3(), 4, 40 * kMiB, {mixed, one_long}, [](PlanningTask& t) {
-    t.precision = precision_of("bfloat16");
+    t.precision = precision_of(Dtype::bfloat16);
   });
   add("llama_paper",
       llama(),

@@ -880,12 +880,12 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
     std::int64_t bytes_per_element = 0;
   };
   const Case cases[] = {
-      {{.precision = precision_of("float32")}, 16},
-      {{.precision = precision_of("float64")}, 32},
-      {{.precision = precision_of("bfloat16")}, 18},  // two of them the weight that ops read
-      {{.precision = precision_of("float32"), .training = false}, 4},
-      {{.precision = precision_of("bfloat16"), .training = false}, 2},
-      {{.precision = precision_of("bfloat16"), .static_bytes_per_element = 6}, 6},
+      {{.precision = precision_of(Dtype::float32)}, 16},
+      {{.precision = precision_of(Dtype::float64)}, 32},
+      {{.precision = precision_of(Dtype::bfloat16)}, 18},  // two of them the weight that ops read
+      {{.precision = precision_of(Dtype::float32), .training = false}, 4},
+      {{.precision = precision_of(Dtype::bfloat16), .training = false}, 2},
+      {{.precision = precision_of(Dtype::bfloat16), .static_bytes_per_element = 6}, 6},
   };
   for (Case c : cases) {
     CheckContext& context = c.context;

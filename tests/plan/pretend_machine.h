@@ -77,7 +77,9 @@ inline std::vector<PartProbe> pretend_work(
     const std::size_t i = name == "attention" ? 0 : name == "mlp" ? 1 : 2;
     for (int rank = 0; rank < kWorld; ++rank) {
       of_ranks[i][static_cast<std::size_t>(rank)] += part_work(
-          part, {.group_rank = rank % group.ranks, .domain_rank = rank}, precision_of("float32"));
+          part,
+          {.group_rank = rank % group.ranks, .domain_rank = rank},
+          precision_of(Dtype::float32));
     }
   }
   for (std::size_t i = 0; i < probes.size(); ++i) {
@@ -108,7 +110,7 @@ inline ProfileHeader pretend_header() {
       .cores = 2,
       .backend = "local",
       .device = "cpu",
-      .dtype = "float32"};
+      .dtype = Dtype::float32};
 }
 
 inline Profile pretend_profile(

@@ -55,7 +55,7 @@ ProfileHeader header() {
       .cores = 2,
       .backend = "local",
       .device = "cpu",
-      .dtype = "float32"};
+      .dtype = Dtype::float32};
 }
 
 // Of many sizes, and with all their digits.
@@ -277,7 +277,7 @@ TEST_F(ProfileTest, AnotherHeaderIsRefusedAndTheFileStays) {
       {"'cores'", [](ProfileHeader& h) { h.cores = 1; }},
       {"'backend'", [](ProfileHeader& h) { h.backend = "gloo"; }},
       {"'device'", [](ProfileHeader& h) { h.device = "cuda"; }},
-      {"'dtype'", [](ProfileHeader& h) { h.dtype = "bfloat16"; }}};
+      {"'dtype'", [](ProfileHeader& h) { h.dtype = Dtype::bfloat16; }}};
   for (const auto& [message, change] : changes) {
     ProfileHeader other = header();
     change(other);

@@ -658,8 +658,8 @@ TEST(AtenEquality, EveryStrategyOnEveryNumberOfRanks) {
         const std::vector<LayerChoice> layers(
             static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level));
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
-        test::expect_equal(c, plan, "float64", 1e-10);
-        test::expect_equal(c, plan, "float32", 2e-5);
+        test::expect_equal(c, plan, Dtype::float64, 1e-10);
+        test::expect_equal(c, plan, Dtype::float32, 2e-5);
       }
     }
   }
@@ -672,7 +672,7 @@ TEST(AtenEquality, NarrowTypesThroughFlash) {
       test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31}),
       {1, 9, 2, 17, 3}};
   const ThroughAten here;
-  for (const char* dtype : {"bfloat16", "float16"}) {
+  for (const Dtype dtype : {Dtype::bfloat16, Dtype::float16}) {
     for (const int p : {1, 2, 3, 4}) {
       for (const auto& [attention, mlp] : test::pure_strategies()) {
         const std::vector<LayerChoice> layers(

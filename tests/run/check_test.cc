@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 // One small subject by one strategy.
-CheckRequest request(const std::string& dtype) {
+CheckRequest request(Dtype dtype) {
   CheckRequest request{.ranks = {1, 3}, .dtypes = {dtype}, .strategies = {"UlyssesZ"}};
   request.subjects = {request.subjects.front()};
   return request;
@@ -25,9 +25,9 @@ CheckRequest request(const std::string& dtype) {
 constexpr const char* kName = "model.layers.1.self_attn.o_proj.weight";
 
 // What check() says when the expected gradient kName is `factor` times the right one.
-std::vector<CheckRow> with_gradient_times(double factor, const std::string& dtype) {
+std::vector<CheckRow> with_gradient_times(double factor, Dtype dtype) {
   CheckRequest wrong = request(dtype);
-  wrong.expected = [factor](const CheckSubject& subject, const std::string& type) {
+  wrong.expected = [factor](const CheckSubject& subject, Dtype type) {
     reference::Answer answer = expected_answer(subject, type);
     answer.gradients.at(kName).mul_(factor);
     return answer;
@@ -36,12 +36,12 @@ std::vector<CheckRow> with_gradient_times(double factor, const std::string& dtyp
 }
 
 TEST(Check, WhatIsRightIsWithinTheTolerance) {
-  for (const std::string dtype : {"float64", "float32", "bfloat16", "float16"}) {
+  for (const Dtype dtype : {Dtype::float64, Dtype::float32, Dtype::bfloat16, Dtype::float16}) {
     const std::vector<CheckRow> rows = check(request(dtype));
     ASSERT_EQ(rows.size(), 4 * std::size(kRecomputeLevels))
         << "MLPs hold, gather and pass; layers differ";
     for (const CheckRow& row : rows) {
-      SCOPED_TRACE(row.way + " " + row.recompute + " " + dtype);
+      SCOPED_TRACE(row.way + " " + row.recompute + " " + to_string(dtype));
       EXPECT_TRUE(row.near()) << row.worst(1).error << " in " << row.worst(1).place;
       EXPECT_THAT(row.counts_differ, testing::IsEmpty());
       EXPECT_TRUE(row.right());
@@ -56,7 +56,7 @@ TEST(Check, WhatIsRightIsWithinTheTolerance) {
 // On 3 and 4 ranks some have none of the 2 heads: an output product without a factor.
 TEST(Check, NarrowCountsOfRanksWithoutAHeadAreThoseOfTheFolds) {
   CheckRequest request{
-      .ranks = {3, 4}, .dtypes = {"bfloat16", "float16"}, .strategies = {"MegatronTS"}};
+      .ranks = {3, 4}, .dtypes = {Dtype::bfloat16, Dtype::float16}, .strategies = {"MegatronTS"}};
   std::erase_if(request.subjects, [](const CheckSubject& one) { return one.model.heads != 2; });
   ASSERT_EQ(request.subjects.size(), 1U);
   for (const CheckRow& row : check(request)) {
@@ -66,10 +66,10 @@ TEST(Check, NarrowCountsOfRanksWithoutAHeadAreThoseOfTheFolds) {
 }
 
 TEST(Check, AWrongGradientIsTooFar) {
-  for (const std::string dtype : {"float64", "float32", "bfloat16", "float16"}) {
+  for (const Dtype dtype : {Dtype::float64, Dtype::float32, Dtype::bfloat16, Dtype::float16}) {
     const double tolerance = check(request(dtype)).front().gradients.front().tolerance;
     for (const CheckRow& row : with_gradient_times(1 + 2 * tolerance, dtype)) {
-      SCOPED_TRACE(row.way + " " + row.recompute + " " + dtype);
+      SCOPED_TRACE(row.way + " " + row.recompute + " " + to_string(dtype));
       EXPECT_FALSE(row.near());
       EXPECT_FALSE(row.right());
       for (const CheckError& worst : row.gradients) {
@@ -81,16 +81,16 @@ TEST(Check, AWrongGradientIsTooFar) {
 }
 
 TEST(Check, AWrongLossIsTooFar) {
-  for (const std::string dtype : {"float64", "float32", "bfloat16", "float16"}) {
+  for (const Dtype dtype : {Dtype::float64, Dtype::float32, Dtype::bfloat16, Dtype::float16}) {
     CheckRequest wrong = request(dtype);
     const double tolerance = check(wrong).front().losses.front().tolerance;
-    wrong.expected = [tolerance](const CheckSubject& subject, const std::string& type) {
+    wrong.expected = [tolerance](const CheckSubject& subject, Dtype type) {
       reference::Answer answer = expected_answer(subject, type);
       answer.loss *= 1 + 3 * tolerance;
       return answer;
     };
     for (const CheckRow& row : check(wrong)) {
-      SCOPED_TRACE(row.way + " " + row.recompute + " " + dtype);
+      SCOPED_TRACE(row.way + " " + row.recompute + " " + to_string(dtype));
       EXPECT_FALSE(row.near());
       EXPECT_GT(row.losses.front().error, tolerance);
       EXPECT_THAT(row.losses.front().place, testing::EndsWith(", 1 ranks, loss"));
@@ -100,7 +100,7 @@ TEST(Check, AWrongLossIsTooFar) {
 
 TEST(Check, WhatIsNoNumberIsTooFar) {
   for (const CheckRow& row :
-       with_gradient_times(std::numeric_limits<double>::quiet_NaN(), "float64")) {
+       with_gradient_times(std::numeric_limits<double>::quiet_NaN(), Dtype::float64)) {
     EXPECT_FALSE(row.near());
     EXPECT_EQ(row.gradients.front().error, INFINITY);
   }

@@ -37,7 +37,7 @@ struct Trained {
   Parameters parameters;
   AdamW optimizer;
 
-  Trained(const ModelShape& model, int ranks, int rank, const std::string& dtype)
+  Trained(const ModelShape& model, int ranks, int rank, Dtype dtype)
       : parameters(model, ranks, rank, parameter_types(dtype), true, true),
         optimizer(parameters, {}) {}
 
@@ -62,7 +62,7 @@ CheckpointState state_of(std::int64_t step, int ranks, const ModelShape& model) 
       .tokens = 7 * step,
       .ranks = ranks,
       .weight_domain = ranks,
-      .dtype = "float32",
+      .dtype = Dtype::float32,
       .model_sha256 = fingerprint(model),
       .optimizer_steps = step,
       .loss_scale = 1024,
@@ -103,7 +103,7 @@ class Checkpoint : public testing::Test {
   void write(std::int64_t step, int ranks = 3, std::int64_t keep = 2) const {
     const ModelShape model = gpt2();
     run_local_ranks(ranks, {}, [&](Communicators& communicators) {
-      Trained trained(model, ranks, communicators.rank(), "float32");
+      Trained trained(model, ranks, communicators.rank(), Dtype::float32);
       trained.fill(step);
       write_checkpoint(
           checkpoints(),
@@ -122,9 +122,9 @@ class Checkpoint : public testing::Test {
     const CheckpointState state = open_checkpoint(*newest);
     ASSERT_EQ(state.step, step);
     for (int r = 0; r < ranks; ++r) {
-      Trained expected(gpt2(), ranks, r, "float32");
+      Trained expected(gpt2(), ranks, r, Dtype::float32);
       expected.fill(step);
-      Trained read(gpt2(), ranks, r, "float32");
+      Trained read(gpt2(), ranks, r, Dtype::float32);
       read_checkpoint(*newest, state, read.parameters, read.optimizer);
       EXPECT_EQ(read.optimizer.steps(), step);
       const auto theirs = pieces(expected.parameters);
@@ -145,7 +145,7 @@ class Checkpoint : public testing::Test {
     try {
       const fs::path newest = newest_checkpoint(checkpoints()).value();
       const CheckpointState state = open_checkpoint(newest);
-      Trained read(gpt2(), 3, 1, "float32");
+      Trained read(gpt2(), 3, 1, Dtype::float32);
       read_checkpoint(newest, state, read.parameters, read.optimizer);
       return "";
     } catch (const std::runtime_error& error) {
@@ -177,7 +177,7 @@ TEST_F(Checkpoint, TakesNoMemory) {
   run_local_ranks(2, {}, [&](Communicators& communicators) {
     Accountant memory("rank", 0);
     const MemoryScope scope(memory, Category::parameters, "parameters");
-    Trained trained(gpt2(), 2, communicators.rank(), "bfloat16");
+    Trained trained(gpt2(), 2, communicators.rank(), Dtype::bfloat16);
     trained.fill(5);
     memory.reset_peak();
     const std::int64_t before = memory.live_bytes();

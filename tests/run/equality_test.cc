@@ -47,7 +47,7 @@ TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
           const std::vector<LayerChoice> layers(
               static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
           const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
-          expect_equal(c, plan, "float64", 1e-10);
+          expect_equal(c, plan, Dtype::float64, 1e-10);
           if (HasFatalFailure()) {
             return;
           }
@@ -70,8 +70,8 @@ TEST_F(Equality, LabelsOfACausalModel) {
         const std::vector<LayerChoice> layers(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
-        expect_equal(c, plan, "float64", 1e-10);
-        expect_equal(c, plan, "float32", 2e-5);
+        expect_equal(c, plan, Dtype::float64, 1e-10);
+        expect_equal(c, plan, Dtype::float32, 2e-5);
       }
     }
   }
@@ -90,8 +90,8 @@ TEST_F(Equality, OffloadedTensorsComeBack) {
           part.offload = true;
         }
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
-        expect_equal(c, plan, "float64", 1e-10);
-        expect_equal(c, plan, "float32", 2e-5);
+        expect_equal(c, plan, Dtype::float64, 1e-10);
+        expect_equal(c, plan, Dtype::float32, 2e-5);
       }
     }
   }
@@ -107,7 +107,7 @@ TEST_F(Equality, AnyNumberOfHeadGroups) {
           layer("METP", "pass", groups % 2 == 0 ? Recompute::full : Recompute::none);
       part_of(choice, "attention").options["head_groups"] = groups;
       const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
-      expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
+      expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), Dtype::float64, 1e-10);
     }
   }
 }
@@ -125,9 +125,9 @@ TEST_F(Equality, AnyGridOfUlyssesAndRing) {
       if (p % degree != 0) {
         continue;  // plan.plan_file, plan.program: refused
       }
-      expect_equal(many, uniform_plan(many.model, many.lengths, p, layers), "float64", 1e-10);
-      expect_equal(few, uniform_plan(few.model, few.lengths, p, layers), "float64", 1e-10);
-      expect_equal(many, uniform_plan(many.model, many.lengths, p, layers), "float32", 2e-5);
+      expect_equal(many, uniform_plan(many.model, many.lengths, p, layers), Dtype::float64, 1e-10);
+      expect_equal(few, uniform_plan(few.model, few.lengths, p, layers), Dtype::float64, 1e-10);
+      expect_equal(many, uniform_plan(many.model, many.lengths, p, layers), Dtype::float32, 2e-5);
     }
   }
 }
@@ -142,7 +142,7 @@ TEST_F(Equality, AnyNumberOfTokenTiles) {
           LayerChoice choice = layer("MegatronCZ", to_string(verb), level);
           part_of(choice, "mlp").options["token_tiles"] = tiles;
           const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
-          expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
+          expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), Dtype::float64, 1e-10);
           if (HasFatalFailure()) {
             return;
           }
@@ -160,7 +160,7 @@ TEST_F(Equality, OnSixAndEightRanks) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
         const std::vector<LayerChoice> layers(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
-        expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float64", 1e-10);
+        expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), Dtype::float64, 1e-10);
       }
     }
   }
@@ -192,8 +192,8 @@ TEST_F(Equality, MixedOverLayersAndBetweenAttentionAndMlp) {
     for (const int p : {1, 2, 3, 4}) {
       for (const auto& layers : mixtures) {
         const Plan plan = uniform_plan(c.model, c.lengths, p, layers);
-        expect_equal(c, plan, "float64", 1e-10);
-        expect_equal(c, plan, "float32", 2e-5);
+        expect_equal(c, plan, Dtype::float64, 1e-10);
+        expect_equal(c, plan, Dtype::float32, 2e-5);
         if (HasFatalFailure()) {
           return;
         }
@@ -209,7 +209,7 @@ TEST_F(Equality, HoldsInFloat32) {
         for (const Recompute level : {Recompute::none, Recompute::full}) {
           const std::vector<LayerChoice> layers(
               static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
-          expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), "float32", 2e-5);
+          expect_equal(c, uniform_plan(c.model, c.lengths, p, layers), Dtype::float32, 2e-5);
         }
       }
     }
@@ -258,7 +258,7 @@ TEST_F(Equality, GroupsOfDifferentSizesSideBySide) {
                  group({3}, rest, "data")},
                 {}}},
               level),
-          "float64",
+          Dtype::float64,
           1e-10);
       expect_equal(
           c,
@@ -269,7 +269,7 @@ TEST_F(Equality, GroupsOfDifferentSizesSideBySide) {
               {{{group({0, 2}, {0, 1, 2}, "ulysses"), group({1}, {}, "data")}, {}},
                {{group({0}, {}, "data"), group({1}, rest, "data"), group({2}, {}, "ulysses")}, {}}},
               level),
-          "float64",
+          Dtype::float64,
           1e-10);
     }
   }
@@ -324,7 +324,7 @@ TEST_F(Equality, AnySplitGivesTheSameGradient) {
               ranks,
               std::move(micro_batches),
               kRecomputeLevels[random() % std::size(kRecomputeLevels)]),
-          "float64",
+          Dtype::float64,
           1e-10);
       if (HasFailure()) {
         return;
@@ -344,7 +344,7 @@ TEST_F(Equality, WeightDomainsSmallerThanTheWorld) {
         c,
         plan_of(
             c, 4, 2, {{{group({0, 1}, {0, 1}, "megatron"), group({2, 3}, rest, "ulysses")}, {}}}),
-        "float64",
+        Dtype::float64,
         1e-10);
     expect_equal(
         c,
@@ -357,13 +357,13 @@ TEST_F(Equality, WeightDomainsSmallerThanTheWorld) {
                group({2}, rest, "data"),
                group({3}, {}, "data")},
               {}}}),
-        "float64",
+        Dtype::float64,
         1e-10);
   }
 }
 
 TEST_F(Equality, NarrowTypesStayWithinTheirRounding) {
-  for (const char* dtype : {"bfloat16", "float16"}) {
+  for (const Dtype dtype : {Dtype::bfloat16, Dtype::float16}) {
     for (const Case& c : cases()) {
       for (const int p : {1, 2, 3, 4}) {
         for (const auto& [attention, mlp] : test::pure_strategies()) {
@@ -389,7 +389,7 @@ TEST_F(Equality, IsBitIdenticalFromRunToRun) {
         std::vector<LayerChoice>(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
     GradientRequest request{
-        .model = &c.model, .plan = &plan, .documents = documents, .dtype = "float32"};
+        .model = &c.model, .plan = &plan, .documents = documents, .dtype = Dtype::float32};
     request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
     const GradientAnswer first = gradients(request);
     for (int round = 0; round < 10; ++round) {

@@ -97,7 +97,7 @@ class Faults : public testing::Test {
         .fill = [this](Parameters& parameters) { test::fill(parameters, weights_); },
         .plan = &plan,
         .documents = documents_,
-        .dtype = "float32",
+        .dtype = Dtype::float32,
         .backend = local_backend(kLocal)};
   }
 

@@ -150,7 +150,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
               .plan = &plan,
               .documents = test::random_documents(lengths, model.vocab, 7),
               .labels = test::random_labels(model, lengths, 7),
-              .dtype = "float32",
+              .dtype = Dtype::float32,
               .backend = shared};
           const GradientAnswer mine = gradients(request);
           if (!backend.leads()) {
@@ -167,7 +167,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
           ASSERT_EQ(mine.ranks.size(), static_cast<std::size_t>(p));
           for (int r = 0; r < p; ++r) {
             const RankReport said = predicted_report(
-                plan, model, r, precision_of("float32"), 8 * stored_elements(model, p, r));
+                plan, model, r, precision_of(Dtype::float32), 8 * stored_elements(model, p, r));
             const RankReport& counted = mine.ranks[static_cast<std::size_t>(r)];
             EXPECT_EQ(counted.bytes_sent, said.bytes_sent) << "rank " << r;
             EXPECT_EQ(counted.messages, said.messages) << "rank " << r;

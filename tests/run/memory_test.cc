@@ -53,7 +53,7 @@ void expect_predicted(
     const std::string& attention,
     const std::string& mlp,
     Recompute level,
-    const std::string& dtype) {
+    Dtype dtype) {
   const std::vector<LayerChoice> layers(
       static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level));
   const Plan plan = uniform_plan(c.model, c.lengths, ranks, layers);
@@ -71,8 +71,9 @@ void expect_predicted(
     const RankReport predicted = predicted_report(
         plan, c.model, r, precision, elements * (precision.activation + precision.statistic));
     const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
-    const std::string what = c.name + " " + dtype + " " + attention + " " + to_string(level) +
-                             ", rank " + std::to_string(r) + " of " + std::to_string(ranks);
+    const std::string what = c.name + " " + to_string(dtype) + " " + attention + " " +
+                             to_string(level) + ", rank " + std::to_string(r) + " of " +
+                             std::to_string(ranks);
     EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << what;
     const auto peak = static_cast<double>(predicted.peak_bytes);
     EXPECT_NEAR(static_cast<double>(measured.peak_bytes), peak, peak * kTolerance) << what;
@@ -80,7 +81,7 @@ void expect_predicted(
 }
 
 // All of it in make test-long; else every seventh.
-void expect_all(const std::string& dtype) {
+void expect_all(Dtype dtype) {
   int turn = 0;
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 4}) {
@@ -95,9 +96,9 @@ void expect_all(const std::string& dtype) {
   }
 }
 
-TEST(Memory, Float32) { expect_all("float32"); }
-TEST(Memory, Float64) { expect_all("float64"); }
-TEST(Memory, BFloat16) { expect_all("bfloat16"); }
+TEST(Memory, Float32) { expect_all(Dtype::float32); }
+TEST(Memory, Float64) { expect_all(Dtype::float64); }
+TEST(Memory, BFloat16) { expect_all(Dtype::bfloat16); }
 
 }  // namespace
 }  // namespace paradyse

@@ -312,7 +312,7 @@ TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
   const fs::path to = folder_ / "saved";
   run_local_ranks(2, {}, [&](Communicators& communicators) {
     Parameters parameters(
-        from_toml.shape, 2, communicators.rank(), parameter_types("float32"), false);
+        from_toml.shape, 2, communicators.rank(), parameter_types(Dtype::float32), false);
     parameters.initialize(1);
     save_model(parameters, communicators.world(), to, from_toml, at::kFloat);
   });
@@ -347,7 +347,7 @@ TEST_F(ModelFolderTest, RandomWeightsAreTheSameForEveryNumberOfRanks) {
       Weights all;
       run_local_ranks(ranks, {}, [&](Communicators& communicators) {
         Parameters parameters(
-            model, ranks, communicators.rank(), parameter_types("float32"), false);
+            model, ranks, communicators.rank(), parameter_types(Dtype::float32), false);
         parameters.initialize(seed);
         collect(
             parameters,

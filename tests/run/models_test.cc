@@ -110,7 +110,7 @@ TEST_P(Models, EqualTheReferenceUnderEveryStrategy) {
   const Case c = its_case();
   for_choices([&](int ranks, const Strategy& strategy, Verb mlp, Recompute level, int number) {
     if (!HasFatalFailure() && (whole_table() || number % 5 == static_cast<int>(GetParam()) % 5)) {
-      expect_equal(c, plan_of(c, ranks, strategy, mlp, level), "float64", 1e-10);
+      expect_equal(c, plan_of(c, ranks, strategy, mlp, level), Dtype::float64, 1e-10);
     }
   });
 }
@@ -119,7 +119,7 @@ TEST_P(Models, HoldInFloat32) {
   const Case c = its_case();
   for_choices([&](int ranks, const Strategy& strategy, Verb mlp, Recompute level, int number) {
     if (!HasFatalFailure() && (whole_table() || number % 13 == static_cast<int>(GetParam()) % 13)) {
-      expect_equal(c, plan_of(c, ranks, strategy, mlp, level), "float32", 2e-5);
+      expect_equal(c, plan_of(c, ranks, strategy, mlp, level), Dtype::float32, 2e-5);
     }
   });
 }
@@ -133,7 +133,7 @@ TEST_P(Models, EqualTheReferenceInTilesAndOnAGrid) {
         LayerChoice choice = text_layer("USP", to_string(mlp), level, level);
         part_of(choice, "mlp").options["token_tiles"] = 3;
         const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), choice);
-        expect_equal(c, uniform_plan(c.model, c.lengths, ranks, layers), "float64", 1e-10);
+        expect_equal(c, uniform_plan(c.model, c.lengths, ranks, layers), Dtype::float64, 1e-10);
       }
     }
   }
@@ -141,7 +141,7 @@ TEST_P(Models, EqualTheReferenceInTilesAndOnAGrid) {
 
 TEST_P(Models, StayWithinTheirRoundingInNarrowTypes) {
   const Case c = its_case();
-  for (const char* dtype : {"bfloat16", "float16"}) {
+  for (const Dtype dtype : {Dtype::bfloat16, Dtype::float16}) {
     for (const int ranks : {1, 2, 3, 4}) {
       for (const auto& [attention, mlp] : test::pure_strategies()) {
         LayerChoice choice = text_layer(attention, mlp, Recompute::light, Recompute::light);
@@ -196,8 +196,8 @@ TEST_P(Models, StreamsLieAsPlansSay) {
           way.ranks,
           std::vector<LayerChoice>(static_cast<std::size_t>(c.model.layers), layer));
       plan.micro_batches[0].groups[0].mesh = way.mesh;
-      expect_equal(c, plan, "float64", 1e-10);
-      expect_equal(c, plan, "float32", 2e-5);
+      expect_equal(c, plan, Dtype::float64, 1e-10);
+      expect_equal(c, plan, Dtype::float32, 2e-5);
       ++number;
     }
   }
@@ -221,10 +221,10 @@ TEST_P(Models, EqualTheReferenceInGroupsAndReplicas) {
   }
   plan.micro_batches = {
       {{{{0, 1}, {1, 0}, "ulysses", {}}, {{2}, rest, "data", {}}, {{3}, {}, "data", {}}}, {}}};
-  expect_equal(c, plan, "float64", 1e-10);
+  expect_equal(c, plan, Dtype::float64, 1e-10);
   plan.weight_domain = 2;
   plan.micro_batches = {{{{{0, 1}, {0, 1}, "megatron", {}}, {{2, 3}, rest, "ulysses", {}}}, {}}};
-  expect_equal(c, plan, "float64", 1e-10);
+  expect_equal(c, plan, Dtype::float64, 1e-10);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -98,7 +98,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
       const Plan plan = uniform_plan(model, lengths, p, layers(attention, mlp));
       std::map<std::string, at::Tensor> reached;
       run_local_ranks(p, {}, [&](Communicators& communicators) {
-        RankSession session(communicators, model, {.dtype = "float64"});
+        RankSession session(communicators, model, {.dtype = Dtype::float64});
         Parameters& parameters = session.parameters();
         test::fill(parameters, start);
         AdamW optimizer(parameters, options);
@@ -151,7 +151,7 @@ TEST(LossScale, HalvesAtOverflowsAndDoublesAfterManySteps) {
 TEST(AdamW, TrainsMastersOfNarrowWeights) {
   const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   RunConfig::Optimizer options;
-  const auto trained = [&](const std::string& dtype) {
+  const auto trained = [&](Dtype dtype) {
     auto parameters = std::make_unique<Parameters>(
         model, 1, 0, parameter_types(dtype), /*gradients=*/true, /*masters=*/true);
     parameters->initialize(1);
@@ -169,25 +169,27 @@ TEST(AdamW, TrainsMastersOfNarrowWeights) {
     }
     return parameters;
   };
-  const auto wide = trained("float32");
-  for (const std::string dtype : {"bfloat16", "float16"}) {
+  const auto wide = trained(Dtype::float32);
+  for (const Dtype dtype : {Dtype::bfloat16, Dtype::float16}) {
     const auto narrow = trained(dtype);
     for (std::size_t i = 0; i < wide->parts().size(); ++i) {
       const PartParameters& part = narrow->parts()[i];
       const PartParameters& judge = wide->parts()[i];
       if (part.stack.defined()) {
-        EXPECT_TRUE(at::equal(part.stack_master, judge.stack)) << dtype;
-        EXPECT_TRUE(at::equal(part.stack, judge.stack.to(part.stack.scalar_type()))) << dtype;
+        EXPECT_TRUE(at::equal(part.stack_master, judge.stack)) << to_string(dtype);
+        EXPECT_TRUE(at::equal(part.stack, judge.stack.to(part.stack.scalar_type())))
+            << to_string(dtype);
       }
       for (std::size_t v = 0; v < part.vectors.size(); ++v) {
-        EXPECT_TRUE(at::equal(part.vector_masters[v], judge.vectors[v])) << dtype;
+        EXPECT_TRUE(at::equal(part.vector_masters[v], judge.vectors[v])) << to_string(dtype);
         EXPECT_TRUE(at::equal(part.vectors[v], judge.vectors[v].to(part.vectors[v].scalar_type())))
-            << dtype;
+            << to_string(dtype);
         // 60 updates of 1e-5 each from 1 on: together more than half of what lies between float16's
         // numbers there (4.9e-4), each far below it; and below half of bfloat16's (3.9e-3).
         const at::Tensor ones = at::ones_like(judge.vectors[v]);
-        EXPECT_TRUE(at::allclose(part.vector_masters[v], ones + 6e-4, 0, 1e-5)) << dtype;
-        EXPECT_EQ(at::equal(part.vectors[v].to(at::kFloat), ones), dtype == "bfloat16") << dtype;
+        EXPECT_TRUE(at::allclose(part.vector_masters[v], ones + 6e-4, 0, 1e-5)) << to_string(dtype);
+        EXPECT_EQ(at::equal(part.vectors[v].to(at::kFloat), ones), dtype == Dtype::bfloat16)
+            << to_string(dtype);
       }
     }
   }

@@ -100,7 +100,7 @@ TEST_F(Shares, GiveTheSameGradientUnderEveryStrategy) {
           for (const Recompute level : kRecomputeLevels) {
             const Plan plan = uniform_plan(
                 c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
-            expect_equal(c, cut(plan, shares), "float64", 1e-10);
+            expect_equal(c, cut(plan, shares), Dtype::float64, 1e-10);
             if (HasFailure()) {
               return;
             }
@@ -127,7 +127,7 @@ TEST_F(Shares, GiveTheSameGradientWithoutCausality) {
                 c.lengths,
                 p,
                 alike(c, text_layer(attention, to_string(mlp), level, level)));
-            expect_equal(c, cut(plan, shares), "float64", 1e-10);
+            expect_equal(c, cut(plan, shares), Dtype::float64, 1e-10);
             if (HasFailure()) {
               return;
             }
@@ -146,7 +146,7 @@ TEST_F(Shares, HoldInFloat32) {
           const Recompute level = p == 3 ? Recompute::light : Recompute::none;
           const Plan plan = uniform_plan(
               c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
-          expect_equal(c, cut(plan, shares), "float32", 2e-5);
+          expect_equal(c, cut(plan, shares), Dtype::float32, 2e-5);
         }
       }
     }
@@ -188,7 +188,7 @@ TEST_F(Shares, GoWithEveryOption) {
           part.recompute = level;
         }
         const Plan plan = uniform_plan(c.model, c.lengths, 4, alike(c, choice));
-        expect_equal(c, cut(plan, shares), "float64", 1e-10);
+        expect_equal(c, cut(plan, shares), Dtype::float64, 1e-10);
       }
     }
   }
@@ -211,7 +211,7 @@ TEST_F(Shares, StayTheSameFromLayerToLayer) {
       for (const std::vector<double>& shares : shares_of(p)) {
         for (const auto& layers : mixtures) {
           expect_equal(
-              c, cut(uniform_plan(c.model, c.lengths, p, layers), shares), "float64", 1e-10);
+              c, cut(uniform_plan(c.model, c.lengths, p, layers), shares), Dtype::float64, 1e-10);
         }
       }
     }
@@ -232,14 +232,14 @@ TEST_F(Shares, DifferFromGroupToGroup) {
              {{.ranks = {0, 2}, .documents = {1}, .program = "all", .shares = {7, 1}},
               {.ranks = {1, 3}, .documents = {4, 2}, .program = "all"}},
          .predicted = {}}};
-    expect_equal(c, plan, "float64", 1e-10);
+    expect_equal(c, plan, Dtype::float64, 1e-10);
     plan.weight_domain = 2;
     plan.micro_batches = {
         {.groups =
              {{.ranks = {0, 1}, .documents = {3, 0}, .program = "all", .shares = {3, 1}},
               {.ranks = {2, 3}, .documents = {1, 4, 2}, .program = "all", .shares = {1, 9}}},
          .predicted = {}}};
-    expect_equal(c, plan, "float64", 1e-10);
+    expect_equal(c, plan, Dtype::float64, 1e-10);
   }
 }
 
@@ -259,7 +259,7 @@ TEST_F(Shares, MayBeAnything) {
     const Recompute level = kRecomputeLevels[random() % std::size(kRecomputeLevels)];
     const Plan plan =
         uniform_plan(c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
-    expect_equal(c, cut(plan, shares), "float64", 1e-10);
+    expect_equal(c, cut(plan, shares), Dtype::float64, 1e-10);
     if (HasFailure()) {
       return;
     }

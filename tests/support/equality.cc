@@ -135,9 +135,10 @@ const reference::Answer& reference_answer(const Case& c) {
   return found->second;
 }
 
-void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, double tolerance) {
+void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance) {
   SCOPED_TRACE(
-      c.name + ", " + std::to_string(plan.ranks) + " ranks, " + dtype + "\n" + to_json(plan));
+      c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
+      to_json(plan));
   ASSERT_THAT(problems(plan, {.model = &c.model}), testing::IsEmpty());
   const Weights weights = weights_of(c);
   GradientRequest request{
@@ -179,9 +180,10 @@ void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, dou
   }
 }
 
-void expect_within_rounding(const Case& c, const Plan& plan, const std::string& dtype) {
+void expect_within_rounding(const Case& c, const Plan& plan, Dtype dtype) {
   SCOPED_TRACE(
-      c.name + ", " + std::to_string(plan.ranks) + " ranks, " + dtype + "\n" + to_json(plan));
+      c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
+      to_json(plan));
   const at::ScalarType type = parameter_types(dtype).weight;
   const double rounding =
       type == at::kBFloat16 ? 0x1p-8 : 0x1p-11;  // half a unit of the last place
@@ -215,14 +217,14 @@ void expect_peak_is_a_budget(
   std::int64_t peak = 0;
   for (int r = 0; r < plan.ranks; ++r) {
     const std::int64_t held = 8 * stored_elements(model, plan.ranks, r);
-    peak =
-        std::max(peak, predicted_report(plan, model, r, precision_of("float32"), held).peak_bytes);
+    peak = std::max(
+        peak, predicted_report(plan, model, r, precision_of(Dtype::float32), held).peak_bytes);
   }
   GradientRequest request{
       .model = &model,
       .plan = &plan,
       .documents = documents,
-      .dtype = "float32",
+      .dtype = Dtype::float32,
       .memory_per_rank = peak};
   request.fill = [&](Parameters& parameters) { fill(parameters, weights); };
   EXPECT_NO_THROW(gradients(request));

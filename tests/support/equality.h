@@ -24,12 +24,12 @@ const reference::Answer& reference_answer(const Case& c);
 
 // Loss and gradients within `tolerance`; saved bytes, bytes and messages sent exactly, the peak
 // within 2 %.
-void expect_equal(const Case& c, const Plan& plan, const std::string& dtype, double tolerance);
+void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance);
 
 // The same in bfloat16 or float16, against float64 from the weights as the type rounds them,
 // without dropout.  Each gradient is held to its own rounding: as far as rounding the weights once
 // more moves it in float64, a few times, since every op rounds what it makes, too.
-void expect_within_rounding(const Case& c, const Plan& plan, const std::string& dtype);
+void expect_within_rounding(const Case& c, const Plan& plan, Dtype dtype);
 
 // The largest footprint that the folds name is a budget that suffices in float32, to the byte;
 // less runs out of memory.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
+
 namespace paradyse {
 
 struct RunConfig {
@@ -55,7 +57,7 @@ struct RunConfig {
   struct Train {
     std::int64_t steps = 100;
     std::int64_t tokens_per_step = 16384;  // documents are added to a step until it has so many
-    std::string dtype = "float32";         // float32, float64
+    Dtype dtype = Dtype::float32;
   } train;
   struct Optimizer {
     double lr = 1e-3;

@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/program.h"
 
@@ -38,8 +38,12 @@ struct Precision {
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
-// "float64", "float32", "bfloat16", "float16".  Throws std::invalid_argument for another name.
-Precision precision_of(const std::string& dtype);
+constexpr Precision precision_of(Dtype dtype) {
+  if (narrow(dtype)) {
+    return {.activation = 2, .statistic = 4};
+  }
+  return dtype == Dtype::float64 ? Precision{8, 8} : Precision{4, 4};
+}
 
 std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision);
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/time_model.h"
 
 namespace paradyse {
@@ -31,7 +32,7 @@ struct ProfileHeader {
   int cores = 1;  // that the ranks share
   std::string backend;
   std::string device;
-  std::string dtype;
+  Dtype dtype = Dtype::float32;
 
   friend bool operator==(const ProfileHeader&, const ProfileHeader&) = default;
 };

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/session.h"
 #include "paradyse/run/weights.h"
@@ -21,7 +22,7 @@ struct GradientRequest {
   std::vector<std::vector<std::int32_t>> documents = {};
   std::vector<std::vector<std::int32_t>> labels = {};  // as in Batch
   std::uint64_t dropout_seed = 0;                      // of the model's dropout, if it has any
-  std::string dtype = "float64";
+  Dtype dtype = Dtype::float64;
   std::int64_t memory_per_rank = 0;  // bytes, 0: no limit
   std::shared_ptr<Backend> backend = local_backend();
   Trace* trace = nullptr;

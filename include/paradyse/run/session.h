@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/communicator.h"
@@ -23,7 +24,7 @@ class PartTimes;
 class Trace;
 
 struct SessionOptions {
-  std::string dtype = "float32";  // of weights and what is computed (parameter_types)
+  Dtype dtype = Dtype::float32;   // of weights and what is computed (parameter_types)
   int weight_domain = 0;          // ranks that hold one copy of the model together; 0: all
   bool gradients = true;          // else evaluation alone
   bool masters = false;           // float32 weights beside narrow ones: what an optimizer updates
@@ -71,7 +72,7 @@ class NotFinite : public std::runtime_error {
 class RankSession {
  public:
   // Allocates, uninitialised, what this rank stores of the model.  Throws std::invalid_argument for
-  // an unknown dtype, and a weight domain that does not divide the ranks; OutOfMemory.
+  // a weight domain that does not divide the ranks; OutOfMemory.
   RankSession(
       Communicators& communicators, const ModelShape& model, const SessionOptions& options = {});
   ~RankSession();

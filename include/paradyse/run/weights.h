@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json_fwd.hpp>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/safetensors.h"
@@ -36,9 +37,8 @@ struct ParameterTypes {
   at::ScalarType weight = at::kFloat;    // what ops read
   at::ScalarType gradient = at::kFloat;  // what gradients are summed in
 };
-// float64, float32, bfloat16 and float16 (gradients float32).  Throws std::invalid_argument for
-// another name.
-ParameterTypes parameter_types(const std::string& dtype);
+// Gradients of narrow weights are float32.
+ParameterTypes parameter_types(Dtype dtype);
 
 class Parameters {
  public:

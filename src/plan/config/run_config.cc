@@ -17,6 +17,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/base/text_match.h"
@@ -43,7 +44,7 @@ struct Range {
 
 struct Field {
   std::string key;
-  std::variant<std::string*, std::int64_t*, std::uint64_t*, double*, bool*> value;
+  std::variant<std::string*, Dtype*, std::int64_t*, std::uint64_t*, double*, bool*> value;
   Range range = {};                        // of numbers
   std::vector<std::string> accepted = {};  // strings; none: any
   bool amount = false;                     // a string that may stand without quotes when a number
@@ -131,9 +132,7 @@ std::vector<Field> fields(RunConfig& c) {
        .range = {.low = 0, .high = 1e6, .low_open = true}},
       {.key = "train.steps", .value = &c.train.steps, .range = from_one},
       {.key = "train.tokens_per_step", .value = &c.train.tokens_per_step, .range = from_one},
-      {.key = "train.dtype",
-       .value = &c.train.dtype,
-       .accepted = {"float32", "float64", "bfloat16", "float16"}},
+      {.key = "train.dtype", .value = &c.train.dtype, .accepted = dtype_names()},
       {.key = "optimizer.lr", .value = &c.optimizer.lr, .range = from_zero},
       {.key = "optimizer.beta1", .value = &c.optimizer.beta1, .range = beta},
       {.key = "optimizer.beta2", .value = &c.optimizer.beta2, .range = beta},
@@ -188,6 +187,8 @@ std::string toml_text(const std::string& value) {
   text << toml::value<std::string>(value);
   return text.str();
 }
+
+std::string toml_text(Dtype value) { return toml_text(std::string(to_string(value))); }
 
 std::string toml_text(double value) {
   std::string text = shortest(value);
@@ -272,6 +273,12 @@ class Reader {
     if (!accepted.empty() && std::find(accepted.begin(), accepted.end(), into) == accepted.end()) {
       refuse();
     }
+  }
+
+  void put(Dtype& into) const {
+    std::string name;
+    put(name);
+    into = dtype_named(name);
   }
 
   template <typename Integer>

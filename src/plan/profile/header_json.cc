@@ -1,6 +1,9 @@
 #include "src/plan/profile/header_json.h"
 
+#include <algorithm>
 #include <cstdint>
+
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 
@@ -23,17 +26,32 @@ void for_fields(const Visit& visit) {
 }
 
 void read(const JsonNode& node, std::string& into) { into = node.text(); }
+void read(const JsonNode& node, Dtype& into) {
+  const std::string name = node.text();
+  const std::vector<std::string> known = dtype_names();
+  if (std::ranges::find(known, name) == known.end()) {
+    node.fail("'" + name + "' is no dtype" + did_you_mean(name, known));
+  }
+  into = dtype_named(name);
+}
 void read(const JsonNode& node, std::int64_t& into) { into = node.integer<std::int64_t>(0); }
 void read(const JsonNode& node, int& into) { into = node.integer<int>(1); }
 
 std::string text_of(const std::string& text) { return "\"" + text + "\""; }
+std::string text_of(Dtype dtype) { return text_of(std::string(to_string(dtype))); }
 std::string text_of(std::int64_t number) { return std::to_string(number); }
+
+const char* stored(Dtype dtype) { return to_string(dtype); }
+template <typename Value>
+const Value& stored(const Value& value) {
+  return value;
+}
 
 }  // namespace
 
 nlohmann::ordered_json json_of(const ProfileHeader& header) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for_fields([&](const char* name, auto field) { json[name] = header.*field; });
+  for_fields([&](const char* name, auto field) { json[name] = stored(header.*field); });
   return json;
 }
 

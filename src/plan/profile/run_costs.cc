@@ -13,7 +13,7 @@ std::filesystem::path stem(const RunConfig& config, const ProfileHeader& header)
   return std::filesystem::path(config.output.folder) / "costs" /
          (header.model + "-" + header.model_sha256.substr(0, 8) + "-" +
           header.machine_sha256.substr(0, 8) + "-" + std::to_string(header.ranks) + header.backend +
-          "-" + header.device + "-" + header.dtype);
+          "-" + header.device + "-" + to_string(header.dtype));
 }
 
 // Layers are alike, so their number may differ.

@@ -1,24 +1,8 @@
 #include "paradyse/plan/op_traits.h"
 
-#include <stdexcept>
-
 #include "paradyse/plan/index.h"
 
 namespace paradyse {
-
-Precision precision_of(const std::string& dtype) {
-  if (dtype == "float64") {
-    return {8, 8};
-  }
-  if (dtype == "float32") {
-    return {4, 4};
-  }
-  if (dtype == "bfloat16" || dtype == "float16") {
-    return {2, 4};
-  }
-  throw std::invalid_argument(
-      "dtype '" + dtype + "' is not one of float64, float32, bfloat16, float16");
-}
 
 std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision precision) {
   const Value& v = program.values[idx(value)];

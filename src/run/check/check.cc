@@ -16,8 +16,6 @@
 namespace paradyse {
 namespace {
 
-bool narrow(const std::string& dtype) { return dtype == "bfloat16" || dtype == "float16"; }
-
 struct Tolerance {
   double loss = 0;
   double gradient = 0;  // in the measure of gradient_error.h
@@ -26,12 +24,12 @@ struct Tolerance {
 // Narrow types: multiples of their rounding.  Measured over the built-in subjects, all ways and
 // recompute levels and 1 to 4 ranks, through our loops and through ATen, as multiples: 0.46 of the
 // loss, 16 (bfloat16) and 24 (float16) of a gradient.
-Tolerance tolerance(const std::string& dtype) {
+Tolerance tolerance(Dtype dtype) {
   if (narrow(dtype)) {
-    const double rounding = dtype == "bfloat16" ? 0x1p-8 : 0x1p-11;
+    const double rounding = dtype == Dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
     return {.loss = 0.8 * rounding, .gradient = 30 * rounding};
   }
-  const double both = dtype == "float64" ? 1e-10 : 2e-5;
+  const double both = dtype == Dtype::float64 ? 1e-10 : 2e-5;
   return {.loss = both, .gradient = both};
 }
 
@@ -99,8 +97,7 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
 }
 
 // The weights as a rank of this dtype holds them, whole and in float64.
-std::map<std::string, at::Tensor> whole_weights(
-    const CheckSubject& subject, const std::string& dtype) {
+std::map<std::string, at::Tensor> whole_weights(const CheckSubject& subject, Dtype dtype) {
   std::map<std::string, at::Tensor> weights;
   run_local_ranks(1, {}, [&](Communicators& communicators) {
     Parameters parameters(subject.model, 1, 0, parameter_types(dtype), /*gradients=*/false);
@@ -145,7 +142,7 @@ void compare_counts(
             subject.name,
             row.way,
             row.recompute,
-            row.dtype,
+            to_string(row.dtype),
             r,
             plan.ranks,
             what,
@@ -216,7 +213,7 @@ void run_case(
 
 }  // namespace
 
-reference::Answer expected_answer(const CheckSubject& subject, const std::string& dtype) {
+reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype) {
   return reference::model(
       subject.model, whole_weights(subject, dtype), subject.documents, subject.labels);
 }
@@ -232,7 +229,7 @@ bool CheckRow::near() const {
 
 std::vector<CheckRow> check(const CheckRequest& request) {
   std::vector<CheckRow> rows;
-  for (const std::string& dtype : request.dtypes) {
+  for (const Dtype dtype : request.dtypes) {
     const Tolerance within = tolerance(dtype);
     std::vector<reference::Answer> expected;
     for (const CheckSubject& subject : request.subjects) {

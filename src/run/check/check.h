@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model_shape.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
@@ -39,17 +40,17 @@ CheckSubject check_subject(
 std::vector<CheckSubject> built_in_subjects();
 
 // Loss and gradients by the reference in float64, from the weights as ranks of this type hold them.
-reference::Answer expected_answer(const CheckSubject& subject, const std::string& dtype);
+reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype);
 
 struct CheckRequest {
   std::vector<CheckSubject> subjects = built_in_subjects();
   std::vector<int> ranks = {1, 2, 3, 4};
-  std::vector<std::string> dtypes = {"float64", "float32"};
+  std::vector<Dtype> dtypes = {Dtype::float64, Dtype::float32};
   std::vector<std::string> strategies = {};  // empty: all
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
   // The judge; a test puts a wrong one here.
-  std::function<reference::Answer(const CheckSubject& subject, const std::string& dtype)> expected =
+  std::function<reference::Answer(const CheckSubject& subject, Dtype dtype)> expected =
       expected_answer;
 };
 
@@ -65,7 +66,7 @@ struct CheckError {
 struct CheckRow {
   std::string way;  // "UlyssesZ+gather"
   std::string recompute;
-  std::string dtype;
+  Dtype dtype = Dtype::float32;
   std::vector<CheckError> losses;          // the worst; [index of ranks]
   std::vector<CheckError> gradients;       // the worst; [index of ranks]
   std::vector<std::string> counts_differ;  // what the run counted but the folds did not say

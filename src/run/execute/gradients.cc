@@ -62,7 +62,7 @@ GradientAnswer gradients(const GradientRequest& request) {
     Parameters& parameters = session.parameters();
     request.fill(parameters);
     // float16 has no numbers below 6e-8: gradients are made 1024 times as large.
-    const double loss_scale = request.dtype == "float16" ? 1024 : 1;
+    const double loss_scale = request.dtype == Dtype::float16 ? 1024 : 1;
     const BatchResult batch = session.play(
         plan,
         {.documents = documents, .labels = labels, .dropout_seed = request.dropout_seed},

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/weights.h"
 
@@ -16,7 +17,7 @@ namespace paradyse {
 struct BenchMixedRequest {
   ModelFolder model;  // its weights are not read
   LayerChoice layer = {};
-  std::string dtype = "float32";
+  Dtype dtype = Dtype::float32;
 };
 
 // A step of forward, backward and update on ranks of unlike speed.

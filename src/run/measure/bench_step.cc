@@ -38,7 +38,7 @@ void count_flops(const Plan& plan, const ModelShape& shape, BenchStepRow& row) {
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (int r = 0; r < plan.ranks; ++r) {
       const RankPart part = rank_part(plan, micro, model, r, true);
-      const Totals sum = totals(part.timeline, part.seat, precision_of("float32"));
+      const Totals sum = totals(part.timeline, part.seat, precision_of(Dtype::float32));
       const auto all = [](const Work& work) { return work.matmul_flops + work.attention_flops; };
       row.hardware_flops += all(sum.forward) + all(sum.recompute) + all(sum.backward);
       // the fused head makes its gradients in the forward; flash attention recomputes its scores

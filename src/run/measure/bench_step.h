@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
@@ -19,7 +20,7 @@ struct BenchStepRequest {
   int ranks = 1;
   std::vector<std::int64_t> lengths = {};
   LayerChoice layer = {};
-  std::string dtype = "float32";
+  Dtype dtype = Dtype::float32;
   int repeats = 5;  // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent

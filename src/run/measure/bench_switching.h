@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/dtype.h"
 #include "paradyse/run/backend.h"
 #include "src/plan/report/switching.h"
 
@@ -26,7 +27,7 @@ struct BenchSwitchingRequest {
   std::int64_t tokens_per_step = 0;  // documents are packed into steps of so many; 0: one each
   bool ablation = false;  // also what ours and the published heuristic are without their parts
   int repeats = 3;        // of the whole corpus, all runs in turn at each step
-  std::string dtype = "float32";
+  Dtype dtype = Dtype::float32;
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
   std::function<void(std::int64_t done, std::int64_t of, const std::string& what)> progress = {};

@@ -560,11 +560,7 @@ std::vector<std::int64_t> profile_lengths(std::int64_t longest) {
 }
 
 ProfileHeader profile_header(
-    const ModelShape& model,
-    int ranks,
-    const std::string& dtype,
-    const Backend& backend,
-    c10::Device device) {
+    const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device) {
   ModelShape one_layer = model;
   one_layer.layers = std::min<std::int64_t>(1, model.layers);
   const std::string machine = machine_name(device);

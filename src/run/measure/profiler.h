@@ -11,6 +11,7 @@
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
@@ -21,7 +22,7 @@ struct ProfileRequest {
   ModelShape model;
   int ranks = 1;
   std::vector<std::int64_t> lengths = {};  // ascending
-  std::string dtype = "float32";
+  Dtype dtype = Dtype::float32;
   std::int64_t memory_per_rank = 0;  // bytes; what would not fit is not run
   double seconds = 180;              // for all of it; the shorter lengths come first
   std::filesystem::path file = {};  // grows while it is measured; one that is there is gone on with
@@ -41,11 +42,7 @@ std::vector<std::int64_t> profile_lengths(std::int64_t longest);
 
 // The header that a profile made now would have: what a profile or costs file has to agree with.
 ProfileHeader profile_header(
-    const ModelShape& model,
-    int ranks,
-    const std::string& dtype,
-    const Backend& backend,
-    c10::Device device);
+    const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
 
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
 // length, with random tokens and weights, several times each; then collectives, kernels and the

@@ -22,6 +22,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cost.h"
+#include "paradyse/plan/dtype.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
 #include "src/run/weights/optimizer.h"
@@ -46,8 +47,8 @@ struct CheckpointState {
   std::int64_t tokens = 0;  // trained on
   int ranks = 1;
   int weight_domain = 1;
-  std::string dtype;         // train.dtype
-  std::string model_sha256;  // fingerprint(ModelShape)
+  Dtype dtype = Dtype::float32;  // train.dtype
+  std::string model_sha256;      // fingerprint(ModelShape)
   std::int64_t optimizer_steps = 0;
   double loss_scale = 1;
   std::int64_t loss_scale_steps = 0;

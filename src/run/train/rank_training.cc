@@ -57,7 +57,7 @@ class RankTraining {
   }
 
  private:
-  [[nodiscard]] bool narrow() const { return run_.config().train.dtype == "float16"; }
+  [[nodiscard]] bool narrow() const { return run_.config().train.dtype == Dtype::float16; }
 
   // The weights are there, and rank 0 has put the folder of a run that goes on back.
   void begin() {

@@ -132,7 +132,7 @@ Update update(
   } else if (counts) {
     const double clip = config.optimizer.clip_norm;
     optimizer.step(rate, (clip > 0 && norm > clip ? clip / norm : 1.0) / loss_scale);
-  } else if (config.train.dtype != "float16" || loss_scale <= 1) {
+  } else if (config.train.dtype != Dtype::float16 || loss_scale <= 1) {
     throw not_finite(run, step, fmt::format("the norm of the gradients is {}", norm));
   }
   session.note("optimizer", "optimizer", begin);

@@ -14,21 +14,18 @@
 
 namespace paradyse {
 
-ParameterTypes parameter_types(const std::string& dtype) {
-  if (dtype == "float64") {
-    return {at::kDouble, at::kDouble};
+ParameterTypes parameter_types(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float32:
+      return {.weight = at::kFloat, .gradient = at::kFloat};
+    case Dtype::float64:
+      return {.weight = at::kDouble, .gradient = at::kDouble};
+    case Dtype::bfloat16:
+      return {.weight = at::kBFloat16, .gradient = at::kFloat};
+    case Dtype::float16:
+      return {.weight = at::kHalf, .gradient = at::kFloat};
   }
-  if (dtype == "float32") {
-    return {at::kFloat, at::kFloat};
-  }
-  if (dtype == "bfloat16") {
-    return {at::kBFloat16, at::kFloat};
-  }
-  if (dtype == "float16") {
-    return {at::kHalf, at::kFloat};
-  }
-  throw std::invalid_argument(
-      "dtype '" + dtype + "' is not one of float64, float32, bfloat16, float16");
+  return {};
 }
 
 Parameters::Parameters(

@@ -37,27 +37,27 @@ constexpr std::uint64_t kMostHeaderBytes =
 constexpr std::size_t kMostDims = 64;  // of a torch tensor that can be computed with
 constexpr const char* kMetadata = "__metadata__";
 
-struct Dtype {
+struct StoredType {
   const char* name;
   at::ScalarType type;
 };
-constexpr std::array kDtypes = {
-    Dtype{"F64", at::kDouble},
-    Dtype{"F32", at::kFloat},
-    Dtype{"F16", at::kHalf},
-    Dtype{"BF16", at::kBFloat16},
-    Dtype{"F8_E5M2", at::kFloat8_e5m2},
-    Dtype{"F8_E4M3", at::kFloat8_e4m3fn},
-    Dtype{"C64", at::kComplexFloat},
-    Dtype{"I64", at::kLong},
-    Dtype{"I32", at::kInt},
-    Dtype{"I16", at::kShort},
-    Dtype{"I8", at::kChar},
-    Dtype{"U64", at::kUInt64},
-    Dtype{"U32", at::kUInt32},
-    Dtype{"U16", at::kUInt16},
-    Dtype{"U8", at::kByte},
-    Dtype{"BOOL", at::kBool},
+constexpr std::array kStoredTypes = {
+    StoredType{"F64", at::kDouble},
+    StoredType{"F32", at::kFloat},
+    StoredType{"F16", at::kHalf},
+    StoredType{"BF16", at::kBFloat16},
+    StoredType{"F8_E5M2", at::kFloat8_e5m2},
+    StoredType{"F8_E4M3", at::kFloat8_e4m3fn},
+    StoredType{"C64", at::kComplexFloat},
+    StoredType{"I64", at::kLong},
+    StoredType{"I32", at::kInt},
+    StoredType{"I16", at::kShort},
+    StoredType{"I8", at::kChar},
+    StoredType{"U64", at::kUInt64},
+    StoredType{"U32", at::kUInt32},
+    StoredType{"U16", at::kUInt16},
+    StoredType{"U8", at::kByte},
+    StoredType{"BOOL", at::kBool},
 };
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what) {
@@ -197,9 +197,11 @@ StoredTensor stored_tensor(const fs::path& path, const std::string& name, const 
   StoredTensor stored;
 
   const json& dtype = entry["dtype"];
-  const auto known = std::find_if(
-      kDtypes.begin(), kDtypes.end(), [&](const Dtype& each) { return dtype == each.name; });
-  if (known == kDtypes.end()) {
+  const auto known =
+      std::find_if(kStoredTypes.begin(), kStoredTypes.end(), [&](const StoredType& each) {
+        return dtype == each.name;
+      });
+  if (known == kStoredTypes.end()) {
     refuse(
         path,
         tensor + " has dtype " + excerpt(dtype) +
@@ -514,9 +516,10 @@ std::string header_of(
     header += json(kMetadata).dump() + ":" + json(metadata).dump();
   }
   for (const auto& [name, stored] : tensors) {
-    const auto dtype = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& each) {
-      return each.type == stored.dtype;
-    });
+    const auto dtype =
+        std::find_if(kStoredTypes.begin(), kStoredTypes.end(), [&](const StoredType& each) {
+          return each.type == stored.dtype;
+        });
     const json entry = {
         {"dtype", dtype->name},
         {"shape", stored.shape},
@@ -555,7 +558,7 @@ SafetensorsWriter::SafetensorsWriter(
       wrong(tensor + " is declared twice or has a reserved name; give each tensor its own");
     }
     const at::ScalarType dtype = stored.dtype;
-    if (std::none_of(kDtypes.begin(), kDtypes.end(), [=](const Dtype& each) {
+    if (std::none_of(kStoredTypes.begin(), kStoredTypes.end(), [=](const StoredType& each) {
           return each.type == dtype;
         })) {
       wrong(tensor + " has dtype " + c10::toString(dtype) + ", which the format does not have");
