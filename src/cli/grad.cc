@@ -323,7 +323,8 @@ void add_grad(CLI::App& app, Common& common) {
   command->add_option(
       "--dtype",
       options->dtype,
-      "float64 (default), float32, or bfloat16 with gradients summed in float32");
+      "float64 (default), float32, bfloat16 or float16; of narrow types gradients are summed in "
+      "float32");
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,

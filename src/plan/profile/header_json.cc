@@ -41,17 +41,17 @@ std::string text_of(const std::string& text) { return "\"" + text + "\""; }
 std::string text_of(Dtype dtype) { return text_of(std::string(to_string(dtype))); }
 std::string text_of(std::int64_t number) { return std::to_string(number); }
 
-const char* stored(Dtype dtype) { return to_string(dtype); }
+void put(nlohmann::ordered_json& into, Dtype dtype) { into = to_string(dtype); }
 template <typename Value>
-const Value& stored(const Value& value) {
-  return value;
+void put(nlohmann::ordered_json& into, const Value& value) {
+  into = value;
 }
 
 }  // namespace
 
 nlohmann::ordered_json json_of(const ProfileHeader& header) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for_fields([&](const char* name, auto field) { json[name] = stored(header.*field); });
+  for_fields([&](const char* name, auto field) { put(json[name], header.*field); });
   return json;
 }
 

@@ -329,8 +329,8 @@ ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool
   }
   if (from.partial && !is_partition(to, ranks())) {
     throw std::invalid_argument(
-        "redistribute: " + name + " is to go from a sum to " + to_string(to) +
-        "; a sum becomes a partition, which may be gathered");
+        program_.part + ": " + name + " is to go from a sum to " + to_string(to) +
+        "; a sum becomes a partition, which may be gathered: cut the stream over all ranks");
   }
   const ValueId y = value(name, std::move(to));
   Op& move = op(OpKind::redistribute, {x}, {y});

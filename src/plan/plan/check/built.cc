@@ -101,6 +101,7 @@ void check_collectives(
 // Every rank's footprint; the fullest that does not fit is named.
 void check_memory(
     Findings& findings,
+    const Model& model,
     const CheckedGroup& group,
     const GroupTimeline& timeline,
     std::int64_t limit) {
@@ -114,8 +115,7 @@ void check_memory(
     const int rank = group.group->ranks[i];
     const Seat seat = timeline.seats[i];
     const std::int64_t base =
-        of_an_element *
-        stored_elements(*findings.model, findings.plan.weight_domain, seat.domain_rank);
+        of_an_element * stored_elements(model, findings.plan.weight_domain, seat.domain_rank);
     const Footprint held = footprint(timeline.parts, seat, findings.context.precision, base);
     if (held.peak_bytes > most) {
       most = held.peak_bytes;
@@ -151,10 +151,11 @@ void check_built(Findings& findings, const std::vector<CheckedGroup>& groups) {
   for (const auto& [group, built] : timelines) {
     check_expected(findings, *group, built);
   }
-  if (const auto limit = findings.context.memory_per_rank) {
+  const auto limit = findings.context.memory_per_rank;
+  if (limit && findings.model) {
     for (const CheckedGroup& group : groups) {
       if (timelines.contains(&group)) {
-        check_memory(findings, group, timelines.at(&group), *limit);
+        check_memory(findings, *findings.model, group, timelines.at(&group), *limit);
       }
     }
   }

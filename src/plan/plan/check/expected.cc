@@ -62,6 +62,7 @@ PartChoice::Elements sent(const ScheduledPart& part, Seat seat) {
 void check_elements(
     Findings& findings,
     const Expected& one,
+    const PartChoice::Elements& expected,
     const CheckedGroup& group,
     const GroupTimeline& built) {
   PartChoice::Elements most;
@@ -81,7 +82,6 @@ void check_elements(
     }
     most = {std::max(most.forward, mine.forward), std::max(most.backward, mine.backward)};
   }
-  const PartChoice::Elements& expected = *one.choice->elements;
   const auto compare = [&](const char* way, std::int64_t wanted, std::int64_t found) {
     if (wanted != found) {
       findings.say(
@@ -131,8 +131,8 @@ void check_out(
 void check_expected(Findings& findings, const CheckedGroup& group, const GroupTimeline& built) {
   for (const Expected& one : expected_of(findings.plan, group.group->program)) {
     check_out(findings, one, group, built);
-    if (one.choice->elements) {
-      check_elements(findings, one, group, built);
+    if (const auto& elements = one.choice->elements) {
+      check_elements(findings, one, *elements, group, built);
     }
   }
 }
