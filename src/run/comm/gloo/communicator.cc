@@ -83,42 +83,42 @@ struct GlooWorld {
 
 // What one rank hands to another: regions of contiguous memory, and where each lies in the message.
 struct Parcel {
-  struct Part {
+  struct Chunk {
     Region here;
     Region in_message;
   };
   char* data = nullptr;
   std::int64_t item = 1;  // bytes of an element
   std::int64_t elements = 0;
-  std::vector<Part> parts;
+  std::vector<Chunk> chunks;
 
   void add(const at::Tensor& tensor, const Region& here, const Box& box) {
     data = data_of(tensor);
     item = static_cast<std::int64_t>(tensor.element_size());
-    parts.push_back({here, packed(box, elements)});
+    chunks.push_back({here, packed(box, elements)});
     elements += box.elements();
   }
   [[nodiscard]] std::int64_t bytes() const { return elements * item; }
   // Where all of it lies as it does in the message; else nullptr.
   [[nodiscard]] char* as_it_lies() const {
-    if (parts.empty()) {
+    if (chunks.empty()) {
       return nullptr;
     }
-    const std::int64_t first = parts.front().here.offset;
-    const bool alike = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
-      return part.here.offset - first == part.in_message.offset &&
-             part.here.loops == part.in_message.loops;
+    const std::int64_t first = chunks.front().here.offset;
+    const bool alike = std::all_of(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
+      return chunk.here.offset - first == chunk.in_message.offset &&
+             chunk.here.loops == chunk.in_message.loops;
     });
     return alike ? data + first * item : nullptr;
   }
   void pack(char* message) const {
-    for (const Part& part : parts) {
-      copy_region(message, part.in_message, data, part.here, item);
+    for (const Chunk& chunk : chunks) {
+      copy_region(message, chunk.in_message, data, chunk.here, item);
     }
   }
   void unpack(const char* message) const {
-    for (const Part& part : parts) {
-      copy_region(data, part.here, message, part.in_message, item);
+    for (const Chunk& chunk : chunks) {
+      copy_region(data, chunk.here, message, chunk.in_message, item);
     }
   }
 };

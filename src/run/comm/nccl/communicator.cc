@@ -236,10 +236,10 @@ class NcclCommunicator final : public Communicator {
       sent_tag_ = at::full({1}, tag_, longs);
       tags_ = at::full({size}, tag_, longs);
       std::vector<at::Tensor> messages(idx(size));
-      std::vector<Part> sent;
-      std::vector<Part> received;
-      const auto add = [&](std::vector<Part>& parts, int peer, const at::Tensor& tensor) {
-        parts.push_back(
+      std::vector<Chunk> sent;
+      std::vector<Chunk> received;
+      const auto add = [&](std::vector<Chunk>& chunks, int peer, const at::Tensor& tensor) {
+        chunks.push_back(
             {.rank = owner_.ranks_[idx(peer)],
              .data = tensor.data_ptr(),
              .bytes = static_cast<std::int64_t>(tensor.nbytes())});

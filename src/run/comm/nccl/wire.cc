@@ -88,22 +88,22 @@ class NcclWire final : public Wire {
   NcclWire(const NcclWire&) = delete;
   NcclWire& operator=(const NcclWire&) = delete;
 
-  void exchange(const std::vector<Part>& sent, const std::vector<Part>& received) override {
+  void exchange(const std::vector<Chunk>& sent, const std::vector<Chunk>& received) override {
     if (comm_ == nullptr) {
       throw CommunicatorError("nccl: an operation after the communicator was aborted");
     }
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
     expect("ncclGroupStart", ncclGroupStart(), comm_);
-    for (const Part& part : received) {
+    for (const Chunk& chunk : received) {
       expect(
           "ncclRecv",
-          ncclRecv(part.data, size_of(part), ncclUint8, part.rank, comm_, stream),
+          ncclRecv(chunk.data, size_of(chunk), ncclUint8, chunk.rank, comm_, stream),
           comm_);
     }
-    for (const Part& part : sent) {
+    for (const Chunk& chunk : sent) {
       expect(
           "ncclSend",
-          ncclSend(part.data, size_of(part), ncclUint8, part.rank, comm_, stream),
+          ncclSend(chunk.data, size_of(chunk), ncclUint8, chunk.rank, comm_, stream),
           comm_);
     }
     expect("ncclGroupEnd", ncclGroupEnd(), comm_);
@@ -127,7 +127,7 @@ class NcclWire final : public Wire {
   }
 
  private:
-  static std::size_t size_of(const Part& part) { return idx(part.bytes); }
+  static std::size_t size_of(const Chunk& chunk) { return idx(chunk.bytes); }
 
   // Rank 0's, as text: stores keep text.
   ncclUniqueId common_id(gloo::Store& store) const {

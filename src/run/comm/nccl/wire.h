@@ -16,7 +16,7 @@
 namespace paradyse::nccl {
 
 // Device memory that goes to, or comes from, a rank of the world.
-struct Part {
+struct Chunk {
   int rank = 0;
   void* data = nullptr;
   std::int64_t bytes = 0;
@@ -26,9 +26,9 @@ class Wire {
  public:
   virtual ~Wire() = default;
 
-  // Gives all of it to this thread's current stream as one group.  Parts of a pair of ranks meet in
-  // their order.
-  virtual void exchange(const std::vector<Part>& sent, const std::vector<Part>& received) = 0;
+  // Gives all of it to this thread's current stream as one group.  Chunks of a pair of ranks meet
+  // in their order.
+  virtual void exchange(const std::vector<Chunk>& sent, const std::vector<Chunk>& received) = 0;
   // Through once the device has passed the mark; fails when NCCL does.
   virtual std::unique_ptr<gloo::Message> passing(MarkPtr mark) = 0;
   // Ends all that is under way; nothing may follow.
