@@ -38,13 +38,17 @@ int main() {
         static_cast<std::size_t>(model.layers), text_layer(s.name, to_string(s.verb)));
     const Plan plan = uniform_plan(model, lengths, 4, layers);
 
-    GradientRequest request{.model = &model, .plan = &plan, .documents = documents};
+    GradientRequest request{.model = text_model(model), .plan = &plan, .documents = documents};
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     const GradientAnswer answer = gradients(request);
 
     // Known before anything ran: the folds over the program, for rank 0 in float64.
     const RankReport counted = predicted_report(
-        plan, model, 0, precision_of(Dtype::float64), 16 * stored_elements(model, 4, 0));
+        plan,
+        text_model(model),
+        0,
+        precision_of(Dtype::float64),
+        16 * stored_elements(model, 4, 0));
     const RankReport& did = answer.ranks[0];
     std::printf(
         "%-10s loss %.12f  rank 0 sent %lld bytes (counted %lld), saved %lld (counted %lld)\n",

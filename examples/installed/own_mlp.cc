@@ -84,7 +84,7 @@ int main() {
   const Plan alone = uniform_plan(model, lengths, 1, {plain, plain});
   const auto answer = [&](const Plan& plan) {
     return gradients(
-        {.model = &model,
+        {.model = text_model(model),
          .fill = [](Parameters& parameters) { parameters.initialize(1); },
          .plan = &plan,
          .documents = documents});

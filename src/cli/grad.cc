@@ -227,7 +227,7 @@ int grad_on(
   expect_no_input_overwritten(options);
   const at::ScalarType stored = parameter_types(dtype_option(options.dtype)).gradient;
   std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, sizes] : parameter_shapes(shape)) {
+  for (const auto& [name, sizes] : parameter_shapes(text_model(shape))) {
     tensors.emplace_back(name, StoredTensor{.dtype = stored, .shape = sizes});
   }
   std::optional<SafetensorsWriter> writer;
@@ -236,7 +236,7 @@ int grad_on(
   }
 
   const GradientAnswer answer = gradients(
-      {.model = &shape,
+      {.model = text_model(shape),
        .fill = model.fill,
        .plan = &plan,
        .documents = corpus.documents,

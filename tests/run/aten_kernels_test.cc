@@ -547,7 +547,7 @@ std::map<std::string, int> waits_of(
   std::map<std::string, int> counted;
   run_local_ranks(ranks, {}, [&](Communicators& communicators) {
     const int me = communicators.rank();
-    RankSession session(communicators, model);
+    RankSession session(communicators, text_model(model));
     session.parameters().initialize(1);
     communicators.world().barrier({.op = "begin", .part = ""});
     if (me == 0) {

@@ -38,7 +38,7 @@ struct Trained {
   AdamW optimizer;
 
   Trained(const ModelShape& model, int ranks, int rank, Dtype dtype)
-      : parameters(model, ranks, rank, parameter_types(dtype), true, true),
+      : parameters(text_model(model), ranks, rank, parameter_types(dtype), true, true),
         optimizer(parameters, {}) {}
 
   void fill(std::int64_t step) {
@@ -248,7 +248,7 @@ TEST_F(Checkpoint, FilesSayEnoughToCutThemAnew) {
       rows(count).add_(shape.size() == 1 ? 1.0 / 3 : 1.0);  // vectors are in every file
     }
   }
-  const auto shapes = parameter_shapes(gpt2());
+  const auto shapes = parameter_shapes(text_model(gpt2()));
   EXPECT_EQ(wholes.size(), shapes.size());
   for (const auto& [name, shape] : shapes) {
     ASSERT_TRUE(wholes.contains(name)) << name;

@@ -389,7 +389,10 @@ TEST_F(Equality, IsBitIdenticalFromRunToRun) {
         std::vector<LayerChoice>(
             static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
     GradientRequest request{
-        .model = &c.model, .plan = &plan, .documents = documents, .dtype = Dtype::float32};
+        .model = text_model(c.model),
+        .plan = &plan,
+        .documents = documents,
+        .dtype = Dtype::float32};
     request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
     const GradientAnswer first = gradients(request);
     for (int round = 0; round < 10; ++round) {

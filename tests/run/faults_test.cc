@@ -93,7 +93,7 @@ class Faults : public testing::Test {
 
   GradientRequest request(const Plan& plan) const {
     return {
-        .model = &model_,
+        .model = text_model(model_),
         .fill = [this](Parameters& parameters) { test::fill(parameters, weights_); },
         .plan = &plan,
         .documents = documents_,
@@ -120,7 +120,7 @@ class Faults : public testing::Test {
       try {
         Striker striker(me == rank ? operation : -1, strike);
         ObservedCommunicators faulty(communicators, striker);
-        RankSession session(faulty, model_, {.weight_domain = plan.weight_domain});
+        RankSession session(faulty, text_model(model_), {.weight_domain = plan.weight_domain});
         test::fill(session.parameters(), weights_);
         session.play(plan, {.documents = documents}, /*backward=*/true);
         if (operations != nullptr && me == rank) {
@@ -149,7 +149,7 @@ class Faults : public testing::Test {
       const int me = communicators.rank();
       Striker striker(me == 1 ? operation : -1, strike);
       ObservedCommunicators faulty(communicators, striker);
-      RankSession session(faulty, model_, {.weight_domain = plan.weight_domain});
+      RankSession session(faulty, text_model(model_), {.weight_domain = plan.weight_domain});
       test::fill(session.parameters(), weights_);
       test::play_until_memory_suffices(plan, documents, session, reason);
       of_ranks[static_cast<std::size_t>(me)] = test::held_gradients(session.parameters());
@@ -475,7 +475,7 @@ TEST_F(Faults, PlansThatDiffer) {
             kLocal,
             [&](Communicators& communicators) {
               const auto me = static_cast<std::size_t>(communicators.rank());
-              RankSession session(communicators, model_);
+              RankSession session(communicators, text_model(model_));
               test::fill(session.parameters(), weights_);
               try {
                 session.play(me == 2 ? other : one, {.documents = documents}, /*backward=*/true);

@@ -145,7 +145,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
           SCOPED_TRACE(model.architecture + " " + name(layers[0]) + ", " + name(layers[1]));
           const Plan plan = uniform_plan(model, lengths, p, layers);
           GradientRequest request{
-              .model = &model,
+              .model = text_model(model),
               .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },
               .plan = &plan,
               .documents = test::random_documents(lengths, model.vocab, 7),
@@ -167,7 +167,11 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
           ASSERT_EQ(mine.ranks.size(), static_cast<std::size_t>(p));
           for (int r = 0; r < p; ++r) {
             const RankReport said = predicted_report(
-                plan, model, r, precision_of(Dtype::float32), 8 * stored_elements(model, p, r));
+                plan,
+                text_model(model),
+                r,
+                precision_of(Dtype::float32),
+                8 * stored_elements(model, p, r));
             const RankReport& counted = mine.ranks[static_cast<std::size_t>(r)];
             EXPECT_EQ(counted.bytes_sent, said.bytes_sent) << "rank " << r;
             EXPECT_EQ(counted.messages, said.messages) << "rank " << r;
@@ -722,7 +726,7 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
         const int me = communicators.rank();
         Lacking lacking;
         ObservedCommunicators observed(communicators, lacking);
-        RankSession session(observed, model);
+        RankSession session(observed, text_model(model));
         test::fill(session.parameters(), weights);
         int operations = 0;
         std::vector<at::Tensor> expected;

@@ -100,7 +100,7 @@ std::vector<StepNumbers> three_steps(const ModelShape& model, const Plan& plan) 
   const test::Weights start = test::random_weights(model, 5);
   std::vector<StepNumbers> steps(3);
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
-    RankSession session(communicators, model, {.dtype = Dtype::float64});
+    RankSession session(communicators, text_model(model), {.dtype = Dtype::float64});
     Parameters& parameters = session.parameters();
     test::fill(parameters, start);
     AdamW optimizer(parameters, options);

@@ -58,7 +58,7 @@ void expect_predicted(
       static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level));
   const Plan plan = uniform_plan(c.model, c.lengths, ranks, layers);
   GradientRequest request{
-      .model = &c.model,
+      .model = text_model(c.model),
       .fill = [](Parameters& parameters) { parameters.initialize(1); },
       .plan = &plan,
       .documents = test::random_documents(c.lengths, c.model.vocab, 3),
@@ -69,7 +69,11 @@ void expect_predicted(
     const std::int64_t elements =
         stored_elements(c.model, plan.weight_domain, r % plan.weight_domain);
     const RankReport predicted = predicted_report(
-        plan, c.model, r, precision, elements * (precision.activation + precision.statistic));
+        plan,
+        text_model(c.model),
+        r,
+        precision,
+        elements * (precision.activation + precision.statistic));
     const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
     const std::string what = c.name + " " + to_string(dtype) + " " + attention + " " +
                              to_string(level) + ", rank " + std::to_string(r) + " of " +

@@ -119,7 +119,11 @@ class ModelFolderTest : public testing::Test {
     const SafetensorsReader reader(from);
     run_local_ranks(ranks, {}, [&](Communicators& communicators) {
       Parameters parameters(
-          model.shape, ranks, communicators.rank(), {.weight = type, .gradient = type}, false);
+          text_model(model.shape),
+          ranks,
+          communicators.rank(),
+          {.weight = type, .gradient = type},
+          false);
       parameters.load(reader);
       save_model(parameters, communicators.world(), to, model, dtype);
     });
@@ -312,7 +316,11 @@ TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
   const fs::path to = folder_ / "saved";
   run_local_ranks(2, {}, [&](Communicators& communicators) {
     Parameters parameters(
-        from_toml.shape, 2, communicators.rank(), parameter_types(Dtype::float32), false);
+        text_model(from_toml.shape),
+        2,
+        communicators.rank(),
+        parameter_types(Dtype::float32),
+        false);
     parameters.initialize(1);
     save_model(parameters, communicators.world(), to, from_toml, at::kFloat);
   });
@@ -347,7 +355,7 @@ TEST_F(ModelFolderTest, RandomWeightsAreTheSameForEveryNumberOfRanks) {
       Weights all;
       run_local_ranks(ranks, {}, [&](Communicators& communicators) {
         Parameters parameters(
-            model, ranks, communicators.rank(), parameter_types(Dtype::float32), false);
+            text_model(model), ranks, communicators.rank(), parameter_types(Dtype::float32), false);
         parameters.initialize(seed);
         collect(
             parameters,

@@ -3,10 +3,16 @@
 // PARADYSE_TEST_LONG=1 runs the whole table, else a part that covers every pair of its columns.
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
 
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "tests/support/equality.h"
 
 namespace paradyse {
@@ -230,6 +236,149 @@ TEST_P(Models, EqualTheReferenceInGroupsAndReplicas) {
 INSTANTIATE_TEST_SUITE_P(
     Architectures, Models, testing::Range<std::size_t>(0, cases().size()), [](const auto& test) {
       return cases()[test.param].name;
+    });
+
+// What is in `part` of a layer, or elsewhere, by what its name ends in.
+bool is_of(const Part& part, const std::string& name) {
+  const PartWeights weights = part.weights(1);
+  const auto ends = [&](const std::string& stored) { return name.ends_with("." + stored); };
+  return std::any_of(
+             weights.matrices.begin(),
+             weights.matrices.end(),
+             [&](const Matrix& matrix) { return ends(matrix.stored_as); }) ||
+         std::any_of(weights.vectors.begin(), weights.vectors.end(), [&](const Vector& vector) {
+           return ends(vector.name);
+         });
+}
+
+// A model that no family makes: layers of an attention and two MLPs.
+Model with_second_mlp(const ModelShape& text) {
+  Model model = text_model(text);
+  std::vector<ModelPart> parts;
+  for (const ModelPart& one : model.parts) {
+    parts.push_back(one);
+    if (one.part->name == "mlp") {
+      Part second = *one.part;
+      second.name = "second_mlp";
+      second.weights = [first = one.part](int domain) {
+        PartWeights weights = first->weights(domain);
+        weights.prefix = "second." + weights.prefix;
+        return weights;
+      };
+      parts.push_back({.layer = one.layer, .part = std::make_shared<const Part>(second)});
+    }
+  }
+  model.parts = parts;
+  return model;
+}
+
+// The judge is a text model of twice the layers, in every second of which attention adds nothing.
+class AnyModel : public testing::TestWithParam<const char*> {
+ protected:
+  AnyModel() {
+    test::Weights weights = test::random_weights(twice_, 11);
+    for (auto& [name, weight] : weights) {
+      if (const auto ours = name_of(name)) {
+        weights_[*ours] = weight;
+      } else if (!is_norm(name)) {
+        weight.zero_();
+      }
+    }
+    reference_ = reference::model(twice_, weights, documents_);
+    for (const auto& [name, gradient] : reference_.gradients) {
+      if (const auto ours = name_of(name)) {
+        expected_[*ours] = gradient;
+      }
+    }
+  }
+
+  static ModelShape text(int layers) {
+    ModelShape shape =
+        GetParam() == std::string("llama")
+            ? test::llama({.heads = 6, .kv_heads = 3, .ffn = 13, .vocab = 31})
+            : test::model_of(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 12, "n_head": 6,
+                "n_inner": 13, "vocab_size": 31, "n_positions": 20, "resid_pdrop": 0,
+                "embd_pdrop": 0, "attn_pdrop": 0})");
+    shape.layers = layers;
+    return shape;
+  }
+  [[nodiscard]] bool is_norm(const std::string& name) const {
+    const PartWeights attention = model_.part("attention")->weights(1);
+    const Interval norms = attention.vectors_of(Role::norm);
+    return name.ends_with(attention.vectors[idx(norms.begin)].name);
+  }
+  // That of the judge's weight; nothing of the attention that adds nothing.
+  [[nodiscard]] std::optional<std::string> name_of(const std::string& name) const {
+    const std::string layers = model_.part("mlp")->weights(1).prefix;
+    if (!name.starts_with(layers)) {
+      return name;
+    }
+    const std::size_t end = name.find('.', layers.size());
+    const int layer = std::stoi(name.substr(layers.size(), end - layers.size()));
+    const std::string ours = layers + std::to_string(layer / 2) + name.substr(end);
+    if (layer % 2 == 0) {
+      return ours;
+    }
+    if (is_of(*model_.part("attention"), name)) {
+      return std::nullopt;
+    }
+    return "second." + ours;
+  }
+
+  const ModelShape text_ = text(2);
+  const ModelShape twice_ = text(4);
+  const Model model_ = with_second_mlp(text_);
+  const std::vector<std::int64_t> lengths_ = {1, 9, 2, 17, 3};
+  const std::vector<std::vector<std::int32_t>> documents_ =
+      test::random_documents(lengths_, text_.vocab, 7);
+  test::Weights weights_;
+  reference::Answer reference_;
+  std::map<std::string, at::Tensor> expected_;
+};
+
+TEST_P(AnyModel, RunsTheLayersThatItsPartsSay) {
+  EXPECT_LT(expected_.size(), reference_.gradients.size());
+  int number = 0;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const auto& [strategy, verb] : test::pure_strategies()) {
+      SCOPED_TRACE(strategy + " on " + std::to_string(ranks));
+      const Recompute level = kRecomputeLevels[number++ % 4];
+      LayerChoice layer = text_layer(strategy, verb, level, level);
+      const auto layers = [&] { return std::vector<LayerChoice>(idx(text_.layers), layer); };
+      Plan plan = uniform_plan(text_, lengths_, ranks, layers());
+      PartChoice second = part_of(layer, "mlp");
+      second.part = "second_mlp";
+      second.options["token_tiles"] = 2;
+      layer.push_back(second);
+      plan.programs["all"] = runs_of(layers());
+      const GradientAnswer answer = gradients(
+          {.model = model_,
+           .fill = [&](Parameters& parameters) { test::fill(parameters, weights_); },
+           .plan = &plan,
+           .documents = documents_});
+      EXPECT_NEAR(answer.batch.loss, reference_.loss, 1e-12);
+      const GradientError error = compare_gradients(answer.gradients, expected_);
+      EXPECT_LE(error.worst, 1e-10) << error.worst_name;
+      for (int r = 0; r < ranks; ++r) {
+        const RankReport counted = predicted_report(
+            plan, model_, r, precision_of(Dtype::float64), 16 * stored_elements(model_, ranks, r));
+        const RankReport& measured = answer.ranks[idx(r)];
+        EXPECT_EQ(measured.bytes_sent, counted.bytes_sent) << "rank " << r;
+        EXPECT_EQ(measured.messages, counted.messages) << "rank " << r;
+        EXPECT_EQ(measured.saved_bytes, counted.saved_bytes) << "rank " << r;
+        EXPECT_NEAR(
+            static_cast<double>(measured.peak_bytes),
+            static_cast<double>(counted.peak_bytes),
+            0.02 * static_cast<double>(counted.peak_bytes))
+            << "rank " << r;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Architectures, AnyModel, testing::Values("llama", "gpt2"), [](const auto& test) {
+      return std::string(test.param);
     });
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   std::map<std::string, PlainAdamW> plain;
   for (int s = 0; s < 3; ++s) {
     const Plan plan = uniform_plan(model, lengths, 1, layers("DataZ", "gather"));
-    GradientRequest request{.model = &model, .plan = &plan, .documents = documents};
+    GradientRequest request{.model = text_model(model), .plan = &plan, .documents = documents};
     request.fill = [&](Parameters& parameters) { test::fill(parameters, expected); };
     const GradientAnswer answer = gradients(request);
     double squares = 0;
@@ -98,7 +98,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
       const Plan plan = uniform_plan(model, lengths, p, layers(attention, mlp));
       std::map<std::string, at::Tensor> reached;
       run_local_ranks(p, {}, [&](Communicators& communicators) {
-        RankSession session(communicators, model, {.dtype = Dtype::float64});
+        RankSession session(communicators, text_model(model), {.dtype = Dtype::float64});
         Parameters& parameters = session.parameters();
         test::fill(parameters, start);
         AdamW optimizer(parameters, options);
@@ -153,7 +153,7 @@ TEST(AdamW, TrainsMastersOfNarrowWeights) {
   RunConfig::Optimizer options;
   const auto trained = [&](Dtype dtype) {
     auto parameters = std::make_unique<Parameters>(
-        model, 1, 0, parameter_types(dtype), /*gradients=*/true, /*masters=*/true);
+        text_model(model), 1, 0, parameter_types(dtype), /*gradients=*/true, /*masters=*/true);
     parameters->initialize(1);
     AdamW optimizer(*parameters, options);
     for (int s = 0; s < 60; ++s) {

@@ -44,7 +44,7 @@ class Session : public testing::Test {
   // Body of each rank, with the model's weights in place.
   void on_ranks(const std::function<void(RankSession& session)>& body) const {
     run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
-      RankSession session(communicators, model_);
+      RankSession session(communicators, text_model(model_));
       test::fill(session.parameters(), weights_);
       body(session);
     });
@@ -279,9 +279,11 @@ TEST_F(Session, RefusesWhatDoesNotFit) {
       4,
       "the plan is for 3 ranks with a weight domain of 1, and there are 3 with one of 3");
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
-    EXPECT_THROW(RankSession(communicators, model_, {.weight_domain = 2}), std::invalid_argument);
+    EXPECT_THROW(
+        RankSession(communicators, text_model(model_), {.weight_domain = 2}),
+        std::invalid_argument);
     // a session that was not made leaves the thread as it was
-    RankSession session(communicators, model_, {.weight_domain = 1});
+    RankSession session(communicators, text_model(model_), {.weight_domain = 1});
     EXPECT_EQ(session.domain().size(), 1);
     EXPECT_EQ(session.replicas().size(), kRanks);
   });
@@ -290,9 +292,10 @@ TEST_F(Session, RefusesWhatDoesNotFit) {
 // What a session's thread allocates counts into its budget, and no longer when it is gone.
 TEST_F(Session, CountsMemoryWhileItLives) {
   run_local_ranks(2, {}, [&](Communicators& communicators) {
-    EXPECT_THROW(RankSession(communicators, model_, {.memory_bytes = 1000}), OutOfMemory);
+    EXPECT_THROW(
+        RankSession(communicators, text_model(model_), {.memory_bytes = 1000}), OutOfMemory);
     {
-      RankSession session(communicators, model_, {.memory_bytes = 1 << 20});
+      RankSession session(communicators, text_model(model_), {.memory_bytes = 1 << 20});
       const std::int64_t held = session.memory().live_bytes();
       EXPECT_GT(held, 1000);
       const at::Tensor mine = at::empty({100}, at::kFloat);

@@ -33,7 +33,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
         std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), layer)));
   }
   run_local_ranks(3, {}, [&](Communicators& communicators) {
-    RankSession session(communicators, model);
+    RankSession session(communicators, text_model(model));
     Parameters& parameters = session.parameters();
     test::fill(parameters, weights);
     const auto places = [&] {

@@ -142,7 +142,7 @@ void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance
   ASSERT_THAT(problems(plan, {.model = &c.model}), testing::IsEmpty());
   const Weights weights = weights_of(c);
   GradientRequest request{
-      .model = &c.model,
+      .model = text_model(c.model),
       .plan = &plan,
       .documents = random_documents(c.lengths, c.model.vocab, 7),
       .labels = labels_of(c),
@@ -167,7 +167,11 @@ void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance
     const std::int64_t elements =
         stored_elements(c.model, plan.weight_domain, r % plan.weight_domain);
     const RankReport predicted = predicted_report(
-        plan, c.model, r, precision, elements * (precision.activation + precision.statistic));
+        plan,
+        text_model(c.model),
+        r,
+        precision,
+        elements * (precision.activation + precision.statistic));
     const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
     EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
     EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
@@ -190,7 +194,7 @@ void expect_within_rounding(const Case& c, const Plan& plan, Dtype dtype) {
   const NarrowReference& reference = narrow_reference(c, type, rounding);
   const ModelShape model = without_dropout(c.model);
   GradientRequest request{
-      .model = &model,
+      .model = text_model(model),
       .plan = &plan,
       .documents = random_documents(c.lengths, c.model.vocab, 7),
       .labels = labels_of(c),
@@ -218,10 +222,12 @@ void expect_peak_is_a_budget(
   for (int r = 0; r < plan.ranks; ++r) {
     const std::int64_t held = 8 * stored_elements(model, plan.ranks, r);
     peak = std::max(
-        peak, predicted_report(plan, model, r, precision_of(Dtype::float32), held).peak_bytes);
+        peak,
+        predicted_report(plan, text_model(model), r, precision_of(Dtype::float32), held)
+            .peak_bytes);
   }
   GradientRequest request{
-      .model = &model,
+      .model = text_model(model),
       .plan = &plan,
       .documents = documents,
       .dtype = Dtype::float32,

@@ -46,7 +46,7 @@ ModelShape model_of(const std::string& config) {
 Weights random_weights(const ModelShape& model, std::uint64_t seed) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   Weights weights;
-  for (const auto& [name, shape] : parameter_shapes(model)) {
+  for (const auto& [name, shape] : parameter_shapes(text_model(model))) {
     at::Tensor tensor = at::randn(shape, generator, at::kDouble);
     const bool bias = name.ends_with("bias");
     weights[name] = shape.size() == 1 && !bias ? 1 + 0.1 * tensor : 0.3 * tensor;

@@ -68,7 +68,13 @@ struct Model {
   std::vector<ModelPart> parts;  // in the order in which they run
   std::int64_t layers = 0;
   bool causal = true;
+  bool masked_lm = false;           // labels come with the tokens, each for its own place
+  double initializer_range = 0.02;  // standard deviation of matrices before training
 
+  // Of the first part, which looks token ids up: how many there are, and for how many positions it
+  // has learned something (0: it knows none, any number will do).
+  [[nodiscard]] std::int64_t vocab() const { return parts.front().part->shape.vocab; }
+  [[nodiscard]] std::int64_t positions() const { return parts.front().part->shape.positions; }
   // Throw std::invalid_argument, naming those there are, for another name.
   [[nodiscard]] const Stream& stream(const std::string& name) const;
   [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& name) const;

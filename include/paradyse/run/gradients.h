@@ -16,7 +16,7 @@
 namespace paradyse {
 
 struct GradientRequest {
-  const ModelShape* model = nullptr;
+  Model model = {};
   std::function<void(Parameters& parameters)> fill = {};  // the weights of each rank; called on all
   const Plan* plan = nullptr;
   std::vector<std::vector<std::int32_t>> documents = {};
@@ -55,10 +55,6 @@ void expect_finite(const GradientAnswer& answer);
 // largest saved bytes and peak of the micro-batches.  `elements_bytes`: bytes a rank holds for each
 // element it stores (weight and gradient, and optimizer state in training).
 RankReport predicted_report(
-    const Plan& plan,
-    const ModelShape& model,
-    int rank,
-    Precision precision,
-    std::int64_t static_bytes);
+    const Plan& plan, const Model& model, int rank, Precision precision, std::int64_t static_bytes);
 
 }  // namespace paradyse

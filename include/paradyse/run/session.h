@@ -73,8 +73,7 @@ class RankSession {
  public:
   // Allocates, uninitialised, what this rank stores of the model.  Throws std::invalid_argument for
   // a weight domain that does not divide the ranks; OutOfMemory.
-  RankSession(
-      Communicators& communicators, const ModelShape& model, const SessionOptions& options = {});
+  RankSession(Communicators& communicators, const Model& model, const SessionOptions& options = {});
   ~RankSession();
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;

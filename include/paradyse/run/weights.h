@@ -46,7 +46,7 @@ class Parameters {
   // `masters` narrow weights have float32 ones beside them (Micikevicius et al. 2018).  `device`:
   // where they lie, and where ops compute with them.
   Parameters(
-      const ModelShape& shape,
+      const Model& model,
       int domain,
       int domain_rank,
       ParameterTypes types,
@@ -54,7 +54,7 @@ class Parameters {
       bool masters = false,
       c10::Device device = c10::Device(c10::kCPU));
 
-  [[nodiscard]] const ModelShape& shape() const { return shape_; }
+  [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] int domain() const { return domain_; }
   [[nodiscard]] int domain_rank() const { return domain_rank_; }
   [[nodiscard]] ParameterTypes types() const { return types_; }
@@ -80,7 +80,7 @@ class Parameters {
   void load(const SafetensorsReader& reader);
 
  private:
-  ModelShape shape_;
+  Model model_;
   int domain_;
   int domain_rank_;
   ParameterTypes types_;
@@ -119,8 +119,7 @@ void collect(
     const std::function<void(const std::string& name, const at::Tensor& tensor)>& take);
 
 // Names and shapes, in the order in which collect() brings them.
-std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
-    const ModelShape& shape);
+std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(const Model& model);
 
 // A Hugging Face model folder: the configuration, and where its weights are.
 struct ModelFolder {
@@ -134,9 +133,10 @@ struct ModelFolder {
 // or std::invalid_argument, naming the file and what is wrong.
 ModelFolder open_model(const std::filesystem::path& path);
 
-// Writes config.json and model.safetensors (and copies tokenizer files of `from`, if given) into
-// the new folder `to`; the tensors have `dtype`.  Every rank of `domain` calls this, rank 0 writes.
-// Throws std::runtime_error when `to` holds a model already: nothing is overwritten.
+// Writes config.json and model.safetensors into the new folder `to`, and copies tokenizer files
+// where `from`, the model of these parameters, is a folder; the tensors have `dtype`.  Every rank
+// of `domain` calls this, rank 0 writes. Throws std::runtime_error when `to` holds a model already:
+// nothing is overwritten.
 void save_model(
     const Parameters& parameters,
     Communicator& domain,

@@ -196,7 +196,9 @@ Model text_model(const ModelShape& shape) {
       .streams = {{.name = "x", .rows = {"tokens"}, .columns = shape.hidden, .home = "tokens"}},
       .parts = {},
       .layers = shape.layers,
-      .causal = shape.causal};
+      .causal = shape.causal,
+      .masked_lm = shape.masked_lm,
+      .initializer_range = shape.initializer_range};
   using WeightsOf = PartWeights (*)(const ModelShape&, int);
   const auto part = [&](const char* name, WeightsOf weights) {
     Part made{

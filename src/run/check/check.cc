@@ -100,7 +100,8 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
 std::map<std::string, at::Tensor> whole_weights(const CheckSubject& subject, Dtype dtype) {
   std::map<std::string, at::Tensor> weights;
   run_local_ranks(1, {}, [&](Communicators& communicators) {
-    Parameters parameters(subject.model, 1, 0, parameter_types(dtype), /*gradients=*/false);
+    Parameters parameters(
+        text_model(subject.model), 1, 0, parameter_types(dtype), /*gradients=*/false);
     subject.fill(parameters);
     collect(
         parameters,
@@ -123,11 +124,12 @@ void compare_counts(
     CheckRow& row) {
   const double lower = by_library && narrow(row.dtype) ? kScratchTolerance : kPeakTolerance;
   const Precision precision = precision_of(row.dtype);
+  const Model model = text_model(subject.model);
   for (int r = 0; r < plan.ranks; ++r) {
     const std::int64_t elements =
-        stored_elements(subject.model, plan.weight_domain, r % plan.weight_domain);
+        stored_elements(model, plan.weight_domain, r % plan.weight_domain);
     const RankReport predicted = predicted_report(
-        plan, subject.model, r, precision, elements * (precision.activation + precision.statistic));
+        plan, model, r, precision, elements * (precision.activation + precision.statistic));
     const RankReport& measured = answer.ranks[idx(r)];
     // Within these shares of what was said.
     const auto expect = [&](const char* what,
@@ -188,7 +190,7 @@ void run_case(
     std::size_t i,
     CheckRow& row) {
   const GradientAnswer answer = gradients(
-      {.model = &subject.model,
+      {.model = text_model(subject.model),
        .fill = subject.fill,
        .plan = &plan,
        .documents = subject.documents,

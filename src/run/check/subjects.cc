@@ -56,7 +56,8 @@ void fill_widely(Parameters& parameters) {
     // Narrow types move a sum that is nearly zero to the other side of a relu's corner, and a token
     // or two less or more changes all gradients of these few: biases keep most sums away from it.
     const PartWeights& weights = part.weights;
-    if (weights.part == "mlp" && parameters.shape().activation == Activation::relu) {
+    if (weights.part == "mlp" &&
+        parameters.model().part("mlp")->shape.activation == Activation::relu) {
       const Interval biases = weights.vectors_of(Role::in_bias);
       for (std::int64_t i = biases.begin; i < biases.end; ++i) {
         add_wave(part.vectors[idx(i)], 1.8, std::numbers::pi);

@@ -40,8 +40,8 @@ void check_ids(
 GradientAnswer gradients(const GradientRequest& request) {
   const Plan& plan = *request.plan;
   GradientAnswer answer;
-  check_ids(request.documents, request.model->vocab, "token id", 0);
-  check_ids(request.labels, request.model->vocab, "label", kNoLabel);
+  check_ids(request.documents, request.model.vocab(), "token id", 0);
+  check_ids(request.labels, request.model.vocab(), "label", kNoLabel);
   std::vector<const std::vector<std::int32_t>*> documents;
   for (const auto& document : request.documents) {
     documents.push_back(&document);
@@ -53,7 +53,7 @@ GradientAnswer gradients(const GradientRequest& request) {
   request.backend->run(plan.ranks, [&](Communicators& communicators) {
     RankSession session(
         communicators,
-        *request.model,
+        request.model,
         {.dtype = request.dtype,
          .weight_domain = plan.weight_domain,
          .memory_bytes = request.memory_per_rank,
@@ -130,15 +130,14 @@ void expect_finite(const GradientAnswer& answer) {
 
 RankReport predicted_report(
     const Plan& plan,
-    const ModelShape& model,
+    const Model& model,
     int rank,
     Precision precision,
     std::int64_t static_bytes) {
-  const Model built = text_model(model);
   RankReport report;
   Traffic sent;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
-    const RankPart part = rank_part(plan, micro, built, rank, true);
+    const RankPart part = rank_part(plan, micro, model, rank, true);
     const Footprint held = footprint(part.timeline, part.seat, precision, static_bytes);
     report.saved_bytes = std::max(report.saved_bytes, held.saved_bytes);
     report.peak_bytes = std::max(report.peak_bytes, held.peak_bytes);
@@ -151,7 +150,7 @@ RankReport predicted_report(
     }
     std::int64_t vectors = 0;
     const int replicas = plan.ranks / plan.weight_domain;
-    for (const ModelPart& part : built.parts) {
+    for (const ModelPart& part : model.parts) {
       const PartWeights weights = part.part->weights(plan.weight_domain);
       std::int64_t own = 0;
       for (const Vector& vector : weights.vectors) {

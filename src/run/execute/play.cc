@@ -17,7 +17,7 @@ double seconds_since(Clock::time_point begin) {
 }
 
 void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& parameters, int ranks) {
-  const ModelShape& shape = parameters.shape();
+  const Model& model = parameters.model();
   if (plan.ranks != ranks || plan.weight_domain != parameters.domain()) {
     throw std::invalid_argument(fmt::format(
         "the plan is for {} ranks with a weight domain of {}, and there are {} with one of {}; "
@@ -33,7 +33,7 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         plan.lengths.size(),
         batch.documents.size()));
   }
-  if (shape.masked_lm && batch.labels.size() != plan.lengths.size()) {
+  if (model.masked_lm && batch.labels.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
         "the model predicts masked tokens: it takes labels for each of the {} documents, there are "
         "{}; give data with {{\"tokens\": [...], \"labels\": [...]}}",
@@ -47,12 +47,12 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         plan.lengths.size()));
   }
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
-    if (shape.learned_positions && plan.lengths[d] > shape.max_positions) {
+    if (model.positions() > 0 && plan.lengths[d] > model.positions()) {
       throw std::invalid_argument(fmt::format(
           "document {} of the batch has {} tokens; the model has learned {} positions: cut it",
           d,
           plan.lengths[d],
-          shape.max_positions));
+          model.positions()));
     }
   }
 }
@@ -116,7 +116,7 @@ RankSession::State::Played RankSession::State::play(
   const auto begin = Clock::now();
   const RankPlace place = rank_place(plan, micro, communicators.rank());
   const PlanGroup& group = micro.groups[place.group];
-  const Timeline& timeline = programs.of(group_task(plan, group, backward), model);
+  const Timeline& timeline = programs.of(group_task(plan, group, backward), parameters.model());
   switching_seconds += seconds_since(begin);
   note("build the programs", "switch", begin);
   std::vector<const std::vector<std::int32_t>*> documents;
@@ -136,7 +136,7 @@ RankSession::State::Played RankSession::State::play(
       place.seat.group_rank,
       labels,
       firsts,
-      parameters.shape().masked_lm);
+      parameters.model().masked_lm);
   tokens.dropout_seed = batch.dropout_seed;
   const RankContext context{
       .seat = place.seat,
@@ -165,7 +165,7 @@ BatchResult RankSession::play(
   result.switching_seconds = seconds_since(start);
   note("agree on the plan", "switch", start);
 
-  result.predicted_tokens = predicted_tokens(batch, parameters().shape().masked_lm);
+  result.predicted_tokens = predicted_tokens(batch, parameters().model().masked_lm);
   const double scale =
       result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
   std::vector<std::int64_t> first_tokens;  // of every document of the batch

@@ -37,8 +37,7 @@ c10::Device counted(c10::Device device) {
 
 }  // namespace
 
-RankSession::State::State(
-    Communicators& of_rank, const ModelShape& given_model, const SessionOptions& given)
+RankSession::State::State(Communicators& of_rank, const Model& model, const SessionOptions& given)
     : communicators(of_rank),
       options([&] {
         SessionOptions all = given;
@@ -56,9 +55,8 @@ RankSession::State::State(
       computing(counted(options.device)),
       memory("rank " + std::to_string(of_rank.rank()), options.memory_bytes, options.device),
       scope(memory, Category::parameters, "parameters"),
-      model(text_model(given_model)),
       parameters(
-          given_model,
+          model,
           options.weight_domain,
           of_rank.rank() % options.weight_domain,
           parameter_types(options.dtype),
@@ -85,7 +83,7 @@ void RankSession::State::note(
 }
 
 RankSession::RankSession(
-    Communicators& communicators, const ModelShape& model, const SessionOptions& options)
+    Communicators& communicators, const Model& model, const SessionOptions& options)
     : state_(std::make_unique<State>(communicators, model, options)) {}
 
 RankSession::~RankSession() = default;

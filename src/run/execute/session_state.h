@@ -16,7 +16,7 @@
 namespace paradyse {
 
 struct RankSession::State {
-  State(Communicators& of_rank, const ModelShape& given_model, const SessionOptions& given);
+  State(Communicators& of_rank, const Model& model, const SessionOptions& given);
 
   // hash(plan), which is made once of a plan that comes several times in a row.
   const std::string& hash_of(const Plan& plan);
@@ -48,7 +48,6 @@ struct RankSession::State {
   const DeviceScope computing;
   Accountant memory;
   const MemoryScope scope;
-  const Model model;
   Parameters parameters;
 
   KeptPrograms programs;

@@ -176,7 +176,7 @@ struct Trained {
       const BenchMixedRequest& request, Communicators& communicators, std::int64_t memory_bytes = 0)
       : session(
             communicators,
-            request.model.shape,
+            text_model(request.model.shape),
             {.dtype = request.dtype, .masters = true, .memory_bytes = memory_bytes}),
         optimizer(session.parameters(), {}) {
     session.parameters().initialize(1);
@@ -186,7 +186,7 @@ struct Trained {
   void step(const Plan& plan, const std::vector<const std::vector<std::int32_t>*>& documents) {
     Parameters& parameters = session.parameters();
     parameters.zero_gradients();
-    session.play(plan, synthetic_batch(documents, parameters.shape()), /*backward=*/true);
+    session.play(plan, synthetic_batch(documents, parameters.model()), /*backward=*/true);
     gradient_norm(parameters, session.domain());
     optimizer.step(0.0, 1.0);
   }

@@ -94,7 +94,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       Communicators& communicators = request.breakdown ? observed : real;
       RankSession session(
           communicators,
-          model,
+          text_model(model),
           {.dtype = request.dtype,
            .masters = true,
            .memory_bytes = request.memory_per_rank,
@@ -121,7 +121,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         const std::int64_t sent_before = communicators.counters().bytes_sent;
         const auto begin = Clock::now();
         parameters.zero_gradients();
-        session.play(plan, synthetic_batch(documents, model), /*backward=*/true);
+        session.play(
+            plan, synthetic_batch(documents, session.parameters().model()), /*backward=*/true);
         synchronize(request.device);
         const auto played = Clock::now();
         {

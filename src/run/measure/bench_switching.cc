@@ -216,7 +216,7 @@ class Bench {
     const PlanningTask& task = request_.task;
     RankSession session(
         communicators,
-        task.model,
+        text_model(task.model),
         {.dtype = request_.dtype,
          .masters = true,
          .memory_bytes = task.memory_per_rank,
@@ -304,7 +304,7 @@ class Bench {
     const auto begin = Clock::now();
     session.parameters().zero_gradients();
     const BatchResult result =
-        session.play(plan, synthetic_batch(batch, request_.task.model), /*backward=*/true);
+        session.play(plan, synthetic_batch(batch, session.parameters().model()), /*backward=*/true);
     gradient_norm(session.parameters(), session.domain());
     optimizer.step(0.0, 1.0);
     synchronize(request_.device);

@@ -31,7 +31,7 @@ inline std::vector<std::vector<std::int32_t>> synthetic_documents(
 
 // Of these documents, which a masked LM is to predict as they are.
 inline Batch synthetic_batch(
-    const std::vector<const std::vector<std::int32_t>*>& documents, const ModelShape& model) {
+    const std::vector<const std::vector<std::int32_t>*>& documents, const Model& model) {
   Batch batch{.documents = documents};
   if (model.masked_lm) {
     batch.labels = documents;

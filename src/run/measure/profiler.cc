@@ -292,7 +292,7 @@ class Profiler {
     const int me = communicators.rank();
     optimizer(communicators);
     PartTimes times;
-    RankSession session(communicators, cut_, session_options(&times));
+    RankSession session(communicators, text_model(cut_), session_options(&times));
     session.parameters().initialize(1);
     const AdamW moments(session.parameters(), {});  // are there while a step runs
     for (;;) {
@@ -329,8 +329,8 @@ class Profiler {
       session.memory().reset_peak();
       world.barrier({.op = "profile", .part = ""});
       const auto start = Clock::now();
-      const BatchResult result =
-          session.play(plan, synthetic_batch(documents, cut_), /*backward=*/true);
+      const BatchResult result = session.play(
+          plan, synthetic_batch(documents, session.parameters().model()), /*backward=*/true);
       synchronize(request_.device);
       const auto nanoseconds = [](double seconds) {
         return static_cast<std::int64_t>(std::llround(seconds * 1e9));
@@ -509,7 +509,7 @@ class Profiler {
       if (request_.memory_per_rank > 0 && most > request_.memory_per_rank) {
         continue;
       }
-      RankSession session(communicators, model, session_options());
+      RankSession session(communicators, text_model(model), session_options());
       Parameters& parameters = session.parameters();
       parameters.initialize(1);
       AdamW adam(parameters, {});

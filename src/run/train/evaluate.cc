@@ -88,7 +88,7 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
     RankSession session(
         communicators,
-        model.shape,
+        text_model(model.shape),
         {.dtype = config.train.dtype,
          .gradients = false,
          .memory_bytes = parse_bytes(config.parallel.memory_per_rank),

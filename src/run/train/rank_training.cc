@@ -24,7 +24,7 @@ class RankTraining {
         first_(communicators.rank() == 0),
         session_(
             communicators,
-            run.inputs.model.shape,
+            text_model(run.inputs.model.shape),
             {.dtype = run.config().train.dtype,
              .masters = true,
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),

@@ -187,7 +187,7 @@ void save_model(
     at::ScalarType dtype) {
   const c10::InferenceMode no_autograd;
   const bool from_folder = !from.path.empty() && !is_toml(from.path);
-  if (!from.path.empty() && fingerprint(from.shape) != fingerprint(parameters.shape())) {
+  if (parameter_shapes(text_model(from.shape)) != parameter_shapes(parameters.model())) {
     throw std::invalid_argument(
         "save_model: " + from.path.string() + " is of another model than the parameters");
   }
@@ -198,7 +198,7 @@ void save_model(
   }
   prepare_folder(to);
   std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, shape] : parameter_shapes(parameters.shape())) {
+  for (const auto& [name, shape] : parameter_shapes(parameters.model())) {
     tensors.emplace_back(name, StoredTensor{.dtype = dtype, .shape = shape});
   }
   SafetensorsWriter writer(to / kWeights, std::move(tensors));
@@ -212,8 +212,7 @@ void save_model(
   }
   // Last: a folder with this file alone would mean random weights.
   write_file(
-      to / kConfig,
-      from_folder ? config_for(from, dtype) : config_of(parameters.shape()).dump(2) + "\n");
+      to / kConfig, from_folder ? config_for(from, dtype) : config_of(from.shape).dump(2) + "\n");
   domain.barrier({.op = "model saved", .part = ""});
 }
 

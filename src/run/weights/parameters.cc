@@ -29,14 +29,14 @@ ParameterTypes parameter_types(Dtype dtype) {
 }
 
 Parameters::Parameters(
-    const ModelShape& shape,
+    const Model& model,
     int domain,
     int domain_rank,
     ParameterTypes types,
     bool gradients,
     bool masters,
     c10::Device device)
-    : shape_(shape), domain_(domain), domain_rank_(domain_rank), types_(types), device_(device) {
+    : model_(model), domain_(domain), domain_rank_(domain_rank), types_(types), device_(device) {
   const auto make = [&](std::vector<std::int64_t> sizes, bool gradient) {
     const MemoryScope scope(
         gradient ? Category::gradients : Category::parameters,
@@ -51,8 +51,7 @@ Parameters::Parameters(
                ? at::empty(weight.sizes(), weight.options().dtype(types.gradient))
                : weight;
   };
-  const Model model = text_model(shape);
-  for (const ModelPart& one : model.parts) {
+  for (const ModelPart& one : model_.parts) {
     PartParameters part;
     part.layer = one.layer;
     part.weights = one.part->weights(domain);
@@ -170,7 +169,7 @@ void Parameters::initialize(std::uint64_t seed) {
           own.is_cpu() ? own : at::empty(own.sizes(), own.options().device(at::kCPU));
       const Interval global = global_rows(matrices[m], domain_rank_);
       const std::int64_t first_row = global.begin + matrices[m].first;  // of the stored tensor
-      const double deviation = shape_.initializer_range * matrices[m].scale;
+      const double deviation = model_.initializer_range * matrices[m].scale;
       const std::uint64_t its_stream = stream(full_name(part, matrices[m].stored_as));
       AT_DISPATCH_FLOATING_TYPES_AND2(
           at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
@@ -386,9 +385,8 @@ void collect(
 }
 
 std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
-    const ModelShape& shape) {
+    const Model& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;
-  const Model model = text_model(shape);
   for (const ModelPart& one : model.parts) {
     const PartWeights weights = one.part->weights(1);
     const std::string prefix = layer_prefix(weights, one.layer);
