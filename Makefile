@@ -30,7 +30,7 @@ test-long: test-asan build-all $(CUDA)
 	ctest --preset release-long -j 2
 	@$(if $(CUDA),,echo "left out: the program with CUDA (no toolkit, or CUDA= was given)")
 
-test-asan: deps build/debug-asan/build.ninja
+test-asan: deps-clang build/debug-asan/build.ninja
 	cmake --build --preset debug-asan -j $(JOBS)
 	ctest --preset debug-asan -j 2
 
@@ -70,7 +70,7 @@ build-all: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS)
 
 build/cuda/build.ninja: | deps-cuda
-build/clang/build.ninja: | deps-clang
+build/clang/build.ninja build/debug-asan/build.ninja: | deps-clang
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
 build/%/build.ninja: CMakePresets.json | deps

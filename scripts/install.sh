@@ -4,7 +4,7 @@
 #
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
-#   scripts/install.sh clang   also the second compiler, for `make build-clang`
+#   scripts/install.sh clang   also the second compiler, for `make build-clang` and `make test-asan`
 #   scripts/install.sh cuda    also what the preset `cuda` links: libtorch_cuda, and NCCL where the
 #                              CUDA toolkit has none.  Where an NVIDIA driver runs, or with
 #                              `cuda-run`, the libraries that libtorch_cuda loads, too (2 GB)
@@ -33,7 +33,7 @@ cuda=  # "", link or run
 case "${1:-}" in
   "") ;;
   lint) packages+=(clang-format-19 clang-tidy-19) ;;
-  clang) packages+=(clang-19) ;;
+  clang) packages+=(clang-19 libclang-rt-19-dev) ;;
   cuda) cuda='link'; [[ ! -e /proc/driver/nvidia/version ]] || cuda='run' ;;
   cuda-run) cuda='run' ;;
   *) echo "usage: scripts/install.sh [lint|clang|cuda|cuda-run]" >&2; exit 2 ;;
