@@ -1,0 +1,147 @@
+#include "src/plan/search/grouping/grouping.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace paradyse {
+
+double group_seconds(const GroupingTask& task, const Grouping::Group& group) {
+  double sum = task.types[idx(group.type)].fixed_seconds;
+  for (const int k : group.documents) {
+    sum += task.at(group.type, k);
+  }
+  return sum;
+}
+
+std::int64_t group_tokens(const GroupingTask& task, const Grouping::Group& group) {
+  std::int64_t sum = 0;
+  for (const int k : group.documents) {
+    sum += task.lengths[idx(k)];
+  }
+  return sum;
+}
+
+double slowest_group(const GroupingTask& task, const Grouping::MicroBatch& micro_batch) {
+  double slowest = 0;
+  for (const Grouping::Group& group : micro_batch) {
+    slowest = std::max(slowest, group_seconds(task, group));
+  }
+  return slowest;
+}
+
+double seconds_of(const GroupingTask& task, const Grouping& grouping) {
+  double sum = 0;
+  for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
+    sum += task.micro_batch(slowest_group(task, micro_batch));
+  }
+  return sum;
+}
+
+std::vector<std::string> problems(const GroupingTask& task, const Grouping& grouping) {
+  std::vector<std::string> found;
+  std::vector<int> times(task.lengths.size());  // [document] that it is in a group
+  for (std::size_t m = 0; m < grouping.micro_batches.size(); ++m) {
+    const std::string micro = "micro-batch " + std::to_string(m);
+    int ranks = 0;
+    for (std::size_t g = 0; g < grouping.micro_batches[m].size(); ++g) {
+      const Grouping::Group& group = grouping.micro_batches[m][g];
+      const std::string where = micro + ", group " + std::to_string(g);
+      if (group.type < 0 || idx(group.type) >= task.types.size()) {
+        found.push_back(where + ": there is no type " + std::to_string(group.type));
+        continue;
+      }
+      const GroupType& type = task.types[idx(group.type)];
+      ranks += type.ranks;
+      if (group.documents.empty()) {
+        found.push_back(where + ": no documents");
+      }
+      bool known = true;
+      for (const int k : group.documents) {
+        if (k < 0 || k >= task.documents()) {
+          found.push_back(where + ": there is no document " + std::to_string(k));
+          known = false;
+        } else {
+          ++times[idx(k)];
+        }
+      }
+      if (!std::ranges::is_sorted(group.documents)) {
+        found.push_back(where + ": its documents do not ascend");
+      }
+      if (known && !task.fits(group.type, group_tokens(task, group))) {
+        found.push_back(
+            where + ": " + std::to_string(group_tokens(task, group)) + " tokens, and " + type.name +
+            " has room for " + std::to_string(type.capacity));
+      }
+    }
+    if (ranks > task.ranks) {
+      found.push_back(
+          micro + ": its groups have " + std::to_string(ranks) + " ranks of " +
+          std::to_string(task.ranks));
+    }
+  }
+  for (std::size_t k = 0; k < times.size(); ++k) {
+    if (times[k] != 1) {
+      found.push_back(
+          "document " + std::to_string(k) + " is in " + std::to_string(times[k]) + " groups");
+    }
+  }
+  if (found.empty()) {
+    const double sum = seconds_of(task, grouping);
+    if (!(std::abs(sum - grouping.seconds) <= 1e-9 * sum)) {
+      found.push_back(
+          "it says " + std::to_string(grouping.seconds) + " s and takes " + std::to_string(sum));
+    }
+  }
+  return found;
+}
+
+void check(const GroupingTask& task) {
+  const auto require = [](bool sound, const std::string& what) {
+    if (!sound) {
+      throw std::invalid_argument("grouping: " + what);
+    }
+  };
+  require(task.ranks >= 1, std::to_string(task.ranks) + " ranks: at least 1 is needed");
+  require(!task.types.empty(), "no type of group");
+  int before = 1;
+  for (const GroupType& type : task.types) {
+    require(
+        type.ranks >= before && type.ranks <= task.ranks,
+        "type " + type.name + " has " + std::to_string(type.ranks) +
+            " ranks: they ascend from 1 to " + std::to_string(task.ranks));
+    require(
+        std::isfinite(type.fixed_seconds) && type.fixed_seconds >= 0,
+        "type " + type.name + " takes " + std::to_string(type.fixed_seconds) + " s");
+    before = type.ranks;
+  }
+  for (const std::int64_t n : task.lengths) {
+    require(n >= 1, "a document of " + std::to_string(n) + " tokens: it has at least 1");
+  }
+  require(
+      task.seconds.size() == task.types.size() * task.lengths.size(),
+      std::to_string(task.seconds.size()) + " seconds for " + std::to_string(task.types.size()) +
+          " types and " + std::to_string(task.lengths.size()) + " documents");
+  for (const double s : task.seconds) {
+    require(std::isfinite(s) && s > 0, "a document takes " + std::to_string(s) + " s");
+  }
+  require(
+      std::isfinite(task.micro_batch_seconds) && task.micro_batch_seconds >= 0,
+      "a micro-batch takes " + std::to_string(task.micro_batch_seconds) + " s");
+}
+
+std::vector<int> too_long(const GroupingTask& task) {
+  std::int64_t most = 0;
+  for (const GroupType& type : task.types) {
+    most = std::max(most, type.capacity);
+  }
+  std::vector<int> found;
+  for (int k = 0; k < task.documents(); ++k) {
+    if (task.lengths[idx(k)] > most) {
+      found.push_back(k);
+    }
+  }
+  return found;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,85 @@
+// A global batch of documents over groups of ranks, as numbers alone: no model, no programs.
+//
+// FlexSP (arXiv 2412.01523) states the problem, docs/grouping.md how it is solved here.  Documents
+// go into groups, groups lie side by side in micro-batches, micro-batches follow one another; a
+// *type* of group says how many ranks it has and how they run, which fixes what a document takes
+// there and how many tokens find room.  Minimise
+//
+//     sum over micro-batches m of  [ b + max over groups g of m of (f_g + sum over k in g of t_gk) ]
+//
+// such that the ranks of m's groups are at most N, tokens of a group at most its type's capacity,
+// and each document is in exactly one group.  With overlap, b is hidden: max(b, slowest group).
+// Next: planners.h finds groupings, bounds.h says how good one can be, spaces.h makes tasks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+
+struct GroupType {
+  std::string name;           // "8 x UlyssesZ", for people
+  int ranks = 1;
+  std::int64_t capacity = 0;  // tokens of all its documents together, at most
+  double fixed_seconds = 0;   // f: of a group that has documents, beside them
+};
+
+struct GroupingTask {
+  int ranks = 1;                      // N
+  std::vector<std::int64_t> lengths;  // [document] tokens, each above 0
+  std::vector<GroupType> types;       // ranks ascend; each has at most N
+  std::vector<double> seconds;        // t: [type][document], above 0
+  double micro_batch_seconds = 0;     // b: of every micro-batch, beside its slowest group
+  bool overlapped = false;            // b is hidden behind the slowest group
+
+  [[nodiscard]] int documents() const { return static_cast<int>(lengths.size()); }
+  [[nodiscard]] double at(int type, int document) const {
+    return seconds[idx(type) * lengths.size() + idx(document)];
+  }
+  [[nodiscard]] bool fits(int type, std::int64_t tokens) const {
+    return tokens <= types[idx(type)].capacity;
+  }
+  // Of a micro-batch whose slowest group takes `slowest`.
+  [[nodiscard]] double micro_batch(double slowest) const {
+    return overlapped ? (slowest > micro_batch_seconds ? slowest : micro_batch_seconds)
+                      : slowest + micro_batch_seconds;
+  }
+};
+
+struct Grouping {
+  struct Group {
+    int type = 0;                // index into GroupingTask::types
+    std::vector<int> documents;  // indices into GroupingTask::lengths, ascending; at least one
+
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+  using MicroBatch = std::vector<Group>;
+
+  std::vector<MicroBatch> micro_batches;
+  double seconds = 0;  // of all of them
+
+  friend bool operator==(const Grouping&, const Grouping&) = default;
+};
+
+// What the formula above gives, added up plainly: judges what planners keep in sums.
+double group_seconds(const GroupingTask& task, const Grouping::Group& group);
+std::int64_t group_tokens(const GroupingTask& task, const Grouping::Group& group);
+double slowest_group(const GroupingTask& task, const Grouping::MicroBatch& micro_batch);
+double seconds_of(const GroupingTask& task, const Grouping& grouping);
+
+// Everything that is wrong with a grouping, each a sentence; none: it is sound, and its `seconds`
+// are seconds_of() within a part in 10^9.
+std::vector<std::string> problems(const GroupingTask& task, const Grouping& grouping);
+
+// Throws std::invalid_argument for a task that is none: no ranks, no types, types whose ranks do not
+// ascend or are above N, a length below 1, seconds that are not positive numbers, of which there
+// are more or fewer than types x documents.
+void check(const GroupingTask& task);
+
+// The documents that fit into no group, however large.
+std::vector<int> too_long(const GroupingTask& task);
+
+}  // namespace paradyse

@@ -1,0 +1,42 @@
+// Finds groupings.  Every planner is deterministic, plans with what planners share (grouping.h) and
+// is a row of the table: the fast one, the published one, and all their rivals.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "src/plan/search/grouping/grouping.h"
+
+namespace paradyse {
+
+struct GroupingOptions {
+  std::uint64_t seed = 1;          // of what a planner draws
+  double moves = 1;                // budget of the fast planner, times its default
+  int threads = 1;                 // for the fast planner; the answer does not depend on it
+  double solver_seconds = 5;       // of the MILP, for a micro-batch
+  int more_micro_batches = 4;      // the published planner tries the least number and so many more
+};
+
+struct GroupingAnswer {
+  std::optional<Grouping> grouping = {};  // none: why_not says which document, and of what it lacks
+  std::string why_not = {};
+  bool optimal = false;                   // proved
+  std::int64_t tried = 0;                 // moves, nodes or groupings, for people
+};
+
+struct GroupingPlannerRow {
+  const char* name = "";
+  const char* summary = "";  // one line for people
+  GroupingAnswer (*plan)(const GroupingTask& task, const GroupingOptions& options) = nullptr;
+};
+std::span<const GroupingPlannerRow> grouping_planners();
+// Throws std::invalid_argument, with the names there are, for another.
+const GroupingPlannerRow& grouping_planner(const std::string& name);
+
+// Each in its own file.
+GroupingPlannerRow fast_planner();
+GroupingPlannerRow exact_planner();
+
+}  // namespace paradyse
