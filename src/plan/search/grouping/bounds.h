@@ -14,6 +14,13 @@ struct LowerBound {
 
 // min over M >= tokens / capacity of  M b + max( (1/N) sum_k min_d d t_k(d), max_k min_d t_k(d) ).
 LowerBound area_bound(const GroupingTask& task);
+// Let the longest micro-batch take C, b aside.  Every document then runs under a type in which it
+// takes at most C, so that all need A(C) = sum_k min d t_k(d) over those types; the longest does at
+// most min(N C, G) of that work, where G is what documents of as many tokens as find room can need
+// (a fractional knapsack, bounded by duality at the mean price of a token); the others do the rest
+// in at least (A(C) - min(N C, G)) / N.  The bound is M b + the least of C + that over all C: A
+// changes where a document gets a type, and between two such C the sum does not fall.
+LowerBound longest_micro_batch_bound(const GroupingTask& task);
 // The largest of all bounds that are known here.
 LowerBound lower_bound(const GroupingTask& task);
 

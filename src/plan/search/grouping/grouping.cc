@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 namespace paradyse {
@@ -36,6 +38,38 @@ double seconds_of(const GroupingTask& task, const Grouping& grouping) {
     sum += task.micro_batch(slowest_group(task, micro_batch));
   }
   return sum;
+}
+
+std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const int> sizes) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t g) { return sizes[g]; });
+  std::vector<int> first(sizes.size());
+  int next = 0;  // rank that nobody has, and none after it
+  // [ranks] first ranks of what is free in nodes that were begun.
+  std::vector<std::vector<int>> begun(idx(std::max(node, 1)));
+  for (const std::size_t g : order) {
+    const int size = sizes[g];
+    int free = size;
+    while (free < node && begun[idx(free)].empty()) {
+      ++free;
+    }
+    if (free < node) {
+      first[g] = begun[idx(free)].back();
+      begun[idx(free)].pop_back();
+    } else {
+      free = size < node ? std::min(node, ranks - next) : size;
+      if (free < size || next + free > ranks) {
+        return std::nullopt;
+      }
+      first[g] = next;
+      next += free;
+    }
+    if (free > size) {
+      begun[idx(free - size)].push_back(first[g] + size);
+    }
+  }
+  return first;
 }
 
 std::vector<std::string> problems(const GroupingTask& task, const Grouping& grouping) {
@@ -74,6 +108,16 @@ std::vector<std::string> problems(const GroupingTask& task, const Grouping& grou
             " has room for " + std::to_string(type.capacity));
       }
     }
+    std::vector<int> sizes;
+    for (const Grouping::Group& group : grouping.micro_batches[m]) {
+      if (group.type >= 0 && idx(group.type) < task.types.size()) {
+        sizes.push_back(task.types[idx(group.type)].ranks);
+      }
+    }
+    if (ranks <= task.ranks && !first_ranks(task.ranks, task.node, sizes)) {
+      found.push_back(
+          micro + ": its groups find no room in nodes of " + std::to_string(task.node) + " ranks");
+    }
     if (ranks > task.ranks) {
       found.push_back(
           micro + ": its groups have " + std::to_string(ranks) + " ranks of " +
@@ -104,12 +148,17 @@ void check(const GroupingTask& task) {
   };
   require(task.ranks >= 1, std::to_string(task.ranks) + " ranks: at least 1 is needed");
   require(!task.types.empty(), "no type of group");
+  require(task.node >= 0, "nodes of " + std::to_string(task.node) + " ranks");
   int before = 1;
   for (const GroupType& type : task.types) {
     require(
         type.ranks >= before && type.ranks <= task.ranks,
         "type " + type.name + " has " + std::to_string(type.ranks) +
             " ranks: they ascend from 1 to " + std::to_string(task.ranks));
+    require(
+        task.node == 0 || type.ranks < task.node || type.ranks % task.node == 0,
+        "type " + type.name + " has " + std::to_string(type.ranks) + " ranks: more than a node's " +
+            std::to_string(task.node) + " come in multiples of that");
     require(
         std::isfinite(type.fixed_seconds) && type.fixed_seconds >= 0,
         "type " + type.name + " takes " + std::to_string(type.fixed_seconds) + " s");

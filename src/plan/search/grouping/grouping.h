@@ -13,6 +13,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,8 @@ struct GroupingTask {
   std::vector<double> seconds;        // t: [type][document], above 0
   double micro_batch_seconds = 0;     // b: of every micro-batch, beside its slowest group
   bool overlapped = false;            // b is hidden behind the slowest group
+  // Ranks of a node: groups of fewer lie inside one, others have whole ones.  0: groups lie anywhere.
+  int node = 0;
 
   [[nodiscard]] int documents() const { return static_cast<int>(lengths.size()); }
   [[nodiscard]] double at(int type, int document) const {
@@ -69,6 +73,11 @@ double group_seconds(const GroupingTask& task, const Grouping::Group& group);
 std::int64_t group_tokens(const GroupingTask& task, const Grouping::Group& group);
 double slowest_group(const GroupingTask& task, const Grouping::MicroBatch& micro_batch);
 double seconds_of(const GroupingTask& task, const Grouping& grouping);
+
+// The first ranks of groups of these sizes side by side: the largest first, then each inside a node
+// in that with least room for it.  Sizes that divide one another come to lie at multiples of
+// themselves.  Nothing: they do not all find room so.
+std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const int> sizes);
 
 // Everything that is wrong with a grouping, each a sentence; none: it is sound, and its `seconds`
 // are seconds_of() within a part in 10^9.

@@ -1,0 +1,70 @@
+// Fills one micro-batch: the inner loop of the fast planner.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "src/plan/search/grouping/fast/items.h"
+#include "src/plan/search/grouping/fast/key_set.h"
+#include "src/plan/search/grouping/fast/room.h"
+
+namespace paradyse::fast {
+
+// One micro-batch.
+struct Packed {
+  std::vector<int> types;   // [group]
+  std::vector<int> items;   // in the order in which they were placed
+  std::vector<int> groups;  // [place] the group of items[place]
+  double slowest = 0;       // seconds
+};
+
+class Packer {
+ public:
+  explicit Packer(const Items& items);
+
+  // Groups that take at most `seconds`, filled from `rest` (ascending items, so longest first): an
+  // item goes into the smallest type with a group that it fits, there into the one that could take
+  // least beside it; where there is none, into a new group of the smallest type in which it is done
+  // in time; where no ranks are left for that, it is left over.
+  void pack(double seconds, const std::vector<int>& rest, Packed& packed, std::vector<int>& left);
+
+  // All of `rest` in one micro-batch of as few seconds as can be found, by halving between a bound
+  // and `upper`, where all is known to fit (or unknown: infinite).  False: not found.
+  bool solve(const std::vector<int>& rest, Packed& packed, double upper, int halvings);
+
+  [[nodiscard]] double area(const std::vector<int>& items) const;
+  [[nodiscard]] double tokens(const std::vector<int>& items) const;
+  // What items need at least in one micro-batch.
+  [[nodiscard]] double least_seconds(const std::vector<int>& items) const;
+
+  // Calls of pack() so far, by items that they went through.
+  [[nodiscard]] std::int64_t work() const { return work_; }
+
+  [[nodiscard]] const Items& items() const { return items_; }
+
+ private:
+  // A group has room for items from its *key* on: the longest that it could take.
+  struct Open {
+    KeySet keys;              // of the type's groups
+    std::vector<int> groups;  // [key] the first of those with this key; the others follow by next_
+  };
+
+  void put(int group, int type);
+  int take(int type, int key);
+
+  const Items& items_;
+  Room room_;
+  std::vector<Open> open_;  // [type]
+  // [group]
+  std::vector<double> seconds_left_;
+  std::vector<double> tokens_left_;
+  std::vector<int> next_;
+  int last_ = 0;        // item of `rest`
+  int still_open_ = 0;  // groups of all types
+  std::vector<int> left_;
+  Packed trial_;
+  std::int64_t work_ = 0;
+};
+
+}  // namespace paradyse::fast
