@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "src/plan/search/grouping/grouping.h"
+#include "src/plan/search/grouping/space.h"
 
 namespace paradyse {
 
@@ -44,16 +44,39 @@ inline constexpr double kFlexspMemoryMb = 30 * 1024;  // of a rank, of 2^20 byte
 // beyond a node, where they have that of the next power of two.
 double flexsp_all_to_all(int ranks);
 
-// The problem as published: groups of 1, 2, 4, ... ranks.  Throws std::invalid_argument for fewer
-// ranks than one, for states that leave no memory, and what check() throws.
 struct FlexspSetting {
   const FlexspModel* model = nullptr;
   int ranks = kFlexspRanks;
   std::int64_t context = 192'000;
   double memory_mb = kFlexspMemoryMb;
 };
-GroupingTask flexsp_task(const FlexspSetting& setting, std::vector<std::int64_t> lengths);
 // Tokens that find room on a rank.
 std::int64_t flexsp_tokens_per_rank(const FlexspSetting& setting);
+// The problem as published: groups of 1, 2, 4, ... ranks.  Throws std::invalid_argument for fewer
+// ranks than one, for states that leave no memory, and what check() throws.
+GroupingTask flexsp_task(const FlexspSetting& setting, std::vector<std::int64_t> lengths);
+
+// The same cost model in a larger space.  Groups have any size up to a node and whole nodes beyond;
+// each has an attention core and a level of recompute.  What is not in the publication, assumed
+// until it is measured:
+//   - levels: all but the attention output a1 x 1.0, a2 x 1.19, all-to-all x 1.375, 1.3 MB a token of
+//     the 7B model; full a1 and a2 x 1.33, all-to-all x 1.5, 1.0 MB
+//   - Ulysses on a size that is no power of two waits for the rank with most heads of 128 columns
+//   - ring: 12 L h s (d - 1) / d bytes of keys and values and their gradients pass every rank, at
+//     v(2) inside a node and 44 GB/s across its border (what v(16) leaves there)
+//   - Ulysses inside nodes, a ring across r of them: an eighth of 12 L h s (r - 1) / r, at an eighth
+//     of those 44 GB/s, and the all-to-all of v(8)
+//   - with overlap the ring hides behind attention (a1), and b1 behind the slowest group
+//   - weights cut over a node: 16 bytes a parameter over its 8 ranks, b1 as at v(2), groups inside
+//     nodes; once a batch gradients are summed over nodes, 4 bytes a parameter at 44 GB/s a node
+struct FlexspFull {
+  bool overlapped = false;
+  bool node_domain = false;
+};
+
+// What planners plan: types with the programs that they run.
+GroupSpace flexsp_space(const FlexspSetting& setting, std::vector<std::int64_t> lengths);
+GroupSpace flexsp_full_space(
+    const FlexspSetting& setting, const FlexspFull& options, std::vector<std::int64_t> lengths);
 
 }  // namespace paradyse

@@ -125,10 +125,100 @@ LowerBound longest_micro_batch_bound(const GroupingTask& task) {
       .seconds = with_beside(task, sum.micro_batches, best), .name = "longest micro-batch"};
 }
 
+namespace {
+
+// What a document may need of work and memory: no other way needs less of both.
+struct Need {
+  double area = 0;    // rank seconds
+  double memory = 0;  // rank-memories
+};
+
+// [document] the needs that some price makes the least, or more.
+std::vector<std::vector<Need>> needs(const GroupingTask& task) {
+  std::vector<std::vector<Need>> all(task.lengths.size());
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    std::vector<Need> ways;
+    for (std::size_t t = 0; t < task.types.size(); ++t) {
+      const GroupType& type = task.types[t];
+      if (task.fits(static_cast<int>(t), task.lengths[k])) {
+        ways.push_back(
+            {.area = type.ranks * task.at(static_cast<int>(t), static_cast<int>(k)),
+             .memory = static_cast<double>(type.ranks) * static_cast<double>(task.lengths[k]) /
+                       static_cast<double>(type.capacity)});
+      }
+    }
+    std::ranges::sort(ways, {}, &Need::area);
+    for (const Need& way : ways) {
+      if (all[k].empty() || way.memory < all[k].back().memory * (1 - 1e-9)) {
+        all[k].push_back(way);
+      }
+    }
+  }
+  return all;
+}
+
+double priced(const std::vector<std::vector<Need>>& documents, double price) {
+  double sum = 0;
+  for (const std::vector<Need>& ways : documents) {
+    double least = kNever;
+    for (const Need& way : ways) {
+      least = std::min(least, way.area + price * way.memory);
+    }
+    sum += least;
+  }
+  return sum;
+}
+
+}  // namespace
+
+LowerBound memory_bound(const GroupingTask& task) {
+  LowerBound bound{.seconds = 0, .name = "work and memory"};
+  if (task.documents() == 0) {
+    return bound;
+  }
+  const std::vector<std::vector<Need>> documents = needs(task);
+  double all = 0;    // memory where work is least
+  double least = 0;  // memory at least
+  double area = 0;
+  for (const std::vector<Need>& ways : documents) {
+    all += ways.front().memory;
+    least += ways.back().memory;
+    area += ways.front().area;
+  }
+  const double ranks = task.ranks;
+  const double longest = totals(task).longest;
+  const auto micro_batches = [&](double memory) {
+    return static_cast<int>(std::max(1.0, std::ceil(memory / ranks - 1e-9)));
+  };
+  double best = kNever;
+  for (int m = micro_batches(least); m <= micro_batches(all); ++m) {
+    // The sum is concave in the price: thirds close in on its top, and any price is a bound.
+    double work = area;
+    double low = 0;
+    double high = 4 * area / all;
+    constexpr int kThirds = 12;
+    for (int i = 0; i < kThirds && m < all / ranks; ++i) {
+      const double left = low + (high - low) / 3;
+      const double right = high - (high - low) / 3;
+      const double at_left = priced(documents, left) - left * m * ranks;
+      const double at_right = priced(documents, right) - right * m * ranks;
+      work = std::max({work, at_left, at_right});
+      (at_left < at_right ? low : high) = at_left < at_right ? left : right;
+    }
+    best = std::min(best, with_beside(task, m, std::max(work / ranks, longest)));
+  }
+  bound.seconds = best;
+  return bound;
+}
+
 LowerBound lower_bound(const GroupingTask& task) {
-  const LowerBound area = area_bound(task);
-  const LowerBound longest = longest_micro_batch_bound(task);
-  return longest.seconds > area.seconds ? longest : area;
+  LowerBound best = area_bound(task);
+  for (const LowerBound& bound : {longest_micro_batch_bound(task), memory_bound(task)}) {
+    if (bound.seconds > best.seconds) {
+      best = bound;
+    }
+  }
+  return best;
 }
 
 }  // namespace paradyse

@@ -32,7 +32,7 @@ struct GroupType {
 struct GroupingTask {
   int ranks = 1;                      // N
   std::vector<std::int64_t> lengths;  // [document] tokens, each above 0
-  std::vector<GroupType> types;       // ranks ascend; each has at most N
+  std::vector<GroupType> types;       // ranks ascend, each at most N; equal ranks: ways to run
   std::vector<double> seconds;        // t: [type][document], above 0
   double micro_batch_seconds = 0;     // b: of every micro-batch, beside its slowest group
   bool overlapped = false;            // b is hidden behind the slowest group

@@ -31,10 +31,9 @@ std::vector<double> durations(const Items& items, const State& state) {
   const int ranks = items.task().ranks;
   const int longest = state.rest.front();
   std::vector<double> all;
-  for (int t = items.smallest(longest); t < items.types(); ++t) {
+  for (std::size_t size = items.smallest(longest); size < items.sizes().size(); ++size) {
     for (const double times : kTimes) {
-      all.push_back(
-          times * (items.seconds(t, longest) + items.task().types[idx(t)].fixed_seconds));
+      all.push_back(times * items.alone(size, longest));
     }
   }
   for (int parts = 1; parts <= kParts; ++parts) {

@@ -23,9 +23,9 @@ std::vector<double> durations(const Items& items, const std::vector<int>& pool, 
   const double least = items.fastest(pool.front());
   for (int i = 0; i < kLongest && idx(i) < pool.size(); ++i) {
     const int item = pool[idx(i)];
-    for (int t = items.smallest(item); t < items.types(); ++t) {
+    for (std::size_t size = items.smallest(item); size < items.sizes().size(); ++size) {
       for (const double times : kTimes) {
-        all.push_back(times * (items.seconds(t, item) + items.task().types[idx(t)].fixed_seconds));
+        all.push_back(times * items.alone(size, item));
       }
     }
   }

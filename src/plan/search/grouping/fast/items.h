@@ -16,7 +16,15 @@ class Items {
 
   [[nodiscard]] const GroupingTask& task() const { return task_; }
   [[nodiscard]] int size() const { return static_cast<int>(documents_.size()); }
-  [[nodiscard]] int types() const { return static_cast<int>(task_.types.size()); }
+  // A *size* is a number of ranks, with the types that have it: the ways in which such a group can
+  // run, of which it takes the fastest that has room for its items.
+  struct Size {
+    int ranks = 1;
+    std::vector<int> types;
+  };
+  [[nodiscard]] const std::vector<Size>& sizes() const { return sizes_; }
+  // Types of the size that has most.
+  [[nodiscard]] std::size_t ways() const { return ways_; }
 
   [[nodiscard]] int document(int item) const { return documents_[idx(item)]; }
   [[nodiscard]] double tokens(int item) const { return tokens_[idx(item)]; }
@@ -27,8 +35,12 @@ class Items {
   // The first item from which on all take at most so many seconds and tokens under a type, where
   // shorter documents take less; size(): none.
   [[nodiscard]] int first_within(int type, double seconds, double tokens) const;
-  // The first type with room for it.
-  [[nodiscard]] int smallest(int item) const { return smallest_[idx(item)]; }
+  // The first size with room for it.
+  [[nodiscard]] std::size_t smallest(int item) const { return smallest_[idx(item)]; }
+  // Seconds of a group of a size that has the item alone; infinite: no room.
+  [[nodiscard]] double alone(std::size_t size, int item) const {
+    return alone_[size * documents_.size() + idx(item)];
+  }
   // Rank seconds where it needs least of them, and seconds where it needs least of those.
   [[nodiscard]] double area(int item) const { return area_[idx(item)]; }
   [[nodiscard]] double fastest(int item) const { return fastest_[idx(item)]; }
@@ -40,7 +52,10 @@ class Items {
   std::vector<int> documents_;
   std::vector<double> tokens_;
   std::vector<double> seconds_;  // [type][item]
-  std::vector<int> smallest_;
+  std::vector<Size> sizes_;
+  std::size_t ways_ = 0;
+  std::vector<std::size_t> smallest_;
+  std::vector<double> alone_;  // [size][item]
   std::vector<double> area_;
   std::vector<double> fastest_;
   double room_ = 0;

@@ -12,7 +12,7 @@ constexpr double kNear = 1e-3;
 }  // namespace
 
 Packer::Packer(const Items& items)
-    : items_(items), room_(items.task().ranks, items.task().node), open_(idx(items.types())) {
+    : items_(items), room_(items.task().ranks, items.task().node), open_(items.sizes().size()) {
   for (Open& open : open_) {
     open.keys.reset(items.size());
     open.groups.resize(idx(items.size()));
@@ -40,14 +40,37 @@ double Packer::least_seconds(const std::vector<int>& items) const {
                        : std::max(area(items) / items_.task().ranks, items_.fastest(items.front()));
 }
 
-// Under its key, if anything in `rest` could still go into it.
-void Packer::put(int group, int type) {
-  const int key =
-      items_.first_within(type, seconds_left_[idx(group)], tokens_left_[idx(group)]);
+// A new group; its type is settled when it is full.
+void Packer::open(std::size_t size, double seconds, Packed& packed) {
+  const Items::Size& opened = items_.sizes()[size];
+  packed.types.push_back(static_cast<int>(size));
+  tokens_.push_back(0);
+  next_.push_back(-1);
+  for (std::size_t way = 0; way < items_.ways(); ++way) {
+    seconds_left_.push_back(
+        way < opened.types.size()
+            ? seconds - items_.task().types[idx(opened.types[way])].fixed_seconds
+            : 0);
+  }
+}
+
+// Then the group is open under its key, if anything in `rest` could still go into it.
+void Packer::add(int item, int group, std::size_t size) {
+  const std::vector<int>& types = items_.sizes()[size].types;
+  double* left = &seconds_left_[idx(group) * items_.ways()];
+  const double tokens = tokens_[idx(group)] += items_.tokens(item);
+  int key = items_.size();
+  for (std::size_t way = 0; way < types.size(); ++way) {
+    left[way] -= items_.seconds(types[way], item);
+    const auto capacity = static_cast<double>(items_.task().types[idx(types[way])].capacity);
+    if (left[way] > 0 && tokens < capacity) {
+      key = std::min(key, items_.first_within(types[way], left[way], capacity - tokens));
+    }
+  }
   if (key > last_) {
     return;
   }
-  Open& open = open_[idx(type)];
+  Open& open = open_[size];
   if (open.keys.last_at_most(key) != key) {
     open.keys.insert(key);
     next_[idx(group)] = -1;
@@ -59,8 +82,8 @@ void Packer::put(int group, int type) {
 }
 
 // A group with this key, which is open no more.
-int Packer::take(int type, int key) {
-  Open& open = open_[idx(type)];
+int Packer::take(std::size_t size, int key) {
+  Open& open = open_[size];
   const int group = open.groups[idx(key)];
   open.groups[idx(key)] = next_[idx(group)];
   if (next_[idx(group)] < 0) {
@@ -70,9 +93,27 @@ int Packer::take(int type, int key) {
   return group;
 }
 
+// Sizes become types, of each group the fastest with room.
+void Packer::settle(double seconds, Packed& packed) {
+  double least = seconds;  // left
+  for (std::size_t g = 0; g < packed.types.size(); ++g) {
+    const double* left = &seconds_left_[g * items_.ways()];
+    const std::vector<int>& types = items_.sizes()[idx(packed.types[g])].types;
+    double most = -kNever;
+    for (std::size_t way = 0; way < types.size(); ++way) {
+      if (left[way] > most &&
+          tokens_[g] <= static_cast<double>(items_.task().types[idx(types[way])].capacity)) {
+        most = left[way];
+        packed.types[g] = types[way];
+      }
+    }
+    least = std::min(least, most);
+  }
+  packed.slowest = seconds - least;
+}
+
 void Packer::pack(
     double seconds, const std::vector<int>& rest, Packed& packed, std::vector<int>& left) {
-  const GroupingTask& task = items_.task();
   packed.types.clear();
   packed.items.clear();
   packed.groups.clear();
@@ -85,38 +126,32 @@ void Packer::pack(
     open.keys.clear();
   }
   seconds_left_.clear();
-  tokens_left_.clear();
+  tokens_.clear();
   next_.clear();
+  room_.reset();
   last_ = rest.back();
   still_open_ = 0;
-  room_.reset();
-  const int types = items_.types();
+  const std::vector<Items::Size>& sizes = items_.sizes();
   std::size_t at = 0;
   for (; at < rest.size(); ++at) {
     const int item = rest[at];
-    const double tokens = items_.tokens(item);
-    const int smallest = items_.smallest(item);
     int group = -1;
-    int type = smallest;
-    for (; type < types; ++type) {
-      if (const int key = open_[idx(type)].keys.last_at_most(item); key >= 0) {
-        group = take(type, key);
+    std::size_t size = items_.smallest(item);
+    for (; size < sizes.size(); ++size) {
+      if (const int key = open_[size].keys.last_at_most(item); key >= 0) {
+        group = take(size, key);
         break;
       }
     }
     if (group < 0) {
-      for (type = smallest; type < types; ++type) {
-        const GroupType& tried = task.types[idx(type)];
-        if (tried.ranks > room_.free()) {
+      for (size = items_.smallest(item); size < sizes.size(); ++size) {
+        if (sizes[size].ranks > room_.free()) {
+          size = sizes.size();
           break;
         }
-        if (items_.seconds(type, item) + tried.fixed_seconds <= seconds &&
-            tokens <= static_cast<double>(tried.capacity) && room_.take(tried.ranks)) {
+        if (items_.alone(size, item) <= seconds && room_.take(sizes[size].ranks)) {
           group = static_cast<int>(packed.types.size());
-          packed.types.push_back(type);
-          seconds_left_.push_back(seconds - tried.fixed_seconds);
-          tokens_left_.push_back(static_cast<double>(tried.capacity));
-          next_.push_back(-1);
+          open(size, seconds, packed);
           break;
         }
       }
@@ -124,10 +159,8 @@ void Packer::pack(
     if (group >= 0) {
       packed.items.push_back(item);
       packed.groups.push_back(group);
-      seconds_left_[idx(group)] -= items_.seconds(type, item);
-      tokens_left_[idx(group)] -= tokens;
-      put(group, type);
-    } else if (still_open_ == 0 && room_.free() < task.types.front().ranks) {
+      add(item, group, size);
+    } else if (still_open_ == 0 && room_.free() < sizes.front().ranks) {
       break;  // full
     } else {
       left.push_back(item);
@@ -135,7 +168,7 @@ void Packer::pack(
   }
   work_ += static_cast<std::int64_t>(at) + 1;
   left.insert(left.end(), rest.begin() + static_cast<std::ptrdiff_t>(at), rest.end());
-  packed.slowest = seconds - *std::ranges::min_element(seconds_left_);
+  settle(seconds, packed);
 }
 
 bool Packer::solve(

@@ -13,7 +13,7 @@ namespace paradyse::fast {
 
 // One micro-batch.
 struct Packed {
-  std::vector<int> types;   // [group]
+  std::vector<int> types;   // [group] the fastest that has room for its items
   std::vector<int> items;   // in the order in which they were placed
   std::vector<int> groups;  // [place] the group of items[place]
   double slowest = 0;       // seconds
@@ -24,8 +24,8 @@ class Packer {
   explicit Packer(const Items& items);
 
   // Groups that take at most `seconds`, filled from `rest` (ascending items, so longest first): an
-  // item goes into the smallest type with a group that it fits, there into the one that could take
-  // least beside it; where there is none, into a new group of the smallest type in which it is done
+  // item goes into the smallest size with a group that it fits, there into the one that could take
+  // least beside it; where there is none, into a new group of the smallest size in which it is done
   // in time; where no ranks are left for that, it is left over.
   void pack(double seconds, const std::vector<int>& rest, Packed& packed, std::vector<int>& left);
 
@@ -44,24 +44,27 @@ class Packer {
   [[nodiscard]] const Items& items() const { return items_; }
 
  private:
-  // A group has room for items from its *key* on: the longest that it could take.
+  // A group has room for items from its *key* on: the longest that it could take, by any of its ways
+  // to run.
   struct Open {
-    KeySet keys;              // of the type's groups
+    KeySet keys;              // of the size's groups
     std::vector<int> groups;  // [key] the first of those with this key; the others follow by next_
   };
 
-  void put(int group, int type);
-  int take(int type, int key);
+  void open(std::size_t size, double seconds, Packed& packed);
+  void add(int item, int group, std::size_t size);
+  int take(std::size_t size, int key);
+  void settle(double seconds, Packed& packed);
 
   const Items& items_;
   Room room_;
-  std::vector<Open> open_;  // [type]
-  // [group]
+  std::vector<Open> open_;  // [size]
+  // [group]; seconds are those of each way, of which a group has ways() places
   std::vector<double> seconds_left_;
-  std::vector<double> tokens_left_;
+  std::vector<double> tokens_;
   std::vector<int> next_;
   int last_ = 0;        // item of `rest`
-  int still_open_ = 0;  // groups of all types
+  int still_open_ = 0;  // groups of all sizes
   std::vector<int> left_;
   Packed trial_;
   std::int64_t work_ = 0;

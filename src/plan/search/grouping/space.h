@@ -1,0 +1,37 @@
+// A grouping task with what its types run, and the plan that a grouping of it is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/plan.h"
+#include "src/plan/search/grouping/grouping.h"
+
+namespace paradyse {
+
+struct GroupSpace {
+  std::string name;  // "flexsp", "full"
+  GroupingTask task;
+  std::vector<LayerRuns> programs;  // [type]
+  LayerRuns idle;                   // of ranks without documents
+  double batch_seconds = 0;         // of a batch, beside its micro-batches
+  int weight_domain = 1;
+  // What a plan says it is for.
+  std::string model_name;
+  std::string model_sha256;
+  std::int64_t layers = 0;
+  std::string cluster_name;
+  std::string cluster_sha256;
+};
+
+// Documents as the task has them; predicted seconds of groups, micro-batches and the whole are the
+// task's.  Ranks that no group has are idle, each by itself.  Throws std::logic_error for a grouping
+// that problems() refuses.
+Plan plan_of(const GroupSpace& space, const Grouping& grouping);
+
+// All layers alike.
+LayerRuns uniform_program(
+    std::int64_t layers, const std::string& attention, const std::string& mlp, Recompute recompute);
+
+}  // namespace paradyse
