@@ -74,6 +74,17 @@ struct SimulatedRank {
   }
 };
 
+// A micro-batch as its groups saw it.
+struct SimulatedMicroBatch {
+  double seconds = 0;  // from when the last rank ended the one before until the last ends this
+  // [group of the plan] Of its busiest rank, without what it waited for others: what it computed
+  // and the communication that it waited for.
+  std::vector<double> group_seconds = {};
+
+  // The first of those that were busy longest; pre: there are groups.
+  [[nodiscard]] std::size_t slowest() const;
+};
+
 // Shares of all ranks' time.
 struct TimeShares {
   double compute = 0;
@@ -90,6 +101,7 @@ struct Simulation {
   double model_flops = 0;
   double peak_flops_per_second = 0;  // of all devices
   std::vector<SimulatedRank> ranks;
+  std::vector<SimulatedMicroBatch> micro_batches = {};
 
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double model_utilisation() const;  // MFU
@@ -105,6 +117,10 @@ struct SimulationOptions {
   bool training = true;  // else forward passes alone
   // Groups without shares whose devices are unlike get them: with_proportional_shares.
   bool proportional_tokens = true;
+  // Nothing overlaps: a micro-batch takes, in each weight domain, its exchanges of weights and its
+  // slowest group, of that the slowest rank, one op after the other.  Bytes and memory are the
+  // same. The observer is told nothing.
+  bool additive = false;
   SimulationObserver observer = {};
 };
 

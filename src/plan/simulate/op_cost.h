@@ -5,6 +5,7 @@
 
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/cost.h"
+#include "src/plan/simulate/exchange_cost.h"
 
 namespace paradyse {
 
@@ -21,28 +22,43 @@ struct GroupSeats {
   }
 };
 
-// A ring op: what each rank attends with the block that it has at a hop, and how large blocks are.
-struct RingCost {
-  std::vector<std::vector<double>> hop_seconds = {};  // [group rank][hop]
-  std::vector<std::int64_t> block_bytes = {};         // [group rank] its own keys and values
-  std::vector<std::int64_t> sums_bytes = {};          // [group rank] the sums of their gradients
-  int rounds = 1;                                     // of the ring: keys, then values
+// What goes round a ring: how large its blocks are.
+struct RingBlocks {
+  std::vector<std::int64_t> block_bytes = {};  // [group rank] its own keys and values
+  std::vector<std::int64_t> sums_bytes = {};   // [group rank] the sums of their gradients
+  int rounds = 0;                              // of the ring: keys, then values; 0: no ring
+};
+
+// What an op exchanges: over the weight domain; else over sets of the group's ranks that meet.
+struct OpMeetings {
+  double domain_seconds = 0;
+  std::vector<std::vector<int>> meetings = {};  // group ranks
+  std::vector<int> meeting_of = {};             // [group rank]; none: nobody meets
+  std::vector<double> seconds = {};             // [meeting] of a ring: 0, it takes its hops
+  RingBlocks ring = {};
 };
 
 struct OpCost {
-  std::vector<double> compute_seconds;  // [group rank], of all hops of a ring
-  std::vector<Work> work;               // [group rank]
-  std::vector<Traffic> traffic;         // [group rank]
-  // An exchange over the weight domain; else over sets of the group's ranks that meet.
-  double domain_seconds = 0;
-  std::vector<std::vector<int>> meetings = {};  // group ranks
-  std::vector<int> meeting_of = {};             // [group rank] -1: it meets nobody
-  std::vector<double> meeting_seconds = {};     // [meeting]
-  RingCost ring = {};                           // of ring ops
+  std::vector<double> compute_seconds;                // [group rank], of all hops of a ring
+  std::vector<std::vector<double>> hop_seconds = {};  // [group rank][hop] of a ring's
+  std::vector<Work> work;                             // [group rank]
+  std::vector<Traffic> traffic;                       // [group rank]
+  OpMeetings met = {};
 };
 
 // The roofline: the longer of what arithmetic and what memory take, and the launch of kernels.
 double seconds(const Work& work, const DeviceClass& device, Precision precision);
+
+// What a rank computes in an op; of a ring op in all hops.
+double compute_seconds(const OpView& view, const DeviceClass& device);
+
+OpMeetings op_meetings(
+    const Program& program,
+    const Op& op,
+    Phase phase,
+    const GroupSeats& seats,
+    Precision precision,
+    ExchangeCosts& exchange_costs);
 
 OpCost op_cost(
     const Program& program,
@@ -50,12 +66,7 @@ OpCost op_cost(
     Phase phase,
     const GroupSeats& seats,
     const Cluster& cluster,
-    Precision precision);
-
-// Seconds in which `bytes` pass a link between two ranks; nothing takes no time.
-double passing_seconds(const Link& link, std::int64_t bytes);
-
-// Seconds of a collective of so many ranks that takes `seconds` on the wire.
-double collective_seconds(const Link& slowest, int ranks, double wire_seconds);
+    Precision precision,
+    ExchangeCosts& exchange_costs);
 
 }  // namespace paradyse

@@ -82,6 +82,7 @@ class Scales {
         seats_.domain,
         layers_,
         options_.training);
+    ExchangeCosts exchange_costs(cluster_);
     Burden burden;
     burden.seconds.resize(seats_.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
@@ -93,7 +94,8 @@ class Scales {
               step.adjoint ? Phase::adjoint : Phase::forward,
               seats_,
               cluster_,
-              options_.precision);
+              options_.precision,
+              exchange_costs);
           for (std::size_t r = 0; r < burden.seconds.size(); ++r) {
             burden.seconds[r] += static_cast<double>(alike.size()) * cost.compute_seconds[r];
           }

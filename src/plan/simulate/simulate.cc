@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/simulate/additive_sums.h"
 #include "src/plan/simulate/timetable.h"
 
 namespace paradyse {
@@ -44,6 +45,10 @@ std::int64_t Simulation::bytes_sent() const {
 bool Simulation::fits() const {
   return std::ranges::all_of(
       ranks, [](const SimulatedRank& rank) { return rank.missing_bytes == 0; });
+}
+
+std::size_t SimulatedMicroBatch::slowest() const {
+  return idx(std::ranges::max_element(group_seconds) - group_seconds.begin());
 }
 
 std::size_t Simulation::fullest() const {
@@ -162,10 +167,19 @@ class Player {
     }
   }
 
-  // The ranks of the domain that begins at `first`.
-  std::vector<SimulatedRank> domain(int first) const {
+  // What the ranks of a weight domain did, and when.
+  struct Played {
+    std::vector<SimulatedRank> ranks;
+    std::vector<double> ends = {};                        // [micro-batch] of the last rank
+    std::vector<std::vector<double>> group_seconds = {};  // [micro-batch][group of the domain]
+  };
+
+  // The domain that begins at `first`.
+  Played domain(int first) const {
     std::vector<SimulatedRank> held(idx(plan_.weight_domain));
     Timetable timetable(cluster_, options_, first, plan_.weight_domain);
+    AdditiveSums sums(cluster_, options_, first, plan_.weight_domain);
+    Played played{.ranks = timetable.ranks()};
     for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
       std::vector<GroupRun> groups;
       for (const PlanGroup& group : plan_.micro_batches[m].groups) {
@@ -173,9 +187,14 @@ class Player {
           groups.push_back(ready(group, first, held));
         }
       }
-      timetable.run(m, groups);
+      if (options_.additive) {
+        sums.run(groups);
+      } else {
+        timetable.run(m, groups);
+      }
+      note(groups, first, options_.additive ? sums.ranks() : timetable.ranks(), played);
     }
-    std::vector<SimulatedRank> ranks = timetable.ranks();
+    std::vector<SimulatedRank>& ranks = played.ranks;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       ranks[r].bytes = held[r].bytes;
       ranks[r].offloaded_bytes = held[r].offloaded_bytes;
@@ -183,10 +202,36 @@ class Player {
       ranks[r].missing_bytes = std::max<std::int64_t>(
           0, ranks[r].peak_bytes() - cluster_.device(first + static_cast<int>(r)).memory_bytes);
     }
-    return ranks;
+    return played;
   }
 
  private:
+  // After a micro-batch: `now` in place of `played.ranks`, and what came between.
+  static void note(
+      const std::vector<GroupRun>& groups,
+      int first,
+      std::vector<SimulatedRank> now,
+      Played& played) {
+    double end = 0;
+    for (const SimulatedRank& rank : now) {
+      end = std::max(end, rank.seconds);
+    }
+    std::vector<double>& busiest = played.group_seconds.emplace_back();
+    for (const GroupRun& group : groups) {
+      double most = 0;
+      for (const int world_rank : group.seats.ranks) {
+        const auto r = idx(world_rank - first);
+        const auto busy = [](const SimulatedRank& rank) {
+          return rank.compute_seconds + rank.exposed_seconds;
+        };
+        most = std::max(most, busy(now[r]) - busy(played.ranks[r]));
+      }
+      busiest.push_back(most);
+    }
+    played.ends.push_back(end);
+    played.ranks = std::move(now);
+  }
+
   // Counts what the group's ranks hold into `held`.
   GroupRun ready(const PlanGroup& group, int first, std::vector<SimulatedRank>& held) const {
     GroupRun run{
@@ -307,6 +352,40 @@ void add_step(
   simulation.seconds += simulation.gradient_seconds + simulation.optimizer_seconds;
 }
 
+// Adds what a domain did, whose groups stand at these places of the micro-batches.
+class MicroBatches {
+ public:
+  explicit MicroBatches(const Plan& plan) : plan_(plan), ends_(plan.micro_batches.size(), 0.0) {
+    for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
+      found_.push_back(
+          {.seconds = 0, .group_seconds = std::vector<double>(micro_batch.groups.size())});
+    }
+  }
+
+  void add(const Player::Played& played, int first) {
+    for (std::size_t m = 0; m < found_.size(); ++m) {
+      ends_[m] = std::max(ends_[m], played.ends[m]);
+      std::size_t next = 0;
+      for (std::size_t g = 0; g < found_[m].group_seconds.size(); ++g) {
+        if (in_domain(plan_.micro_batches[m].groups[g], first, plan_)) {
+          found_[m].group_seconds[g] = played.group_seconds[m][next++];
+        }
+      }
+    }
+  }
+  [[nodiscard]] std::vector<SimulatedMicroBatch> found() && {
+    for (std::size_t m = 0; m < found_.size(); ++m) {
+      found_[m].seconds = ends_[m] - (m > 0 ? ends_[m - 1] : 0);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  const Plan& plan_;
+  std::vector<double> ends_;  // of all domains so far
+  std::vector<SimulatedMicroBatch> found_;
+};
+
 // What a domain's ranks miss and how long they take; less is better.
 std::pair<std::int64_t, double> worth(const std::vector<SimulatedRank>& ranks) {
   std::pair<std::int64_t, double> worst{0, 0.0};
@@ -368,8 +447,8 @@ Plan with_proportional_shares(
     const auto [same, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
     if (fresh) {
       Plan shared = with_shares(found, first, model, cluster, quiet);
-      if (shared != found && worth(Player(shared, model, cluster, quiet).domain(first)) <
-                                 worth(Player(found, model, cluster, quiet).domain(first))) {
+      if (shared != found && worth(Player(shared, model, cluster, quiet).domain(first).ranks) <
+                                 worth(Player(found, model, cluster, quiet).domain(first).ranks)) {
         found = std::move(shared);
       }
       continue;
@@ -398,20 +477,18 @@ Simulation simulate(
   Simulation simulation;
   simulation.tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0});
   const Player player(plan, model, cluster, options);
-  std::map<std::string, int> first_alike;  // domain
+  MicroBatches micro_batches(plan);
+  std::map<std::string, Player::Played> alike;
   for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
-    const auto [found, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
+    const auto [found, fresh] = alike.try_emplace(domain_key(plan, cluster, first));
+    Player::Played& played = found->second;
     if (fresh) {
-      const std::vector<SimulatedRank> ranks = player.domain(first);
-      simulation.ranks.insert(simulation.ranks.end(), ranks.begin(), ranks.end());
-    } else {
-      const auto begin = idx(found->second);
-      const auto domain = idx(plan.weight_domain);
-      for (std::size_t r = begin; r < begin + domain; ++r) {
-        simulation.ranks.push_back(simulation.ranks[r]);
-      }
+      played = player.domain(first);
     }
+    simulation.ranks.insert(simulation.ranks.end(), played.ranks.begin(), played.ranks.end());
+    micro_batches.add(played, first);
   }
+  simulation.micro_batches = std::move(micro_batches).found();
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const SimulatedRank& one = simulation.ranks[idx(rank)];
     simulation.seconds = std::max(simulation.seconds, one.seconds);

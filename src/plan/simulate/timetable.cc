@@ -72,7 +72,8 @@ Timetable::Timetable(
       options_(options),
       domain_first_(domain_first),
       domain_(domain),
-      clocks_(idx(domain)) {}
+      clocks_(idx(domain)),
+      exchange_costs_(cluster) {}
 
 std::vector<SimulatedRank> Timetable::ranks() const {
   std::vector<SimulatedRank> found;
@@ -142,7 +143,8 @@ const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
         adjoint ? Phase::adjoint : Phase::forward,
         group.seats,
         cluster_,
-        options_.precision));
+        options_.precision,
+        exchange_costs_));
   }
   known = found.get();
   return *known;
@@ -160,12 +162,14 @@ bool Timetable::waits_for_weights(int rank) {
 
 // Post: true when the meeting is over.
 bool Timetable::come(int rank, JointOp& meeting, double seconds, int needed, bool wait) {
+  const bool first = meeting.members.empty();
+  const bool as_much = first || meeting.seconds == seconds;
   meeting.needed = needed;
   meeting.seconds = seconds;
   meeting.ready = std::max(meeting.ready, clock(rank).compute);
   meeting.members.push_back(rank);
   meeting.instructions.push_back(&clock(rank).group->instructions[clock(rank).at]);
-  expect_same(rank, meeting);
+  expect_same(rank, meeting, as_much);
   if (static_cast<int>(meeting.members.size()) == needed) {
     finish(meeting);
     return true;
@@ -176,8 +180,8 @@ bool Timetable::come(int rank, JointOp& meeting, double seconds, int needed, boo
   return false;
 }
 
-// All of a meeting mean the same by it.
-void Timetable::expect_same(int rank, const JointOp& meeting) const {
+// All of a meeting mean the same by it, and (`as_much`) exchange as much.
+void Timetable::expect_same(int rank, const JointOp& meeting, bool as_much) const {
   const auto op_of = [&](int member, const Instruction& instruction) -> const Op& {
     const GroupRun& group = *clocks_[idx(member)].group;
     return group.timeline[instruction.part].program().ops[idx(instruction.op)];
@@ -188,7 +192,7 @@ void Timetable::expect_same(int rank, const JointOp& meeting) const {
   const auto adjoint = [](const Instruction& instruction) {
     return instruction.kind == Instruction::Kind::adjoint;
   };
-  if (mine.part == theirs.part && adjoint(mine) == adjoint(theirs) &&
+  if (as_much && mine.part == theirs.part && adjoint(mine) == adjoint(theirs) &&
       op_of(rank, mine).kind == op_of(other, theirs).kind) {
     return;
   }
@@ -201,6 +205,7 @@ void Timetable::expect_same(int rank, const JointOp& meeting) const {
       "simulate: micro-batch " + std::to_string(micro_batch_) + ": rank " +
       std::to_string(domain_first_ + rank) + " comes for " + text(rank, mine) + ", rank " +
       std::to_string(domain_first_ + other) + " for " + text(other, theirs) +
+      (as_much ? "" : ", which take unlike long") +
       ": the groups of a weight domain must make the same collectives; see plan check --model");
 }
 
@@ -236,7 +241,7 @@ void Timetable::finish_ring(JointOp& meeting) {
          .to_next = &cluster_.link(group.seats.ranks[mine], group.seats.ranks[next])});
   }
   const Instruction& instruction = *meeting.instructions.front();
-  for (int round = 0; round < meeting.ring->ring.rounds; ++round) {
+  for (int round = 0; round < meeting.ring->met.ring.rounds; ++round) {
     ring_round(seats, *meeting.ring, instruction);
   }
 }
@@ -276,7 +281,7 @@ void Timetable::ring_round(
     const std::vector<RingSeat>& seats, const OpCost& cost, const Instruction& instruction) {
   const bool adjoint = instruction.kind == Instruction::Kind::adjoint;
   const std::size_t p = seats.size();
-  const RingCost& ring = cost.ring;
+  const RingBlocks& ring = cost.met.ring;
   const auto wait_for_shift = [&] {
     for (std::size_t i = 0; i < p; ++i) {
       wait_until(seats[i].rank, shifted_[i]);
@@ -291,7 +296,7 @@ void Timetable::ring_round(
       shift(seats, ring.block_bytes, ring.rounds, hop, instruction);
     }
     for (const RingSeat& seat : seats) {
-      compute(seat.rank, ring.hop_seconds[seat.group_rank][hop] / ring.rounds, instruction);
+      compute(seat.rank, cost.hop_seconds[seat.group_rank][hop] / ring.rounds, instruction);
     }
     if (hop + 1 < p) {
       wait_for_shift();
@@ -391,7 +396,7 @@ bool Timetable::advance(int rank) {
     JointOp& meeting = over_domain_meeting();
     mine.pending = &meeting;
     mine.sums.traffic += costs.traffic[mine.group_rank];
-    come(rank, meeting, costs.domain_seconds, domain_, /*wait=*/false);
+    come(rank, meeting, costs.met.domain_seconds, domain_, /*wait=*/false);
     done(rank);
     return true;
   }
@@ -420,7 +425,7 @@ bool Timetable::advance(int rank) {
           work.matmul_flops +
           (adjoint ? 0.0 : (options_.training ? 3.0 : 1.0) * work.attention_flops);
     }
-    if (!compute_last && costs.ring.hop_seconds.empty()) {
+    if (!compute_last && costs.hop_seconds.empty()) {
       compute_now();
     }
     mine.stage = 1;
@@ -428,7 +433,7 @@ bool Timetable::advance(int rank) {
   if (mine.stage == 1) {
     const bool domain_wide =
         kind.meets == OpTraits::Meets::domain && costs.traffic[mine.group_rank].collectives > 0;
-    if (!domain_wide && costs.meetings.empty()) {
+    if (!domain_wide && costs.met.meetings.empty()) {
       done(rank);
       return true;
     }
@@ -438,22 +443,22 @@ bool Timetable::advance(int rank) {
     mine.stage = 2;
     if (domain_wide) {
       mine.here = &over_domain_meeting();
-      if (!come(rank, *mine.here, costs.domain_seconds, domain_, /*wait=*/true)) {
+      if (!come(rank, *mine.here, costs.met.domain_seconds, domain_, /*wait=*/true)) {
         return false;
       }
     } else {
-      const int number = costs.meeting_of[mine.group_rank];
+      const int number = costs.met.meeting_of[mine.group_rank];
       const auto m = idx(number);
       mine.here = &of_groups_[{&group, {mine.at, number}}];
-      if (!costs.ring.hop_seconds.empty()) {
+      if (!costs.hop_seconds.empty()) {
         mine.here->ring = &costs;
         mine.here->group = &group;
       }
       if (!come(
               rank,
               *mine.here,
-              costs.meeting_seconds[m],
-              static_cast<int>(costs.meetings[m].size()),
+              costs.met.seconds[m],
+              static_cast<int>(costs.met.meetings[m].size()),
               /*wait=*/true)) {
         return false;
       }

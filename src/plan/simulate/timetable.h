@@ -92,7 +92,7 @@ class Timetable {
   const OpCost& cost(const GroupRun& group, std::size_t at);
   bool advance(int rank);  // one instruction further; false: it waits
   bool come(int rank, JointOp& meeting, double seconds, int needed, bool wait);
-  void expect_same(int rank, const JointOp& meeting) const;
+  void expect_same(int rank, const JointOp& meeting, bool as_much) const;
   void finish(JointOp& meeting);
   void finish_ring(JointOp& meeting);
   void shift(
@@ -121,6 +121,7 @@ class Timetable {
   std::vector<int> ready_;            // ranks that can go on
   const GroupRun* groups_ = nullptr;  // of the micro-batch
   std::vector<GroupCosts> costs_;     // [group]
+  ExchangeCosts exchange_costs_;
   std::vector<std::unique_ptr<JointOp>> over_domain_;
   std::map<std::pair<const GroupRun*, std::pair<std::size_t, int>>, JointOp> of_groups_;
   std::vector<std::pair<double, double>> shifts_;  // [ring seat] the last: begin and end

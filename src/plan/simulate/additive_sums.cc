@@ -1,0 +1,100 @@
+#include "src/plan/simulate/additive_sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/program/bodies.h"
+
+namespace paradyse {
+
+namespace {
+
+// All take part in the same exchanges of weights.
+void expect_same_weights(const GroupRun& a, double of_a, const GroupRun& b, double of_b) {
+  constexpr double kRounding = 1e-9;
+  if (std::abs(of_a - of_b) > kRounding * std::max(of_a, of_b)) {
+    throw std::invalid_argument(
+        "simulate: the group of rank " + std::to_string(a.seats.ranks.front()) +
+        " exchanges weights for " + std::to_string(of_a) + " s, that of rank " +
+        std::to_string(b.seats.ranks.front()) + " for " + std::to_string(of_b) +
+        " s: the groups of a weight domain must make the same collectives; see plan check --model");
+  }
+}
+
+}  // namespace
+
+AdditiveSums::AdditiveSums(
+    const Cluster& cluster, const SimulationOptions& options, int domain_first, int domain)
+    : costs_(cluster, options),
+      precision_(options.precision),
+      training_(options.training),
+      domain_first_(domain_first),
+      ranks_(idx(domain)) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    ranks_[r].as = domain_first + static_cast<int>(r);
+  }
+}
+
+void AdditiveSums::run(const std::vector<GroupRun>& groups) {
+  std::vector<AdditiveGroup> found;
+  double weights = 0;
+  double slowest = 0;
+  for (const GroupRun& group : groups) {
+    found.push_back(costs_.group(group.timeline, group.seats));
+    const AdditiveSeconds seconds = found.back().seconds();
+    expect_same_weights(group, seconds.weights, groups.front(), found.front().weights);
+    weights = std::max(weights, seconds.weights);
+    slowest = std::max(slowest, seconds.group);
+    count(group);
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::size_t r = 0; r < groups[g].seats.ranks.size(); ++r) {
+      SimulatedRank& rank = ranks_[idx(groups[g].seats.ranks[r] - domain_first_)];
+      const AdditiveRank& mine = found[g].ranks[r];
+      rank.seconds += weights + slowest;
+      rank.compute_seconds += mine.compute;
+      rank.communication_seconds += mine.communication + weights;
+      rank.exposed_seconds += mine.communication + weights;
+      rank.idle_seconds += slowest - mine.sum();
+    }
+  }
+}
+
+// Traffic and operations, as the folds count them.
+void AdditiveSums::count(const GroupRun& group) {
+  for (const auto& [body, alike] : bodies(group.timeline)) {
+    const auto times = static_cast<std::int64_t>(alike.size());
+    for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
+      for (const ScheduledOp& step : *steps) {
+        const Op& op = body->program.ops[idx(step.op)];
+        const bool again = steps == &body->schedule.backward && !step.adjoint;
+        for (std::size_t r = 0; r < group.seats.ranks.size(); ++r) {
+          const OpView view{
+              body->program,
+              op,
+              group.seats.seat(r),
+              step.adjoint ? Phase::adjoint : Phase::forward,
+              precision_};
+          SimulatedRank& rank = ranks_[idx(group.seats.ranks[r] - domain_first_)];
+          const Traffic sent = traffic(view);
+          rank.traffic +=
+              {.bytes = times * sent.bytes,
+               .messages = times * sent.messages,
+               .collectives = times * sent.collectives};
+          if (!again) {
+            const Work done = work(view);
+            rank.model_flops +=
+                static_cast<double>(times) *
+                (done.matmul_flops +
+                 (step.adjoint ? 0.0 : (training_ ? 3.0 : 1.0) * done.attention_flops));
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace paradyse
