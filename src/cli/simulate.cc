@@ -32,6 +32,7 @@ struct SimulateOptions {
   std::string memory;
   bool even = false;
   bool forward_only = false;
+  bool additive = false;
   std::string trace;
   int trace_ranks = 8;
   std::string save_plan;
@@ -65,6 +66,58 @@ Json to_json(const Simulation& simulation, const Cluster& cluster) {
         {"saved_bytes", rank.bytes.saved},
         {"transient_bytes", rank.bytes.transient},
         {"offloaded_bytes", rank.offloaded_bytes}}}};
+}
+
+// The same plan when nothing overlaps, beside the simulation.
+Json additive_json(const Simulation& simulation, const Simulation& additive) {
+  Json micro_batches = Json::array();
+  for (std::size_t m = 0; m < simulation.micro_batches.size(); ++m) {
+    const SimulatedMicroBatch& events = simulation.micro_batches[m];
+    const SimulatedMicroBatch& sums = additive.micro_batches[m];
+    micro_batches.push_back(
+        {{"seconds", events.seconds},
+         {"additive_seconds", sums.seconds},
+         {"slowest_group", events.slowest()},
+         {"additive_slowest_group", sums.slowest()},
+         {"group_seconds", events.group_seconds},
+         {"additive_group_seconds", sums.group_seconds}});
+  }
+  return {
+      {"seconds", additive.seconds},
+      {"ratio", simulation.seconds / additive.seconds},
+      {"micro_batches", std::move(micro_batches)}};
+}
+
+void print_additive(const Plan& plan, const Simulation& simulation, const Simulation& additive) {
+  fmt::print(
+      "without overlap {:.4g} s: the simulation takes {:.3f} of it\n",
+      additive.seconds,
+      simulation.seconds / additive.seconds);
+  const auto group = [&](std::size_t m, const SimulatedMicroBatch& found) {
+    const std::size_t g = found.slowest();
+    const std::vector<int>& ranks = plan.micro_batches[m].groups[g].ranks;
+    return fmt::format(
+        "{} (ranks {}-{}) {:.4g}", g, ranks.front(), ranks.back(), found.group_seconds[g]);
+  };
+  std::vector<std::vector<std::string>> rows = {
+      {"micro-batch",
+       "simulated",
+       "additive",
+       "ratio",
+       "slowest group simulated",
+       "slowest group additive"}};
+  for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
+    const SimulatedMicroBatch& events = simulation.micro_batches[m];
+    const SimulatedMicroBatch& sums = additive.micro_batches[m];
+    rows.push_back(
+        {std::to_string(m),
+         fmt::format("{:.4g}", events.seconds),
+         fmt::format("{:.4g}", sums.seconds),
+         fmt::format("{:.3f}", events.seconds / sums.seconds),
+         group(m, events),
+         group(m, sums)});
+  }
+  std::fputs(aligned(rows, 0).c_str(), stdout);
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -164,12 +217,16 @@ Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
 int print_one(
     const Plan& plan,
     const Simulation& simulation,
+    const std::optional<Simulation>& additive,
     const Cluster& cluster,
     const std::string& what,
     const Common& common) {
   if (common.json) {
     Json json = {{"cluster", cluster.name}, {"ranks", cluster.ranks()}};
     json.update(to_json(simulation, cluster));
+    if (additive) {
+      json["additive"] = additive_json(simulation, *additive);
+    }
     json["plan_hash"] = hash(plan);
     print_json(json);
     return kOk;
@@ -183,6 +240,9 @@ int print_one(
       plan.lengths.size(),
       simulation.tokens);
   print(simulation, cluster);
+  if (additive) {
+    print_additive(plan, simulation, *additive);
+  }
   return kOk;
 }
 
@@ -259,6 +319,10 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
     throw std::invalid_argument(
         "--plan says what runs where: leave out --length, --domain and --attention");
   }
+  if (options.additive && options.plan.empty() && !layer) {
+    throw std::invalid_argument(
+        "--additive compares two ways to play one plan: give --plan, or --length with --attention");
+  }
 
   std::optional<Plan> plan;
   std::string what = options.plan;
@@ -294,13 +358,18 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
     how.observer = trace.observer();
   }
   const Simulation simulation = simulate(*plan, model, cluster, how);
+  std::optional<Simulation> additive;
+  if (options.additive) {
+    how.additive = true;
+    additive = simulate(*plan, model, cluster, how);
+  }
   if (!options.trace.empty()) {
     write_file(options.trace, trace.json());
   }
   if (!options.save_plan.empty()) {
     write_file(options.save_plan, to_json(*plan));
   }
-  return print_one(*plan, simulation, cluster, what, common);
+  return print_one(*plan, simulation, additive, cluster, what, common);
 }
 
 }  // namespace
@@ -349,6 +418,11 @@ void add_simulate(CLI::App& app, Common& common) {
       "--memory", options->memory, "Memory of every device instead of the file's, as in 40GiB");
   command->add_flag(
       "--forward-only", options->forward_only, "Evaluation: no backward pass, no update");
+  command->add_flag(
+      "--additive",
+      options->additive,
+      "Also play it as batch planners add it up, with nothing beside anything else: where they "
+      "part");
   command->add_flag(
       "--even",
       options->even,

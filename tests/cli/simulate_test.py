@@ -145,6 +145,27 @@ class SimulateTest(ProgramTest):
         self.assertIn("learned 131072 positions", self.refused(
             "--length", 200000, "--attention", "UlyssesZ", model=GPT3, cluster=A100))
 
+    def test_additive(self):
+        """What overlaps is gained where one group runs; groups that are unlike are told."""
+        arguments = ["--length", 4096, "--attention", "UlyssesZ", "--mlp", "gather", "--additive"]
+        found = self.simulate(*arguments)
+        self.assertLess(found["seconds"], found["additive"]["seconds"])
+        self.assertAlmostEqual(
+            found["additive"]["ratio"], found["seconds"] / found["additive"]["seconds"], places=12)
+        micro = found["additive"]["micro_batches"]
+        self.assertEqual(len(micro), 1)
+        end = found["gradient_seconds"] + found["optimizer_seconds"]
+        self.assertAlmostEqual(micro[0]["additive_seconds"] + end, found["additive"]["seconds"], places=12)
+        self.assertAlmostEqual(micro[0]["seconds"] + end, found["seconds"], places=12)
+        self.assertAlmostEqual(
+            micro[0]["additive_group_seconds"][0], micro[0]["additive_seconds"], places=12)
+        text = self.run_program(
+            "simulate", "--model", DEMO, "--cluster", self.cluster(), *arguments).stdout
+        self.assertIn("without overlap", text)
+        self.assertRegex(text, r"slowest group additive\n *0 .* 0 \(ranks 0-1\)")
+        self.assertNotIn("additive", self.simulate(*arguments[:-1]))
+        self.assertIn("--additive", self.refused("--length", 9, "--additive"))
+
     def test_bad_input(self):
         self.assertIn("--length", self.refused())
         self.assertIn("--recompute needs --attention", self.refused("--length", 9, "--recompute", "full"))
