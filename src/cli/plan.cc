@@ -9,7 +9,9 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/plan/explain.h"
+#include "src/plan/published/flexsp_check.h"
 
 namespace paradyse::cli {
 namespace {
@@ -17,6 +19,10 @@ namespace {
 struct CheckOptions {
   std::string file;
   std::string model;
+  std::string cluster;
+  std::string space;
+  std::optional<int> ranks;
+  std::optional<std::int64_t> context;
   std::string memory_per_rank;
   std::string dtype = "float32";
   bool forward_only = false;
@@ -80,6 +86,89 @@ std::string summary(const Plan& plan) {
       groups);
 }
 
+// What a space of plans asks beside the plan's own rules.
+struct Space {
+  const char* name = "";
+  std::vector<std::string> (*problems)(const Plan& plan) = nullptr;
+  // Of a preset that is no model; null: the space has none.
+  std::vector<std::string> (*preset_problems)(const Plan& plan, const FlexspSetting& setting) =
+      nullptr;
+};
+constexpr Space kSpaces[] = {
+    {.name = "flexsp",
+     .problems = flexsp_space_problems,
+     .preset_problems = flexsp_preset_problems}};
+
+// None for "".
+const Space* space_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Space& space : kSpaces) {
+    if (name == space.name) {
+      return &space;
+    }
+    names.emplace_back(space.name);
+  }
+  if (name.empty()) {
+    return nullptr;
+  }
+  throw std::invalid_argument(fmt::format(
+      "--space {}: not known{}; there are: {}",
+      name,
+      did_you_mean(name, names),
+      fmt::join(names, ", ")));
+}
+
+// What the command line says of the preset that --model names; none: it names a model.
+std::optional<FlexspSetting> preset_setting(const CheckOptions& options, std::int64_t memory) {
+  FlexspSetting setting{.model = flexsp_model(options.model)};
+  if (setting.model == nullptr) {
+    for (const auto& [flag, given] :
+         {std::pair{"--cluster", !options.cluster.empty()},
+          {"--ranks", options.ranks.has_value()},
+          {"--context", options.context.has_value()}}) {
+      if (given) {
+        throw std::invalid_argument(
+            std::string(flag) + " goes with a preset: --model flexsp-7b, flexsp-13b or flexsp-30b");
+      }
+    }
+    return std::nullopt;
+  }
+  if (!options.cluster.empty() && options.cluster != kFlexspCluster) {
+    throw std::invalid_argument(
+        "--cluster " + options.cluster + ": " + options.model + " was measured on " +
+        kFlexspCluster + " alone; give that, with --ranks for another number of them");
+  }
+  if (options.explain) {
+    throw std::invalid_argument(
+        "--explain: " + options.model + " is coefficients, no model: it has no ops to show");
+  }
+  setting.ranks = options.ranks.value_or(setting.ranks);
+  setting.context = options.context.value_or(setting.context);
+  if (memory > 0) {
+    setting.memory_mb = static_cast<double>(memory) / (1024 * 1024);
+  }
+  return setting;
+}
+
+// All that is wrong, with the model's sizes, a preset's or neither.
+std::vector<std::string> all_problems(
+    const Plan& plan,
+    const CheckContext& context,
+    const Space* space,
+    const std::optional<FlexspSetting>& preset) {
+  std::vector<std::string> found = problems(plan, context);
+  const auto add = [&](const std::vector<std::string>& more) {
+    found.insert(found.end(), more.begin(), more.end());
+  };
+  if (space != nullptr) {
+    add(space->problems(plan));
+  }
+  if (preset) {
+    add(space->preset_problems(plan, *preset));
+  }
+  return found;
+}
+
 int run_plan_check(const CheckOptions& options, const Common& common) {
   const std::int64_t memory = memory_limit(options.memory_per_rank);
   if (options.model.empty() && (memory > 0 || options.explain)) {
@@ -87,18 +176,20 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
         std::string(memory > 0 ? "--memory-per-rank" : "--explain") +
         " needs --model: sizes are the model's; give its folder or TOML file");
   }
+  const std::optional<FlexspSetting> preset = preset_setting(options, memory);
+  const Space* space = space_named(preset && options.space.empty() ? "flexsp" : options.space);
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
   CheckContext context{
       .precision = precision_of(dtype_option(options.dtype)), .training = !options.forward_only};
-  if (!options.model.empty()) {
+  if (!options.model.empty() && !preset) {
     model = reading([&] { return open_model(options.model); }).shape;
     context.model = &*model;
   }
-  if (memory > 0) {
+  if (memory > 0 && !preset) {
     context.memory_per_rank = memory;
   }
-  const std::vector<std::string> found = problems(plan, context);
+  const std::vector<std::string> found = all_problems(plan, context, space, preset);
   std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
     programs = explained_programs(plan, *model, context.training);
@@ -121,7 +212,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     print_json(json);
   } else if (found.empty()) {
     fmt::print("ok {}\n{}\n", hash(plan), summary(plan));
-    if (memory == 0) {
+    if (memory == 0 && !preset) {
       fmt::print(
           "not checked: {}\n",
           options.model.empty() ? "the model's sizes (--model) and memory"
@@ -151,11 +242,27 @@ void add_plan(CLI::App& app, Common& common) {
   command->add_option(
       "--model",
       options->model,
-      "Model folder or TOML file that the plan is for; proves equal collectives too");
+      "Model folder or TOML file that the plan is for; proves equal collectives too.  Or a preset "
+      "of "
+      "the FlexSP publication: flexsp-7b, flexsp-13b, flexsp-30b");
+  command->add_option(
+      "--space",
+      options->space,
+      "Also check that the plan is of this space: flexsp (the default for a preset)");
+  command->add_option("--cluster", options->cluster, "Of a preset: a100-40gb-8x8");
+  command->add_option("--ranks", options->ranks, "Of a preset (default: 64)")
+      ->check(whole_numbers(1));
+  command
+      ->add_option(
+          "--context",
+          options->context,
+          "Of a preset: tokens of the longest document (default: 192000)")
+      ->check(whole_numbers(1));
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
-      "Check that a step fits, as in 512MiB; needs --model");
+      "Check that a step fits, as in 512MiB; needs --model.  Of a preset: its memory (default: "
+      "30GiB)");
   command
       ->add_option("--dtype", options->dtype, "Of that step: float32, float64, bfloat16 or float16")
       ->capture_default_str();

@@ -176,5 +176,86 @@ class PlanCheckTest(ProgramTest):
         self.assertIn("'weight_domain'", self.error_of("plan", "check", self.write_plan()))
 
 
+class PlanCheckPresetTest(ProgramTest):
+    """Plans for the coefficients of the FlexSP publication, which are no model."""
+
+    def setUp(self):
+        super().setUp()
+        part = {"part": "mlp", "strategy": "gather", "recompute": "none"}
+        program = lambda name: [{"layers": 32, "parts": [
+            {"part": "attention", "strategy": name, "recompute": "none"}, part]}]
+        self.plan = {
+            "format": "paradyse-plan", "version": 1,
+            "model": {"name": "flexsp-7b", "sha256": "", "layers": 32},
+            "cluster": {"name": "a100-40gb-8x8", "sha256": "", "ranks": 64},
+            "weight_domain": 64,
+            "lengths": [180000, 3000],
+            "programs": {"some": program("UlyssesZ"), "one": program("DataZ")},
+            "micro_batches": [{"groups": [
+                {"ranks": list(range(32)), "documents": [0], "program": "some"},
+                {"ranks": [32], "documents": [1], "program": "one"},
+                *({"ranks": [r], "documents": [], "program": "one"} for r in range(33, 64))]}]}
+
+    def check(self, *options, code=OK):
+        path = self.write("plan.json", json.dumps(self.plan))
+        return self.json_of("plan", "check", path, "--model", "flexsp-7b", *options, code=code)
+
+    def refused(self, *options):
+        path = self.write("plan.json", json.dumps(self.plan))
+        return self.error_of("plan", "check", path, *options)
+
+    def test_a_sound_plan(self):
+        self.assertTrue(self.check()["ok"])
+        self.assertTrue(self.check(
+            "--cluster", "a100-40gb-8x8", "--ranks", 64, "--context", 192000, "--space", "flexsp")["ok"])
+        path = self.write("plan.json", json.dumps(self.plan))
+        text = self.run_program("plan", "check", path, "--model", "flexsp-7b").stdout
+        self.assertNotIn("not checked", text)
+
+    def test_predictions_are_the_published_formula(self):
+        d, v, s = 32, 5.94, 180000
+        seconds = (5.128e-6 * s * s + 0.1839576 * s + 16 * 32 * 4096 * s / 2**20 / v) / d / 1000
+        micro = self.plan["micro_batches"][0]
+        micro["groups"][0]["predicted"] = {"seconds": seconds}
+        micro["predicted"] = {"seconds": seconds + 0.62936}
+        self.plan["predicted"] = {"seconds": seconds + 0.62936, "lower_bound_seconds": 1}
+        self.assertTrue(self.check()["ok"])
+        micro["groups"][0]["predicted"] = {"seconds": seconds + 0.001}
+        self.plan["predicted"]["lower_bound_seconds"] = 99
+        problems = self.check(code=FAILED)["problems"]
+        self.assertEqual(len(problems), 2)
+        self.assertIn("micro_batches[0].groups[0].predicted.seconds: ", problems[0])
+        self.assertIn("predicted.lower_bound_seconds: 99", problems[1])
+
+    def test_room(self):
+        self.plan["lengths"][1] = 6450
+        self.assertIn("micro_batches[0].groups[1]: 6450 tokens, and a group of 1 rank has room for 6449",
+                      self.check(code=FAILED)["problems"][0])
+        self.assertTrue(self.check("--memory-per-rank", "40GiB")["ok"])
+        self.assertIn("context's 100000", self.check("--context", 100000, code=FAILED)["problems"][0])
+        self.assertIn("--ranks 64", self.check("--ranks", 128, code=FAILED)["problems"][0])
+
+    def test_the_space_goes_with_models_too(self):
+        plan = uniform_plan("llama", [17, 1, 40], 2, 2)
+        path = self.write("plan.json", json.dumps(plan))
+        arguments = ["plan", "check", path, "--model", MODEL, "--space", "flexsp"]
+        self.assertIn("parts[1].recompute: 'light'", self.json_of(*arguments, code=FAILED)["problems"][0])
+        parts = plan["programs"]["all"][0]["parts"]
+        parts[1]["recompute"] = "none"
+        self.write("plan.json", json.dumps(plan))
+        self.assertTrue(self.json_of(*arguments)["ok"])
+        parts[0]["strategy"] = "AllGatherKV"
+        self.write("plan.json", json.dumps(plan))
+        self.assertIn("'AllGatherKV' on 2 ranks", self.json_of(*arguments, code=FAILED)["problems"][0])
+
+    def test_errors(self):
+        self.assertIn("did you mean 'flexsp'?", self.refused("--space", "flexps"))
+        for flag, value in ("--cluster", "a100-40gb-8x8"), ("--ranks", 64), ("--context", 9):
+            self.assertIn(f"{flag} goes with a preset", self.refused("--model", MODEL, flag, value))
+        self.assertIn("a100-40gb-8x8 alone", self.refused("--model", "flexsp-7b", "--cluster", "64xH100"))
+        self.assertIn("no ops to show", self.refused("--model", "flexsp-7b", "--explain"))
+        self.assertIn("--ranks", self.refused("--model", "flexsp-7b", "--ranks", 0))
+
+
 if __name__ == "__main__":
     unittest.main()
