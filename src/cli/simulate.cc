@@ -38,7 +38,11 @@ struct SimulateOptions {
   std::string save_plan;
 };
 
+// Of more nodes no table is told.
+constexpr std::size_t kMostNodesTold = 16;
+
 Json to_json(const Simulation& simulation, const Cluster& cluster) {
+  const LinkBytes links = link_bytes(simulation, cluster);
   const TimeShares shares = simulation.shares();
   const std::size_t fullest = simulation.fullest();
   const SimulatedRank& rank = simulation.ranks[fullest];
@@ -55,6 +59,10 @@ Json to_json(const Simulation& simulation, const Cluster& cluster) {
       {"exposed_share", shares.exposed},
       {"idle_share", shares.idle},
       {"bytes_sent", simulation.bytes_sent()},
+      {"bytes_inside_nodes", links.inside_nodes},
+      {"bytes_between_nodes", links.between_nodes},
+      {"bytes_by_node",
+       links.by_node.size() <= kMostNodesTold ? Json(links.by_node) : Json(nullptr)},
       {"fits", simulation.fits()},
       {"missing_bytes", rank.missing_bytes},
       {"fullest",
@@ -143,6 +151,23 @@ void print(const Simulation& simulation, const Cluster& cluster) {
       percent(shares.exposed),
       percent(shares.idle),
       percent(shares.communication));
+  const LinkBytes links = link_bytes(simulation, cluster);
+  fmt::print(
+      "sent {}: {} inside nodes, {} between them\n",
+      bytes_text(simulation.bytes_sent()),
+      bytes_text(links.inside_nodes),
+      bytes_text(links.between_nodes));
+  if (links.by_node.size() > 1 && links.by_node.size() <= kMostNodesTold) {
+    std::vector<std::vector<std::string>> rows = {{"from node"}};
+    for (std::size_t from = 0; from < links.by_node.size(); ++from) {
+      rows[0].push_back("to " + std::to_string(from));
+      rows.push_back({std::to_string(from)});
+      for (const std::int64_t bytes : links.by_node[from]) {
+        rows.back().push_back(bytes_text(bytes));
+      }
+    }
+    std::fputs(aligned(rows, 0).c_str(), stdout);
+  }
   fmt::print(
       "peak {} on rank {} ({} has {}): static {}, saved {}, transient {}{}; {}\n",
       bytes_text(rank.peak_bytes()),

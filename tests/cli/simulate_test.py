@@ -145,6 +145,26 @@ class SimulateTest(ProgramTest):
         self.assertIn("learned 131072 positions", self.refused(
             "--length", 200000, "--attention", "UlyssesZ", model=GPT3, cluster=A100))
 
+    def test_bytes_by_link(self):
+        one = self.simulate("--length", 4096, "--attention", "UlyssesZ")
+        self.assertEqual((one["bytes_inside_nodes"], one["bytes_between_nodes"]), (one["bytes_sent"], 0))
+        self.assertEqual(one["bytes_by_node"], [[one["bytes_sent"]]])
+        path = self.cluster([(4, 1e12, 16e9)], name="two.toml")
+        path.write_text(path.read_text().replace("ranks_per_node = 8", "ranks_per_node = 2") +
+                        "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 1e-5\n")
+        two = self.simulate("--length", 4096, "--attention", "UlyssesZ", "--mlp", "gather", cluster=path)
+        self.assertEqual(two["bytes_inside_nodes"] + two["bytes_between_nodes"], two["bytes_sent"])
+        self.assertEqual(sum(map(sum, two["bytes_by_node"])), two["bytes_sent"])
+        # Of three others two are on the other node.
+        self.assertAlmostEqual(two["bytes_between_nodes"] / two["bytes_inside_nodes"], 2, delta=0.01)
+        text = self.run_program(
+            "simulate", "--model", DEMO, "--cluster", path, "--length", 4096, "--attention", "UlyssesZ").stdout
+        self.assertRegex(text, r"sent .*: .* inside nodes, .* between them")
+        self.assertRegex(text, r"from node +to 0 +to 1")
+        self.assertIsNone(self.simulate(
+            "--length", 32768, "--attention", "UlyssesZ", "--mlp", "hold", model=GPT3,
+            cluster=H100)["bytes_by_node"])
+
     def test_additive(self):
         """What overlaps is gained where one group runs; groups that are unlike are told."""
         arguments = ["--length", 4096, "--attention", "UlyssesZ", "--mlp", "gather", "--additive"]

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,8 +65,10 @@ struct SimulatedRank {
   double exposed_seconds = 0;        // the compute lane waits while the other is busy
   double idle_seconds = 0;           // both wait for other ranks
   Traffic traffic;                   // of the micro-batches: equals the folds
-  double model_flops = 0;            // without recomputation
-  PredictedBytes bytes;              // at the peak of its fullest micro-batch
+  // Of its bytes, by the node of who gets them (Cluster::node), its own included.
+  std::map<int, std::int64_t> bytes_to_node = {};
+  double model_flops = 0;  // without recomputation
+  PredictedBytes bytes;    // at the peak of its fullest micro-batch
   std::int64_t offloaded_bytes = 0;
   std::int64_t missing_bytes = 0;  // to fit into its device's memory; 0: it fits
 
@@ -111,6 +114,17 @@ struct Simulation {
   // The rank that misses most bytes, or holds most of its device's memory.
   [[nodiscard]] std::size_t fullest() const;
 };
+
+// Bytes of all ranks' traffic by the links that they take.
+struct LinkBytes {
+  std::int64_t inside_nodes = 0;
+  std::int64_t between_nodes = 0;
+  std::vector<std::vector<std::int64_t>> by_node = {};  // [from][to]
+
+  friend bool operator==(const LinkBytes&, const LinkBytes&) = default;
+};
+// Post: both sums, and all of `by_node`, add up to bytes_sent().  Pre: simulated on this cluster.
+LinkBytes link_bytes(const Simulation& simulation, const Cluster& cluster);
 
 struct SimulationOptions {
   Precision precision = {.activation = 2, .statistic = 4};

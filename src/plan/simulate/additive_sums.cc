@@ -28,7 +28,9 @@ void expect_same_weights(const GroupRun& a, double of_a, const GroupRun& b, doub
 
 AdditiveSums::AdditiveSums(
     const Cluster& cluster, const SimulationOptions& options, int domain_first, int domain)
-    : costs_(cluster, options),
+    : cluster_(cluster),
+      costs_(cluster, options),
+      exchange_costs_(cluster),
       precision_(options.precision),
       training_(options.training),
       domain_first_(domain_first),
@@ -70,22 +72,22 @@ void AdditiveSums::count(const GroupRun& group) {
     for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
       for (const ScheduledOp& step : *steps) {
         const Op& op = body->program.ops[idx(step.op)];
+        const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
+        const std::vector<OpTraffic> sent = op_traffic(
+            body->program, op, phase, group.seats, cluster_, precision_, exchange_costs_);
         const bool again = steps == &body->schedule.backward && !step.adjoint;
         for (std::size_t r = 0; r < group.seats.ranks.size(); ++r) {
-          const OpView view{
-              body->program,
-              op,
-              group.seats.seat(r),
-              step.adjoint ? Phase::adjoint : Phase::forward,
-              precision_};
           SimulatedRank& rank = ranks_[idx(group.seats.ranks[r] - domain_first_)];
-          const Traffic sent = traffic(view);
+          const Traffic& mine = sent[r].traffic;
           rank.traffic +=
-              {.bytes = times * sent.bytes,
-               .messages = times * sent.messages,
-               .collectives = times * sent.collectives};
+              {.bytes = times * mine.bytes,
+               .messages = times * mine.messages,
+               .collectives = times * mine.collectives};
+          for (const auto& [node, bytes] : sent[r].bytes_to_node) {
+            rank.bytes_to_node[node] += times * bytes;
+          }
           if (!again) {
-            const Work done = work(view);
+            const Work done = work({body->program, op, group.seats.seat(r), phase, precision_});
             rank.model_flops +=
                 static_cast<double>(times) *
                 (done.matmul_flops +

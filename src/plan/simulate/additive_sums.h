@@ -23,7 +23,9 @@ class AdditiveSums {
  private:
   void count(const GroupRun& group);
 
+  const Cluster& cluster_;
   AdditiveCosts costs_;
+  ExchangeCosts exchange_costs_;
   Precision precision_;
   bool training_;
   int domain_first_;

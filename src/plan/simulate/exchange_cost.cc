@@ -193,6 +193,29 @@ std::vector<int> meetings_of(const Transfer& table, std::size_t ranks, bool toge
   return found;
 }
 
+// [rank] What each hands to others, or gets from them (`transposed`).
+std::vector<SentByNode> sent_by_node(
+    const Transfer& table, const std::vector<int>& ranks, bool transposed, const Cluster& cluster) {
+  std::vector<std::map<int, std::int64_t>> to(ranks.size());  // [rank] by rank
+  for (const Box& box : table.boxes) {
+    if (box.source != box.destination) {
+      const int from = transposed ? box.destination : box.source;
+      to[idx(from)][transposed ? box.source : box.destination] += box.elements();
+    }
+  }
+  std::vector<SentByNode> all(ranks.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::map<int, std::int64_t> nodes;
+    for (const auto& [other, elements] : to[r]) {
+      all[r].elements += elements;
+      ++all[r].messages;
+      nodes[cluster.node(ranks[idx(other)]) - cluster.node(ranks[0])] += elements;
+    }
+    all[r].to_node.assign(nodes.begin(), nodes.end());
+  }
+  return all;
+}
+
 }  // namespace
 
 const ExchangeCosts::Known& ExchangeCosts::known(
@@ -233,6 +256,9 @@ const ExchangeCosts::Known& ExchangeCosts::known(
     known.meetings.resize(std::max(known.meetings.size(), mine + 1));
     known.meetings[mine].push_back(static_cast<int>(r));
   }
+  for (const bool transposed : {false, true}) {
+    known.sent[transposed ? 1 : 0] = sent_by_node(table, ranks, transposed, cluster_);
+  }
   const std::vector<Passing> all = passing(table, ranks, known.meeting_of, cluster_);
   for (const std::vector<int>& members : known.meetings) {
     std::vector<int> of_cluster;
@@ -261,6 +287,20 @@ double ExchangeCosts::together(const Exchange& exchange, const std::vector<int>&
   const Known& one = known(exchange, ranks, /*together=*/true);
   return static_cast<double>(scale_ * exchange.element_bytes) * one.wire_seconds[0] +
          one.latencies[0];
+}
+
+std::vector<SentByNode> ExchangeCosts::sent(
+    const Exchange& exchange, const std::vector<int>& ranks) {
+  const Known& one = known(exchange, ranks, /*together=*/false);
+  std::vector<SentByNode> all = one.sent[exchange.transposed ? 1 : 0];
+  for (SentByNode& mine : all) {
+    mine.elements *= scale_;
+    for (auto& [node, elements] : mine.to_node) {
+      node += cluster_.node(ranks[0]);
+      elements *= scale_;
+    }
+  }
+  return all;
 }
 
 double passing_seconds(const Link& link, std::int64_t bytes) {

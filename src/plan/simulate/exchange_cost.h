@@ -6,8 +6,10 @@
 // micro-batches look their seconds up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/cluster.h"
@@ -22,6 +24,14 @@ struct ExchangeCost {
   std::vector<double> seconds = {};             // [meeting] latencies included
 };
 
+// What a rank sends, and to which nodes.
+struct SentByNode {
+  std::int64_t elements = 0;
+  std::int64_t messages = 0;
+  std::vector<std::pair<int, std::int64_t>> to_node =
+      {};  // number in the cluster, elements; nodes ascend
+};
+
 // Not for several threads at once.  Outlived by the cluster.
 class ExchangeCosts {
  public:
@@ -32,6 +42,9 @@ class ExchangeCosts {
   ExchangeCost cost(const Exchange& exchange, const std::vector<int>& ranks);
   // Seconds of one in which all ranks take part, whoever wants something.
   double together(const Exchange& exchange, const std::vector<int>& ranks);
+  // [rank of the table] What the exchange's own `sent` says (or, transposed, that of its
+  // transpose).
+  std::vector<SentByNode> sent(const Exchange& exchange, const std::vector<int>& ranks);
 
  private:
   struct Known {
@@ -39,6 +52,8 @@ class ExchangeCosts {
     std::vector<int> meeting_of;
     std::vector<double> wire_seconds;  // [meeting] a byte an element of the smallest tensor
     std::vector<double> latencies;     // [meeting]
+    // [transposed][rank] of the smallest tensor; nodes counted from that of the first rank
+    std::array<std::vector<SentByNode>, 2> sent;
   };
   const Known& known(const Exchange& exchange, const std::vector<int>& ranks, bool together);
 

@@ -13,45 +13,21 @@ namespace {
 
 bool is_ring(const Op& op) { return traits(op.kind).rings > 0; }
 
+std::vector<int> ranks_of_domain(const GroupSeats& seats) {
+  std::vector<int> ranks(idx(seats.domain));
+  std::iota(ranks.begin(), ranks.end(), seats.domain_first);
+  return ranks;
+}
+
 // Of the ranks of the weight domain, in all of the op's exchanges.
 double domain_seconds(
     const std::vector<Exchange>& all, const GroupSeats& seats, ExchangeCosts& exchange_costs) {
-  std::vector<int> ranks(idx(seats.domain));
-  std::iota(ranks.begin(), ranks.end(), seats.domain_first);
+  const std::vector<int> ranks = ranks_of_domain(seats);
   double sum = 0;
   for (const Exchange& exchange : all) {
     sum += exchange_costs.together(exchange, ranks);
   }
   return sum;
-}
-
-// What traffic() says, for all ranks in one pass over each table.
-std::vector<Traffic> traffic_of_all(
-    const Program& program,
-    const Op& op,
-    const GroupSeats& seats,
-    Phase phase,
-    Precision precision) {
-  std::vector<Traffic> all(seats.ranks.size());
-  if (is_ring(op)) {
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      all[r] = traffic({program, op, seats.seat(r), phase, precision});
-    }
-    return all;
-  }
-  const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
-  for (const Exchange& exchange : exchanges({program, op, seats.seat(0), phase, precision})) {
-    const std::vector<Sent>& sent = exchange.copy->sent(exchange.transposed);
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      const Seat seat = seats.seat(r);
-      const Sent& mine = sent[idx(over_domain ? seat.domain_rank : seat.group_rank)];
-      all[r] +=
-          {.bytes = mine.elements * exchange.element_bytes,
-           .messages = mine.messages,
-           .collectives = 1};
-    }
-  }
-  return all;
 }
 
 // [hop] What a rank attends with the block that it has, of `all` that the op computes.
@@ -152,6 +128,44 @@ OpMeetings op_meetings(
   return met;
 }
 
+std::vector<OpTraffic> op_traffic(
+    const Program& program,
+    const Op& op,
+    Phase phase,
+    const GroupSeats& seats,
+    const Cluster& cluster,
+    Precision precision,
+    ExchangeCosts& exchange_costs) {
+  std::vector<OpTraffic> all(seats.ranks.size());
+  if (is_ring(op)) {  // all goes to the next
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const std::size_t next = r + idx(op.stride);
+      all[r].traffic = traffic({program, op, seats.seat(r), phase, precision});
+      all[r].bytes_to_node.emplace_back(
+          cluster.node(seats.ranks[next < all.size() ? next : r % idx(op.stride)]),
+          all[r].traffic.bytes);
+    }
+    return all;
+  }
+  const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
+  const std::vector<int> ranks = over_domain ? ranks_of_domain(seats) : seats.ranks;
+  for (const Exchange& exchange : exchanges({program, op, seats.seat(0), phase, precision})) {
+    const std::vector<SentByNode> sent = exchange_costs.sent(exchange, ranks);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const Seat seat = seats.seat(r);
+      const SentByNode& mine = sent[idx(over_domain ? seat.domain_rank : seat.group_rank)];
+      all[r].traffic +=
+          {.bytes = mine.elements * exchange.element_bytes,
+           .messages = mine.messages,
+           .collectives = 1};
+      for (const auto& [node, elements] : mine.to_node) {
+        all[r].bytes_to_node.emplace_back(node, elements * exchange.element_bytes);
+      }
+    }
+  }
+  return all;
+}
+
 OpCost op_cost(
     const Program& program,
     const Op& op,
@@ -161,7 +175,7 @@ OpCost op_cost(
     Precision precision,
     ExchangeCosts& exchange_costs) {
   OpCost cost;
-  cost.traffic = traffic_of_all(program, op, seats, phase, precision);
+  cost.traffic = op_traffic(program, op, phase, seats, cluster, precision, exchange_costs);
   for (std::size_t r = 0; r < seats.ranks.size(); ++r) {
     const OpView view{program, op, seats.seat(r), phase, precision};
     const DeviceClass& device = cluster.device(seats.ranks[r]);

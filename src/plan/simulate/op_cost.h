@@ -1,6 +1,8 @@
 // Seconds of an op on every rank of a group: what it computes, and what it exchanges.
 #pragma once
 
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/cluster.h"
@@ -38,11 +40,17 @@ struct OpMeetings {
   RingBlocks ring = {};
 };
 
+// What a rank sends in an op, and to which nodes.
+struct OpTraffic {
+  Traffic traffic;
+  std::vector<std::pair<int, std::int64_t>> bytes_to_node = {};  // add up to the traffic's
+};
+
 struct OpCost {
   std::vector<double> compute_seconds;                // [group rank], of all hops of a ring
   std::vector<std::vector<double>> hop_seconds = {};  // [group rank][hop] of a ring's
   std::vector<Work> work;                             // [group rank]
-  std::vector<Traffic> traffic;                       // [group rank]
+  std::vector<OpTraffic> traffic;                     // [group rank]
   OpMeetings met = {};
 };
 
@@ -57,6 +65,16 @@ OpMeetings op_meetings(
     const Op& op,
     Phase phase,
     const GroupSeats& seats,
+    Precision precision,
+    ExchangeCosts& exchange_costs);
+
+// [group rank] What traffic() says.
+std::vector<OpTraffic> op_traffic(
+    const Program& program,
+    const Op& op,
+    Phase phase,
+    const GroupSeats& seats,
+    const Cluster& cluster,
     Precision precision,
     ExchangeCosts& exchange_costs);
 

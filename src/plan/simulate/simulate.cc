@@ -58,6 +58,23 @@ std::size_t Simulation::fullest() const {
   return idx(found - ranks.begin());
 }
 
+LinkBytes link_bytes(const Simulation& simulation, const Cluster& cluster) {
+  const int nodes = simulation.ranks.empty()
+                        ? 0
+                        : cluster.node(static_cast<int>(simulation.ranks.size()) - 1) + 1;
+  LinkBytes found{
+      .by_node = std::vector<std::vector<std::int64_t>>(
+          idx(nodes), std::vector<std::int64_t>(idx(nodes), 0))};
+  for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
+    const int from = cluster.node(static_cast<int>(r));
+    for (const auto& [to, bytes] : simulation.ranks[r].bytes_to_node) {
+      (from == to ? found.inside_nodes : found.between_nodes) += bytes;
+      found.by_node[idx(from)][idx(to)] += bytes;
+    }
+  }
+  return found;
+}
+
 namespace {
 
 // Copy tables have a block for each pair of ranks: some hundred MiB.
@@ -76,10 +93,13 @@ void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& c
   if (plan.layers != model.layers) {
     refuse(
         "the plan has " + std::to_string(plan.layers) + " layers, the model " +
-        std::to_string(model.layers) + ": plan for this model");
+        std::to_string(model.layers) + ": it is for '" + plan.model_name + "', here is a " +
+        model.architecture + "; plan for this model");
   }
   if (!plan.model_sha256.empty() && plan.model_sha256 != fingerprint(model)) {
-    refuse("the plan is for a model " + plan.model_sha256 + ", not for this one: plan for it");
+    refuse(
+        "the plan is for a model '" + plan.model_name + "' " + plan.model_sha256 +
+        ", not for this one, a " + model.architecture + " " + fingerprint(model) + ": plan for it");
   }
   if (plan.weight_domain > kMostRanksOfADomain) {
     refuse(
@@ -485,7 +505,15 @@ Simulation simulate(
     if (fresh) {
       played = player.domain(first);
     }
-    simulation.ranks.insert(simulation.ranks.end(), played.ranks.begin(), played.ranks.end());
+    for (SimulatedRank rank : played.ranks) {
+      const int moved = cluster.node(first) - cluster.node(played.ranks.front().as);
+      std::map<int, std::int64_t> bytes_to_node;
+      for (const auto& [node, bytes] : rank.bytes_to_node) {
+        bytes_to_node[node + moved] = bytes;
+      }
+      rank.bytes_to_node = std::move(bytes_to_node);
+      simulation.ranks.push_back(std::move(rank));
+    }
     micro_batches.add(played, first);
   }
   simulation.micro_batches = std::move(micro_batches).found();

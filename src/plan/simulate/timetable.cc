@@ -308,6 +308,15 @@ void Timetable::ring_round(
   }
 }
 
+void Timetable::send(int rank, const OpCost& cost) {
+  Clock& mine = clock(rank);
+  const OpTraffic& sent = cost.traffic[mine.group_rank];
+  mine.sums.traffic += sent.traffic;
+  for (const auto& [node, bytes] : sent.bytes_to_node) {
+    mine.sums.bytes_to_node[node] += bytes;
+  }
+}
+
 void Timetable::compute(int rank, double seconds, const Instruction& instruction) {
   Clock& mine = clock(rank);
   tell(rank, Lane::compute, mine.compute, mine.compute + seconds, instruction);
@@ -395,7 +404,7 @@ bool Timetable::advance(int rank) {
     }
     JointOp& meeting = over_domain_meeting();
     mine.pending = &meeting;
-    mine.sums.traffic += costs.traffic[mine.group_rank];
+    send(rank, costs);
     come(rank, meeting, costs.met.domain_seconds, domain_, /*wait=*/false);
     done(rank);
     return true;
@@ -419,7 +428,7 @@ bool Timetable::advance(int rank) {
 
   if (mine.stage == 0) {
     const Work& work = costs.work[mine.group_rank];
-    mine.sums.traffic += costs.traffic[mine.group_rank];
+    send(rank, costs);
     if (!instruction.recompute || adjoint) {
       mine.sums.model_flops +=
           work.matmul_flops +
@@ -431,8 +440,8 @@ bool Timetable::advance(int rank) {
     mine.stage = 1;
   }
   if (mine.stage == 1) {
-    const bool domain_wide =
-        kind.meets == OpTraits::Meets::domain && costs.traffic[mine.group_rank].collectives > 0;
+    const bool domain_wide = kind.meets == OpTraits::Meets::domain &&
+                             costs.traffic[mine.group_rank].traffic.collectives > 0;
     if (!domain_wide && costs.met.meetings.empty()) {
       done(rank);
       return true;

@@ -103,6 +103,7 @@ class Timetable {
       const Instruction& instruction);
   void ring_round(
       const std::vector<RingSeat>& seats, const OpCost& cost, const Instruction& instruction);
+  void send(int rank, const OpCost& cost);
   void compute(int rank, double seconds, const Instruction& instruction);
   void exchange(int rank, double begin, double end, const Instruction& instruction);
   void wait_until(int rank, double time);
