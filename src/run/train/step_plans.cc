@@ -19,6 +19,7 @@ StepPlans::StepPlans(PlanningTask task, Options options)
     : options_(std::move(options)),
       model_(task.model),
       ranks_(task.ranks),
+      precision_(task.precision),
       planner_(batch_planner(std::move(task))) {}
 
 StepPlans::~StepPlans() {
@@ -150,12 +151,13 @@ Plan StepPlans::same_for_all(std::size_t step) const {
 }
 
 void StepPlans::expect_playable(const Plan& plan, const std::string& from) const {
-  if (const auto wrong = problems(plan, {.model = &model_}); !wrong.empty()) {
-    throw std::runtime_error(from + ": " + wrong.front());
-  }
   if (plan.ranks != ranks_) {
     throw std::runtime_error(fmt::format(
         "{} is for {} ranks, and there are {}: set parallel.ranks", from, plan.ranks, ranks_));
+  }
+  if (const auto wrong = problems(plan, {.model = &model_, .precision = precision_});
+      !wrong.empty()) {
+    throw std::runtime_error(from + ": " + wrong.front());
   }
 }
 

@@ -63,6 +63,7 @@ class StepPlans {
   Options options_;
   ModelShape model_;
   int ranks_;
+  Precision precision_;
   std::unique_ptr<BatchPlanner>
       planner_;  // only one thread at a time uses it: this one does while none is ahead
   std::future<Plan> ahead_;

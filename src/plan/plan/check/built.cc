@@ -18,9 +18,11 @@ class Recorder : public Machine {
   struct Collective {
     std::string what;
     const Redistribution* copy = nullptr;
+    std::int64_t element_bytes = 0;
   };
 
-  explicit Recorder(const Timeline& timeline) : timeline_(timeline) {
+  Recorder(const Timeline& timeline, Precision precision)
+      : timeline_(timeline), precision_(precision) {
     walk_forward(timeline, *this);
     walk_backward(timeline, *this);
   }
@@ -61,18 +63,22 @@ class Recorder : public Machine {
             "problems: " + to_string(op.kind) + " of " + program.strategy + " has a copy for " +
             text(copy.ranks()) + " ranks, but runs on " + text(seats));
       }
-      if (over_domain) {
-        over_domain_.push_back({what, &copy});
+    }
+    if (over_domain) {
+      const Phase way = phase == "forward" ? Phase::forward : Phase::adjoint;
+      for (const Exchange& one : exchanges({program, op, {}, way, precision_})) {
+        over_domain_.push_back({what, one.copy, one.element_bytes});
       }
     }
   }
 
   const Timeline& timeline_;
+  Precision precision_;
   std::vector<Collective> over_domain_;
 };
 
 bool same(const Recorder::Collective& a, const Recorder::Collective& b) {
-  return a.what == b.what && a.copy->same_as(*b.copy);
+  return a.what == b.what && a.element_bytes == b.element_bytes && a.copy->same_as(*b.copy);
 }
 
 void check_collectives(
@@ -81,8 +87,8 @@ void check_collectives(
     const Timeline& of_a,
     const CheckedGroup& b,
     const Timeline& of_b) {
-  const Recorder first(of_a);
-  const Recorder second(of_b);
+  const Recorder first(of_a, findings.context.precision);
+  const Recorder second(of_b, findings.context.precision);
   const auto& x = first.over_domain();
   const auto& y = second.over_domain();
   std::size_t i = 0;
@@ -90,11 +96,20 @@ void check_collectives(
     ++i;
   }
   if (i < x.size() || i < y.size()) {
+    // In which type it goes is told where nothing else is the matter.
+    const bool types = i < x.size() && i < y.size() && x[i].what == y[i].what &&
+                       x[i].element_bytes != y[i].element_bytes;
+    const auto is = [&](const std::vector<Recorder::Collective>& all) {
+      return i >= all.size()
+                 ? "missing"
+                 : all[i].what +
+                       (types ? " of " + text(all[i].element_bytes) + "-byte elements" : "");
+    };
     findings.say(
         b.path,
-        "collective " + text(i) + " over weight domain " + text(b.domain) + " is " +
-            (i < y.size() ? y[i].what : "missing") + ", that of " + a.path + " is " +
-            (i < x.size() ? x[i].what : "missing") + ": the ranks would wait for one another");
+        "collective " + text(i) + " over weight domain " + text(b.domain) + " is " + is(y) +
+            ", that of " + a.path + " is " + is(x) + ": the ranks would wait for one another" +
+            (types ? "; give all groups of a domain token_tiles, or none" : ""));
   }
 }
 

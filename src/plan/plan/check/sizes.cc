@@ -72,12 +72,14 @@ void check_sizes(Findings& findings) {
         findings.plan.layers == findings.context.model->layers,
         "model.layers",
         "the plan has " + text(findings.plan.layers) + " layers, the model " +
-            text(findings.context.model->layers) + ": plan for this model");
+            text(findings.context.model->layers) + ": it is for '" + findings.plan.model_name +
+            "', here is a " + findings.context.model->architecture + "; plan for this model");
     const std::string ours = fingerprint(*findings.context.model);
     require(
         findings.plan.model_sha256.empty() || findings.plan.model_sha256 == ours,
         "model.sha256",
-        "the plan is for a model " + findings.plan.model_sha256 + ", this one is " + ours +
+        "the plan is for a model '" + findings.plan.model_name + "' " + findings.plan.model_sha256 +
+            ", this one is a " + findings.context.model->architecture + " " + ours +
             ": plan for this model");
   }
   std::int64_t tokens = 0;
