@@ -1,0 +1,121 @@
+#include "src/plan/search/grouping/packing.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace paradyse {
+
+OpenGroup::OpenGroup(const GroupingTask& task, int group_type)
+    : type(group_type), seconds(task.types[idx(group_type)].fixed_seconds) {}
+
+void OpenGroup::add(const GroupingTask& task, int document) {
+  tokens += task.lengths[idx(document)];
+  seconds += task.at(type, document);
+  documents.push_back(document);
+}
+
+void OpenGroup::remove(const GroupingTask& task, int document) {
+  tokens -= task.lengths[idx(document)];
+  seconds -= task.at(type, document);
+  std::erase(documents, document);
+}
+
+Grouping closed(const GroupingTask& task, const std::vector<OpenMicroBatch>& micro_batches) {
+  Grouping grouping;
+  for (const OpenMicroBatch& open : micro_batches) {
+    Grouping::MicroBatch micro_batch;
+    for (const OpenGroup& group : open) {
+      if (!group.documents.empty()) {
+        micro_batch.push_back({.type = group.type, .documents = group.documents});
+        std::ranges::sort(micro_batch.back().documents);
+      }
+    }
+    if (!micro_batch.empty()) {
+      grouping.micro_batches.push_back(std::move(micro_batch));
+    }
+  }
+  grouping.seconds = seconds_of(task, grouping);
+  return grouping;
+}
+
+std::vector<int> longest_first(const GroupingTask& task) {
+  std::vector<int> order(task.lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(
+      order, [&](int a, int b) { return task.lengths[idx(a)] > task.lengths[idx(b)]; });
+  return order;
+}
+
+std::int64_t longest(const GroupingTask& task) {
+  return task.lengths.empty() ? 0 : *std::ranges::max_element(task.lengths);
+}
+
+std::int64_t tokens_of(const GroupingTask& task, const std::vector<int>& documents) {
+  std::int64_t sum = 0;
+  for (const int k : documents) {
+    sum += task.lengths[idx(k)];
+  }
+  return sum;
+}
+
+int least_type(const GroupingTask& task, std::int64_t tokens, int document) {
+  int least = -1;
+  for (int t = 0; t < std::ssize(task.types); ++t) {
+    if (!task.fits(t, tokens)) {
+      continue;
+    }
+    if (least < 0) {
+      least = t;
+    } else if (task.types[idx(t)].ranks > task.types[idx(least)].ranks) {
+      break;  // ranks ascend
+    } else if (task.at(t, document) < task.at(least, document)) {
+      least = t;
+    }
+  }
+  return least;
+}
+
+int side_by_side(const GroupingTask& task, int type) {
+  return task.ranks / task.types[idx(type)].ranks;
+}
+
+std::string why_none_fits(const GroupingTask& task) {
+  const std::vector<int> documents = too_long(task);
+  if (documents.empty()) {
+    return "";
+  }
+  const GroupType& largest = *std::ranges::max_element(task.types, {}, &GroupType::capacity);
+  const int k = *std::ranges::max_element(
+      documents, {}, [&](int document) { return task.lengths[idx(document)]; });
+  const std::int64_t tokens = task.lengths[idx(k)];
+  return "document " + std::to_string(k) + " has " + std::to_string(tokens) +
+         " tokens, and the roomiest group, " + largest.name + ", has room for " +
+         std::to_string(largest.capacity) + ": it lacks room for " +
+         std::to_string(tokens - largest.capacity) +
+         (documents.size() > 1
+              ? "; " + std::to_string(documents.size() - 1) + " more documents are too long"
+              : "");
+}
+
+GroupingAnswer best_of_types(
+    const GroupingTask& task, const std::function<std::optional<Grouping>(int type)>& plan) {
+  GroupingAnswer answer{.why_not = why_none_fits(task)};
+  if (!answer.why_not.empty()) {
+    return answer;
+  }
+  for (int t = 0; t < std::ssize(task.types); ++t) {
+    if (!task.fits(t, longest(task))) {
+      continue;
+    }
+    std::optional<Grouping> grouping = plan(t);
+    ++answer.tried;
+    if (grouping && (!answer.grouping || grouping->seconds < answer.grouping->seconds)) {
+      answer.grouping = std::move(grouping);
+    }
+  }
+  return answer;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,114 @@
+// Groups of one size, documents sorted: a micro-batch has neighbours in length, dealt longest first
+// to the group that is done first and has room.  Of all ways to cut the sorted batch into
+// micro-batches the best one, by a dynamic programme:
+//
+//     best[j] = min over i < j of  best[i] + seconds of documents i, ..., j - 1 as one micro-batch
+//
+// From j to j + 1 one more document is dealt.  The best size wins.  Ours, not published: the
+// strongest plan we know without groups of different sizes.
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/plan/search/grouping/packing.h"
+#include "src/plan/search/grouping/table.h"
+
+namespace paradyse {
+namespace {
+
+// The sorted batch is cut at so many places at most, evenly, and where a micro-batch is full.
+constexpr std::ptrdiff_t kCuts = 1024;
+
+// Deals documents, longest first.
+class Dealer {
+ public:
+  Dealer(const GroupingTask& task, int type) : task_(task) {
+    groups_.assign(idx(side_by_side(task, type)), OpenGroup(task, type));
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      busy_.emplace(groups_[g].seconds, g);
+    }
+  }
+
+  [[nodiscard]] bool has_room(int document) const { return least_busy(document) != busy_.end(); }
+
+  // False, and nothing done: no group has room.
+  bool deal(int document) {
+    const auto least = least_busy(document);
+    if (least == busy_.end()) {
+      return false;
+    }
+    const std::size_t group = least->second;
+    busy_.erase(least);
+    groups_[group].add(task_, document);
+    busy_.emplace(groups_[group].seconds, group);
+    slowest_ = std::max(slowest_, groups_[group].seconds);
+    return true;
+  }
+
+  [[nodiscard]] double slowest() const { return slowest_; }
+  [[nodiscard]] const OpenMicroBatch& groups() const { return groups_; }
+
+ private:
+  using Busy = std::set<std::pair<double, std::size_t>>;  // seconds, group
+
+  [[nodiscard]] Busy::const_iterator least_busy(int document) const {
+    return std::ranges::find_if(
+        busy_, [&](const auto& entry) { return groups_[entry.second].takes(task_, document); });
+  }
+
+  const GroupingTask& task_;
+  OpenMicroBatch groups_;
+  Busy busy_;
+  double slowest_ = 0;
+};
+
+std::optional<Grouping> of_type(const GroupingTask& task, int type) {
+  const std::vector<int> order = longest_first(task);
+  const std::ptrdiff_t documents = std::ssize(order);
+  const std::ptrdiff_t stride = (documents + kCuts - 1) / kCuts;
+  std::vector<double> best(idx(documents + 1), std::numeric_limits<double>::infinity());
+  std::vector<std::ptrdiff_t> before(idx(documents + 1));  // where the last micro-batch begins
+  best[0] = 0;
+  for (std::ptrdiff_t i = 0; i < documents; ++i) {
+    if (best[idx(i)] == std::numeric_limits<double>::infinity()) {
+      continue;
+    }
+    Dealer dealer(task, type);
+    for (std::ptrdiff_t j = i; j < documents && dealer.deal(order[idx(j)]);) {
+      ++j;
+      const bool full = j == documents || !dealer.has_room(order[idx(j)]);
+      const double seconds = best[idx(i)] + task.micro_batch(dealer.slowest());
+      if ((full || j % stride == 0) && seconds < best[idx(j)]) {
+        best[idx(j)] = seconds;
+        before[idx(j)] = i;
+      }
+    }
+  }
+  std::vector<OpenMicroBatch> micro_batches;
+  for (std::ptrdiff_t j = documents; j > 0; j = before[idx(j)]) {
+    Dealer dealer(task, type);
+    for (std::ptrdiff_t i = before[idx(j)]; i < j; ++i) {
+      dealer.deal(order[idx(i)]);
+    }
+    micro_batches.push_back(dealer.groups());
+  }
+  std::ranges::reverse(micro_batches);
+  return closed(task, micro_batches);
+}
+
+GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
+  return best_of_types(task, [&](int type) { return of_type(task, type); });
+}
+
+}  // namespace
+
+GroupingPlannerRow sorted_planner() {
+  return {
+      .name = "sorted",
+      .summary = "groups of one size, documents sorted and balanced on time, cut as best by a DP",
+      .plan = plan};
+}
+
+}  // namespace paradyse

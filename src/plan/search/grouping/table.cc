@@ -1,0 +1,35 @@
+#include "src/plan/search/grouping/table.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "src/plan/base/text_match.h"
+
+namespace paradyse {
+
+std::span<const GroupingPlannerRow> grouping_planners() {
+  static const std::vector<GroupingPlannerRow> rows = {// fast_planner(),
+                                                       exact_planner(),
+                                                       static_planner(),
+                                                       homogeneous_planner(),
+                                                       sorted_planner()};
+  return rows;
+}
+
+const GroupingPlannerRow& grouping_planner(const std::string& name) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const GroupingPlannerRow& row : grouping_planners()) {
+    if (name == row.name) {
+      return row;
+    }
+    names.emplace_back(row.name);
+    list.append(list.empty() ? "" : ", ").append(row.name);
+  }
+  throw std::invalid_argument(
+      "planner of groups '" + name + "' is not known" + did_you_mean(name, names) + "; there are " +
+      list);
+}
+
+}  // namespace paradyse
