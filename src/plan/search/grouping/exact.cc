@@ -179,7 +179,7 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
   if (!answer.why_not.empty()) {
     return answer;
   }
-  if (task.documents() > kMostDocuments || Exact::steps_of(task) > kMostSteps) {
+  if (exact_steps(task) > kMostSteps) {
     answer.why_not =
         "exact plans at most " + std::to_string(kMostDocuments) + " documents, and " +
         std::to_string(static_cast<std::int64_t>(kMostSteps / 1e6)) +
@@ -195,6 +195,11 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
 }
 
 }  // namespace
+
+double exact_steps(const GroupingTask& task) {
+  const bool across_nodes = task.node > 0 && task.ranks > task.node;
+  return across_nodes || task.documents() > kMostDocuments ? kInfinity : Exact::steps_of(task);
+}
 
 GroupingPlannerRow exact_planner() {
   return {

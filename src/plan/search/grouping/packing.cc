@@ -78,7 +78,11 @@ int least_type(const GroupingTask& task, std::int64_t tokens, int document) {
 }
 
 int side_by_side(const GroupingTask& task, int type) {
-  return task.ranks / task.types[idx(type)].ranks;
+  const int ranks = task.types[idx(type)].ranks;
+  if (task.node == 0 || ranks >= task.node) {
+    return task.ranks / ranks;
+  }
+  return task.ranks / task.node * (task.node / ranks) + task.ranks % task.node / ranks;
 }
 
 std::string why_none_fits(const GroupingTask& task) {

@@ -9,7 +9,7 @@
 namespace paradyse {
 
 std::span<const GroupingPlannerRow> grouping_planners() {
-  static const std::vector<GroupingPlannerRow> rows = {// fast_planner(),
+  static const std::vector<GroupingPlannerRow> rows = {fast_planner(),
                                                        exact_planner(),
                                                        static_planner(),
                                                        homogeneous_planner(),
