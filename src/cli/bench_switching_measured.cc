@@ -14,6 +14,7 @@
 #include "paradyse/run/weights.h"
 #include "src/cli/bench_switching.h"
 #include "src/cli/progress.h"
+#include "src/plan/base/lengths_file.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_switching.h"
@@ -22,30 +23,6 @@
 
 namespace paradyse::cli {
 namespace {
-
-std::vector<std::int64_t> read_lengths(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::invalid_argument(
-        path +
-        ": cannot be read; give a file with a length in tokens a line "
-        "(benchmarks/lengths.py makes them)");
-  }
-  std::vector<std::int64_t> lengths;
-  std::int64_t n = 0;
-  while (file >> n) {
-    if (n < 1) {
-      throw std::invalid_argument(
-          fmt::format("{}: number {} is {}; a length is at least 1", path, lengths.size() + 1, n));
-    }
-    lengths.push_back(n);
-  }
-  if (!file.eof() || lengths.empty()) {
-    throw std::invalid_argument(fmt::format(
-        "{}: number {} is no length; expected one whole number a line", path, lengths.size() + 1));
-  }
-  return lengths;
-}
 
 // As in every run of this program: the seed alone decides.
 void put_in_order(

@@ -97,9 +97,9 @@ class BenchSwitchingTest(ProgramTest):
         self.assertEqual(self.out.read_text(), "mine")
         self.out.unlink()
         self.lengths.write_text("5\nmany\n")
-        self.assertIn("number 2 is no length", self.error_of(*self.options()))
+        self.assertIn("line 2: ", self.error_of(*self.options()))
         self.lengths.write_text("5\n0\n")
-        self.assertIn("number 2 is 0", self.error_of(*self.options()))
+        self.assertIn("line 2: '0'", self.error_of(*self.options()))
         self.assertFalse(self.out.exists())
 
 

@@ -13,12 +13,15 @@
 namespace paradyse {
 namespace {
 
-class Borders final : public BatchPlanner {
+class Borders {
  public:
-  using BatchPlanner::BatchPlanner;
+  explicit Borders(DocumentPlans& documents) : documents_(documents) {}
+
+  BatchPlanner::Answer make(const std::vector<std::int64_t>& lengths, Caps caps);
 
  private:
-  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override;
+  DocumentPlans& documents() { return documents_; }
+  [[nodiscard]] const PlanningTask& task() const { return documents_.task(); }
 
   // The documents of every rank, of every micro-batch.
   using Dealt = std::vector<std::vector<std::vector<std::int64_t>>>;
@@ -38,6 +41,8 @@ class Borders final : public BatchPlanner {
       const std::vector<std::int64_t>& order,
       bool all_borders,
       Caps caps);
+
+  DocumentPlans& documents_;
 };
 
 // Whole documents, longest first to the least busy rank with room, in as few micro-batches as
@@ -98,22 +103,8 @@ std::optional<Plan> Borders::build(
     std::size_t long_documents,
     const LayerChoice& short_layer,
     Caps caps) {
-  Plan plan;
-  plan.model_name = task().model.architecture;
-  plan.model_sha256 = fingerprint(task().model);
-  plan.layers = task().model.layers;
-  plan.cluster_name = "local-" + std::to_string(task().ranks);
-  plan.ranks = task().ranks;
-  plan.weight_domain = task().ranks;
-  plan.lengths = lengths;
-  plan.planner_name = task().planner;
-  plan.planner_space = "short documents whole, long ones over all ranks";
+  Plan plan = empty_plan(task(), lengths, "short documents whole, long ones over all ranks");
   const auto length = [&](std::int64_t d) { return lengths[idx(d)]; };
-  const auto use = [&](const LayerRuns& program) {
-    const std::string key = name(program);
-    plan.programs[key] = program;
-    return key;
-  };
   std::vector<int> everyone(idx(task().ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
   for (std::size_t i = 0; i < long_documents; ++i) {
@@ -126,7 +117,7 @@ std::optional<Plan> Borders::build(
         {.groups =
              {{.ranks = everyone,
                .documents = {order[i]},
-               .program = use(whole->program),
+               .program = use(plan, whole->program),
                .predicted = {}}},
          .predicted = {}});
   }
@@ -156,7 +147,7 @@ std::optional<Plan> Borders::build(
     if (!fitting) {
       return std::nullopt;
     }
-    const std::string key = use(fitting->program);
+    const std::string key = use(plan, fitting->program);
     PlanMicroBatch& micro = plan.micro_batches.emplace_back();
     for (std::size_t r = 0; r < of_ranks.size(); ++r) {
       micro.groups.push_back(
@@ -250,27 +241,36 @@ std::optional<Plan> Borders::best_of_borders(
       continue;
     }
     documents().prediction().predict(*plan);
-    const bool all_fit = std::all_of(
-        plan->micro_batches.begin(), plan->micro_batches.end(), [&](const PlanMicroBatch& micro) {
-          return std::all_of(micro.groups.begin(), micro.groups.end(), [&](const PlanGroup& group) {
-            return documents().fits(group.predicted.bytes->total(), fullest(*plan, micro), caps);
-          });
-        });
-    if (all_fit) {
+    if (all_fit(documents(), *plan, caps)) {
       return plan;
     }
   }
   return std::nullopt;
 }
 
+class Planner final : public BatchPlanner {
+ public:
+  using BatchPlanner::BatchPlanner;
+
+ private:
+  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
+    return plan_by_borders(documents(), lengths, caps);
+  }
+};
+
 }  // namespace
+
+BatchPlanner::Answer plan_by_borders(
+    DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps) {
+  return Borders(documents).make(lengths, caps);
+}
 
 BatchPlannerRow borders() {
   return {
       .name = "borders",
       .summary = "short documents whole, each on one rank; long ones over all ranks",
       .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
-        return std::make_unique<Borders>(std::move(task));
+        return std::make_unique<Planner>(std::move(task));
       }};
 }
 

@@ -38,4 +38,33 @@ std::int64_t longest_of(const Plan& plan, const PlanMicroBatch& micro) {
   return longest;
 }
 
+Plan empty_plan(
+    const PlanningTask& task, const std::vector<std::int64_t>& lengths, const std::string& space) {
+  Plan plan;
+  plan.model_name = task.model.architecture;
+  plan.model_sha256 = fingerprint(task.model);
+  plan.layers = task.model.layers;
+  plan.cluster_name = "local-" + std::to_string(task.ranks);
+  plan.ranks = task.ranks;
+  plan.weight_domain = task.ranks;
+  plan.lengths = lengths;
+  plan.planner_name = task.planner;
+  plan.planner_space = space;
+  return plan;
+}
+
+std::string use(Plan& plan, const LayerRuns& program) {
+  std::string key = name(program);
+  plan.programs[key] = program;
+  return key;
+}
+
+bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps) {
+  return std::ranges::all_of(plan.micro_batches, [&](const PlanMicroBatch& micro) {
+    return std::ranges::all_of(micro.groups, [&](const PlanGroup& group) {
+      return documents.fits(group.predicted.bytes->total(), fullest(plan, micro), caps);
+    });
+  });
+}
+
 }  // namespace paradyse

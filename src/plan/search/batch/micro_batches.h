@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "paradyse/plan/plan.h"
+#include "paradyse/plan/document_plans.h"
 
 namespace paradyse {
 
@@ -15,5 +15,14 @@ std::string name(const LayerRuns& program);
 std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro);
 // Of its longest document.
 std::int64_t longest_of(const Plan& plan, const PlanMicroBatch& micro);
+
+// A plan for the task's model and ranks that has no micro-batches yet.
+Plan empty_plan(
+    const PlanningTask& task, const std::vector<std::int64_t>& lengths, const std::string& space);
+// The program, which the plan knows from then on, and the name under which it does.
+std::string use(Plan& plan, const LayerRuns& program);
+
+// Whether what is predicted of every group finds room.
+bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps);
 
 }  // namespace paradyse

@@ -6,5 +6,10 @@
 namespace paradyse {
 
 BatchPlannerRow borders();
+BatchPlannerRow flexsp();
+
+// What the first of them answers, for others that begin from it.
+BatchPlanner::Answer plan_by_borders(
+    DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps);
 
 }  // namespace paradyse

@@ -66,11 +66,7 @@ LayerRuns uniform_program(
     std::int64_t layers, const std::string& attention, const std::string& mlp, Recompute recompute) {
   const Recompute of_mlp =
       recompute == Recompute::attention_output ? Recompute::full : recompute;
-  return {
-      {.layers = layers,
-       .choice = {
-           {.part = "attention", .strategy = attention, .recompute = recompute},
-           {.part = "mlp", .strategy = mlp, .recompute = of_mlp}}}};
+  return {{.layers = layers, .choice = text_layer(attention, mlp, recompute, of_mlp)}};
 }
 
 }  // namespace paradyse

@@ -1,0 +1,237 @@
+// Groups of any size side by side (FlexSP, arXiv 2412.01523): documents go where they cost least, by
+// the fast planner of groupings on what the layer costs of each size of group say.
+//
+// A type of group is a number of ranks and a layer that all layers are like.  It takes, for
+// documents of n tokens,   wall(n) - wall(1) each, and wall(1) once, of which every micro-batch
+// takes the least of all types: gathering weights.  Once it is known which documents share a
+// group, the layer planner picks what its layers run, as it does for the borders' plans; the plan
+// is predicted exactly, and the borders' plan is taken where it is predicted to be faster.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/batch/table.h"
+#include "src/plan/search/grouping/planners.h"
+
+namespace paradyse {
+namespace {
+
+// Where the exact count is above the estimate's, types get so much less room, so often.
+constexpr double kLessRoom = 0.85;
+constexpr int kAttempts = 4;
+// Of the fast planner, times its default: planning runs beside training.
+constexpr double kMoves = 0.25;
+// No type has more room than this where memory has no limit.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+constexpr double kLeastSeconds = 1e-9;
+
+// A type of group before it is one for documents.
+struct Way {
+  int ranks = 1;
+  LayerChoice layer;
+  std::int64_t capacity = 0;
+  double once = 0;              // wall(1)
+  std::vector<double> seconds;  // [document] beside that
+};
+
+class Groups {
+ public:
+  Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
+      : documents_(documents), lengths_(lengths), caps_(caps) {}
+
+  std::optional<Plan> make() {
+    ways_ = ways();
+    if (ways_.empty() || lengths_.empty()) {
+      return std::nullopt;
+    }
+    double room = 1;
+    for (int attempt = 0; attempt < kAttempts; ++attempt, room *= kLessRoom) {
+      const GroupingTask task = grouping_task(room);
+      const GroupingAnswer answer =
+          grouping_planner("fast").plan(task, {.moves = kMoves});
+      if (!answer.grouping) {
+        return std::nullopt;
+      }
+      std::optional<Plan> plan = plan_of(task, *answer.grouping);
+      if (!plan) {
+        continue;
+      }
+      documents_.prediction().predict(*plan);
+      if (all_fit(documents_, *plan, caps_)) {
+        return plan;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  double wall(const LayerChoice& layer, std::int64_t tokens, int ranks) {
+    return documents_.estimate(layer, tokens, ranks).wall;
+  }
+
+  // The most tokens that a layer's estimate has room for; 0: none.
+  std::int64_t capacity(const LayerChoice& layer, int ranks) {
+    const auto fits = [&](std::int64_t tokens) {
+      return documents_.fits(documents_.estimate(layer, tokens, ranks).peak, tokens, caps_);
+    };
+    std::int64_t low = 0;
+    std::int64_t high = 1;
+    while (high < kMostTokens && fits(high)) {
+      low = high;
+      high *= 2;
+    }
+    while (low + 1 < high && high < kMostTokens) {
+      const std::int64_t middle = (low + high) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
+  // Of each size those that no other beats in room and in the seconds of every document.
+  std::vector<Way> ways() {
+    std::vector<Way> all;
+    for (int ranks = 1; ranks <= documents_.task().ranks; ++ranks) {
+      const std::size_t first = all.size();
+      for (const LayerChoice& layer : documents_.costs().of(ranks).uniform()) {
+        Way way{
+            .ranks = ranks,
+            .layer = layer,
+            .capacity = capacity(layer, ranks),
+            .once = wall(layer, 1, ranks),
+            .seconds = {}};
+        if (way.capacity == 0) {
+          continue;
+        }
+        for (const std::int64_t n : lengths_) {
+          way.seconds.push_back(std::max(kLeastSeconds, wall(layer, n, ranks) - way.once));
+        }
+        const auto beats = [](const Way& a, const Way& b) {
+          return a.capacity >= b.capacity && a.once <= b.once &&
+                 std::ranges::equal(a.seconds, b.seconds, std::less_equal<>());
+        };
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+        if (std::none_of(begin, all.end(), [&](const Way& other) { return beats(other, way); })) {
+          all.erase(
+              std::remove_if(
+                  begin, all.end(), [&](const Way& other) { return beats(way, other); }),
+              all.end());
+          all.push_back(std::move(way));
+        }
+      }
+    }
+    return all;
+  }
+
+  [[nodiscard]] GroupingTask grouping_task(double room) const {
+    GroupingTask task{
+        .ranks = documents_.task().ranks, .lengths = lengths_, .types = {}, .seconds = {}};
+    double least = std::numeric_limits<double>::infinity();
+    for (const Way& way : ways_) {
+      least = std::min(least, way.once);
+    }
+    task.micro_batch_seconds = least;
+    for (const Way& way : ways_) {
+      task.types.push_back(
+          {.name = std::to_string(way.ranks) + " x " + name(way.layer),
+           .ranks = way.ranks,
+           .capacity = std::max(
+               std::int64_t{1},
+               static_cast<std::int64_t>(room * static_cast<double>(way.capacity))),
+           .fixed_seconds = way.once - least});
+      task.seconds.insert(task.seconds.end(), way.seconds.begin(), way.seconds.end());
+    }
+    return task;
+  }
+
+  // None: a group's documents fit no mix of layers.
+  std::optional<Plan> plan_of(const GroupingTask& task, const Grouping& grouping) {
+    Plan plan = empty_plan(documents_.task(), lengths_, "groups of any size");
+    for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
+      PlanMicroBatch& micro = plan.micro_batches.emplace_back();
+      std::vector<int> sizes;
+      for (const Grouping::Group& group : micro_batch) {
+        sizes.push_back(task.types[idx(group.type)].ranks);
+      }
+      const std::vector<int> first = *first_ranks(task.ranks, task.node, sizes);
+      std::vector<bool> busy(idx(task.ranks));
+      for (std::size_t g = 0; g < micro_batch.size(); ++g) {
+        std::vector<std::int64_t> lengths;
+        for (const int k : micro_batch[g].documents) {
+          lengths.push_back(lengths_[idx(k)]);
+        }
+        const std::int64_t tokens =
+            std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+        const std::optional<DocumentPlans::Fitting> fitting =
+            documents_.program_for(tokens, sizes[g], {lengths}, caps_);
+        if (!fitting) {
+          return std::nullopt;
+        }
+        PlanGroup& one = micro.groups.emplace_back();
+        one.ranks.resize(idx(sizes[g]));
+        std::iota(one.ranks.begin(), one.ranks.end(), first[g]);
+        std::fill_n(busy.begin() + first[g], sizes[g], true);
+        one.documents.assign(micro_batch[g].documents.begin(), micro_batch[g].documents.end());
+        one.program = use(plan, fitting->program);
+      }
+      if (!add_idle(plan, micro, busy)) {
+        return std::nullopt;
+      }
+      std::ranges::sort(micro.groups, {}, [](const PlanGroup& g) { return g.ranks.front(); });
+    }
+    return plan;
+  }
+
+  // Ranks without documents, each by itself, gather weights as the others do.
+  bool add_idle(Plan& plan, PlanMicroBatch& micro, const std::vector<bool>& busy) {
+    for (std::size_t rank = 0; rank < busy.size(); ++rank) {
+      if (busy[rank]) {
+        continue;
+      }
+      if (documents_.whole().empty()) {
+        return false;
+      }
+      const LayerRuns idle = {
+          {.layers = documents_.task().model.layers, .choice = documents_.whole().front()}};
+      micro.groups.push_back(
+          {.ranks = {static_cast<int>(rank)}, .documents = {}, .program = use(plan, idle)});
+    }
+    return true;
+  }
+
+  DocumentPlans& documents_;
+  const std::vector<std::int64_t>& lengths_;
+  Caps caps_;
+  std::vector<Way> ways_;
+};
+
+class Planner final : public BatchPlanner {
+ public:
+  using BatchPlanner::BatchPlanner;
+
+ private:
+  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
+    Answer best = plan_by_borders(documents(), lengths, caps);
+    std::optional<Plan> grouped = Groups(documents(), lengths, caps).make();
+    if (grouped && (!best.plan || *grouped->predicted.seconds < *best.plan->predicted.seconds)) {
+      best = {.plan = std::move(grouped), .why_not = {}};
+    }
+    return best;
+  }
+};
+
+}  // namespace
+
+BatchPlannerRow flexsp() {
+  return {
+      .name = "flexsp",
+      .summary = "groups of any size side by side, or what borders plans where that is faster",
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+        return std::make_unique<Planner>(std::move(task));
+      }};
+}
+
+}  // namespace paradyse

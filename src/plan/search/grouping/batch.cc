@@ -1,0 +1,143 @@
+#include "src/plan/search/grouping/batch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace paradyse {
+namespace {
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %%", 100 * share);
+  return text;
+}
+
+std::string text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g", number);
+  return text;
+}
+
+}  // namespace
+
+PlannedBatch plan_batch(
+    const std::vector<GroupSpace>& spaces,
+    const GroupingPlannerRow& planner,
+    const GroupingOptions& options) {
+  PlannedBatch best;
+  best.seconds = std::numeric_limits<double>::infinity();
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t s = 0; s < spaces.size(); ++s) {
+    GroupingAnswer answer = planner.plan(spaces[s].task, options);
+    if (!answer.grouping) {
+      best.why_not = best.why_not.empty() ? answer.why_not : best.why_not;
+      continue;
+    }
+    const double seconds = answer.grouping->seconds + spaces[s].batch_seconds;
+    if (seconds < best.seconds) {
+      best.seconds = seconds;
+      best.space = s;
+      best.grouping = *std::move(answer.grouping);
+      best.optimal = answer.optimal;
+      best.plan.emplace();
+    }
+  }
+  best.planner_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!best.plan) {
+    return best;
+  }
+  best.why_not.clear();
+  best.bound.seconds = std::numeric_limits<double>::infinity();
+  for (const GroupSpace& space : spaces) {
+    if (too_long(space.task).empty()) {
+      LowerBound bound = lower_bound(space.task);
+      bound.seconds += space.batch_seconds;
+      if (bound.seconds < best.bound.seconds) {
+        best.bound = std::move(bound);
+      }
+    }
+  }
+  if (best.optimal && spaces.size() == 1) {
+    best.bound = {.seconds = best.seconds, .name = "optimum, proved"};
+  }
+  best.plan = plan_of(spaces[best.space], best.grouping);
+  best.plan->planner_name = planner.name;
+  best.plan->planner_seconds = best.planner_seconds;
+  best.plan->predicted.lower_bound_seconds = std::min(best.bound.seconds, best.seconds);
+  return best;
+}
+
+std::string explained(const GroupSpace& space, const Grouping& grouping) {
+  const GroupingTask& task = space.task;
+  std::string said;
+  double all = 0;     // rank seconds
+  double wasted = 0;  // more than where documents need least
+  double waiting = 0;
+  double idle = 0;
+  for (std::size_t m = 0; m < grouping.micro_batches.size(); ++m) {
+    const Grouping::MicroBatch& micro_batch = grouping.micro_batches[m];
+    const double slowest = slowest_group(task, micro_batch);
+    struct Kind {
+      int groups = 0;
+      std::int64_t documents = 0;
+      std::int64_t tokens = 0;
+      double seconds = 0;
+    };
+    std::map<int, Kind, std::greater<>> kinds;
+    int ranks = 0;
+    int fullest = 0;  // groups that have no room for as much as a hundredth more
+    for (const Grouping::Group& group : micro_batch) {
+      const GroupType& type = task.types[idx(group.type)];
+      Kind& kind = kinds[group.type];
+      const double seconds = group_seconds(task, group);
+      const std::int64_t tokens = group_tokens(task, group);
+      ++kind.groups;
+      kind.documents += std::ssize(group.documents);
+      kind.tokens += tokens;
+      kind.seconds += seconds;
+      ranks += type.ranks;
+      fullest += tokens * 100 >= type.capacity * 99 ? 1 : 0;
+      waiting += type.ranks * (slowest - seconds);
+      for (const int k : group.documents) {
+        double least = std::numeric_limits<double>::infinity();
+        for (int t = 0; idx(t) < task.types.size(); ++t) {
+          if (task.fits(t, task.lengths[idx(k)])) {
+            least = std::min(least, task.types[idx(t)].ranks * task.at(t, k));
+          }
+        }
+        wasted += type.ranks * task.at(group.type, k) - least;
+      }
+    }
+    idle += (task.ranks - ranks) * slowest;
+    all += task.ranks * slowest;
+    said += "micro-batch " + std::to_string(m) + ": " + text(task.micro_batch(slowest)) +
+            " s, slowest group " + text(slowest) + " s; " + std::to_string(fullest) + " of " +
+            std::to_string(micro_batch.size()) + " groups are full\n";
+    for (const auto& [t, kind] : kinds) {
+      const GroupType& type = task.types[idx(t)];
+      said += "  " + std::to_string(kind.groups) + " groups of " + type.name + ": " +
+              std::to_string(kind.documents) + " documents, room " +
+              percent(
+                  static_cast<double>(kind.tokens) /
+                  (kind.groups * static_cast<double>(type.capacity))) +
+              ", busy " + percent(kind.seconds / (kind.groups * slowest)) + "\n";
+    }
+  }
+  const double beside = grouping.seconds * task.ranks - all;
+  const double total = grouping.seconds * task.ranks;
+  if (total > 0) {
+    said += "of all rank seconds: " + percent(beside / total) + " beside the slowest groups (" +
+            std::to_string(grouping.micro_batches.size()) + " micro-batches), " +
+            percent(wasted / total) + " by documents in larger groups than they need, " +
+            percent(waiting / total) + " waiting for the slowest group, " +
+            percent(idle / total) + " on ranks without documents\n";
+  }
+  return said;
+}
+
+}  // namespace paradyse

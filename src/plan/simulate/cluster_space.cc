@@ -1,0 +1,301 @@
+#include "src/plan/simulate/cluster_space.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/simulate/additive.h"
+#include "src/plan/search/batch/micro_batches.h"
+
+namespace paradyse {
+namespace {
+
+// Of the ladder of lengths, times the rung before.
+constexpr std::int64_t kRung = 4;
+constexpr std::int64_t kFirstRung = 256;  // tokens
+
+// Seconds of a document of n tokens beside what every group takes.
+struct Curve {
+  double fixed = 0;
+  std::vector<double> lengths;
+  std::vector<double> rates;  // seconds a token
+
+  [[nodiscard]] double at(double n) const {
+    if (lengths.size() == 1) {
+      return n * rates.front();
+    }
+    std::size_t above = 1;
+    while (above + 1 < lengths.size() && lengths[above] < n) {
+      ++above;
+    }
+    const double part = (n - lengths[above - 1]) / (lengths[above] - lengths[above - 1]);
+    const double rate = rates[above - 1] + part * (rates[above] - rates[above - 1]);
+    return n * std::max(rate, 0.0);
+  }
+};
+
+// All devices as the slowest is in everything, with the least memory.
+Cluster alike(Cluster cluster) {
+  DeviceClass& least = cluster.devices.front();
+  for (const DeviceClass& device : cluster.devices) {
+    const auto lower = [&](double DeviceClass::* speed) {
+      least.*speed = std::min(least.*speed, device.*speed);
+    };
+    lower(&DeviceClass::matmul_flops_per_second);
+    lower(&DeviceClass::float32_flops_per_second);
+    lower(&DeviceClass::matmul_fraction);
+    lower(&DeviceClass::attention_fraction);
+    lower(&DeviceClass::memory_bytes_per_second);
+    lower(&DeviceClass::host_bytes_per_second);
+    least.memory_bytes = std::min(least.memory_bytes, device.memory_bytes);
+    least.launch_seconds = std::max(least.launch_seconds, device.launch_seconds);
+  }
+  least.count = cluster.ranks();
+  cluster.devices.resize(1);
+  return cluster;
+}
+
+class Space {
+ public:
+  Space(const ModelShape& shape, const Cluster& cluster, const ClusterSpaceOptions& options)
+      : shape_(shape),
+        model_(text_model(shape)),
+        cluster_(alike(cluster)),
+        options_(options),
+        costs_(cluster_, options.simulation),
+        domain_(options.weight_domain == 0 ? cluster.ranks() : options.weight_domain),
+        memory_(static_cast<std::int64_t>(
+            static_cast<double>(cluster_.devices.front().memory_bytes) * (1 - options.reserve))) {}
+
+  // The types, with what a document of up to `longest` tokens takes.
+  GroupSpace make(std::vector<std::int64_t> lengths) {
+    GroupSpace space{
+        .name = options_.flexsp ? "flexsp" : "full",
+        .task =
+            {.ranks = cluster_.ranks(),
+             .lengths = std::move(lengths),
+             .types = {},
+             .seconds = {},
+             .overlapped = options_.overlapped,
+             .node = options_.flexsp ? 0 : std::min(cluster_.ranks_per_node, cluster_.ranks())},
+        .programs = {},
+        .idle = uniform_program(shape_.layers, "DataZ", "gather", Recompute::none),
+        .weight_domain = domain_,
+        .model_name = shape_.architecture,
+        .model_sha256 = fingerprint(shape_),
+        .layers = shape_.layers,
+        .cluster_name = cluster_.name,
+        .cluster_sha256 = {}};
+    for (const std::int64_t n : space.task.lengths) {
+      longest_ = std::max(longest_, n);
+    }
+    for (const int size : sizes()) {
+      for (const LayerRuns& program : ways(size)) {
+        add(space, size, program);
+      }
+    }
+    if (space.task.types.empty()) {
+      throw std::invalid_argument(
+          shape_.architecture + " leaves no memory for a token on " + cluster_.name +
+          ": give more ranks, or a larger weight domain");
+    }
+    space.task.micro_batch_seconds =
+        costs_.seconds(group(space.idle, 1, 0), {0}, model_).weights;
+    space.batch_seconds = end_of_step(space.idle);
+    check(space.task);
+    return space;
+  }
+
+ private:
+  [[nodiscard]] std::vector<int> sizes() const {
+    const int node = std::min(cluster_.ranks_per_node, cluster_.ranks());
+    std::vector<int> found;
+    for (int size = 1; size <= domain_; ++size) {
+      const auto number = static_cast<unsigned>(size);
+      const auto nodes = static_cast<unsigned>(size / node);
+      const bool few = nodes <= 8 || std::has_single_bit(nodes) ||
+                       (nodes % 3 == 0 && std::has_single_bit(nodes / 3));
+      if (options_.flexsp ? std::has_single_bit(number) : size <= node || (size % node == 0 && few)) {
+        found.push_back(size);
+      }
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::vector<LayerRuns> ways(int size) const {
+    std::vector<std::string> cores = {size == 1 ? "DataZ" : "UlyssesZ"};
+    if (!options_.flexsp && size > 1) {
+      cores.emplace_back("MegatronCZ");
+    }
+    std::vector<LayerRuns> found;
+    for (const Recompute level : kRecomputeLevels) {
+      if (options_.flexsp && level != Recompute::none) {
+        break;
+      }
+      for (const std::string& core : cores) {
+        found.push_back(uniform_program(shape_.layers, core, "gather", level));
+      }
+      if (!options_.flexsp && size > cluster_.ranks_per_node) {
+        LayerRuns usp = uniform_program(shape_.layers, "USP", "gather", level);
+        usp.front().choice.front().options = {{"ulysses_degree", cluster_.ranks_per_node}};
+        found.push_back(std::move(usp));
+      }
+    }
+    return found;
+  }
+
+  [[nodiscard]] GroupTask group(const LayerRuns& program, int size, std::int64_t tokens) const {
+    return {
+        .layers = program,
+        .lengths = tokens > 0 ? std::vector<std::int64_t>{tokens} : std::vector<std::int64_t>{},
+        .ranks = size,
+        .shares = {},
+        .weight_domain = domain_,
+        .keep = options_.simulation.training};
+  }
+
+  Curve curve(const LayerRuns& program, int size) {
+    // exchanges of lengths that all ranks share evenly are remembered
+    const std::int64_t even = std::int64_t{2} * size;
+    std::vector<int> ranks(idx(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::vector<double> seconds;
+    Curve found;
+    for (std::int64_t n = kFirstRung;; n *= kRung) {
+      const std::int64_t tokens = std::max<std::int64_t>(1, (n + even - 1) / even) * even;
+      if (found.lengths.empty() || static_cast<double>(tokens) > found.lengths.back()) {
+        found.lengths.push_back(static_cast<double>(tokens));
+        seconds.push_back(costs_.seconds(group(program, size, tokens), ranks, model_).group);
+      }
+      if (n >= longest_) {
+        break;
+      }
+    }
+    if (seconds.size() > 1) {
+      const double slope = (seconds[1] - seconds[0]) / (found.lengths[1] - found.lengths[0]);
+      found.fixed = std::clamp(seconds[0] - slope * found.lengths[0], 0.0, seconds[0]);
+    }
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      found.rates.push_back((seconds[i] - found.fixed) / found.lengths[i]);
+    }
+    return found;
+  }
+
+  // Of the fullest rank of the domain's first group.
+  [[nodiscard]] std::int64_t peak(const LayerRuns& program, int size, std::int64_t tokens) const {
+    const Precision& precision = options_.simulation.precision;
+    const std::int64_t held = stored_elements(model_, domain_, 0) *
+                              precision.static_bytes(options_.simulation.training);
+    return footprint(
+               timeline(group(program, size, tokens), model_),
+               {.group_rank = 0, .domain_rank = 0},
+               precision,
+               held)
+        .peak_bytes;
+  }
+
+  // Tokens that find room: bytes grow by so much a token beyond what is there without; 0: none.
+  [[nodiscard]] std::int64_t capacity(const LayerRuns& program, int size) const {
+    std::int64_t low = std::int64_t{size} * 64;
+    std::int64_t high = low * 64;
+    std::int64_t found = 0;
+    for (int i = 0; i < 6; ++i) {
+      const std::int64_t at_low = peak(program, size, low);
+      const std::int64_t at_high = peak(program, size, high);
+      const double slope =
+          static_cast<double>(at_high - at_low) / static_cast<double>(high - low);
+      if (slope <= 0) {
+        return at_high <= memory_ ? high : 0;
+      }
+      const double tokens = static_cast<double>(low) + static_cast<double>(memory_ - at_low) / slope;
+      if (tokens < 1) {
+        return 0;
+      }
+      found = static_cast<std::int64_t>(tokens);
+      if (std::abs(tokens - static_cast<double>(high)) < 0.05 * tokens) {
+        break;  // near enough to trust the line
+      }
+      low = std::max<std::int64_t>(1, found / 2);
+      high = std::max(low + 1, found);
+    }
+    while (found > 0 && peak(program, size, found) > memory_) {
+      found -= std::max<std::int64_t>(1, found / 64);
+    }
+    return found;
+  }
+
+  void add(GroupSpace& space, int size, const LayerRuns& program) {
+    const std::int64_t room = capacity(program, size);
+    if (room < 1) {
+      return;
+    }
+    const Curve seconds = curve(program, size);
+    space.task.types.push_back(
+        {.name = std::to_string(size) + " x " + name(program),
+         .ranks = size,
+         .capacity = room,
+         .fixed_seconds = seconds.fixed});
+    space.programs.push_back(program);
+    for (const std::int64_t n : space.task.lengths) {
+      space.task.seconds.push_back(seconds.at(static_cast<double>(n)));
+    }
+  }
+
+  // Gradients that domains share, and the update.
+  [[nodiscard]] double end_of_step(const LayerRuns& idle) const {
+    Plan plan;
+    plan.model_name = shape_.architecture;
+    plan.layers = shape_.layers;
+    plan.ranks = cluster_.ranks();
+    plan.weight_domain = domain_;
+    plan.programs["idle"] = idle;
+    plan.lengths = {1};
+    PlanMicroBatch& micro_batch = plan.micro_batches.emplace_back();
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      micro_batch.groups.push_back({.ranks = {rank}, .documents = {}, .program = "idle"});
+    }
+    micro_batch.groups.front().documents = {0};
+    const Simulation simulation = simulate(plan, shape_, cluster_, options_.simulation);
+    return simulation.gradient_seconds + simulation.optimizer_seconds;
+  }
+
+  const ModelShape& shape_;
+  Model model_;
+  Cluster cluster_;
+  const ClusterSpaceOptions& options_;
+  AdditiveCosts costs_;
+  int domain_;
+  std::int64_t memory_;
+  std::int64_t longest_ = 0;
+};
+
+}  // namespace
+
+GroupSpace cluster_space(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const ClusterSpaceOptions& options,
+    std::vector<std::int64_t> lengths) {
+  if (options.weight_domain < 0 ||
+      (options.weight_domain > 0 && cluster.ranks() % options.weight_domain != 0)) {
+    throw std::invalid_argument(
+        "a weight domain of " + std::to_string(options.weight_domain) +
+        " ranks does not divide the cluster's " + std::to_string(cluster.ranks()) +
+        ": domains are equal runs of neighbouring ranks");
+  }
+  for (const std::int64_t n : lengths) {
+    if (model.learned_positions && n > model.max_positions) {
+      throw std::invalid_argument(
+          "a document of " + std::to_string(n) + " tokens: the model has learned " +
+          std::to_string(model.max_positions) + " positions");
+    }
+  }
+  return Space(model, cluster, options).make(std::move(lengths));
+}
+
+}  // namespace paradyse
