@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is needed to build and test and is not there yet: Debian packages (with sudo where
-# not root) and libtorch, the latter into .deps/ of this checkout and never into a system's Python.
+# not root), libtorch and HiGHS, the latter two into .deps/ of this checkout and never into a system's
+# Python.
 #
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
@@ -20,6 +21,8 @@ packages=(
 # The last two are what libtorch_cpu.so links even on a machine without a GPU.
 wheels=(torch==2.11.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25)
 home=.deps/torch-2.11.0  # cmake/Torch.cmake looks here
+highs_wheel=highsbox==1.15.1
+highs_home=.deps/highs-1.15.1  # cmake/Highs.cmake looks here
 
 # As torch's wheel asks for them.
 nccl_wheel=nvidia-nccl-cu13==2.28.9
@@ -117,6 +120,27 @@ install_torch() {
   rm -rf .deps/partial
 }
 
+# The library, what its C interface includes, and its licence.  OpenBLAS stays out: HiGHS loads it for an
+# interior-point solver that is not used.
+install_highs() {
+  [[ "$(cat $highs_home/wheels.txt 2>/dev/null)" == "$highs_wheel" ]] && return 0
+  lock
+  [[ "$(cat $highs_home/wheels.txt 2>/dev/null)" == "$highs_wheel" ]] && return 0
+  begin_partial
+  echo "downloading: $highs_wheel (10 MB)"
+  download .deps/partial/wheels --no-deps "$highs_wheel"
+
+  unzip -q .deps/partial/wheels/highsbox-*.whl '*/highs_dist/include/highs/*' \
+    '*/highs_dist/lib/libhighs.so' '*/highs_dist/share/doc/HIGHS/LICENSE.txt' -d .deps/partial/home
+  mv .deps/partial/home/highsbox-*.data/purelib/highsbox/highs_dist .deps/partial/highs
+  mv .deps/partial/highs/share/doc/HIGHS/LICENSE.txt .deps/partial/highs
+  rm -r .deps/partial/highs/share
+  echo "$highs_wheel" >.deps/partial/highs/wheels.txt
+  rm -rf "$highs_home"
+  mv .deps/partial/highs "$highs_home"
+  rm -rf .deps/partial
+}
+
 # Beside $home, since a build for the CPU shall not see it.  libtorch_cuda.so finds nvidia/*/lib
 # relative to itself, and the rest of torch is loaded by then.
 install_cuda() {
@@ -151,4 +175,5 @@ install_cuda() {
 
 install_packages
 install_torch
+install_highs
 [[ -z $cuda ]] || install_cuda

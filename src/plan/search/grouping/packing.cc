@@ -22,6 +22,39 @@ void OpenGroup::remove(const GroupingTask& task, int document) {
   std::erase(documents, document);
 }
 
+Dealer::Dealer(const GroupingTask& task, OpenMicroBatch groups)
+    : task_(task), groups_(std::move(groups)) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    busy_.emplace(groups_[g].seconds, g);
+  }
+}
+
+Dealer::Busy::const_iterator Dealer::least_busy(int document) const {
+  return std::ranges::find_if(
+      busy_, [&](const auto& entry) { return groups_[entry.second].takes(task_, document); });
+}
+
+bool Dealer::deal(int document) {
+  const auto least = least_busy(document);
+  if (least == busy_.end()) {
+    return false;
+  }
+  const std::size_t group = least->second;
+  busy_.erase(least);
+  groups_[group].add(task_, document);
+  busy_.emplace(groups_[group].seconds, group);
+  slowest_ = std::max(slowest_, groups_[group].seconds);
+  return true;
+}
+
+std::optional<OpenMicroBatch> dealt(
+    const GroupingTask& task, OpenMicroBatch groups, const std::vector<int>& documents) {
+  Dealer dealer(task, std::move(groups));
+  const bool all =
+      std::ranges::all_of(documents, [&](int document) { return dealer.deal(document); });
+  return all ? std::optional(dealer.groups()) : std::nullopt;
+}
+
 Grouping closed(const GroupingTask& task, const std::vector<OpenMicroBatch>& micro_batches) {
   Grouping grouping;
   for (const OpenMicroBatch& open : micro_batches) {
@@ -63,14 +96,10 @@ std::int64_t tokens_of(const GroupingTask& task, const std::vector<int>& documen
 int least_type(const GroupingTask& task, std::int64_t tokens, int document) {
   int least = -1;
   for (int t = 0; t < std::ssize(task.types); ++t) {
-    if (!task.fits(t, tokens)) {
-      continue;
-    }
-    if (least < 0) {
-      least = t;
-    } else if (task.types[idx(t)].ranks > task.types[idx(least)].ranks) {
+    if (least >= 0 && task.types[idx(t)].ranks > task.types[idx(least)].ranks) {
       break;  // ranks ascend
-    } else if (task.at(t, document) < task.at(least, document)) {
+    }
+    if (task.fits(t, tokens) && (least < 0 || task.at(t, document) < task.at(least, document))) {
       least = t;
     }
   }
@@ -107,6 +136,10 @@ GroupingAnswer best_of_types(
     const GroupingTask& task, const std::function<std::optional<Grouping>(int type)>& plan) {
   GroupingAnswer answer{.why_not = why_none_fits(task)};
   if (!answer.why_not.empty()) {
+    return answer;
+  }
+  if (task.documents() == 0) {
+    answer.grouping = Grouping{};
     return answer;
   }
   for (int t = 0; t < std::ssize(task.types); ++t) {

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/plan/search/grouping/grouping.h"
@@ -27,6 +29,31 @@ struct OpenGroup {
   }
 };
 using OpenMicroBatch = std::vector<OpenGroup>;
+
+// Gives documents to groups, each to the one that is done first and has room.
+class Dealer {
+ public:
+  Dealer(const GroupingTask& task, OpenMicroBatch groups);
+
+  [[nodiscard]] bool has_room(int document) const { return least_busy(document) != busy_.end(); }
+  // False, and nothing done: no group has room.
+  bool deal(int document);
+  [[nodiscard]] double slowest() const { return slowest_; }  // seconds
+  [[nodiscard]] const OpenMicroBatch& groups() const { return groups_; }
+
+ private:
+  using Busy = std::set<std::pair<double, std::size_t>>;  // seconds, group
+
+  [[nodiscard]] Busy::const_iterator least_busy(int document) const;
+
+  const GroupingTask& task_;
+  OpenMicroBatch groups_;
+  Busy busy_;
+  double slowest_ = 0;
+};
+// All documents in their order, or none: one found no room.
+std::optional<OpenMicroBatch> dealt(
+    const GroupingTask& task, OpenMicroBatch groups, const std::vector<int>& documents);
 
 // The same as a grouping: groups and micro-batches without documents left out, seconds added up
 // plainly.

@@ -8,8 +8,6 @@
 // strongest plan we know without groups of different sizes.
 #include <algorithm>
 #include <limits>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "src/plan/search/grouping/packing.h"
@@ -21,51 +19,9 @@ namespace {
 // The sorted batch is cut at so many places at most, evenly, and where a micro-batch is full.
 constexpr std::ptrdiff_t kCuts = 1024;
 
-// Deals documents, longest first.
-class Dealer {
- public:
-  Dealer(const GroupingTask& task, int type) : task_(task) {
-    groups_.assign(idx(side_by_side(task, type)), OpenGroup(task, type));
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      busy_.emplace(groups_[g].seconds, g);
-    }
-  }
-
-  [[nodiscard]] bool has_room(int document) const { return least_busy(document) != busy_.end(); }
-
-  // False, and nothing done: no group has room.
-  bool deal(int document) {
-    const auto least = least_busy(document);
-    if (least == busy_.end()) {
-      return false;
-    }
-    const std::size_t group = least->second;
-    busy_.erase(least);
-    groups_[group].add(task_, document);
-    busy_.emplace(groups_[group].seconds, group);
-    slowest_ = std::max(slowest_, groups_[group].seconds);
-    return true;
-  }
-
-  [[nodiscard]] double slowest() const { return slowest_; }
-  [[nodiscard]] const OpenMicroBatch& groups() const { return groups_; }
-
- private:
-  using Busy = std::set<std::pair<double, std::size_t>>;  // seconds, group
-
-  [[nodiscard]] Busy::const_iterator least_busy(int document) const {
-    return std::ranges::find_if(
-        busy_, [&](const auto& entry) { return groups_[entry.second].takes(task_, document); });
-  }
-
-  const GroupingTask& task_;
-  OpenMicroBatch groups_;
-  Busy busy_;
-  double slowest_ = 0;
-};
-
 std::optional<Grouping> of_type(const GroupingTask& task, int type) {
   const std::vector<int> order = longest_first(task);
+  const OpenMicroBatch empty(idx(side_by_side(task, type)), OpenGroup(task, type));
   const std::ptrdiff_t documents = std::ssize(order);
   const std::ptrdiff_t stride = (documents + kCuts - 1) / kCuts;
   std::vector<double> best(idx(documents + 1), std::numeric_limits<double>::infinity());
@@ -75,7 +31,7 @@ std::optional<Grouping> of_type(const GroupingTask& task, int type) {
     if (best[idx(i)] == std::numeric_limits<double>::infinity()) {
       continue;
     }
-    Dealer dealer(task, type);
+    Dealer dealer(task, empty);
     for (std::ptrdiff_t j = i; j < documents && dealer.deal(order[idx(j)]);) {
       ++j;
       const bool full = j == documents || !dealer.has_room(order[idx(j)]);
@@ -88,7 +44,7 @@ std::optional<Grouping> of_type(const GroupingTask& task, int type) {
   }
   std::vector<OpenMicroBatch> micro_batches;
   for (std::ptrdiff_t j = documents; j > 0; j = before[idx(j)]) {
-    Dealer dealer(task, type);
+    Dealer dealer(task, empty);
     for (std::ptrdiff_t i = before[idx(j)]; i < j; ++i) {
       dealer.deal(order[idx(i)]);
     }

@@ -9,11 +9,18 @@
 namespace paradyse {
 
 std::span<const GroupingPlannerRow> grouping_planners() {
-  static const std::vector<GroupingPlannerRow> rows = {fast_planner(),
-                                                       exact_planner(),
-                                                       static_planner(),
-                                                       homogeneous_planner(),
-                                                       sorted_planner()};
+  static const std::vector<GroupingPlannerRow> rows = {
+      fast_planner(),
+      exact_planner(),
+      published_planner(),
+      static_planner(),
+      homogeneous_planner(),
+      sorted_planner(),
+      best_fit_planner(),
+      longest_first_planner(),
+      karmarkar_karp_planner(),
+      megatron_planner(),
+      two_stage_planner()};
   return rows;
 }
 

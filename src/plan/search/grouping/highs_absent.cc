@@ -1,0 +1,13 @@
+// The program without HiGHS.
+#include "src/plan/search/grouping/milp.h"
+
+namespace paradyse {
+
+bool has_milp_solver() { return false; }
+
+std::optional<MilpAnswer> solve(
+    const Milp&, const std::vector<double>&, double /*seconds*/, std::uint64_t) {
+  return std::nullopt;
+}
+
+}  // namespace paradyse
