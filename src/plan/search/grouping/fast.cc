@@ -1,6 +1,6 @@
 // The fast planner: micro-batches one after the other by a beam search, their durations reshaped,
-// pairs of them solved again (fast/).  It begins from several starts, one of them the best plan of
-// groups of one size, so it is never worse than that; tiny cases are solved to the optimum.
+// pairs of them solved again (fast/).  It begins from several starts, among them the best plans
+// of groups of one size, so it is never worse than those; tiny cases are solved to the optimum.
 //
 // All it does is packing (fast/packer.h), about 25 ns an item: the budget counts these.
 #include <algorithm>
@@ -13,6 +13,7 @@
 
 #include "src/plan/search/grouping/fast/beam.h"
 #include "src/plan/search/grouping/fast/improve.h"
+#include "src/plan/search/grouping/fast/polish.h"
 #include "src/plan/search/grouping/packing.h"
 #include "src/plan/search/grouping/table.h"
 
@@ -119,9 +120,12 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
   }
   const Items items(task);
   Found best;
-  if (GroupingAnswer alike = homogeneous_planner().plan(task, options); alike.grouping) {
-    best.micro_batches = packed_of(items, *alike.grouping);
-    best.seconds = alike.grouping->seconds;
+  for (const GroupingPlannerRow& alike : {homogeneous_planner(), longest_first_planner()}) {
+    const GroupingAnswer answer = alike.plan(task, options);
+    if (answer.grouping && answer.grouping->seconds < best.seconds) {
+      best.micro_batches = packed_of(items, *answer.grouping);
+      best.seconds = answer.grouping->seconds;
+    }
   }
   const std::vector<BeamOptions> starts = starts_of(options);
   const auto threads = static_cast<std::size_t>(std::max(1, options.threads));
@@ -143,6 +147,9 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
   }
   Packer packer(items);
   improve(packer, best.micro_batches, budget(items, options.moves, kPaired));
+  for (Packed& micro_batch : best.micro_batches) {
+    polish(items, micro_batch);
+  }
   return {
       .grouping = grouping_of(items, best.micro_batches),
       .why_not = {},

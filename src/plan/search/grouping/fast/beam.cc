@@ -75,14 +75,14 @@ std::vector<Packed> beam(Packer& packer, const BeamOptions& options) {
     std::vector<State> next;
     for (const State& state : states) {
       for (const double seconds : durations(items, state)) {
-        packer.pack(seconds, state.rest, packed, left);
+        packer.pack(seconds, {}, state.rest, packed, left);
         if (packed.items.empty()) {
           continue;
         }
         const double area = packer.area(left);
         const double tokens = packer.tokens(left);
         constexpr int kHalvings = 6;
-        if (left.empty() && packer.solve(state.rest, shorter, packed.slowest, kHalvings)) {
+        if (left.empty() && packer.solve(state.rest, {}, shorter, packed.slowest, kHalvings)) {
           std::swap(packed, shorter);
         }
         const double sum = state.seconds + task.micro_batch(packed.slowest);

@@ -17,6 +17,9 @@ constexpr double kTimes[] = {1.0001, 1.05, 1.1, 1.2, 1.3};
 constexpr int kEven = 20;
 constexpr double kApart = 1.02;
 constexpr int kHalvings = 3;
+// Other rules are tried once at each of the wider steps, and these sizes to begin with.
+constexpr double kRulesAbove = 0.04;
+constexpr std::size_t kLeastSizes = 4;
 
 std::vector<double> durations(const Items& items, const std::vector<int>& pool, double most) {
   std::vector<double> all;
@@ -76,9 +79,9 @@ class Pair {
     if (upper < packer_.least_seconds(pool_)) {
       return;
     }
-    packer_.pack(upper, pool_, first_, left_);
+    packer_.pack(upper, {}, pool_, first_, left_);
     if (left_.empty()) {
-      packer_.solve(pool_, first_, first_.slowest, kHalvings);
+      packer_.solve(pool_, {}, first_, first_.slowest, kHalvings);
       best_ = task.micro_batch(first_.slowest);
       std::swap(better_first_, first_);
       better_second_ = {};
@@ -88,7 +91,7 @@ class Pair {
   // The first takes `seconds`, the second what is left.
   void split(double seconds) {
     const GroupingTask& task = packer_.items().task();
-    packer_.pack(seconds, pool_, first_, left_);
+    packer_.pack(seconds, {}, pool_, first_, left_);
     const double mine = task.micro_batch(first_.slowest);
     if (left_.empty() || first_.items.empty() ||
         mine + task.micro_batch(packer_.least_seconds(left_)) >= best_) {
@@ -96,11 +99,11 @@ class Pair {
     }
     const double upper = best_ - mine - (task.overlapped ? 0 : task.micro_batch_seconds);
     std::swap(rest_, left_);
-    packer_.pack(upper, rest_, second_, left_);
+    packer_.pack(upper, {}, rest_, second_, left_);
     if (!left_.empty()) {
       return;
     }
-    packer_.solve(rest_, second_, second_.slowest, kHalvings);
+    packer_.solve(rest_, {}, second_, second_.slowest, kHalvings);
     const double sum = mine + task.micro_batch(second_.slowest);
     if (sum < best_) {
       best_ = sum;
@@ -153,7 +156,7 @@ void squeeze(Packer& packer, std::vector<Packed>& micro_batches) {
       const double more = i == 0 ? high : (low + high) / 2;
       rest = all;
       for (std::size_t m = 0; m < fewer.size(); ++m) {
-        packer.pack(micro_batches[m].slowest + more, rest, fewer[m], left);
+        packer.pack(micro_batches[m].slowest + more, micro_batches[m].rule, rest, fewer[m], left);
         std::swap(rest, left);
       }
       if (!rest.empty()) {
@@ -178,10 +181,16 @@ void squeeze(Packer& packer, std::vector<Packed>& micro_batches) {
 
 namespace {
 
-// All items in micro-batches of these durations, one after the other; what is left then in one more,
-// as short as can be.  False: that is not below `most`.
+// How long a micro-batch may take, and how it is packed.
+struct Cut {
+  double seconds = 0;
+  Rule rule = {};
+};
+
+// All items in micro-batches that are cut so, one after the other; what is left for the last is
+// packed as short as can be.  False: that is not below `most`.
 bool packed_with(
-    Packer& packer, const std::vector<double>& durations, double most, std::vector<Packed>& found) {
+    Packer& packer, std::vector<Cut> cuts, double most, std::vector<Packed>& found) {
   const Items& items = packer.items();
   const GroupingTask& task = items.task();
   std::vector<int> rest(idx(items.size()));
@@ -189,11 +198,13 @@ bool packed_with(
   std::vector<int> left;
   found.clear();
   double sum = 0;
-  for (const double seconds : durations) {
+  const Cut last_cut = cuts.back();
+  cuts.pop_back();
+  for (const auto& [seconds, rule] : cuts) {
     if (rest.empty()) {
       break;
     }
-    packer.pack(seconds, rest, found.emplace_back(), left);
+    packer.pack(seconds, rule, rest, found.emplace_back(), left);
     if (found.back().items.empty()) {
       found.pop_back();
       continue;
@@ -212,11 +223,11 @@ bool packed_with(
       return false;
     }
     Packed& last = found.emplace_back();
-    packer.pack(upper, rest, last, left);
+    packer.pack(upper, last_cut.rule, rest, last, left);
     if (!left.empty()) {
       return false;
     }
-    packer.solve(rest, last, last.slowest, kHalvings);
+    packer.solve(rest, last_cut.rule, last, last.slowest, kHalvings);
     sum += task.micro_batch(last.slowest);
   }
   return sum < most;
@@ -226,26 +237,48 @@ bool packed_with(
 
 void reshape(Packer& packer, std::vector<Packed>& micro_batches, std::int64_t most_work) {
   const GroupingTask& task = packer.items().task();
-  std::ranges::sort(micro_batches, std::greater<>(), &Packed::slowest);
+  const std::size_t sizes = packer.items().sizes().size();
   std::vector<Packed> found;
-  double most = seconds_of(task, micro_batches) * (1 - kBetter);
+  std::vector<Cut> cuts;
+  double most = 0;
+  const auto keep = [&](std::vector<Packed>& better) {
+    std::swap(micro_batches, better);
+    std::ranges::sort(micro_batches, std::greater<>(), &Packed::slowest);
+    most = seconds_of(task, micro_batches) * (1 - kBetter);
+  };
+  found = micro_batches;
+  keep(found);
+  // Micro-batch m is cut otherwise, the others as they are.
+  const auto tried = [&](std::size_t m, double factor, const Rule& rule) {
+    if (m >= micro_batches.size() || rule.least >= sizes) {
+      return false;
+    }
+    cuts.clear();
+    for (const Packed& other : micro_batches) {
+      cuts.push_back({.seconds = other.slowest * (1 + 1e-9), .rule = other.rule});
+    }
+    cuts[m] = {.seconds = micro_batches[m].slowest * factor, .rule = rule};
+    if (!packed_with(packer, cuts, most, found)) {
+      return false;
+    }
+    keep(found);
+    return true;
+  };
   for (const double step : {0.2, 0.1, 0.05, 0.025, 0.0125}) {
-    for (bool better = true; better;) {
+    bool rules = step > kRulesAbove;
+    for (bool better = true; better; rules = false) {
       better = false;
       for (std::size_t m = 0; m < micro_batches.size(); ++m) {
-        for (const double factor : {1 - step, 1 + step}) {
-          if (packer.work() >= most_work || m + 1 >= micro_batches.size()) {
-            break;
-          }
-          std::vector<double> durations;
-          for (std::size_t other = 0; other + 1 < micro_batches.size(); ++other) {
-            durations.push_back(micro_batches[other].slowest * (other == m ? factor : 1 + 1e-9));
-          }
-          if (packed_with(packer, durations, most, found)) {
-            std::swap(micro_batches, found);
-            std::ranges::sort(micro_batches, std::greater<>(), &Packed::slowest);
-            most = seconds_of(task, micro_batches) * (1 - kBetter);
-            better = true;
+        if (packer.work() >= most_work) {
+          return;
+        }
+        const Rule rule = micro_batches[m].rule;
+        if (m + 1 < micro_batches.size()) {  // the last is as short as can be
+          better |= tried(m, 1 - step, rule) || tried(m, 1 + step, rule);
+        }
+        for (std::size_t least = 0; rules && least < std::min(sizes, kLeastSizes); ++least) {
+          for (const bool even : {false, true}) {
+            better |= tried(m, 1, {.least = least, .even = even});
           }
         }
       }

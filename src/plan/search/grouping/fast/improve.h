@@ -15,8 +15,8 @@ double seconds_of(const GroupingTask& task, const std::vector<Packed>& micro_bat
 // all items.
 void squeeze(Packer& packer, std::vector<Packed>& micro_batches);
 
-// Packs all items anew with durations that differ in one micro-batch, by less and less, as long as
-// that is better and packer.work() is below `most_work`.
+// Packs all items anew with a duration that differs in one micro-batch, by less and less, or with
+// another least size there, as long as that is better and packer.work() is below `most_work`.
 void reshape(Packer& packer, std::vector<Packed>& micro_batches, std::int64_t most_work);
 
 // Puts the items of two micro-batches together and cuts them anew, into one or two, until no pair

@@ -41,6 +41,18 @@ class KeySet {
     }
     --size_;
   }
+  // The smallest one; -1: it is empty.
+  [[nodiscard]] int first() const {
+    if (size_ == 0) {
+      return -1;
+    }
+    std::size_t block = 0;
+    while (above_[block] == 0) {
+      ++block;
+    }
+    const std::size_t word = block * 64 + idx(std::countr_zero(above_[block]));
+    return static_cast<int>(word) * 64 + std::countr_zero(words_[word]);
+  }
   // -1: there is none.
   [[nodiscard]] int last_at_most(int key) const {
     if (size_ == 0) {

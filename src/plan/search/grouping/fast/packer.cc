@@ -40,18 +40,38 @@ double Packer::least_seconds(const std::vector<int>& items) const {
                        : std::max(area(items) / items_.task().ranks, items_.fastest(items.front()));
 }
 
-// A new group; its type is settled when it is full.
-void Packer::open(std::size_t size, double seconds, Packed& packed) {
-  const Items::Size& opened = items_.sizes()[size];
-  packed.types.push_back(static_cast<int>(size));
-  tokens_.push_back(0);
-  next_.push_back(-1);
-  for (std::size_t way = 0; way < items_.ways(); ++way) {
-    seconds_left_.push_back(
-        way < opened.types.size()
-            ? seconds - items_.task().types[idx(opened.types[way])].fixed_seconds
-            : 0);
+// A new group of the first size in which the item is done in time; -1: there are no ranks for one.
+// Its type is settled when all is packed.
+int Packer::into_new(
+    int item, std::size_t smallest, double seconds, Packed& packed, std::size_t& size) {
+  const std::vector<Items::Size>& sizes = items_.sizes();
+  for (size = smallest; size < sizes.size() && sizes[size].ranks <= room_.free(); ++size) {
+    if (items_.alone(size, item) > seconds || !room_.take(sizes[size].ranks)) {
+      continue;
+    }
+    const std::vector<int>& types = sizes[size].types;
+    packed.types.push_back(static_cast<int>(size));
+    tokens_.push_back(0);
+    next_.push_back(-1);
+    for (std::size_t way = 0; way < items_.ways(); ++way) {
+      seconds_left_.push_back(
+          way < types.size() ? seconds - items_.task().types[idx(types[way])].fixed_seconds : 0);
+    }
+    return static_cast<int>(packed.types.size()) - 1;
   }
+  return -1;
+}
+
+// A group that is open and takes the item; -1: there is none.
+int Packer::into_open(int item, std::size_t smallest, bool even, std::size_t& size) {
+  for (size = smallest; size < open_.size(); ++size) {
+    const KeySet& keys = open_[size].keys;
+    const int key = even ? keys.first() : keys.last_at_most(item);
+    if (key >= 0 && key <= item) {
+      return take(size, key);
+    }
+  }
+  return -1;
 }
 
 // Then the group is open under its key, if anything in `rest` could still go into it.
@@ -113,12 +133,17 @@ void Packer::settle(double seconds, Packed& packed) {
 }
 
 void Packer::pack(
-    double seconds, const std::vector<int>& rest, Packed& packed, std::vector<int>& left) {
+    double seconds,
+    const Rule& rule,
+    const std::vector<int>& rest,
+    Packed& packed,
+    std::vector<int>& left) {
   packed.types.clear();
   packed.items.clear();
   packed.groups.clear();
   left.clear();
   packed.slowest = 0;
+  packed.rule = rule;
   if (rest.empty()) {
     return;
   }
@@ -135,32 +160,19 @@ void Packer::pack(
   std::size_t at = 0;
   for (; at < rest.size(); ++at) {
     const int item = rest[at];
-    int group = -1;
-    std::size_t size = items_.smallest(item);
-    for (; size < sizes.size(); ++size) {
-      if (const int key = open_[size].keys.last_at_most(item); key >= 0) {
-        group = take(size, key);
-        break;
-      }
-    }
+    const std::size_t smallest = std::max(rule.least, items_.smallest(item));
+    std::size_t size = 0;
+    int group = rule.even ? into_new(item, smallest, seconds, packed, size)
+                          : into_open(item, smallest, false, size);
     if (group < 0) {
-      for (size = items_.smallest(item); size < sizes.size(); ++size) {
-        if (sizes[size].ranks > room_.free()) {
-          size = sizes.size();
-          break;
-        }
-        if (items_.alone(size, item) <= seconds && room_.take(sizes[size].ranks)) {
-          group = static_cast<int>(packed.types.size());
-          open(size, seconds, packed);
-          break;
-        }
-      }
+      group = rule.even ? into_open(item, smallest, true, size)
+                        : into_new(item, smallest, seconds, packed, size);
     }
     if (group >= 0) {
       packed.items.push_back(item);
       packed.groups.push_back(group);
       add(item, group, size);
-    } else if (still_open_ == 0 && room_.free() < sizes.front().ranks) {
+    } else if (still_open_ == 0 && room_.free() < sizes[rule.least].ranks) {
       break;  // full
     } else {
       left.push_back(item);
@@ -172,12 +184,16 @@ void Packer::pack(
 }
 
 bool Packer::solve(
-    const std::vector<int>& rest, Packed& packed, double upper, int halvings) {
+    const std::vector<int>& rest,
+    const Rule& rule,
+    Packed& packed,
+    double upper,
+    int halvings) {
   double low = least_seconds(rest);
   double high = upper;
   bool found = false;
   const auto fits = [&](double seconds) {
-    pack(seconds, rest, trial_, left_);
+    pack(seconds, rule, rest, trial_, left_);
     if (!left_.empty()) {
       return false;
     }

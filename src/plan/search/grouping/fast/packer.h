@@ -11,12 +11,22 @@
 
 namespace paradyse::fast {
 
+// How items find their group.
+struct Rule {
+  // The number of the first size: larger groups cost more, and what is in them shares more room.
+  std::size_t least = 0;
+  // Every item goes into a new group while there are ranks, then into the group that could take
+  // most beside it, so that all have short and long ones.  Else groups are filled one after another.
+  bool even = false;
+};
+
 // One micro-batch.
 struct Packed {
   std::vector<int> types;   // [group] the fastest that has room for its items
   std::vector<int> items;   // in the order in which they were placed
   std::vector<int> groups;  // [place] the group of items[place]
   double slowest = 0;       // seconds
+  Rule rule;                // that it was packed by
 };
 
 class Packer {
@@ -26,12 +36,22 @@ class Packer {
   // Groups that take at most `seconds`, filled from `rest` (ascending items, so longest first): an
   // item goes into the smallest size with a group that it fits, there into the one that could take
   // least beside it; where there is none, into a new group of the smallest size in which it is done
-  // in time; where no ranks are left for that, it is left over.
-  void pack(double seconds, const std::vector<int>& rest, Packed& packed, std::vector<int>& left);
+  // in time; where no ranks are left for that, it is left over.  Or evenly: see Rule.
+  void pack(
+      double seconds,
+      const Rule& rule,
+      const std::vector<int>& rest,
+      Packed& packed,
+      std::vector<int>& left);
 
   // All of `rest` in one micro-batch of as few seconds as can be found, by halving between a bound
   // and `upper`, where all is known to fit (or unknown: infinite).  False: not found.
-  bool solve(const std::vector<int>& rest, Packed& packed, double upper, int halvings);
+  bool solve(
+      const std::vector<int>& rest,
+      const Rule& rule,
+      Packed& packed,
+      double upper,
+      int halvings);
 
   [[nodiscard]] double area(const std::vector<int>& items) const;
   [[nodiscard]] double tokens(const std::vector<int>& items) const;
@@ -51,7 +71,9 @@ class Packer {
     std::vector<int> groups;  // [key] the first of those with this key; the others follow by next_
   };
 
-  void open(std::size_t size, double seconds, Packed& packed);
+  int into_open(int item, std::size_t smallest, bool even, std::size_t& size);
+  int into_new(
+      int item, std::size_t smallest, double seconds, Packed& packed, std::size_t& size);
   void add(int item, int group, std::size_t size);
   int take(std::size_t size, int key);
   void settle(double seconds, Packed& packed);
