@@ -33,9 +33,9 @@ constexpr BeamOptions kStarts[] = {
 // optima by up to 4 %, however often it is tried.
 constexpr double kTiny = 8e7;
 // Budgets: how often each item is packed, and packings in all, of a start and of the pairs.
-constexpr double kReshaped = 300;
+constexpr double kReshaped = 150;
 constexpr double kPaired = 300;
-constexpr double kMostWork = 4e6;
+constexpr double kMostWork = 2.5e6;
 
 std::vector<BeamOptions> starts_of(const GroupingOptions& options) {
   std::vector<BeamOptions> starts(std::begin(kStarts), std::end(kStarts));
