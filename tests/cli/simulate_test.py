@@ -198,7 +198,7 @@ class SimulateTest(ProgramTest):
         bad = self.write("bad.toml", "name = [")
         self.assertIn("bad.toml:1: is no TOML", self.refused("--length", 9, cluster=bad))
         self.assertIn(
-            "inside_node.bytes_per_second: expected a number above 0, found 0",
+            "inside_node.bytes_per_second: expected a number from 1 to 1e+18, found 0",
             self.refused("--length", 9, cluster=self.cluster(bandwidth=0, name="zero.toml")))
         self.assertIn(
             "cannot be written",

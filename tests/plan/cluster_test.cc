@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,24 +94,24 @@ TEST(ClusterFile, NamesWhatIsWrong) {
           with("[inside_node]\nbytes_per_second = 1e10", "[inside_node]\nbytes_per_second = 0")),
       testing::AllOf(
           HasSubstr("inside_node.bytes_per_second"),
-          HasSubstr("expected a number above 0"),
+          HasSubstr("expected a number from 1 to 1e+18"),
           HasSubstr("found 0")));
   for (const char* bad : {"-1", "inf", "nan", "\"much\"", "[1]", "true"}) {
     EXPECT_THAT(
         refusal(with(
             "matmul_flops_per_second = 1e12", std::string("matmul_flops_per_second = ") + bad)),
-        HasSubstr("device[0].matmul_flops_per_second: expected a number above 0"))
+        HasSubstr("device[0].matmul_flops_per_second: expected a number from 1 to 1e+18"))
         << bad;
   }
   for (const char* bad : {"0", "1.5", "-3", "1e12", "\"2\""}) {
     EXPECT_THAT(
         refusal(with("count = 2", std::string("count = ") + bad)),
-        HasSubstr("device[0].count: expected a whole number above 0"))
+        HasSubstr("device[0].count: expected a whole number from 1 to 1048576"))
         << bad;
   }
   EXPECT_THAT(
       refusal(with("attention_fraction = 0.25", "attention_fraction = 1.25")),
-      HasSubstr("expected a number above 0 to 1"));
+      HasSubstr("expected a number from 0.0001 to 1"));
   EXPECT_THAT(
       refusal(with("ranks_per_node = 2", "ranks_per_node = 1")), HasSubstr("between_nodes"));
   EXPECT_THAT(refusal(kWhole + "[network]\n"), HasSubstr("network: is not known"));
@@ -125,6 +126,86 @@ TEST(ClusterFile, NamesWhatIsWrong) {
         return std::string();
       }(),
       HasSubstr("/nowhere.toml: cannot be read"));
+}
+
+// Numbers that no machine has: each key is named, with what it accepts.
+TEST(ClusterFile, RefusesImpossibleNumbers) {
+  const std::string whole = kTop + kDevice + kInside +
+                            "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 2e-6\n";
+  const std::vector<std::string> never = {
+      "-1",
+      "-0.5",
+      "nan",
+      "-nan",
+      "inf",
+      "-inf",
+      "1e308",
+      "1e300",
+      "\"fast\"",
+      "true",
+      "[]",
+      "{}",
+      "1979-05-27"};
+  struct Case {
+    std::string key;   // as in messages
+    std::string line;  // of the file
+    std::vector<std::string> bad;
+  };
+  const std::vector<Case> cases = {
+      {"ranks_per_node", "ranks_per_node = 2", {"0", "1.5", "1048577", "1e18"}},
+      {"device[0].count", "count = 2", {"0", "0.5", "1048577", "9223372036854775807"}},
+      {"device[0].matmul_flops_per_second",
+       "matmul_flops_per_second = 1e12",
+       {"0", "1e-300", "1e19"}},
+      {"device[0].float32_flops_per_second",
+       "float32_flops_per_second = 5e11",
+       {"0", "0.9", "1e19"}},
+      {"device[0].matmul_fraction", "matmul_fraction = 0.5", {"0", "1e-9", "1.0001", "50"}},
+      {"device[0].attention_fraction", "attention_fraction = 0.25", {"0", "1e-320", "2"}},
+      {"device[0].memory_bytes_per_second",
+       "memory_bytes_per_second = 1e11",
+       {"0", "1e-5", "1e19"}},
+      {"device[0].memory_bytes", "memory_bytes = 16e9", {"0", "0.5", "1.5", "2e18"}},
+      {"device[0].launch_seconds", "launch_seconds = 0", {"61", "1e9"}},
+      {"device[0].host_bytes_per_second", "host_bytes_per_second = 1e10", {"0", "1e19"}},
+      {"inside_node.bytes_per_second", "bytes_per_second = 1e10\nlat", {"0", "1e-300", "1e19"}},
+      {"inside_node.latency_seconds", "latency_seconds = 1e-6", {"61", "1e300"}},
+      {"between_nodes.bytes_per_second", "bytes_per_second = 1e9\nlat", {"0", "1e-300", "1e19"}},
+      {"between_nodes.latency_seconds", "latency_seconds = 2e-6", {"61", "1e300"}}};
+  EXPECT_EQ(cluster_from_toml(whole, "c.toml").ranks(), 2);
+  for (const Case& one : cases) {
+    const std::size_t at = whole.find(one.line);
+    ASSERT_NE(at, std::string::npos) << one.line;
+    const std::size_t value = whole.find("= ", at) + 2;
+    const std::size_t end = whole.find('\n', value);
+    std::vector<std::string> bad = never;
+    bad.insert(bad.end(), one.bad.begin(), one.bad.end());
+    for (const std::string& number : bad) {
+      std::string text = whole;
+      text.replace(value, end - value, number);
+      EXPECT_THAT(
+          refusal(text),
+          testing::AllOf(HasSubstr("c.toml: " + one.key + ": expected a "), HasSubstr("found ")))
+          << number;
+    }
+  }
+  // integers beyond 64 bits are no TOML
+  EXPECT_THAT(refusal(with("count = 2", "count = 9223372036854775808")), HasSubstr("is no TOML"));
+  EXPECT_THAT(refusal(with("count = 2", "count = 2\ncount = 2")), HasSubstr("is no TOML"));
+}
+
+TEST(ClusterFile, RefusesUnequalNodesAndTooManyRanks) {
+  const std::string between = "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 2e-6\n";
+  EXPECT_THAT(
+      refusal(with("count = 2", "count = 5") + between),
+      HasSubstr("c.toml: ranks_per_node: 2 does not divide the 5 ranks"));
+  EXPECT_EQ(
+      cluster_from_toml(with("count = 2", "count = 1"), "c.toml").ranks(), 1);  // part of a node
+  const std::string many = with("count = 2", "count = 1048576");
+  EXPECT_EQ(cluster_from_toml(many + between, "c.toml").ranks(), 1 << 20);
+  std::string twice = many;
+  twice.insert(twice.find("[inside_node]"), kDevice);
+  EXPECT_THAT(refusal(twice + between), HasSubstr("add up to more than 1048576 ranks"));
 }
 
 TEST(ClusterFile, ThoseOfTheRepositoryAreRead) {

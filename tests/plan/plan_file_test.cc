@@ -653,6 +653,11 @@ TEST(PlanCheck, KnowsGridsAndTokenTiles) {
   parts[0].erase("token_tiles");
   parts[1]["token_tiles"] = -1;
   EXPECT_THAT(refusal(json), HasSubstr("programs.long[1].parts[1].token_tiles: at least 1"));
+  parts[1]["token_tiles"] = 2147483647;  // a program of as many ops is never built
+  EXPECT_THAT(
+      problems(plan_from_json(json.dump(), "")),
+      Contains(
+          AllOf(StartsWith("programs.long[1].parts[1].token_tiles: "), HasSubstr("at most 256"))));
 }
 
 TEST(PlanCheck, NamesUnknownStrategies) {

@@ -55,7 +55,7 @@ struct Cluster {
 
 // Throws std::invalid_argument that names the file, the key, what stands there and what would be
 // accepted: no TOML, a missing or unknown key (with the nearest name), a number out of its range,
-// no device, several nodes without a link between them.
+// no device, several nodes without a link between them or of unequal numbers of ranks.
 Cluster cluster_from_toml(const std::string& text, const std::string& source);
 Cluster read_cluster(const std::filesystem::path& file);
 

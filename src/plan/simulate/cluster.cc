@@ -47,14 +47,19 @@ bool Cluster::uniform() const {
 
 namespace {
 
+// More than any machine has, so that no sum of seconds or bytes overflows; and so little that it
+// is a slip of a unit.
 constexpr int kMostRanks = 1 << 20;
+constexpr double kMostFlops = 1e18;  // a second
+constexpr double kMostBytes = 1e18;  // of memory, or a second
+constexpr double kMostSeconds = 60;  // of a latency
+constexpr double kLeastFraction = 1e-4;
 
 struct Key {
   const char* name;
   std::variant<std::string*, int*, std::int64_t*, double*> value;
-  double low = 0;
+  double low = 1;
   double high = std::numeric_limits<double>::max();
-  bool open = true;  // `low` itself is not accepted
 };
 
 // Reads one table of a file.
@@ -101,9 +106,11 @@ class Section {
     }
     std::ostringstream text;
     text << (std::holds_alternative<double*>(key.value) ? "a number " : "a whole number ")
-         << (key.open ? "above " : "from ") << key.low;
-    if (key.high < std::numeric_limits<double>::max()) {
-      text << " to " << static_cast<std::int64_t>(key.high);
+         << "from " << key.low << " to ";
+    if (std::holds_alternative<int*>(key.value)) {
+      text << static_cast<std::int64_t>(key.high);
+    } else {
+      text << key.high;
     }
     return text.str();
   }
@@ -126,8 +133,7 @@ class Section {
     const double number = node.is_number() ? node.value<double>().value_or(none) : none;
     const bool whole = !std::holds_alternative<double*>(key.value);
     if (!std::isfinite(number) || number > key.high || number < key.low ||
-        (key.open && number == key.low) ||
-        (whole && (number != std::floor(number) || number > 9e18))) {
+        (whole && number != std::floor(number))) {
       fail();
     }
     if (auto* const* value = std::get_if<double*>(&key.value)) {
@@ -149,14 +155,19 @@ DeviceClass read_device(const Section& section) {
   const Key keys[] = {
       {.name = "name", .value = &d.name},
       {.name = "count", .value = &d.count, .high = kMostRanks},
-      {.name = "matmul_flops_per_second", .value = &d.matmul_flops_per_second},
-      {.name = "float32_flops_per_second", .value = &d.float32_flops_per_second},
-      {.name = "matmul_fraction", .value = &d.matmul_fraction, .high = 1},
-      {.name = "attention_fraction", .value = &d.attention_fraction, .high = 1},
-      {.name = "memory_bytes_per_second", .value = &d.memory_bytes_per_second},
-      {.name = "memory_bytes", .value = &d.memory_bytes},
-      {.name = "launch_seconds", .value = &d.launch_seconds, .open = false},
-      {.name = "host_bytes_per_second", .value = &d.host_bytes_per_second}};
+      {.name = "matmul_flops_per_second", .value = &d.matmul_flops_per_second, .high = kMostFlops},
+      {.name = "float32_flops_per_second",
+       .value = &d.float32_flops_per_second,
+       .high = kMostFlops},
+      {.name = "matmul_fraction", .value = &d.matmul_fraction, .low = kLeastFraction, .high = 1},
+      {.name = "attention_fraction",
+       .value = &d.attention_fraction,
+       .low = kLeastFraction,
+       .high = 1},
+      {.name = "memory_bytes_per_second", .value = &d.memory_bytes_per_second, .high = kMostBytes},
+      {.name = "memory_bytes", .value = &d.memory_bytes, .high = kMostBytes},
+      {.name = "launch_seconds", .value = &d.launch_seconds, .low = 0, .high = kMostSeconds},
+      {.name = "host_bytes_per_second", .value = &d.host_bytes_per_second, .high = kMostBytes}};
   section.read(keys);
   return d;
 }
@@ -164,8 +175,8 @@ DeviceClass read_device(const Section& section) {
 Link read_link(const Section& section) {
   Link link;
   const Key keys[] = {
-      {.name = "bytes_per_second", .value = &link.bytes_per_second},
-      {.name = "latency_seconds", .value = &link.latency_seconds, .open = false}};
+      {.name = "bytes_per_second", .value = &link.bytes_per_second, .high = kMostBytes},
+      {.name = "latency_seconds", .value = &link.latency_seconds, .low = 0, .high = kMostSeconds}};
   section.read(keys);
   return link;
 }
@@ -200,6 +211,12 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
   }
   if (ranks > kMostRanks) {
     top.refuse("device", "the counts add up to more than " + std::to_string(kMostRanks) + " ranks");
+  }
+  if (cluster.ranks() > cluster.ranks_per_node && cluster.ranks() % cluster.ranks_per_node != 0) {
+    top.refuse(
+        "ranks_per_node",
+        std::to_string(cluster.ranks_per_node) + " does not divide the " +
+            std::to_string(cluster.ranks()) + " ranks: nodes are equal runs of neighbouring ranks");
   }
   const auto link = [&](const char* name, bool needed, Link absent) {
     const toml::table* section = table[name].as_table();

@@ -70,13 +70,17 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
   if (count <= 1) {
     return {{.rows = {}, .layout = layout}};
   }
+  std::vector<Cuts> all;  // [rank][tile]
+  for (int r = 0; r < ranks(); ++r) {
+    all.push_back(even_cuts(size(layout.line(r)), count));
+  }
   std::vector<TokenTile> tiles;
   for (int i = 0; i < count; ++i) {
     std::vector<Interval> rows;
     Cuts tokens;
     for (int r = 0; r < ranks(); ++r) {
       const Piece mine = layout.line(r);
-      const Piece cut = even_cuts(size(mine), count)[idx(i)];
+      const Piece& cut = all[idx(r)][idx(i)];
       rows.push_back(cut.empty() ? Interval{} : cut.front());
       tokens.push_back(slice(mine, rows.back()));
     }

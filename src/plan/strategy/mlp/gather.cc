@@ -49,12 +49,22 @@ Program build_pass(const Task& task) { return build(task, Verb::pass); }
 
 std::vector<std::int64_t> other_tiles(const Task& /*task*/) { return {4, 16}; }
 
+// Each tile is ops of its own: a plan of thousands is a slip, and takes as long to look at.
+constexpr std::int64_t kMostTiles = 256;
+
+std::string too_many_tiles(std::int64_t value, const Task& /*task*/) {
+  return value > kMostTiles ? "at most " + std::to_string(kMostTiles) +
+                                  ": smaller tiles take longer and save nothing"
+                            : "";
+}
+
 }  // namespace
 
 Option token_tiles_option() {
   return {
       .name = "token_tiles",
       .meaning = "MLPs: tiles of a rank's tokens, taken one after the other (default: all at once)",
+      .why_not = too_many_tiles,
       .candidates = other_tiles};
 }
 
