@@ -10,10 +10,13 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
+#include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/simulate/choices.h"
+#include "src/run/measure/machine.h"
+#include "src/run/measure/measured_cluster.h"
 
 namespace paradyse::cli {
 namespace {
@@ -21,6 +24,9 @@ namespace {
 struct SimulateOptions {
   std::string model;
   std::string cluster;
+  int ranks = 0;
+  std::string write_cluster;
+  BackendOptions backend;
   std::string plan;
   std::vector<std::int64_t> lengths;
   int domain = 0;
@@ -327,10 +333,11 @@ int print_all(
   return kOk;
 }
 
-int run_simulate(const SimulateOptions& options, const Common& common) {
-  const ModelShape model =
-      without_dropout(reading([&] { return open_model(options.model); }).shape);
-  Cluster cluster = read_cluster(options.cluster);
+int simulate_on(
+    Cluster cluster,
+    const ModelShape& model,
+    const SimulateOptions& options,
+    const Common& common) {
   if (!options.memory.empty()) {
     set_memory(options.memory, cluster);
   }
@@ -397,6 +404,68 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
   return print_one(*plan, simulation, additive, cluster, what, common);
 }
 
+// The cluster that is no file: this machine.
+constexpr const char* kMeasured = "measured";
+
+// Measures it, and goes on with it where there is something to simulate.
+int simulate_measured(
+    const ModelShape& model, const SimulateOptions& options, const Common& common) {
+  const int asked = options.ranks != 0     ? options.ranks
+                    : options.plan.empty() ? 0
+                                           : read_plan(options.plan).ranks;
+  const int ranks = ranks_of(options.backend, asked, 4);
+  expect_ranks(ranks);
+  constexpr double kDeadlineSeconds = 60;
+  return on_backend(
+      options.backend, kDeadlineSeconds, [&](const std::shared_ptr<Backend>& backend) -> int {
+        const Cluster cluster = measured_cluster(model, ranks, *backend);
+        if (!backend->leads()) {
+          return kOk;
+        }
+        const std::string text = to_toml(
+            cluster,
+            fmt::format(
+                "Measured by paradyse simulate: float32, {} ranks over {} on {} cores.",
+                ranks,
+                backend->name(),
+                usable_cores()));
+        if (!options.write_cluster.empty()) {
+          write_file(options.write_cluster, text);
+        }
+        if (!options.plan.empty() || !options.lengths.empty()) {
+          return simulate_on(cluster, model, options, common);
+        }
+        if (common.json) {
+          print_json(
+              {{"cluster", cluster.name},
+               {"ranks", ranks},
+               {"backend", backend->name()},
+               {"cores", usable_cores()},
+               {"toml", text}});
+        } else if (options.write_cluster.empty()) {
+          std::fputs(text.c_str(), stdout);
+        }
+        return kOk;
+      });
+}
+
+int run_simulate(const SimulateOptions& options, const Common& common) {
+  const bool measured = options.cluster == kMeasured;
+  for (const auto& [flag, given] :
+       {std::pair{"--ranks", options.ranks != 0},
+        {"--write-cluster", !options.write_cluster.empty()},
+        {"--backend", options.backend.backend != "auto"}}) {
+    if (given && !measured) {
+      throw std::invalid_argument(
+          std::string(flag) + " goes with --cluster measured: a file says what its cluster has");
+    }
+  }
+  const ModelShape model =
+      without_dropout(reading([&] { return open_model(options.model); }).shape);
+  return measured ? simulate_measured(model, options, common)
+                  : simulate_on(read_cluster(options.cluster), model, options, common);
+}
+
 }  // namespace
 
 void add_simulate(CLI::App& app, Common& common) {
@@ -410,8 +479,21 @@ void add_simulate(CLI::App& app, Common& common) {
       ->add_option(
           "--model", options->model, "Hugging Face folder or TOML model file; weights are not read")
       ->required();
-  command->add_option("--cluster", options->cluster, "TOML file, as those in configs/clusters/")
+  command
+      ->add_option(
+          "--cluster",
+          options->cluster,
+          "TOML file, as those in configs/clusters/; or `measured`: this machine, in some seconds")
       ->required();
+  command
+      ->add_option(
+          "--ranks",
+          options->ranks,
+          "Of `measured` (default: the plan's, or 4; over gloo the processes)")
+      ->check(whole_numbers(1, kMostRanks));
+  command->add_option(
+      "--write-cluster", options->write_cluster, "Write what was measured as a cluster file");
+  add_backend_options(*command, options->backend);
   command->add_option("--plan", options->plan, "Plan file for as many ranks as the cluster has");
   command
       ->add_option(

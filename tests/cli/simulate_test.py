@@ -186,6 +186,30 @@ class SimulateTest(ProgramTest):
         self.assertNotIn("additive", self.simulate(*arguments[:-1]))
         self.assertIn("--additive", self.refused("--length", 9, "--additive"))
 
+    def test_this_machine(self):
+        """Speeds are positive and are told as a file that is read again; a plan can be played on it."""
+        path = self.folder / "here.toml"
+        found = self.json_of(
+            "simulate", "--model", DEMO, "--cluster", "measured", "--ranks", 3, "--backend", "local",
+            "--write-cluster", path)
+        self.assertEqual((found["cluster"], found["ranks"], found["backend"]), ("measured", 3, "local"))
+        self.assertEqual(path.read_text(), found["toml"])
+        again = self.simulate(
+            "--length", 4096, "--attention", "UlyssesZ", "--dtype", "float32", cluster=path)
+        self.assertEqual((again["ranks"], again["cluster"]), (3, "measured"))
+        self.assertGreater(again["seconds"], 0)
+        text = self.run_program(
+            "simulate", "--model", DEMO, "--cluster", "measured", "--ranks", 1).stdout
+        self.assertIn("\ncount = 1\n", text)
+        plan = self.write("plan.json", json.dumps(uniform_plan("llama", [300], 2, 2)))
+        self.assertEqual(self.simulate("--plan", plan, cluster="measured")["ranks"], 2)
+        over_gloo = json.loads(self.run_program(
+            "launch", "-n", 2, "--", "simulate", "--model", DEMO, "--cluster", "measured", "--length",
+            1024, "--attention", "DataZ", "--json").stdout)
+        self.assertEqual(over_gloo["ranks"], 2)
+        for flag, value in ("--ranks", 2), ("--write-cluster", path), ("--backend", "local"):
+            self.assertIn(f"{flag} goes with --cluster measured", self.refused("--length", 9, flag, value))
+
     def test_bad_input(self):
         self.assertIn("--length", self.refused())
         self.assertIn("--recompute needs --attention", self.refused("--length", 9, "--recompute", "full"))

@@ -200,6 +200,11 @@ n_positions = 64
         self.assertIn("train.tokens_per_step = 411", error)
         error = self.error_of("train", "-c", self.config, *here, "--ranks", 3, "--plan", file, code=1)
         self.assertIn("is for 2 ranks, and there are 3", error)
+        other = json.loads(file.read_text())
+        other["model"].update(name="another", sha256="0123")
+        error = self.error_of("train", "-c", self.config, *here, "--ranks", 2, "--plan",
+                              self.write("other.json", json.dumps(other)), code=1)
+        self.assertIn("the plan is for a model 'another' 0123, this one is a llama", error)
         error = self.error_of("train", "--plan", file, "--replay", own["folder"])
         self.assertIn("give one of them", error)
 

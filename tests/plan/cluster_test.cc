@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/plan/simulate/machine_cluster.h"
+
 namespace paradyse {
 namespace {
 
@@ -206,6 +208,56 @@ TEST(ClusterFile, RefusesUnequalNodesAndTooManyRanks) {
   std::string twice = many;
   twice.insert(twice.find("[inside_node]"), kDevice);
   EXPECT_THAT(refusal(twice + between), HasSubstr("add up to more than 1048576 ranks"));
+}
+
+// What is written is read as the same, to the last bit.
+TEST(ClusterFile, WritesWhatItReads) {
+  Cluster cluster = cluster_from_toml(kWhole, "c.toml");
+  EXPECT_EQ(cluster_from_toml(to_toml(cluster, "measured"), "again"), cluster);
+  cluster.name = "a \"name\"\n\\ of \u00e9";
+  cluster.devices.push_back(cluster.devices[0]);
+  cluster.devices[1].matmul_flops_per_second = 1e12 / 3;
+  cluster.devices[1].launch_seconds = 1.0 / 3e5;
+  cluster.devices[1].memory_bytes = 16'000'000'001;
+  cluster.between_nodes = {.bytes_per_second = 1e9 / 7, .latency_seconds = 0.1};
+  const std::string text = to_toml(cluster, "of two kinds");
+  EXPECT_EQ(text.substr(0, 15), "# of two kinds\n");
+  EXPECT_EQ(cluster_from_toml(text, "again"), cluster);
+  cluster.devices[0].count = 0;
+  EXPECT_THROW(to_toml(cluster), std::invalid_argument);
+}
+
+// Four ranks on two cores have half of one each; a meeting of four takes two latencies.
+TEST(MachineCluster, GivesRanksTheirPartOfACore) {
+  const MachineNumbers machine{
+      .matmul_flops_per_second = 4e10,
+      .attention_flops_per_second = 1e10,
+      .touched_bytes_per_second = 8e9,
+      .sent_bytes_per_second = 2e9,
+      .collective_seconds = 6e-6,
+      .call_seconds = 2e-6,
+      .cores = 2};
+  const Cluster four = machine_cluster(machine, "here", 4, 1000);
+  EXPECT_EQ(four.ranks(), 4);
+  EXPECT_EQ(four.node(3), 0);
+  const DeviceClass& rank = four.device(3);
+  EXPECT_EQ(rank.float32_flops_per_second * rank.matmul_fraction, 2e10);
+  EXPECT_EQ(rank.float32_flops_per_second * rank.attention_fraction, 5e9);
+  EXPECT_EQ(rank.memory_bytes_per_second, 4e9);
+  EXPECT_EQ(rank.launch_seconds, 4e-6);
+  EXPECT_EQ(rank.memory_bytes, 250);
+  EXPECT_EQ(four.inside_node.bytes_per_second, 1e9);
+  EXPECT_EQ(four.inside_node.latency_seconds, 6e-6);
+  EXPECT_EQ(cluster_from_toml(to_toml(four), "again"), four);
+  // Two have a core each; attention may be what is faster.
+  MachineNumbers other = machine;
+  other.attention_flops_per_second = 8e10;
+  const Cluster two = machine_cluster(other, "here", 2, 1000);
+  EXPECT_EQ(two.device(0).float32_flops_per_second, 8e10);
+  EXPECT_EQ(two.device(0).attention_fraction, 1);
+  EXPECT_EQ(two.device(0).matmul_fraction, 0.5);
+  EXPECT_EQ(two.inside_node.latency_seconds, 6e-6);
+  EXPECT_EQ(machine_cluster(machine, "here", 1, 1000).inside_node.latency_seconds, 6e-6);
 }
 
 TEST(ClusterFile, ThoseOfTheRepositoryAreRead) {

@@ -58,5 +58,8 @@ struct Cluster {
 // no device, several nodes without a link between them or of unequal numbers of ranks.
 Cluster cluster_from_toml(const std::string& text, const std::string& source);
 Cluster read_cluster(const std::filesystem::path& file);
+// As such a file, which is read as the same cluster; `note` stands at its head.  Throws
+// std::invalid_argument for one that no file may describe.
+std::string to_toml(const Cluster& cluster, const std::string& note = "");
 
 }  // namespace paradyse

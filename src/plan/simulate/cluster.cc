@@ -232,6 +232,41 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
   return cluster;
 }
 
+std::string to_toml(const Cluster& cluster, const std::string& note) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  if (!note.empty()) {
+    text << "# " << note << "\n";
+  }
+  const auto quoted = [](const std::string& name) {
+    std::ostringstream out;
+    out << toml::value<std::string>(name);
+    return out.str();
+  };
+  text << "name = " << quoted(cluster.name) << "\nranks_per_node = " << cluster.ranks_per_node
+       << "\n";
+  for (const DeviceClass& d : cluster.devices) {
+    text << "\n[[device]]\nname = " << quoted(d.name) << "\ncount = " << d.count
+         << "\nmatmul_flops_per_second = " << d.matmul_flops_per_second
+         << "\nfloat32_flops_per_second = " << d.float32_flops_per_second
+         << "\nmatmul_fraction = " << d.matmul_fraction
+         << "\nattention_fraction = " << d.attention_fraction
+         << "\nmemory_bytes_per_second = " << d.memory_bytes_per_second
+         << "\nmemory_bytes = " << d.memory_bytes << "\nlaunch_seconds = " << d.launch_seconds
+         << "\nhost_bytes_per_second = " << d.host_bytes_per_second << "\n";
+  }
+  const auto link = [&](const char* name, const Link& one) {
+    text << "\n[" << name << "]\nbytes_per_second = " << one.bytes_per_second
+         << "\nlatency_seconds = " << one.latency_seconds << "\n";
+  };
+  link("inside_node", cluster.inside_node);
+  link("between_nodes", cluster.between_nodes);
+  if (!(cluster_from_toml(text.str(), cluster.name) == cluster)) {
+    throw std::logic_error("to_toml: what was written is read as another cluster:\n" + text.str());
+  }
+  return text.str();
+}
+
 Cluster read_cluster(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::ostringstream text;

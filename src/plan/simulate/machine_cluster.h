@@ -1,0 +1,18 @@
+// A machine's few measured numbers as a cluster of ranks that are its processor threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "paradyse/plan/cluster.h"
+#include "paradyse/plan/cost.h"
+
+namespace paradyse {
+
+// So many ranks on one node.  Speeds are those of each rank while all are at it: where ranks share
+// cores, a rank has its part of one.  Peaks of all types are what float32 reaches, which is all
+// that is measured; the memory of the machine is divided evenly.
+Cluster machine_cluster(
+    const MachineNumbers& machine, const std::string& name, int ranks, std::int64_t memory_bytes);
+
+}  // namespace paradyse
