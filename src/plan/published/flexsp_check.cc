@@ -92,9 +92,8 @@ void check_program(
     for (std::size_t p = 0; p < choice.size(); ++p) {
       const std::string why = why_not(choice[p], group.ranks.size());
       if (!why.empty()) {
-        found.push_back(
-            path_to(path_to(path_to("programs", group.program), i) + ".parts", p) + why + " (" +
-            path + ")");
+        std::string place = path_to(path_to(path_to("programs", group.program), i) + ".parts", p);
+        found.push_back(place.append(why).append(" (").append(path).append(")"));
         return;
       }
     }

@@ -45,7 +45,7 @@ struct AdditiveCosts::Fold {
   const GroupSeats& seats;
   const Cluster& cluster;
   Precision precision;
-  bool one_for_all;
+  bool one_for_all = false;
   ExchangeCosts& exchange_costs;
   AdditiveGroup sums = {};
 

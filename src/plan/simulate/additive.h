@@ -47,7 +47,7 @@ struct AdditiveGroup {
 class AdditiveCosts {
  public:
   // Precision and training (else forward passes alone) are the options'.
-  AdditiveCosts(const Cluster& cluster, const SimulationOptions& options = {})
+  explicit AdditiveCosts(const Cluster& cluster, const SimulationOptions& options = {})
       : cluster_(cluster),
         precision_(options.precision),
         training_(options.training),

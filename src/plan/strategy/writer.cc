@@ -71,6 +71,7 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
     return {{.rows = {}, .layout = layout}};
   }
   std::vector<Cuts> all;  // [rank][tile]
+  all.reserve(idx(ranks()));
   for (int r = 0; r < ranks(); ++r) {
     all.push_back(even_cuts(size(layout.line(r)), count));
   }
