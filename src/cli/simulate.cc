@@ -418,7 +418,7 @@ int simulate_measured(
   constexpr double kDeadlineSeconds = 60;
   return on_backend(
       options.backend, kDeadlineSeconds, [&](const std::shared_ptr<Backend>& backend) -> int {
-        const Cluster cluster = measured_cluster(model, ranks, *backend);
+        const Cluster cluster = measured_cluster(model, ranks, backend);
         if (!backend->leads()) {
           return kOk;
         }

@@ -1,19 +1,59 @@
 #include "src/run/measure/measured_cluster.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include <unistd.h>
 
 #include "src/plan/simulate/machine_cluster.h"
+#include "src/run/measure/bench_comm.h"
 #include "src/run/measure/machine.h"
 
 namespace paradyse {
 
-Cluster measured_cluster(const ModelShape& model, int ranks, Backend& backend) {
+namespace {
+
+// Of the exchanges of a step, small and large: what the bytes between take, and what is left.  All
+// ranks are at it; the numbers are those of a rank alone on its core, as measure_machine()'s.
+void measure_link(int ranks, const std::shared_ptr<Backend>& backend, MachineNumbers& machine) {
+  constexpr std::int64_t kSmall = 4096;
+  constexpr std::int64_t kLarge = 1 << 20;
+  constexpr double kSeconds = 0.05;  // for each collective and size
+  double seconds[2] = {};            // [large] of all three
+  int collectives = 0;
+  for (const BenchCommRow& row : bench_comm(
+           {.ranks = ranks, .bytes = {kSmall, kLarge}, .seconds = kSeconds, .backend = backend})) {
+    for (const char* name : {"all_gather", "reduce_scatter", "all_to_all"}) {
+      if (row.collective == name) {
+        seconds[row.bytes == kLarge ? 1 : 0] += row.seconds;
+        collectives += row.bytes == kLarge ? 1 : 0;
+      }
+    }
+  }
+  if (collectives == 0 || seconds[1] <= 0) {  // not the process that leads
+    return;
+  }
+  const double sharing = std::max(1.0, static_cast<double>(ranks) / machine.cores);
+  const double messages = static_cast<double>(collectives) * (ranks - 1);
+  // On a machine so busy that large is no slower than small, all of its time counts.
+  const double passing = seconds[1] > seconds[0] ? seconds[1] - seconds[0] : seconds[1];
+  const double bytes_per_second = messages * static_cast<double>(kLarge - kSmall) / passing;
+  const double latency = seconds[0] - messages * static_cast<double>(kSmall) / bytes_per_second;
+  machine.sent_bytes_per_second = bytes_per_second * sharing;
+  machine.collective_seconds = std::max(latency, 0.0) / collectives / sharing;
+}
+
+}  // namespace
+
+Cluster measured_cluster(
+    const ModelShape& model, int ranks, const std::shared_ptr<Backend>& backend) {
   const std::int64_t memory =
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  return machine_cluster(
-      measure_machine(model.hidden, model.head_dim, ranks, backend), machine_name(), ranks, memory);
+  MachineNumbers machine = measure_machine(model.hidden, model.head_dim, ranks, *backend);
+  if (ranks > 1) {
+    measure_link(ranks, backend, machine);
+  }
+  return machine_cluster(machine, machine_name(), ranks, memory);
 }
 
 }  // namespace paradyse
