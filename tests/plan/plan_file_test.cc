@@ -962,6 +962,17 @@ TEST(PlanCheck, FindsNothingInSoundPlans) {
   }
 }
 
+// What is wrong with the group is said, whatever its program asks for.
+TEST(PlanCheck, NamesAGroupWithoutRanksWhoseStreamsArePlaced) {
+  const ModelShape model = small_model();
+  Plan plan = example_plan();
+  part_of(plan.programs.at("pair")[0].choice, "attention").in["x"] = {"R"};
+  plan.micro_batches[1].groups[0].ranks.clear();
+  EXPECT_THAT(
+      problems(plan, {.model = &model}),
+      Contains(StartsWith("micro_batches[1].groups[0].ranks: no ranks")));
+}
+
 // A plan of absurd size is a plan with problems, not a machine without memory.
 TEST(PlanCheck, SurvivesAbsurdSizes) {
   const ModelShape model = small_model();

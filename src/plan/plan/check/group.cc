@@ -195,7 +195,8 @@ CheckedGroup check_group(Findings& findings, const std::string& path, const Plan
             "; there are: " + list);
   } else if (found->second.sound) {
     checked.program = &found->second;
-    if (findings.problems.size() == before || group.mesh.empty()) {
+    // what lies over no ranks, or a mesh of another size, fits nothing
+    if (findings.problems.size() == before || (group.mesh.empty() && size > 0)) {
       check_fit(findings, checked);
     }
   }
