@@ -973,6 +973,18 @@ TEST(PlanCheck, NamesAGroupWithoutRanksWhoseStreamsArePlaced) {
       Contains(StartsWith("micro_batches[1].groups[0].ranks: no ranks")));
 }
 
+TEST(PlanCheck, NamesADocumentLongerThanTheLearnedPositions) {
+  ModelShape model = small_model();
+  const Plan plan = example_plan();
+  model.max_positions = 1204;
+  EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());  // rotated: there is no end
+  model.learned_positions = true;
+  EXPECT_THAT(
+      problems(plan, {.model = &model}),
+      ElementsAre(
+          AllOf(StartsWith("lengths[0]: 70000 tokens"), HasSubstr("has learned 1204 positions"))));
+}
+
 // A plan of absurd size is a plan with problems, not a machine without memory.
 TEST(PlanCheck, SurvivesAbsurdSizes) {
   const ModelShape model = small_model();

@@ -92,6 +92,11 @@ void check_sizes(Findings& findings) {
         path_to("lengths", d),
         text(n) + " tokens: a batch has at most " + text(kMostTokens) + " in all");
     tokens += n >= 0 && fits ? n : 0;
+    const std::int64_t positions = findings.model ? findings.model->positions() : 0;
+    require(
+        positions == 0 || n <= positions,
+        path_to("lengths", d),
+        text(n) + " tokens: the model has learned " + text(positions) + " positions: cut it");
   }
   check_dims(findings);
 }
