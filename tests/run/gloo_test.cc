@@ -19,6 +19,7 @@
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
+#include "tests/support/random_plans.h"
 #include "tests/support/recovery.h"
 
 namespace paradyse {
@@ -183,6 +184,24 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
       }
     });
   }
+}
+
+// Groups of any sizes side by side, as in tests/run/groups_test.cc, on fewer ranks than processes,
+// too.
+TEST(Gloo, RandomPlansOfGroupsGiveTheSameGradient) {
+  const int plans = std::getenv("PARADYSE_TEST_LONG") != nullptr ? 300 : 24;
+  test::expect_processes(4, [&](Backend& backend) {
+    const std::shared_ptr<Backend> shared(&backend, [](Backend*) {});
+    const std::vector<test::Case> cases = test::group_cases();
+    for (int number = 0; number < plans; ++number) {
+      SCOPED_TRACE("seed " + std::to_string(number));
+      const test::Case& c = cases[static_cast<std::size_t>(number) % cases.size()];
+      const int ranks = number % 7 == 6 ? 3 : 4;
+      const Plan plan =
+          test::random_plan(c.model, c.lengths, ranks, static_cast<std::uint64_t>(number));
+      test::expect_equal(c, plan, Dtype::float64, 1e-10, shared);
+    }
+  });
 }
 
 // What the `nccl` backend is made of: its communicators come before gloo's.

@@ -135,7 +135,12 @@ const reference::Answer& reference_answer(const Case& c) {
   return found->second;
 }
 
-void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance) {
+void expect_equal(
+    const Case& c,
+    const Plan& plan,
+    Dtype dtype,
+    double tolerance,
+    const std::shared_ptr<Backend>& backend) {
   SCOPED_TRACE(
       c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
       to_json(plan));
@@ -147,9 +152,13 @@ void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance
       .documents = random_documents(c.lengths, c.model.vocab, 7),
       .labels = labels_of(c),
       .dropout_seed = kDropoutSeed,
-      .dtype = dtype};
+      .dtype = dtype,
+      .backend = backend};
   request.fill = [&](Parameters& parameters) { fill(parameters, weights); };
   const GradientAnswer answer = gradients(request);
+  if (!backend->leads()) {
+    return;
+  }
   const reference::Answer& expected = reference_answer(c);
   EXPECT_NEAR(answer.batch.loss, expected.loss, tolerance * std::abs(expected.loss));
   for (std::size_t d = 0; d < c.lengths.size(); ++d) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/plan.h"
+#include "paradyse/run/backend.h"
 #include "src/run/reference/reference_model.h"
 #include "tests/support/models.h"
 
@@ -23,8 +25,13 @@ struct Case {
 const reference::Answer& reference_answer(const Case& c);
 
 // Loss and gradients within `tolerance`; saved bytes, bytes and messages sent exactly, the peak
-// within 2 %.
-void expect_equal(const Case& c, const Plan& plan, Dtype dtype, double tolerance);
+// within 2 %.  Judged in the process that leads.
+void expect_equal(
+    const Case& c,
+    const Plan& plan,
+    Dtype dtype,
+    double tolerance,
+    const std::shared_ptr<Backend>& backend = local_backend());
 
 // The same in bfloat16 or float16, against float64 from the weights as the type rounds them,
 // without dropout.  Each gradient is held to its own rounding: as far as rounding the weights once
