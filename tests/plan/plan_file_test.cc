@@ -1000,5 +1000,21 @@ TEST(PlanCheck, SurvivesAbsurdSizes) {
   EXPECT_THAT(problems(plan, {.model = &model}), Contains(StartsWith("micro_batches[0].groups: ")));
 }
 
+// More tiles than tokens are as many as there are tokens, and no program without end.
+TEST(PlanCheck, SurvivesAbsurdNumbersOfTiles) {
+  const ModelShape model = small_model();
+  for (const char* program : {"long", "pair", "short"}) {
+    for (const std::int64_t tiles :
+         {std::int64_t{1} << 30, std::numeric_limits<std::int64_t>::max()}) {
+      Plan plan = example_plan();
+      plan.lengths = {700, 81, 9, 12};
+      for (LayerRun& run : plan.programs.at(program)) {
+        part_of(run.choice, "mlp").options["token_tiles"] = tiles;
+      }
+      EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty()) << program;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace paradyse

@@ -33,9 +33,9 @@ class Writer {
   // that it has; or every rank all of them, with its own columns where cuts are given.
   [[nodiscard]] Layout own_rows(std::int64_t columns) const;
   [[nodiscard]] Layout all_rows(std::int64_t columns, Cuts cuts = {}) const;
-  // The rows that each rank has of such a matrix in `count` tiles of about one size; some may be
-  // empty.
-  [[nodiscard]] std::vector<TokenTile> tiles(const Layout& layout, int count) const;
+  // The rows that each rank has of such a matrix in `wanted` tiles of about one size, some of them
+  // perhaps empty, but never more tiles than the fullest rank has rows.
+  [[nodiscard]] std::vector<TokenTile> tiles(const Layout& layout, std::int64_t wanted) const;
 
   ValueId hold();
   // All of the stack from all ranks of the domain, or only some of its matrices' rows, in the order

@@ -1,6 +1,7 @@
 #include "paradyse/plan/writer.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
@@ -66,24 +67,28 @@ Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
        .recompute = traits(kind).weights || (recompute_ && !traits(kind).core)});
 }
 
-std::vector<TokenTile> Writer::tiles(const Layout& layout, int count) const {
+std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) const {
+  std::int64_t most = 1;
+  for (int r = 0; r < ranks(); ++r) {
+    most = std::max(most, size(layout.line(r)));
+  }
+  most = std::min<std::int64_t>(most, std::numeric_limits<int>::max());
+  const auto count = static_cast<int>(std::min(wanted, most));
   if (count <= 1) {
     return {{.rows = {}, .layout = layout}};
   }
-  std::vector<Cuts> all;  // [rank][tile]
-  all.reserve(idx(ranks()));
+  std::vector<Cuts> cuts;  // [rank][tile] of what it has
   for (int r = 0; r < ranks(); ++r) {
-    all.push_back(even_cuts(size(layout.line(r)), count));
+    cuts.push_back(even_cuts(size(layout.line(r)), count));
   }
   std::vector<TokenTile> tiles;
   for (int i = 0; i < count; ++i) {
     std::vector<Interval> rows;
     Cuts tokens;
     for (int r = 0; r < ranks(); ++r) {
-      const Piece mine = layout.line(r);
-      const Piece& cut = all[idx(r)][idx(i)];
+      const Piece& cut = cuts[idx(r)][idx(i)];
       rows.push_back(cut.empty() ? Interval{} : cut.front());
-      tokens.push_back(slice(mine, rows.back()));
+      tokens.push_back(slice(layout.line(r), rows.back()));
     }
     const std::string& line = layout.dims.at(layout.dims.size() - 2).name;
     tiles.push_back({std::move(rows), layout.cut(line, std::move(tokens))});

@@ -28,7 +28,7 @@ Program build(const Task& task, Verb verb) {
     const WeightRows down = w.weights().rows("down", piece.front());
     const ValueId stack = w.gather({in, down}, /*wide_gradient=*/tiles > 1);
     const std::int64_t width = size(columns);
-    for (const TokenTile& tile : w.tiles(w.own_rows(width), static_cast<int>(tiles))) {
+    for (const TokenTile& tile : w.tiles(w.own_rows(width), tiles)) {
       const ValueId h = w.linear(xn, {stack}, w.terms(stack, in), "h", tile.layout, tile.rows);
       const ValueId a = w.activation(w.bias(h, Role::in_bias, columns));
       y = w.linear_transposed(
