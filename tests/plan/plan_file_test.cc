@@ -985,6 +985,25 @@ TEST(PlanCheck, NamesADocumentLongerThanTheLearnedPositions) {
           AllOf(StartsWith("lengths[0]: 70000 tokens"), HasSubstr("has learned 1204 positions"))));
 }
 
+// Gradients of gathered weights are sent as wide by all ranks.
+TEST(PlanCheck, NamesGradientsOfUnlikeWidths) {
+  const ModelShape model = small_model();
+  Plan plan = example_plan();
+  part_of(plan.programs.at("pair")[0].choice, "mlp").options["token_tiles"] = 3;
+  const auto found = [&](Dtype dtype) {
+    return problems(plan, {.model = &model, .precision = precision_of(dtype)});
+  };
+  EXPECT_THAT(found(Dtype::float32), IsEmpty());
+  EXPECT_THAT(
+      found(Dtype::bfloat16),
+      Contains(AllOf(
+          StartsWith("micro_batches[1].groups[1]: layer 3 mlp: gather_weights backward sends 2"),
+          HasSubstr("that of micro_batches[1].groups[0] 4"),
+          HasSubstr("token_tiles"))));
+  part_of(plan.programs.at("short")[0].choice, "mlp").options["token_tiles"] = 2;
+  EXPECT_THAT(found(Dtype::bfloat16), IsEmpty());
+}
+
 // A plan of absurd size is a plan with problems, not a machine without memory.
 TEST(PlanCheck, SurvivesAbsurdSizes) {
   const ModelShape model = small_model();

@@ -48,17 +48,6 @@ Round round_of(int number) {
 
 constexpr int kPlans = 168;
 
-TEST(Groups, RandomPlansGiveTheSameGradient) {
-  for (int number = 0; number < rounds(kPlans); ++number) {
-    SCOPED_TRACE("seed " + std::to_string(number));
-    const Round round = round_of(number);
-    test::expect_equal(*round.of, round.plan, Dtype::float64, 1e-10);
-    if (HasFailure()) {
-      return;
-    }
-  }
-}
-
 // What the test above has in it without PARADYSE_TEST_LONG.
 TEST(Groups, RandomPlansHaveEverything) {
   std::set<std::tuple<std::string, int>> sizes;         // strategy, beside another size of group
@@ -118,6 +107,31 @@ TEST(Groups, RandomPlansHaveEverything) {
   for (const int count : {idle, unlike_micro_batches, small_domains, shares, meshes}) {
     EXPECT_GT(count, kPlans / 10);
   }
+}
+
+// Of a model and batch for which the bounds of expect_within_rounding() were measured; plans that
+// the checker refuses for the type alone are left out.
+TEST(Groups, RandomPlansStayWithinTheirRoundingInNarrowTypes) {
+  const Case c{
+      "gqa", test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}), {1, 9, 2, 17, 3}};
+  int refused = 0;
+  for (int number = 0; number < rounds(60); ++number) {
+    const Dtype dtype = number % 3 == 0 ? Dtype::float16 : Dtype::bfloat16;
+    const Plan plan = test::random_plan(c.model, c.lengths, 2 + number % 5, idx(number));
+    SCOPED_TRACE("seed " + std::to_string(number));
+    const std::vector<std::string> wrong =
+        problems(plan, {.model = &c.model, .precision = precision_of(dtype)});
+    if (wrong.empty()) {
+      test::expect_within_rounding(c, plan, dtype);
+    } else {
+      ++refused;
+      EXPECT_THAT(wrong, testing::Each(testing::HasSubstr("token_tiles")));
+    }
+    if (HasFailure()) {
+      return;
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 // The place comes first: "micro_batches[0].groups[1].ranks[0]: ...".

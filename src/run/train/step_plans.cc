@@ -18,8 +18,8 @@ namespace paradyse {
 StepPlans::StepPlans(PlanningTask task, Options options)
     : options_(std::move(options)),
       model_(task.model),
-      ranks_(task.ranks),
       precision_(task.precision),
+      ranks_(task.ranks),
       planner_(batch_planner(std::move(task))) {}
 
 StepPlans::~StepPlans() {

@@ -62,8 +62,8 @@ class StepPlans {
 
   Options options_;
   ModelShape model_;
-  int ranks_;
   Precision precision_;
+  int ranks_;
   std::unique_ptr<BatchPlanner>
       planner_;  // only one thread at a time uses it: this one does while none is ahead
   std::future<Plan> ahead_;

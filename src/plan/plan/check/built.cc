@@ -17,8 +17,7 @@ class Recorder : public Machine {
  public:
   struct Collective {
     std::string what;
-    const Redistribution* copy = nullptr;
-    std::int64_t element_bytes = 0;
+    Exchange exchange;
   };
 
   Recorder(const Timeline& timeline, Precision precision)
@@ -30,13 +29,13 @@ class Recorder : public Machine {
   // Those over the weight domain.
   [[nodiscard]] const std::vector<Collective>& over_domain() const { return over_domain_; }
 
-  void prefetch(std::size_t part, int op) override { record(part, op, "forward"); }
+  void prefetch(std::size_t part, int op) override { record(part, op, Phase::forward); }
   void forward(std::size_t part, int op) override {
     if (!traits(op_of(part, op).kind).prefetched) {  // recorded when it was
-      record(part, op, "forward");
+      record(part, op, Phase::forward);
     }
   }
-  void adjoint(std::size_t part, int op) override { record(part, op, "backward"); }
+  void adjoint(std::size_t part, int op) override { record(part, op, Phase::adjoint); }
   void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
   void offload(std::size_t /*part*/, ValueId /*value*/) override {}
   void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
@@ -49,25 +48,27 @@ class Recorder : public Machine {
     return timeline_[part].program().ops[idx(op)];
   }
 
-  void record(std::size_t part, int i, const std::string& phase) {
+  void record(std::size_t part, int i, Phase phase) {
     const ScheduledPart& scheduled = timeline_[part];
     const Program& program = scheduled.program();
     const Op& op = op_of(part, i);
-    const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
+    const OpTraits& of_kind = traits(op.kind);
+    const bool over_domain = of_kind.meets == OpTraits::Meets::domain;
     const std::string layer = scheduled.layer < 0 ? "" : "layer " + text(scheduled.layer) + " ";
-    const std::string what = layer + program.part + ": " + to_string(op.kind) + " " + phase;
-    for (const Redistribution& copy : op.copies) {
+    const std::string what = layer + program.part + ": " + to_string(op.kind) +
+                             (phase == Phase::forward ? " forward" : " backward");
+    for (const Exchange& exchange : of_kind.exchanges({program, op, Seat{}, phase, precision_})) {
+      if (exchange.copy == nullptr) {  // a hop of a ring
+        continue;
+      }
       const int seats = over_domain ? program.domain : program.ranks();
-      if (copy.ranks() != seats) {
+      if (exchange.copy->ranks() != seats) {
         throw std::logic_error(
             "problems: " + to_string(op.kind) + " of " + program.strategy + " has a copy for " +
-            text(copy.ranks()) + " ranks, but runs on " + text(seats));
+            text(exchange.copy->ranks()) + " ranks, but runs on " + text(seats));
       }
-    }
-    if (over_domain) {
-      const Phase way = phase == "forward" ? Phase::forward : Phase::adjoint;
-      for (const Exchange& one : exchanges({program, op, {}, way, precision_})) {
-        over_domain_.push_back({what, one.copy, one.element_bytes});
+      if (over_domain) {
+        over_domain_.push_back({what, exchange});
       }
     }
   }
@@ -77,8 +78,14 @@ class Recorder : public Machine {
   std::vector<Collective> over_domain_;
 };
 
+// But for the width of what is sent.
 bool same(const Recorder::Collective& a, const Recorder::Collective& b) {
-  return a.what == b.what && a.element_bytes == b.element_bytes && a.copy->same_as(*b.copy);
+  return a.what == b.what && a.exchange.transposed == b.exchange.transposed &&
+         a.exchange.copy->same_as(*b.exchange.copy);
+}
+
+bool alike(const Recorder::Collective& a, const Recorder::Collective& b) {
+  return same(a, b) && a.exchange.element_bytes == b.exchange.element_bytes;
 }
 
 void check_collectives(
@@ -92,24 +99,23 @@ void check_collectives(
   const auto& x = first.over_domain();
   const auto& y = second.over_domain();
   std::size_t i = 0;
-  while (i < x.size() && i < y.size() && same(x[i], y[i])) {
+  while (i < x.size() && i < y.size() && alike(x[i], y[i])) {
     ++i;
   }
-  if (i < x.size() || i < y.size()) {
-    // In which type it goes is told where nothing else is the matter.
-    const bool types = i < x.size() && i < y.size() && x[i].what == y[i].what &&
-                       x[i].element_bytes != y[i].element_bytes;
-    const auto is = [&](const std::vector<Recorder::Collective>& all) {
-      return i >= all.size()
-                 ? "missing"
-                 : all[i].what +
-                       (types ? " of " + text(all[i].element_bytes) + "-byte elements" : "");
-    };
+  if (i < x.size() && i < y.size() && same(x[i], y[i])) {
     findings.say(
         b.path,
-        "collective " + text(i) + " over weight domain " + text(b.domain) + " is " + is(y) +
-            ", that of " + a.path + " is " + is(x) + ": the ranks would wait for one another" +
-            (types ? "; give all groups of a domain token_tiles, or none" : ""));
+        y[i].what + " sends " + text(y[i].exchange.element_bytes) +
+            " bytes an element over weight domain " + text(b.domain) + ", that of " + a.path + " " +
+            text(x[i].exchange.element_bytes) +
+            ": in this type MLPs in token_tiles send wider gradients; give the option to all "
+            "groups of the micro-batch or to none");
+  } else if (i < x.size() || i < y.size()) {
+    findings.say(
+        b.path,
+        "collective " + text(i) + " over weight domain " + text(b.domain) + " is " +
+            (i < y.size() ? y[i].what : "missing") + ", that of " + a.path + " is " +
+            (i < x.size() ? x[i].what : "missing") + ": the ranks would wait for one another");
   }
 }
 
