@@ -96,6 +96,8 @@ Json to_json(const TrainSummary& s) {
       {"tokens", s.tokens},
       {"seconds", s.seconds},
       {"tokens_per_s", s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0.0},
+      {"predicted_seconds", s.predicted_seconds},
+      {"idle_share", s.idle_share},
       {"peak_bytes", s.peak_bytes},
       {"steps_by_strategy", s.steps_by_strategy},
       {"data",
@@ -116,11 +118,16 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
   if (s.steps > 0) {
     std::printf(
         "loss            %.4f -> %.4f (mean of the first and last ten steps; %.0f %%)\n"
-        "tokens/s        %.0f\n",
+        "tokens/s        %.0f\n"
+        "predicted       %.1f s for %.1f s of steps\n"
+        "idle            %.1f %% of the ranks' time: waiting for slower groups\n",
         s.first_loss,
         s.last_loss,
         100 * s.last_loss / s.first_loss,
-        static_cast<double>(s.tokens) / s.seconds);
+        static_cast<double>(s.tokens) / s.seconds,
+        s.predicted_seconds,
+        s.seconds,
+        100 * s.idle_share);
   }
   if (std::isfinite(s.eval_loss)) {
     std::printf("evaluation loss %.4f\n", s.eval_loss);

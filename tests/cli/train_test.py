@@ -171,6 +171,41 @@ n_positions = 64
         lines = (pathlib.Path(summary["folder"]) / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
+    # Whatever the step runs: all ranks in every micro-batch, all documents, and what was predicted.
+    def test_says_what_groups_took(self):
+        summary = self.summary("--set", "train.steps=4")
+        folder = pathlib.Path(summary["folder"])
+        steps = self.steps_of(summary)
+        for number, step in enumerate(steps, 1):
+            plan = json.loads((folder / "plans" / f"step-{number:05}.json").read_text())
+            self.assertEqual(len(step["groups"]), len(step["micro_batch_seconds"]))
+            groups = [group for micro in step["groups"] for group in micro]
+            planned = [group for micro in plan["micro_batches"] for group in micro["groups"]]
+            for group, asked in zip(groups, planned, strict=True):
+                self.assertEqual(group["ranks"], asked["ranks"])
+                self.assertEqual(group["documents"], len(asked["documents"]))
+                self.assertEqual(
+                    group["tokens"], sum(plan["lengths"][d] for d in asked["documents"]))
+                predicted = asked["predicted"]["seconds"]
+                self.assertAlmostEqual(group["predicted"], predicted, delta=1e-5 * predicted)
+                self.assertGreater(group["seconds"], 0)
+            self.assertEqual(sum(group["tokens"] for group in groups), step["tokens"])
+            self.assertEqual(len(step["idle"]), 3)
+            for share in step["idle"]:
+                self.assertGreaterEqual(share, 0)
+                self.assertLess(share, 1)
+        idle = sum(step["seconds"] * sum(step["idle"]) / 3 for step in steps)
+        self.assertAlmostEqual(summary["idle_share"], idle / summary["seconds"], 5)
+        self.assertAlmostEqual(
+            summary["predicted_seconds"], sum(step["predicted_seconds"] for step in steps))
+        said = self.train("--set", "train.steps=2", "--set", "train.metrics_groups=false").stdout
+        self.assertRegex(said, "predicted +[0-9.]+ s for [0-9.]+ s of steps")
+        self.assertRegex(said, "idle +[0-9.]+ %")
+        newest = max((self.folder / "runs").iterdir(), key=lambda run: run.stat().st_mtime_ns)
+        for step in self.steps_of({"folder": newest}):
+            self.assertNotIn("groups", step)
+            self.assertEqual(len(step["idle"]), 3)
+
     # Its documents stand in another order than a step draws them; its MLP takes tokens in tiles.
     def test_goes_by_a_plan_made_by_hand(self):
         data = self.write_documents([[i * i % 256 for i in range(n)] for n in (200, 70, 71, 70)])

@@ -2,18 +2,25 @@
 #include "paradyse/run/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/plan.h"
+#include "src/run/comm/observed.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/execute/trace.h"
+#include "src/run/measure/micro_batch_seconds.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"
 
@@ -304,6 +311,69 @@ TEST_F(Session, CountsMemoryWhileItLives) {
     }
     EXPECT_NO_THROW(at::empty({1 << 20}, at::kFloat));
   });
+}
+
+// Rank 1 is late at the first exchange of its group; rank 2 runs a document of its own and waits
+// for it at the gather of the next layer's weights.
+class LateAndWaiting final : public CommunicationObserver {
+ public:
+  static constexpr std::chrono::milliseconds kLate{30};
+
+  LateAndWaiting(int rank, std::promise<void>& waits, std::shared_future<void> seen)
+      : rank_(rank), waits_(waits), seen_(std::move(seen)) {}
+  void enter(Moment moment, const Call& call) override {
+    const bool weights = call.op == std::string_view("gather_weights");
+    if (rank_ == 2 && weights && call.layer == 1 && moment == Moment::wait && !done_) {
+      done_ = true;
+      waits_.set_value();
+    }
+    if (rank_ == 1 && !weights && call.layer == 0 && !done_) {
+      done_ = true;
+      seen_.wait();
+      std::this_thread::sleep_for(kLate);
+    }
+  }
+  void leave() override {}
+
+ private:
+  int rank_;
+  bool done_ = false;
+  std::promise<void>& waits_;
+  std::shared_future<void> seen_;
+};
+
+TEST_F(Session, CountsTheSecondsInItsWeightDomain) {
+  Plan two = plan("UlyssesZ", "gather");
+  two.micro_batches[0].groups = {
+      {.ranks = {0, 1}, .documents = {0, 2, 3}, .program = "all"},
+      {.ranks = {2}, .documents = {1}, .program = "all"}};
+  const auto batch = documents();
+  std::promise<void> waits;
+  const std::shared_future<void> seen = waits.get_future().share();
+  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+    LateAndWaiting observer(communicators.rank(), waits, seen);
+    ObservedCommunicators observed(communicators, observer);
+    RankSession session(observed, text_model(model_));
+    test::fill(session.parameters(), weights_);
+    const BatchResult result = session.play(two, {.documents = batch}, /*backward=*/true);
+    ASSERT_EQ(result.domain_seconds.size(), 1U);
+    EXPECT_LE(result.domain_seconds[0], result.micro_batch_seconds[0]);
+    if (session.rank() == 2) {
+      EXPECT_GE(
+          result.domain_seconds[0], std::chrono::duration<double>(LateAndWaiting::kLate).count());
+    }
+    const RankNumbers numbers = numbers_of_ranks(result, session);
+    const auto r = static_cast<std::size_t>(session.rank());
+    EXPECT_NEAR(numbers.rank_seconds[0][r], result.micro_batch_seconds[0], 1e-9);
+    EXPECT_NEAR(numbers.domain_seconds[0][r], result.domain_seconds[0], 1e-9);
+  });
+}
+
+TEST(RankNumbers, IdleIsWhatIsWaitedBeyondTheRankThatWaitsLeast) {
+  const RankNumbers numbers{
+      .rank_seconds = {{4, 4, 4}, {2, 3, 2}}, .domain_seconds = {{0.5, 2, 3}, {0.25, 0.25, 0}}};
+  EXPECT_EQ(
+      numbers.idle_seconds(), (std::vector<std::vector<double>>{{0, 1.5, 2.5}, {0.25, 0.25, 0}}));
 }
 
 }  // namespace

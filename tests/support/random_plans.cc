@@ -192,13 +192,17 @@ class PlanMaker {
   bool gathers_ = false;  // all groups of the domain do
 };
 
-// A group of a plan, or null.
+// A group of a plan with ranks, or null.
 PlanGroup* some_group(Plan& plan, Dice& dice) {
   if (plan.micro_batches.empty()) {
     return nullptr;
   }
   PlanMicroBatch& micro = dice.of(plan.micro_batches);
-  return micro.groups.empty() ? nullptr : &dice.of(micro.groups);
+  if (micro.groups.empty()) {
+    return nullptr;
+  }
+  PlanGroup& group = dice.of(micro.groups);
+  return group.ranks.empty() ? nullptr : &group;
 }
 
 PartChoice& some_part(Plan& plan, Dice& dice) {
@@ -309,7 +313,7 @@ std::string edit_part(PartChoice& part, Dice& dice) {
 }
 
 std::string edit_batch(Plan& plan, Dice& dice) {
-  switch (dice.below(10)) {
+  switch (dice.below(plan.micro_batches.empty() ? 6 : 10)) {
     case 0:
       plan.weight_domain = dice.between(-1, plan.ranks + 1);
       return "another weight domain";

@@ -55,6 +55,8 @@ struct BatchResult {
   std::vector<std::int64_t> counts;         // [document of the plan], over all ranks
   std::int64_t saved_bytes = 0;             // of this rank: the largest of its micro-batches
   std::vector<double> micro_batch_seconds;  // on this rank, waiting for others included
+  // Of these, inside operations of its weight domain: sending, and waiting for slower ranks of it.
+  std::vector<double> domain_seconds;
   double switching_seconds = 0;     // of this rank: agreeing on the plan and having its programs
   std::int64_t programs_built = 0;  // of this rank: the others it still had
   std::string plan_sha256;          // hash() of the plan

@@ -17,6 +17,15 @@
 
 namespace paradyse {
 
+// What a group of a plan was to take and took.
+struct GroupReport {
+  std::vector<int> ranks;
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;
+  double predicted_seconds = 0;
+  double seconds = 0;  // of its slowest rank, without what that waited for other groups
+};
+
 // What there is to tell about a step that is over.
 struct StepReport {
   std::int64_t step = 0;   // from 1
@@ -37,6 +46,9 @@ struct StepReport {
   std::map<std::string, std::int64_t> micro_batches;  // by the name of their program
   std::vector<double> micro_batch_seconds = {};       // measured
   std::vector<double> predicted_micro_batch_seconds = {};
+  std::vector<std::vector<GroupReport>> groups = {};  // [micro-batch], as in the plan
+  // [rank] The share of the step in which it waited for slower groups.
+  std::vector<double> idle = {};
   std::string plan_sha256;
 };
 
@@ -50,6 +62,8 @@ struct TrainSummary {
   double eval_loss = 0;   // after training; NaN when there is no evaluation data
   std::int64_t tokens = 0;
   double seconds = 0;  // of all steps
+  double predicted_seconds = 0;
+  double idle_share = 0;  // of the ranks' seconds: waited for slower groups
   std::int64_t peak_bytes = 0;
   std::map<std::string, std::int64_t> steps_by_strategy;  // steps that used it at least once
   DataCounts data;

@@ -133,6 +133,7 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "train.steps", .value = &c.train.steps, .range = from_one},
       {.key = "train.tokens_per_step", .value = &c.train.tokens_per_step, .range = from_one},
       {.key = "train.dtype", .value = &c.train.dtype, .accepted = dtype_names()},
+      {.key = "train.metrics_groups", .value = &c.train.metrics_groups},
       {.key = "optimizer.lr", .value = &c.optimizer.lr, .range = from_zero},
       {.key = "optimizer.beta1", .value = &c.optimizer.beta1, .range = beta},
       {.key = "optimizer.beta2", .value = &c.optimizer.beta2, .range = beta},

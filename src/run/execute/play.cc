@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/run/execute/domain_seconds.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
 
@@ -138,10 +139,12 @@ RankSession::State::Played RankSession::State::play(
       firsts,
       parameters.model().masked_lm);
   tokens.dropout_seed = batch.dropout_seed;
+  DomainSeconds domain_seconds;
+  ObservedCommunicators timed(communicators, domain_seconds);
   const RankContext context{
       .seat = place.seat,
       .group = &communicators.group(group.ranks),
-      .domain = &communicators.group(domain_ranks),
+      .domain = &timed.group(domain_ranks),
       .memory = &memory,
       .trace = options.trace,
       .world_rank = communicators.rank(),
@@ -149,8 +152,10 @@ RankSession::State::Played RankSession::State::play(
       .part_times = options.part_times};
   Played played{
       .group = place.group,
-      .result = run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward)};
+      .result = run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward),
+      .domain_seconds = 0};
   synchronize(options.device);
+  played.domain_seconds = domain_seconds.seconds();
   return played;
 }
 
@@ -185,9 +190,10 @@ BatchResult RankSession::play(
   const std::int64_t built_before = state_->programs.built();
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     const auto begin = Clock::now();
-    const auto [g, done] = state_->play(
+    const auto [g, done, domain_seconds] = state_->play(
         plan, micro, batch, first_tokens, backward, scale * loss_scale, result.switching_seconds);
     result.micro_batch_seconds.push_back(seconds_since(begin));
+    result.domain_seconds.push_back(domain_seconds);
     result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
     const std::vector<std::int64_t>& documents = micro.groups[g].documents;
     for (std::size_t d = 0; d < documents.size(); ++d) {

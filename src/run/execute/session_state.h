@@ -29,6 +29,7 @@ struct RankSession::State {
   struct Played {
     std::size_t group = 0;
     MicroBatchResult result;
+    double domain_seconds = 0;
   };
   Played play(
       const Plan& plan,

@@ -11,8 +11,9 @@
 namespace paradyse {
 
 struct RankNumbers {
-  std::int64_t peak_bytes = 0;                         // of the fullest
-  std::vector<std::vector<double>> rank_seconds = {};  // [micro-batch][world rank]
+  std::int64_t peak_bytes = 0;                           // of the fullest
+  std::vector<std::vector<double>> rank_seconds = {};    // [micro-batch][world rank]
+  std::vector<std::vector<double>> domain_seconds = {};  // the same: BatchResult::domain_seconds
 
   // [micro-batch] The mean over the ranks.
   [[nodiscard]] std::vector<double> mean_seconds() const {
@@ -25,19 +26,39 @@ struct RankNumbers {
     }
     return means;
   }
+  // [micro-batch][world rank] What a rank waited for slower ones, all in one weight domain: its
+  // seconds in operations of the domain beyond those of the rank that waited least, which are taken
+  // for the sending itself.
+  [[nodiscard]] std::vector<std::vector<double>> idle_seconds() const {
+    std::vector<std::vector<double>> idle = domain_seconds;
+    for (std::vector<double>& of_ranks : idle) {
+      const double least = *std::ranges::min_element(of_ranks);
+      for (double& seconds : of_ranks) {
+        seconds -= least;
+      }
+    }
+    return idle;
+  }
 };
 
 // Every rank of the session's world calls this and has the numbers of all.
 inline RankNumbers numbers_of_ranks(const BatchResult& batch, RankSession& session) {
   std::vector<std::int64_t> mine = {session.memory().peak_bytes()};
-  for (const double seconds : batch.micro_batch_seconds) {
-    mine.push_back(static_cast<std::int64_t>(seconds * 1e9));
+  for (const auto* seconds : {&batch.micro_batch_seconds, &batch.domain_seconds}) {
+    for (const double of_micro_batch : *seconds) {
+      mine.push_back(static_cast<std::int64_t>(of_micro_batch * 1e9));
+    }
   }
-  RankNumbers numbers{.rank_seconds = std::vector<std::vector<double>>(mine.size() - 1)};
+  const std::size_t micro_batches = batch.micro_batch_seconds.size();
+  RankNumbers numbers;
+  numbers.rank_seconds.resize(micro_batches);
+  numbers.domain_seconds.resize(micro_batches);
   for (const auto& of_rank : gather(mine, session.world())) {
     numbers.peak_bytes = std::max(numbers.peak_bytes, of_rank[0]);
-    for (std::size_t m = 0; m < numbers.rank_seconds.size(); ++m) {
-      numbers.rank_seconds[m].push_back(static_cast<double>(of_rank[m + 1]) * 1e-9);
+    for (std::size_t m = 0; m < micro_batches; ++m) {
+      const auto seconds = [&](std::size_t at) { return static_cast<double>(of_rank[at]) * 1e-9; };
+      numbers.rank_seconds[m].push_back(seconds(1 + m));
+      numbers.domain_seconds[m].push_back(seconds(1 + micro_batches + m));
     }
   }
   return numbers;

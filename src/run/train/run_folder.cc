@@ -37,6 +37,18 @@ nlohmann::json number(double value) {  // JSON has no NaN
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
+// To six digits: a line is to stay short.
+double rounded(double value) { return std::stod(fmt::format("{:.6g}", value)); }
+
+nlohmann::json to_json(const GroupReport& group) {
+  return {
+      {"ranks", group.ranks},
+      {"documents", group.documents},
+      {"tokens", group.tokens},
+      {"predicted", rounded(group.predicted_seconds)},
+      {"seconds", rounded(group.seconds)}};
+}
+
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
 std::optional<StepReport> report_of(const std::string& line) {
   try {
@@ -47,8 +59,10 @@ std::optional<StepReport> report_of(const std::string& line) {
         .loss = loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>(),
         .tokens = json.at("tokens"),
         .seconds = json.at("seconds"),
+        .predicted_seconds = json.at("predicted_seconds"),
         .peak_bytes = json.at("peak_bytes"),
         .micro_batches = json.at("micro_batches"),
+        .idle = json.value("idle", std::vector<double>()),
         .plan_sha256 = json.at("plan_sha256")};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -176,7 +190,7 @@ void RunFolder::write_plan(const Plan& plan, std::int64_t step) {
 }
 
 void RunFolder::write_step(const StepReport& report) {
-  const nlohmann::json line = {
+  nlohmann::json line = {
       {"step", report.step},
       {"loss", number(report.loss)},
       {"learning_rate", report.learning_rate},
@@ -196,6 +210,19 @@ void RunFolder::write_step(const StepReport& report) {
       {"predicted_peak_bytes", report.predicted_peak_bytes},
       {"micro_batches", report.micro_batches},
       {"plan_sha256", report.plan_sha256}};
+  line["idle"] = nlohmann::json::array();
+  for (const double share : report.idle) {
+    line["idle"].push_back(rounded(share));
+  }
+  if (!report.groups.empty()) {
+    nlohmann::json& groups = line["groups"] = nlohmann::json::array();
+    for (const std::vector<GroupReport>& of_micro : report.groups) {
+      nlohmann::json& all = groups.emplace_back(nlohmann::json::array());
+      for (const GroupReport& group : of_micro) {
+        all.push_back(to_json(group));
+      }
+    }
+  }
   metrics_ << line.dump() << "\n" << std::flush;
   if (!metrics_) {
     throw std::runtime_error(
@@ -246,6 +273,8 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"seconds", summary.seconds},
       {"tokens_per_s",
        summary.seconds > 0 ? static_cast<double>(summary.tokens) / summary.seconds : 0},
+      {"predicted_seconds", summary.predicted_seconds},
+      {"idle_share", summary.idle_share},
       {"peak_bytes", summary.peak_bytes},
       {"steps_by_strategy", summary.steps_by_strategy},
       {"data",

@@ -102,6 +102,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
   const std::size_t n = losses_.size();
   summary_.first_loss = mean(losses_, 0, std::min<std::size_t>(10, n));
   summary_.last_loss = mean(losses_, n - std::min<std::size_t>(10, n), n);
+  summary_.idle_share = summary_.seconds > 0 ? idle_seconds_ / summary_.seconds : 0;
   folder_->write_summary(summary_);
   if (loaded_.config.output.trace) {
     trace.write(folder_->trace_file(summary_.resumed_at));
@@ -116,6 +117,10 @@ void RunRecord::count(const StepReport& report) {
   ++summary_.steps;
   summary_.tokens += report.tokens;
   summary_.seconds += report.seconds;
+  summary_.predicted_seconds += report.predicted_seconds;
+  for (const double share : report.idle) {
+    idle_seconds_ += report.seconds * share / static_cast<double>(report.idle.size());
+  }
   summary_.peak_bytes = std::max(summary_.peak_bytes, report.peak_bytes);
   for (const auto& [name, micro_batches] : report.micro_batches) {
     ++summary_.steps_by_strategy[name];

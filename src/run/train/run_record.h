@@ -49,6 +49,7 @@ class RunRecord {
   bool leads_;
   std::optional<RunFolder> folder_;
   std::vector<double> losses_;
+  double idle_seconds_ = 0;  // the mean over the ranks
   TrainSummary summary_;
 };
 

@@ -139,6 +139,29 @@ Update update(
   return {.learning_rate = rate, .gradient_norm = norm, .loss_scale = loss_scale};
 }
 
+// What each group of the plan was to take and took.
+std::vector<std::vector<GroupReport>> group_reports(
+    const Plan& plan, const RankNumbers& measured, const std::vector<std::vector<double>>& idle) {
+  std::vector<std::vector<GroupReport>> reports;
+  for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
+    std::vector<GroupReport>& of_micro = reports.emplace_back();
+    for (const PlanGroup& group : plan.micro_batches[m].groups) {
+      GroupReport& report = of_micro.emplace_back(GroupReport{
+          .ranks = group.ranks,
+          .documents = static_cast<std::int64_t>(group.documents.size()),
+          .predicted_seconds = group.predicted.seconds.value_or(0)});
+      for (const std::int64_t document : group.documents) {
+        report.tokens += plan.lengths[idx(document)];
+      }
+      for (const int rank : group.ranks) {
+        const auto r = idx(rank);
+        report.seconds = std::max(report.seconds, measured.rank_seconds[m][r] - idle[m][r]);
+      }
+    }
+  }
+  return reports;
+}
+
 StepReport step_report(
     const TrainingRun& run,
     const TrainingStep& step,
@@ -179,6 +202,16 @@ StepReport step_report(
       ++report.micro_batches[program];
     }
     report.predicted_micro_batch_seconds.push_back(micro.predicted.seconds.value_or(0));
+  }
+  const std::vector<std::vector<double>> idle = measured.idle_seconds();
+  report.idle.resize(idx(plan.ranks));
+  for (const std::vector<double>& of_ranks : idle) {
+    for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+      report.idle[r] += of_ranks[r] / report.seconds;
+    }
+  }
+  if (run.config().train.metrics_groups) {
+    report.groups = group_reports(plan, measured, idle);
   }
   return report;
 }
