@@ -98,6 +98,7 @@ Json to_json(const TrainSummary& s) {
       {"tokens_per_s", s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0.0},
       {"predicted_seconds", s.predicted_seconds},
       {"idle_share", s.idle_share},
+      {"late_plans", s.late_plans},
       {"peak_bytes", s.peak_bytes},
       {"steps_by_strategy", s.steps_by_strategy},
       {"data",
@@ -128,6 +129,11 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         s.predicted_seconds,
         s.seconds,
         100 * s.idle_share);
+  }
+  if (s.late_plans > 0) {
+    std::printf(
+        "late plans      %lld: these steps ran all documents whole, or split all\n",
+        static_cast<long long>(s.late_plans));
   }
   if (std::isfinite(s.eval_loss)) {
     std::printf("evaluation loss %.4f\n", s.eval_loss);

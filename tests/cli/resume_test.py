@@ -85,7 +85,8 @@ folder = "{self.folder}/runs"
 
     def metrics(self, run):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        same = ("step", "loss", "gradient_norm", "learning_rate", "loss_scale", "tokens", "plan_sha256")
+        same = ("step", "loss", "gradient_norm", "learning_rate", "loss_scale", "tokens", "plan_sha256",
+                "late")
         return [{key: line[key] for key in same} for line in lines]
 
     def expect_same(self, run, straight, message=None):
@@ -152,6 +153,25 @@ class SameBitsTest(ResumeTest):
                 self.assertIn(str(aside), said)
                 self.assertEqual((aside / "metrics.jsonl").read_text().splitlines(), tail)
                 self.assertEqual(len(list((aside / "plans").iterdir())), 4)
+
+    # Whether a plan is late goes by clocks, and a run that goes on does as was done: also where it was
+    # killed again before it came to that step.
+    def test_of_late_plans(self):
+        late = "parallel.planning_seconds=0"
+        straight = self.straight("straight", late)
+        self.assertGreater(json.loads((straight / "summary.json").read_text())["late_plans"], 0)
+        for name, patience in (("none", "0"), ("all", "1e6")):
+            cut = self.cut(straight, 4, name)
+            self.resume(cut, "--set", f"parallel.planning_seconds={patience}")
+            self.expect_same(cut, straight)
+        twice = self.cut(straight, 4, "twice")
+        aside = twice / "undone-000004" / "plans"
+        aside.mkdir(parents=True)
+        for step in (6, 7, 8):
+            (twice / "plans" / f"step-{step:05}.json").rename(aside / f"step-{step:05}.json")
+        (twice / "plans" / "step-00006.json").write_text("{")  # killed while it was written
+        self.resume(twice, "--set", "parallel.planning_seconds=1e6")
+        self.expect_same(twice, straight)
 
     # Processes go on where threads stopped.
     def test_over_gloo(self):

@@ -38,7 +38,9 @@ struct RunConfig {
     std::string recompute = "auto";     // auto, or a level
     std::string planner = "exact";      // of the layers: exact, or paper (the published heuristic)
     std::string batch_planner = "borders";  // which documents are split over how many ranks
-    bool offload = false;                   // saved tensors may wait in host memory
+    // From when a plan is asked for, two steps before its own, until the step goes without it.
+    double planning_seconds = 10;
+    bool offload = false;  // saved tensors may wait in host memory
     // Options of strategies by name (all_options), as in head_groups = 2; 0: the strategy's own.
     std::map<std::string, std::int64_t> options = {};
     double deadline_seconds = 60;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct StepReport {
   double seconds = 0;
   double predicted_seconds = 0;
   double planning_seconds = 0;   // of the planner, while the step before it ran
+  bool late = false;             // the plan was not there in time, and a fallback in its place
   double switching_seconds = 0;  // that the step waited for its plan, agreed on it and took it up
   int retries = 0;               // plans that ran out of memory before this one
   std::int64_t peak_bytes = 0;   // of the fullest rank
@@ -63,7 +65,8 @@ struct TrainSummary {
   std::int64_t tokens = 0;
   double seconds = 0;  // of all steps
   double predicted_seconds = 0;
-  double idle_share = 0;  // of the ranks' seconds: waited for slower groups
+  std::int64_t late_plans = 0;  // steps that went by a fallback
+  double idle_share = 0;        // of the ranks' seconds: waited for slower groups
   std::int64_t peak_bytes = 0;
   std::map<std::string, std::int64_t> steps_by_strategy;  // steps that used it at least once
   DataCounts data;
@@ -77,6 +80,8 @@ struct TrainHooks {
   std::function<void(const ProfileProgress& progress)> profiling;
   std::function<void(const std::string& line)> note;  // what else a user wants to know
   const std::atomic<bool>* stop = nullptr;            // ends after the step under way
+  // Another planner of batches than the one that the configuration names.
+  std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)> planner;
 };
 
 // What a run begins with, or goes by; one of them at most.

@@ -86,8 +86,11 @@ class RankTraining {
     const auto begin = Clock::now();
     session_.memory().reset_peak();
     std::optional<Plan> plan;
+    bool late = false;
     if (first_ && !stop()) {
-      plan = run_.plans.take(idx(step));
+      StepPlans::Step planned = run_.plans.take(idx(step));
+      late = planned.late;
+      plan = std::move(planned.plan);
       run_.record.folder().write_plan(*plan, step + 1);
     }
     plan = session_.broadcast(std::move(plan));
@@ -100,7 +103,10 @@ class RankTraining {
     try {
       train_step(
           run_,
-          {.step = step, .plan = *std::move(plan), .begin = begin, .switching_seconds = waited},
+          {.step = step,
+           .planned = {.plan = *std::move(plan), .late = late},
+           .begin = begin,
+           .switching_seconds = waited},
           session_,
           optimizer_,
           scale_);

@@ -17,7 +17,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/train/files.h"
+#include "src/run/train/step_plans.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -60,6 +62,7 @@ std::optional<StepReport> report_of(const std::string& line) {
         .tokens = json.at("tokens"),
         .seconds = json.at("seconds"),
         .predicted_seconds = json.at("predicted_seconds"),
+        .late = json.value("late", false),
         .peak_bytes = json.at("peak_bytes"),
         .micro_batches = json.at("micro_batches"),
         .idle = json.value("idle", std::vector<double>()),
@@ -79,6 +82,33 @@ std::int64_t step_of_plan(const std::string& name) {
 }
 
 }  // namespace
+
+std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t step) {
+  std::vector<fs::path> folders = {run / "plans"};
+  for (const fs::directory_entry& entry : fs::directory_iterator(run)) {
+    if (entry.path().filename().string().starts_with("undone-")) {
+      folders.push_back(entry.path() / "plans");
+    }
+  }
+  std::map<std::size_t, bool> late;
+  for (const fs::path& folder : folders) {
+    if (!fs::is_directory(folder)) {
+      continue;
+    }
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const std::int64_t of = step_of_plan(entry.path().filename().string());
+      if (of <= step) {
+        continue;
+      }
+      try {
+        late.emplace(idx(of - 1), read_plan(entry.path()).planner_name == StepPlans::kFallback);
+      } catch (const std::invalid_argument&) {  // killed while it was written: no step began by it
+        continue;
+      }
+    }
+  }
+  return late;
+}
 
 RunFolder::RunFolder(const LoadedConfig& config) {
   const fs::path parent = config.config.output.folder;
@@ -202,6 +232,7 @@ void RunFolder::write_step(const StepReport& report) {
       {"tokens_per_s", static_cast<double>(report.tokens) / report.seconds},
       {"predicted_seconds", report.predicted_seconds},
       {"planning_seconds", report.planning_seconds},
+      {"late", report.late},
       {"switching_seconds", report.switching_seconds},
       {"retries", report.retries},
       {"micro_batch_seconds", report.micro_batch_seconds},
@@ -275,6 +306,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
        summary.seconds > 0 ? static_cast<double>(summary.tokens) / summary.seconds : 0},
       {"predicted_seconds", summary.predicted_seconds},
       {"idle_share", summary.idle_share},
+      {"late_plans", summary.late_plans},
       {"peak_bytes", summary.peak_bytes},
       {"steps_by_strategy", summary.steps_by_strategy},
       {"data",

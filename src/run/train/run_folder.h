@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "paradyse/run/train.h"
 
 namespace paradyse {
+
+// Of the steps after `step` that the run in this folder had begun, those that it put aside too, by
+// their number from 0: whether their plan was late (StepPlans), as far as one can read it.
+std::map<std::size_t, bool> plans_were_late(const std::filesystem::path& run, std::int64_t step);
 
 class RunFolder {
  public:

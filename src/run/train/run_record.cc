@@ -117,6 +117,7 @@ void RunRecord::count(const StepReport& report) {
   ++summary_.steps;
   summary_.tokens += report.tokens;
   summary_.seconds += report.seconds;
+  summary_.late_plans += report.late ? 1 : 0;
   summary_.predicted_seconds += report.predicted_seconds;
   for (const double share : report.idle) {
     idle_seconds_ += report.seconds * share / static_cast<double>(report.idle.size());

@@ -15,73 +15,104 @@
 
 namespace paradyse {
 
+namespace {
+
+PlanningTask with(PlanningTask task, const char* planner) {
+  task.batch_planner = planner;
+  return task;
+}
+
+}  // namespace
+
 StepPlans::StepPlans(PlanningTask task, Options options)
     : options_(std::move(options)),
       model_(task.model),
       precision_(task.precision),
       ranks_(task.ranks),
-      planner_(batch_planner(std::move(task))) {}
+      fallback_(batch_planner(with(task, kFallback))),
+      queue_(options_.planner(std::move(task))) {}
 
-StepPlans::~StepPlans() {
-  if (ahead_.valid()) {
-    ahead_.wait();
+StepPlans::Step StepPlans::take(std::size_t step) {
+  if (given()) {
+    return {.plan = options_.plan.empty() ? recorded(step) : same_for_all(step)};
+  }
+  if (!next_ || *next_ < step) {
+    next_ = step;
+  }
+  ask_until(step + kAhead);
+  return made(step);
+}
+
+void StepPlans::ask_until(std::size_t step) {
+  for (; *next_ <= step && *next_ < options_.lengths.size(); ++*next_) {
+    queue_.ask(*next_, options_.lengths[*next_], learned());
   }
 }
 
-Plan StepPlans::take(std::size_t step) {
-  if (given()) {
-    return options_.plan.empty() ? recorded(step) : same_for_all(step);
+StepPlans::Step StepPlans::made(std::size_t step) {
+  const auto decided = options_.decided.find(step);
+  const bool late = decided != options_.decided.end()
+                        ? decided->second
+                        : !queue_.ready(step, options_.planning_seconds);
+  if (late) {
+    if (std::optional<Plan> plan = fallback(step)) {
+      queue_.forget(step);
+      if (!std::exchange(told_, true)) {
+        options_.note(fmt::format(
+            "step {}: its plan is not there {} s after it was asked for: all documents run whole, "
+            "or all are split, in its place; a longer parallel.planning_seconds waits for it",
+            step + 1,
+            options_.planning_seconds));
+      }
+      return {.plan = *std::move(plan), .late = true};
+    }
   }
-  Plan plan = made(step);
-  if (step + 1 < options_.lengths.size()) {
-    begin(step + 1);
+  return {.plan = queue_.take(step)};
+}
+
+std::optional<Plan> StepPlans::fallback(std::size_t step) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<Plan> plan = fallback_->plan(options_.lengths[step]).plan;
+  if (plan) {
+    plan->planner_name = kFallback;
+    plan->planner_seconds = seconds_since(begin);
   }
   return plan;
 }
 
-std::optional<Plan> StepPlans::leaner(std::size_t step, const Plan& plan) {
-  std::optional<Plan> less = planner().leaner(plan);
-  if (less && step + 1 < options_.lengths.size()) {
-    begin(step + 1);
+std::optional<Plan> StepPlans::leaner(std::size_t step, const Step& planned) {
+  std::optional<Plan> less;
+  if (planned.late) {
+    queue_.forget_all();
+    less = fallback_->leaner(planned.plan);
+    if (less) {
+      less->planner_name = kFallback;
+    }
+  } else {
+    less = planner().leaner(planned.plan);
+    fallback_->learn(queue_.at_rest().learned());
+  }
+  next_ = step + 1;
+  if (less) {
+    ask_until(step + kAhead);
   }
   return less;
 }
 
-void StepPlans::took(Plan plan, BatchPlanner::RankSeconds seconds) {
-  last_ = {.plan = std::move(plan), .seconds = std::move(seconds)};
+void StepPlans::took(const Plan& plan, const BatchPlanner::RankSeconds& seconds) {
+  if (!options_.correct || given()) {
+    return;
+  }
+  if (const auto changed = fallback_->observe(plan, seconds)) {
+    options_.note(*changed);
+  }
 }
 
 BatchPlanner& StepPlans::planner() {
-  if (ahead_.valid()) {
-    ahead_.wait();
-    ahead_ = {};
-  }
-  return *planner_;
-}
-
-void StepPlans::begin(std::size_t step) {
-  ahead_ = std::async(std::launch::async, [this, lengths = options_.lengths[step]] {
-    const auto begin = std::chrono::steady_clock::now();
-    Plan plan = plan_or_throw(*planner_, lengths);
-    plan.planner_seconds = seconds_since(begin);
-    return plan;
-  });
-  ahead_of_ = step;
-}
-
-Plan StepPlans::made(std::size_t step) {
-  if (!ahead_.valid() || ahead_of_ != step) {
-    planner();
-    begin(step);
-  }
-  Plan plan = ahead_.get();
-  if (last_ && options_.correct) {
-    if (const auto changed = planner_->observe(last_->plan, last_->seconds)) {
-      options_.note(*changed);
-    }
-    last_.reset();
-  }
-  return plan;
+  BatchPlanner& planner = queue_.at_rest();
+  planner.learn(learned());
+  next_.reset();
+  return planner;
 }
 
 Plan StepPlans::recorded(std::size_t step) const {

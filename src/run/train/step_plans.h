@@ -1,60 +1,78 @@
-// Where rank 0 of a run has the plans of its steps from: made one step ahead, while the step before
-// runs, or given: recorded by another run, or one for all steps.
+// Where rank 0 of a run has the plans of its steps from: made in the background while the steps
+// before run, or given: recorded by another run, or one for all steps.
+//
+// A plan is asked for kAhead steps before its step, with what is known then (the steps until the
+// one before that are observed), so what it knows does not hang on how long planning takes.  One
+// that is not there in time is replaced by a fallback: all documents whole or all over all ranks.
+// Which steps went by one stands in their recorded plans, and a run that is resumed does so again.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
+#include "src/run/train/plan_queue.h"
 
 namespace paradyse {
 
 class StepPlans {
  public:
+  static constexpr std::size_t kAhead = 2;  // steps
+  // The planner of fallbacks, and what their plans call it.
+  static constexpr const char* kFallback = "whole-or-split";
+
   struct Options {
     std::vector<std::vector<std::int64_t>> lengths;  // tokens of the documents of each step
     std::filesystem::path replay = {};               // folder of a run, for the plans of its steps
     std::filesystem::path plan = {};                 // a plan file, for every step
     bool correct = false;                            // by what steps take
+    // A plan is late when its step begins and so much time is over since it was asked for.
+    double planning_seconds = 1e6;
+    // Of steps that were begun before the run was resumed: whether the plan was late.
+    std::map<std::size_t, bool> decided = {};
+    std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)> planner = batch_planner;
     std::function<void(const std::string& line)> note = [](const std::string&) {};
   };
   StepPlans(PlanningTask task, Options options);
-  ~StepPlans();
-  StepPlans(const StepPlans&) = delete;
-  StepPlans& operator=(const StepPlans&) = delete;
 
   // Plans are not made.
   [[nodiscard]] bool given() const { return !options_.replay.empty() || !options_.plan.empty(); }
 
-  // The plan of a step; that of the next one is begun.  Throws std::runtime_error: why no plan
-  // fits, or what is wrong with a recorded one.
-  Plan take(std::size_t step);
+  struct Step {
+    Plan plan;
+    bool late = false;  // this is the fallback
+  };
+  // The plan of a step; those of the next kAhead are asked for.  Throws std::runtime_error: why no
+  // plan fits, or what is wrong with a recorded one.
+  Step take(std::size_t step);
   // Instead of one that ran out of memory in spite of what was counted; nothing when none needs
   // less.
-  std::optional<Plan> leaner(std::size_t step, const Plan& plan);
+  std::optional<Plan> leaner(std::size_t step, const Step& planned);
   // What every rank took for the plan's micro-batches; what is learned counts from the next plan
-  // that is begun.
-  void took(Plan plan, BatchPlanner::RankSeconds seconds);
+  // that is asked for.
+  void took(const Plan& plan, const BatchPlanner::RankSeconds& seconds);
 
-  // Waits until it is at rest.
+  // What was learned so far, and in its place what another run did.
+  [[nodiscard]] BatchPlanner::Learned learned() const { return fallback_->learned(); }
+  void learn(const BatchPlanner::Learned& learned) { fallback_->learn(learned); }
+  // What costs plans go by.
+  DocumentPlans& documents() { return fallback_->documents(); }
+
+  // The planner of the run, with all that was learned; waits until it is at rest.  Plans that were
+  // asked for are asked for again.
   BatchPlanner& planner();
-  // Safe while it plans.
-  [[nodiscard]] BatchPlanner::Learned learned() const { return planner_->learned(); }
 
  private:
-  struct Taken {
-    Plan plan;
-    BatchPlanner::RankSeconds seconds;
-  };
-  void begin(std::size_t step);
-  Plan made(std::size_t step);
+  void ask_until(std::size_t step);
+  std::optional<Plan> fallback(std::size_t step);
+  Step made(std::size_t step);
   [[nodiscard]] Plan recorded(std::size_t step) const;
   [[nodiscard]] Plan same_for_all(std::size_t step) const;
   // Throws std::runtime_error for a plan of this file that does not fit the run.
@@ -64,11 +82,10 @@ class StepPlans {
   ModelShape model_;
   Precision precision_;
   int ranks_;
-  std::unique_ptr<BatchPlanner>
-      planner_;  // only one thread at a time uses it: this one does while none is ahead
-  std::future<Plan> ahead_;
-  std::size_t ahead_of_ = 0;
-  std::optional<Taken> last_;  // not yet learned from
+  std::unique_ptr<BatchPlanner> fallback_;  // learns, too: the queue's has what it is handed
+  PlanQueue queue_;
+  std::optional<std::size_t> next_;  // step to be asked for; none: of the one that is taken
+  bool told_ = false;                // that a plan was late
 };
 
 }  // namespace paradyse

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -50,6 +51,10 @@ std::unique_ptr<StepPlans> training_plans(
           .replay = from.replay,
           .plan = from.plan,
           .correct = costs && config.costs.correct,
+          .planning_seconds = config.parallel.planning_seconds,
+          .decided = leads && inputs.from ? plans_were_late(from.resume, inputs.first_step())
+                                          : std::map<std::size_t, bool>(),
+          .planner = hooks.planner ? hooks.planner : batch_planner,
           .note = note});
   if (!leads) {
     return plans;
@@ -62,14 +67,13 @@ std::unique_ptr<StepPlans> training_plans(
             : "plans go by a closed form; measured costs know better: paradyse profile, then "
               "paradyse fit, with this configuration");
   if (hooks.planned) {
-    hooks.planned(
-        plans->planner().documents().table(inputs.typical_lengths()), inputs.corpus.counts);
+    hooks.planned(plans->documents().table(inputs.typical_lengths()), inputs.corpus.counts);
   }
   if (!plans->given()) {
     plan_or_throw(plans->planner(), {inputs.longest()});
   }
   if (inputs.from) {
-    plans->planner().learn(still_true(inputs.from->state, loaded, numbers));
+    plans->learn(still_true(inputs.from->state, loaded, numbers));
   }
   return plans;
 }

@@ -35,7 +35,7 @@ NotFinite not_finite(const TrainingRun& run, std::int64_t step, const std::strin
 Plan leaner(
     const TrainingRun& run,
     std::int64_t step,
-    const Plan& plan,
+    const StepPlans::Step& planned,
     const std::string& reason,
     RankSession& session) {
   if (run.plans.given()) {
@@ -43,7 +43,7 @@ Plan leaner(
   }
   std::optional<Plan> less;
   if (session.rank() == 0) {
-    less = run.plans.leaner(idx(step), plan);
+    less = run.plans.leaner(idx(step), planned);
     run.record.note(fmt::format(
         "step {}: {}; {}",
         step + 1,
@@ -63,7 +63,7 @@ Plan leaner(
 
 // A batch that is through, by the plan that it went by at last.
 struct Played {
-  Plan plan;
+  StepPlans::Step planned;
   BatchResult batch;
   int retries = 0;
 };
@@ -73,7 +73,7 @@ struct Played {
 Played play_batch(
     const TrainingRun& run,
     std::int64_t step,
-    Plan plan,
+    StepPlans::Step planned,
     const LossScale& scale,
     RankSession& session) {
   const auto s = idx(step);
@@ -90,15 +90,15 @@ Played play_batch(
     std::optional<std::string> lack;
     try {
       lack = within_memory(session.communicators(), [&] {
-        result = session.play(plan, batch, /*backward=*/true, scale.value());
+        result = session.play(planned.plan, batch, /*backward=*/true, scale.value());
       });
     } catch (const NotFinite& error) {
       throw not_finite(run, step, error.what());
     }
     if (!lack) {
-      return {.plan = std::move(plan), .batch = std::move(result), .retries = retries};
+      return {.planned = std::move(planned), .batch = std::move(result), .retries = retries};
     }
-    plan = leaner(run, step, plan, *lack, session);
+    planned.plan = leaner(run, step, planned, *lack, session);
   }
 }
 
@@ -168,7 +168,7 @@ StepReport step_report(
     const Played& played,
     const Update& update,
     const RankNumbers& measured) {
-  const Plan& plan = played.plan;
+  const Plan& plan = played.planned.plan;
   const BatchResult& batch = played.batch;
   StepReport report{
       .step = step.step + 1,
@@ -182,6 +182,7 @@ StepReport step_report(
       .seconds = seconds_since(step.begin),
       .predicted_seconds = plan.predicted.seconds.value_or(0),
       .planning_seconds = plan.planner_seconds.value_or(0),
+      .late = played.planned.late,
       .switching_seconds = step.switching_seconds + batch.switching_seconds,
       .retries = played.retries,
       .peak_bytes = measured.peak_bytes,
@@ -224,14 +225,14 @@ void train_step(
     RankSession& session,
     AdamW& optimizer,
     LossScale& scale) {
-  Played played = play_batch(run, step.step, std::move(step.plan), scale, session);
+  Played played = play_batch(run, step.step, std::move(step.planned), scale, session);
   const Update updated = update(run, step.step, played.batch, session, optimizer, scale);
   RankNumbers numbers = numbers_of_ranks(played.batch, session);
   if (session.rank() != 0) {
     return;
   }
   run.record.add(step_report(run, step, played, updated, numbers));
-  run.plans.took(std::move(played.plan), std::move(numbers.rank_seconds));
+  run.plans.took(played.planned.plan, numbers.rank_seconds);
 }
 
 }  // namespace paradyse

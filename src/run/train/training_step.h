@@ -13,8 +13,8 @@ namespace paradyse {
 
 // A step under way.
 struct TrainingStep {
-  std::int64_t step = 0;  // from 0
-  Plan plan;
+  std::int64_t step = 0;    // from 0
+  StepPlans::Step planned;  // late: on rank 0 alone
   std::chrono::steady_clock::time_point begin;
   double switching_seconds = 0;  // that it waited for its plan
 };

@@ -1,6 +1,7 @@
 // Short documents are packed and dealt to the ranks whole (DataZ), each long one is split over all
-// ranks; where the border lies is found by trying every document as the longest short one.  What
-// each layer runs is the layer planner's (layer_planner.h): the fastest mix that fits.
+// ranks; where the border lies is found by trying every document as the longest short one, or only
+// with all on one side of it, which is soon done.  What each layer runs is the layer planner's
+// (layer_planner.h): the fastest mix that fits.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -15,7 +16,8 @@ namespace {
 
 class Borders {
  public:
-  explicit Borders(DocumentPlans& documents) : documents_(documents) {}
+  enum class Tries { every_border, none };  // none: all documents whole, or all split
+  Borders(DocumentPlans& documents, Tries tries) : documents_(documents), tries_(tries) {}
 
   BatchPlanner::Answer make(const std::vector<std::int64_t>& lengths, Caps caps);
 
@@ -43,6 +45,7 @@ class Borders {
       Caps caps);
 
   DocumentPlans& documents_;
+  Tries tries_;
 };
 
 // Whole documents, longest first to the least busy rank with room, in as few micro-batches as
@@ -103,7 +106,11 @@ std::optional<Plan> Borders::build(
     std::size_t long_documents,
     const LayerChoice& short_layer,
     Caps caps) {
-  Plan plan = empty_plan(task(), lengths, "short documents whole, long ones over all ranks");
+  Plan plan = empty_plan(
+      task(),
+      lengths,
+      tries_ == Tries::none ? "all documents whole or all over all ranks"
+                            : "short documents whole, long ones over all ranks");
   const auto length = [&](std::int64_t d) { return lengths[idx(d)]; };
   std::vector<int> everyone(idx(task().ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -201,7 +208,8 @@ std::optional<Plan> Borders::best_of_borders(
     }
     const std::vector<std::int64_t> rest(
         order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
-    for (const LayerChoice& layer : documents().whole()) {
+    for (const LayerChoice& layer :
+         tries_ == Tries::none && k > 0 ? std::vector<LayerChoice>{} : documents().whole()) {
       double sum = long_seconds;
       const Dealt dealt = deal(lengths, rest, layer, caps);
       for (const auto& of_ranks : dealt) {
@@ -248,13 +256,14 @@ std::optional<Plan> Borders::best_of_borders(
   return std::nullopt;
 }
 
+template <Borders::Tries tries>
 class Planner final : public BatchPlanner {
  public:
   using BatchPlanner::BatchPlanner;
 
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
-    return plan_by_borders(documents(), lengths, caps);
+    return Borders(documents(), tries).make(lengths, caps);
   }
 };
 
@@ -262,7 +271,7 @@ class Planner final : public BatchPlanner {
 
 BatchPlanner::Answer plan_by_borders(
     DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps) {
-  return Borders(documents).make(lengths, caps);
+  return Borders(documents, Borders::Tries::every_border).make(lengths, caps);
 }
 
 BatchPlannerRow borders() {
@@ -270,7 +279,16 @@ BatchPlannerRow borders() {
       .name = "borders",
       .summary = "short documents whole, each on one rank; long ones over all ranks",
       .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
-        return std::make_unique<Planner>(std::move(task));
+        return std::make_unique<Planner<Borders::Tries::every_border>>(std::move(task));
+      }};
+}
+
+BatchPlannerRow whole_or_split() {
+  return {
+      .name = "whole-or-split",
+      .summary = "all documents whole, each on one rank, or all over all ranks",
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+        return std::make_unique<Planner<Borders::Tries::none>>(std::move(task));
       }};
 }
 

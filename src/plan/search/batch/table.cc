@@ -10,7 +10,7 @@
 namespace paradyse {
 
 std::span<const BatchPlannerRow> batch_planners() {
-  static const std::vector<BatchPlannerRow> rows = {borders(), flexsp()};
+  static const std::vector<BatchPlannerRow> rows = {borders(), whole_or_split(), flexsp()};
   return rows;
 }
 

@@ -6,6 +6,7 @@
 namespace paradyse {
 
 BatchPlannerRow borders();
+BatchPlannerRow whole_or_split();
 BatchPlannerRow flexsp();
 
 // What the first of them answers, for others that begin from it.
