@@ -78,6 +78,7 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) 
     return {{.rows = {}, .layout = layout}};
   }
   std::vector<Cuts> cuts;  // [rank][tile] of what it has
+  cuts.reserve(idx(ranks()));
   for (int r = 0; r < ranks(); ++r) {
     cuts.push_back(even_cuts(size(layout.line(r)), count));
   }
