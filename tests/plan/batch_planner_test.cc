@@ -169,7 +169,7 @@ TEST(BatchPlanner, RemembersLearnsAndLeansForAnyPlanner) {
 }
 
 // By group: the ranks of the group that sets the time count, those that wait for it do not; and
-// what groups of two took says nothing of groups of four.
+// what groups of two took is theirs, and says of groups of four what it says of all.
 TEST(BatchPlanner, LearnsFromTheGroupThatSetsTheTime) {
   Pairs planner(task(4));
   const Plan plan = *planner.plan({2000, 20}).plan;
@@ -180,12 +180,51 @@ TEST(BatchPlanner, LearnsFromTheGroupThatSetsTheTime) {
     planner.observe(plan, {{2 * predicted, 2 * predicted, 99, 99}});
   }
   const Correction& correction = planner.documents().correction();
-  EXPECT_DOUBLE_EQ(correction.factor("UlyssesZ", 2, 2000), 2);
-  EXPECT_EQ(correction.factor("UlyssesZ", 4, 2000), 1);
-  EXPECT_EQ(correction.factor("UlyssesZ", 2, 20), 1);
-  for (const auto& [key, ratios] : planner.learned().ratios) {
-    EXPECT_EQ(key.ranks, 2);
+  EXPECT_NEAR(correction.factor("UlyssesZ", 2, 2000), 2, 0.05);
+  EXPECT_LT(correction.factor("UlyssesZ", 4, 2000), 1.3);
+  EXPECT_EQ(correction.factor("UlyssesZ", 4, 2000), correction.factor("METP", 2, 2000));
+  const Correction::Ratios ratios = planner.learned().ratios;
+  ASSERT_EQ(ratios.size(), 1U);
+  EXPECT_EQ(ratios.begin()->first, (Correction::Key{"UlyssesZ", 2, log2_bucket(2000)}));
+  EXPECT_THAT(ratios.begin()->second, testing::Each(testing::DoubleEq(2)));
+}
+
+// A group goes by its own longest document, wherever the longest of the micro-batch lies; groups of
+// one strategy, size and bucket are one observation.
+TEST(BatchPlanner, ObservesAGroupUnderItsLongestDocument) {
+  Pairs planner(task(4));
+  const Plan unlike = *planner.plan({1000, 1100}).plan;
+  const double predicted = *unlike.micro_batches[0].predicted.seconds;
+  ASSERT_GT(
+      *unlike.micro_batches[0].groups[0].predicted.seconds,
+      0.8 * *unlike.micro_batches[0].groups[1].predicted.seconds);
+  planner.observe(unlike, {{3 * predicted, 3 * predicted, predicted, predicted}});
+  Correction::Ratios ratios = planner.learned().ratios;
+  ASSERT_EQ(ratios.size(), 2U);
+  EXPECT_DOUBLE_EQ(ratios.at({"UlyssesZ", 2, log2_bucket(1000)}).back(), 3);
+  EXPECT_DOUBLE_EQ(ratios.at({"UlyssesZ", 2, log2_bucket(1100)}).back(), 1);
+
+  Pairs alike(task(4));
+  const Plan same = *alike.plan({1000, 1000}).plan;
+  const double its = *same.micro_batches[0].predicted.seconds;
+  alike.observe(same, {{3 * its, 3 * its, its, its}});
+  ratios = alike.learned().ratios;
+  ASSERT_EQ(ratios.size(), 1U);
+  EXPECT_THAT(ratios.begin()->second, testing::ElementsAre(testing::DoubleEq(2)));
+}
+
+// A plan of before factors changed is held against the time model, not against what it predicted.
+TEST(BatchPlanner, ObservesPlansThatOtherFactorsMade) {
+  Pairs planner(task(4));
+  const Plan plan = *planner.plan({1000, 1000}).plan;
+  const double predicted = *plan.micro_batches[0].predicted.seconds;
+  for (int i = 0; i < 9; ++i) {
+    planner.observe(plan, {of_all(plan, 3 * predicted)});
   }
+  EXPECT_THAT(planner.learned().ratios.begin()->second, testing::Each(testing::DoubleEq(3)));
+  const double raw =
+      planner.documents().prediction().uncorrected_seconds(plan, plan.micro_batches[0]);
+  EXPECT_DOUBLE_EQ(raw, predicted);
 }
 
 // Between one rank and all: the fullest rank of such a group, as a plan with such groups folds it.

@@ -228,54 +228,5 @@ TEST(LayerCosts, LeaveOutWhatTheTaskLeavesOut) {
   EXPECT_THROW(all.layer(text_layer("METP", "pass"), 100), std::invalid_argument);
 }
 
-// --- correction ----------------------------------------------------------------------------------
-
-TEST(Correction, IsTheMedianOfWhatWasMeasured) {
-  Correction c;
-  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
-  c.observe("METP", 4, 1000, 1.0, 1.3);
-  c.observe("METP", 4, 900, 2.0, 2.6);      // the same bucket
-  EXPECT_EQ(c.factor("METP", 4, 1000), 1);  // two are not enough
-  c.observe("METP", 4, 1000, 1.0, 50.0);    // one that something else disturbed
-  EXPECT_DOUBLE_EQ(c.factor("METP", 4, 1000), 1.3);
-  EXPECT_EQ(c.factor("METP", 4, 5000), 1);
-  EXPECT_EQ(c.factor("UlyssesZ", 4, 1000), 1);
-  const std::int64_t version = c.version();
-  c.observe("METP", 4, 1000, 1.0, 1.3);
-  EXPECT_EQ(c.version(), version);  // nothing new
-}
-
-TEST(Correction, PassesOverWhatIsNoMeasurement) {
-  Correction c;
-  for (int i = 0; i < 5; ++i) {
-    c.observe("METP", 4, 1000, 0.0, 1.0);
-    c.observe("METP", 4, 1000, 1.0, -1.0);
-    c.observe("METP", 4, 1000, std::nan(""), 1.0);
-  }
-  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
-  EXPECT_EQ(c.version(), 0);
-  for (int i = 0; i < 5; ++i) {
-    c.observe("METP", 4, 1000, 1.0, 1e9);
-  }
-  EXPECT_EQ(c.factor("METP", 4, 1000), Correction::kMost);
-}
-
-// A machine that is twice as slow for good is told of once; one step that was slow is not.
-TEST(Correction, NoticesAChangedMachine) {
-  Correction c;
-  const auto steps = [&](int count, double ratio) {
-    int told = 0;
-    for (int i = 0; i < count; ++i) {
-      c.observe(i % 2 == 0 ? "METP" : "DataZ", 4, 1000, 1.0, i == 7 ? 10 * ratio : ratio);
-      told += c.machine_changed().has_value() ? 1 : 0;
-    }
-    return told;
-  };
-  EXPECT_EQ(steps(60, 0.8), 0);
-  EXPECT_EQ(steps(60, 1.6), 1);
-  EXPECT_EQ(steps(60, 1.6), 0);
-  EXPECT_EQ(steps(60, 0.8), 1);
-}
-
 }  // namespace
 }  // namespace paradyse

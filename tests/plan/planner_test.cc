@@ -371,7 +371,8 @@ TEST(Planner, ComesBackToWhatOnlyAPredictionBeat) {
       const double seconds = *first.predicted.seconds;
       const Plan other = *planner_of({b.name})->plan(lengths).plan;
       const bool beaten = planner->documents().choices(lengths[0], 4).ways.costs.size() == 1;
-      if (used(first) != a.name || !beaten || *other.predicted.seconds > 2.9 * seconds) {
+      // half of what one strategy is slower (in logarithms) is taken for the machine's
+      if (used(first) != a.name || !beaten || *other.predicted.seconds > 1.7 * seconds) {
         continue;
       }
       SCOPED_TRACE(a.name + " beats " + b.name);
@@ -381,7 +382,12 @@ TEST(Planner, ComesBackToWhatOnlyAPredictionBeat) {
       }
       const Plan later = *planner->plan(lengths).plan;
       EXPECT_EQ(used(later), b.name);
-      EXPECT_DOUBLE_EQ(*later.predicted.seconds, *other.predicted.seconds);
+      for (int i = 0; i < 3; ++i) {
+        planner->observe(later, {*other.predicted.seconds});
+      }
+      const Plan known = *planner->plan(lengths).plan;
+      EXPECT_EQ(used(known), b.name);
+      EXPECT_NEAR(*known.predicted.seconds / *other.predicted.seconds, 1, 0.05);
     }
   }
   EXPECT_GE(pairs, 3);

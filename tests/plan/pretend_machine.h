@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -112,6 +113,33 @@ inline ProfileHeader pretend_header() {
       .device = "cpu",
       .dtype = Dtype::float32};
 }
+
+// How long the pretended machine takes for what a plan has it do, in place of a model that was
+// fitted to it: other programs make it slower, and attention strategies are not what their work
+// says.
+class PretendTruth final : public TimeModel {
+ public:
+  explicit PretendTruth(PretendMachine machine) : machine_(machine) {}
+
+  double slower = 1;                                   // all of it, times
+  std::map<std::string, double> strategy_slower = {};  // its attention, times
+
+  [[nodiscard]] std::string name() const override { return "truth"; }
+  [[nodiscard]] bool by_work() const override { return true; }
+  [[nodiscard]] PartSeconds seconds(const PartQuestion& question) const override {
+    const auto own = strategy_slower.find(question.strategy);
+    PartSeconds result;
+    for (std::size_t i = 0; i < kPartPhases; ++i) {
+      result.phases[i] = machine_.rates.seconds(question.work.phases[i]) * slower *
+                         (i == 1 ? machine_.backward : 1) *
+                         (own == strategy_slower.end() ? 1 : own->second);
+    }
+    return result;
+  }
+
+ private:
+  PretendMachine machine_;
+};
 
 inline Profile pretend_profile(
     const PretendMachine& machine,

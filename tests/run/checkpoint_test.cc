@@ -74,6 +74,7 @@ CheckpointState state_of(std::int64_t step, int ranks, const ModelShape& model) 
       .learned =
           {.ratios =
                {{{"METP", 4, 7}, {0.1 + 0.2, 3}}, {{"METP", 2, 7}, {5}}, {{"DataZ", 1, 8}, {}}},
+           .machine = 1 / 0.7,
            .caps = {{12, std::int64_t{1} << 40}}},
       .configuration = {{"train.steps", "9"}, {"data.path", "'it''s'"}}};
 }
@@ -208,14 +209,16 @@ TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {
 }
 
 // Checkpoints of before groups could have any size: ratios were those of all ranks together, or of
-// single ones for what runs on one alone.
+// single ones for what runs on one alone; and of no machine apart from strategies.
 TEST_F(Checkpoint, StateOfBeforeSaysNoSizesOfGroups) {
   CheckpointState state = state_of(50, 4, gpt2());
   state.learned.ratios.erase({"METP", 2, 7});
+  state.learned.machine = 1;
   nlohmann::json old = nlohmann::json::parse(to_json(state));
   for (nlohmann::json& ratios : old["learned"]["ratios"]) {
     ratios.erase("ranks");
   }
+  old["learned"].erase("machine");
   old.erase("sha256");
   old["sha256"] = sha256_hex(old.dump());
   EXPECT_EQ(checkpoint_state(old.dump(), "here").learned, state.learned);

@@ -45,10 +45,11 @@ class BatchPlanner {
   // from now on (but where none would fit that).  Nothing when none fits that.
   std::optional<Plan> leaner(const Plan& plan);
 
-  // What it has learned in a run, for the run that goes on from a checkpoint: ratios of observe(),
+  // What it has learned in a run, for the run that goes on from a checkpoint: of observe(),
   // and bytes that leaner() holds plans to, by log2 of the tokens.
   struct Learned {
     Correction::Ratios ratios = {};
+    double machine = 1;  // its factor: Correction::machine()
     DocumentPlans::HeldTo caps = {};
 
     friend bool operator==(const Learned&, const Learned&) = default;

@@ -1,5 +1,28 @@
-// What a run teaches its time model: a factor for each strategy, size of its group and length, from
-// measured seconds.
+// What a run teaches its time model: factors from measured seconds.  The machine as a whole may be
+// slower than its model; beyond that a strategy on groups of a size, and that at a length.
+//
+// A group of p ranks under the attention strategy s, whose longest document lies in the bucket b of
+// lengths, was predicted and took y = ln(measured / predicted).  With `n` for how much of something
+// was measured, and nothing counted of which there were not three:
+//
+//   machine     median of the last five y - first(s, p, b), first(s, p, b) being the median of the
+//               first three r of it: how much slower the machine is than when it was first seen
+//   r           y - machine, of then; of each (s, p, b) the last nine are remembered
+//   common      median over the m (s, p) of the medians of their r; where it is above 0, m / (m +
+//   1)
+//               of it
+//   a(s, p)     common + n / (n + 1) (median r of (s, p) - common)
+//   b(s, p, b)  a(s, p) + n / (n + 1) (median r of (s, p, b) - a(s, p))
+//
+// The factor is exp(machine + b(s, p, b)), or a(s, p) for a length that was not measured.  Of a
+// strategy and size that was not, it is exp(machine + common - doubt), doubt = ln(1.1): costs err
+// by so much, so what is as near is worth a try, and once it was tried it is known.  In the same
+// spirit `common` counts whole where it speaks for what was not tried.  Medians (of ratios: the
+// mean of the middle two of an even number), since a step that something else disturbed is any
+// number of times slower.
+//
+// So a machine that changes moves all strategies alike, those that were not tried, too; and what is
+// a strategy's own stays, since it was noted over the machine of then.
 #pragma once
 
 #include <compare>
@@ -8,15 +31,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace paradyse {
 
 // What is told apart of lengths: the powers of two.
 int log2_bucket(std::int64_t tokens);
 
-// Robust: the factor is the median of the last measurements over what was predicted for them, and 1
-// until there are three.  Lengths are told apart by powers of two.  Deterministic in what it is
-// told.
+// Deterministic in what it is told.
+//
+// One rule says which length is meant, where it is observed as where it is looked up: that of the
+// longest document of the group.
 class Correction {
  public:
   static constexpr std::size_t kRemembered = 9;
@@ -26,10 +51,12 @@ class Correction {
   void observe(
       const std::string& strategy,
       int ranks,
-      std::int64_t length,
+      std::int64_t longest,
       double predicted,
       double measured);
-  [[nodiscard]] double factor(const std::string& strategy, int ranks, std::int64_t length) const;
+  [[nodiscard]] double factor(const std::string& strategy, int ranks, std::int64_t longest) const;
+  // Of what is no strategy's: exp(machine + common).
+  [[nodiscard]] double common_factor() const;
 
   // What is told apart.
   struct Key {
@@ -39,13 +66,14 @@ class Correction {
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // All that it knows, to go on from: the last ratios of measured to predicted seconds.
+  // All that it knows, to go on from: exp(r) of the last ones, and exp(machine).
   using Ratios = std::map<Key, std::deque<double>>;
   [[nodiscard]] const Ratios& ratios() const { return ratios_; }
+  [[nodiscard]] double machine() const { return machine_; }
   // In the place of what it knows; the machine of now is taken for that of the beginning.
-  void learn(const Ratios& ratios);
+  void learn(const Ratios& ratios, double machine = 1);
 
-  // Counts the changes of any factor: what was planned before one is out of date.
+  // Counts the changes of factors: what was planned before one is out of date.
   [[nodiscard]] std::int64_t version() const { return version_; }
 
   // Once each time that the machine as a whole has become so much slower or faster than it was at
@@ -54,11 +82,25 @@ class Correction {
   std::optional<double> machine_changed();
 
  private:
+  using Cell = std::pair<std::string, int>;  // strategy, ranks
+  // Logarithms, as the formula names them.
+  struct Factors {
+    double machine = 0;
+    double common = 0;
+    std::map<Cell, double> cells = {};
+    std::map<Key, double> keys = {};
+  };
+  [[nodiscard]] Factors factors() const;
+  void publish();
+
   Ratios ratios_;
-  std::map<Key, double> factors_;
+  double machine_ = 1;
+  Factors published_;  // those that are looked up: small changes are not worth planning anew
   std::int64_t version_ = 0;
-  std::map<Key, double> began_;  // factors of the beginning
-  std::deque<double> lately_;    // ratios over those
+  std::map<Key, double> began_;  // exp(first)
+  std::deque<double> lately_;    // measured over predicted, over those
+  double told_ = 1;              // the machine, when machine_changed() last told of it
+  std::deque<double> untold_;    // of lately_, what came since then
 };
 
 }  // namespace paradyse

@@ -60,7 +60,7 @@ class DocumentPlans {
   // the correction or what lengths are held to changes.
   std::optional<DocumentPlan> best(std::int64_t length, int ranks, Caps caps = Caps::held);
   // The same for packed documents in groups of `ranks`, side by side, at the costs of a document of
-  // `length`.
+  // `length`, corrected as for their longest.
   struct Fitting {
     LayerRuns program = {};
     PredictedBytes bytes = {};
@@ -72,14 +72,16 @@ class DocumentPlans {
       const std::vector<std::vector<std::int64_t>>& groups,
       Caps caps = Caps::held);
 
-  // A document under one layer choice, by estimates.
+  // A document under one layer choice, by estimates; its group's longest has `longest` tokens, 0:
+  // this is it.
   struct Estimate {
     double wall = 0;         // seconds of the micro-batch when it runs alone
     double busy = 0;         // seconds of the busiest rank
     std::int64_t saved = 0;  // bytes on the fullest rank
     std::int64_t peak = 0;   // static bytes included
   };
-  Estimate estimate(const LayerChoice& layer, std::int64_t length, int ranks);
+  Estimate estimate(
+      const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest = 0);
 
   // What the layer planner chooses among, and what it has for the layers: bytes.
   struct Choices {
@@ -88,8 +90,13 @@ class DocumentPlans {
     std::int64_t static_bytes = 0;
     PartCost rest;
   };
-  // Without `tried`: as LayerCosts::ways().
-  Choices choices(std::int64_t length, int ranks, Caps caps = Caps::held, bool tried = true);
+  // `tried`, `longest`: as LayerCosts::ways().
+  Choices choices(
+      std::int64_t length,
+      int ranks,
+      Caps caps = Caps::held,
+      bool tried = true,
+      std::int64_t longest = 0);
   // The ways that the layer planner leaves out of it, and why (rejected_ways), as numbers of the
   // whole model.
   std::vector<RejectedWay> rejected(std::int64_t length, int ranks);

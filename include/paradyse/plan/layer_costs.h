@@ -64,20 +64,24 @@ class LayerCosts {
   LayerCosts(const PlanningTask& task, int ranks, const Correction& correction);
 
   // Every way that none beats in seconds as corrected, saved and transient bytes together, and the
-  // layer it stands for.  Seconds are `wall`.
+  // layer it stands for.  Seconds are `wall`.  They are corrected as for a group whose longest
+  // document has `longest` tokens; 0: `length`, the only one.
   struct Ways {
     std::vector<LayerCost> costs;
     std::vector<LayerChoice> layers;
     std::vector<double> busy;
   };
   // Without `tried`: none has an option that is only tried.
-  Ways ways(std::int64_t length, bool tried = true);
+  Ways ways(std::int64_t length, bool tried = true, std::int64_t longest = 0);
   [[nodiscard]] bool tries_options() const;
 
-  // Of one choice, corrected by what was measured for its attention strategy; and of what is not in
-  // a layer: embedding, transform, head, rotary tables.
-  PartCost layer(const LayerChoice& choice, std::int64_t length);
+  // Of one choice, corrected by what was measured for its attention strategy, as for ways(); and of
+  // what is not in a layer: embedding, transform, head, rotary tables.
+  PartCost layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest = 0);
   PartCost rest(std::int64_t length);
+  // The same by the time model alone.
+  PartCost predicted_layer(const LayerChoice& choice, std::int64_t length);
+  PartCost predicted_rest(std::int64_t length) { return read_off(ways_.size(), length); }
 
   // Attention and MLP alike: those that people compare.
   [[nodiscard]] const std::vector<LayerChoice>& uniform() const { return uniform_; }
@@ -87,7 +91,6 @@ class LayerCosts {
   // the ladder's rungs.
   PartCost at(std::size_t way, std::int64_t length);
   PartCost read_off(std::size_t way, std::int64_t length);
-  PartCost corrected(PartCost cost, const std::string& attention, std::int64_t length) const;
   PartCost fold(std::size_t way, std::int64_t length) const;
 
   const PlanningTask& task_;

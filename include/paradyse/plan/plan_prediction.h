@@ -24,6 +24,8 @@ class PlanPrediction {
 
   // Fills in `predicted` of the plan, its micro-batches and groups.
   void predict(Plan& plan);
+  // Of a micro-batch, by the time model alone: what measurements are held against.
+  [[nodiscard]] double uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro);
 
   // Of the fullest rank when groups of `ranks` ranks, side by side, run documents of these lengths
   // as `program` says.
@@ -44,7 +46,7 @@ class PlanPrediction {
       const std::vector<LayerChoice>& layers,
       const std::vector<Seat>& seats,
       const std::vector<std::int64_t>& lengths,
-      std::int64_t longest);
+      const Correction& correction);
 
   const PlanningTask& task_;
   const Correction& correction_;

@@ -3,22 +3,44 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "src/plan/base/median.h"
 
 namespace paradyse {
 namespace {
 
-constexpr std::size_t kEnough = 3;          // measurements before a factor counts
-constexpr std::size_t kLately = 15;         // measurements that tell of the machine
-constexpr double kWorthTelling = 1.0 / 50;  // of a factor's change
+constexpr std::size_t kEnough = 3;       // measurements before something counts
+constexpr std::size_t kMachine = 5;      // measurements that say how fast the machine is now
+constexpr std::size_t kLately = 15;      // measurements that tell that it has changed for good
+constexpr double kDoubt = 1.1;           // what costs may err by
+constexpr double kWorthPlanning = 1.02;  // a change of one factor against another
+// A change of all factors: it makes no other plan better, only what is predicted.
+constexpr double kWorthTelling = 1.1;
 
 double median_of(const std::deque<double>& values) {
   return median({values.begin(), values.end()});
 }
 
-double factor_of(const std::deque<double>& ratios) {
-  return std::clamp(median_of(ratios), 1 / Correction::kMost, Correction::kMost);
+void push(std::deque<double>& values, double value, std::size_t most) {
+  values.push_back(value);
+  if (values.size() > most) {
+    values.pop_front();
+  }
+}
+
+// `own`, drawn to what is common by how little it was measured.
+double shrunk(double own, double common, std::size_t n) {
+  const auto count = static_cast<double>(n);
+  return common + count / (count + 1) * (own - common);
+}
+
+// Whether one is in one of them alone, or has moved by more than `by`.
+template <typename Key>
+bool differ(const std::map<Key, double>& a, const std::map<Key, double>& b, double by) {
+  return !std::ranges::equal(a, b, [&](const auto& x, const auto& y) {
+    return x.first == y.first && std::abs(x.second - y.second) <= by;
+  });
 }
 
 }  // namespace
@@ -31,66 +53,120 @@ int log2_bucket(std::int64_t tokens) {
 void Correction::observe(
     const std::string& strategy,
     int ranks,
-    std::int64_t length,
+    std::int64_t longest,
     double predicted,
     double measured) {
   if (!(predicted > 0) || !(measured > 0)) {
     return;
   }
-  const Key which{strategy, ranks, log2_bucket(length)};
+  const Key which{strategy, ranks, log2_bucket(longest)};
   const double ratio = measured / predicted;
+  if (const auto began = began_.find(which); began != began_.end()) {
+    const double over = ratio / began->second;
+    push(lately_, over, kMachine);
+    push(untold_, over / told_, kLately);
+    if (lately_.size() >= kEnough) {
+      machine_ = median_of(lately_);
+    }
+  }
   std::deque<double>& ratios = ratios_[which];
-  ratios.push_back(ratio);
-  if (ratios.size() > kRemembered) {
-    ratios.pop_front();
+  push(ratios, ratio / machine_, kRemembered);
+  if (ratios.size() == kEnough) {
+    began_.try_emplace(which, median_of(ratios));
   }
-  if (ratios.size() < kEnough) {
-    return;
+  publish();
+}
+
+// Of the medians of ratios the logarithm.
+Correction::Factors Correction::factors() const {
+  Factors now{.machine = std::log(machine_)};
+  std::map<Cell, std::vector<double>> all;  // ratios
+  for (const auto& [which, ratios] : ratios_) {
+    std::vector<double>& its = all[{which.strategy, which.ranks}];
+    its.insert(its.end(), ratios.begin(), ratios.end());
   }
-  const double now = factor_of(ratios);
-  const auto [factor, first] = factors_.try_emplace(which, now);
-  if (first || std::abs(now / factor->second - 1) > kWorthTelling) {
-    factor->second = now;
+  std::erase_if(all, [](const auto& cell) { return cell.second.size() < kEnough; });
+  if (all.empty()) {
+    return now;
+  }
+  std::map<Cell, double> own;
+  std::vector<double> medians;
+  for (const auto& [cell, ratios] : all) {
+    own[cell] = std::log(median(ratios));
+    medians.push_back(own[cell]);
+  }
+  const auto m = static_cast<double>(medians.size());
+  now.common = median(std::move(medians));
+  now.common *= now.common > 0 ? m / (m + 1) : 1;
+  for (const auto& [cell, log] : own) {
+    now.cells[cell] = shrunk(log, now.common, all.at(cell).size());
+  }
+  for (const auto& [which, ratios] : ratios_) {
+    if (ratios.size() >= kEnough) {
+      now.keys[which] = shrunk(
+          std::log(median_of(ratios)), now.cells.at({which.strategy, which.ranks}), ratios.size());
+    }
+  }
+  return now;
+}
+
+// Those of now are looked up from here on, if they differ enough from those that were.
+void Correction::publish() {
+  Factors now = factors();
+  const double by = std::log(kWorthPlanning);
+  if (std::abs(now.machine - published_.machine) > std::log(kWorthTelling) ||
+      std::abs(now.common - published_.common) > by || differ(now.cells, published_.cells, by) ||
+      differ(now.keys, published_.keys, by)) {
+    published_ = std::move(now);
     ++version_;
   }
-  began_.try_emplace(which, now);
-  lately_.push_back(ratio / began_.at(which));
-  if (lately_.size() > kLately) {
-    lately_.pop_front();
+}
+
+double Correction::factor(const std::string& strategy, int ranks, std::int64_t longest) const {
+  if (published_.cells.empty()) {
+    return common_factor();
   }
+  double own = published_.common - std::log(kDoubt);
+  const auto key = published_.keys.find(Key{strategy, ranks, log2_bucket(longest)});
+  const auto cell = published_.cells.find({strategy, ranks});
+  if (key != published_.keys.end()) {
+    own = key->second;
+  } else if (cell != published_.cells.end()) {
+    own = cell->second;
+  }
+  return std::clamp(std::exp(published_.machine + own), 1 / kMost, kMost);
 }
 
-double Correction::factor(const std::string& strategy, int ranks, std::int64_t length) const {
-  const auto found = factors_.find(Key{strategy, ranks, log2_bucket(length)});
-  return found == factors_.end() ? 1.0 : found->second;
+double Correction::common_factor() const {
+  return std::clamp(std::exp(published_.machine + published_.common), 1 / kMost, kMost);
 }
 
-void Correction::learn(const Ratios& ratios) {
+void Correction::learn(const Ratios& ratios, double machine) {
   ratios_ = ratios;
-  factors_.clear();
+  machine_ = machine;
   began_.clear();
   lately_.clear();
+  untold_.clear();
+  told_ = machine;
+  published_ = factors();
   ++version_;
   for (const auto& [which, its] : ratios_) {
     if (its.size() >= kEnough) {
-      factors_[which] = factor_of(its);
-      began_[which] = factor_of(its);
+      began_[which] = median_of(its);
     }
   }
 }
 
 std::optional<double> Correction::machine_changed() {
-  if (lately_.size() < kLately) {
+  if (untold_.size() < kLately) {
     return std::nullopt;
   }
-  const double ratio = median_of(lately_);
+  const double ratio = median_of(untold_);
   if (ratio < kNoticed && ratio > 1 / kNoticed) {
     return std::nullopt;
   }
-  for (auto& [which, began] : began_) {  // from here on against what it is now
-    began *= ratio;
-  }
-  lately_.clear();
+  told_ *= ratio;  // from here on against what it is now
+  untold_.clear();
   return ratio;
 }
 

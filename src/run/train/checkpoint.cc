@@ -152,7 +152,7 @@ json json_of(const BatchPlanner::Learned& learned) {
   for (const auto& [of, bytes] : learned.caps) {
     caps.push_back({{"log2_tokens", of}, {"bytes", bytes}});
   }
-  return {{"ratios", ratios}, {"caps", caps}};
+  return {{"ratios", ratios}, {"machine", learned.machine}, {"caps", caps}};
 }
 
 // Older ones do not say of which groups: there were those of all ranks, and single ranks for what
@@ -173,6 +173,7 @@ BatchPlanner::Learned learned_from(const json& from, int ranks) {
     const Correction::Key key{of.at("strategy"), ranks_of(of, ranks), of.at("log2_length")};
     learned.ratios[key] = of.at("ratios").get<std::deque<double>>();
   }
+  learned.machine = from.value("machine", 1.0);  // older ones know none
   for (const auto& of : from.at("caps")) {
     learned.caps[of.at("log2_tokens")] = of.at("bytes");
   }

@@ -17,6 +17,7 @@ BatchPlanner::Learned still_true(
   BatchPlanner::Learned learned = then.learned;
   if (!now.config.costs.correct) {
     learned.ratios.clear();
+    learned.machine = 1;
   }
   const std::string memory = "parallel.memory_per_rank";
   const auto was = then.configuration.find(memory);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -16,12 +18,14 @@ constexpr std::size_t kPlansKept = 1024;
 // Of the slowest group's predicted seconds: a faster group waits for it.
 constexpr double kSetsTheTime = 0.8;
 
-// What the groups that set the time of a micro-batch have in common.
-struct Observed {
-  std::string strategy = {};
-  int ranks = 1;
+// What groups that set the time of a micro-batch have in common.
+using Observed = Correction::Key;
 
-  friend auto operator<=>(const Observed&, const Observed&) = default;
+// Seconds of their ranks.
+struct Mean {
+  double sum = 0;
+  double ranks = 0;
+  std::int64_t longest = 0;
 };
 
 }  // namespace
@@ -68,11 +72,13 @@ std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
 }
 
 BatchPlanner::Learned BatchPlanner::learned() const {
-  return {.ratios = documents_.correction().ratios(), .caps = documents_.held_to()};
+  const Correction& correction = documents_.correction();
+  return {
+      .ratios = correction.ratios(), .machine = correction.machine(), .caps = documents_.held_to()};
 }
 
 void BatchPlanner::learn(const Learned& learned) {
-  documents_.correction().learn(learned.ratios);
+  documents_.correction().learn(learned.ratios, learned.machine);
   documents_.hold_to(learned.caps);
   plans_.clear();
 }
@@ -81,44 +87,44 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSec
   Correction& correction = documents_.correction();
   for (std::size_t m = 0; m < plan.micro_batches.size() && m < seconds.size(); ++m) {
     const PlanMicroBatch& micro = plan.micro_batches[m];
-    if (!micro.predicted.seconds) {
-      continue;
-    }
     double slowest = 0;
     for (const PlanGroup& group : micro.groups) {
       slowest = std::max(slowest, group.predicted.seconds.value_or(0));
     }
-    // The micro-batch's ratio is that of each strategy in the groups that set its time.
-    const std::int64_t longest = longest_of(plan, micro);
-    std::set<Observed> used;
-    double factors = 0;
-    double layers = 0;
-    double measured = 0;  // of their ranks, the mean
-    double ranks = 0;
+    if (!(slowest > 0)) {
+      continue;
+    }
+    // The ratio is that of each strategy in the groups that set the micro-batch's time; one
+    // observation of each, however many groups there are.
+    std::map<Observed, Mean> measured;
     for (const PlanGroup& group : micro.groups) {
       if (group.predicted.seconds.value_or(0) < kSetsTheTime * slowest) {
         continue;
       }
+      std::int64_t longest = 0;
+      for (const std::int64_t d : group.documents) {
+        longest = std::max(longest, plan.lengths[idx(d)]);
+      }
       const auto size = static_cast<int>(group.ranks.size());
+      std::set<std::string> strategies;
       for (const LayerRun& run : plan.programs.at(group.program)) {
-        const std::string& attention = part_of(run.choice, "attention").strategy;
-        used.insert({attention, size});
-        const auto n = static_cast<double>(run.layers);
-        factors += n * correction.factor(attention, size, longest);
-        layers += n;
+        strategies.insert(part_of(run.choice, "attention").strategy);
       }
-      for (const int rank : group.ranks) {
-        measured += seconds[m].at(idx(rank));
-        ++ranks;
+      for (const std::string& strategy : strategies) {
+        Observed which{.strategy = strategy, .ranks = size, .log2_length = log2_bucket(longest)};
+        Mean& mean = measured[which];
+        mean.longest = std::max(mean.longest, longest);
+        for (const int rank : group.ranks) {
+          mean.sum += seconds[m].at(idx(rank));
+          ++mean.ranks;
+        }
       }
     }
-    if (layers == 0) {
-      continue;
-    }
-    // predicted with the factors of then; those of now differ by little
-    const double raw = *micro.predicted.seconds / (factors / layers);
-    for (const Observed& one : used) {
-      correction.observe(one.strategy, one.ranks, longest, raw, measured / ranks);
+    // Made with other factors than those of now: what it predicted is no help.
+    const double predicted = documents_.prediction().uncorrected_seconds(plan, micro);
+    for (const auto& [which, mean] : measured) {
+      correction.observe(
+          which.strategy, which.ranks, mean.longest, predicted, mean.sum / mean.ranks);
     }
   }
   const std::optional<double> changed = correction.machine_changed();

@@ -84,7 +84,8 @@ Borders::Dealt Borders::deal(
       }
       best = &micro_batches.emplace_back(ranks).front();
     }
-    best->busy += documents().estimate(layer, n, 1).busy;
+    const std::int64_t longest = best->documents.empty() ? n : lengths[idx(best->documents[0])];
+    best->busy += documents().estimate(layer, n, 1, longest).busy;
     best->tokens += n;
     best->documents.push_back(d);
   }
@@ -218,8 +219,12 @@ std::optional<Plan> Borders::best_of_borders(
         for (const auto& of_rank : of_ranks) {
           // a rank without documents still gathers weights: as for one token
           double its = of_rank.empty() ? documents().estimate(layer, 1, 1).busy : 0;
+          std::int64_t longest = 0;
           for (const std::int64_t d : of_rank) {
-            its += documents().estimate(layer, length(d), 1).busy;
+            longest = std::max(longest, length(d));
+          }
+          for (const std::int64_t d : of_rank) {
+            its += documents().estimate(layer, length(d), 1, longest).busy;
           }
           busy.push_back({.ranks = 1, .seconds = its});
         }

@@ -110,10 +110,12 @@ bool DocumentPlans::forget_what_is_out_of_date() {
 }
 
 DocumentPlans::Choices DocumentPlans::choices(
-    std::int64_t length, int ranks, Caps caps, bool tried) {
+    std::int64_t length, int ranks, Caps caps, bool tried, std::int64_t longest) {
   LayerCosts& costs = costs_.of(ranks);
   Choices found{
-      .ways = costs.ways(length, tried), .static_bytes = static_bytes_, .rest = costs.rest(length)};
+      .ways = costs.ways(length, tried, longest),
+      .static_bytes = static_bytes_,
+      .rest = costs.rest(length)};
   for (LayerCost& way : found.ways.costs) {
     way.transient_bytes = std::max(way.transient_bytes, found.rest.transient_bytes);
   }
@@ -150,12 +152,17 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
     Fitting nothing{.program = {}, .bytes = prediction_.bytes_of({}, groups, ranks)};
     return fits(nothing.bytes.total(), length, caps) ? std::optional(nothing) : std::nullopt;
   }
-  std::optional<Fitting> best =
-      program_among(choices(length, ranks, caps), length, ranks, groups, caps);
+  std::int64_t longest = 0;
+  for (const std::vector<std::int64_t>& group : groups) {
+    longest = std::max(longest, longest_of(group));
+  }
+  const auto among = [&](bool tried) {
+    return program_among(choices(length, ranks, caps, tried, longest), length, ranks, groups, caps);
+  };
+  std::optional<Fitting> best = among(/*tried=*/true);
   // More ways are a finer search for what fits exactly, not always a better one.
   if (costs_.of(ranks).tries_options() && task_.memory_per_rank > 0) {
-    std::optional<Fitting> plain =
-        program_among(choices(length, ranks, caps, /*tried=*/false), length, ranks, groups, caps);
+    std::optional<Fitting> plain = among(/*tried=*/false);
     if (plain && (!best || plain->seconds <= best->seconds)) {
       best = std::move(plain);
     }
@@ -237,9 +244,9 @@ std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, 
 }
 
 DocumentPlans::Estimate DocumentPlans::estimate(
-    const LayerChoice& layer, std::int64_t length, int ranks) {
+    const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
   LayerCosts& costs = costs_.of(ranks);
-  const PartCost one = costs.layer(layer, length);
+  const PartCost one = costs.layer(layer, length, longest);
   const PartCost rest = costs.rest(length);
   const std::int64_t layers = task_.model.layers;
   const auto L = static_cast<double>(layers);

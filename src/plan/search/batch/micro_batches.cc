@@ -28,14 +28,8 @@ std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro) {
   return most;
 }
 
-std::int64_t longest_of(const Plan& plan, const PlanMicroBatch& micro) {
-  std::int64_t longest = 0;
-  for (const PlanGroup& group : micro.groups) {
-    for (const std::int64_t d : group.documents) {
-      longest = std::max(longest, plan.lengths[idx(d)]);
-    }
-  }
-  return longest;
+std::int64_t longest_of(const std::vector<std::int64_t>& lengths) {
+  return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
 }
 
 Plan empty_plan(

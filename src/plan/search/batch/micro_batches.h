@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "paradyse/plan/document_plans.h"
 
@@ -13,8 +14,8 @@ std::string name(const LayerRuns& program);
 
 // Tokens of a micro-batch: of its fullest group.
 std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro);
-// Of its longest document.
-std::int64_t longest_of(const Plan& plan, const PlanMicroBatch& micro);
+// Of the longest document of these lengths; 0: there is none.
+std::int64_t longest_of(const std::vector<std::int64_t>& lengths);
 
 // A plan for the task's model and ranks that has no micro-batches yet.
 Plan empty_plan(

@@ -76,10 +76,9 @@ PredictedBytes PlanPrediction::bytes_of(
 
 // Folds every micro-batch exactly.
 void PlanPrediction::predict(Plan& plan) {
-  double total = task_.step_seconds;
+  double total = task_.step_seconds * correction_.common_factor();
   for (PlanMicroBatch& micro : plan.micro_batches) {
     std::vector<GroupSeconds> groups;
-    const std::int64_t longest = longest_of(plan, micro);
     for (PlanGroup& group : micro.groups) {
       const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
       group.predicted.bytes = fullest_rank(built.parts, built.seats);
@@ -88,7 +87,7 @@ void PlanPrediction::predict(Plan& plan) {
           choices(plan.programs.at(group.program)),
           built.seats,
           built.parts.front().program().documents.lengths,
-          longest);
+          correction_);
       groups.push_back(
           {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
     }
@@ -98,25 +97,46 @@ void PlanPrediction::predict(Plan& plan) {
   plan.predicted.seconds = total;
 }
 
+double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro) {
+  const Correction none;
+  std::vector<GroupSeconds> groups;
+  for (const PlanGroup& group : micro.groups) {
+    const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
+    groups.push_back(
+        {.ranks = static_cast<int>(group.ranks.size()),
+         .seconds = group_seconds(
+             built.parts,
+             choices(plan.programs.at(group.program)),
+             built.seats,
+             built.parts.front().program().documents.lengths,
+             none)});
+  }
+  return wall_seconds(groups);
+}
+
 // Of a group that is alone on the machine; of one rank beside others: on a core of its own.
 double PlanPrediction::group_seconds(
     const Timeline& parts,
     const std::vector<LayerChoice>& layers,
     const std::vector<Seat>& seats,
     const std::vector<std::int64_t>& lengths,
-    std::int64_t longest) {
+    const Correction& correction) {
+  const auto ranks = static_cast<int>(seats.size());
+  const std::int64_t longest = longest_of(lengths);
+  const auto factor_of = [&](const LayerChoice& layer) {
+    return correction.factor(part_of(layer, "attention").strategy, ranks, longest);
+  };
   if (!seconds_->by_work()) {  // documents one after the other; without one, weights are gathered
-    const auto ranks = static_cast<int>(seats.size());
     LayerCosts& costs = costs_.of(ranks);
     const std::vector<std::int64_t> none = {1};
     double sum = 0;
     for (const std::int64_t n : lengths.empty() ? none : lengths) {
-      const bool busy = ranks < task_.ranks;
-      const PartCost rest = costs.rest(n);
-      sum += busy ? rest.busy : rest.wall;
+      const auto seconds = [&](const PartCost& cost) {
+        return ranks < task_.ranks ? cost.busy : cost.wall;
+      };
+      sum += seconds(costs.predicted_rest(n)) * correction.common_factor();
       for (const LayerChoice& layer : layers) {
-        const PartCost one = costs.layer(layer, n);
-        sum += busy ? one.busy : one.wall;
+        sum += seconds(costs.predicted_layer(layer, n)) * factor_of(layer);
       }
     }
     return sum;
@@ -127,14 +147,13 @@ double PlanPrediction::group_seconds(
     const bool moves = part.weights < 0;  // a part that is in no model
     PartQuestion question{
         .part = moves || part.layer < 0 ? "rest" : part.program().part,
-        .ranks = static_cast<int>(seats.size()),
+        .ranks = ranks,
         .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
-    double factor = 1;  // by what was measured
+    double factor = correction.common_factor();  // by what was measured
     if (!moves && part.layer >= 0) {
       const LayerChoice& layer = layers[idx(part.layer)];
       const PartChoice& choice = part_of(layer, question.part);
-      factor = correction_.factor(
-          part_of(layer, "attention").strategy, static_cast<int>(seats.size()), longest);
+      factor = factor_of(layer);
       question.strategy = canonical(choice).strategy;
       question.recompute = choice.recompute;
     }

@@ -66,6 +66,13 @@ bool beats(const PartCost& a, const PartCost& b) {
          a.transient_bytes <= b.transient_bytes;
 }
 
+// Seconds alone: bytes are counted.
+PartCost operator*(PartCost cost, double factor) {
+  cost.wall *= factor;
+  cost.busy *= factor;
+  return cost;
+}
+
 // Some parts of a layer, what they cost as predicted, and the factor by which measurements correct
 // the layer.
 struct Partial {
@@ -257,7 +264,7 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
 
 bool LayerCosts::tries_options() const { return std::ranges::find(tried_, true) != tried_.end(); }
 
-LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried) {
+LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t longest) {
   // Part after part; what another beats is in no way that counts.  The correction scales a whole
   // layer, so beside the same rest a part beats only those that are corrected like it; layers that
   // are corrected otherwise meet when all are corrected.
@@ -272,7 +279,9 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried) {
         parts.push_back(
             {.parts = {ways_[w]},
              .cost = read_off(w, length),
-             .factor = measured ? correction_.factor(ways_[w].strategy, ranks_, length) : 1});
+             .factor = measured ? correction_.factor(
+                                      ways_[w].strategy, ranks_, longest > 0 ? longest : length)
+                                : 1});
       }
     }
     parts = unbeaten(std::move(parts), alike);
@@ -292,7 +301,7 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried) {
     layers = std::move(longer);
   }
   for (Partial& one : layers) {
-    one.cost = corrected(one.cost, part_of(one.parts, "attention").strategy, length);
+    one.cost = one.cost * one.factor;
   }
   Ways result;
   for (Partial& one : unbeaten(std::move(layers), otherwise)) {
@@ -307,7 +316,7 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried) {
   return result;
 }
 
-PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length) {
+PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t length) {
   std::optional<PartCost> sum;
   for (const PartChoice& part : choice) {
     const auto way = std::find(ways_.begin(), ways_.end(), canonical(part));
@@ -317,17 +326,17 @@ PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length) {
     const PartCost cost = read_off(idx(way - ways_.begin()), length);
     sum = sum ? *sum + cost : cost;
   }
-  return corrected(sum.value_or(PartCost{}), part_of(choice, "attention").strategy, length);
+  return sum.value_or(PartCost{});
 }
 
-PartCost LayerCosts::corrected(
-    PartCost cost, const std::string& attention, std::int64_t length) const {
-  const double factor = correction_.factor(attention, ranks_, length);
-  cost.wall *= factor;
-  cost.busy *= factor;
-  return cost;
+PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest) {
+  return predicted_layer(choice, length) *
+         correction_.factor(
+             part_of(choice, "attention").strategy, ranks_, longest > 0 ? longest : length);
 }
 
-PartCost LayerCosts::rest(std::int64_t length) { return read_off(ways_.size(), length); }
+PartCost LayerCosts::rest(std::int64_t length) {
+  return predicted_rest(length) * correction_.common_factor();
+}
 
 }  // namespace paradyse
