@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -51,14 +52,23 @@ void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& h
 }
 
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
+std::string percent(std::optional<double> ratio) { return ratio ? percent(*ratio) : "-"; }
+std::string signed_percent(std::optional<double> ratio) {
+  return ratio ? fmt::format("{:+.1f} %", 100 * *ratio) : "-";
+}
 
-// A row for each part and strategy; of each model the mean (worst) error inside and beyond.
+// A row for each part and strategy; of each model the mean, signed mean and worst error inside and
+// beyond, and what repeats differ by.
 std::string table(const Costs& costs) {
   std::vector<std::string> order;
   std::map<std::string, std::map<std::pair<std::string, bool>, const HeldOutError*>> rows;
   for (const HeldOutError& error : costs.errors) {
     const std::string part = error.part.empty() ? "all" : error.part;
-    const std::string name = part + "\n" + (error.strategy.empty() ? "all" : error.strategy);
+    const std::string name = part + "\n" +
+                             (error.ranks == 1         ? "single ranks"
+                              : error.ranks > 1        ? fmt::format("groups of {}", error.ranks)
+                              : error.strategy.empty() ? "all"
+                                                       : error.strategy);
     if (!rows.contains(name)) {
       order.push_back(name);
     }
@@ -67,22 +77,30 @@ std::string table(const Costs& costs) {
   std::vector<std::vector<std::string>> cells = {
       {"part",
        "strategy",
+       "repeats",
        "structured",
+       "signed",
        "worst",
        "beyond",
+       "signed",
        "worst",
        "hybrid",
+       "signed",
        "worst",
        "beyond",
+       "signed",
        "worst"}};
   for (const std::string& name : order) {
     const std::size_t cut = name.find('\n');
     std::vector<std::string> row = {name.substr(0, cut), name.substr(cut + 1)};
+    const HeldOutError& any = *rows[name].begin()->second;
+    row.push_back(percent(any.floor));
     for (const char* model : {"structured", "hybrid"}) {
       for (const bool beyond : {false, true}) {
         const auto found = rows[name].find({model, beyond});
         const bool known = found != rows[name].end();
         row.push_back(known ? percent(found->second->mean) : "-");
+        row.push_back(known ? signed_percent(found->second->bias) : "-");
         row.push_back(known ? percent(found->second->worst) : "-");
       }
     }
@@ -124,8 +142,9 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
   }
   fmt::print(
       "Mean and worst error of predicted seconds (of peak memory: bytes) on lengths left out:\n"
-      "inside the profiled range, and beyond (fitted up to a quarter of the longest "
-      "length).\n\n{}\n"
+      "inside the profiled range, and beyond (fitted up to a quarter of the longest length).\n"
+      "Signed: the mean of predicted over measured, less one.  Repeats: by how much one round of\n"
+      "measuring differs from the others, which no model can do better than.\n\n{}\n"
       "default model: {}\nmemory overhead: {}\nwritten: {}\n",
       table(costs),
       costs.best,

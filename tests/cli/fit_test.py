@@ -81,6 +81,27 @@ class FitTest(ProgramTest):
         self.assertGreater(total["hybrid", "inside"], total["structured", "inside"])
         self.assertAlmostEqual(found["memory_overhead"], 0.05)
 
+    def test_signed_errors_repeats_and_sizes_of_groups(self):
+        lines = profile_lines(noise=0.02) + profile_lines(noise=0.02)[1:-1]
+        for length in LENGTHS:  # each rank whole documents of its own
+            for part, strategy in ("attention", "DataZ"), ("mlp", "gather"), ("rest", ""):
+                lines.append({**probe(part, strategy, length, 1.1), "ranks": 1})
+        found = self.json_of(*self.arguments(lines))
+        rows = [row for row in found["errors"] if row["model"] == "structured"]
+        for row in rows:
+            self.assertLessEqual(abs(row["bias"]), row["mean"] + 1e-12)
+        [total] = [row for row in rows if row["part"] == row["strategy"] == "" and
+                   row["range"] == "inside" and "ranks" not in row]
+        self.assertIn("floor", total)
+        sizes = {row["ranks"]: row for row in rows if row["part"] == "" and "ranks" in row and
+                 row["range"] == "inside"}
+        self.assertEqual(set(sizes), {1, 2})
+        self.assertNotIn("floor", sizes[1])  # measured once
+        self.assertEqual(sum(row["probes"] for row in sizes.values()), total["probes"])
+        done = self.run_program(*self.arguments(lines))
+        for word in ("signed", "repeats", "single ranks", "groups of 2"):
+            self.assertIn(word, done.stdout)
+
     def test_the_same_profile_gives_the_same_file(self):
         arguments = self.arguments(profile_lines(noise=0.02))
         self.run_program(*arguments)

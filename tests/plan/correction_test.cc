@@ -271,6 +271,7 @@ TEST(ChangingMachine, FindsTheFasterStrategy) {
 TEST(ChangingMachine, LeavesAChoiceThatSpeedLockedIn) {
   PretendRun run(kNames);
   std::vector<std::pair<double, std::string>> order;
+  order.reserve(kNames.size());
   for (const std::string& one : kNames) {
     order.emplace_back(run.predicted(one), one);
   }

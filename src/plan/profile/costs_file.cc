@@ -81,6 +81,13 @@ Json json_of(const Structured& model) {
     put(fitted, one);
     json["strategies"].push_back(std::move(one));
   }
+  for (const auto& [name, sizes] : model.sizes) {
+    for (const auto& [ranks, fitted] : sizes.rates) {
+      Json one = {{"part", name.first}, {"strategy", name.second}, {"ranks", ranks}};
+      put(fitted, one);
+      json["sizes"].push_back(std::move(one));
+    }
+  }
   return json;
 }
 
@@ -195,7 +202,7 @@ void put_new(Map& map, const Key& key, Value value, const JsonNode& node) {
 }
 
 std::shared_ptr<Structured> structured_from(const JsonNode& node) {
-  node.allow({"machine", "parts", "strategies"});
+  node.allow({"machine", "parts", "strategies", "sizes"});
   auto model = std::make_shared<Structured>();
   model->machine = fitted_from(node.at("machine"), {});
   for (const JsonNode& one : node.at("parts").elements()) {
@@ -206,6 +213,13 @@ std::shared_ptr<Structured> structured_from(const JsonNode& node) {
     const FittedRates fitted = fitted_from(one, {"part", "strategy"});
     const std::pair name(one.at("part").text(), one.at("strategy").text());
     put_new(model->strategies, name, fitted, one);
+  }
+  if (node.has("sizes")) {  // files of before have none
+    for (const JsonNode& one : node.at("sizes").elements()) {
+      const FittedRates fitted = fitted_from(one, {"part", "strategy", "ranks"});
+      const std::pair name(one.at("part").text(), one.at("strategy").text());
+      put_new(model->sizes[name].rates, one.at("ranks").integer<int>(1), fitted, one);
+    }
   }
   return model;
 }

@@ -66,6 +66,45 @@ std::vector<PartProbe> measured_parts(const Profile& profile) {
   return parts;
 }
 
+// The parts of a step, as they were measured with it: their proportions stay, and their sum is what
+// the step took.  Ranks' parts are means, and medians of parts are not a part of the median: whole
+// steps are what plans add up.
+Profile with_whole_steps(Profile profile) {
+  const auto layers = static_cast<double>(profile.header.layers);
+  std::size_t next = 0;  // parts stand in the order of their steps: attention, mlp, rest
+  for (const StepProbe& step : profile.steps) {
+    if (step.outcome != Outcome::measured || !(step.seconds.median > 0)) {
+      continue;
+    }
+    const auto is = [&](std::size_t i, const char* part, const std::string& strategy) {
+      const PartProbe& probe = profile.parts[i];
+      return probe.part == part && probe.strategy == strategy && probe.ranks == step.ranks &&
+             probe.length == step.length && probe.outcome == Outcome::measured;
+    };
+    for (std::size_t i = next; i + 2 < profile.parts.size(); ++i) {
+      if (!is(i, "attention", step.attention) || !is(i + 1, "mlp", step.mlp) ||
+          !is(i + 2, "rest", "") || profile.parts[i].recompute != step.recompute) {
+        continue;
+      }
+      const double sum =
+          layers * (total_seconds(profile.parts[i]) + total_seconds(profile.parts[i + 1])) +
+          total_seconds(profile.parts[i + 2]);
+      for (std::size_t j = i; j < i + 3; ++j) {
+        for (Spread& phase : profile.parts[j].seconds) {
+          const double scale = sum > 0 ? step.seconds.median / sum : 1;
+          phase = {
+              .median = scale * phase.median,
+              .least = scale * phase.least,
+              .most = scale * phase.most};
+        }
+      }
+      next = i + 3;
+      break;
+    }
+  }
+  return profile;
+}
+
 // step_seconds + optimizer_seconds_per_byte * bytes, errors relative.
 void fit_optimizer(const Profile& profile, Costs& costs) {
   std::vector<const PartProbe*> probes;
@@ -104,8 +143,10 @@ void put_errors(
   ErrorSums of_machine;
   std::map<std::string, ErrorSums> of_part;
   std::map<std::pair<std::string, std::string>, ErrorSums> of_strategy;
+  std::map<std::pair<std::string, std::string>, std::map<int, ErrorSums>> of_size;
   for (const HeldOut& one : unseen) {
     const PartProbe& probe = probes[one.probe];
+    of_size[{probe.part, probe.strategy}][probe.ranks].add(one);
     of_machine.add(one);
     of_part[probe.part].add(one);
     of_strategy[{probe.part, probe.strategy}].add(one);
@@ -120,6 +161,11 @@ void put_errors(
   }
   for (auto& [name, rates] : model.strategies) {
     put(of_strategy[name], rates);
+  }
+  for (auto& [name, its] : model.sizes) {
+    for (auto& [ranks, rates] : its.rates) {
+      put(of_size[name][ranks], rates);
+    }
   }
 }
 
@@ -170,8 +216,11 @@ double overall(const std::vector<HeldOut>& unseen) {
 
 namespace {
 
-Costs fit_pooled(const Profile& profile, const FitOptions& options) {
+// `rounds`: what the profile was pooled from.
+Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions& options) {
   const std::vector<PartProbe> probes = measured_parts(profile);
+  const Floors floors = floors_of(probes, rounds.parts);
+  const Floors step_floors = floors_of(profile.steps, rounds.steps);
   const Rates prior = prior_rates(profile);
   Costs costs{.header = profile.header};
   fit_optimizer(profile, costs);
@@ -190,8 +239,9 @@ Costs fit_pooled(const Profile& profile, const FitOptions& options) {
   const auto add_errors = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
     const std::string name = model.name();
     for (const auto& rows :
-         {error_rows(name, probes, unseen),
-          step_error_rows(name, probes, unseen, profile.steps, profile.header.layers)}) {
+         {error_rows(name, probes, unseen, floors),
+          step_error_rows(
+              name, probes, unseen, profile.steps, profile.header.layers, step_floors)}) {
       costs.errors.insert(costs.errors.end(), rows.begin(), rows.end());
     }
   };
@@ -205,7 +255,8 @@ Costs fit_pooled(const Profile& profile, const FitOptions& options) {
 }  // namespace
 
 Costs fit(const Profile& profile, const FitOptions& options) {
-  return fit_pooled(pooled(profile), options);
+  const Profile rounds = with_whole_steps(profile);
+  return fit_pooled(pooled(rounds), rounds, options);
 }
 
 const TimeModel& Costs::model() const { return *model(""); }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,13 @@ struct HeldOutError {
   std::int64_t probes = 0;
   double mean = 0;
   double worst = 0;
+  // Mean of predicted / measured - 1: above 0, too much was predicted.  Files of before have none.
+  std::optional<double> bias = {};
+  // What a measurement errs by as a prediction of its own repetition: the mean difference of one
+  // from the median of the others.  No model can be expected to err less.  None: it was measured
+  // once.
+  std::optional<double> floor = {};
+  int ranks = 0;  // of groups of so many, of a part or step as a whole; 0: of groups of any size
 
   friend bool operator==(const HeldOutError&, const HeldOutError&) = default;
 };
@@ -64,8 +72,9 @@ struct Costs {
 // The hybrid model without its forests: polynomials inside the profiled range, too.
 std::shared_ptr<const TimeModel> without_forest(const Costs& costs);
 
-// Throws std::invalid_argument, saying what to do, for a profile with fewer than three measured
-// lengths of a strategy (naming it).
+// Whole steps are what is fitted: the seconds of a step's parts are taken in the proportions that
+// were measured and add up to what the step took.  Throws std::invalid_argument, saying what to do,
+// for a profile with fewer than three measured lengths of a strategy (naming it).
 Costs fit(const Profile& profile, const FitOptions& options = {});
 
 // SHA-256 of what write_costs writes.

@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "src/plan/base/median.h"
+
 namespace paradyse {
 
 namespace {
@@ -25,7 +27,8 @@ void add_rows(
     const std::string& part,
     const std::string& strategy,
     const ErrorSums& sums,
-    std::vector<HeldOutError>& rows) {
+    std::vector<HeldOutError>& rows,
+    int ranks = 0) {
   for (const bool beyond : {false, true}) {
     const ErrorSum& one = beyond ? sums.beyond : sums.inside;
     if (one.probes > 0) {
@@ -36,7 +39,25 @@ void add_rows(
            .beyond = beyond,
            .probes = one.probes,
            .mean = one.mean(),
-           .worst = one.worst});
+           .worst = one.worst,
+           .bias = one.signed_sum / static_cast<double>(one.probes),
+           .floor = one.repeated == 0
+                        ? std::nullopt
+                        : std::optional(one.floor_sum / static_cast<double>(one.repeated)),
+           .ranks = ranks});
+    }
+  }
+}
+
+// Of all that `part` says, by the size of groups, where there are several.
+void add_rows_by_size(
+    const std::string& model,
+    const std::string& part,
+    const std::map<int, ErrorSums>& sizes,
+    std::vector<HeldOutError>& rows) {
+  for (const auto& [ranks, sums] : sizes) {
+    if (sizes.size() > 1) {
+      add_rows(model, part, "", sums, rows, ranks);
     }
   }
 }
@@ -92,7 +113,7 @@ std::vector<HeldOut> held_out(
           {.probe = i,
            .beyond = beyond,
            .predicted = predicted,
-           .error = std::abs(predicted - measured) / measured});
+           .error = predicted / measured - 1});
     }
   };
   std::map<std::int64_t, std::size_t> fold_of;
@@ -122,11 +143,16 @@ std::vector<HeldOut> held_out(
   return found;
 }
 
-void ErrorSum::add(double error) {
+void ErrorSum::add(double error, std::optional<double> floor) {
   ++probes;
-  sum += error;
+  sum += std::abs(error);
+  signed_sum += error;
   squares += error * error;
-  worst = std::max(worst, error);
+  worst = std::max(worst, std::abs(error));
+  if (floor) {
+    ++repeated;
+    floor_sum += *floor;
+  }
 }
 
 double ErrorSum::mean() const { return probes == 0 ? 0 : sum / static_cast<double>(probes); }
@@ -135,7 +161,9 @@ double ErrorSum::root_mean_square() const {
   return probes == 0 ? 0 : std::sqrt(squares / static_cast<double>(probes));
 }
 
-void ErrorSums::add(const HeldOut& one) { (one.beyond ? beyond : inside).add(one.error); }
+void ErrorSums::add(const HeldOut& one, std::optional<double> floor) {
+  (one.beyond ? beyond : inside).add(one.error, floor);
+}
 
 double ErrorSums::mean() const {
   if (inside.probes == 0 || beyond.probes == 0) {
@@ -144,26 +172,84 @@ double ErrorSums::mean() const {
   return (inside.mean() + beyond.mean()) / 2;
 }
 
+namespace {
+
+// `key`: what probes of the same have in common.
+template <typename Probe, typename Key, typename Seconds>
+Floors floors_by(
+    std::span<const Probe> pooled,
+    std::span<const Probe> rounds,
+    const Key& key,
+    const Seconds& seconds) {
+  std::map<decltype(key(pooled.front())), std::vector<double>> measured;
+  for (const Probe& probe : rounds) {
+    if (probe.outcome == Outcome::measured && seconds(probe) > 0) {
+      measured[key(probe)].push_back(seconds(probe));
+    }
+  }
+  Floors floors;
+  for (const Probe& probe : pooled) {
+    const std::vector<double>& its = measured[key(probe)];
+    std::optional<double>& floor = floors.emplace_back();
+    for (std::size_t i = 0; i < its.size() && its.size() > 1; ++i) {
+      std::vector<double> others = its;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+      floor = floor.value_or(0) +
+              std::abs(median(std::move(others)) / its[i] - 1) / static_cast<double>(its.size());
+    }
+  }
+  return floors;
+}
+
+std::optional<double> floor_of(const Floors& floors, std::size_t probe) {
+  return floors.empty() ? std::nullopt : floors[probe];
+}
+
+}  // namespace
+
+Floors floors_of(std::span<const PartProbe> pooled, std::span<const PartProbe> rounds) {
+  return floors_by(
+      pooled,
+      rounds,
+      [](const PartProbe& p) { return std::tuple(key_of(p), p.length); },
+      total_seconds);
+}
+
+Floors floors_of(std::span<const StepProbe> pooled, std::span<const StepProbe> rounds) {
+  return floors_by(
+      pooled,
+      rounds,
+      [](const StepProbe& s) {
+        return std::tuple(s.attention, s.mlp, s.recompute, s.ranks, s.length);
+      },
+      [](const StepProbe& s) { return s.seconds.median; });
+}
+
 std::vector<HeldOutError> error_rows(
     const std::string& model,
     std::span<const PartProbe> probes,
-    const std::vector<HeldOut>& held_out) {
+    const std::vector<HeldOut>& held_out,
+    const Floors& floors) {
   // Sorted so that what sums up comes after what it sums: "" is written last.
   const auto last = [](const std::string& name) { return std::pair(name.empty(), name); };
   using Name = std::pair<bool, std::string>;
   std::map<std::tuple<Name, Name>, ErrorSums> sums;
+  std::map<int, ErrorSums> sizes;
   for (const HeldOut& one : held_out) {
     const PartProbe& probe = probes[one.probe];
-    sums[{last(probe.part), last(probe.strategy)}].add(one);
+    const std::optional<double> floor = floor_of(floors, one.probe);
+    sums[{last(probe.part), last(probe.strategy)}].add(one, floor);
     if (!probe.strategy.empty()) {
-      sums[{last(probe.part), last("")}].add(one);
+      sums[{last(probe.part), last("")}].add(one, floor);
     }
-    sums[{last(""), last("")}].add(one);
+    sums[{last(""), last("")}].add(one, floor);
+    sizes[probe.ranks].add(one, floor);
   }
   std::vector<HeldOutError> rows;
   for (const auto& [of, sum] : sums) {
     add_rows(model, std::get<0>(of).second, std::get<1>(of).second, sum, rows);
   }
+  add_rows_by_size(model, "", sizes, rows);
   return rows;
 }
 
@@ -172,7 +258,8 @@ std::vector<HeldOutError> step_error_rows(
     std::span<const PartProbe> probes,
     const std::vector<HeldOut>& held_out,
     std::span<const StepProbe> steps,
-    std::int64_t layers) {
+    std::int64_t layers,
+    const Floors& floors) {
   std::map<std::tuple<Key, std::int64_t, bool>, double> predicted;
   for (const HeldOut& one : held_out) {
     const PartProbe& probe = probes[one.probe];
@@ -180,7 +267,9 @@ std::vector<HeldOutError> step_error_rows(
   }
   std::map<std::string, ErrorSums> sums;  // by attention
   ErrorSums all;
-  for (const StepProbe& step : steps) {
+  std::map<int, ErrorSums> sizes;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const StepProbe& step = steps[s];
     if (step.outcome != Outcome::measured || !(step.seconds.median > 0)) {
       continue;
     }
@@ -201,11 +290,10 @@ std::vector<HeldOutError> step_error_rows(
       }
       const double whole = static_cast<double>(layers) * (*attention + *mlp) + *rest;
       const HeldOut one{
-          .beyond = beyond,
-          .predicted = whole,
-          .error = std::abs(whole - step.seconds.median) / step.seconds.median};
-      sums[step.attention].add(one);
-      all.add(one);
+          .beyond = beyond, .predicted = whole, .error = whole / step.seconds.median - 1};
+      sums[step.attention].add(one, floor_of(floors, s));
+      all.add(one, floor_of(floors, s));
+      sizes[step.ranks].add(one, floor_of(floors, s));
     }
   }
   std::vector<HeldOutError> rows;
@@ -213,6 +301,7 @@ std::vector<HeldOutError> step_error_rows(
     add_rows(model, kStep, attention, sum, rows);
   }
   add_rows(model, kStep, "", all, rows);
+  add_rows_by_size(model, kStep, sizes, rows);
   return rows;
 }
 

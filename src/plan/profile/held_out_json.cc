@@ -6,11 +6,12 @@
 namespace paradyse {
 
 nlohmann::ordered_json json_of(const HeldOutError& error) {
-  if (!std::isfinite(error.mean) || !std::isfinite(error.worst)) {
+  if (!std::isfinite(error.mean) || !std::isfinite(error.worst) ||
+      !std::isfinite(error.bias.value_or(0)) || !std::isfinite(error.floor.value_or(0))) {
     throw std::invalid_argument(
         "an error of " + error.part + " on lengths left out is no number: fit again");
   }
-  return {
+  nlohmann::ordered_json json = {
       {"model", error.model},
       {"part", error.part},
       {"strategy", error.strategy},
@@ -18,10 +19,21 @@ nlohmann::ordered_json json_of(const HeldOutError& error) {
       {"probes", error.probes},
       {"mean", error.mean},
       {"worst", error.worst}};
+  if (error.ranks > 0) {
+    json["ranks"] = error.ranks;
+  }
+  if (error.bias) {
+    json["bias"] = *error.bias;
+  }
+  if (error.floor) {
+    json["floor"] = *error.floor;
+  }
+  return json;
 }
 
 HeldOutError held_out_error_from(const JsonNode& node) {
-  node.allow({"model", "part", "strategy", "range", "probes", "mean", "worst"});
+  node.allow(
+      {"model", "part", "strategy", "range", "probes", "mean", "worst", "bias", "floor", "ranks"});
   const JsonNode range = node.at("range");
   const bool beyond = range.text() == "beyond";
   if (!beyond && range.text() != "inside") {
@@ -34,7 +46,10 @@ HeldOutError held_out_error_from(const JsonNode& node) {
       .beyond = beyond,
       .probes = node.at("probes").integer<std::int64_t>(0),
       .mean = node.at("mean").number_from_0(),
-      .worst = node.at("worst").number_from_0()};
+      .worst = node.at("worst").number_from_0(),
+      .bias = node.has("bias") ? std::optional(node.at("bias").number()) : std::nullopt,
+      .floor = node.has("floor") ? std::optional(node.at("floor").number_from_0()) : std::nullopt,
+      .ranks = node.has("ranks") ? node.at("ranks").integer<int>(1) : 0};
 }
 
 }  // namespace paradyse

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -132,13 +133,27 @@ double kernel_rate(const Profile& profile, const std::string& kernel, double per
   return rates.empty() ? 1 / per_second : median(std::move(rates));
 }
 
+// Whether a strategy was measured in groups of more than one size.
+bool several_sizes(std::span<const PartProbe> probes) {
+  std::map<std::pair<std::string, std::string>, int> sizes;
+  return std::ranges::any_of(probes, [&](const PartProbe& probe) {
+    return sizes.try_emplace({probe.part, probe.strategy}, probe.ranks).first->second !=
+           probe.ranks;
+  });
+}
+
 // Those of which each strategy takes the one with the least error on lengths left out.
-std::vector<Pull> pulls() {
+std::vector<Pull> pulls(bool several_sizes) {
   std::vector<Pull> pulls;
-  for (const double strategy : {1e-8, 1e-5, 1e-3, 1e-1}) {
-    pulls.push_back({.strategy = strategy, .one_for_all_phases = true});
-    for (const double phase : {1e-8, 1e-4, 1e-2}) {
-      pulls.push_back({.strategy = strategy, .phase = phase});
+  for (const bool by_size : {false, true}) {
+    if (by_size && !several_sizes) {
+      continue;
+    }
+    for (const double strategy : {1e-8, 1e-5, 1e-3, 1e-1}) {
+      pulls.push_back({.strategy = strategy, .one_for_all_phases = true, .by_size = by_size});
+      for (const double phase : {1e-8, 1e-4, 1e-2}) {
+        pulls.push_back({.strategy = strategy, .phase = phase, .by_size = by_size});
+      }
     }
   }
   return pulls;
@@ -161,14 +176,44 @@ const FittedRates& Structured::rates_for(
   return joint != parts.end() ? joint->second : machine;
 }
 
-PartSeconds Structured::seconds(const PartQuestion& question) const {
-  const FittedRates& fitted = rates_for(question.part, question.strategy);
+namespace {
+
+PartSeconds seconds_by(const FittedRates& fitted, const PartQuestion& question) {
   PartSeconds result;
   for (std::size_t i = 0; i < kPartPhases; ++i) {
     result.phases[i] = fitted.rates[i].seconds(question.work.phases[i]);
   }
   result.error = question.length <= fitted.longest ? fitted.error_inside : fitted.error_beyond;
   return result;
+}
+
+}  // namespace
+
+PartSeconds Structured::seconds(const PartQuestion& question) const {
+  const FittedRates& of_all = rates_for(question.part, question.strategy);
+  const auto known = sizes.find({question.part, question.strategy});
+  if (known == sizes.end()) {
+    return seconds_by(of_all, question);
+  }
+  const std::map<int, FittedRates>& rates = known->second.rates;
+  const auto above = rates.lower_bound(question.ranks);
+  if (above == rates.end() || (above == rates.begin() && above->first != question.ranks)) {
+    return seconds_by(of_all, question);
+  }
+  const PartSeconds more = seconds_by(above->second, question);
+  if (above->first == question.ranks) {
+    return more;
+  }
+  const auto below = std::prev(above);
+  const PartSeconds less = seconds_by(below->second, question);
+  const double share = std::log(static_cast<double>(question.ranks) / below->first) /
+                       std::log(static_cast<double>(above->first) / below->first);
+  PartSeconds between;
+  for (std::size_t i = 0; i < kPartPhases; ++i) {
+    between.phases[i] = std::lerp(less.phases[i], more.phases[i], share);
+  }
+  between.error = std::max(less.error, more.error);
+  return between;
 }
 
 Rates prior_rates(const Profile& profile) {
@@ -211,10 +256,16 @@ std::shared_ptr<Structured> fit_structured(
   std::map<std::string, PhaseRows> of_part;
   auto model = std::make_shared<Structured>();
   std::map<std::pair<std::string, std::string>, PhaseRows> of_strategy;
+  std::map<std::pair<std::string, std::string>, std::map<int, std::pair<PhaseRows, std::int64_t>>>
+      of_size;  // and the longest length of it
   for (const PartProbe& probe : probes) {
     add_rows(probe, of_machine);
     add_rows(probe, of_part[probe.part]);
     add_rows(probe, of_strategy[{probe.part, probe.strategy}]);
+    std::pair<PhaseRows, std::int64_t>& of_this =
+        of_size[{probe.part, probe.strategy}][probe.ranks];
+    add_rows(probe, of_this.first);
+    of_this.second = std::max(of_this.second, probe.length);
     for (std::int64_t* longest :
          {&model->machine.longest,
           &model->parts[probe.part].longest,
@@ -235,7 +286,15 @@ std::shared_ptr<Structured> fit_structured(
     parts[part] = fit(rows, machine, joint, model->parts[part]);
   }
   for (const auto& [name, rows] : of_strategy) {
-    fit(rows, parts[name.first], pull, model->strategies[name]);
+    const Rates strategy = fit(rows, parts[name.first], pull, model->strategies[name]);
+    if (!pull.by_size || of_size[name].size() < 2) {
+      continue;
+    }
+    for (const auto& [ranks, its] : of_size[name]) {
+      FittedRates& rates = model->sizes[name].rates[ranks];
+      rates.longest = its.second;
+      fit(its.first, strategy, pull, rates);
+    }
   }
   return model;
 }
@@ -244,10 +303,11 @@ std::shared_ptr<Structured> fit_structured(std::span<const PartProbe> probes, co
   struct Best {
     double error = std::numeric_limits<double>::infinity();
     FittedRates rates;
+    Structured::Sizes sizes;
   };
   std::map<std::pair<std::string, std::string>, Best> best;
   std::shared_ptr<Structured> model;
-  for (const Pull& pull : pulls()) {
+  for (const Pull& pull : pulls(several_sizes(probes))) {
     model = fit_structured(probes, prior, pull);
     std::map<std::pair<std::string, std::string>, ErrorSums> errors;
     const auto unseen = held_out(
@@ -258,12 +318,20 @@ std::shared_ptr<Structured> fit_structured(std::span<const PartProbe> probes, co
     for (const auto& [name, rates] : model->strategies) {
       const double error = errors[name].mean();
       if (error < best[name].error) {
-        best[name] = {.error = error, .rates = rates};
+        const auto its = model->sizes.find(name);
+        best[name] = {
+            .error = error,
+            .rates = rates,
+            .sizes = its == model->sizes.end() ? Structured::Sizes{} : its->second};
       }
     }
   }
+  model->sizes.clear();
   for (auto& [name, rates] : model->strategies) {
     rates = best[name].rates;
+    if (!best[name].sizes.rates.empty()) {
+      model->sizes[name] = best[name].sizes;
+    }
   }
   return model;
 }

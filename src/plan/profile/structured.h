@@ -7,7 +7,10 @@
 // measured. Rates are fitted from the general to the special, each fit drawn towards the one
 // before, so that what the measurements of one strategy cannot tell apart is taken from all
 // strategies:
-//   prior (kernels and collectives alone) -> machine (all probes) -> part -> strategy -> phase
+//   prior (kernels and collectives alone) -> machine (all probes) -> part -> strategy -> size of a
+//   group, where several were measured -> phase
+// Between sizes that were measured seconds lie on a line over the logarithm of the size; beyond
+// them the strategy's own rates answer, which all sizes were fitted to.
 #pragma once
 
 #include <array>
@@ -53,13 +56,22 @@ class Structured final : public TimeModel {
   [[nodiscard]] std::string name() const override { return "structured"; }
   [[nodiscard]] bool by_work() const override { return true; }
   [[nodiscard]] PartSeconds seconds(const PartQuestion& question) const override;
-  // The strategy's; of one that was not measured the part's; of another part the machine's.
+  // The strategy's, whatever the group; of one that was not measured the part's; of another part
+  // the machine's.
   [[nodiscard]] const FittedRates& rates_for(
       const std::string& part, const std::string& strategy) const;
 
   FittedRates machine;
   std::map<std::string, FittedRates> parts;
   std::map<std::pair<std::string, std::string>, FittedRates> strategies;  // part, strategy
+  // Of strategies that were measured in groups of several sizes, where their own rates are better
+  // on lengths left out than those of all.  Costs files of before have none.
+  struct Sizes {
+    std::map<int, FittedRates> rates = {};  // by ranks of a group
+
+    friend bool operator==(const Sizes&, const Sizes&) = default;
+  };
+  std::map<std::pair<std::string, std::string>, Sizes> sizes;
 };
 
 // What a machine does alone: kernels on one core, collectives among ranks.  What was not measured
@@ -71,13 +83,15 @@ struct Pull {
   double strategy = 1e-4;
   double phase = 1e-2;
   bool one_for_all_phases = false;
+  bool by_size = false;  // sizes of groups have rates of their own, drawn to their strategy's alike
 };
 
 // `probes`: parts that were measured.
 std::shared_ptr<Structured> fit_structured(
     std::span<const PartProbe> probes, const Rates& prior, const Pull& pull);
 
-// For each strategy the pull, of a handful, with the least error on lengths left out.
+// For each strategy the pull, of a handful, with the least error on lengths left out; with it is
+// decided whether sizes of groups have rates of their own.
 std::shared_ptr<Structured> fit_structured(std::span<const PartProbe> probes, const Rates& prior);
 
 }  // namespace paradyse

@@ -693,7 +693,8 @@ std::string held_out(const SwitchingResult& result) {
     const std::string part = (error.part.empty()     ? "all parts"
                               : error.part == "step" ? "whole step"
                                                      : error.part) +
-                             (error.strategy.empty() ? "" : ", " + error.strategy);
+                             (error.strategy.empty() ? "" : ", " + error.strategy) +
+                             (error.ranks == 0 ? "" : ", groups of " + std::to_string(error.ranks));
     if (!rows.contains(part)) {
       order.push_back(part);
     }
