@@ -1,14 +1,19 @@
-// A profile whose steps need more memory than was counted: that is written down, and all goes on.
+// A profile whose steps need more memory than was counted: that is written down, and all goes on;
+// and what is measured of each.
 #include "src/run/measure/profiler.h"
 
 #include <atomic>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "paradyse/plan/layer_costs.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
@@ -94,11 +99,114 @@ void expect_profiled(Backend& backend) {
   std::filesystem::remove(file);
 }
 
+// Counts the repeats of all steps that are measured.
+class Counting final : public CommunicationObserver {
+ public:
+  explicit Counting(int& repeats) : repeats_(repeats) {}
+  void enter(Moment moment, const Call& call) override {
+    repeats_ += moment == Moment::operation && call.op == "profile: a repeat" ? 1 : 0;
+  }
+  void leave() override {}
+
+ private:
+  int& repeats_;
+};
+
+class CountingBackend final : public Backend {
+ public:
+  explicit CountingBackend(Backend& real) : real_(real) {}
+  int repeats = 0;  // of rank 0
+
+  std::string name() const override { return real_.name(); }
+  int first_rank() const override { return real_.first_rank(); }
+  void run(int ranks, const Body& body) override {
+    real_.run(ranks, [&](Communicators& communicators) {
+      int others = 0;
+      Counting counting(communicators.rank() == 0 ? repeats : others);
+      ObservedCommunicators observed(communicators, counting);
+      body(observed);
+    });
+  }
+  void leave() override { real_.leave(); }
+  bool fail(const std::string& message) override { return real_.fail(message); }
+
+ private:
+  Backend& real_;
+};
+
 TEST(Profiler, GoesOnWhereMemoryIsLackingOverGloo) {  // before there are threads
   test::expect_processes(kRanks, [](Backend& backend) { expect_profiled(backend); });
 }
 
 TEST(Profiler, GoesOnWhereMemoryIsLackingOnThreads) { expect_profiled(*local_backend()); }
+
+// However long a step takes: one run that does not count, and two that do.  Groups of two run side
+// by side, so their parts have the work of all four ranks, and bytes are those that the fold
+// counts.
+TEST(Profiler, MeasuresTwiceInGroupsOfEverySize) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() /
+      ("profiler_test.groups." + std::to_string(getpid()) + ".jsonl");
+  const std::shared_ptr<Backend> local = local_backend();
+  const auto backend = std::make_shared<CountingBackend>(*local);
+  std::atomic<bool> stop = false;  // after the levels of which all sizes are measured
+  const ProfileRequest request{
+      .model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 31}),
+      .ranks = 4,
+      .lengths = {16},
+      .seconds = 300,
+      .probe_seconds = 0,
+      .file = file,
+      .backend = backend,
+      .progress = [&](const ProfileProgress& now) { stop = now.probes >= 24; },
+      .stop = &stop};
+  const Profile found = profile(request);
+  std::size_t steps = 0;
+  std::map<int, std::set<std::string>> strategies;  // by size of a group
+  for (const StepProbe& step : found.steps) {
+    ASSERT_EQ(step.outcome, Outcome::measured);
+    EXPECT_EQ(step.peak_bytes, step.counted_peak_bytes) << step.attention << " " << step.ranks;
+    strategies[step.ranks].insert(step.attention);
+    if (step.ranks == 2) {
+      EXPECT_EQ(step.mlp, "gather");
+    }
+    ++steps;
+  }
+  EXPECT_EQ(backend->repeats, static_cast<int>(3 * steps));
+  EXPECT_EQ(strategies[1], std::set<std::string>{"DataZ"});
+  EXPECT_TRUE(strategies[2].contains("UlyssesZ"));
+  EXPECT_FALSE(strategies[2].contains("MegatronTS"));  // holds its weights on all ranks
+  EXPECT_TRUE(strategies[4].contains("MegatronTS"));
+
+  PlanningTask task;
+  task.model = request.model;
+  task.ranks = 4;
+  task.machine.cores = found.header.cores;
+  const Model model = text_model(task.model);
+  for (const PartProbe& part : found.parts) {
+    if (part.ranks != 2 || part.part != "attention") {
+      continue;
+    }
+    const PartChoice choice{
+        .part = "attention", .strategy = part.strategy, .recompute = recompute(part.recompute)};
+    const ScheduledPart scheduled =
+        scheduled_part(task_of(model, "attention", packed({16}, 2, model.causal), 4), choice);
+    std::vector<PartWork> works;
+    for (int rank = 0; rank < 4; ++rank) {
+      works.push_back(part_work(
+          scheduled, {.group_rank = rank % 2, .domain_rank = rank}, precision_of(Dtype::float32)));
+    }
+    const PartWork expected = together(works, found.header.cores);
+    for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+      for (std::size_t i = 0; i < Amounts::kCount; ++i) {
+        EXPECT_DOUBLE_EQ(part.work.phases[phase].values[i], expected.phases[phase].values[i])
+            << part.strategy << " " << kPhaseNames[phase] << " " << Amounts::kNames[i];
+      }
+    }
+  }
+  EXPECT_EQ(read_profile(file), found);
+  std::filesystem::remove(file);
+}
 
 }  // namespace
 }  // namespace paradyse

@@ -32,11 +32,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Repeats of a probe in a round take about so long.  One repeat of a short step differs from the
-// next by 15 to 25 % where ranks share cores, as much as from that of another round: so many are
-// needed.
-constexpr double kProbeSeconds = 0.4;
+// One repeat of a short step differs from the next by 15 to 25 % where ranks share cores, as much
+// as from that of another round: so many are needed.
 constexpr int kMostRepeats = 8;
+constexpr double kLeastProbeSeconds = 0.1;
+// However long one takes: the first run of a program finds cold caches and memory that was not yet
+// touched, so it does not count, and of two that do one may have been disturbed.
+constexpr int kColdRepeats = 1;
+constexpr int kLeastRepeats = 2;
 
 Spread spread(const std::vector<double>& values) {
   return {
@@ -45,35 +48,77 @@ Spread spread(const std::vector<double>& values) {
       .most = *std::max_element(values.begin(), values.end())};
 }
 
-// One step to measure: all layers alike.
+// One step to measure: all layers alike, in groups of so many ranks, side by side, each with such a
+// document.
 struct Wish {
   LayerChoice layer;
   std::int64_t length = 0;
-  bool one_rank = false;
+  int ranks = 1;  // of a group
   int round = 0;
 };
 
+// Sizes between one rank and all of which groups fill the ranks: a power of two each.
+std::vector<int> sizes_between(int ranks) {
+  std::vector<int> sizes;
+  for (int size = 2; size < ranks; size *= 2) {
+    if (ranks % size == 0) {
+      sizes.push_back(size);
+    }
+  }
+  return sizes;
+}
+
+// Whether groups of `size` ranks can run it beside others of their weight domain.
+bool suits_groups(const Strategy& s, const Model& model, int size, int ranks) {
+  const Task group{
+      .part = model.part("attention"),
+      .documents = {.lengths = {}, .cuts = Cuts(idx(size))},
+      .domain = ranks};
+  return !s.one_rank && s.verb == Verb::gather &&
+         misfits(group, {.part = "attention", .strategy = s.name}).empty();
+}
+
 std::vector<Wish> wishes(const ProfileRequest& request) {
-  constexpr Recompute kMostTellingFirst[] = {
-      Recompute::none, Recompute::full, Recompute::light, Recompute::attention_output};
+  const Model model = text_model(request.model);
   std::vector<Wish> all;
-  for (int round = 0; round < kProfileRounds; ++round) {
-    for (const std::int64_t length : request.lengths) {
-      for (const Recompute level : kMostTellingFirst) {
-        // Each verb with every attention in turn: ranks wait in one part for what delays them in
-        // the other.
-        auto turn = idx(round);
-        for (const Strategy& s : strategies("attention")) {
-          if (request.ranks == 1 && !s.one_rank) {
-            continue;  // on one rank all strategies compute alike
-          }
-          const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
+  const auto add = [&](int round, std::int64_t length, Recompute level) {
+    // Each verb with every attention in turn: ranks wait in one part for what delays them in the
+    // other.
+    auto turn = idx(round);
+    for (const Strategy& s : strategies("attention")) {
+      if (request.ranks == 1 && !s.one_rank) {
+        continue;  // on one rank all strategies compute alike
+      }
+      const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
+      all.push_back(
+          {.layer = text_layer(s.name, to_string(mlp), level, level),
+           .length = length,
+           .ranks = s.one_rank ? 1 : request.ranks,
+           .round = round});
+    }
+    if (level != Recompute::none && level != Recompute::full) {
+      return;  // what a level makes again is known from all ranks together
+    }
+    for (const int size : sizes_between(request.ranks)) {
+      for (const Strategy& s : strategies("attention")) {
+        if (suits_groups(s, model, size, request.ranks)) {
           all.push_back(
-              {.layer = text_layer(s.name, to_string(mlp), level, level),
+              {.layer = text_layer(s.name, "gather", level, level),
                .length = length,
-               .one_rank = s.one_rank,
+               .ranks = size,
                .round = round});
         }
+      }
+    }
+  };
+  // The most telling levels first, at all lengths: time may end it.
+  for (int round = 0; round < kProfileRounds; ++round) {
+    for (const auto& levels :
+         {std::pair(Recompute::none, Recompute::full),
+          std::pair(Recompute::light, Recompute::attention_output)}) {
+      for (const std::int64_t length : request.lengths) {
+        add(round, length, levels.first);
+        add(round, length, levels.second);
       }
     }
   }
@@ -97,6 +142,11 @@ class Profiler {
     const ProfileHeader header = profile_header(
         request.model, request.ranks, request.dtype, *request.backend, request.device);
     cores_ = header.cores;
+    probe_seconds_ = std::min(
+        request.probe_seconds,
+        std::max(
+            kLeastProbeSeconds,
+            kProfileRounds * request.seconds / (2 * static_cast<double>(wishes_.size()))));
     if (request.backend->leads()) {
       writer_.emplace(request.file, header, known_);
       // there may be time or memory now for what there was none then
@@ -127,7 +177,7 @@ class Profiler {
   }
 
  private:
-  using Key = std::tuple<std::string, std::string, std::int64_t>;
+  using Key = std::tuple<std::string, std::string, int, std::int64_t>;
 
   // Of a model whose weights alone leave no room, cut as it is, no step can be measured.
   void expect_room() const {
@@ -149,14 +199,11 @@ class Profiler {
     return {
         part_of(wish.layer, "attention").strategy,
         to_string(wish.layer.front().recompute),
+        wish.ranks,
         wish.length};
   }
   [[nodiscard]] static Key key_of(const StepProbe& probe) {
-    return {probe.attention, probe.recompute, probe.length};
-  }
-
-  [[nodiscard]] int group_ranks(const Wish& wish) const {
-    return wish.one_rank ? 1 : request_.ranks;
+    return {probe.attention, probe.recompute, probe.ranks, probe.length};
   }
 
   [[nodiscard]] StepProbe step_probe(const Wish& wish, Outcome outcome) const {
@@ -164,7 +211,7 @@ class Profiler {
         .attention = part_of(wish.layer, "attention").strategy,
         .mlp = part_of(wish.layer, "mlp").strategy,
         .recompute = to_string(wish.layer.front().recompute),
-        .ranks = group_ranks(wish),
+        .ranks = wish.ranks,
         .length = wish.length,
         .outcome = outcome};
   }
@@ -192,11 +239,25 @@ class Profiler {
   }
 
   [[nodiscard]] Plan plan_of(const Wish& wish) const {
-    return uniform_plan(
+    const int groups = request_.ranks / wish.ranks;
+    Plan plan = uniform_plan(
         cut_,
-        std::vector<std::int64_t>(wish.one_rank ? idx(request_.ranks) : 1, wish.length),
+        std::vector<std::int64_t>(idx(groups), wish.length),
         request_.ranks,
         std::vector<LayerChoice>(idx(cut_.layers), wish.layer));
+    if (groups > 1 && wish.ranks > 1) {
+      std::vector<PlanGroup>& its = plan.micro_batches.front().groups;
+      const std::string program = its.front().program;
+      its.clear();
+      for (int g = 0; g < groups; ++g) {
+        PlanGroup& group = its.emplace_back(
+            PlanGroup{.ranks = {}, .documents = {std::int64_t{g}}, .program = program});
+        for (int r = 0; r < wish.ranks; ++r) {
+          group.ranks.push_back(g * wish.ranks + r);
+        }
+      }
+    }
+    return plan;
   }
 
   // Bytes that the fold counts on the fullest rank: at the peak, and saved.
@@ -217,21 +278,28 @@ class Profiler {
     return most;
   }
 
-  // Seconds that the wish may take, from what is known of shorter ones; 0: nothing is known.
+  // Seconds that the wish may take, from what is known of shorter ones in groups of the size, else
+  // in groups of any; 0: nothing is known.
   [[nodiscard]] double guess(const Wish& wish) const {
-    double best = 0;
-    std::int64_t from = 0;
-    for (const StepProbe& step : known_.steps) {
-      const bool alike = step.ranks == group_ranks(wish) && step.outcome == Outcome::measured;
-      if (!alike || step.length > wish.length || step.length < from) {
-        continue;
+    const auto from_steps = [&](const auto& alike) {
+      double best = 0;
+      std::int64_t from = 0;
+      for (const StepProbe& step : known_.steps) {
+        if (step.outcome != Outcome::measured || !alike(step) || step.length > wish.length ||
+            step.length < from) {
+          continue;
+        }
+        const double ratio = static_cast<double>(wish.length) / static_cast<double>(step.length);
+        const double documents = std::max(1.0, static_cast<double>(step.ranks) / wish.ranks);
+        const double seconds = documents * step.seconds.most * std::pow(ratio, 1.8);
+        best = step.length > from ? seconds : std::max(best, seconds);
+        from = step.length;
       }
-      const double ratio = static_cast<double>(wish.length) / static_cast<double>(step.length);
-      const double seconds = step.seconds.most * std::pow(ratio, 1.8);
-      best = step.length > from ? seconds : std::max(best, seconds);
-      from = step.length;
-    }
-    return best;
+      return best;
+    };
+    const double same = from_steps([&](const StepProbe& s) { return s.ranks == wish.ranks; });
+    return (kColdRepeats + kLeastRepeats) *
+           (same > 0 ? same : from_steps([](const StepProbe& /*s*/) { return true; }));
   }
 
   // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
@@ -275,7 +343,11 @@ class Profiler {
            .of = static_cast<std::int64_t>(wishes_.size()),
            .seconds = seconds_since(begin_),
            .seconds_of = request_.seconds,
-           .what = fmt::format("{}, {} tokens", name(wish.layer), wish.length)});
+           .what = fmt::format(
+               "{}, {} tokens{}",
+               name(wish.layer),
+               wish.length,
+               wish.ranks == request_.ranks ? "" : fmt::format(" in groups of {}", wish.ranks))});
     }
   }
 
@@ -327,7 +399,7 @@ class Profiler {
     for (bool more = true; more;) {
       session.parameters().zero_gradients();
       session.memory().reset_peak();
-      world.barrier({.op = "profile", .part = ""});
+      world.barrier({.op = "profile: a repeat", .part = ""});
       const auto start = Clock::now();
       const BatchResult result = session.play(
           plan, synthetic_batch(documents, session.parameters().model()), /*backward=*/true);
@@ -356,14 +428,12 @@ class Profiler {
       samples.push_back(std::move(sample));
       const auto count = static_cast<int>(samples.size());
       more = broadcast_number(
-                 count <= kMostRepeats && samples.front().step < 1.5 * kProbeSeconds &&
-                     (count < 2 || seconds_since(begin) < kProbeSeconds),
+                 count < kColdRepeats + kLeastRepeats ||
+                     (count <= kMostRepeats && seconds_since(begin) < probe_seconds_),
                  "profile",
                  world) != 0;
     }
-    if (samples.size() > 1) {
-      samples.erase(samples.begin());  // the first is warm-up, where there is another
-    }
+    samples.erase(samples.begin(), samples.begin() + kColdRepeats);
     return samples;
   }
 
@@ -378,7 +448,7 @@ class Profiler {
     const Timeline& parts = ranks.front().timeline;
     // The parts of one kind: of a layer, the mean over the layers; of the rest, the sum.
     const auto probe = [&](PartProbe one, const std::vector<std::size_t>& which, double share) {
-      one.ranks = group_ranks(wish);
+      one.ranks = wish.ranks;
       one.length = wish.length;
       std::vector<PartWork> works(ranks.size());
       for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -540,6 +610,7 @@ class Profiler {
   std::vector<Wish> wishes_;
   ModelShape cut_;
   int cores_ = 1;
+  double probe_seconds_ = 0;
   Clock::time_point begin_;
   // Of the process that leads.
   Profile known_;

@@ -25,6 +25,9 @@ struct ProfileRequest {
   Dtype dtype = Dtype::float32;
   std::int64_t memory_per_rank = 0;  // bytes; what would not fit is not run
   double seconds = 180;              // for all of it; the shorter lengths come first
+  // Repeats of a step in a round take at most about so long, less where so many steps would not fit
+  // twice into the time there is; but of each, however long it takes, two count.
+  double probe_seconds = 0.4;
   std::filesystem::path file = {};  // grows while it is measured; one that is there is gone on with
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
@@ -45,9 +48,11 @@ ProfileHeader profile_header(
     const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
 
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
-// length, with random tokens and weights, several times each; then collectives, kernels and the
-// optimizer.  Every process calls it; the one that leads (backend.h) writes the file and gets the
-// profile.  Throws what read_profile() and ProfileWriter throw.
+// length, with random tokens and weights, several times each; in groups of 2, 4, ... ranks, as many
+// side by side as fill the ranks, those strategies that such groups can run, with nothing and with
+// all made again; then collectives, kernels and the optimizer.  Every process calls it; the one
+// that leads (backend.h) writes the file and gets the profile.  Throws what read_profile() and
+// ProfileWriter throw.
 Profile profile(const ProfileRequest& request);
 
 }  // namespace paradyse
