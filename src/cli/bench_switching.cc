@@ -64,6 +64,35 @@ Json lengths_to_json() {
   return rows;
 }
 
+Json to_json(const std::vector<PublishedShare>& shares) {
+  Json rows = Json::array();
+  for (const PublishedShare& one : shares) {
+    rows.push_back(
+        {{"up_to", one.up_to},
+         {"share", one.found},
+         {"share_of_short_even_bins", one.of_short_even_bins},
+         {"published", one.published}});
+  }
+  return rows;
+}
+
+void print_shares(const std::vector<PublishedShare>& shares) {
+  std::vector<std::vector<std::string>> rows = {
+      {"sequences up to", "share of seconds", "short, even bins", "published"}};
+  for (const PublishedShare& one : shares) {
+    auto& row = rows.emplace_back();
+    row.push_back(std::to_string(one.up_to));
+    for (const double share : {one.found, one.of_short_even_bins, one.published}) {
+      row.push_back(fmt::format("{:.3f}", share));
+    }
+  }
+  fmt::print(
+      "\nGPT on GRCh38, the heuristic's seconds by length; short, even bins: lengths evenly spread "
+      "in\n"
+      "their bins, and none longer than has a plan\n{}",
+      aligned(rows, 1));
+}
+
 void print_reductions(const std::vector<PublishedReduction>& reductions) {
   std::vector<std::vector<std::string>> rows = {
       {"model",
@@ -148,6 +177,7 @@ int run_bench_switching(const BenchSwitchingOptions& options, const Common& comm
   }
   const auto reductions = published_reductions(options.sequences, options.seed);
   const auto ablations = published_ablations(options.sequences, options.seed);
+  const auto shares = published_shares(options.sequences, options.seed);
   if (common.json) {
     print_json(
         {{"sequences", options.sequences},
@@ -155,12 +185,14 @@ int run_bench_switching(const BenchSwitchingOptions& options, const Common& comm
          {"reductions", to_json(reductions)},
          {"longest", lengths_to_json()},
          {"ablation", to_json(ablations)},
+         {"shares", to_json(shares)},
          {"assumptions", published_assumptions()}});
     return kOk;
   }
   print_reductions(reductions);
   print_lengths();
   print_ablations(ablations);
+  print_shares(shares);
   fmt::print("\nassumed ({} sequences, seed {}):\n", options.sequences, options.seed);
   for (const std::string& sentence : published_assumptions()) {
     fmt::print("  {}\n", sentence);

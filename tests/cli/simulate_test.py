@@ -249,6 +249,9 @@ class PublishedTest(ProgramTest):
         self.assertLess(ablation["METP"]["longest"], 0.4 * ablation[""]["longest"])
         self.assertNotIn("longest", ablation["forest"])
         self.assertGreater(len(found["assumptions"]), 4)
+        self.assertEqual([row["up_to"] for row in found["shares"]], [112128, 270336, 300032])
+        for row in found["shares"]:
+            self.assertGreater(row["share"], row["published"])
         self.assertEqual(found, self.json_of("bench", "switching", "--published"))
         self.assertNotEqual(
             found["reductions"], self.json_of("bench", "switching", "--published", "--seed", 2)["reductions"])

@@ -108,6 +108,24 @@ TEST(Published, AblationsHaveTheSameShape) {
   EXPECT_GE(by_name.at("smoothing").found->switches, full.found->switches);
 }
 
+// Long sequences have a smaller share of our seconds than of the published ones.  Evenly spread
+// lengths of which all have a plan explain that to within 1.6 points.
+TEST(Published, SharesOfSecondsByLength) {
+  // few sequences have many of the seconds
+  const std::vector<PublishedShare> shares = published_shares(10 * kSequences, 1);
+  const std::vector<std::vector<double>> expected = {
+      {112128, 0.553, 0.681}, {270336, 0.841, 0.910}, {300032, 0.898, 0.952}};
+  ASSERT_EQ(shares.size(), expected.size());
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    SCOPED_TRACE(shares[i].up_to);
+    EXPECT_EQ(static_cast<double>(shares[i].up_to), expected[i][0]);
+    EXPECT_NEAR(shares[i].published, expected[i][1], 0.0005);
+    EXPECT_NEAR(shares[i].found, expected[i][2], 0.006);
+    EXPECT_GT(shares[i].found, shares[i].published + 0.05);
+    EXPECT_NEAR(shares[i].of_short_even_bins, shares[i].published, 0.016);
+  }
+}
+
 TEST(Published, RefusesStrategiesThatAreNotThere) {
   const PublishedModel& gpt = published_models().back();
   const std::vector<std::int64_t> one = {1000};

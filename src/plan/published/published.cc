@@ -155,7 +155,7 @@ const std::vector<PublishedCorpus>& published_corpora() {
 }
 
 std::vector<std::int64_t> published_lengths(
-    const PublishedCorpus& corpus, std::int64_t count, std::uint64_t seed) {
+    const PublishedCorpus& corpus, std::int64_t count, std::uint64_t seed, InsideBin inside) {
   if (count < 1) {
     throw std::invalid_argument(
         std::to_string(count) + " sequences: at least 1 is needed to replay a corpus");
@@ -171,10 +171,14 @@ std::vector<std::int64_t> published_lengths(
     const auto end = bin + 1 == corpus.shares.size()
                          ? count
                          : std::llround(before / all * static_cast<double>(count));
-    const double low = std::log(corpus.edges[bin]);
-    const double high = std::log(corpus.edges[bin + 1]);
+    const double low = corpus.edges[bin];
+    const double high = corpus.edges[bin + 1];
     while (static_cast<std::int64_t>(lengths.size()) < end) {
-      lengths.push_back(std::llround(std::exp(low + uniform() * (high - low))));
+      const double place = uniform();
+      lengths.push_back(std::llround(
+          inside == InsideBin::uniform
+              ? std::lerp(low, high, place)
+              : std::exp(std::log(low) + place * (std::log(high) - std::log(low)))));
     }
   }
   std::ranges::sort(lengths);
@@ -336,6 +340,29 @@ std::vector<PublishedAblation> published_ablations(std::int64_t count, std::uint
         play_switching(gpt, std::span(lengths).first(idx(one.found->sequences))).seconds;
   }
   return all;
+}
+
+std::vector<PublishedShare> published_shares(std::int64_t count, std::uint64_t seed) {
+  constexpr double kAllSeconds = 3117.76;  // to the longest
+  std::vector<PublishedShare> shares = {
+      {.up_to = 112128, .published = 1724.13 / kAllSeconds},
+      {.up_to = 270336, .published = 2622.89 / kAllSeconds},
+      {.up_to = 300032, .published = 2799.45 / kAllSeconds}};
+  const PublishedModel& gpt = published_models().back();
+  const auto fill = [&](const std::vector<std::int64_t>& lengths, double PublishedShare::* share) {
+    const double all = play_switching(gpt, lengths).seconds;
+    for (PublishedShare& one : shares) {
+      const auto to_there = std::ranges::upper_bound(lengths, one.up_to) - lengths.begin();
+      one.*share = play_switching(gpt, std::span(lengths).first(idx(to_there))).seconds / all;
+    }
+  };
+  PublishedCorpus corpus = published_corpora().back();
+  fill(published_lengths(corpus, count, seed), &PublishedShare::found);
+  corpus.edges.back() = static_cast<double>(gpt.longest(gpt.strategies.size() - 1));
+  fill(
+      published_lengths(corpus, count, seed, InsideBin::uniform),
+      &PublishedShare::of_short_even_bins);
+  return shares;
 }
 
 const std::vector<std::string>& published_assumptions() {

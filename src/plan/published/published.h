@@ -55,10 +55,16 @@ struct PublishedCorpus {
 // GitHubCode, GRCh38.
 const std::vector<PublishedCorpus>& published_corpora();
 
-// `count` lengths, ascending: of each bin its share, drawn log-uniformly inside it; a function of
-// the seed.  Throws std::invalid_argument for count < 1.
+// How lengths lie inside a bin.
+enum class InsideBin { log_uniform, uniform };
+
+// `count` lengths, ascending: of each bin its share, drawn inside it; a function of the seed.
+// Throws std::invalid_argument for count < 1.
 std::vector<std::int64_t> published_lengths(
-    const PublishedCorpus& corpus, std::int64_t count, std::uint64_t seed);
+    const PublishedCorpus& corpus,
+    std::int64_t count,
+    std::uint64_t seed,
+    InsideBin inside = InsideBin::log_uniform);
 
 struct SwitchingRules {
   std::vector<std::string> without;  // strategies that are not there
@@ -74,7 +80,8 @@ struct Switching {
   std::int64_t switches = 0;  // sequences with another plan than the one before
 };
 
-// The published heuristic on these sequences, one after the other: of every strategy as the base
+// The published heuristic as it is, where a layer runs one strategy, its attention and its MLP
+// alike, on these sequences, one after the other: of every strategy as the base
 // all layers, or as many as fit with the rest by one that needs less; the fastest of these.
 Switching play_switching(
     const PublishedModel& model,
@@ -109,6 +116,17 @@ struct PublishedAblation {
   double published_full_seconds = 0;  // 0: not said
 };
 std::vector<PublishedAblation> published_ablations(std::int64_t count, std::uint64_t seed);
+
+// Of the heuristic's seconds on GPT and GRCh38, the share of sequences up to a length.
+struct PublishedShare {
+  std::int64_t up_to = 0;
+  double published = 0;  // seconds to there, and of all, as its ablation says them
+  double found = 0;
+  // The same if lengths were evenly spread in their bins, and those of the last one no longer than
+  // the longest that has a plan.
+  double of_short_even_bins = 0;
+};
+std::vector<PublishedShare> published_shares(std::int64_t count, std::uint64_t seed);
 
 // What is assumed where the publication says nothing, a sentence each.
 const std::vector<std::string>& published_assumptions();
