@@ -96,8 +96,8 @@ std::vector<Wish> wishes(const ProfileRequest& request) {
            .ranks = s.one_rank ? 1 : request.ranks,
            .round = round});
     }
-    if (level != Recompute::none && level != Recompute::full) {
-      return;  // what a level makes again is known from all ranks together
+    if (level != Recompute::none) {
+      return;  // what making again takes is known from all ranks together
     }
     for (const int size : sizes_between(request.ranks)) {
       for (const Strategy& s : strategies("attention")) {

@@ -49,10 +49,10 @@ ProfileHeader profile_header(
 
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
 // length, with random tokens and weights, several times each; in groups of 2, 4, ... ranks, as many
-// side by side as fill the ranks, those strategies that such groups can run, with nothing and with
-// all made again; then collectives, kernels and the optimizer.  Every process calls it; the one
-// that leads (backend.h) writes the file and gets the profile.  Throws what read_profile() and
-// ProfileWriter throw.
+// side by side as fill the ranks, those strategies that such groups can run, with nothing made
+// again; then collectives, kernels and the optimizer.  Every process calls it; the one that leads
+// (backend.h) writes the file and gets the profile.  Throws what read_profile() and ProfileWriter
+// throw.
 Profile profile(const ProfileRequest& request);
 
 }  // namespace paradyse
