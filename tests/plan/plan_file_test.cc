@@ -660,6 +660,20 @@ TEST(PlanCheck, KnowsGridsAndTokenTiles) {
           AllOf(StartsWith("programs.long[1].parts[1].token_tiles: "), HasSubstr("at most 256"))));
 }
 
+// Pairs of tokens are counted in 64 bits.
+TEST(PlanCheck, RefusesMorePairsThanCanBeCounted) {
+  Json json = example_json();
+  json["lengths"][1] = 16'777'216;
+  json["lengths"][2] = 16'777'216;
+  EXPECT_THAT(problems(plan_from_json(json.dump(), "")), IsEmpty());
+  json["lengths"][1] = 16'777'217;
+  EXPECT_THAT(
+      problems(plan_from_json(json.dump(), "")),
+      ElementsAre(AllOf(
+          StartsWith("micro_batches[1].groups[1].documents: their lengths squared add up to "),
+          HasSubstr("23 million tokens"))));
+}
+
 TEST(PlanCheck, NamesUnknownStrategies) {
   Json json = rings_and_passes();
   json["programs"]["long"][0]["parts"][0]["strategy"] = "MegatronQZ";

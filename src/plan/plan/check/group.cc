@@ -164,6 +164,26 @@ void check_fit(Findings& findings, const CheckedGroup& checked) {
   }
 }
 
+// Pairs of tokens, head by head and in bytes (ColossalZ keeps them), have to fit 64 bits: with
+// this many pairs they do for 1,024 heads of 8 bytes.
+constexpr double kMostPairs = 562949953421312;  // 2^49: a document of 23 million tokens
+
+void check_pairs(Findings& findings, const std::string& path, const PlanGroup& group) {
+  double pairs = 0;
+  for (const std::int64_t document : group.documents) {
+    if (findings.document_exists(document)) {
+      const auto length = static_cast<double>(findings.plan.lengths[idx(document)]);
+      pairs += length * length;
+    }
+  }
+  if (pairs > kMostPairs) {
+    findings.say(
+        path + ".documents",
+        "their lengths squared add up to " + text(pairs) + ": at most " + text(kMostPairs) +
+            " are counted, one document of 23 million tokens; give the group fewer or cut them");
+  }
+}
+
 }  // namespace
 
 CheckedGroup check_group(Findings& findings, const std::string& path, const PlanGroup& group) {
@@ -176,6 +196,7 @@ CheckedGroup check_group(Findings& findings, const std::string& path, const Plan
         path + ".documents",
         "none for a group of " + text(size) + " ranks: each idle rank is a group of its own");
   }
+  check_pairs(findings, path, group);
   check_shares(findings, path + ".shares", group);
   check_mesh(findings, path + ".mesh", group);
   const auto found = findings.programs.find(group.program);
