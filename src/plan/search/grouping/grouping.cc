@@ -46,8 +46,12 @@ std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const
   std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t g) { return sizes[g]; });
   std::vector<int> first(sizes.size());
   int next = 0;  // rank that nobody has, and none after it
-  // [ranks] first ranks of what is free in nodes that were begun.
+  // [ranks] first ranks of what is free in nodes that were begun, and in a last one that is smaller.
   std::vector<std::vector<int>> begun(idx(std::max(node, 1)));
+  const int last = node > 0 ? ranks % node : 0;
+  if (last > 0) {
+    begun[idx(last)].push_back(ranks - last);
+  }
   for (const std::size_t g : order) {
     const int size = sizes[g];
     int free = size;
@@ -58,8 +62,8 @@ std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const
       first[g] = begun[idx(free)].back();
       begun[idx(free)].pop_back();
     } else {
-      free = size < node ? std::min(node, ranks - next) : size;
-      if (free < size || next + free > ranks) {
+      free = size < node ? node : size;
+      if (next + free > ranks - last) {
         return std::nullopt;
       }
       first[g] = next;

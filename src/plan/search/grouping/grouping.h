@@ -9,7 +9,7 @@
 //
 // such that the ranks of m's groups are at most N, tokens of a group at most its type's capacity,
 // and each document is in exactly one group.  With overlap, b is hidden: max(b, slowest group).
-// Next: planners.h finds groupings, bounds.h says how good one can be, spaces.h makes tasks.
+// Next: planners.h finds groupings, bounds.h says how good one can be, space.h ties types to programs.
 #pragma once
 
 #include <cstdint>

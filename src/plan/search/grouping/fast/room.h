@@ -16,14 +16,13 @@ class Room {
   [[nodiscard]] int free() const { return free_; }
 
  private:
-  [[nodiscard]] std::vector<int> empty_nodes() const;
-  static bool take(std::vector<int>& nodes, int ranks);
+  [[nodiscard]] bool all_find_room();
 
   int ranks_;
   int node_;
   int free_;
   std::vector<int> taken_;  // [ranks] groups
-  std::vector<int> nodes_;  // [free ranks] nodes, as they were taken one by one
+  std::vector<int> nodes_;  // [free ranks] nodes
 };
 
 }  // namespace paradyse::fast

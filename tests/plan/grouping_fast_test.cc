@@ -1,0 +1,254 @@
+// The fast planner of groups, what it is made of, and the bounds that judge it.
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/plan/search/grouping/fast/improve.h"
+#include "src/plan/search/grouping/fast/key_set.h"
+#include "src/plan/search/grouping/fast/polish.h"
+#include "src/plan/search/grouping/fast/room.h"
+#include "tests/plan/random_grouping.h"
+
+namespace paradyse {
+namespace {
+
+GroupingAnswer fast(const GroupingTask& task, const GroupingOptions& options = {}) {
+  return grouping_planner("fast").plan(task, options);
+}
+
+// Lengths as corpora have them, none longer than the context.
+std::vector<std::int64_t> drawn(unsigned seed, int documents, double sigma = 1.66) {
+  std::mt19937_64 random(seed);
+  std::lognormal_distribution<double> draw(std::log(1200.0), sigma);
+  std::vector<std::int64_t> lengths;
+  while (std::ssize(lengths) < documents) {
+    const auto n = static_cast<std::int64_t>(draw(random));
+    if (n >= 1 && n <= 192'000) {
+      lengths.push_back(n);
+    }
+  }
+  return lengths;
+}
+
+FlexspSetting preset(int ranks = kFlexspRanks) {
+  return {.model = flexsp_model("flexsp-7b"), .ranks = ranks};
+}
+
+TEST(KeySet, FindsWhatASetFinds) {
+  std::mt19937 random(7);
+  for (const int keys : {1, 64, 65, 5000, 300'000}) {
+    fast::KeySet set;
+    set.reset(keys);
+    std::set<int> plain;
+    for (int i = 0; i < 3000; ++i) {
+      const int key = static_cast<int>(random() % static_cast<unsigned>(keys));
+      if (plain.contains(key)) {
+        plain.erase(key);
+        set.erase(key);
+      } else {
+        plain.insert(key);
+        set.insert(key);
+      }
+      const int at = static_cast<int>(random() % static_cast<unsigned>(keys));
+      const auto above = plain.upper_bound(at);
+      ASSERT_EQ(set.last_at_most(at), above == plain.begin() ? -1 : *std::prev(above));
+      ASSERT_EQ(set.first(), plain.empty() ? -1 : *plain.begin());
+      ASSERT_EQ(set.empty(), plain.empty());
+    }
+    set.clear();
+    EXPECT_TRUE(set.empty());
+    EXPECT_EQ(set.last_at_most(keys - 1), -1);
+  }
+}
+
+// Room is given exactly where all groups find a place, largest first.
+TEST(Room, IsWhereGroupsFindPlaces) {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    std::mt19937 random(seed);
+    const int ranks = 1 + static_cast<int>(random() % 40);
+    const int node = random() % 3 == 0 ? 0 : 1 + static_cast<int>(random() % 8);
+    fast::Room room(ranks, node);
+    std::vector<int> sizes;
+    for (int i = 0; i < 30; ++i) {
+      int size = 1 + static_cast<int>(random() % static_cast<unsigned>(std::max(node, 8)));
+      if (node > 0 && size > node) {
+        size = size / node * node;
+      }
+      sizes.push_back(size);
+      int sum = 0;
+      for (const int s : sizes) {
+        sum += s;
+      }
+      const bool fits = sum <= ranks && first_ranks(ranks, node, sizes).has_value();
+      ASSERT_EQ(room.take(size), fits) << "seed " << seed;
+      if (!fits) {
+        sizes.pop_back();
+      }
+    }
+  }
+}
+
+TEST(FirstRanks, AreAlignedAndInsideNodes) {
+  // sizes that divide one another: a buddy tree
+  const std::vector<int> sizes = {1, 4, 2, 1, 8};
+  const auto first = first_ranks(16, 0, sizes);
+  ASSERT_TRUE(first);
+  for (std::size_t g = 0; g < sizes.size(); ++g) {
+    EXPECT_EQ((*first)[g] % sizes[g], 0);
+  }
+  // nodes of 4: two groups of 3 do not share one with anything but single ranks
+  EXPECT_THAT(first_ranks(8, 4, std::vector{3, 3, 1, 1}), testing::Optional(testing::ElementsAre(0, 4, 7, 3)));
+  EXPECT_EQ(first_ranks(8, 4, std::vector{3, 3, 2}), std::nullopt);
+  EXPECT_EQ(first_ranks(8, 4, std::vector{8, 1}), std::nullopt);
+}
+
+TEST(FastGrouping, IsSoundOnAnyTask) {
+  for (unsigned seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const GroupingTask task = random_task(random, 12, 40);
+    const GroupingAnswer answer = fast(task);
+    expect_sound(task, answer);
+    if (answer.grouping) {
+      EXPECT_GE(answer.grouping->seconds, lower_bound(task).seconds * (1 - 1e-9));
+    }
+  }
+}
+
+TEST(FastGrouping, IsNeverWorseThanGroupsOfOneSize) {
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const GroupingTask task = random_flexsp_task(random, 8 << seed % 4, 200);
+    const double ours = fast(task).grouping->seconds;
+    for (const char* name : {"homogeneous", "longest-first", "static"}) {
+      EXPECT_LE(ours, grouping_planner(name).plan(task, {}).grouping->seconds * (1 + 1e-9)) << name;
+    }
+  }
+}
+
+TEST(FastGrouping, IsTheOptimumOfTinyCases) {
+  for (unsigned seed = 1; seed <= 25; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const int ranks = 1 << random() % 4;
+    const GroupingTask task = random_flexsp_task(random, ranks, 1 + static_cast<int>(random() % 12));
+    const GroupingAnswer best = grouping_planner("exact").plan(task, {});
+    ASSERT_TRUE(best.grouping);
+    EXPECT_NEAR(fast(task).grouping->seconds, best.grouping->seconds, 0.01 * best.grouping->seconds);
+  }
+}
+
+TEST(FastGrouping, DependsOnTheBatchAlone) {
+  const GroupingTask task = flexsp_task(preset(), drawn(3, 512));
+  const GroupingAnswer once = fast(task);
+  EXPECT_EQ(fast(task).grouping, once.grouping);
+  EXPECT_EQ(fast(task, {.threads = 3}).grouping, once.grouping);
+  // more moves try more starts, which the seed draws
+  const GroupingAnswer more = fast(task, {.seed = 5, .moves = 4, .threads = 2});
+  EXPECT_EQ(fast(task, {.seed = 5, .moves = 4}).grouping, more.grouping);
+  EXPECT_LE(more.grouping->seconds, once.grouping->seconds * (1 + 1e-9));
+  EXPECT_GT(more.tried, once.tried);
+  EXPECT_LT(fast(task, {.moves = 0}).tried, once.tried);
+}
+
+// The figures that the issue of this planner asks for stand in benchmarks/results; here a margin
+// that a broken search does not reach.
+TEST(FastGrouping, IsNearTheBoundAndScales) {
+  for (const int ranks : {64, 256, 1024}) {
+    const GroupingTask task = flexsp_task(preset(ranks), drawn(ranks, 8 * ranks));
+    const GroupingAnswer answer = fast(task);
+    expect_sound(task, answer);
+    EXPECT_LT(answer.grouping->seconds, 1.15 * area_bound(task).seconds) << ranks;
+    // every item is looked at a bounded number of times
+    EXPECT_LT(answer.tried, 4000 * task.documents()) << ranks;
+  }
+}
+
+TEST(FastGrouping, UsesLevelsAndSizesOfTheFullSpace) {
+  const std::vector<std::int64_t> lengths = drawn(11, 512);
+  const GroupSpace published = flexsp_space(preset(), lengths);
+  const GroupSpace full = flexsp_full_space(preset(), {}, lengths);
+  const GroupingAnswer ours = fast(full.task);
+  expect_sound(full.task, ours);
+  EXPECT_LT(ours.grouping->seconds, 0.92 * fast(published.task).grouping->seconds);
+  // with overlap nothing takes longer
+  const GroupSpace overlapped = flexsp_full_space(preset(), {.overlapped = true}, lengths);
+  EXPECT_LT(fast(overlapped.task).grouping->seconds, ours.grouping->seconds);
+}
+
+TEST(FastGrouping, NamesADocumentThatFitsNowhere) {
+  const GroupingTask task = plain_task(4, {1, 2, 4}, 100, 0, {50, 401});
+  const GroupingAnswer answer = fast(task);
+  EXPECT_FALSE(answer.grouping);
+  EXPECT_THAT(answer.why_not, testing::HasSubstr("401"));
+}
+
+TEST(FastGrouping, PlansNoDocuments) {
+  const GroupingAnswer answer = fast(plain_task(4, {1, 2}, 100, 1, {}));
+  ASSERT_TRUE(answer.grouping);
+  EXPECT_EQ(answer.grouping->seconds, 0);
+}
+
+TEST(Polish, OnlyMakesTheSlowestFaster) {
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    std::mt19937 random(seed);
+    const GroupingTask task = random_flexsp_task(random, 16, 60);
+    const fast::Items items(task);
+    fast::Packer packer(items);
+    std::vector<int> all(idx(items.size()));
+    std::iota(all.begin(), all.end(), 0);
+    fast::Packed packed;
+    std::vector<int> left;
+    packer.pack(10, {.least = 0, .even = seed % 2 == 0}, all, packed, left);
+    const double before = packed.slowest;
+    std::vector<int> placed = packed.items;
+    polish(items, packed);
+    EXPECT_LE(packed.slowest, before * (1 + 1e-12)) << seed;
+    EXPECT_EQ(packed.items, placed);
+  }
+}
+
+// Bounds hold for the optimum, and each is above the others somewhere.
+TEST(Bounds, AreBelowTheOptimum) {
+  int memory = 0;
+  int longest = 0;
+  for (unsigned seed = 1; seed <= 400; ++seed) {
+    std::mt19937 random(seed);
+    const GroupingTask task = random_task(random, 6, 8);
+    const GroupingAnswer best = grouping_planner("exact").plan(task, {});
+    if (!best.grouping) {
+      continue;
+    }
+    const double area = area_bound(task).seconds;
+    for (const LowerBound& bound : {area_bound(task), longest_micro_batch_bound(task), memory_bound(task)}) {
+      EXPECT_LE(bound.seconds, best.grouping->seconds * (1 + 1e-9)) << bound.name << ", seed " << seed;
+    }
+    memory += memory_bound(task).seconds > area * (1 + 1e-6) ? 1 : 0;
+    longest += longest_micro_batch_bound(task).seconds > area * (1 + 1e-6) ? 1 : 0;
+    EXPECT_GE(lower_bound(task).seconds, area);
+  }
+  EXPECT_GT(memory, 10);
+  EXPECT_GT(longest, 10);
+}
+
+TEST(Bounds, KnowHowTheLongestDocumentForcesASize) {
+  // Four ranks, two documents of which the long one takes 8 s alone on four ranks or 12 on two.
+  GroupingTask task{.ranks = 4, .lengths = {100, 10}, .types = {}, .seconds = {}};
+  task.types = {
+      {.name = "2", .ranks = 2, .capacity = 200}, {.name = "4", .ranks = 4, .capacity = 400}};
+  task.seconds = {12, 1, 8, 0.9};
+  // beside one another on two ranks each: 12; one after the other: 8.9; the area alone says 13/2
+  EXPECT_DOUBLE_EQ(area_bound(task).seconds, 8);
+  EXPECT_DOUBLE_EQ(longest_micro_batch_bound(task).seconds, 8.5);
+  EXPECT_DOUBLE_EQ(fast(task).grouping->seconds, 8.9);
+}
+
+}  // namespace
+}  // namespace paradyse
