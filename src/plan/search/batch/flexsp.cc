@@ -216,6 +216,11 @@ class Planner final : public BatchPlanner {
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Answer best = plan_by_borders(documents(), lengths, caps);
     std::optional<Plan> grouped = Groups(documents(), lengths, caps).make();
+    // Groups choose options by themselves; what all have to share (plan.h) is the checker's to say.
+    if (grouped &&
+        !problems(*grouped, {.model = &task().model, .precision = task().precision}).empty()) {
+      grouped.reset();
+    }
     if (grouped && (!best.plan || *grouped->predicted.seconds < *best.plan->predicted.seconds)) {
       best = {.plan = std::move(grouped), .why_not = {}};
     }

@@ -46,7 +46,7 @@ PlannedBatch plan_batch(
       best.plan.emplace();
     }
   }
-  best.planner_seconds =
+  best.search_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!best.plan) {
     return best;
@@ -67,7 +67,7 @@ PlannedBatch plan_batch(
   }
   best.plan = plan_of(spaces[best.space], best.grouping);
   best.plan->planner_name = planner.name;
-  best.plan->planner_seconds = best.planner_seconds;
+  best.plan->planner_seconds = best.search_seconds;
   best.plan->predicted.lower_bound_seconds = std::min(best.bound.seconds, best.seconds);
   return best;
 }

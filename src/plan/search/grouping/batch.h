@@ -15,7 +15,7 @@ struct PlannedBatch {
   std::string why_not = {};
   LowerBound bound;
   double seconds = 0;          // of the batch, predicted
-  double planner_seconds = 0;  // from lengths to grouping, all spaces together
+  double search_seconds = 0;   // of the planner, all spaces together
   std::size_t space = 0;       // the one of several that is best
   Grouping grouping;
   bool optimal = false;

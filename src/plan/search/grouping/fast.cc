@@ -2,7 +2,7 @@
 // pairs of them solved again (fast/).  It begins from several starts, among them the best plans
 // of groups of one size, so it is never worse than those; tiny cases are solved to the optimum.
 //
-// All it does is packing (fast/packer.h), about 25 ns an item: the budget counts these.
+// All it does is packing (fast/packer.h): the budget counts the items that it goes through.
 #include <algorithm>
 #include <cstdint>
 #include <future>

@@ -1,0 +1,208 @@
+// The planner of batches over groups of any size, for a model whose costs are known; and the
+// planner of borders, which it begins from, against enumeration.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+namespace {
+
+ModelShape model() {
+  ModelShape m;
+  m.layers = 3;
+  m.hidden = 128;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 32;
+  m.ffn = 352;
+  m.vocab = 256;
+  m.tied = true;
+  return m;
+}
+
+PlanningTask task(const std::string& planner, int ranks, std::int64_t memory = 0) {
+  PlanningTask t;
+  t.model = model();
+  t.ranks = ranks;
+  t.machine.cores = ranks;
+  t.memory_per_rank = memory;
+  t.batch_planner = planner;
+  return t;
+}
+
+std::vector<std::int64_t> long_tailed(unsigned seed, int count) {
+  std::mt19937_64 random(seed);
+  std::lognormal_distribution<double> length(5.5, 1.5);
+  std::vector<std::int64_t> lengths;
+  for (int i = 0; i < count; ++i) {
+    lengths.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(length(random)), 1, 16384));
+  }
+  return lengths;
+}
+
+std::set<std::size_t> sizes_of(const Plan& plan) {
+  std::set<std::size_t> sizes;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      sizes.insert(group.ranks.size());
+    }
+  }
+  return sizes;
+}
+
+// Sound, within memory, each document once, and never predicted to be slower than borders.
+TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
+  int grouped = 0;
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const int ranks = 1 + static_cast<int>(random() % 6);
+    const std::int64_t memory = seed % 3 == 0 ? std::int64_t{40} << 20 : 0;
+    PlanningTask ours = task("flexsp", ranks, memory);
+    PlanningTask borders = task("borders", ranks, memory);
+    ours.machine.cores = borders.machine.cores = seed % 2 == 0 ? ranks : 2;
+    if (seed % 5 == 0) {
+      ours.precision = borders.precision = precision_of(Dtype::bfloat16);
+    }
+    const std::vector<std::int64_t> lengths = long_tailed(seed, 3 + static_cast<int>(random() % 10));
+    const BatchPlanner::Answer answer = batch_planner(ours)->plan(lengths);
+    const BatchPlanner::Answer other = batch_planner(borders)->plan(lengths);
+    ASSERT_EQ(answer.plan.has_value(), other.plan.has_value()) << answer.why_not;
+    if (!answer.plan) {
+      EXPECT_EQ(answer.why_not, other.why_not);
+      continue;
+    }
+    const ModelShape shape = model();
+    CheckContext context{.model = &shape, .precision = ours.precision};
+    if (memory > 0) {
+      context.memory_per_rank = memory;
+    }
+    EXPECT_EQ(problems(*answer.plan, context), std::vector<std::string>{});
+    EXPECT_LE(*answer.plan->predicted.seconds, *other.plan->predicted.seconds);
+    for (const std::size_t size : sizes_of(*answer.plan)) {
+      grouped += size > 1 && size < idx(ranks) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(grouped, 0);  // groups between one rank and all are chosen somewhere
+}
+
+// A document that is too much for one rank and little for all goes to two, beside another.
+TEST(FlexspPlanner, PutsTwoMiddlingDocumentsSideBySide) {
+  PlanningTask t = task("flexsp", 4);
+  t.attention = "UlyssesZ";
+  t.machine.collective_seconds = 2e-3;  // messages are dear, and more so among four
+  t.machine.sent_bytes_per_second = 2e8;
+  const BatchPlanner::Answer answer = batch_planner(t)->plan({6000, 6000});
+  ASSERT_TRUE(answer.plan);
+  EXPECT_TRUE(sizes_of(*answer.plan).contains(2)) << to_json(*answer.plan);
+  EXPECT_EQ(answer.plan->micro_batches.size(), 1U);
+}
+
+// Long documents share a micro-batch where that is faster than one after the other.
+TEST(FlexspPlanner, LetsLongDocumentsShareAMicroBatch) {
+  PlanningTask t = task("flexsp", 2);
+  t.machine.collective_seconds = 5e-3;
+  t.machine.sent_bytes_per_second = 1e8;
+  const BatchPlanner::Answer answer = batch_planner(t)->plan({5000, 5000, 4800, 4900});
+  ASSERT_TRUE(answer.plan);
+  EXPECT_EQ(answer.plan->micro_batches.size(), 1U) << to_json(*answer.plan);
+}
+
+TEST(FlexspPlanner, IsDeterministic) {
+  const std::vector<std::int64_t> lengths = long_tailed(9, 40);
+  const auto plan = [&] { return *batch_planner(task("flexsp", 4))->plan(lengths).plan; };
+  EXPECT_EQ(hash(plan()), hash(plan()));
+}
+
+// The slow twin of borders: every set of documents as the long ones, every deal of the others to
+// ranks in one micro-batch, every layer, predicted exactly.
+double enumerated(BatchPlanner& planner, const std::vector<std::int64_t>& lengths) {
+  DocumentPlans& documents = planner.documents();
+  const int ranks = planner.task().ranks;
+  std::vector<int> everyone(idx(ranks));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  double best = std::numeric_limits<double>::infinity();
+  const auto consider = [&](Plan plan) {
+    documents.prediction().predict(plan);
+    best = std::min(best, *plan.predicted.seconds);
+  };
+  for (unsigned split = 0; split < 1U << lengths.size(); ++split) {
+    Plan plan;
+    plan.ranks = plan.weight_domain = ranks;
+    plan.layers = planner.task().model.layers;
+    plan.lengths = lengths;
+    std::vector<std::int64_t> whole;
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      if ((split >> d & 1U) == 0) {
+        whole.push_back(static_cast<std::int64_t>(d));
+        continue;
+      }
+      const std::string key = "split " + std::to_string(d);
+      plan.programs[key] = documents.best(lengths[d], ranks)->program;
+      plan.micro_batches.push_back(
+          {.groups = {{.ranks = everyone, .documents = {static_cast<std::int64_t>(d)}, .program = key}},
+           .predicted = {}});
+    }
+    if (whole.empty()) {
+      consider(plan);
+      continue;
+    }
+    for (const LayerChoice& layer : documents.whole()) {
+      plan.programs["whole"] = {{.layers = plan.layers, .choice = layer}};
+      std::vector<std::vector<std::int64_t>> dealt(idx(ranks));
+      const std::function<void(std::size_t)> deal = [&](std::size_t i) {
+        if (i == whole.size()) {
+          Plan full = plan;
+          PlanMicroBatch& micro = full.micro_batches.emplace_back();
+          for (int rank = 0; rank < ranks; ++rank) {
+            micro.groups.push_back(
+                {.ranks = {rank}, .documents = dealt[idx(rank)], .program = "whole"});
+          }
+          consider(std::move(full));
+          return;
+        }
+        for (auto& of_rank : dealt) {
+          of_rank.push_back(whole[i]);
+          deal(i + 1);
+          of_rank.pop_back();
+        }
+      };
+      deal(0);
+    }
+  }
+  return best;
+}
+
+// Dealing longest first is within a third of the best deal (Graham 1969), so borders are, too; and
+// groups of any size are no slower than borders.
+TEST(Borders, AreNearWhatEnumerationFinds) {
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const int ranks = 1 + static_cast<int>(seed % 3);
+    PlanningTask t = task("borders", ranks);
+    t.recompute = "none";
+    t.try_options = false;
+    t.mix = false;
+    const auto planner = batch_planner(t);
+    const std::vector<std::int64_t> lengths = long_tailed(seed, 2 + static_cast<int>(seed % 3));
+    const double best = enumerated(*planner, lengths);
+    const double found = *planner->plan(lengths).plan->predicted.seconds;
+    EXPECT_GE(found, best * (1 - 1e-9));
+    EXPECT_LE(found, best * 4 / 3);
+    if (std::ssize(lengths) <= 2 || ranks == 1) {
+      EXPECT_LE(found, best * 1.02);  // nothing to deal
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
