@@ -32,10 +32,12 @@ constexpr BeamOptions kStarts[] = {
 // Steps of the exact planner, a third of a second: 14 documents on 8 ranks.  Packing misses such
 // optima by up to 4 %, however often it is tried.
 constexpr double kTiny = 8e7;
+// Documents, of which no second plan of groups of one size is tried.
+constexpr int kMany = 4096;
 // Budgets: how often each item is packed, and packings in all, of a start and of the pairs.
 constexpr double kReshaped = 150;
 constexpr double kPaired = 300;
-constexpr double kMostWork = 2.5e6;
+constexpr double kMostWork = 2e6;
 
 std::vector<BeamOptions> starts_of(const GroupingOptions& options) {
   std::vector<BeamOptions> starts(std::begin(kStarts), std::end(kStarts));
@@ -121,6 +123,9 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
   const Items items(task);
   Found best;
   for (const GroupingPlannerRow& alike : {homogeneous_planner(), longest_first_planner()}) {
+    if (best.micro_batches.size() > 1 && task.documents() > kMany) {
+      break;
+    }
     const GroupingAnswer answer = alike.plan(task, options);
     if (answer.grouping && answer.grouping->seconds < best.seconds) {
       best.micro_batches = packed_of(items, *answer.grouping);
