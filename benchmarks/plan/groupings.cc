@@ -17,7 +17,7 @@
 //
 //   --sources wikipedia,commoncrawl,github   --models flexsp-7b,...   --contexts 192000,384000
 //   --planners NAME,...   --batches 20   --first 0   --ranks 64,256   --documents 512 (8 a rank)
-//   --solver-seconds 10   --more 4   --moves 1   --repeats 1
+//   --solver-seconds 10   --more 4   --moves 1   --repeats 1   --spaces flexsp,full,overlap
 //
 // A batch of `wikipedia` is the next so many documents of the list, one of the others is drawn:
 // lognormal, stand-ins for corpora that were not released.  Documents longer than the context are
@@ -43,6 +43,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/plan/base/lengths_file.h"
 #include "src/plan/published/flexsp.h"
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/planners.h"
@@ -66,24 +67,6 @@ std::vector<std::string> list_of(const std::string& text) {
     items.push_back(item);
   }
   return items;
-}
-
-std::vector<std::int64_t> read_lengths(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::invalid_argument("cannot read " + path + ": give --lengths FILE, one length a line");
-  }
-  std::vector<std::int64_t> lengths;
-  for (std::string line; std::getline(file, line);) {
-    std::size_t end = 0;
-    const std::int64_t n = std::stoll(line, &end);
-    if (n < 1 || end != line.size()) {
-      throw std::invalid_argument(
-          path + ":" + std::to_string(lengths.size() + 1) + ": '" + line + "' is no length");
-    }
-    lengths.push_back(n);
-  }
-  return lengths;
 }
 
 class Batches {
@@ -191,21 +174,27 @@ class Results {
 
 struct Timed {
   GroupingAnswer answer;
-  double bound = 0;         // seconds
+  double bound = 0;         // seconds: by area, and the largest that is known
+  double lower_bound = 0;
   double milliseconds = 0;  // from lengths to plan
 };
 
 Timed timed(
     const GroupingPlannerRow& planner,
     const FlexspSetting& setting,
+    const std::string& space,
     const std::vector<std::int64_t>& lengths,
     const GroupingOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  const GroupingTask task = flexsp_task(setting, lengths);
+  const GroupingTask task =
+      space == "flexsp"
+          ? flexsp_task(setting, lengths)
+          : flexsp_full_space(setting, {.overlapped = space == "overlap"}, lengths).task;
   Timed timed{.answer = planner.plan(task, options)};
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
   timed.milliseconds = spent.count();
   timed.bound = area_bound(task).seconds;
+  timed.lower_bound = lower_bound(task).seconds;
   if (timed.answer.grouping) {
     for (const std::string& problem : problems(task, *timed.answer.grouping)) {
       throw std::runtime_error(std::string(planner.name) + " made a wrong plan: " + problem);
@@ -237,7 +226,8 @@ Options options_of(int argc, char** argv) {
       {"solver-seconds", "10"},
       {"more", "4"},
       {"moves", "1"},
-      {"repeats", "1"}};
+      {"repeats", "1"},
+      {"spaces", "flexsp"}};
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "published") {
     options["models"] = "flexsp-7b,flexsp-13b,flexsp-30b";
@@ -264,6 +254,7 @@ Options options_of(int argc, char** argv) {
 
 struct Problem {
   FlexspSetting setting;
+  std::string space;
   std::string source;
   int batch = 0;
   int documents = 0;
@@ -278,18 +269,21 @@ std::vector<Problem> problems_of(Options options) {
       for (const std::string& model : list_of(options["models"])) {
         for (const std::string& context : list_of(options["contexts"])) {
           for (const std::string& source : list_of(options["sources"])) {
-            Problem& problem = found.emplace_back();
-            problem.setting = {
-                .model = flexsp_model(model),
-                .ranks = std::stoi(ranks),
-                .context = std::stoll(context)};
-            if (problem.setting.model == nullptr) {
-              throw std::invalid_argument("model '" + model + "' is not known");
+            for (const std::string& space : list_of(options["spaces"])) {
+              Problem& problem = found.emplace_back();
+              problem.setting = {
+                  .model = flexsp_model(model),
+                  .ranks = std::stoi(ranks),
+                  .context = std::stoll(context)};
+              if (problem.setting.model == nullptr) {
+                throw std::invalid_argument("model '" + model + "' is not known");
+              }
+              problem.space = space;
+              problem.source = source;
+              problem.batch = batch;
+              problem.documents = options["documents"].empty() ? 8 * problem.setting.ranks
+                                                               : std::stoi(options["documents"]);
             }
-            problem.source = source;
-            problem.batch = batch;
-            problem.documents = options["documents"].empty() ? 8 * problem.setting.ranks
-                                                             : std::stoi(options["documents"]);
           }
         }
       }
@@ -309,7 +303,7 @@ void run(Options options) {
     std::vector<std::int64_t> lengths;
     for (const std::string& name : list_of(options["planners"])) {
       const GroupingPlannerRow& planner = grouping_planner(name);
-      const json a_case = {
+      json a_case = {
           {"source", problem.source},
           {"batch", problem.batch},
           {"model", problem.setting.model->name},
@@ -320,6 +314,9 @@ void run(Options options) {
           {"solver_seconds", planning.solver_seconds},
           {"more_micro_batches", planning.more_micro_batches},
           {"moves", planning.moves}};
+      if (problem.space != "flexsp") {
+        a_case["space"] = problem.space;
+      }
       if (results.has(a_case)) {
         continue;
       }
@@ -327,15 +324,16 @@ void run(Options options) {
         lengths = batches.batch(
             problem.source, problem.setting.context, problem.documents, problem.batch);
       }
-      Timed best = timed(planner, problem.setting, lengths, planning);
+      Timed best = timed(planner, problem.setting, problem.space, lengths, planning);
       for (int r = 1; r < std::stoi(options["repeats"]) && best.milliseconds < 1000; ++r) {
         best.milliseconds = std::min(
-            best.milliseconds, timed(planner, problem.setting, lengths, planning).milliseconds);
+            best.milliseconds, timed(planner, problem.setting, problem.space, lengths, planning).milliseconds);
       }
       json row = {
           {"case", a_case},
           {"machine", machine()},
           {"bound", best.bound},
+          {"lower_bound", best.lower_bound},
           {"milliseconds", best.milliseconds}};
       if (best.answer.grouping) {
         row["seconds"] = best.answer.grouping->seconds;
