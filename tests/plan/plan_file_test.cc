@@ -28,6 +28,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::AllOf;
 using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -1033,18 +1034,25 @@ TEST(PlanCheck, SurvivesAbsurdSizes) {
   EXPECT_THAT(problems(plan, {.model = &model}), Contains(StartsWith("micro_batches[0].groups: ")));
 }
 
-// More tiles than tokens are as many as there are tokens, and no program without end.
+// More tiles than tokens are as many as there are tokens; absurd numbers are refused, and neither is
+// a program without end.
 TEST(PlanCheck, SurvivesAbsurdNumbersOfTiles) {
   const ModelShape model = small_model();
   for (const char* program : {"long", "pair", "short"}) {
     for (const std::int64_t tiles :
-         {std::int64_t{1} << 30, std::numeric_limits<std::int64_t>::max()}) {
+         {std::int64_t{250}, std::int64_t{1} << 30, std::numeric_limits<std::int64_t>::max()}) {
       Plan plan = example_plan();
       plan.lengths = {700, 81, 9, 12};
       for (LayerRun& run : plan.programs.at(program)) {
         part_of(run.choice, "mlp").options["token_tiles"] = tiles;
       }
-      EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty()) << program;
+      const std::vector<std::string> found = problems(plan, {.model = &model});
+      if (tiles == 250) {
+        EXPECT_THAT(found, IsEmpty()) << program;
+      } else {
+        EXPECT_THAT(found, Contains(HasSubstr("at most 256"))) << program;
+        EXPECT_THAT(found, Each(HasSubstr("token_tiles"))) << program;
+      }
     }
   }
 }

@@ -140,9 +140,9 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
   EXPECT_THAT(
       problems(plan, {.model = &m, .precision = narrow}),
       testing::ElementsAre(testing::AllOf(
-          testing::StartsWith("micro_batches[0].groups[1]: collective "),
-          testing::HasSubstr("mlp: gather_weights backward of 4-byte elements"),
-          testing::HasSubstr("mlp: gather_weights backward of 2-byte elements"))));
+          testing::StartsWith("micro_batches[0].groups[1]: layer 2 mlp: gather_weights backward"),
+          testing::HasSubstr("sends 4 bytes an element over weight domain 0"),
+          testing::HasSubstr("that of micro_batches[0].groups[0] 2"))));
   EXPECT_THROW(simulate(plan, m, cluster(2, 2), {.precision = narrow}), std::invalid_argument);
   EXPECT_THROW(
       simulate(plan, m, cluster(2, 2), {.precision = narrow, .additive = true}),
