@@ -174,7 +174,7 @@ class Results {
 
 struct Timed {
   GroupingAnswer answer;
-  double bound = 0;         // seconds: by area, and the largest that is known
+  double bound = 0;  // seconds: by area, and the largest that is known
   double lower_bound = 0;
   double milliseconds = 0;  // from lengths to plan
 };
@@ -327,7 +327,8 @@ void run(Options options) {
       Timed best = timed(planner, problem.setting, problem.space, lengths, planning);
       for (int r = 1; r < std::stoi(options["repeats"]) && best.milliseconds < 1000; ++r) {
         best.milliseconds = std::min(
-            best.milliseconds, timed(planner, problem.setting, problem.space, lengths, planning).milliseconds);
+            best.milliseconds,
+            timed(planner, problem.setting, problem.space, lengths, planning).milliseconds);
       }
       json row = {
           {"case", a_case},

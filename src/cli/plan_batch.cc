@@ -141,8 +141,8 @@ std::vector<GroupSpace> cluster_spaces(const PlanBatchOptions& options, const Ba
       without_dropout(reading([&] { return open_model(options.model); }, "--model").shape);
   Cluster cluster = read_cluster(options.cluster);
   if (options.ranks > 0) {
-    if (!cluster.uniform() || (options.ranks > cluster.ranks_per_node &&
-                               options.ranks % cluster.ranks_per_node != 0)) {
+    if (!cluster.uniform() ||
+        (options.ranks > cluster.ranks_per_node && options.ranks % cluster.ranks_per_node != 0)) {
       throw std::invalid_argument(fmt::format(
           "--ranks {}: {} has {} ranks a node{}; give whole nodes of one kind of device",
           options.ranks,
@@ -164,16 +164,16 @@ std::vector<GroupSpace> cluster_spaces(const PlanBatchOptions& options, const Ba
       .overlapped = options.overlapped,
       .weight_domain = 0,
       .reserve = options.reserve,
-      .simulation = {.precision = precision_of(
-                         dtype_option(options.dtype, {"bfloat16", "float16", "float32"}))}};
+      .simulation = {
+          .precision =
+              precision_of(dtype_option(options.dtype, {"bfloat16", "float16", "float32"}))}};
   std::vector<GroupSpace> spaces;
   const int node = std::min(cluster.ranks_per_node, cluster.ranks());
   if (options.domain != "node") {
     spaces.push_back(cluster_space(model, cluster, how, batch.lengths));
   }
-  if (options.domain == "node" ||
-      (options.domain == "auto" && options.space == "full" && node < cluster.ranks() &&
-       cluster.ranks() % node == 0)) {
+  if (options.domain == "node" || (options.domain == "auto" && options.space == "full" &&
+                                   node < cluster.ranks() && cluster.ranks() % node == 0)) {
     how.weight_domain = node;
     try {
       spaces.push_back(cluster_space(model, cluster, how, batch.lengths));
@@ -219,14 +219,13 @@ std::string least_that_fits(const PlanBatchOptions& options, const Batch& batch)
 int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   expect_one_of("--space", options.space, {"flexsp", "full"});
   expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
-  const GroupingPlannerRow& planner =
-      grouping_planner(options.exact ? "exact" : options.planner);
+  const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
   const FlexspModel* preset = flexsp_model(options.model);
   const Batch batch = batch_of(options);
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<GroupSpace> spaces =
-      preset != nullptr ? preset_spaces(options, {.model = preset}, batch)
-                        : cluster_spaces(options, batch);
+  const std::vector<GroupSpace> spaces = preset != nullptr
+                                             ? preset_spaces(options, {.model = preset}, batch)
+                                             : cluster_spaces(options, batch);
   PlannedBatch planned = plan_batch(spaces, planner, options.how);
   if (!planned.plan) {
     throw std::invalid_argument("no plan: " + planned.why_not + least_that_fits(options, batch));
@@ -306,16 +305,14 @@ void add_plan_batch(CLI::App& plan, Common& common) {
       "--cluster",
       options->cluster,
       "Cluster file (configs/clusters/); of a preset: a100-40gb-8x8, the default");
-  command
-      ->add_option("--lengths", options->lengths, "File with a document's tokens a line")
+  command->add_option("--lengths", options->lengths, "File with a document's tokens a line")
       ->required();
   command
       ->add_option(
           "--context", options->context, "Longer documents are dropped; of a preset its positions")
       ->check(whole_numbers(1))
       ->capture_default_str();
-  command
-      ->add_option("--batch", options->batch, "Documents: the first so many that are kept")
+  command->add_option("--batch", options->batch, "Documents: the first so many that are kept")
       ->check(whole_numbers(1))
       ->capture_default_str();
   command

@@ -44,7 +44,8 @@ std::vector<std::int64_t> long_tailed(unsigned seed, int count) {
   std::lognormal_distribution<double> length(5.5, 1.5);
   std::vector<std::int64_t> lengths;
   for (int i = 0; i < count; ++i) {
-    lengths.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(length(random)), 1, 16384));
+    lengths.push_back(
+        std::clamp<std::int64_t>(static_cast<std::int64_t>(length(random)), 1, 16384));
   }
   return lengths;
 }
@@ -73,7 +74,8 @@ TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
     if (seed % 5 == 0) {
       ours.precision = borders.precision = precision_of(Dtype::bfloat16);
     }
-    const std::vector<std::int64_t> lengths = long_tailed(seed, 3 + static_cast<int>(random() % 10));
+    const std::vector<std::int64_t> lengths =
+        long_tailed(seed, 3 + static_cast<int>(random() % 10));
     const BatchPlanner::Answer answer = batch_planner(ours)->plan(lengths);
     const BatchPlanner::Answer other = batch_planner(borders)->plan(lengths);
     ASSERT_EQ(answer.plan.has_value(), other.plan.has_value()) << answer.why_not;
@@ -149,7 +151,8 @@ double enumerated(BatchPlanner& planner, const std::vector<std::int64_t>& length
       const std::string key = "split " + std::to_string(d);
       plan.programs[key] = documents.best(lengths[d], ranks)->program;
       plan.micro_batches.push_back(
-          {.groups = {{.ranks = everyone, .documents = {static_cast<std::int64_t>(d)}, .program = key}},
+          {.groups =
+               {{.ranks = everyone, .documents = {static_cast<std::int64_t>(d)}, .program = key}},
            .predicted = {}});
     }
     if (whole.empty()) {

@@ -103,7 +103,9 @@ TEST(FirstRanks, AreAlignedAndInsideNodes) {
     EXPECT_EQ((*first)[g] % sizes[g], 0);
   }
   // nodes of 4: two groups of 3 do not share one with anything but single ranks
-  EXPECT_THAT(first_ranks(8, 4, std::vector{3, 3, 1, 1}), testing::Optional(testing::ElementsAre(0, 4, 7, 3)));
+  EXPECT_THAT(
+      first_ranks(8, 4, std::vector{3, 3, 1, 1}),
+      testing::Optional(testing::ElementsAre(0, 4, 7, 3)));
   EXPECT_EQ(first_ranks(8, 4, std::vector{3, 3, 2}), std::nullopt);
   EXPECT_EQ(first_ranks(8, 4, std::vector{8, 1}), std::nullopt);
 }
@@ -138,10 +140,12 @@ TEST(FastGrouping, IsTheOptimumOfTinyCases) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const int ranks = 1 << random() % 4;
-    const GroupingTask task = random_flexsp_task(random, ranks, 1 + static_cast<int>(random() % 12));
+    const GroupingTask task =
+        random_flexsp_task(random, ranks, 1 + static_cast<int>(random() % 12));
     const GroupingAnswer best = grouping_planner("exact").plan(task, {});
     ASSERT_TRUE(best.grouping);
-    EXPECT_NEAR(fast(task).grouping->seconds, best.grouping->seconds, 0.01 * best.grouping->seconds);
+    EXPECT_NEAR(
+        fast(task).grouping->seconds, best.grouping->seconds, 0.01 * best.grouping->seconds);
   }
 }
 
@@ -227,8 +231,10 @@ TEST(Bounds, AreBelowTheOptimum) {
       continue;
     }
     const double area = area_bound(task).seconds;
-    for (const LowerBound& bound : {area_bound(task), longest_micro_batch_bound(task), memory_bound(task)}) {
-      EXPECT_LE(bound.seconds, best.grouping->seconds * (1 + 1e-9)) << bound.name << ", seed " << seed;
+    for (const LowerBound& bound :
+         {area_bound(task), longest_micro_batch_bound(task), memory_bound(task)}) {
+      EXPECT_LE(bound.seconds, best.grouping->seconds * (1 + 1e-9))
+          << bound.name << ", seed " << seed;
     }
     memory += memory_bound(task).seconds > area * (1 + 1e-6) ? 1 : 0;
     longest += longest_micro_batch_bound(task).seconds > area * (1 + 1e-6) ? 1 : 0;

@@ -1034,8 +1034,8 @@ TEST(PlanCheck, SurvivesAbsurdSizes) {
   EXPECT_THAT(problems(plan, {.model = &model}), Contains(StartsWith("micro_batches[0].groups: ")));
 }
 
-// More tiles than tokens are as many as there are tokens; absurd numbers are refused, and neither is
-// a program without end.
+// More tiles than tokens are as many as there are tokens; absurd numbers are refused, and neither
+// is a program without end.
 TEST(PlanCheck, SurvivesAbsurdNumbersOfTiles) {
   const ModelShape model = small_model();
   for (const char* program : {"long", "pair", "short"}) {

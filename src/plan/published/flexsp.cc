@@ -26,9 +26,8 @@ double of_power_of_two(int log2_ranks) {
     return std::numeric_limits<double>::infinity();
   }
   constexpr int kMeasured = static_cast<int>(kAllToAll.size());
-  return log2_ranks <= kMeasured
-             ? kAllToAll[idx(log2_ranks - 1)]
-             : kAllToAll.back() * std::pow(0.9, log2_ranks - kMeasured);
+  return log2_ranks <= kMeasured ? kAllToAll[idx(log2_ranks - 1)]
+                                 : kAllToAll.back() * std::pow(0.9, log2_ranks - kMeasured);
 }
 
 }  // namespace
@@ -89,9 +88,9 @@ constexpr Level kLevels[] = {
      .sent = 1.5,
      .ring = 4.0 / 3},
 };
-constexpr double kBorder = 44;     // GB/s across the border of a node, of all its ranks together
-constexpr int kColumns = 128;      // of a head
-constexpr double kGradients = 4;   // bytes of a parameter, summed over nodes
+constexpr double kBorder = 44;    // GB/s across the border of a node, of all its ranks together
+constexpr int kColumns = 128;     // of a head
+constexpr double kGradients = 4;  // bytes of a parameter, summed over nodes
 
 double to_mb(double bytes) { return bytes / (1024 * 1024); }
 
@@ -231,7 +230,8 @@ GroupSpace flexsp_full_space(
     // ZeRO-3 sends two bytes of a parameter three times
     space.task.micro_batch_seconds = 6 * parameters_gb / flexsp_all_to_all(2);
     const int nodes = (setting.ranks + kNode - 1) / kNode;
-    space.batch_seconds = nodes > 1 ? kGradients * parameters_gb * (nodes - 1) / nodes / kBorder : 0;
+    space.batch_seconds =
+        nodes > 1 ? kGradients * parameters_gb * (nodes - 1) / nodes / kBorder : 0;
   }
   const double heads = static_cast<double>(model.hidden) / kColumns;
   const double sizes_of_state = to_mb(model.layers * static_cast<double>(model.hidden));
@@ -267,10 +267,7 @@ GroupSpace flexsp_full_space(
       add("UlyssesZ",
           {.square = a1 * fullest, .linear = a2 + fullest * all_to_all / flexsp_all_to_all(d)});
       const double around = 12 * sizes_of_state * level.ring;
-      ring(
-          "MegatronCZ",
-          around * (d - 1) / d / (d <= kNode ? flexsp_all_to_all(2) : kBorder),
-          0);
+      ring("MegatronCZ", around * (d - 1) / d / (d <= kNode ? flexsp_all_to_all(2) : kBorder), 0);
       if (d > kNode) {
         const double nodes = static_cast<double>(d) / kNode;
         ring(

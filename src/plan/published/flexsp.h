@@ -25,8 +25,8 @@ struct FlexspModel {
   double b1_ms = 0;            // a micro-batch: ZeRO-3's traffic
   double parameters_192k = 0;  // of 2^30, with learned positions for contexts of 192 thousand
   double parameters_384k = 0;
-  int layers = 0;              // L
-  int hidden = 0;              // h
+  int layers = 0;  // L
+  int hidden = 0;  // h
 
   // Of 2^30, for a context of so many tokens.
   [[nodiscard]] double parameters(std::int64_t context) const;
@@ -59,12 +59,14 @@ GroupingTask flexsp_task(const FlexspSetting& setting, std::vector<std::int64_t>
 // The same cost model in a larger space.  Groups have any size up to a node and whole nodes beyond;
 // each has an attention core and a level of recompute.  What is not in the publication, assumed
 // until it is measured:
-//   - levels: all but the attention output a1 x 1.0, a2 x 1.19, all-to-all x 1.375, 1.3 MB a token of
+//   - levels: all but the attention output a1 x 1.0, a2 x 1.19, all-to-all x 1.375, 1.3 MB a token
+//   of
 //     the 7B model; full a1 and a2 x 1.33, all-to-all x 1.5, 1.0 MB
 //   - Ulysses on a size that is no power of two waits for the rank with most heads of 128 columns
 //   - ring: 12 L h s (d - 1) / d bytes of keys and values and their gradients pass every rank, at
 //     v(2) inside a node and 44 GB/s across its border (what v(16) leaves there)
-//   - Ulysses inside nodes, a ring across r of them: an eighth of 12 L h s (r - 1) / r, at an eighth
+//   - Ulysses inside nodes, a ring across r of them: an eighth of 12 L h s (r - 1) / r, at an
+//   eighth
 //     of those 44 GB/s, and the all-to-all of v(8)
 //   - with overlap the ring hides behind attention (a1), and b1 behind the slowest group
 //   - weights cut over a node: 16 bytes a parameter over its 8 ranks, b1 as at v(2), groups inside

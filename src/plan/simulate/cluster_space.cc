@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
-#include "src/plan/simulate/additive.h"
 #include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/simulate/additive.h"
 
 namespace paradyse {
 namespace {
@@ -104,8 +104,7 @@ class Space {
           shape_.architecture + " leaves no memory for a token on " + cluster_.name +
           ": give more ranks, or a larger weight domain");
     }
-    space.task.micro_batch_seconds =
-        costs_.seconds(group(space.idle, 1, 0), {0}, model_).weights;
+    space.task.micro_batch_seconds = costs_.seconds(group(space.idle, 1, 0), {0}, model_).weights;
     space.batch_seconds = end_of_step(space.idle);
     check(space.task);
     return space;
@@ -120,7 +119,8 @@ class Space {
       const auto nodes = static_cast<unsigned>(size / node);
       const bool few = nodes <= 8 || std::has_single_bit(nodes) ||
                        (nodes % 3 == 0 && std::has_single_bit(nodes / 3));
-      if (options_.flexsp ? std::has_single_bit(number) : size <= node || (size % node == 0 && few)) {
+      if (options_.flexsp ? std::has_single_bit(number)
+                          : size <= node || (size % node == 0 && few)) {
         found.push_back(size);
       }
     }
@@ -189,8 +189,8 @@ class Space {
   // Of the fullest rank of the domain's first group.
   [[nodiscard]] std::int64_t peak(const LayerRuns& program, int size, std::int64_t tokens) const {
     const Precision& precision = options_.simulation.precision;
-    const std::int64_t held = stored_elements(model_, domain_, 0) *
-                              precision.static_bytes(options_.simulation.training);
+    const std::int64_t held =
+        stored_elements(model_, domain_, 0) * precision.static_bytes(options_.simulation.training);
     return footprint(
                timeline(group(program, size, tokens), model_),
                {.group_rank = 0, .domain_rank = 0},
@@ -207,12 +207,12 @@ class Space {
     for (int i = 0; i < 6; ++i) {
       const std::int64_t at_low = peak(program, size, low);
       const std::int64_t at_high = peak(program, size, high);
-      const double slope =
-          static_cast<double>(at_high - at_low) / static_cast<double>(high - low);
+      const double slope = static_cast<double>(at_high - at_low) / static_cast<double>(high - low);
       if (slope <= 0) {
         return at_high <= memory_ ? high : 0;
       }
-      const double tokens = static_cast<double>(low) + static_cast<double>(memory_ - at_low) / slope;
+      const double tokens =
+          static_cast<double>(low) + static_cast<double>(memory_ - at_low) / slope;
       if (tokens < 1) {
         return 0;
       }

@@ -11,8 +11,9 @@
 namespace paradyse {
 
 struct ClusterSpaceOptions {
-  // Groups of 1, 2, 4, ... ranks that run UlyssesZ and recompute nothing; else any size up to a node
-  // and whole nodes, UlyssesZ, MegatronCZ or (beyond a node) USP, and every level of recompute.
+  // Groups of 1, 2, 4, ... ranks that run UlyssesZ and recompute nothing; else any size up to a
+  // node and whole nodes, UlyssesZ, MegatronCZ or (beyond a node) USP, and every level of
+  // recompute.
   bool flexsp = false;
   bool overlapped = false;  // weights are gathered behind the slowest group
   int weight_domain = 0;    // divides the cluster's ranks; 0: all of them

@@ -1,5 +1,5 @@
-// Groups of any size side by side (FlexSP, arXiv 2412.01523): documents go where they cost least, by
-// the fast planner of groupings on what the layer costs of each size of group say.
+// Groups of any size side by side (FlexSP, arXiv 2412.01523): documents go where they cost least,
+// by the fast planner of groupings on what the layer costs of each size of group say.
 //
 // A type of group is a number of ranks and a layer that all layers are like.  It takes, for
 // documents of n tokens,   wall(n) - wall(1) each, and wall(1) once, of which every micro-batch
@@ -51,8 +51,7 @@ class Groups {
     double room = 1;
     for (int attempt = 0; attempt < kAttempts; ++attempt, room *= kLessRoom) {
       const GroupingTask task = grouping_task(room);
-      const GroupingAnswer answer =
-          grouping_planner("fast").plan(task, {.moves = kMoves});
+      const GroupingAnswer answer = grouping_planner("fast").plan(task, {.moves = kMoves});
       if (!answer.grouping) {
         return std::nullopt;
       }
@@ -116,8 +115,7 @@ class Groups {
         const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
         if (std::none_of(begin, all.end(), [&](const Way& other) { return beats(other, way); })) {
           all.erase(
-              std::remove_if(
-                  begin, all.end(), [&](const Way& other) { return beats(way, other); }),
+              std::remove_if(begin, all.end(), [&](const Way& other) { return beats(way, other); }),
               all.end());
           all.push_back(std::move(way));
         }

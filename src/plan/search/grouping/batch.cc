@@ -134,8 +134,8 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
     said += "of all rank seconds: " + percent(beside / total) + " beside the slowest groups (" +
             std::to_string(grouping.micro_batches.size()) + " micro-batches), " +
             percent(wasted / total) + " by documents in larger groups than they need, " +
-            percent(waiting / total) + " waiting for the slowest group, " +
-            percent(idle / total) + " on ranks without documents\n";
+            percent(waiting / total) + " waiting for the slowest group, " + percent(idle / total) +
+            " on ranks without documents\n";
   }
   return said;
 }

@@ -14,9 +14,9 @@ struct PlannedBatch {
   std::optional<Plan> plan = {};  // none: why_not
   std::string why_not = {};
   LowerBound bound;
-  double seconds = 0;          // of the batch, predicted
-  double search_seconds = 0;   // of the planner, all spaces together
-  std::size_t space = 0;       // the one of several that is best
+  double seconds = 0;         // of the batch, predicted
+  double search_seconds = 0;  // of the planner, all spaces together
+  std::size_t space = 0;      // the one of several that is best
   Grouping grouping;
   bool optimal = false;
 

@@ -12,9 +12,9 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Sums that all bounds use.
 struct Totals {
-  double area = 0;          // rank seconds, each document where it needs least
-  double longest = 0;       // seconds of the document that takes longest where it is fastest
-  double micro_batches = 0; // that their tokens need at least
+  double area = 0;           // rank seconds, each document where it needs least
+  double longest = 0;        // seconds of the document that takes longest where it is fastest
+  double micro_batches = 0;  // that their tokens need at least
 };
 
 // Tokens that find room in a micro-batch, at best.
@@ -61,8 +61,7 @@ LowerBound area_bound(const GroupingTask& task) {
   }
   const Totals sum = totals(task);
   return {
-      .seconds = with_beside(
-          task, sum.micro_batches, std::max(sum.area / task.ranks, sum.longest)),
+      .seconds = with_beside(task, sum.micro_batches, std::max(sum.area / task.ranks, sum.longest)),
       .name = "area"};
 }
 
@@ -121,8 +120,7 @@ LowerBound longest_micro_batch_bound(const GroupingTask& task) {
       best = std::min(best, longest + std::max(0.0, work - inside) / ranks);
     }
   }
-  return {
-      .seconds = with_beside(task, sum.micro_batches, best), .name = "longest micro-batch"};
+  return {.seconds = with_beside(task, sum.micro_batches, best), .name = "longest micro-batch"};
 }
 
 namespace {

@@ -24,8 +24,8 @@ LowerBound longest_micro_batch_bound(const GroupingTask& task);
 // Every type uses up a share of a micro-batch's memory, d n / capacity rank-memories for a document
 // of n tokens, and M micro-batches have M N of them.  At any price of a rank-memory (Lagrangian
 // duality) documents need at least  sum_k min_t (d t_k + price d n_k / capacity) - price M N  rank
-// seconds; the bound is the least over M of M b + the largest of that over prices, over N.  Where no
-// type buys room with time it is the area bound.
+// seconds; the bound is the least over M of M b + the largest of that over prices, over N.  Where
+// no type buys room with time it is the area bound.
 LowerBound memory_bound(const GroupingTask& task);
 // The largest of all bounds that are known here.
 LowerBound lower_bound(const GroupingTask& task);

@@ -46,7 +46,8 @@ std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const
   std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t g) { return sizes[g]; });
   std::vector<int> first(sizes.size());
   int next = 0;  // rank that nobody has, and none after it
-  // [ranks] first ranks of what is free in nodes that were begun, and in a last one that is smaller.
+  // [ranks] first ranks of what is free in nodes that were begun, and in a last one that is
+  // smaller.
   std::vector<std::vector<int>> begun(idx(std::max(node, 1)));
   const int last = node > 0 ? ranks % node : 0;
   if (last > 0) {

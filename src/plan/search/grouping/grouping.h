@@ -5,11 +5,13 @@
 // *type* of group says how many ranks it has and how they run, which fixes what a document takes
 // there and how many tokens find room.  Minimise
 //
-//     sum over micro-batches m of  [ b + max over groups g of m of (f_g + sum over k in g of t_gk) ]
+//     sum over micro-batches m of  [ b + max over groups g of m of (f_g + sum over k in g of t_gk)
+//     ]
 //
 // such that the ranks of m's groups are at most N, tokens of a group at most its type's capacity,
 // and each document is in exactly one group.  With overlap, b is hidden: max(b, slowest group).
-// Next: planners.h finds groupings, bounds.h says how good one can be, space.h ties types to programs.
+// Next: planners.h finds groupings, bounds.h says how good one can be, space.h ties types to
+// programs.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,7 @@
 namespace paradyse {
 
 struct GroupType {
-  std::string name;           // "8 x UlyssesZ", for people
+  std::string name;  // "8 x UlyssesZ", for people
   int ranks = 1;
   std::int64_t capacity = 0;  // tokens of all its documents together, at most
   double fixed_seconds = 0;   // f: of a group that has documents, beside them
@@ -36,7 +38,8 @@ struct GroupingTask {
   std::vector<double> seconds;        // t: [type][document], above 0
   double micro_batch_seconds = 0;     // b: of every micro-batch, beside its slowest group
   bool overlapped = false;            // b is hidden behind the slowest group
-  // Ranks of a node: groups of fewer lie inside one, others have whole ones.  0: groups lie anywhere.
+  // Ranks of a node: groups of fewer lie inside one, others have whole ones.  0: groups lie
+  // anywhere.
   int node = 0;
 
   [[nodiscard]] int documents() const { return static_cast<int>(lengths.size()); }
@@ -83,9 +86,9 @@ std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const
 // are seconds_of() within a part in 10^9.
 std::vector<std::string> problems(const GroupingTask& task, const Grouping& grouping);
 
-// Throws std::invalid_argument for a task that is none: no ranks, no types, types whose ranks do not
-// ascend or are above N, a length below 1, seconds that are not positive numbers, of which there
-// are more or fewer than types x documents.
+// Throws std::invalid_argument for a task that is none: no ranks, no types, types whose ranks do
+// not ascend or are above N, a length below 1, seconds that are not positive numbers, of which
+// there are more or fewer than types x documents.
 void check(const GroupingTask& task);
 
 // The documents that fit into no group, however large.

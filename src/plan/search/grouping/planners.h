@@ -12,18 +12,18 @@
 namespace paradyse {
 
 struct GroupingOptions {
-  std::uint64_t seed = 1;          // of what a planner draws
-  double moves = 1;                // budget of the fast planner, times its default
-  int threads = 1;                 // for the fast planner; the answer does not depend on it
-  double solver_seconds = 5;       // of the MILP, for a micro-batch
-  int more_micro_batches = 4;      // the published planner tries the least number and so many more
+  std::uint64_t seed = 1;      // of what a planner draws
+  double moves = 1;            // budget of the fast planner, times its default
+  int threads = 1;             // for the fast planner; the answer does not depend on it
+  double solver_seconds = 5;   // of the MILP, for a micro-batch
+  int more_micro_batches = 4;  // the published planner tries the least number and so many more
 };
 
 struct GroupingAnswer {
   std::optional<Grouping> grouping = {};  // none: why_not says which document, and of what it lacks
   std::string why_not = {};
-  bool optimal = false;                   // proved
-  std::int64_t tried = 0;                 // moves, nodes or groupings, for people
+  bool optimal = false;    // proved
+  std::int64_t tried = 0;  // moves, nodes or groupings, for people
 };
 
 struct GroupingPlannerRow {

@@ -54,7 +54,8 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
             {.ranks = {rank}, .documents = {}, .program = use(space.idle), .predicted = {}});
       }
     }
-    std::ranges::sort(planned.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
+    std::ranges::sort(
+        planned.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
     planned.predicted.seconds = task.micro_batch(slowest_group(task, micro_batch));
     total += *planned.predicted.seconds;
   }
@@ -63,9 +64,11 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
 }
 
 LayerRuns uniform_program(
-    std::int64_t layers, const std::string& attention, const std::string& mlp, Recompute recompute) {
-  const Recompute of_mlp =
-      recompute == Recompute::attention_output ? Recompute::full : recompute;
+    std::int64_t layers,
+    const std::string& attention,
+    const std::string& mlp,
+    Recompute recompute) {
+  const Recompute of_mlp = recompute == Recompute::attention_output ? Recompute::full : recompute;
   return {{.layers = layers, .choice = text_layer(attention, mlp, recompute, of_mlp)}};
 }
 

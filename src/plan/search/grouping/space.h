@@ -26,8 +26,8 @@ struct GroupSpace {
 };
 
 // Documents as the task has them; predicted seconds of groups, micro-batches and the whole are the
-// task's.  Ranks that no group has are idle, each by itself.  Throws std::logic_error for a grouping
-// that problems() refuses.
+// task's.  Ranks that no group has are idle, each by itself.  Throws std::logic_error for a
+// grouping that problems() refuses.
 Plan plan_of(const GroupSpace& space, const Grouping& grouping);
 
 // All layers alike.

@@ -86,8 +86,8 @@ std::vector<Packed> beam(Packer& packer, const BeamOptions& options) {
           std::swap(packed, shorter);
         }
         const double sum = state.seconds + task.micro_batch(packed.slowest);
-        const double bound =
-            sum + area / task.ranks + (task.overlapped ? 0 : std::ceil(tokens / items.room()) * beside);
+        const double bound = sum + area / task.ranks +
+                             (task.overlapped ? 0 : std::ceil(tokens / items.room()) * beside);
         if (bound >= least) {
           continue;
         }

@@ -189,8 +189,7 @@ struct Cut {
 
 // All items in micro-batches that are cut so, one after the other; what is left for the last is
 // packed as short as can be.  False: that is not below `most`.
-bool packed_with(
-    Packer& packer, std::vector<Cut> cuts, double most, std::vector<Packed>& found) {
+bool packed_with(Packer& packer, std::vector<Cut> cuts, double most, std::vector<Packed>& found) {
   const Items& items = packer.items();
   const GroupingTask& task = items.task();
   std::vector<int> rest(idx(items.size()));
@@ -211,8 +210,9 @@ bool packed_with(
     }
     sum += task.micro_batch(found.back().slowest);
     std::swap(rest, left);
-    if (sum + (rest.empty() ? 0 : packer.area(rest) / task.ranks +
-                                      (task.overlapped ? 0 : task.micro_batch_seconds)) >=
+    if (sum + (rest.empty() ? 0
+                            : packer.area(rest) / task.ranks +
+                                  (task.overlapped ? 0 : task.micro_batch_seconds)) >=
         most) {
       return false;
     }
@@ -288,8 +288,8 @@ void reshape(Packer& packer, std::vector<Packed>& micro_batches, std::int64_t mo
 
 void improve(Packer& packer, std::vector<Packed>& micro_batches, std::int64_t most_work) {
   Pair pair(packer);
-  // When a micro-batch was last changed, and how far pairs have come: one that has not changed since
-  // it was last tried would give the same again.
+  // When a micro-batch was last changed, and how far pairs have come: one that has not changed
+  // since it was last tried would give the same again.
   std::vector<std::int64_t> changed(micro_batches.size(), 1);
   std::int64_t now = 1;
   for (std::int64_t last_round = 0; last_round < now;) {
@@ -300,7 +300,8 @@ void improve(Packer& packer, std::vector<Packed>& micro_batches, std::int64_t mo
         if (packer.work() >= most_work) {
           return;
         }
-        if (std::max(changed[a], changed[b]) > before && pair.solve(micro_batches[a], micro_batches[b])) {
+        if (std::max(changed[a], changed[b]) > before &&
+            pair.solve(micro_batches[a], micro_batches[b])) {
           changed[a] = changed[b] = ++now;
         }
         if (micro_batches[b].items.empty()) {

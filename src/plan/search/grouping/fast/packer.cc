@@ -184,11 +184,7 @@ void Packer::pack(
 }
 
 bool Packer::solve(
-    const std::vector<int>& rest,
-    const Rule& rule,
-    Packed& packed,
-    double upper,
-    int halvings) {
+    const std::vector<int>& rest, const Rule& rule, Packed& packed, double upper, int halvings) {
   double low = least_seconds(rest);
   double high = upper;
   bool found = false;

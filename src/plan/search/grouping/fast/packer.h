@@ -16,7 +16,8 @@ struct Rule {
   // The number of the first size: larger groups cost more, and what is in them shares more room.
   std::size_t least = 0;
   // Every item goes into a new group while there are ranks, then into the group that could take
-  // most beside it, so that all have short and long ones.  Else groups are filled one after another.
+  // most beside it, so that all have short and long ones.  Else groups are filled one after
+  // another.
   bool even = false;
 };
 
@@ -47,11 +48,7 @@ class Packer {
   // All of `rest` in one micro-batch of as few seconds as can be found, by halving between a bound
   // and `upper`, where all is known to fit (or unknown: infinite).  False: not found.
   bool solve(
-      const std::vector<int>& rest,
-      const Rule& rule,
-      Packed& packed,
-      double upper,
-      int halvings);
+      const std::vector<int>& rest, const Rule& rule, Packed& packed, double upper, int halvings);
 
   [[nodiscard]] double area(const std::vector<int>& items) const;
   [[nodiscard]] double tokens(const std::vector<int>& items) const;
@@ -64,16 +61,15 @@ class Packer {
   [[nodiscard]] const Items& items() const { return items_; }
 
  private:
-  // A group has room for items from its *key* on: the longest that it could take, by any of its ways
-  // to run.
+  // A group has room for items from its *key* on: the longest that it could take, by any of its
+  // ways to run.
   struct Open {
     KeySet keys;              // of the size's groups
     std::vector<int> groups;  // [key] the first of those with this key; the others follow by next_
   };
 
   int into_open(int item, std::size_t smallest, bool even, std::size_t& size);
-  int into_new(
-      int item, std::size_t smallest, double seconds, Packed& packed, std::size_t& size);
+  int into_new(int item, std::size_t smallest, double seconds, Packed& packed, std::size_t& size);
   void add(int item, int group, std::size_t size);
   int take(std::size_t size, int key);
   void settle(double seconds, Packed& packed);

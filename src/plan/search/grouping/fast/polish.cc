@@ -68,8 +68,7 @@ class Polish {
       }
       const double slower = std::max(from.seconds, to.seconds);
       if (slower < best.slower && fits(from) && fits(to)) {
-        best = {
-            .place = place, .group = static_cast<int>(other), .back = back, .slower = slower};
+        best = {.place = place, .group = static_cast<int>(other), .back = back, .slower = slower};
         found = true;
       }
     };
