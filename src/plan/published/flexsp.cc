@@ -49,7 +49,8 @@ const FlexspModel* flexsp_model(const std::string& name) {
 }
 
 double flexsp_all_to_all(int ranks) {
-  const int above = std::bit_width(static_cast<unsigned>(ranks - 1));  // log2, rounded up
+  const auto above =
+      static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1)));  // log2, rounded up
   if (std::has_single_bit(static_cast<unsigned>(ranks)) || ranks > kNode) {
     return of_power_of_two(above);
   }
@@ -68,7 +69,7 @@ namespace {
 
 // The megabytes a token, and how often what is computed and sent, of a level of recompute.
 struct Level {
-  Recompute recompute;
+  Recompute recompute = Recompute::none;
   double activation = 1;  // of the model's
   double a1 = 1;
   double a2 = 1;

@@ -154,7 +154,7 @@ class Groups {
       for (const Grouping::Group& group : micro_batch) {
         sizes.push_back(task.types[idx(group.type)].ranks);
       }
-      const std::vector<int> first = *first_ranks(task.ranks, task.node, sizes);
+      const std::vector<int> first = first_ranks(task.ranks, task.node, sizes).value();
       std::vector<bool> busy(idx(task.ranks));
       for (std::size_t g = 0; g < micro_batch.size(); ++g) {
         std::vector<std::int64_t> lengths;
@@ -219,7 +219,7 @@ class Planner final : public BatchPlanner {
         !problems(*grouped, {.model = &task().model, .precision = task().precision}).empty()) {
       grouped.reset();
     }
-    if (grouped && (!best.plan || *grouped->predicted.seconds < *best.plan->predicted.seconds)) {
+    if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
       best = {.plan = std::move(grouped), .why_not = {}};
     }
     return best;

@@ -35,7 +35,7 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
     for (const Grouping::Group& group : micro_batch) {
       sizes.push_back(task.types[idx(group.type)].ranks);
     }
-    const std::vector<int> first = *first_ranks(task.ranks, task.node, sizes);
+    const std::vector<int> first = first_ranks(task.ranks, task.node, sizes).value();
     std::vector<bool> busy(idx(task.ranks));
     PlanMicroBatch& planned = plan.micro_batches.emplace_back();
     for (std::size_t g = 0; g < micro_batch.size(); ++g) {

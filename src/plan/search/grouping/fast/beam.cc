@@ -36,6 +36,7 @@ std::vector<double> durations(const Items& items, const State& state) {
       all.push_back(times * items.alone(size, longest));
     }
   }
+  all.reserve(all.size() + idx(kParts));
   for (int parts = 1; parts <= kParts; ++parts) {
     all.push_back(state.area / ranks / parts * kApart);
   }
