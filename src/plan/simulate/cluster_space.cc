@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -15,11 +17,10 @@
 namespace paradyse {
 namespace {
 
-// Of the ladder of lengths, times the rung before.
+// Of the ladder of lengths, times the rung before; documents of the first rung that fill a group.
 constexpr std::int64_t kRung = 4;
-constexpr std::int64_t kFirstRung = 256;  // tokens
 
-// Seconds of a document of n tokens beside what every group takes.
+// Seconds of a document of n tokens beside what every group takes, in a group that is full.
 struct Curve {
   double fixed = 0;
   std::vector<double> lengths;
@@ -70,7 +71,17 @@ class Space {
         costs_(cluster_, options.simulation),
         domain_(options.weight_domain == 0 ? cluster.ranks() : options.weight_domain),
         memory_(static_cast<std::int64_t>(
-            static_cast<double>(cluster_.devices.front().memory_bytes) * (1 - options.reserve))) {}
+            static_cast<double>(cluster_.devices.front().memory_bytes) * (1 - options.reserve))) {
+    const Precision& precision = options.simulation.precision;
+    for (int rank = 0; rank < domain_; ++rank) {
+      const std::int64_t held = stored_elements(model_, domain_, rank) *
+                                precision.static_bytes(options.simulation.training);
+      if (held > held_) {
+        fullest_ = rank;
+        held_ = held;
+      }
+    }
+  }
 
   // The types, with what a document of up to `longest` tokens takes.
   GroupSpace make(std::vector<std::int64_t> lengths) {
@@ -93,11 +104,14 @@ class Space {
         .cluster_sha256 = {}};
     for (const std::int64_t n : space.task.lengths) {
       longest_ = std::max(longest_, n);
+      tokens_ += n;
     }
     for (const int size : sizes()) {
+      const std::size_t first = space.task.types.size();
       for (const LayerRuns& program : ways(size)) {
         add(space, size, program);
       }
+      drop_beaten(space, first);
     }
     if (space.task.types.empty()) {
       throw std::invalid_argument(
@@ -159,57 +173,64 @@ class Space {
         .keep = options_.simulation.training};
   }
 
-  Curve curve(const LayerRuns& program, int size) {
-    // exchanges of lengths that all ranks share evenly are remembered
-    const std::int64_t even = std::int64_t{2} * size;
+  // Groups are asked about as full as they will be, of their room or a rank's share of the batch:
+  // few tokens take as long as reading weights does, which is nothing beside many.
+  Curve curve(const LayerRuns& program, int size, std::int64_t room) {
     std::vector<int> ranks(idx(size));
     std::iota(ranks.begin(), ranks.end(), 0);
-    std::vector<double> seconds;
+    // exchanges of lengths that all ranks share evenly are remembered
+    const std::int64_t even = std::int64_t{2} * size;
+    const std::int64_t full = std::min(room, tokens_ / cluster_.ranks() * size);
+    const std::int64_t first = std::max(even, full / (kRung * even) * even);
+    const auto seconds = [&](std::int64_t n, std::int64_t documents) {
+      GroupTask task = group(program, size, 0);
+      task.lengths.assign(idx(documents), n);
+      return costs_.seconds(task, ranks, model_).group;
+    };
     Curve found;
-    for (std::int64_t n = kFirstRung;; n *= kRung) {
-      const std::int64_t tokens = std::max<std::int64_t>(1, (n + even - 1) / even) * even;
-      if (found.lengths.empty() || static_cast<double>(tokens) > found.lengths.back()) {
-        found.lengths.push_back(static_cast<double>(tokens));
-        seconds.push_back(costs_.seconds(group(program, size, tokens), ranks, model_).group);
+    std::int64_t documents = kRung;
+    for (std::int64_t n = first;; n *= kRung) {
+      const double all = seconds(n, documents);
+      if (n == first) {
+        found.fixed = std::max(0.0, 2 * seconds(n, documents / 2) - all);
       }
-      if (n >= longest_) {
+      found.lengths.push_back(static_cast<double>(n));
+      found.rates.push_back((all - found.fixed) / static_cast<double>(n * documents));
+      if (n >= longest_ && documents == 1) {
         break;
       }
-    }
-    if (seconds.size() > 1) {
-      const double slope = (seconds[1] - seconds[0]) / (found.lengths[1] - found.lengths[0]);
-      found.fixed = std::clamp(seconds[0] - slope * found.lengths[0], 0.0, seconds[0]);
-    }
-    for (std::size_t i = 0; i < seconds.size(); ++i) {
-      found.rates.push_back((seconds[i] - found.fixed) / found.lengths[i]);
+      documents = 1;
     }
     return found;
   }
 
-  // Of the fullest rank of the domain's first group.
-  [[nodiscard]] std::int64_t peak(const LayerRuns& program, int size, std::int64_t tokens) const {
-    const Precision& precision = options_.simulation.precision;
-    const std::int64_t held =
-        stored_elements(model_, domain_, 0) * precision.static_bytes(options_.simulation.training);
-    return footprint(
-               timeline(group(program, size, tokens), model_),
-               {.group_rank = 0, .domain_rank = 0},
-               precision,
-               held)
-        .peak_bytes;
+  // Of these ranks of a group the fullest, wherever it lies in the domain.
+  [[nodiscard]] std::int64_t peak(
+      const LayerRuns& program, int size, std::int64_t tokens, std::span<const int> ranks) const {
+    const Timeline parts = timeline(group(program, size, tokens), model_);
+    std::int64_t most = 0;
+    for (const int rank : ranks) {
+      const Seat seat{.group_rank = rank, .domain_rank = fullest_};
+      most =
+          std::max(most, footprint(parts, seat, options_.simulation.precision, held_).peak_bytes);
+    }
+    return most;
   }
 
-  // Tokens that find room: bytes grow by so much a token beyond what is there without; 0: none.
+  // Tokens that find room, in documents of any length: bytes grow by so much a token beyond what is
+  // there without; 0: none.
   [[nodiscard]] std::int64_t capacity(const LayerRuns& program, int size) const {
+    const int last[] = {size - 1};  // has the most heads where ranks have unequally many
     std::int64_t low = std::int64_t{size} * 64;
     std::int64_t high = low * 64;
     std::int64_t found = 0;
     for (int i = 0; i < 6; ++i) {
-      const std::int64_t at_low = peak(program, size, low);
-      const std::int64_t at_high = peak(program, size, high);
+      const std::int64_t at_low = peak(program, size, low, last);
+      const std::int64_t at_high = peak(program, size, high, last);
       const double slope = static_cast<double>(at_high - at_low) / static_cast<double>(high - low);
       if (slope <= 0) {
-        return at_high <= memory_ ? high : 0;
+        found = at_high <= memory_ ? high : 0;
+        break;
       }
       const double tokens =
           static_cast<double>(low) + static_cast<double>(memory_ - at_low) / slope;
@@ -223,8 +244,11 @@ class Space {
       low = std::max<std::int64_t>(1, found / 2);
       high = std::max(low + 1, found);
     }
-    while (found > 0 && peak(program, size, found) > memory_) {
-      found -= std::max<std::int64_t>(1, found / 64);
+    std::vector<int> all(idx(size));
+    std::iota(all.begin(), all.end(), 0);
+    // documents are cut to within two tokens a rank
+    while (found > 0 && peak(program, size, found + 2 * size, all) > memory_) {
+      found -= std::max<std::int64_t>(1, found / 256);
     }
     return found;
   }
@@ -234,7 +258,7 @@ class Space {
     if (room < 1) {
       return;
     }
-    const Curve seconds = curve(program, size);
+    const Curve seconds = curve(program, size, room);
     space.task.types.push_back(
         {.name = std::to_string(size) + " x " + name(program),
          .ranks = size,
@@ -243,6 +267,34 @@ class Space {
     space.programs.push_back(program);
     for (const std::int64_t n : space.task.lengths) {
       space.task.seconds.push_back(seconds.at(static_cast<double>(n)));
+    }
+  }
+
+  // Of types from `first` on, as large as one another, those go than which another has at least the
+  // room and takes no longer for anything.
+  static void drop_beaten(GroupSpace& space, std::size_t first) {
+    GroupingTask& task = space.task;
+    const std::size_t documents = task.lengths.size();
+    const auto row = [&](std::size_t type) {
+      return std::span(task.seconds).subspan(type * documents, documents);
+    };
+    const auto beats = [&](std::size_t a, std::size_t b) {
+      return task.types[a].capacity >= task.types[b].capacity &&
+             task.types[a].fixed_seconds <= task.types[b].fixed_seconds &&
+             std::ranges::equal(row(a), row(b), std::ranges::less_equal());
+    };
+    for (std::size_t b = task.types.size(); b-- > first;) {
+      bool beaten = false;
+      for (std::size_t a = first; a < task.types.size() && !beaten; ++a) {
+        beaten = a != b && beats(a, b);
+      }
+      if (beaten) {
+        const auto at = static_cast<std::ptrdiff_t>(b);
+        const auto begin = task.seconds.begin() + at * std::ssize(task.lengths);
+        task.seconds.erase(begin, begin + std::ssize(task.lengths));
+        task.types.erase(task.types.begin() + at);
+        space.programs.erase(space.programs.begin() + at);
+      }
     }
   }
 
@@ -271,7 +323,10 @@ class Space {
   AdditiveCosts costs_;
   int domain_;
   std::int64_t memory_;
+  int fullest_ = 0;        // rank of the domain that stores most,
+  std::int64_t held_ = 0;  // and what it always holds
   std::int64_t longest_ = 0;
+  std::int64_t tokens_ = 0;  // of the batch
 };
 
 }  // namespace

@@ -22,8 +22,10 @@ struct ClusterSpaceOptions {
 };
 
 // Seconds of a document are read off a ladder of lengths, between its rungs by a rate (seconds a
-// token beside what every group takes) that is linear in the length, as attention's is.  A group
-// takes what it takes on the slowest devices and has the room of the smallest, wherever it lies.
+// token beside what every group takes) that is linear in the length, as attention's is; they are
+// those in a group that is as full as the batch will make it.  A group takes what it takes on the
+// slowest devices and has the room of the smallest, wherever it lies.  Of ways to run on so many
+// ranks those are left out than which another has the room and is as fast for every document.
 // Throws std::invalid_argument for a domain that does not divide the ranks, for a model that leaves
 // no memory, for documents longer than learned positions.
 GroupSpace cluster_space(

@@ -1,0 +1,296 @@
+// Groups of a model on a described cluster: what a plan of them predicts is what the additive
+// simulation takes, and what the folds count fits the devices.
+#include "src/plan/simulate/cluster_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/cluster.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/simulate.h"
+#include "src/plan/search/grouping/batch.h"
+
+namespace paradyse {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr Precision kHalf{.activation = 2, .statistic = 4};
+
+// A billion parameters or so; documents of it take what those of a real model take.
+ModelShape small_llama() {
+  ModelShape m;
+  m.layers = 8;
+  m.hidden = 2048;
+  m.heads = 16;
+  m.kv_heads = 8;
+  m.head_dim = 128;
+  m.ffn = 5632;
+  m.vocab = 32'000;
+  return m;
+}
+
+// configs/clusters/64xA100-40GB.toml, so many of its ranks and of its bytes.
+Cluster a100(int ranks, std::int64_t memory_bytes, int ranks_per_node = 8) {
+  return {
+      .name = "A100",
+      .ranks_per_node = std::min(ranks, ranks_per_node),
+      .devices =
+          {{.name = "A100-SXM4-40GB",
+            .count = ranks,
+            .matmul_flops_per_second = 312e12,
+            .float32_flops_per_second = 19.5e12,
+            .matmul_fraction = 0.7,
+            .attention_fraction = 0.5,
+            .memory_bytes_per_second = 1555e9,
+            .memory_bytes = memory_bytes,
+            .launch_seconds = 4e-6,
+            .host_bytes_per_second = 25e9}},
+      .inside_node = {.bytes_per_second = 250e9, .latency_seconds = 8e-6},
+      .between_nodes = {.bytes_per_second = 6.25e9, .latency_seconds = 15e-6}};
+}
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+// Mostly short, few long, as texts are; none longer than finds room.
+std::vector<std::int64_t> random_lengths(
+    std::mt19937& random, int documents, double median, double sigma, std::int64_t most) {
+  std::lognormal_distribution<double> draw(std::log(median), sigma);
+  std::vector<std::int64_t> lengths;
+  while (std::ssize(lengths) < documents) {
+    const auto n = static_cast<std::int64_t>(draw(random));
+    if (n >= 1 && n <= most) {
+      lengths.push_back(n);
+    }
+  }
+  return lengths;
+}
+
+// The plan is sound, fits by the folds, and takes what it says within 2 % where nothing overlaps.
+void expect_true_to_simulation(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const ClusterSpaceOptions& options,
+    const std::vector<std::int64_t>& lengths,
+    const char* planner = "fast") {
+  const PlannedBatch planned =
+      plan_batch({cluster_space(model, cluster, options, lengths)}, grouping_planner(planner), {});
+  ASSERT_TRUE(planned.plan) << planned.why_not;
+  const Plan& plan = *planned.plan;
+  EXPECT_EQ(plan.lengths, lengths);
+  const auto limit = static_cast<std::int64_t>(
+      static_cast<double>(cluster.devices.front().memory_bytes) * (1 - options.reserve));
+  EXPECT_THAT(
+      problems(plan, {.model = &model, .memory_per_rank = limit, .precision = kHalf}), IsEmpty());
+  const Simulation sums = simulate(plan, model, cluster, {.precision = kHalf, .additive = true});
+  EXPECT_TRUE(sums.fits());
+  EXPECT_GT(*plan.planner_seconds, 0);
+  EXPECT_GT(*plan.predicted.lower_bound_seconds, 0);
+  EXPECT_LE(*plan.predicted.lower_bound_seconds, *plan.predicted.seconds);
+  EXPECT_NEAR(sums.seconds, *plan.predicted.seconds, 0.02 * sums.seconds);
+}
+
+struct Kind {
+  const char* name = "";
+  int documents = 0;
+  double median = 0;
+  double sigma = 0;
+  std::int64_t most = 0;
+};
+
+// One rank, a node, nodes that come in twos and threes, ranks that do not divide the heads; batches
+// of one micro-batch and of fourteen.
+TEST(ClusterSpace, PlansTakeWhatTheyPredict) {
+  const std::vector<Kind> kinds = {
+      {.name = "code-like", .documents = 64, .median = 1200, .sigma = 1.66, .most = 30'000},
+      {.name = "short", .documents = 128, .median = 300, .sigma = 1, .most = 4'000},
+      {.name = "few", .documents = 5, .median = 3000, .sigma = 1, .most = 30'000},
+      {.name = "long", .documents = 24, .median = 16'000, .sigma = 0.5, .most = 30'000}};
+  struct Size {
+    int ranks = 0;
+    int node = 8;
+    std::int64_t memory = 0;
+  };
+  const std::vector<Size> sizes = {
+      {.ranks = 8, .memory = 9 * kGiB},
+      {.ranks = 16, .memory = 6 * kGiB},
+      {.ranks = 12, .node = 4, .memory = 16 * kGiB},
+      {.ranks = 1, .memory = 24 * kGiB},
+      {.ranks = 3, .memory = 16 * kGiB}};
+  unsigned seed = 0;
+  for (const Kind& kind : kinds) {
+    for (const bool flexsp : {true, false}) {
+      for (const Size& size : sizes) {
+        std::mt19937 random(++seed);
+        SCOPED_TRACE(
+            testing::Message() << kind.name << ", seed " << seed << ", " << size.ranks
+                               << (flexsp ? " ranks, flexsp" : " ranks, full"));
+        expect_true_to_simulation(
+            small_llama(),
+            a100(size.ranks, size.memory, size.node),
+            {.flexsp = flexsp},
+            random_lengths(random, kind.documents, kind.median, kind.sigma, kind.most));
+      }
+    }
+  }
+}
+
+// Positions that are learned, biases, a tied head; hardly a token for each rank.
+TEST(ClusterSpace, PlansOtherModels) {
+  ModelShape gpt;
+  gpt.architecture = "gpt2";
+  gpt.layers = 12;
+  gpt.hidden = 768;
+  gpt.heads = gpt.kv_heads = 12;
+  gpt.head_dim = 64;
+  gpt.ffn = 3072;
+  gpt.vocab = 50'257;
+  gpt.max_positions = 1024;
+  gpt.tied = gpt.layer_norm = gpt.qkv_bias = gpt.out_bias = gpt.mlp_bias = true;
+  gpt.learned_positions = true;
+  gpt.activation = Activation::gelu_tanh;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    std::mt19937 random(seed);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    expect_true_to_simulation(
+        gpt, a100(8, 4 * kGiB), {}, random_lengths(random, 300, 300, 1, 1024));
+  }
+  expect_true_to_simulation(small_llama(), a100(8, 16 * kGiB), {}, {3});
+  expect_true_to_simulation(small_llama(), a100(8, 16 * kGiB), {}, std::vector<std::int64_t>(9, 1));
+}
+
+// Every rival plans on models as on presets.
+TEST(ClusterSpace, ServesEveryPlanner) {
+  std::mt19937 random(5);
+  const std::vector<std::int64_t> lengths = random_lengths(random, 20, 1200, 1.66, 20'000);
+  for (const char* planner :
+       {"static",
+        "homogeneous",
+        "sorted",
+        "best-fit",
+        "longest-first",
+        "karmarkar-karp",
+        "megatron",
+        "two-stage"}) {
+    SCOPED_TRACE(planner);
+    expect_true_to_simulation(
+        small_llama(), a100(8, 16 * kGiB), {.flexsp = true}, lengths, planner);
+  }
+}
+
+// Domains go their own way between the steps that share gradients: the plan says the slowest of
+// each micro-batch, which is never less.
+TEST(ClusterSpace, CutsWeightsOverANode) {
+  const ModelShape model = small_llama();
+  const Cluster cluster = a100(16, 16 * kGiB);
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    std::mt19937 random(seed);
+    const GroupSpace space = cluster_space(
+        model, cluster, {.weight_domain = 8}, random_lengths(random, 64, 1200, 1.66, 30'000));
+    for (const GroupType& type : space.task.types) {
+      EXPECT_LE(type.ranks, 8);
+    }
+    EXPECT_GT(space.batch_seconds, 0);
+    const PlannedBatch planned = plan_batch({space}, grouping_planner("fast"), {});
+    ASSERT_TRUE(planned.plan) << planned.why_not;
+    EXPECT_EQ(planned.plan->weight_domain, 8);
+    EXPECT_THAT(
+        problems(
+            *planned.plan, {.model = &model, .memory_per_rank = 15 * kGiB, .precision = kHalf}),
+        IsEmpty());
+    const Simulation sums =
+        simulate(*planned.plan, model, cluster, {.precision = kHalf, .additive = true});
+    EXPECT_LE(sums.seconds, 1.001 * *planned.plan->predicted.seconds) << "seed " << seed;
+    EXPECT_GE(sums.seconds, 0.9 * *planned.plan->predicted.seconds) << "seed " << seed;
+  }
+}
+
+// As slow as the slowest and as small as the smallest, wherever a group comes to lie.
+TEST(ClusterSpace, TakesUnlikeDevicesForTheWorst) {
+  const ModelShape model = small_llama();
+  Cluster unlike = a100(8, 16 * kGiB);
+  unlike.devices.push_back(unlike.devices.front());
+  unlike.devices[0].count = unlike.devices[1].count = 4;
+  unlike.devices[1].matmul_flops_per_second /= 2;
+  unlike.devices[0].memory_bytes = 9 * kGiB;
+  std::mt19937 random(7);
+  const std::vector<std::int64_t> lengths = random_lengths(random, 64, 1200, 1.66, 20'000);
+  const PlannedBatch planned =
+      plan_batch({cluster_space(model, unlike, {}, lengths)}, grouping_planner("fast"), {});
+  ASSERT_TRUE(planned.plan) << planned.why_not;
+  const Simulation sums = simulate(
+      *planned.plan,
+      model,
+      unlike,
+      {.precision = kHalf, .proportional_tokens = false, .additive = true});
+  EXPECT_TRUE(sums.fits());
+  EXPECT_LE(sums.seconds, 1.01 * *planned.plan->predicted.seconds);
+}
+
+// No type is worse than another of its size in everything, and the space flexsp has one a size.
+TEST(ClusterSpace, KeepsWhatNothingBeats) {
+  std::mt19937 random(3);
+  const std::vector<std::int64_t> lengths = random_lengths(random, 64, 1200, 1.66, 30'000);
+  const Cluster cluster = a100(16, 9 * kGiB);
+  const GroupSpace full = cluster_space(small_llama(), cluster, {}, lengths);
+  const GroupingTask& task = full.task;
+  for (int a = 0; idx(a) < task.types.size(); ++a) {
+    for (int b = 0; idx(b) < task.types.size(); ++b) {
+      const GroupType& one = task.types[idx(a)];
+      const GroupType& other = task.types[idx(b)];
+      bool beats = a != b && one.ranks == other.ranks && one.capacity >= other.capacity &&
+                   one.fixed_seconds <= other.fixed_seconds;
+      for (int k = 0; k < task.documents() && beats; ++k) {
+        beats = task.at(a, k) <= task.at(b, k);
+      }
+      EXPECT_FALSE(beats) << one.name << " beats " << other.name;
+    }
+  }
+  EXPECT_EQ(task.node, 8);
+  const GroupSpace published = cluster_space(small_llama(), cluster, {.flexsp = true}, lengths);
+  std::vector<int> ranks;
+  for (const GroupType& type : published.task.types) {
+    ranks.push_back(type.ranks);
+  }
+  EXPECT_THAT(ranks, testing::ElementsAre(1, 2, 4, 8, 16));
+}
+
+std::string refusal(const std::function<void()>& ask) {
+  try {
+    ask();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ClusterSpace, RefusesWhatCannotBe) {
+  ModelShape model = small_llama();
+  EXPECT_THAT(
+      refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {.weight_domain = 3}, {5}); }),
+      HasSubstr("a weight domain of 3 ranks does not divide the cluster's 8"));
+  EXPECT_THAT(
+      refusal([&] { cluster_space(model, a100(1, 2 * kGiB), {}, {5}); }),
+      HasSubstr("leaves no memory for a token"));
+  EXPECT_THAT(
+      refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {}, {5, 0}); }),
+      HasSubstr("at least 1"));
+  model.learned_positions = true;
+  model.max_positions = 100;
+  EXPECT_THAT(
+      refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {}, {101}); }),
+      HasSubstr("learned 100 positions"));
+}
+
+}  // namespace
+}  // namespace paradyse
