@@ -27,6 +27,8 @@ struct CheckOptions {
   std::string dtype = "float32";
   bool forward_only = false;
   bool explain = false;
+  bool overlapped = false;
+  std::string domain = "auto";
 };
 
 std::string numbers(const std::vector<std::int64_t>& values) {
@@ -91,13 +93,19 @@ struct Space {
   const char* name = "";
   std::vector<std::string> (*problems)(const Plan& plan) = nullptr;
   // Of a preset that is no model; null: the space has none.
-  std::vector<std::string> (*preset_problems)(const Plan& plan, const FlexspSetting& setting) =
-      nullptr;
+  std::vector<std::string> (*preset_problems)(
+      const Plan& plan, const FlexspSetting& setting, const FlexspFull& options) = nullptr;
 };
 constexpr Space kSpaces[] = {
     {.name = "flexsp",
      .problems = flexsp_space_problems,
-     .preset_problems = flexsp_preset_problems}};
+     .preset_problems =
+         [](const Plan& plan, const FlexspSetting& setting, const FlexspFull& /*options*/) {
+           return flexsp_preset_problems(plan, setting);
+         }},
+    {.name = "full",
+     .problems = flexsp_full_space_problems,
+     .preset_problems = flexsp_full_preset_problems}};
 
 // None for "".
 const Space* space_named(const std::string& name) {
@@ -125,7 +133,9 @@ std::optional<FlexspSetting> preset_setting(const CheckOptions& options, std::in
     for (const auto& [flag, given] :
          {std::pair{"--cluster", !options.cluster.empty()},
           {"--ranks", options.ranks.has_value()},
-          {"--context", options.context.has_value()}}) {
+          {"--context", options.context.has_value()},
+          {"--overlap", options.overlapped},
+          {"--weight-domain", options.domain != "auto"}}) {
       if (given) {
         throw std::invalid_argument(
             std::string(flag) + " goes with a preset: --model flexsp-7b, flexsp-13b or flexsp-30b");
@@ -155,7 +165,8 @@ std::vector<std::string> all_problems(
     const Plan& plan,
     const CheckContext& context,
     const Space* space,
-    const std::optional<FlexspSetting>& preset) {
+    const std::optional<FlexspSetting>& preset,
+    const CheckOptions& options) {
   std::vector<std::string> found = problems(plan, context);
   const auto add = [&](const std::vector<std::string>& more) {
     found.insert(found.end(), more.begin(), more.end());
@@ -164,7 +175,10 @@ std::vector<std::string> all_problems(
     add(space->problems(plan));
   }
   if (preset) {
-    add(space->preset_problems(plan, *preset));
+    const bool node =
+        options.domain == "node" || (options.domain == "auto" && plan.weight_domain < plan.ranks);
+    add(space->preset_problems(
+        plan, *preset, {.overlapped = options.overlapped, .node_domain = node}));
   }
   return found;
 }
@@ -178,6 +192,13 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   }
   const std::optional<FlexspSetting> preset = preset_setting(options, memory);
   const Space* space = space_named(preset && options.space.empty() ? "flexsp" : options.space);
+  expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
+  if (preset && std::string(space->name) == "flexsp" &&
+      (options.overlapped || options.domain == "node")) {
+    throw std::invalid_argument(
+        "--overlap and --weight-domain node are of --space full: the published space adds times up "
+        "and cuts weights over all ranks");
+  }
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
   CheckContext context{
@@ -189,7 +210,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   if (memory > 0 && !preset) {
     context.memory_per_rank = memory;
   }
-  const std::vector<std::string> found = all_problems(plan, context, space, preset);
+  const std::vector<std::string> found = all_problems(plan, context, space, preset, options);
   std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
     programs = explained_programs(plan, *model, context.training);
@@ -248,7 +269,17 @@ void add_plan(CLI::App& app, Common& common) {
   command->add_option(
       "--space",
       options->space,
-      "Also check that the plan is of this space: flexsp (the default for a preset)");
+      "Also check that the plan is of this space: flexsp (the default for a preset) or full");
+  command->add_flag(
+      "--overlap",
+      options->overlapped,
+      "Of a preset in --space full: its seconds are those of plan batch --overlap");
+  command
+      ->add_option(
+          "--weight-domain",
+          options->domain,
+          "Of a preset in --space full: world or node; auto takes the plan's")
+      ->capture_default_str();
   command->add_option("--cluster", options->cluster, "Of a preset: a100-40gb-8x8");
   command->add_option("--ranks", options->ranks, "Of a preset (default: 64)")
       ->check(whole_numbers(1));

@@ -108,7 +108,8 @@ std::vector<GroupSpace> preset_spaces(
   }
   std::vector<GroupSpace> spaces;
   for (const bool node_domain : {false, true}) {
-    if (options.domain != (node_domain ? "world" : "node")) {
+    const bool one_node = setting.ranks <= kFlexspNode && options.domain == "auto";
+    if (options.domain != (node_domain ? "world" : "node") && !(node_domain && one_node)) {
       try {
         spaces.push_back(flexsp_full_space(
             setting,

@@ -1,16 +1,21 @@
 // The judge of plans of the FlexSP publication: figures by hand, and each rule violated once.
 #include "src/plan/published/flexsp_check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "src/plan/search/grouping/batch.h"
 
 namespace paradyse {
 namespace {
@@ -334,6 +339,338 @@ TEST(FlexspCheck, KnowsAllPresets) {
   EXPECT_THAT(room("flexsp-13b", 128, 384'000), HasSubstr("room for 6853:"));
   EXPECT_THAT(room("flexsp-30b", 64, 192'000), HasSubstr("room for 6627:"));  // 22649.6 / 3.4174
   EXPECT_THAT(room("flexsp-30b", 64, 384'000), HasSubstr("room for 6538:"));
+}
+
+// --- the space full ------------------------------------------------------------------------------
+
+LayerRuns full_runs(const std::string& attention, Recompute level) {
+  const Recompute mlp = level == Recompute::attention_output ? Recompute::full : level;
+  LayerRuns program = {{.layers = 32, .choice = text_layer(attention, "gather", level, mlp)}};
+  if (attention == "USP") {
+    part_of(program[0].choice, "attention").options = {{"ulysses_degree", 8}};
+  }
+  return program;
+}
+
+// Milliseconds of the 7B model: attention, what else is computed, and the megabytes of 2^20 bytes
+// of an all-to-all (16 L h s) and round a ring (12 L h s).
+double square(double s) { return 5.128e-6 * s * s; }
+double linear(double s) { return 0.1839576 * s; }
+constexpr double kExchanged = 16.0 * 32 * 4096 / 1048576;
+constexpr double kAround = 12.0 * 32 * 4096 / 1048576;
+
+// 16 as a grid, 8 that recompute all, a ring of 3, Ulysses of 5 that recompute all but the output,
+// one alone, and idle ranks.
+Plan full_plan() {
+  Plan p = plan();
+  p.lengths = {90'000, 60'000, 15'000, 70'000, 20'000};
+  p.programs = {
+      {"grid", full_runs("USP", Recompute::none)},
+      {"again", full_runs("UlyssesZ", Recompute::full)},
+      {"ring", full_runs("MegatronCZ", Recompute::none)},
+      {"output", full_runs("UlyssesZ", Recompute::attention_output)},
+      {"one", full_runs("DataZ", Recompute::attention_output)}};
+  PlanMicroBatch all;
+  all.groups = {
+      {.ranks = ranks_from(0, 16), .documents = {0}, .program = "grid"},
+      {.ranks = ranks_from(16, 8), .documents = {1}, .program = "again"},
+      {.ranks = ranks_from(24, 3), .documents = {2}, .program = "ring"},
+      {.ranks = ranks_from(27, 5), .documents = {3}, .program = "output"},
+      {.ranks = {32}, .documents = {4}, .program = "one"}};
+  for (int rank = 33; rank < 64; ++rank) {
+    all.groups.push_back({.ranks = {rank}, .documents = {}, .program = "one"});
+  }
+  const double v5 =
+      std::exp(std::log(104.07) + (std::log(96.5) - std::log(104.07)) * (std::log2(5) - 2));
+  const double wait5 = 35.0 / 32;  // of 32 heads a rank has 7
+  // 12 L h s / 8 once over the border of two nodes, of which each rank has an eighth of 44 GB/s
+  all.groups[0].predicted.seconds = ((square(90e3) + linear(90e3) + kExchanged * 90e3 / 96.5) / 16 +
+                                     kAround / 8 * 90e3 / 2 / (44.0 / 8)) /
+                                    1000;
+  all.groups[1].predicted.seconds =
+      (1.33 * (square(60e3) + linear(60e3)) + 1.5 * kExchanged * 60e3 / 96.5) / 8 / 1000;
+  all.groups[2].predicted.seconds =
+      ((square(15e3) + linear(15e3)) / 3 + kAround * 15e3 * 2 / 3 / 119.54) / 1000;
+  all.groups[3].predicted.seconds =
+      (wait5 * square(70e3) + 1.19 * linear(70e3) + 1.375 * wait5 * kExchanged * 70e3 / v5) / 5 /
+      1000;
+  all.groups[4].predicted.seconds = (square(20e3) + 1.19 * linear(20e3)) / 1000;
+  all.predicted.seconds = kB1;
+  for (const PlanGroup& group : all.groups) {
+    all.predicted.seconds =
+        std::max(*all.predicted.seconds, kB1 + group.predicted.seconds.value_or(0));
+  }
+  p.micro_batches = {all};
+  p.predicted.seconds = all.predicted.seconds;
+  p.predicted.lower_bound_seconds = 0.5 * *all.predicted.seconds;
+  return p;
+}
+
+std::vector<std::string> all_full_problems(const Plan& p, const FlexspFull& options = {}) {
+  std::vector<std::string> found = problems(p);
+  for (const auto& more :
+       {flexsp_full_space_problems(p), flexsp_full_preset_problems(p, setting(), options)}) {
+    found.insert(found.end(), more.begin(), more.end());
+  }
+  return found;
+}
+
+TEST(FlexspFullCheck, AcceptsWhatIsSound) {
+  EXPECT_THAT(all_full_problems(full_plan()), IsEmpty());
+  Plan whole = full_plan();  // of one group: 24 ranks, three nodes
+  whole.lengths = {100'000};
+  whole.programs["ring"] = full_runs("MegatronCZ", Recompute::full);
+  whole.micro_batches[0].groups = {
+      {.ranks = ranks_from(8, 24), .documents = {0}, .program = "ring"}};
+  for (int rank = 0; rank < 64; ++rank) {
+    if (rank < 8 || rank >= 32) {
+      whole.micro_batches[0].groups.push_back({.ranks = {rank}, .documents = {}, .program = "one"});
+    }
+  }
+  const double takes =
+      (1.33 * (square(100e3) + linear(100e3)) / 24 + 4.0 / 3 * kAround * 100e3 * 23 / 24 / 44) /
+      1000;
+  whole.micro_batches[0].groups[0].predicted.seconds = takes;
+  whole.micro_batches[0].predicted.seconds = whole.predicted.seconds = kB1 + takes;
+  whole.predicted.lower_bound_seconds = 0;
+  EXPECT_THAT(all_full_problems(whole), IsEmpty());
+}
+
+// The ring hides behind attention, or attention behind the ring; b1 behind the slowest group.
+TEST(FlexspFullCheck, KnowsOverlap) {
+  Plan p = full_plan();
+  EXPECT_THAT(
+      all_full_problems(p, {.overlapped = true}),
+      ElementsAre(
+          StartsWith("micro_batches[0].groups[0].predicted.seconds: "),
+          StartsWith("micro_batches[0].groups[2].predicted.seconds: "),
+          StartsWith("micro_batches[0].predicted.seconds: "),
+          StartsWith("predicted.seconds: ")));
+  auto& groups = p.micro_batches[0].groups;
+  const double grid = std::max(square(90e3) / 16, kAround / 8 * 90e3 / 2 / (44.0 / 8));
+  groups[0].predicted.seconds = (grid + (linear(90e3) + kExchanged * 90e3 / 96.5) / 16) / 1000;
+  groups[2].predicted.seconds =
+      (std::max(square(15e3) / 3, kAround * 15e3 * 2 / 3 / 119.54) + linear(15e3) / 3) / 1000;
+  double slowest = kB1;
+  for (const PlanGroup& group : groups) {
+    slowest = std::max(slowest, group.predicted.seconds.value_or(0));
+  }
+  p.micro_batches[0].predicted.seconds = p.predicted.seconds = slowest;
+  EXPECT_THAT(all_full_problems(p, {.overlapped = true}), IsEmpty());
+}
+
+// Over nodes: 16 bytes a parameter of 7.117 x 2^30 over 8 ranks leave 30,720 - 14,575.616 MB.
+TEST(FlexspFullCheck, KnowsWeightsOverNodes) {
+  Plan p = full_plan();
+  p.weight_domain = 8;
+  p.lengths = {3603};
+  p.programs = {{"one", full_runs("DataZ", Recompute::none)}};
+  auto& groups = p.micro_batches[0].groups;
+  groups.clear();
+  for (int rank = 0; rank < 64; ++rank) {
+    groups.push_back({.ranks = {rank}, .documents = {}, .program = "one"});
+  }
+  groups[5].documents = {0};
+  const double parameters = 7.117 * 1073741824;
+  const double takes = (square(3603) + linear(3603)) / 1000;
+  p.micro_batches[0].predicted.seconds = 6 * parameters / 119.54e9 + takes;
+  p.predicted.seconds = *p.micro_batches[0].predicted.seconds + 4 * parameters * 7 / 8 / 44e9;
+  p.predicted.lower_bound_seconds = {};
+  EXPECT_THAT(all_full_problems(p, {.node_domain = true}), IsEmpty());
+  EXPECT_THAT(
+      all_full_problems(p),
+      ElementsAre(
+          AllOf(
+              StartsWith("weight_domain: the plan cuts weights over 8 ranks, asked is about 64"),
+              HasSubstr("--weight-domain node")),
+          StartsWith("micro_batches[0].predicted.seconds: "),
+          StartsWith("predicted.seconds: ")));
+  p.lengths = {3604};
+  p.predicted = p.micro_batches[0].predicted = {};
+  EXPECT_THAT(
+      all_full_problems(p, {.node_domain = true}),
+      ElementsAre(HasSubstr("3604 tokens, and a group of 1 rank has room for 3603")));
+}
+
+// Of the 7B model: 28,898.048 MB beside states over 64 ranks; 4.4804, 1.3 or 1 MB a token.
+TEST(FlexspFullCheck, CountsTokensAgainstTheRoomOfTheLevel) {
+  const auto room = [](Recompute level) {
+    Plan p = full_plan();
+    p.predicted = p.micro_batches[0].predicted = {};
+    p.micro_batches[0].groups[4].predicted = {};
+    p.programs["one"] = full_runs("DataZ", level);
+    p.lengths[4] = 40'000;
+    const auto found = all_full_problems(p);
+    return found.size() == 1 ? found.front() : std::to_string(found.size()) + " problems";
+  };
+  EXPECT_THAT(room(Recompute::none), HasSubstr("a group of 1 rank has room for 6449:"));
+  EXPECT_THAT(room(Recompute::attention_output), HasSubstr("room for 22229:"));
+  EXPECT_THAT(room(Recompute::full), HasSubstr("room for 28898:"));
+}
+
+TEST(FlexspFullCheck, NamesEachViolation) {
+  const auto silent = [](Plan& p, std::size_t group) {
+    p.micro_batches[0].groups[group].predicted = {};
+    p.micro_batches[0].predicted = p.predicted = {};
+  };
+  const std::vector<Rule> rules = {
+      {"nodes that are not whole",
+       [&](Plan& p) {
+         auto& groups = p.micro_batches[0].groups;
+         groups[0].ranks = ranks_from(0, 12);
+         groups[0].program = "ring";
+         for (int rank = 12; rank < 16; ++rank) {
+           groups.push_back({.ranks = {rank}, .documents = {}, .program = "one"});
+         }
+         silent(p, 0);
+       },
+       "micro_batches[0].groups[0].ranks: 12 ranks",
+       "up to 8, or whole nodes"},
+      {"across a border",
+       [&](Plan& p) {
+         auto& groups = p.micro_batches[0].groups;
+         groups[3].ranks = ranks_from(28, 5);
+         groups[4].ranks = {27};
+       },
+       "micro_batches[0].groups[3].ranks: ranks 28 to 32 lie in two nodes of 8",
+       "inside one"},
+      {"nodes that begin within one",
+       [&](Plan& p) {
+         auto& groups = p.micro_batches[0].groups;
+         groups[1].ranks = ranks_from(33, 8);
+         groups.erase(groups.begin() + 5, groups.begin() + 13);
+         for (int rank = 16; rank < 24; ++rank) {
+           groups.push_back({.ranks = {rank}, .documents = {}, .program = "one"});
+         }
+       },
+       "micro_batches[0].groups[1].ranks: a group of 8 begins at rank 33",
+       "a multiple of 8"},
+      {"scattered",
+       [&](Plan& p) {
+         auto& groups = p.micro_batches[0].groups;
+         groups[2].ranks = {24, 25, 33};
+         groups[5].ranks = {26};
+       },
+       "micro_batches[0].groups[2].ranks[2]: rank 33 stands after rank 25",
+       "follow one another"},
+      {"a grid inside a node",
+       [&](Plan& p) {
+         p.programs["small"] = full_runs("USP", Recompute::none);
+         part_of(p.programs["small"][0].choice, "attention").options.clear();
+         p.micro_batches[0].groups[1].program = "small";
+         silent(p, 1);
+       },
+       "programs.small[0].parts[0].strategy: 'USP' on 8 ranks",
+       "(micro_batches[0].groups[1])"},
+      {"another grid",
+       [&](Plan& p) {
+         part_of(p.programs["grid"][0].choice, "attention").options["ulysses_degree"] = 4;
+         silent(p, 0);
+       },
+       "programs.grid[0].parts[0]: ",
+       "a ulysses_degree of 8"},
+      {"another core",
+       [&](Plan& p) {
+         p.programs["ring"] = full_runs("ColossalZ", Recompute::none);
+         silent(p, 2);
+       },
+       "programs.ring[0].parts[0].strategy: 'ColossalZ' on 3 ranks",
+       "UlyssesZ and MegatronCZ"},
+      {"another level",
+       [&](Plan& p) {
+         p.programs["ring"] = full_runs("MegatronCZ", Recompute::light);
+         silent(p, 2);
+       },
+       "programs.ring[0].parts[0].recompute: 'light'",
+       "are alike"},
+      {"an MLP of another level",
+       [&](Plan& p) {
+         part_of(p.programs["again"][0].choice, "mlp").recompute = Recompute::none;
+         silent(p, 1);
+       },
+       "programs.again[0].parts[1].recompute: 'none'",
+       "are alike"},
+      {"layers that are not alike",
+       [&](Plan& p) {
+         LayerRuns& ring = p.programs["ring"];
+         ring.push_back(full_runs("UlyssesZ", Recompute::none)[0]);
+         ring[0].layers = ring[1].layers = 16;
+         silent(p, 2);
+       },
+       "programs.ring[1].parts[0].recompute: 'none' of UlyssesZ",
+       "all layers of the space full are alike"},
+      {"shares",
+       [](Plan& p) { p.micro_batches[0].groups[2].shares = {1, 1, 1}; },
+       "micro_batches[0].groups[2].shares: ",
+       "evenly"},
+      {"a group's seconds",
+       [](Plan& p) { *p.micro_batches[0].groups[3].predicted.seconds *= 1 + 3e-6; },
+       "micro_batches[0].groups[3].predicted.seconds: ",
+       "the published formula gives "},
+      {"the plan's seconds",
+       [](Plan& p) { *p.predicted.seconds *= 1 - 3e-6; },
+       "predicted.seconds: ",
+       "the published formula gives "},
+      {"a bound that is none",
+       [](Plan& p) { p.predicted.lower_bound_seconds = 1.01 * *p.predicted.seconds; },
+       "predicted.lower_bound_seconds: ",
+       "the bound is none"}};
+  for (const Rule& rule : rules) {
+    Plan p = full_plan();
+    rule.spoil(p);
+    EXPECT_THAT(
+        all_full_problems(p), ElementsAre(AllOf(StartsWith(rule.starts), HasSubstr(rule.says))))
+        << rule.what;
+  }
+  Plan odd = full_plan();
+  odd.weight_domain = 16;
+  EXPECT_THAT(
+      flexsp_full_space_problems(odd),
+      ElementsAre(AllOf(StartsWith("weight_domain: 16 of 64 ranks"), HasSubstr("each node of 8"))));
+  Plan torn = full_plan();
+  torn.micro_batches[0].groups[0].program = "nothing";
+  torn.micro_batches[0].groups[1].ranks = {};
+  torn.programs["ring"].clear();
+  EXPECT_FALSE(all_full_problems(torn).empty());
+  EXPECT_FALSE(all_full_problems(Plan{}).empty());
+}
+
+// What the planner makes, of every kind, passes; its judge shares no formula with it.
+TEST(FlexspFullCheck, AcceptsWhatIsPlanned) {
+  std::mt19937 random(11);
+  std::lognormal_distribution<double> draw(std::log(1200.0), 1.66);
+  for (const int ranks : {64, 128, 24, 20}) {
+    for (const bool overlapped : {false, true}) {
+      for (const bool node_domain : {false, true}) {
+        if (node_domain && ranks % 8 != 0) {
+          continue;
+        }
+        FlexspSetting s = setting();
+        s.ranks = ranks;
+        std::vector<std::int64_t> lengths;
+        while (lengths.size() < 300) {
+          const auto n = static_cast<std::int64_t>(draw(random));
+          if (n >= 1 && n <= (node_domain ? 100'000 : s.context)) {
+            lengths.push_back(n);
+          }
+        }
+        const FlexspFull options{.overlapped = overlapped, .node_domain = node_domain};
+        const PlannedBatch planned =
+            plan_batch({flexsp_full_space(s, options, lengths)}, grouping_planner("fast"), {});
+        ASSERT_TRUE(planned.plan) << planned.why_not;
+        std::vector<std::string> found = problems(*planned.plan);
+        for (const auto& more :
+             {flexsp_full_space_problems(*planned.plan),
+              flexsp_full_preset_problems(*planned.plan, s, options)}) {
+          found.insert(found.end(), more.begin(), more.end());
+        }
+        EXPECT_THAT(found, IsEmpty()) << ranks << " ranks " << overlapped << node_domain;
+      }
+    }
+  }
+  FlexspSetting odd = setting();
+  odd.ranks = 20;
+  EXPECT_THROW(flexsp_full_space(odd, {.node_domain = true}, {5}), std::invalid_argument);
 }
 
 }  // namespace

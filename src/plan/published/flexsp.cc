@@ -18,7 +18,7 @@ constexpr std::array<FlexspModel, 3> kModels = {{
     {"flexsp-30b", 3.4174, 15.4262e-6, 0.8035742, 2789.36, 31.525, 32.715, 60, 6656},
 }};
 constexpr std::array<double, 6> kAllToAll = {119.54, 104.07, 96.5, 10.33, 5.94, 4.87};  // 2, 4, ...
-constexpr int kNode = 8;
+constexpr int kNode = kFlexspNode;
 constexpr double kBytesOfState = 16;  // of a parameter, over all ranks
 
 double of_power_of_two(int log2_ranks) {
@@ -154,7 +154,11 @@ void add_type(
   for (const std::int64_t length : space.task.lengths) {
     space.task.seconds.push_back(ms.at(length, type.ranks) / 1000);
   }
-  space.programs.push_back(uniform_program(space.layers, core, "gather", recompute));
+  LayerRuns program = uniform_program(space.layers, core, "gather", recompute);
+  if (core == "USP") {
+    set_options(program.front().choice, {{"ulysses_degree", kNode}});
+  }
+  space.programs.push_back(std::move(program));
   space.task.types.push_back(std::move(type));
 }
 
@@ -216,6 +220,12 @@ GroupSpace flexsp_full_space(
   require_ranks(setting);
   const FlexspModel& model = *setting.model;
   const int domain = options.node_domain ? std::min(kNode, setting.ranks) : setting.ranks;
+  if (setting.ranks % domain != 0) {
+    throw std::invalid_argument(
+        std::string(model.name) + ": " + std::to_string(setting.ranks) +
+        " ranks are no whole nodes of " + std::to_string(kNode) +
+        ": weights cannot be cut over each; give a multiple of that, or cut them over all ranks");
+  }
   const double memory = memory_beside_states(setting, domain);
   if (memory < model.activation_mb) {
     no_room(setting, domain);

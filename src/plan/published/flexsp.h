@@ -38,6 +38,7 @@ const FlexspModel* flexsp_model(const std::string& name);
 // All-to-all bandwidth by size of group on 64 x A100-40GB, eight a node, 400 Gb/s between.
 inline constexpr const char* kFlexspCluster = "a100-40gb-8x8";
 inline constexpr int kFlexspRanks = 64;
+inline constexpr int kFlexspNode = 8;
 inline constexpr double kFlexspMemoryMb = 30 * 1024;  // of a rank, of 2^20 bytes
 // v(d) in GB/s; infinite for one rank.  Beyond 64 ranks nine tenths for each doubling; sizes that
 // are no power of two have what lies between their neighbours on a scale of logarithms, except
@@ -76,7 +77,8 @@ struct FlexspFull {
   bool node_domain = false;
 };
 
-// What planners plan: types with the programs that they run.
+// What planners plan: types with the programs that they run.  Throw std::invalid_argument as
+// flexsp_task() does, and for ranks that are no whole nodes where weights are cut over each.
 GroupSpace flexsp_space(const FlexspSetting& setting, std::vector<std::int64_t> lengths);
 GroupSpace flexsp_full_space(
     const FlexspSetting& setting, const FlexspFull& options, std::vector<std::int64_t> lengths);

@@ -31,4 +31,20 @@ std::vector<std::string> flexsp_space_problems(const Plan& plan);
 //     and no lower bound is above the last
 std::vector<std::string> flexsp_preset_problems(const Plan& plan, const FlexspSetting& setting);
 
+// The same of the space full, as flexsp.h extends the publication:
+//   - a group has 1, 2, ... ranks inside one node of eight, or whole nodes, that follow one another
+//   - all its layers are alike: of one rank DataZ, else UlyssesZ or MegatronCZ, beyond a node also
+//     USP with Ulysses inside nodes; weights are gathered; nothing is recomputed, or all, or all
+//     but the attention output (and the MLP); nothing waits in host memory, lies otherwise or is
+//     cut unevenly
+//   - weights are cut over all ranks or over each node
+std::vector<std::string> flexsp_full_space_problems(const Plan& plan);
+
+// What a preset says beside that: as flexsp_preset_problems(), with the seconds and the room of a
+// group's core and level; with options.overlapped a micro-batch takes the longer of what lies
+// beside its slowest group and that.  The plan's weights are cut over nodes where
+// options.node_domain, else over all ranks.
+std::vector<std::string> flexsp_full_preset_problems(
+    const Plan& plan, const FlexspSetting& setting, const FlexspFull& options);
+
 }  // namespace paradyse
