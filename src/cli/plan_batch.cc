@@ -2,7 +2,10 @@
 // is described by a file or a preset.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
@@ -83,20 +86,26 @@ std::int64_t memory_of(const PlanBatchOptions& options) {
   return bytes;
 }
 
+FlexspSetting setting_of(const PlanBatchOptions& options, const FlexspModel& model) {
+  FlexspSetting setting{.model = &model, .context = options.context};
+  if (options.ranks > 0) {
+    setting.ranks = options.ranks;
+  }
+  if (const std::int64_t memory = memory_of(options); memory > 0) {
+    setting.memory_mb = static_cast<double>(memory) / (1024 * 1024);
+  }
+  return setting;
+}
+
 // Spaces to choose from: a weight domain each.
 std::vector<GroupSpace> preset_spaces(
-    const PlanBatchOptions& options, FlexspSetting setting, const Batch& batch) {
+    const PlanBatchOptions& options,
+    const FlexspSetting& setting,
+    const std::vector<std::int64_t>& lengths) {
   if (!options.cluster.empty() && options.cluster != kFlexspCluster) {
     throw std::invalid_argument(
         "--cluster " + options.cluster + ": " + options.model + " was measured on " +
         kFlexspCluster + " alone; give that, with --ranks for another number of them");
-  }
-  if (options.ranks > 0) {
-    setting.ranks = options.ranks;
-  }
-  setting.context = options.context;
-  if (const std::int64_t memory = memory_of(options); memory > 0) {
-    setting.memory_mb = static_cast<double>(memory) / (1024 * 1024);
   }
   if (options.space == "flexsp") {
     if (options.overlapped || options.domain == "node") {
@@ -104,7 +113,7 @@ std::vector<GroupSpace> preset_spaces(
           "--overlap and --weight-domain node are of --space full: the published space adds times "
           "up and cuts weights over all ranks");
     }
-    return {flexsp_space(setting, batch.lengths)};
+    return {flexsp_space(setting, lengths)};
   }
   std::vector<GroupSpace> spaces;
   for (const bool node_domain : {false, true}) {
@@ -112,9 +121,7 @@ std::vector<GroupSpace> preset_spaces(
     if (options.domain != (node_domain ? "world" : "node") && !(node_domain && one_node)) {
       try {
         spaces.push_back(flexsp_full_space(
-            setting,
-            {.overlapped = options.overlapped, .node_domain = node_domain},
-            batch.lengths));
+            setting, {.overlapped = options.overlapped, .node_domain = node_domain}, lengths));
       } catch (const std::invalid_argument&) {
         if (options.domain != "auto" || !node_domain) {
           throw;  // else states leave no memory in a node: the world is all there is
@@ -125,7 +132,22 @@ std::vector<GroupSpace> preset_spaces(
   return spaces;
 }
 
-std::vector<GroupSpace> cluster_spaces(const PlanBatchOptions& options, const Batch& batch) {
+// Pre: uniform, and whole nodes or less than one.
+void set_ranks(Cluster& cluster, int ranks) {
+  cluster.devices.resize(1);
+  cluster.devices.front().count = ranks;
+  cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
+}
+
+// A model on a described cluster.
+struct Described {
+  ModelShape model;
+  Cluster cluster;
+  ClusterSpaceOptions how;
+  int node = 1;  // ranks of one
+};
+
+Described described(const PlanBatchOptions& options) {
   if (options.cluster.empty()) {
     throw std::invalid_argument(
         "plan batch: --model " + options.model +
@@ -151,9 +173,7 @@ std::vector<GroupSpace> cluster_spaces(const PlanBatchOptions& options, const Ba
           cluster.ranks_per_node,
           cluster.uniform() ? "" : " of several kinds"));
     }
-    cluster.devices.resize(1);
-    cluster.devices.front().count = options.ranks;
-    cluster.ranks_per_node = std::min(cluster.ranks_per_node, options.ranks);
+    set_ranks(cluster, options.ranks);
   }
   if (const std::int64_t memory = memory_of(options); memory > 0) {
     for (DeviceClass& device : cluster.devices) {
@@ -168,20 +188,26 @@ std::vector<GroupSpace> cluster_spaces(const PlanBatchOptions& options, const Ba
       .simulation = {
           .precision =
               precision_of(dtype_option(options.dtype, {"bfloat16", "float16", "float32"}))}};
-  std::vector<GroupSpace> spaces;
   const int node = std::min(cluster.ranks_per_node, cluster.ranks());
-  if (options.domain != "node") {
-    spaces.push_back(cluster_space(model, cluster, how, batch.lengths));
-  }
-  if (options.domain == "node" || (options.domain == "auto" && options.space == "full" &&
-                                   node < cluster.ranks() && cluster.ranks() % node == 0)) {
+  if (options.domain == "node") {
     how.weight_domain = node;
+  }
+  return {.model = model, .cluster = std::move(cluster), .how = how, .node = node};
+}
+
+std::vector<GroupSpace> cluster_spaces(
+    const PlanBatchOptions& options,
+    const Described& given,
+    const std::vector<std::int64_t>& lengths) {
+  std::vector<GroupSpace> spaces = {cluster_space(given.model, given.cluster, given.how, lengths)};
+  if (options.domain == "auto" && options.space == "full" && given.node < given.cluster.ranks() &&
+      given.cluster.ranks() % given.node == 0) {
+    ClusterSpaceOptions how = given.how;
+    how.weight_domain = given.node;
     try {
-      spaces.push_back(cluster_space(model, cluster, how, batch.lengths));
+      spaces.push_back(cluster_space(given.model, given.cluster, how, lengths));
     } catch (const std::invalid_argument&) {
-      if (options.domain == "node") {
-        throw;
-      }
+      return spaces;  // states leave no memory in a node: the world is all there is
     }
   }
   return spaces;
@@ -197,24 +223,83 @@ void write_plan(const std::string& path, const Plan& plan) {
   }
 }
 
-// The least number of ranks of a preset that takes the longest document, for a refusal.
-std::string least_that_fits(const PlanBatchOptions& options, const Batch& batch) {
-  const FlexspModel* model = flexsp_model(options.model);
-  if (model == nullptr) {
-    return "";
+// --- what would take the longest document --------------------------------------------------------
+
+constexpr int kMostOfPreset = 1 << 16;
+constexpr int kMostOfCluster = 1024;  // whose groups take seconds to fold
+
+// The least number from `low` to `high` that will do, of which all above do too; none does: 0.
+std::int64_t least(
+    std::int64_t low, std::int64_t high, const std::function<bool(std::int64_t)>& does) {
+  if (!does(high)) {
+    return 0;
   }
-  const std::int64_t longest = *std::ranges::max_element(batch.lengths);
-  constexpr int kMost = 1 << 20;
-  for (int ranks = 1; ranks <= kMost; ranks *= 2) {
-    FlexspSetting setting{.model = model, .ranks = ranks, .context = options.context};
-    if (const std::int64_t memory = memory_of(options); memory > 0) {
-      setting.memory_mb = static_cast<double>(memory) / (1024 * 1024);
-    }
-    if (flexsp_tokens_per_rank(setting) * ranks >= longest) {
-      return fmt::format("; {} ranks would take it", ranks);
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (does(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
     }
   }
-  return "; no number of ranks takes it: give more memory";
+  return low;
+}
+
+std::string remedy(std::int64_t ranks, double memory_mb) {
+  const std::string memory =
+      fmt::format("--memory {}GiB", fmt::format("{:.1f}", std::ceil(memory_mb / 102.4) / 10));
+  return ranks > 0
+             ? fmt::format("; {} ranks would take it (--ranks {}), or {}", ranks, ranks, memory)
+             : fmt::format("; no number of ranks takes it, {} would", memory);
+}
+
+std::string remedy(
+    const PlanBatchOptions& options, const FlexspSetting& setting, std::int64_t longest) {
+  const auto takes = [&](const FlexspSetting& other) {
+    try {
+      const std::vector<GroupSpace> spaces = preset_spaces(options, other, {longest});
+      return std::ranges::any_of(
+          spaces, [](const GroupSpace& space) { return too_long(space.task).empty(); });
+    } catch (const std::invalid_argument&) {
+      return false;  // states leave no memory
+    }
+  };
+  // whole nodes where weights are cut over each
+  const int step = options.domain == "node" ? kFlexspNode : 1;
+  const std::int64_t steps = least(1, kMostOfPreset / step, [&](std::int64_t number) {
+    FlexspSetting other = setting;
+    other.ranks = static_cast<int>(number) * step;
+    return takes(other);
+  });
+  const std::int64_t memory_mb = least(1, std::int64_t{1} << 30, [&](std::int64_t megabytes) {
+    FlexspSetting other = setting;
+    other.memory_mb = static_cast<double>(megabytes);
+    return takes(other);
+  });
+  return remedy(steps * step, static_cast<double>(memory_mb));
+}
+
+std::string remedy(const Described& given, std::int64_t longest) {
+  std::int64_t memory = std::numeric_limits<std::int64_t>::max();
+  for (const DeviceClass& device : given.cluster.devices) {
+    memory = std::min(memory, device.memory_bytes);
+  }
+  const auto takes = [&](std::int64_t nodes) {
+    Cluster other = given.cluster;
+    set_ranks(other, static_cast<int>(nodes) * given.node);
+    return memory_for(given.model, other, given.how, longest) <= memory;
+  };
+  // more nodes do not help where a document stays in one
+  const bool grows = given.how.weight_domain == 0 && given.cluster.uniform();
+  std::int64_t nodes = 0;
+  std::int64_t more = given.cluster.ranks() / given.node;
+  while (grows && nodes == 0 && 2 * more * given.node <= kMostOfCluster) {
+    nodes = least(more + 1, 2 * more, takes);
+    more *= 2;
+  }
+  const std::int64_t needed = memory_for(given.model, given.cluster, given.how, longest);
+  const double memory_mb = static_cast<double>(needed) / (1024 * 1024);
+  return remedy(nodes * given.node, memory_mb);
 }
 
 int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
@@ -224,12 +309,23 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   const FlexspModel* preset = flexsp_model(options.model);
   const Batch batch = batch_of(options);
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<GroupSpace> spaces = preset != nullptr
-                                             ? preset_spaces(options, {.model = preset}, batch)
-                                             : cluster_spaces(options, batch);
+  const std::int64_t longest = std::ranges::max(batch.lengths);
+  std::vector<GroupSpace> spaces;
+  std::function<std::string()> what_would_do;
+  if (preset != nullptr) {
+    const FlexspSetting setting = setting_of(options, *preset);
+    spaces = preset_spaces(options, setting, batch.lengths);
+    what_would_do = [&options, setting, longest] { return remedy(options, setting, longest); };
+  } else {
+    const Described given = described(options);
+    spaces = cluster_spaces(options, given, batch.lengths);
+    what_would_do = [given, longest] { return remedy(given, longest); };
+  }
   PlannedBatch planned = plan_batch(spaces, planner, options.how);
   if (!planned.plan) {
-    throw std::invalid_argument("no plan: " + planned.why_not + least_that_fits(options, batch));
+    const bool fits = std::ranges::any_of(
+        spaces, [](const GroupSpace& space) { return too_long(space.task).empty(); });
+    throw std::invalid_argument("no plan: " + planned.why_not + (fits ? "" : what_would_do()));
   }
   // All that came between lengths and plan, what groups cost included.
   const double seconds =
@@ -331,7 +427,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
   command->add_flag("--exact", options->exact, "The optimum, of a small batch: --planner exact");
   command
       ->add_option("--ranks", options->ranks, "Instead of the cluster's; of a preset (default: 64)")
-      ->check(whole_numbers(1, 1 << 16));
+      ->check(whole_numbers(1, kMostOfPreset));
   command->add_option(
       "--memory", options->memory, "Of a rank, as in 40GiB, instead of the cluster's or preset's");
   command

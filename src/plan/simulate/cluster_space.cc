@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -81,6 +82,17 @@ class Space {
         held_ = held;
       }
     }
+  }
+
+  [[nodiscard]] std::int64_t memory_for(std::int64_t tokens) const {
+    const int size = sizes().back();
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const LayerRuns& program : ways(size)) {
+      least = std::min(least, peak(program, size, tokens + 2 * size, all(size)));
+    }
+    // capacity() gives up to a hundred and twenty-eighth for being found fast
+    return static_cast<std::int64_t>(
+        std::ceil(static_cast<double>(least) / (1 - options_.reserve) * (1 + 1.0 / 128)));
   }
 
   // The types, with what a document of up to `longest` tokens takes.
@@ -173,11 +185,16 @@ class Space {
         .keep = options_.simulation.training};
   }
 
+  static std::vector<int> all(int size) {
+    std::vector<int> ranks(idx(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
   // Groups are asked about as full as they will be, of their room or a rank's share of the batch:
   // few tokens take as long as reading weights does, which is nothing beside many.
   Curve curve(const LayerRuns& program, int size, std::int64_t room) {
-    std::vector<int> ranks(idx(size));
-    std::iota(ranks.begin(), ranks.end(), 0);
+    const std::vector<int> ranks = all(size);
     // exchanges of lengths that all ranks share evenly are remembered
     const std::int64_t even = std::int64_t{2} * size;
     const std::int64_t full = std::min(room, tokens_ / cluster_.ranks() * size);
@@ -244,10 +261,8 @@ class Space {
       low = std::max<std::int64_t>(1, found / 2);
       high = std::max(low + 1, found);
     }
-    std::vector<int> all(idx(size));
-    std::iota(all.begin(), all.end(), 0);
     // documents are cut to within two tokens a rank
-    while (found > 0 && peak(program, size, found + 2 * size, all) > memory_) {
+    while (found > 0 && peak(program, size, found + 2 * size, all(size)) > memory_) {
       found -= std::max<std::int64_t>(1, found / 256);
     }
     return found;
@@ -329,13 +344,7 @@ class Space {
   std::int64_t tokens_ = 0;  // of the batch
 };
 
-}  // namespace
-
-GroupSpace cluster_space(
-    const ModelShape& model,
-    const Cluster& cluster,
-    const ClusterSpaceOptions& options,
-    std::vector<std::int64_t> lengths) {
+void expect_domain(const Cluster& cluster, const ClusterSpaceOptions& options) {
   if (options.weight_domain < 0 ||
       (options.weight_domain > 0 && cluster.ranks() % options.weight_domain != 0)) {
     throw std::invalid_argument(
@@ -343,11 +352,32 @@ GroupSpace cluster_space(
         " ranks does not divide the cluster's " + std::to_string(cluster.ranks()) +
         ": domains are equal runs of neighbouring ranks");
   }
-  for (const std::int64_t n : lengths) {
-    if (model.learned_positions && n > model.max_positions) {
+}
+
+}  // namespace
+
+std::int64_t memory_for(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const ClusterSpaceOptions& options,
+    std::int64_t tokens) {
+  expect_domain(cluster, options);
+  return Space(model, cluster, options).memory_for(tokens);
+}
+
+GroupSpace cluster_space(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const ClusterSpaceOptions& options,
+    std::vector<std::int64_t> lengths) {
+  expect_domain(cluster, options);
+  for (std::size_t k = 0; k < lengths.size(); ++k) {
+    if (model.learned_positions && lengths[k] > model.max_positions) {
       throw std::invalid_argument(
-          "a document of " + std::to_string(n) + " tokens: the model has learned " +
-          std::to_string(model.max_positions) + " positions");
+          "document " + std::to_string(k) + " has " + std::to_string(lengths[k]) +
+          " tokens: the model has learned " + std::to_string(model.max_positions) +
+          " positions; leave longer documents out (--context " +
+          std::to_string(model.max_positions) + ")");
     }
   }
   return Space(model, cluster, options).make(std::move(lengths));

@@ -34,4 +34,13 @@ GroupSpace cluster_space(
     const ClusterSpaceOptions& options,
     std::vector<std::int64_t> lengths);
 
+// Bytes of memory of each rank, the reserve among them, with which a document of so many tokens
+// finds room in the largest groups; what devices have does not matter.  Throws
+// std::invalid_argument for a domain that does not divide the ranks.
+std::int64_t memory_for(
+    const ModelShape& model,
+    const Cluster& cluster,
+    const ClusterSpaceOptions& options,
+    std::int64_t tokens);
+
 }  // namespace paradyse
