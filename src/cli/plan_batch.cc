@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paradyse/plan/cluster.h"
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/lengths_file.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/published/flexsp.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/simulate/cluster_space.h"
@@ -95,6 +98,22 @@ FlexspSetting setting_of(const PlanBatchOptions& options, const FlexspModel& mod
     setting.memory_mb = static_cast<double>(memory) / (1024 * 1024);
   }
   return setting;
+}
+
+// Refuses what is called like a preset and is neither that nor a file.
+void expect_model(const std::string& model) {
+  if (flexsp_model(model) == nullptr && model.starts_with("flexsp") &&
+      !std::filesystem::exists(model)) {
+    std::vector<std::string> names;
+    for (const FlexspModel& one : flexsp_models()) {
+      names.emplace_back(one.name);
+    }
+    throw std::invalid_argument(fmt::format(
+        "--model {}: no preset has this name{}, nor any file; presets are {}",
+        model,
+        did_you_mean(model, names),
+        fmt::join(names, ", ")));
+  }
 }
 
 // Spaces to choose from: a weight domain each.
@@ -226,7 +245,7 @@ void write_plan(const std::string& path, const Plan& plan) {
 // --- what would take the longest document --------------------------------------------------------
 
 constexpr int kMostOfPreset = 1 << 16;
-constexpr int kMostOfCluster = 1024;  // whose groups take seconds to fold
+constexpr int kMostOfCluster = 512;  // of a weight domain that is simulated
 
 // The least number from `low` to `high` that will do, of which all above do too; none does: 0.
 std::int64_t least(
@@ -250,7 +269,7 @@ std::string remedy(std::int64_t ranks, double memory_mb) {
       fmt::format("--memory {}GiB", fmt::format("{:.1f}", std::ceil(memory_mb / 102.4) / 10));
   return ranks > 0
              ? fmt::format("; {} ranks would take it (--ranks {}), or {}", ranks, ranks, memory)
-             : fmt::format("; no number of ranks takes it, {} would", memory);
+             : fmt::format("; {} would take it", memory);
 }
 
 std::string remedy(
@@ -307,6 +326,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
   const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
   const FlexspModel* preset = flexsp_model(options.model);
+  expect_model(options.model);
   const Batch batch = batch_of(options);
   const auto begin = std::chrono::steady_clock::now();
   const std::int64_t longest = std::ranges::max(batch.lengths);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/simulate/additive.h"
 
@@ -127,8 +128,10 @@ class Space {
     }
     if (space.task.types.empty()) {
       throw std::invalid_argument(
-          shape_.architecture + " leaves no memory for a token on " + cluster_.name +
-          ": give more ranks, or a larger weight domain");
+          shape_.architecture + " leaves no memory for a token on " + std::to_string(domain_) +
+          " ranks of " + cluster_.name + ": each needs " + bytes_text(memory_for(1)) +
+          ", and has " + bytes_text(cluster_.devices.front().memory_bytes) +
+          "; give more ranks or memory, or a larger weight domain");
     }
     space.task.micro_batch_seconds = costs_.seconds(group(space.idle, 1, 0), {0}, model_).weights;
     space.batch_seconds = end_of_step(space.idle);
