@@ -81,6 +81,7 @@ svg .axis { stroke: var(--soft); stroke-width: 1; }
 .k-published polyline, .k-published .sample { stroke-width: 2.2; stroke-dasharray: 8 4; }
 .k-ablation polyline, .k-ablation .sample { stroke-dasharray: 2 3; }
 .again polyline, .again .sample { stroke-dasharray: 10 3 2 3; }
+.once-more polyline, .once-more .sample { stroke-dasharray: 16 4; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); }
 .c3 { color: var(--c3); } .c4 { color: var(--c4); } .c5 { color: var(--c5); }
 .c6 { color: var(--c6); } .c7 { color: var(--c7); } .ink { color: var(--ink); }

@@ -91,7 +91,8 @@ struct SwitchingSummary {
   double time_error = 0;
   double memory_error = 0;
   // Mean over its steps of its seconds over those of the fastest run of that step, less one: what
-  // better choices could gain.  The fastest of many noisy runs is luck in part, so it is not less.
+  // better choices could gain.  The fastest is picked on other repeats than it is judged on, or it
+  // were the least of many noisy numbers; by chance it may be below 0.  NaN: of one repeat.
   double over_fastest = 0;
 };
 std::vector<SwitchingSummary> summaries(const SwitchingCorpus& corpus);

@@ -17,6 +17,15 @@ struct Prediction {
   double measured;
 };
 
+// Median of every second repeat from `first` on; NaN: there is none.
+double half(const SwitchingStep& step, std::size_t first) {
+  std::vector<double> seconds;
+  for (std::size_t i = first; i < step.seconds.size(); i += 2) {
+    seconds.push_back(step.seconds[i]);
+  }
+  return median(std::move(seconds));
+}
+
 PredictionError error_of(const std::vector<Prediction>& predictions) {
   PredictionError error{.steps = predictions.size()};
   for (const Prediction& one : predictions) {
@@ -67,18 +76,30 @@ StepNumbers common_steps(const SwitchingCorpus& corpus) {
 
 double over_fastest(const SwitchingRun& run, const SwitchingCorpus& corpus) {
   double sum = 0;
-  const StepNumbers steps = fitting_steps(run);
-  for (const std::size_t i : steps) {
-    const double own = median(run.steps[i].seconds);
-    double least = own;
-    for (const SwitchingRun& other : corpus.runs) {
-      if (other.steps[i].fits) {
-        least = std::min(least, median(other.steps[i].seconds));
-      }
+  std::size_t judged = 0;
+  for (const std::size_t i : fitting_steps(run)) {
+    if (run.steps[i].seconds.size() < 2) {
+      continue;
     }
-    sum += own / least - 1;
+    for (const std::size_t first : {0U, 1U}) {
+      const SwitchingRun* fastest = &run;
+      double least = half(run.steps[i], first);
+      for (const SwitchingRun& other : corpus.runs) {
+        const double its = half(other.steps[i], first);  // NaN: it has none
+        if (its < least) {
+          least = its;
+          fastest = &other;
+        }
+      }
+      const double theirs = half(fastest->steps[i], 1 - first);
+      if (std::isnan(theirs)) {
+        continue;  // picked by its only repeat
+      }
+      sum += half(run.steps[i], 1 - first) / theirs - 1;
+      ++judged;
+    }
   }
-  return steps.empty() ? kNone : sum / static_cast<double>(steps.size());
+  return judged == 0 ? kNone : sum / static_cast<double>(judged);
 }
 
 bool fits_all(const SwitchingRun& run, const StepNumbers& steps) {

@@ -23,8 +23,10 @@ StepNumbers shared(const StepNumbers& a, const StepNumbers& b);
 // The steps that every static run fits; all, where there is no static run.
 StepNumbers common_steps(const SwitchingCorpus& corpus);
 
-// Mean over the run's steps of its seconds over those of the fastest run of that step, less one;
-// NaN where it fits no step.
+// Mean over the run's steps of its seconds over those of the fastest run of that step, less one.
+// The fastest is picked by every second repeat and both are judged by the others, then the other
+// way round; all numbers are medians of such repeats, and the mean is of both.  NaN where the run
+// fits no step or has one repeat.
 double over_fastest(const SwitchingRun& run, const SwitchingCorpus& corpus);
 
 // Whether the run fits each of these steps, and there are any.
