@@ -236,6 +236,12 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       "--ablation",
       options->ablation,
       "Also ours and the published heuristic without each of their parts");
+  command
+      ->add_option(
+          "--batch-planner",
+          options->batch_planner,
+          "Of ours; without it the configuration's, and where that names none, flexsp")
+      ->type_name("NAME");
   command->add_option("--repeats", options->repeats, "Of each corpus")
       ->check(whole_numbers(1))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 // lists of lengths.
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -85,11 +86,29 @@ std::string command_of(
   if (options.tokens_per_step > 0) {
     text += fmt::format(" --tokens-per-step {}", options.tokens_per_step);
   }
+  if (!options.batch_planner.empty()) {
+    text += " --batch-planner " + quoted(options.batch_planner);
+  }
   return text + fmt::format(
                     "{} --repeats {} --seed {}",
                     options.ablation ? " --ablation" : "",
                     options.repeats,
                     options.seed);
+}
+
+// What is asked for, else what the configuration says for itself, else the planner of groups.
+std::string batch_planner_of(const BenchSwitchingOptions& options, const LoadedConfig& loaded) {
+  if (!options.batch_planner.empty()) {
+    std::vector<std::string> names;
+    for (const BatchPlannerRow& row : batch_planners()) {
+      names.emplace_back(row.name);
+    }
+    expect_one_of("--batch-planner", options.batch_planner, names);
+    return options.batch_planner;
+  }
+  const auto key = std::ranges::find(loaded.entries, "parallel.batch_planner", &ConfigEntry::key);
+  const bool set = key != loaded.entries.end() && key->origin != "default";
+  return set ? loaded.config.parallel.batch_planner : "flexsp";
 }
 
 BenchSwitchingRequest request_of(
@@ -117,6 +136,7 @@ BenchSwitchingRequest request_of(
   task.precision = precision_of(config.train.dtype);
   task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
   task.offload = config.parallel.offload;
+  task.batch_planner = config.parallel.batch_planner;
   const ProfileHeader header =
       profile_header(model.shape, ranks, config.train.dtype, *backend, request.device);
   task.machine =
@@ -216,7 +236,7 @@ int measured_on(
            fmt::format("{:.2f}", run.least),
            fmt::format("{:.2f}", run.most),
            fmt::format("{:.2f}", run.seconds_on_common),
-           fmt::format("{:.1f} %", 100 * run.over_fastest)});
+           std::isnan(run.over_fastest) ? "-" : fmt::format("{:.1f} %", 100 * run.over_fastest)});
     }
     fmt::print("{}best static: {}\n\n", aligned(rows, 1), best_static(corpus));
   }
@@ -237,10 +257,11 @@ int bench_switching_measured(const BenchSwitchingOptions& options, const Common&
     throw std::invalid_argument(
         options.out + " is there already: choose another name with --out (nothing is overwritten)");
   }
-  const LoadedConfig loaded = load(options.run);
+  LoadedConfig loaded = load(options.run);
   if (loaded.config.model.path.empty()) {
     throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
   }
+  loaded.config.parallel.batch_planner = batch_planner_of(options, loaded);
   return on_backend(
       backend_options(loaded.config),
       loaded.config.parallel.deadline_seconds,

@@ -1,6 +1,7 @@
 """paradyse bench switching, measured: static runs, the published heuristic and ours over one list of lengths."""
 
 import json
+import re
 import shlex
 import unittest
 
@@ -55,6 +56,31 @@ class BenchSwitchingTest(ProgramTest):
         for one, other in zip(metp, megatron):
             self.assertNotEqual(one["seconds"], other["seconds"])
 
+    def test_runs_beside_ours(self):
+        self.lengths.write_text("33\n90\n")
+        verbs = {"MegatronTS": "hold", "UlyssesZ": "gather", "MegatronCZ": "gather", "METP": "pass"}
+        runs = {run["name"]: run for run in self.corpus("--batch-planner", "whole-or-split")["runs"]}
+        self.assertEqual(runs["ours by borders"]["kind"], "ablation")
+        for step in runs["published heuristic, one strategy a layer"]["steps"]:
+            for program in step["programs"]:
+                layers = re.findall(r"(\w+)\+(\w+)", program)
+                self.assertTrue(layers, program)
+                for attention, mlp in layers:
+                    self.assertEqual(mlp, verbs[attention], program)
+        # what fits is not made again
+        for name in ["METP", "DataZ", "USP"]:
+            plain, leaner = (runs[f"static {name}{more}"]["steps"] for more in ["", ", recomputing"])
+            self.assertEqual([step["seconds"] for step in plain],
+                             [step["seconds"] for step in leaner])
+        self.assertIn("--batch-planner whole-or-split", json.loads(self.out.read_text())["command"])
+        self.out.unlink()
+        runs = self.corpus("--set", 'parallel.batch_planner="borders"')["runs"]
+        self.assertNotIn("ours by borders", [run["name"] for run in runs])
+        self.out.unlink()
+        self.assertIn("ours by borders", [run["name"] for run in self.corpus()["runs"]])
+        self.out.unlink()
+        self.assertIn("flexsp", self.error_of(*self.options("--batch-planner", "flexps")))
+
     def test_its_command_gives_it_again(self):
         lengths = self.write("it's short.txt", "33\n")
         self.run_program("bench", "switching", "--model", self.model, "--ranks", 2, "--repeats", 1,
@@ -82,6 +108,7 @@ class BenchSwitchingTest(ProgramTest):
         corpus = self.corpus("--memory-per-rank", "500KiB")
         fits = {run["name"]: sum(step["fits"] for step in run["steps"]) for run in corpus["runs"]}
         self.assertLess(fits["static UlyssesZ"], fits["ours"])
+        self.assertLess(fits["static UlyssesZ"], fits["static UlyssesZ, recomputing"])
         for run in corpus["runs"]:
             for step in run["steps"]:
                 self.assertEqual(len(step.get("seconds", [])), 2 if step["fits"] else 0)

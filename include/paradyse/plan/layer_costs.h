@@ -37,8 +37,9 @@ struct PlanningTask {
   // `try_options` and the seconds go by the work, with what is worth a try (Option::candidates).
   std::map<std::string, std::int64_t> options = {};
   bool try_options = true;
-  bool offload = false;                   // saved tensors may wait in host memory
-  bool mix = true;                        // layers may differ from each other
+  bool offload = false;   // saved tensors may wait in host memory
+  bool mix = true;        // layers may differ from each other
+  bool mix_parts = true;  // attention and MLP of a layer may run unlike strategies; else one verb
   std::string planner = "exact";          // of the layers: layer_planners()
   std::string batch_planner = "borders";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/static_strategy.h"
 #include "paradyse/run/session.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
@@ -29,11 +30,16 @@ struct Runner {
   std::string name;
   std::string kind;
   PlanningTask task;
-  bool learns = false;  // measured seconds correct its costs, as in `train`
+  bool learns = false;        // measured seconds correct its costs, as in `train`
+  std::string strategy = {};  // of a static run, for all documents
+  bool recomputes = false;    // a static run, where it must
 };
 
 // The strategies of the publication.
 constexpr const char* kPublished[] = {"MegatronTS", "UlyssesZ", "MegatronCZ", "METP"};
+
+// Which documents are whole, which over all ranks: no groups between.
+constexpr const char* kBorders = "borders";
 
 std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   std::vector<Runner> all;
@@ -44,17 +50,20 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   };
   add("ours", "ours", [](PlanningTask&) {});
   all.back().learns = request.correct;
-  for (const Strategy& s : strategies("attention")) {
-    add("static " + s.name, "static", [&](PlanningTask& task) {
-      task.attention = s.name;
-      task.mlp = to_string(s.verb);
-      task.recompute = "none";
-      task.mix = false;
-      task.try_options = false;
-    });
+  if (request.task.batch_planner != kBorders) {
+    add("ours by borders", "ablation", [](PlanningTask& task) { task.batch_planner = kBorders; });
+    all.back().learns = request.correct;
+  }
+  for (const bool recomputes : {false, true}) {
+    for (const Strategy& s : strategies("attention")) {
+      add("static " + s.name + (recomputes ? ", recomputing" : ""), "static", [](PlanningTask&) {});
+      all.back().strategy = s.name;
+      all.back().recomputes = recomputes;
+    }
   }
   const auto published = [&](PlanningTask& task) {
     task.planner = "paper";
+    task.batch_planner = kBorders;
     task.recompute = "none";
     if (request.published) {
       task.seconds = request.published;
@@ -68,6 +77,10 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     }
   };
   add("published heuristic", "published", published);
+  add("published heuristic, one strategy a layer", "published", [&](PlanningTask& task) {
+    published(task);
+    task.mix_parts = false;
+  });
   if (!request.ablation) {
     return all;
   }
@@ -96,6 +109,32 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
   return all;
 }
 
+std::unique_ptr<StaticStrategy> static_of(const Runner& runner, bool packs) {
+  return std::make_unique<StaticStrategy>(
+      runner.task,
+      runner.strategy,
+      StaticStrategy::How{.recomputes = runner.recomputes, .packs = packs});
+}
+
+// What a micro-batch runs; where its groups are unlike, the ranks of each that has documents.
+std::string program_text(const PlanMicroBatch& micro) {
+  const PlanGroup& first = micro.groups.front();
+  const auto as_first = [&](const PlanGroup& group) {
+    return group.program == first.program && group.ranks.size() == first.ranks.size();
+  };
+  if (std::ranges::all_of(micro.groups, as_first)) {
+    return first.program;
+  }
+  std::string text;
+  for (const PlanGroup& group : micro.groups) {
+    if (!group.documents.empty()) {
+      text +=
+          fmt::format("{}{} of {}", text.empty() ? "" : " | ", group.program, group.ranks.size());
+    }
+  }
+  return text;
+}
+
 // The documents of every step.
 std::vector<std::vector<std::int64_t>> steps_of(const BenchSwitchingRequest& request) {
   std::vector<std::vector<std::int64_t>> steps;
@@ -109,32 +148,6 @@ std::vector<std::vector<std::int64_t>> steps_of(const BenchSwitchingRequest& req
     tokens += n;
   }
   return steps;
-}
-
-// A static strategy packs what fits into a micro-batch, as users of one do: in order, as many
-// documents as the memory holds.
-// `room`: tokens of the longest document that fits; -1: any does.
-std::optional<Plan> packed(
-    const PlanningTask& task, std::int64_t room, const std::vector<std::int64_t>& lengths) {
-  const LayerChoice layer = text_layer(task.attention, task.mlp);
-  Plan plan = uniform_plan(
-      task.model, lengths, task.ranks, std::vector<LayerChoice>(idx(task.model.layers), layer));
-  const PlanGroup everyone = plan.micro_batches.front().groups.front();
-  plan.micro_batches.clear();
-  std::int64_t tokens = 0;
-  for (std::size_t d = 0; d < lengths.size(); ++d) {
-    if (room >= 0 && lengths[d] > room) {
-      return std::nullopt;
-    }
-    if (plan.micro_batches.empty() || (room >= 0 && tokens + lengths[d] > room)) {
-      plan.micro_batches.push_back({.groups = {everyone}, .predicted = {}});
-      plan.micro_batches.back().groups.front().documents.clear();
-      tokens = 0;
-    }
-    plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
-    tokens += lengths[d];
-  }
-  return plan;
 }
 
 // Work to measure, for all runs that came to it.
@@ -168,7 +181,9 @@ class Bench {
   explicit Bench(const BenchSwitchingRequest& request)
       : request_(request), runners_(runners(request)), steps_(steps_of(request)) {
     for (const Runner& runner : runners_) {
-      planners_.push_back(batch_planner(runner.task));
+      const bool planned = runner.strategy.empty();
+      planners_.push_back(planned ? batch_planner(runner.task) : nullptr);
+      statics_.push_back(planned ? nullptr : static_of(runner, request.tokens_per_step > 0));
       corpus_.runs.push_back({.name = runner.name, .kind = runner.kind, .steps = {}});
     }
     corpus_.name = request.corpus;
@@ -186,12 +201,11 @@ class Bench {
   }
 
  private:
-  // Tokens that the static runs that pack have room for: a search, so while no rank waits.
+  // A search, so while no rank waits.
   void find_rooms() {
-    for (std::size_t run = 0; run < runners_.size(); ++run) {
-      if (runners_[run].kind == "static" && corpus_.packed &&
-          !strategy_runs_alone(runners_[run].task.attention)) {
-        rooms_[run] = planners_[run]->documents().longest().value_or(-1);
+    for (const std::unique_ptr<StaticStrategy>& one : statics_) {
+      if (one) {
+        one->find_rooms();
       }
     }
   }
@@ -199,17 +213,11 @@ class Bench {
   // Rank 0: what a run does with a step.
   std::optional<Plan> plan(std::size_t run, std::size_t step) {
     const auto begin = Clock::now();
-    BatchPlanner& planner = *planners_[run];
     const std::vector<std::int64_t>& lengths = steps_[step];
-    const auto room = rooms_.find(run);
-    std::optional<Plan> found = room != rooms_.end() ? packed(planner.task(), room->second, lengths)
-                                                     : planner.plan(lengths).plan;
+    std::optional<Plan> found =
+        statics_[run] ? statics_[run]->plan(lengths) : planners_[run]->plan(lengths).plan;
     planning_.try_emplace({run, step}, seconds_since(begin));  // later it is remembered
     return found;
-  }
-
-  static bool strategy_runs_alone(const std::string& name) {
-    return !name.empty() && strategy("attention", name).one_rank;
   }
 
   void run_rank(Communicators& communicators) {
@@ -349,7 +357,7 @@ class Bench {
     }
     one.programs.clear();
     for (const PlanMicroBatch& micro : mine->micro_batches) {
-      one.programs.push_back(micro.groups.front().program);
+      one.programs.push_back(program_text(micro));
       for (const PlanGroup& group : micro.groups) {
         const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
         one.predicted_peak_bytes = std::max(one.predicted_peak_bytes, bytes.total());
@@ -360,8 +368,8 @@ class Bench {
   const BenchSwitchingRequest& request_;
   std::vector<Runner> runners_;
   std::vector<std::vector<std::int64_t>> steps_;
-  std::vector<std::unique_ptr<BatchPlanner>> planners_;
-  std::map<std::size_t, std::int64_t> rooms_;  // [run] of static ones that pack
+  std::vector<std::unique_ptr<BatchPlanner>> planners_;             // [run] null: a static one
+  std::vector<std::unique_ptr<StaticStrategy>> statics_;            // [run] null: a planned one
   std::map<std::pair<std::size_t, std::size_t>, double> planning_;  // [run, step] seconds
   SwitchingCorpus corpus_;
 };
@@ -378,7 +386,10 @@ std::vector<LongestDocument> longest_documents(const BenchSwitchingRequest& requ
     return longest;
   }
   for (const Runner& runner : runners(request)) {
-    longest.push_back({.run = runner.name, .tokens = *DocumentPlans(runner.task).longest()});
+    const std::int64_t tokens = runner.strategy.empty()
+                                    ? *DocumentPlans(runner.task).longest()
+                                    : *static_of(runner, /*packs=*/false)->longest();
+    longest.push_back({.run = runner.name, .tokens = tokens});
   }
   return longest;
 }

@@ -33,12 +33,14 @@ struct BenchSwitchingRequest {
   std::function<void(std::int64_t done, std::int64_t of, const std::string& what)> progress = {};
 };
 
-// Every static strategy (no recomputation, as published), the published heuristic and ours over the
-// same documents: forward, backward and optimizer of each step, planning apart.  At each step runs
-// take turns in an order that is new each round; what several runs plan alike is measured once for
-// all of them.  Ours corrects its costs by its own measured seconds where train would.  A step that
-// no plan of a run fits is left out of that run.  Every process calls it; the one that leads
-// (backend.h) gets the result.
+// Every static strategy, as published without recomputation and beside that at the least level at
+// which a step fits, the published heuristic (also as it is: one strategy a layer, for attention
+// and MLP), ours by the task's batch planner and by borders, over the same documents: forward,
+// backward and optimizer of each step, planning apart.  At each step runs take turns in an order
+// that is new each round; what several runs plan alike is measured once for all of them.  Ours
+// corrects its costs by its own measured seconds where train would.  A step that no plan of a run
+// fits is left out of that run.  Every process calls it; the one that leads (backend.h) gets the
+// result.
 SwitchingCorpus bench_switching(const BenchSwitchingRequest& request);
 
 // The longest document that each of these runs has a plan for.

@@ -66,6 +66,8 @@ bool beats(const PartCost& a, const PartCost& b) {
          a.transient_bytes <= b.transient_bytes;
 }
 
+Verb verb(const PartChoice& choice) { return strategy(choice.part, choice.strategy).verb; }
+
 // Seconds alone: bytes are counted.
 PartCost operator*(PartCost cost, double factor) {
   cost.wall *= factor;
@@ -284,7 +286,9 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t 
                                 : 1});
       }
     }
-    parts = unbeaten(std::move(parts), alike);
+    if (task_.mix_parts) {  // else what is beaten may belong to the fastest layer
+      parts = unbeaten(std::move(parts), alike);
+    }
     if (layers.empty()) {
       layers = std::move(parts);
       continue;
@@ -292,6 +296,9 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t 
     std::vector<Partial> longer;
     for (const Partial& before : layers) {
       for (const Partial& next : parts) {
+        if (!task_.mix_parts && verb(before.parts.front()) != verb(next.parts.front())) {
+          continue;
+        }
         Partial& one = longer.emplace_back(before);
         one.parts.push_back(next.parts.front());
         one.cost = before.cost + next.cost;

@@ -1,0 +1,65 @@
+// Batches by one strategy for all documents: what a user runs who does not choose by length, and
+// what planners that choose are judged by.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/batch_planner.h"
+
+namespace paradyse {
+
+class StaticStrategy {
+ public:
+  struct How {
+    // At the least level at which the longest document of a batch fits; else nothing is made again.
+    bool recomputes = false;
+    // A micro-batch takes, in order, as many documents as memory holds; else each has its own.  A
+    // strategy of one rank deals documents to the ranks, and always packs.
+    bool packs = true;
+  };
+  // All layers run `attention`, MLPs its verb.  Throws like DocumentPlans where it suits the model
+  // or the ranks not.
+  StaticStrategy(const PlanningTask& task, const std::string& attention, How how);
+
+  // Predicted.  Nothing where a document does not fit.
+  std::optional<Plan> plan(const std::vector<std::int64_t>& lengths);
+  // Tokens of the longest document that fits; nothing without a budget.
+  std::optional<std::int64_t> longest();
+  // Finds, now and not with the first plan, what a micro-batch has room for.
+  void find_rooms();
+  // What measurements taught.
+  void learn(const BatchPlanner::Learned& learned);
+
+ private:
+  struct Level {
+    std::unique_ptr<BatchPlanner> planner;  // of documents that are not packed here
+    std::optional<std::int64_t> room = {};  // tokens of a micro-batch, once looked for
+  };
+  static std::int64_t room(Level& level);
+  std::optional<Plan> packed(Level& level, const std::vector<std::int64_t>& lengths);
+
+  bool packs_;
+  std::vector<Level> levels_;  // from the least on
+};
+
+// A run by plans beside the best single strategy.
+struct StaticComparison {
+  std::string strategy = {};  // of those that fit all batches the fastest
+  double seconds = 0;         // that it is predicted to take, recomputing where it must
+  double ours = 0;            // that the plans are, by the same costs
+  std::int64_t batches = 0;
+
+  [[nodiscard]] double ratio() const { return seconds / ours; }
+
+  friend bool operator==(const StaticComparison&, const StaticComparison&) = default;
+};
+// For the batches of these plans, by what `known` knows by now; what the plans say of themselves,
+// by what was known then, does not count.  Nothing: no strategy fits all batches, or there is none.
+std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::span<Plan> plans);
+
+}  // namespace paradyse

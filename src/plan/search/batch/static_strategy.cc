@@ -1,0 +1,145 @@
+#include "paradyse/plan/static_strategy.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();  // no budget
+
+PlanningTask task_of(PlanningTask task, const Strategy& attention, Recompute level) {
+  task.attention = attention.name;
+  task.mlp = to_string(attention.verb);
+  task.recompute = to_string(level);
+  task.without.clear();
+  task.mix = false;
+  task.try_options = false;
+  task.planner = "exact";
+  task.batch_planner = "borders";
+  return task;
+}
+
+}  // namespace
+
+StaticStrategy::StaticStrategy(const PlanningTask& task, const std::string& attention, How how)
+    : packs_(how.packs && !strategy("attention", attention).one_rank) {
+  for (const Recompute level : kRecomputeLevels) {
+    if (level == Recompute::none || how.recomputes) {
+      levels_.push_back(
+          {.planner = batch_planner(task_of(task, strategy("attention", attention), level))});
+    }
+  }
+}
+
+std::int64_t StaticStrategy::room(Level& level) {
+  if (!level.room) {
+    level.room = level.planner->documents().longest().value_or(kEndless);
+  }
+  return *level.room;
+}
+
+void StaticStrategy::find_rooms() {
+  for (Level& level : levels_) {
+    if (packs_) {
+      room(level);
+    }
+  }
+}
+
+void StaticStrategy::learn(const BatchPlanner::Learned& learned) {
+  for (Level& level : levels_) {
+    level.planner->learn(learned);
+  }
+}
+
+std::optional<std::int64_t> StaticStrategy::longest() {
+  std::optional<std::int64_t> most;
+  for (Level& level : levels_) {
+    const std::int64_t tokens = room(level);
+    if (tokens == kEndless) {
+      return std::nullopt;
+    }
+    most = std::max(most.value_or(0), tokens);
+  }
+  return most;
+}
+
+std::optional<Plan> StaticStrategy::plan(const std::vector<std::int64_t>& lengths) {
+  for (Level& level : levels_) {
+    std::optional<Plan> found = packs_ ? packed(level, lengths) : level.planner->plan(lengths).plan;
+    if (found) {
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// A micro-batch's packed documents hold at most what one document of as many tokens would.
+std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::int64_t>& lengths) {
+  const PlanningTask& task = level.planner->task();
+  DocumentPlans& documents = level.planner->documents();
+  const std::int64_t most = room(level);
+  const LayerChoice& layer = documents.costs().of(task.ranks).uniform().front();
+  Plan plan = uniform_plan(
+      task.model, lengths, task.ranks, std::vector<LayerChoice>(idx(task.model.layers), layer));
+  const PlanGroup everyone = plan.micro_batches.front().groups.front();
+  plan.micro_batches.clear();
+  std::int64_t tokens = 0;  // of the last micro-batch
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    if (lengths[d] > most) {
+      return std::nullopt;
+    }
+    if (plan.micro_batches.empty() || tokens > most - lengths[d]) {
+      plan.micro_batches.push_back({.groups = {everyone}, .predicted = {}});
+      plan.micro_batches.back().groups.front().documents.clear();
+      tokens = 0;
+    }
+    plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
+    tokens += lengths[d];
+  }
+  documents.prediction().predict(plan);
+  return plan;
+}
+
+std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::span<Plan> plans) {
+  StaticComparison found{.batches = static_cast<std::int64_t>(plans.size())};
+  for (Plan& plan : plans) {
+    known.documents().prediction().predict(plan);
+    found.ours += *plan.predicted.seconds;
+  }
+  BatchPlanner::Learned learned = known.learned();
+  learned.caps.clear();  // of plans that were not these
+  for (const Strategy& one : strategies("attention")) {
+    const std::vector<std::string>& without = known.task().without;
+    if (std::ranges::find(without, one.name) != without.end()) {
+      continue;
+    }
+    double seconds = 0;
+    try {
+      StaticStrategy all(known.task(), one.name, {.recomputes = true});
+      all.learn(learned);
+      for (const Plan& plan : plans) {
+        const std::optional<Plan> its = all.plan(plan.lengths);
+        seconds += its ? *its->predicted.seconds : std::numeric_limits<double>::infinity();
+        if (!found.strategy.empty() && seconds >= found.seconds) {
+          break;
+        }
+      }
+    } catch (const std::invalid_argument&) {
+      continue;  // the model or the ranks do not suit it
+    }
+    if (seconds <
+        (found.strategy.empty() ? std::numeric_limits<double>::infinity() : found.seconds)) {
+      found.strategy = one.name;
+      found.seconds = seconds;
+    }
+  }
+  return found.strategy.empty() || !(found.ours > 0) ? std::nullopt : std::optional(found);
+}
+
+}  // namespace paradyse
