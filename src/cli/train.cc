@@ -101,6 +101,13 @@ Json to_json(const TrainSummary& s) {
       {"late_plans", s.late_plans},
       {"peak_bytes", s.peak_bytes},
       {"steps_by_strategy", s.steps_by_strategy},
+      {"best_static",
+       s.best_static ? Json{{"strategy", s.best_static->strategy},
+                            {"ratio", s.best_static->ratio()},
+                            {"seconds", s.best_static->seconds},
+                            {"ours", s.best_static->ours},
+                            {"steps", s.best_static->batches}}
+                     : Json(nullptr)},
       {"data",
        {{"documents", s.data.documents},
         {"tokens", s.data.tokens},
@@ -129,6 +136,15 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         s.predicted_seconds,
         s.seconds,
         100 * s.idle_share);
+  }
+  if (s.best_static) {
+    std::printf(
+        "best static     %s, recomputing where it must: predicted to take %.2f times what these "
+        "plans do (by the costs at the end, %lld of %lld steps)\n",
+        s.best_static->strategy.c_str(),
+        s.best_static->ratio(),
+        static_cast<long long>(s.best_static->batches),
+        static_cast<long long>(s.steps));
   }
   if (s.late_plans > 0) {
     std::printf(

@@ -206,6 +206,26 @@ n_positions = 64
             self.assertNotIn("groups", step)
             self.assertEqual(len(step["idle"]), 3)
 
+    # Nothing is learned, so costs at the end are those of the plans.
+    def test_compares_plans_with_the_best_static_run(self):
+        summary = self.summary("--set", "train.steps=4", "--set", "costs.file=none")
+        one = summary["best_static"]
+        self.assertEqual(one["steps"], 4)
+        self.assertAlmostEqual(one["ratio"], one["seconds"] / one["ours"])
+        self.assertAlmostEqual(one["ours"] / summary["predicted_seconds"], 1, 6)
+        written = json.loads((pathlib.Path(summary["folder"]) / "summary.json").read_text())
+        self.assertEqual(written["best_static"], one)
+        # a document a step by one strategy: a static run does as well, and the best no worse
+        static = self.summary(
+            "--set", "train.steps=3", "--set", "train.tokens_per_step=1", "--set", "costs.file=none",
+            "--set", "parallel.attention=METP", "--set", "parallel.recompute=full")
+        self.assertLessEqual(static["best_static"]["ratio"], 1 + 1e-9)
+        # more steps than are looked at
+        many = self.summary("--set", "train.steps=40", "--set", "train.tokens_per_step=1")
+        self.assertEqual(many["best_static"]["steps"], 32)
+        said = self.train("--set", "train.steps=2").stdout
+        self.assertRegex(said, r"best static +\w+, .* [0-9.]+ times .*2 of 2 steps")
+
     # Its documents stand in another order than a step draws them; its MLP takes tokens in tiles.
     def test_goes_by_a_plan_made_by_hand(self):
         data = self.write_documents([[i * i % 256 for i in range(n)] for n in (200, 70, 71, 70)])

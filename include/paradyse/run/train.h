@@ -7,12 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/profile.h"
+#include "paradyse/plan/static_strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/data.h"
 
@@ -69,6 +71,9 @@ struct TrainSummary {
   double idle_share = 0;        // of the ranks' seconds: waited for slower groups
   std::int64_t peak_bytes = 0;
   std::map<std::string, std::int64_t> steps_by_strategy;  // steps that used it at least once
+  // By the costs as they are at the end, on steps spread evenly over the run; none of a run that
+  // was interrupted.
+  std::optional<StaticComparison> best_static = {};
   DataCounts data;
 };
 

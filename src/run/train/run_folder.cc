@@ -51,6 +51,12 @@ nlohmann::json to_json(const GroupReport& group) {
       {"seconds", rounded(group.seconds)}};
 }
 
+nlohmann::json to_json(const std::optional<StaticComparison>& one) {
+  return one ? nlohmann::
+                   json{{"strategy", one->strategy}, {"ratio", one->ratio()}, {"seconds", one->seconds}, {"ours", one->ours}, {"steps", one->batches}}
+             : nlohmann::json(nullptr);
+}
+
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
 std::optional<StepReport> report_of(const std::string& line) {
   try {
@@ -219,6 +225,10 @@ void RunFolder::write_plan(const Plan& plan, std::int64_t step) {
   write_file(path_ / "plans" / fmt::format("step-{:05}.json", step), to_json(plan));
 }
 
+Plan RunFolder::read_plan(std::int64_t step) const {
+  return paradyse::read_plan(path_ / "plans" / fmt::format("step-{:05}.json", step));
+}
+
 void RunFolder::write_step(const StepReport& report) {
   nlohmann::json line = {
       {"step", report.step},
@@ -309,6 +319,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"late_plans", summary.late_plans},
       {"peak_bytes", summary.peak_bytes},
       {"steps_by_strategy", summary.steps_by_strategy},
+      {"best_static", to_json(summary.best_static)},
       {"data",
        {{"documents", summary.data.documents},
         {"tokens", summary.data.tokens},

@@ -41,8 +41,9 @@ class RunFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   void write_plan(const Plan& plan, std::int64_t step);
-  void write_step(const StepReport& report);  // a line of metrics.jsonl
-  void sync_steps();                          // they are on the disk
+  [[nodiscard]] Plan read_plan(std::int64_t step) const;  // throws like read_plan (plan.h)
+  void write_step(const StepReport& report);              // a line of metrics.jsonl
+  void sync_steps();                                      // they are on the disk
   void write_summary(const TrainSummary& summary);
   // Where a trace from `step` on goes: trace.json, or trace-000050.json.
   [[nodiscard]] std::filesystem::path trace_file(std::int64_t step) const;

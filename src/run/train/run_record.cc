@@ -10,6 +10,8 @@
 namespace paradyse {
 namespace {
 
+// Steps by which a run is compared.
+constexpr std::int64_t kCompared = 32;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
@@ -86,6 +88,22 @@ void RunRecord::evaluated(const EvalResult& result) {
     note("data.eval_path: no token is scored against a label that counts: there is no loss");
   }
   summary_.eval_loss = result.interrupted ? kNone : result.loss;
+}
+
+void RunRecord::compare(BatchPlanner& known) {
+  if (!leads_ || summary_.interrupted || summary_.steps == 0) {
+    return;
+  }
+  const std::int64_t steps = std::min(kCompared, summary_.steps);
+  std::vector<Plan> plans;
+  try {
+    for (std::int64_t i = 0; i < steps; ++i) {
+      plans.push_back(folder_->read_plan(1 + i * summary_.steps / steps));
+    }
+    summary_.best_static = compared_to_static(known, plans);
+  } catch (const std::exception& error) {  // of plans made by hand, or not there any more
+    note(fmt::format("plans are not compared with the best static run: {}", error.what()));
+  }
 }
 
 void RunRecord::note(const std::string& line) const {

@@ -62,6 +62,8 @@ class StepPlans {
   // What was learned so far, and in its place what another run did.
   [[nodiscard]] BatchPlanner::Learned learned() const { return fallback_->learned(); }
   void learn(const BatchPlanner::Learned& learned) { fallback_->learn(learned); }
+  // The planner of fallbacks, which knows all that was learned.
+  BatchPlanner& fallback() { return *fallback_; }
   // What costs plans go by.
   DocumentPlans& documents() { return fallback_->documents(); }
 

@@ -43,6 +43,7 @@ TrainSummary train(
     }
     throw;
   }
+  record.compare(plans->fallback());
   return record.finish(trace);
 }
 
