@@ -60,6 +60,33 @@ TEST(BatchPlanners, HaveOneNameEach) {
   }
 }
 
+TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
+  for (const int size : {1, 2, 4, 8}) {
+    SCOPED_TRACE(size);
+    PlanningTask t = task(4);
+    t.batch_planner = "groups-of-" + std::to_string(size);
+    const std::unique_ptr<BatchPlanner> planner = batch_planner(t);
+    const std::optional<Plan> plan = planner->plan({40, 7, 300, 7, 5000}).plan;
+    ASSERT_TRUE(plan);
+    EXPECT_TRUE(problems(*plan, {.model = &t.model}).empty());
+    for (const PlanMicroBatch& micro : plan->micro_batches) {
+      for (const PlanGroup& group : micro.groups) {
+        EXPECT_TRUE(group.documents.empty() || std::ssize(group.ranks) == std::min(size, 4));
+      }
+    }
+    EXPECT_GT(*plan->predicted.seconds, 0);
+  }
+  // What only more ranks hold is refused, not split further.
+  PlanningTask t = task(4, std::int64_t{6} << 20);
+  t.batch_planner = "groups-of-4";
+  const std::int64_t longest = *DocumentPlans(t).longest() * 3 / 4;  // capacities are estimates
+  EXPECT_TRUE(batch_planner(t)->plan({longest}).plan);
+  t.batch_planner = "groups-of-1";
+  const BatchPlanner::Answer none = batch_planner(t)->plan({longest});
+  EXPECT_FALSE(none.plan);
+  EXPECT_THAT(none.why_not, HasSubstr("no plan fits in groups of 1 ranks"));
+}
+
 TEST(LayerPlanners, HaveOneNameEach) {
   EXPECT_STREQ(layer_planner("exact").name, "exact");
   EXPECT_FALSE(layer_planner("exact").splits_all);

@@ -6,7 +6,11 @@
 // takes the least of all types: gathering weights.  Once it is known which documents share a
 // group, the layer planner picks what its layers run, as it does for the borders' plans; the plan
 // is predicted exactly, and the borders' plan is taken where it is predicted to be faster.
+//
+// The same with one size for all groups of a run is what static parallelism is at its best: rows
+// for comparison, without the borders' plan.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -40,8 +44,9 @@ struct Way {
 
 class Groups {
  public:
-  Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
-      : documents_(documents), lengths_(lengths), caps_(caps) {}
+  // `size`: ranks of every group that has documents; 0: any.
+  Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps, int size)
+      : documents_(documents), lengths_(lengths), caps_(caps), size_(size) {}
 
   std::optional<Plan> make() {
     ways_ = ways();
@@ -94,6 +99,9 @@ class Groups {
   std::vector<Way> ways() {
     std::vector<Way> all;
     for (int ranks = 1; ranks <= documents_.task().ranks; ++ranks) {
+      if (size_ != 0 && ranks != size_) {
+        continue;
+      }
       const std::size_t first = all.size();
       for (const LayerChoice& layer : documents_.costs().of(ranks).uniform()) {
         Way way{
@@ -147,7 +155,10 @@ class Groups {
 
   // None: a group's documents fit no mix of layers.
   std::optional<Plan> plan_of(const GroupingTask& task, const Grouping& grouping) {
-    Plan plan = empty_plan(documents_.task(), lengths_, "groups of any size");
+    Plan plan = empty_plan(
+        documents_.task(),
+        lengths_,
+        size_ == 0 ? "groups of any size" : "groups of " + std::to_string(size_) + " ranks");
     for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
       PlanMicroBatch& micro = plan.micro_batches.emplace_back();
       std::vector<int> sizes;
@@ -203,6 +214,7 @@ class Groups {
   DocumentPlans& documents_;
   const std::vector<std::int64_t>& lengths_;
   Caps caps_;
+  int size_;
   std::vector<Way> ways_;
 };
 
@@ -213,7 +225,7 @@ class Planner final : public BatchPlanner {
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Answer best = plan_by_borders(documents(), lengths, caps);
-    std::optional<Plan> grouped = Groups(documents(), lengths, caps).make();
+    std::optional<Plan> grouped = Groups(documents(), lengths, caps, 0).make();
     // Groups choose options by themselves; what all have to share (plan.h) is the checker's to say.
     if (grouped &&
         !problems(*grouped, {.model = &task().model, .precision = task().precision}).empty()) {
@@ -226,7 +238,46 @@ class Planner final : public BatchPlanner {
   }
 };
 
+template <int ranks>
+class OneSize final : public BatchPlanner {
+ public:
+  using BatchPlanner::BatchPlanner;
+
+ private:
+  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
+    const int size = std::min(ranks, task().ranks);
+    Answer answer{.plan = Groups(documents(), lengths, caps, size).make(), .why_not = {}};
+    if (!answer.plan) {
+      answer.why_not = "no plan fits in groups of " + std::to_string(size) +
+                       " ranks: documents of up to " + std::to_string(longest_of(lengths)) +
+                       " tokens have no room in them. Give more memory, or another "
+                       "parallel.batch_planner";
+    }
+    return answer;
+  }
+};
+
+template <int ranks>
+BatchPlannerRow one_size(const char* name, const char* summary) {
+  return {
+      .name = name,
+      .summary = summary,
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+        return std::make_unique<OneSize<ranks>>(std::move(task));
+      }};
+}
+
 }  // namespace
+
+std::array<BatchPlannerRow, 4> groups_of_one_size() {
+  return {
+      one_size<1>("groups-of-1", "for comparison: every document whole on a rank"),
+      one_size<2>("groups-of-2", "for comparison: every document over two ranks"),
+      one_size<4>(
+          "groups-of-4", "for comparison: every document over four ranks, or all there are"),
+      one_size<8>(
+          "groups-of-8", "for comparison: every document over eight ranks, or all there are")};
+}
 
 BatchPlannerRow flexsp() {
   return {

@@ -10,7 +10,13 @@
 namespace paradyse {
 
 std::span<const BatchPlannerRow> batch_planners() {
-  static const std::vector<BatchPlannerRow> rows = {borders(), whole_or_split(), flexsp()};
+  static const std::vector<BatchPlannerRow> rows = [] {
+    std::vector<BatchPlannerRow> all = {borders(), whole_or_split(), flexsp()};
+    for (const BatchPlannerRow& one : groups_of_one_size()) {
+      all.push_back(one);
+    }
+    return all;
+  }();
   return rows;
 }
 

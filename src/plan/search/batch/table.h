@@ -1,6 +1,8 @@
 // The planners of batches there are, each in its file; a new one is a row of table.cc.
 #pragma once
 
+#include <array>
+
 #include "paradyse/plan/batch_planner.h"
 
 namespace paradyse {
@@ -8,6 +10,8 @@ namespace paradyse {
 BatchPlannerRow borders();
 BatchPlannerRow whole_or_split();
 BatchPlannerRow flexsp();
+// Every document over 1, 2, 4, 8 ranks: one size for all, and all else as flexsp has it.
+std::array<BatchPlannerRow, 4> groups_of_one_size();
 
 // What the first of them answers, for others that begin from it.
 BatchPlanner::Answer plan_by_borders(
