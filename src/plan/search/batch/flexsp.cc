@@ -64,6 +64,12 @@ class Groups {
       if (!plan) {
         continue;
       }
+      // Groups choose options by themselves; what all have to share (plan.h) is the checker's to
+      // say.
+      const PlanningTask& of = documents_.task();
+      if (!problems(*plan, {.model = &of.model, .precision = of.precision}).empty()) {
+        return std::nullopt;
+      }
       documents_.prediction().predict(*plan);
       if (all_fit(documents_, *plan, caps_)) {
         return plan;
@@ -226,11 +232,6 @@ class Planner final : public BatchPlanner {
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Answer best = plan_by_borders(documents(), lengths, caps);
     std::optional<Plan> grouped = Groups(documents(), lengths, caps, 0).make();
-    // Groups choose options by themselves; what all have to share (plan.h) is the checker's to say.
-    if (grouped &&
-        !problems(*grouped, {.model = &task().model, .precision = task().precision}).empty()) {
-      grouped.reset();
-    }
     if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
       best = {.plan = std::move(grouped), .why_not = {}};
     }
