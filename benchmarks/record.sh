@@ -4,7 +4,8 @@
 #     benchmarks/record.sh comm steps mixed published planner costs dtypes
 #
 # On a quiet machine; an argument a group, none: all.  What needs other programs beside ours has
-# scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `bench switching`).
+# scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `bench switching`), and so has what
+# takes long (train_planners.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 paradyse=build/release/paradyse

@@ -10,6 +10,7 @@
 namespace paradyse {
 namespace {
 
+constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();  // no budget
 
 PlanningTask task_of(PlanningTask task, const Strategy& attention, Recompute level) {
@@ -110,7 +111,7 @@ std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::spa
   StaticComparison found{.batches = static_cast<std::int64_t>(plans.size())};
   for (Plan& plan : plans) {
     known.documents().prediction().predict(plan);
-    found.ours += *plan.predicted.seconds;
+    found.ours += plan.predicted.seconds.value_or(0);
   }
   BatchPlanner::Learned learned = known.learned();
   learned.caps.clear();  // of plans that were not these
@@ -125,7 +126,7 @@ std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::spa
       all.learn(learned);
       for (const Plan& plan : plans) {
         const std::optional<Plan> its = all.plan(plan.lengths);
-        seconds += its ? *its->predicted.seconds : std::numeric_limits<double>::infinity();
+        seconds += its ? its->predicted.seconds.value_or(kNever) : kNever;
         if (!found.strategy.empty() && seconds >= found.seconds) {
           break;
         }
@@ -133,8 +134,7 @@ std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::spa
     } catch (const std::invalid_argument&) {
       continue;  // the model or the ranks do not suit it
     }
-    if (seconds <
-        (found.strategy.empty() ? std::numeric_limits<double>::infinity() : found.seconds)) {
+    if (seconds < (found.strategy.empty() ? kNever : found.seconds)) {
       found.strategy = one.name;
       found.seconds = seconds;
     }
