@@ -231,9 +231,12 @@ class Planner final : public BatchPlanner {
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Answer best = plan_by_borders(documents(), lengths, caps);
-    std::optional<Plan> grouped = Groups(documents(), lengths, caps, 0).make();
-    if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
-      best = {.plan = std::move(grouped), .why_not = {}};
+    // Any size, and each alone: what is predicted exactly may differ from what was added up.
+    for (int size = 0; size <= task().ranks; size = size == 0 ? 1 : 2 * size) {
+      std::optional<Plan> grouped = Groups(documents(), lengths, caps, size).make();
+      if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
+        best = {.plan = std::move(grouped), .why_not = {}};
+      }
     }
     return best;
   }
