@@ -166,9 +166,10 @@ class PlanBatchTest(ProgramTest):
 
     def test_documents_that_are_too_long_are_named(self):
         lengths = [700, 150_000, 20, 120_000]
-        for space, roomiest in (("flexsp", "16 x UlyssesZ"), ("full", "16 x UlyssesZ, recompute full")):
+        for space, small, roomiest in (("flexsp", "5GiB", "16 x UlyssesZ"),
+                                       ("full", "2500MiB", "16 x UlyssesZ, recompute full")):
             for made in (self.preset(lengths, "--space", space, "--ranks", 16, "--memory", "12GiB"),
-                         self.on_cluster(lengths, "--space", space, "--memory", "5GiB", ranks=8)):
+                         self.on_cluster(lengths, "--space", space, "--memory", small, ranks=8)):
                 said = self.error_of(*made)
                 self.assertIn("document 1 has 150000 tokens", said)
                 self.assertIn("1 more document", said)
