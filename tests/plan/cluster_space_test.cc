@@ -265,6 +265,22 @@ TEST(ClusterSpace, KeepsWhatNothingBeats) {
   EXPECT_THAT(ranks, testing::ElementsAre(1, 2, 4, 8, 16));
 }
 
+// So much memory is enough, and not much more than enough.
+TEST(ClusterSpace, SaysWhatMemoryADocumentNeeds) {
+  const ModelShape model = small_llama();
+  for (const int ranks : {1, 3, 8, 16}) {
+    for (const bool flexsp : {true, false}) {
+      const ClusterSpaceOptions options{.flexsp = flexsp};
+      const std::int64_t needed = memory_for(model, a100(ranks, 1), options, 50'000);
+      const GroupingTask enough = cluster_space(model, a100(ranks, needed), options, {50'000}).task;
+      EXPECT_THAT(too_long(enough), IsEmpty()) << ranks << " ranks";
+      const GroupingTask less =
+          cluster_space(model, a100(ranks, needed - needed / 50), options, {50'000}).task;
+      EXPECT_THAT(too_long(less), testing::ElementsAre(0)) << ranks << " ranks";
+    }
+  }
+}
+
 std::string refusal(const std::function<void()>& ask) {
   try {
     ask();
