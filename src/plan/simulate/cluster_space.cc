@@ -89,7 +89,7 @@ class Space {
     const int size = sizes().back();
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (const LayerRuns& program : ways(size)) {
-      least = std::min(least, peak(program, size, tokens + 2 * size, all(size)));
+      least = std::min(least, peak(program, size, tokens + std::int64_t{2} * size, all(size)));
     }
     // capacity() gives up to a hundred and twenty-eighth for being found fast
     return static_cast<std::int64_t>(
@@ -265,7 +265,7 @@ class Space {
       high = std::max(low + 1, found);
     }
     // documents are cut to within two tokens a rank
-    while (found > 0 && peak(program, size, found + 2 * size, all(size)) > memory_) {
+    while (found > 0 && peak(program, size, found + std::int64_t{2} * size, all(size)) > memory_) {
       found -= std::max<std::int64_t>(1, found / 256);
     }
     return found;
