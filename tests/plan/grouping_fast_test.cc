@@ -166,7 +166,8 @@ TEST(FastGrouping, DependsOnTheBatchAlone) {
 // that a broken search does not reach.
 TEST(FastGrouping, IsNearTheBoundAndScales) {
   for (const int ranks : {64, 256, 1024}) {
-    const GroupingTask task = flexsp_task(preset(ranks), drawn(static_cast<unsigned>(ranks), 8 * ranks));
+    const GroupingTask task =
+        flexsp_task(preset(ranks), drawn(static_cast<unsigned>(ranks), 8 * ranks));
     const GroupingAnswer answer = fast(task);
     expect_sound(task, answer);
     EXPECT_LT(answer.grouping->seconds, 1.15 * area_bound(task).seconds) << ranks;
