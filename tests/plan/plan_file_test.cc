@@ -996,8 +996,9 @@ TEST(PlanCheck, NamesADocumentLongerThanTheLearnedPositions) {
   model.learned_positions = true;
   EXPECT_THAT(
       problems(plan, {.model = &model}),
-      ElementsAre(
-          AllOf(StartsWith("lengths[0]: 70000 tokens"), HasSubstr("has learned 1204 positions"))));
+      ElementsAre(AllOf(
+          StartsWith("lengths[0]: document 0 has 70000 tokens"),
+          HasSubstr("has learned 1204 positions"))));
 }
 
 // Gradients of gathered weights are sent as wide by all ranks.

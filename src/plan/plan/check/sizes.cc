@@ -96,7 +96,8 @@ void check_sizes(Findings& findings) {
     require(
         positions == 0 || n <= positions,
         path_to("lengths", d),
-        text(n) + " tokens: the model has learned " + text(positions) + " positions: cut it");
+        "document " + text(d) + " has " + text(n) + " tokens: the model has learned " +
+            text(positions) + " positions: cut it");
   }
   check_dims(findings);
 }
