@@ -171,7 +171,11 @@ class Groups {
       for (const Grouping::Group& group : micro_batch) {
         sizes.push_back(task.types[idx(group.type)].ranks);
       }
-      const std::vector<int> first = first_ranks(task.ranks, task.node, sizes).value();
+      const std::optional<std::vector<int>> places = first_ranks(task.ranks, task.node, sizes);
+      if (!places) {
+        return std::nullopt;
+      }
+      const std::vector<int>& first = *places;
       std::vector<bool> busy(idx(task.ranks));
       for (std::size_t g = 0; g < micro_batch.size(); ++g) {
         std::vector<std::int64_t> lengths;

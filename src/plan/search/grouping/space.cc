@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -35,7 +36,11 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
     for (const Grouping::Group& group : micro_batch) {
       sizes.push_back(task.types[idx(group.type)].ranks);
     }
-    const std::vector<int> first = first_ranks(task.ranks, task.node, sizes).value();
+    const std::optional<std::vector<int>> places = first_ranks(task.ranks, task.node, sizes);
+    if (!places) {
+      throw std::logic_error("a planner's groups find no room side by side");
+    }
+    const std::vector<int>& first = *places;
     std::vector<bool> busy(idx(task.ranks));
     PlanMicroBatch& planned = plan.micro_batches.emplace_back();
     for (std::size_t g = 0; g < micro_batch.size(); ++g) {
