@@ -45,7 +45,7 @@ std::vector<BeamOptions> starts_of(const GroupingOptions& options) {
   const auto between = [&](double low, double high) {
     return low + (high - low) * static_cast<double>(draw() >> 11) * 0x1p-53;
   };
-  for (double more = options.moves - 1; more >= 1; more -= 1) {
+  for (int more = static_cast<int>(options.moves) - 1; more > 0; --more) {
     starts.push_back({.width = 3, .price = between(1.0, 1.4), .fill = between(0.85, 1.0)});
   }
   return starts;

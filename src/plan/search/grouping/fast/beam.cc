@@ -117,6 +117,7 @@ std::vector<Packed> beam(Packer& packer, const BeamOptions& options) {
     states = std::move(next);
   }
   std::vector<Packed> found;
+  found.reserve(best.size());
   for (const std::size_t micro_batch : best) {
     found.push_back(std::move(pool[micro_batch]));
   }
