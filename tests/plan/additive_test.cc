@@ -17,6 +17,7 @@
 #include "paradyse/plan/simulate.h"
 #include "src/plan/simulate/choices.h"
 #include "tests/plan/random_groups.h"
+#include "tests/plan/small_cluster.h"
 
 namespace paradyse {
 namespace {
@@ -32,25 +33,6 @@ ModelShape even_model() {
   m.ffn = 160;
   m.vocab = 128;
   return m;
-}
-
-Cluster cluster(int ranks, int ranks_per_node = 2) {
-  return {
-      .name = "test",
-      .ranks_per_node = ranks_per_node,
-      .devices =
-          {{.name = "d",
-            .count = ranks,
-            .matmul_flops_per_second = 1e12,
-            .float32_flops_per_second = 5e11,
-            .matmul_fraction = 0.5,
-            .attention_fraction = 0.25,
-            .memory_bytes_per_second = 1e11,
-            .memory_bytes = std::int64_t{1} << 30,
-            .launch_seconds = 1e-6,
-            .host_bytes_per_second = 1e10}},
-      .inside_node = {.bytes_per_second = 1e10, .latency_seconds = 2e-6},
-      .between_nodes = {.bytes_per_second = 1e9, .latency_seconds = 5e-6}};
 }
 
 std::vector<LayerChoice> alike(const LayerChoice& choice) {
@@ -90,7 +72,7 @@ double working(const Simulation& simulation) {
 // time.
 TEST(Additive, SumsWhatRanksCompute) {
   const ModelShape m = even_model();
-  Cluster c = cluster(4);
+  Cluster c = small_cluster(4);
   c.inside_node = c.between_nodes = {.bytes_per_second = 1e300, .latency_seconds = 0};
   AdditiveCosts costs(c);
   const Precision precision{.activation = 2, .statistic = 4};
@@ -136,7 +118,7 @@ TEST(Additive, SumsWhatRanksCompute) {
 TEST(Additive, SumsWhatGroupsExchange) {
   ModelShape m = even_model();
   m.layers = 5;
-  Cluster c = cluster(4);
+  Cluster c = small_cluster(4);
   c.devices[0].matmul_flops_per_second = c.devices[0].memory_bytes_per_second = 1e300;
   c.devices[0].launch_seconds = 0;
   AdditiveCosts costs(c);
@@ -169,7 +151,7 @@ TEST(Additive, SumsWhatGroupsExchange) {
 // One rank of many is asked where all do the same; that is what all would say.
 TEST(Additive, AsksOneRankWhereAllDoTheSame) {
   const Model model = text_model(even_model());
-  const Cluster c = cluster(16, 4);
+  const Cluster c = small_cluster(16, 4);
   for (const int p : {1, 2, 3, 4, 6, 8}) {
     for (const LayerChoice& choice : choices_for(p, 16)) {
       for (const std::int64_t length : {96L, 480L, 97L, 3L}) {
@@ -198,7 +180,7 @@ TEST(Additive, AsksOneRankWhereAllDoTheSame) {
 // Gathers are of the domain: no group, strategy, level or document changes them.
 TEST(Additive, WeightsAreTheSameForAllGroups) {
   const Model model = text_model(even_model());
-  const Cluster c = cluster(8, 4);
+  const Cluster c = small_cluster(8, 4);
   AdditiveCosts costs(c);
   const auto weights = [&](const LayerChoice& choice, std::vector<std::int64_t> lengths, int p) {
     const GroupTask task{
@@ -267,7 +249,7 @@ TEST(Additive, MakespanIsTheSumOfItsFigures) {
     const Plan plan =
         random_groups(random, m, {.ranks = 6, .domains = 1 + static_cast<int>(seed % 2)});
     ASSERT_THAT(problems(plan, {.model = &m}), testing::IsEmpty());
-    expect_sum(plan, m, cluster(plan.ranks));
+    expect_sum(plan, m, small_cluster(plan.ranks));
   }
 }
 
@@ -278,8 +260,8 @@ TEST(Additive, CountsWhatTheEventsCount) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     const Plan plan = random_groups(random, m, {.ranks = 5, .domains = 1});
-    const Simulation events = simulate(plan, m, cluster(plan.ranks));
-    const Simulation sums = simulate(plan, m, cluster(plan.ranks), {.additive = true});
+    const Simulation events = simulate(plan, m, small_cluster(plan.ranks));
+    const Simulation sums = simulate(plan, m, small_cluster(plan.ranks), {.additive = true});
     EXPECT_EQ(sums.tokens, events.tokens);
     EXPECT_EQ(sums.gradient_seconds, events.gradient_seconds);
     EXPECT_EQ(sums.optimizer_seconds, events.optimizer_seconds);
@@ -300,7 +282,7 @@ TEST(Additive, CountsWhatTheEventsCount) {
 // Where ranks and groups are alike, nobody waits for another, and what overlaps is gained.
 TEST(Additive, IsAnUpperBoundWhereAllAreAlike) {
   const ModelShape m = even_model();
-  const Cluster c = cluster(8, 4);
+  const Cluster c = small_cluster(8, 4);
   int below = 0;
   for (const int p : {1, 2, 4, 8}) {
     for (const LayerChoice& choice : choices_for(p, 8)) {
@@ -338,10 +320,10 @@ TEST(Additive, IsExactOnOneRank) {
   const ModelShape m = even_model();
   for (const LayerChoice& choice : choices_for(1, 1)) {
     const Plan plan = uniform_plan(m, {300, 17}, 1, alike(choice));
-    const Simulation events = simulate(plan, m, cluster(1));
+    const Simulation events = simulate(plan, m, small_cluster(1));
     EXPECT_NEAR(
         events.seconds,
-        simulate(plan, m, cluster(1), {.additive = true}).seconds,
+        simulate(plan, m, small_cluster(1), {.additive = true}).seconds,
         1e-12 * events.seconds)
         << name(choice);
   }
@@ -353,7 +335,7 @@ TEST(Additive, IsExactOnOneRank) {
 TEST(Additive, IsPassedWhereGroupsAreSlowInTurn) {
   ModelShape m = even_model();
   m.ffn = 640;
-  Cluster c = cluster(2);
+  Cluster c = small_cluster(2);
   c.inside_node = {.bytes_per_second = 1e300, .latency_seconds = 0};
   c.devices[0].memory_bytes_per_second = 1e300;
   c.devices[0].launch_seconds = 0;
@@ -378,7 +360,7 @@ TEST(Additive, IsPassedWhereGroupsAreSlowInTurn) {
 
 TEST(Additive, RefusesRanksThatAreNone) {
   const Model model = text_model(even_model());
-  const Cluster c = cluster(8);
+  const Cluster c = small_cluster(8);
   AdditiveCosts costs(c);
   const GroupTask task{
       .layers = runs_of(alike(text_layer("UlyssesZ", "gather"))),

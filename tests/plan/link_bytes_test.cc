@@ -10,6 +10,7 @@
 #include "paradyse/plan/simulate.h"
 #include "src/plan/simulate/choices.h"
 #include "tests/plan/random_groups.h"
+#include "tests/plan/small_cluster.h"
 
 namespace paradyse {
 namespace {
@@ -28,25 +29,6 @@ ModelShape model() {
   return m;
 }
 
-Cluster cluster(int ranks, int ranks_per_node) {
-  return {
-      .name = "test",
-      .ranks_per_node = ranks_per_node,
-      .devices =
-          {{.name = "d",
-            .count = ranks,
-            .matmul_flops_per_second = 1e12,
-            .float32_flops_per_second = 5e11,
-            .matmul_fraction = 0.5,
-            .attention_fraction = 0.25,
-            .memory_bytes_per_second = 1e11,
-            .memory_bytes = std::int64_t{1} << 30,
-            .launch_seconds = 1e-6,
-            .host_bytes_per_second = 1e10}},
-      .inside_node = {.bytes_per_second = 1e10, .latency_seconds = 2e-6},
-      .between_nodes = {.bytes_per_second = 1e9, .latency_seconds = 5e-6}};
-}
-
 // Of four ranks on two nodes a rank sends each other a part: one stays in its node, two leave.
 constexpr std::int64_t T = 256;
 constexpr std::int64_t H = 64;
@@ -62,7 +44,7 @@ std::int64_t weights_to_one() {
 LinkBytes played(const std::string& attention) {
   const Plan plan =
       uniform_plan(model(), {T}, 4, std::vector<LayerChoice>(3, text_layer(attention, "gather")));
-  const Cluster c = cluster(4, 2);
+  const Cluster c = small_cluster(4, 2);
   const Simulation found = simulate(plan, model(), c);
   EXPECT_EQ(link_bytes(simulate(plan, model(), c, {.additive = true}), c), link_bytes(found, c));
   const LinkBytes links = link_bytes(found, c);
@@ -100,8 +82,8 @@ TEST(LinkBytes, OfAnAllToAllOverTwoNodes) {
 TEST(LinkBytes, OfOneNodeStayInside) {
   const Plan plan =
       uniform_plan(model(), {T}, 4, std::vector<LayerChoice>(3, text_layer("UlyssesZ", "gather")));
-  const Simulation found = simulate(plan, model(), cluster(4, 4));
-  const LinkBytes links = link_bytes(found, cluster(4, 4));
+  const Simulation found = simulate(plan, model(), small_cluster(4, 4));
+  const LinkBytes links = link_bytes(found, small_cluster(4, 4));
   EXPECT_EQ(links.between_nodes, 0);
   EXPECT_EQ(links.inside_nodes, found.bytes_sent());
   EXPECT_THAT(links.by_node, ElementsAre(ElementsAre(found.bytes_sent())));
@@ -115,7 +97,7 @@ TEST(LinkBytes, AddUpToTheTraffic) {
     std::mt19937 random(seed);
     const Plan plan =
         random_groups(random, m, {.ranks = 6, .domains = 1 + static_cast<int>(seed % 3)});
-    const Cluster c = cluster(plan.ranks, 1 + static_cast<int>(seed % 4));
+    const Cluster c = small_cluster(plan.ranks, 1 + static_cast<int>(seed % 4));
     const Simulation found = simulate(plan, m, c);
     for (const SimulatedRank& rank : found.ranks) {
       std::int64_t sum = 0;
@@ -139,7 +121,7 @@ TEST(LinkBytes, AddUpToTheTraffic) {
 
 // Domains that share a result send inside their own nodes.
 TEST(LinkBytes, OfEqualDomainsStayWithThem) {
-  const Cluster c = cluster(12, 2);
+  const Cluster c = small_cluster(12, 2);
   const Plan plan = repeated_plan(
       model(),
       c,

@@ -15,6 +15,7 @@
 #include "paradyse/plan/simulate.h"
 #include "src/plan/published/flexsp_check.h"
 #include "tests/plan/random_groups.h"
+#include "tests/plan/small_cluster.h"
 
 namespace paradyse {
 namespace {
@@ -208,25 +209,6 @@ class Fuzz {
   std::mt19937 random_;
 };
 
-Cluster cluster(int ranks) {
-  return {
-      .name = "test",
-      .ranks_per_node = 2,
-      .devices =
-          {{.name = "d",
-            .count = ranks,
-            .matmul_flops_per_second = 1e12,
-            .float32_flops_per_second = 5e11,
-            .matmul_fraction = 0.5,
-            .attention_fraction = 0.25,
-            .memory_bytes_per_second = 1e11,
-            .memory_bytes = std::int64_t{1} << 30,
-            .launch_seconds = 1e-6,
-            .host_bytes_per_second = 1e10}},
-      .inside_node = {.bytes_per_second = 1e10, .latency_seconds = 2e-6},
-      .between_nodes = {.bytes_per_second = 1e9, .latency_seconds = 5e-6}};
-}
-
 // A sound plan of everything that a file may say.
 Plan sound_plan(Fuzz& fuzz, const ModelShape& model) {
   Plan plan = random_groups(
@@ -294,7 +276,7 @@ Outcome tried(const std::string& text, const ModelShape& model) {
   }
   EXPECT_THAT(alone, testing::IsEmpty());
   try {
-    const Simulation played = simulate(plan, model, cluster(plan.ranks));
+    const Simulation played = simulate(plan, model, small_cluster(plan.ranks));
     EXPECT_TRUE(std::isfinite(played.seconds));
   } catch (const std::invalid_argument& error) {
     // Documents longer than any batch are still sums of bytes; nothing else is refused here.

@@ -13,28 +13,10 @@
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/simulate.h"
 #include "tests/plan/random_groups.h"
+#include "tests/plan/small_cluster.h"
 
 namespace paradyse {
 namespace {
-
-Cluster cluster(int ranks, int ranks_per_node) {
-  return {
-      .name = "test",
-      .ranks_per_node = ranks_per_node,
-      .devices =
-          {{.name = "d",
-            .count = ranks,
-            .matmul_flops_per_second = 1e12,
-            .float32_flops_per_second = 5e11,
-            .matmul_fraction = 0.5,
-            .attention_fraction = 0.25,
-            .memory_bytes_per_second = 1e11,
-            .memory_bytes = std::int64_t{1} << 30,
-            .launch_seconds = 1e-6,
-            .host_bytes_per_second = 1e10}},
-      .inside_node = {.bytes_per_second = 1e10, .latency_seconds = 2e-6},
-      .between_nodes = {.bytes_per_second = 1e9, .latency_seconds = 5e-6}};
-}
 
 // What the folds say of a rank over all micro-batches.
 struct Folded {
@@ -84,7 +66,7 @@ TEST(SimulatedGroups, CountWhatTheFoldsCount) {
       side_by_side += here.size() > 1 ? 1 : 0;
       sizes.insert(here.begin(), here.end());
     }
-    const Cluster c = cluster(plan.ranks, 1 + static_cast<int>(seed % 4));
+    const Cluster c = small_cluster(plan.ranks, 1 + static_cast<int>(seed % 4));
     const Simulation found = simulate(plan, m, c, options);
     double longest = 0;
     for (const SimulatedRank& rank : found.ranks) {
@@ -143,14 +125,15 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
           testing::StartsWith("micro_batches[0].groups[1]: layer 2 mlp: gather_weights backward"),
           testing::HasSubstr("sends 4 bytes an element over weight domain 0"),
           testing::HasSubstr("that of micro_batches[0].groups[0] 2"))));
-  EXPECT_THROW(simulate(plan, m, cluster(2, 2), {.precision = narrow}), std::invalid_argument);
   EXPECT_THROW(
-      simulate(plan, m, cluster(2, 2), {.precision = narrow, .additive = true}),
+      simulate(plan, m, small_cluster(2, 2), {.precision = narrow}), std::invalid_argument);
+  EXPECT_THROW(
+      simulate(plan, m, small_cluster(2, 2), {.precision = narrow, .additive = true}),
       std::invalid_argument);
-  EXPECT_GT(simulate(plan, m, cluster(2, 2), {.precision = {}}).seconds, 0);
+  EXPECT_GT(simulate(plan, m, small_cluster(2, 2), {.precision = {}}).seconds, 0);
   plan.micro_batches[0].groups[0].program = "tiled";
   EXPECT_THAT(problems(plan, {.model = &m, .precision = narrow}), testing::IsEmpty());
-  EXPECT_GT(simulate(plan, m, cluster(2, 2), {.precision = narrow}).seconds, 0);
+  EXPECT_GT(simulate(plan, m, small_cluster(2, 2), {.precision = narrow}).seconds, 0);
 }
 
 }  // namespace
