@@ -20,6 +20,7 @@
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 #include "src/plan/search/grouping/planners.h"
+#include "src/plan/search/grouping/space.h"
 
 namespace paradyse {
 namespace {
@@ -166,59 +167,41 @@ class Groups {
         lengths_,
         size_ == 0 ? "groups of any size" : "groups of " + std::to_string(size_) + " ranks");
     for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
-      PlanMicroBatch& micro = plan.micro_batches.emplace_back();
-      std::vector<int> sizes;
+      std::vector<std::string> programs;
+      programs.reserve(micro_batch.size());
+      int ranks = 0;
       for (const Grouping::Group& group : micro_batch) {
-        sizes.push_back(task.types[idx(group.type)].ranks);
-      }
-      const std::optional<std::vector<int>> places = first_ranks(task.ranks, task.node, sizes);
-      if (!places) {
-        return std::nullopt;
-      }
-      const std::vector<int>& first = *places;
-      std::vector<bool> busy(idx(task.ranks));
-      for (std::size_t g = 0; g < micro_batch.size(); ++g) {
         std::vector<std::int64_t> lengths;
-        for (const int k : micro_batch[g].documents) {
+        lengths.reserve(group.documents.size());
+        for (const int k : group.documents) {
           lengths.push_back(lengths_[idx(k)]);
         }
         const std::int64_t tokens =
             std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+        const int size = task.types[idx(group.type)].ranks;
         const std::optional<DocumentPlans::Fitting> fitting =
-            documents_.program_for(tokens, sizes[g], {lengths}, caps_);
+            documents_.program_for(tokens, size, {lengths}, caps_);
         if (!fitting) {
           return std::nullopt;
         }
-        PlanGroup& one = micro.groups.emplace_back();
-        one.ranks.resize(idx(sizes[g]));
-        std::iota(one.ranks.begin(), one.ranks.end(), first[g]);
-        std::fill_n(busy.begin() + first[g], sizes[g], true);
-        one.documents.assign(micro_batch[g].documents.begin(), micro_batch[g].documents.end());
-        one.program = use(plan, fitting->program);
+        programs.push_back(use(plan, fitting->program));
+        ranks += size;
       }
-      if (!add_idle(plan, micro, busy)) {
+      // Ranks without documents gather weights as the others do.
+      std::string idle;
+      if (ranks < task.ranks) {
+        if (documents_.whole().empty()) {
+          return std::nullopt;
+        }
+        idle = use(plan, {{.layers = plan.layers, .choice = documents_.whole().front()}});
+      }
+      std::optional<PlanMicroBatch> micro = side_by_side(task, micro_batch, programs, idle);
+      if (!micro) {
         return std::nullopt;
       }
-      std::ranges::sort(micro.groups, {}, [](const PlanGroup& g) { return g.ranks.front(); });
+      plan.micro_batches.push_back(*std::move(micro));
     }
     return plan;
-  }
-
-  // Ranks without documents, each by itself, gather weights as the others do.
-  bool add_idle(Plan& plan, PlanMicroBatch& micro, const std::vector<bool>& busy) {
-    for (std::size_t rank = 0; rank < busy.size(); ++rank) {
-      if (busy[rank]) {
-        continue;
-      }
-      if (documents_.whole().empty()) {
-        return false;
-      }
-      const LayerRuns idle = {
-          {.layers = documents_.task().model.layers, .choice = documents_.whole().front()}};
-      micro.groups.push_back(
-          {.ranks = {static_cast<int>(rank)}, .documents = {}, .program = use(plan, idle)});
-    }
-    return true;
   }
 
   DocumentPlans& documents_;

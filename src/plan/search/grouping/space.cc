@@ -10,6 +10,42 @@
 
 namespace paradyse {
 
+std::optional<PlanMicroBatch> side_by_side(
+    const GroupingTask& task,
+    const Grouping::MicroBatch& micro_batch,
+    std::span<const std::string> programs,
+    const std::string& idle) {
+  std::vector<int> sizes;
+  sizes.reserve(micro_batch.size());
+  for (const Grouping::Group& group : micro_batch) {
+    sizes.push_back(task.types[idx(group.type)].ranks);
+  }
+  const std::optional<std::vector<int>> first = first_ranks(task.ranks, task.node, sizes);
+  if (!first) {
+    return std::nullopt;
+  }
+  PlanMicroBatch planned;
+  std::vector<bool> busy(idx(task.ranks));
+  for (std::size_t g = 0; g < micro_batch.size(); ++g) {
+    PlanGroup& one = planned.groups.emplace_back();
+    one.ranks.resize(idx(sizes[g]));
+    std::iota(one.ranks.begin(), one.ranks.end(), (*first)[g]);
+    std::fill_n(busy.begin() + (*first)[g], sizes[g], true);
+    one.documents.assign(micro_batch[g].documents.begin(), micro_batch[g].documents.end());
+    one.program = programs[g];
+    one.predicted.seconds = group_seconds(task, micro_batch[g]);
+  }
+  for (int rank = 0; rank < task.ranks; ++rank) {
+    if (!busy[idx(rank)]) {
+      planned.groups.push_back(
+          {.ranks = {rank}, .documents = {}, .program = idle, .predicted = {}});
+    }
+  }
+  std::ranges::sort(planned.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
+  planned.predicted.seconds = task.micro_batch(slowest_group(task, micro_batch));
+  return planned;
+}
+
 Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   const GroupingTask& task = space.task;
   if (const std::vector<std::string> found = problems(task, grouping); !found.empty()) {
@@ -25,44 +61,22 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   plan.weight_domain = space.weight_domain;
   plan.lengths = task.lengths;
   plan.planner_space = space.name;
-  const auto use = [&](const LayerRuns& program) {
-    const std::string key = name(program);
-    plan.programs[key] = program;
-    return key;
-  };
   double total = space.batch_seconds;
   for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
-    std::vector<int> sizes;
+    std::vector<std::string> programs;
+    programs.reserve(micro_batch.size());
+    int ranks = 0;
     for (const Grouping::Group& group : micro_batch) {
-      sizes.push_back(task.types[idx(group.type)].ranks);
+      programs.push_back(use(plan, space.programs[idx(group.type)]));
+      ranks += task.types[idx(group.type)].ranks;
     }
-    const std::optional<std::vector<int>> places = first_ranks(task.ranks, task.node, sizes);
-    if (!places) {
+    const std::string idle = ranks < task.ranks ? use(plan, space.idle) : "";
+    std::optional<PlanMicroBatch> planned = side_by_side(task, micro_batch, programs, idle);
+    if (!planned) {
       throw std::logic_error("a planner's groups find no room side by side");
     }
-    const std::vector<int>& first = *places;
-    std::vector<bool> busy(idx(task.ranks));
-    PlanMicroBatch& planned = plan.micro_batches.emplace_back();
-    for (std::size_t g = 0; g < micro_batch.size(); ++g) {
-      const Grouping::Group& group = micro_batch[g];
-      PlanGroup& one = planned.groups.emplace_back();
-      one.ranks.resize(idx(sizes[g]));
-      std::iota(one.ranks.begin(), one.ranks.end(), first[g]);
-      std::fill_n(busy.begin() + first[g], sizes[g], true);
-      one.documents.assign(group.documents.begin(), group.documents.end());
-      one.program = use(space.programs[idx(group.type)]);
-      one.predicted.seconds = group_seconds(task, group);
-    }
-    for (int rank = 0; rank < task.ranks; ++rank) {
-      if (!busy[idx(rank)]) {
-        planned.groups.push_back(
-            {.ranks = {rank}, .documents = {}, .program = use(space.idle), .predicted = {}});
-      }
-    }
-    std::ranges::sort(
-        planned.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
-    planned.predicted.seconds = task.micro_batch(slowest_group(task, micro_batch));
-    total += *planned.predicted.seconds;
+    total += planned->predicted.seconds.value_or(0);
+    plan.micro_batches.push_back(*std::move(planned));
   }
   plan.predicted.seconds = total;
   return plan;

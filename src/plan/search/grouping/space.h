@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,15 @@ struct GroupSpace {
 // task's.  Ranks that no group has are idle, each by itself.  Throws std::logic_error for a
 // grouping that problems() refuses.
 Plan plan_of(const GroupSpace& space, const Grouping& grouping);
+
+// A micro-batch of a plan: each group on its ranks with the program named for it; ranks that none
+// has are idle, each by itself, with the program `idle`.  Groups in the order of their ranks.
+// Nothing: they find no room side by side.
+std::optional<PlanMicroBatch> side_by_side(
+    const GroupingTask& task,
+    const Grouping::MicroBatch& micro_batch,
+    std::span<const std::string> programs,
+    const std::string& idle);
 
 // All layers alike.
 LayerRuns uniform_program(
