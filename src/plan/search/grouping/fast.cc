@@ -35,8 +35,8 @@ constexpr double kTiny = 8e7;
 // Documents, of which no second plan of groups of one size is tried.
 constexpr int kMany = 4096;
 // Budgets: how often each item is packed, and packings in all, of a start and of the pairs.
-constexpr double kReshaped = 150;
-constexpr double kPaired = 300;
+constexpr double kReshaped = 200;
+constexpr double kPaired = 400;
 constexpr double kMostWork = 2e6;
 
 std::vector<BeamOptions> starts_of(const GroupingOptions& options) {
