@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -45,23 +46,23 @@ struct Way {
 
 class Groups {
  public:
-  // `size`: ranks of every group that has documents; 0: any.
-  Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps, int size)
-      : documents_(documents), lengths_(lengths), caps_(caps), size_(size) {}
+  Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
+      : documents_(documents), lengths_(lengths), caps_(caps) {}
 
-  std::optional<Plan> make() {
-    ways_ = ways();
-    if (ways_.empty() || lengths_.empty()) {
+  // `size`: ranks of every group that has documents; 0: any.
+  std::optional<Plan> make(int size) {
+    const std::vector<const Way*> ways = ways_of(size);
+    if (ways.empty() || lengths_.empty()) {
       return std::nullopt;
     }
     double room = 1;
     for (int attempt = 0; attempt < kAttempts; ++attempt, room *= kLessRoom) {
-      const GroupingTask task = grouping_task(room);
+      const GroupingTask task = grouping_task(ways, room);
       const GroupingAnswer answer = grouping_planner("fast").plan(task, {.moves = kMoves});
       if (!answer.grouping) {
         return std::nullopt;
       }
-      std::optional<Plan> plan = plan_of(task, *answer.grouping);
+      std::optional<Plan> plan = plan_of(task, *answer.grouping, size);
       if (!plan) {
         continue;
       }
@@ -102,70 +103,79 @@ class Groups {
     return low;
   }
 
-  // Of each size those that no other beats in room and in the seconds of every document.
-  std::vector<Way> ways() {
-    std::vector<Way> all;
-    for (int ranks = 1; ranks <= documents_.task().ranks; ++ranks) {
-      if (size_ != 0 && ranks != size_) {
+  // Those that no other of as many ranks beats in room and in the seconds of every document; found
+  // once.
+  const std::vector<Way>& ways(int ranks) {
+    const auto [known, fresh] = ways_.try_emplace(ranks);
+    std::vector<Way>& kept = known->second;
+    if (!fresh) {
+      return kept;
+    }
+    const auto beats = [](const Way& a, const Way& b) {
+      return a.capacity >= b.capacity && a.once <= b.once &&
+             std::ranges::equal(a.seconds, b.seconds, std::less_equal<>());
+    };
+    for (const LayerChoice& layer : documents_.costs().of(ranks).uniform()) {
+      Way way{
+          .ranks = ranks,
+          .layer = layer,
+          .capacity = capacity(layer, ranks),
+          .once = wall(layer, 1, ranks),
+          .seconds = {}};
+      if (way.capacity == 0) {
         continue;
       }
-      const std::size_t first = all.size();
-      for (const LayerChoice& layer : documents_.costs().of(ranks).uniform()) {
-        Way way{
-            .ranks = ranks,
-            .layer = layer,
-            .capacity = capacity(layer, ranks),
-            .once = wall(layer, 1, ranks),
-            .seconds = {}};
-        if (way.capacity == 0) {
-          continue;
-        }
-        for (const std::int64_t n : lengths_) {
-          way.seconds.push_back(std::max(kLeastSeconds, wall(layer, n, ranks) - way.once));
-        }
-        const auto beats = [](const Way& a, const Way& b) {
-          return a.capacity >= b.capacity && a.once <= b.once &&
-                 std::ranges::equal(a.seconds, b.seconds, std::less_equal<>());
-        };
-        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
-        if (std::none_of(begin, all.end(), [&](const Way& other) { return beats(other, way); })) {
-          all.erase(
-              std::remove_if(begin, all.end(), [&](const Way& other) { return beats(way, other); }),
-              all.end());
-          all.push_back(std::move(way));
+      for (const std::int64_t n : lengths_) {
+        way.seconds.push_back(std::max(kLeastSeconds, wall(layer, n, ranks) - way.once));
+      }
+      if (std::ranges::none_of(kept, [&](const Way& other) { return beats(other, way); })) {
+        std::erase_if(kept, [&](const Way& other) { return beats(way, other); });
+        kept.push_back(std::move(way));
+      }
+    }
+    return kept;
+  }
+
+  // Of a size, or of all; they stay where they are.
+  std::vector<const Way*> ways_of(int size) {
+    std::vector<const Way*> found;
+    for (int ranks = 1; ranks <= documents_.task().ranks; ++ranks) {
+      if (size == 0 || ranks == size) {
+        for (const Way& way : ways(ranks)) {
+          found.push_back(&way);
         }
       }
     }
-    return all;
+    return found;
   }
 
-  [[nodiscard]] GroupingTask grouping_task(double room) const {
+  [[nodiscard]] GroupingTask grouping_task(const std::vector<const Way*>& ways, double room) const {
     GroupingTask task{
         .ranks = documents_.task().ranks, .lengths = lengths_, .types = {}, .seconds = {}};
     double least = std::numeric_limits<double>::infinity();
-    for (const Way& way : ways_) {
-      least = std::min(least, way.once);
+    for (const Way* way : ways) {
+      least = std::min(least, way->once);
     }
     task.micro_batch_seconds = least;
-    for (const Way& way : ways_) {
+    for (const Way* way : ways) {
       task.types.push_back(
-          {.name = std::to_string(way.ranks) + " x " + name(way.layer),
-           .ranks = way.ranks,
+          {.name = std::to_string(way->ranks) + " x " + name(way->layer),
+           .ranks = way->ranks,
            .capacity = std::max(
                std::int64_t{1},
-               static_cast<std::int64_t>(room * static_cast<double>(way.capacity))),
-           .fixed_seconds = way.once - least});
-      task.seconds.insert(task.seconds.end(), way.seconds.begin(), way.seconds.end());
+               static_cast<std::int64_t>(room * static_cast<double>(way->capacity))),
+           .fixed_seconds = way->once - least});
+      task.seconds.insert(task.seconds.end(), way->seconds.begin(), way->seconds.end());
     }
     return task;
   }
 
   // None: a group's documents fit no mix of layers.
-  std::optional<Plan> plan_of(const GroupingTask& task, const Grouping& grouping) {
+  std::optional<Plan> plan_of(const GroupingTask& task, const Grouping& grouping, int of_size) {
     Plan plan = empty_plan(
         documents_.task(),
         lengths_,
-        size_ == 0 ? "groups of any size" : "groups of " + std::to_string(size_) + " ranks");
+        of_size == 0 ? "groups of any size" : "groups of " + std::to_string(of_size) + " ranks");
     for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
       std::vector<std::string> programs;
       programs.reserve(micro_batch.size());
@@ -207,8 +217,7 @@ class Groups {
   DocumentPlans& documents_;
   const std::vector<std::int64_t>& lengths_;
   Caps caps_;
-  int size_;
-  std::vector<Way> ways_;
+  std::map<int, std::vector<Way>> ways_;  // [ranks]
 };
 
 class Planner final : public BatchPlanner {
@@ -219,8 +228,9 @@ class Planner final : public BatchPlanner {
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Answer best = plan_by_borders(documents(), lengths, caps);
     // Any size, and each alone: what is predicted exactly may differ from what was added up.
+    Groups groups(documents(), lengths, caps);
     for (int size = 0; size <= task().ranks; size = size == 0 ? 1 : 2 * size) {
-      std::optional<Plan> grouped = Groups(documents(), lengths, caps, size).make();
+      std::optional<Plan> grouped = groups.make(size);
       if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
         best = {.plan = std::move(grouped), .why_not = {}};
       }
@@ -237,7 +247,7 @@ class OneSize final : public BatchPlanner {
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     const int size = std::min(ranks, task().ranks);
-    Answer answer{.plan = Groups(documents(), lengths, caps, size).make(), .why_not = {}};
+    Answer answer{.plan = Groups(documents(), lengths, caps).make(size), .why_not = {}};
     if (!answer.plan) {
       answer.why_not = "no plan fits in groups of " + std::to_string(size) +
                        " ranks: documents of up to " + std::to_string(longest_of(lengths)) +
