@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps of two builds of the program, in turn: seconds of the best step of each run.
 
-    benchmarks/two_builds.py OLD/paradyse NEW/paradyse --repeats 5 --out FILE.json
+    benchmarks/two_builds.py OLD/paradyse NEW/paradyse --repeats 5 [--backend gloo] --out FILE.json
 
 Every repeat runs old and new, in an order that alternates, for each strategy and length.  The JSON
 holds every run and, of each case, the ratio new / old of each repeat: median, least, most.
@@ -12,10 +12,11 @@ import statistics
 import subprocess
 
 
-def seconds(program, model, strategy, length):
+def seconds(program, backend, model, strategy, length):
+    ranks = [program, "launch", "-n", "4", "--"] if backend == "gloo" else [program]
     run = subprocess.run(
-        [program, "bench", "step", "--model", model, "--ranks", "4", "--lengths", str(length),
-         "--attention", strategy, "--repeats", "7", "--json"],
+        [*ranks, "bench", "step", "--model", model, *(["--ranks", "4"] if backend == "local" else []),
+         "--lengths", str(length), "--attention", strategy, "--repeats", "7", "--json"],
         capture_output=True, text=True, timeout=300, check=True)
     return json.loads(run.stdout)["rows"][0]["best_s"]
 
@@ -27,6 +28,7 @@ def main():
     parser.add_argument("--model", default="configs/models/bench.toml")
     parser.add_argument("--strategies", default="DataZ,MegatronTS,UlyssesZ")
     parser.add_argument("--lengths", default="256,1024,4096")
+    parser.add_argument("--backend", choices=["local", "gloo"], default="local")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
@@ -36,7 +38,7 @@ def main():
         for case in cases:
             for which in ("old", "new") if repeat % 2 == 0 else ("new", "old"):
                 case[which].append(seconds(
-                    getattr(options, which), options.model, case["strategy"], case["length"]))
+                    getattr(options, which), options.backend, options.model, case["strategy"], case["length"]))
     for case in cases:
         ratios = sorted(new / old for old, new in zip(case["old"], case["new"], strict=True))
         case["new / old"] = {
@@ -45,8 +47,9 @@ def main():
               f"{case['new / old']['median']:.3f} ({ratios[0]:.3f} - {ratios[-1]:.3f})")
     with open(options.out, "w", encoding="utf-8") as out:
         json.dump({"command": " ".join(["benchmarks/two_builds.py", "OLD", "NEW",
-                                        "--repeats", str(options.repeats)]),
-                   "model": options.model, "ranks": 4, "backend": "local", "cases": cases},
+                                        "--repeats", str(options.repeats),
+                                        "--backend", options.backend]),
+                   "model": options.model, "ranks": 4, "backend": options.backend, "cases": cases},
                   out, indent=1)
         out.write("\n")
 

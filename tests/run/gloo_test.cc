@@ -2,12 +2,14 @@
 // them, all others end in bounded time with a message that says what happened.
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "paradyse/plan/plan.h"
@@ -252,6 +254,21 @@ TEST(Gloo, FewerRanksThanProcesses) {
     }
     EXPECT_EQ(runs, backend.first_rank() == 0 ? 4 : backend.first_rank() == 1 ? 3 : 2);
     EXPECT_THROW(backend.run(4, [](Communicators&) {}), std::invalid_argument);
+  });
+}
+
+// Gloo's own threads, or all that a rank waits for may be stuck for ticks of the scheduler (wire.cc).
+TEST(Gloo, ItsThreadTakesNoCoreFromThoseThatCompute) {
+  test::expect_processes(2, [](Backend& backend) {
+    int background = 0;
+    backend.run(2, [&](Communicators&) {
+      EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
+      for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        const int id = std::stoi(task.path().filename());
+        background += sched_getscheduler(id) == SCHED_BATCH ? 1 : 0;
+      }
+    });
+    EXPECT_GE(background, 1);
   });
 }
 
