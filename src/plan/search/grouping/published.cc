@@ -20,6 +20,12 @@
 //     The second line is the publication's memory and "none on unused groups" in one.  HiGHS solves
 //     it in place of SCIP, from a start made by heuristics, so that there always is an answer,
 //     within options.solver_seconds.  Where that ends the search, the answer depends on the clock.
+//     `published-as-written` has these as the publication writes them, two lines,
+//
+//         sum_q s_qp A_qp <= capacity_p      sum_q A_qp <= documents m_p
+//
+//     no order among groups that are alike, and no start: the heuristics' plan is taken only where
+//     the solver finds none in time.
 //   * A bucket's documents are dealt to its groups, longest first to the least busy; what the plan
 //   takes is
 //     added up with the lengths that documents have.
@@ -85,10 +91,14 @@ std::optional<OpenMicroBatch> start_of(const GroupingTask& task) {
   return best;
 }
 
+// How the programme is put to the solver.
+enum class Wording { kTight, kAsWritten };
+
 // One micro-batch: some documents of a task.
 class MicroBatchPlan {
  public:
-  MicroBatchPlan(const GroupingTask& task, const std::vector<int>& documents) : task_(task) {
+  MicroBatchPlan(const GroupingTask& task, const std::vector<int>& documents, Wording wording)
+      : task_(task), wording_(wording) {
     const std::int64_t tokens = tokens_of(task, documents);
     const std::int64_t most = (tokens + room_of(task)) / 2;
     for (int buckets = kBuckets;; ++buckets) {
@@ -120,7 +130,7 @@ class MicroBatchPlan {
     const Milp problem = model();
     const std::optional<MilpAnswer> answer = paradyse::solve(
         problem,
-        start ? values_of(problem, *start) : std::vector<double>{},
+        start && wording_ == Wording::kTight ? values_of(problem, *start) : std::vector<double>{},
         options.solver_seconds,
         options.seed);
     if (answer) {
@@ -215,23 +225,30 @@ class MicroBatchPlan {
         problem.column(0, 0, static_cast<double>(most), true);
       }
     }
+    const bool tight = wording_ == Wording::kTight;
+    const auto all_documents = static_cast<double>(documents_.size());
     std::vector<Milp::Term> ranks;
     for (std::size_t p = 0; p < virtual_types_.size(); ++p) {
       const GroupType& type = task_.types[idx(virtual_types_[p])];
       std::vector<Milp::Term> time = {{0, -1}, {used(p), type.fixed_seconds}};
       // By its share of the capacity: coefficients of about 1.
-      std::vector<Milp::Term> memory = {{used(p), -1}};
+      std::vector<Milp::Term> memory = {{used(p), tight ? -1.0 : 0.0}};
+      std::vector<Milp::Term> none_if_unused = {{used(p), -all_documents}};
       for (std::size_t q = 0; q < buckets_.size(); ++q) {
         time.push_back({assigned(p, q), seconds(p, q)});
         memory.push_back(
             {assigned(p, q),
              static_cast<double>(buckets_[q].length) / static_cast<double>(type.capacity)});
+        none_if_unused.push_back({assigned(p, q), 1});
       }
       problem.row(-Milp::kInfinity, time, 0);
       if (type.capacity > 0) {
-        problem.row(-Milp::kInfinity, memory, 0);
+        problem.row(-Milp::kInfinity, memory, tight ? 0 : 1);
       }
-      if (p > 0 && virtual_types_[p - 1] == virtual_types_[p]) {
+      if (!tight) {
+        problem.row(-Milp::kInfinity, none_if_unused, 0);
+      }
+      if (tight && p > 0 && virtual_types_[p - 1] == virtual_types_[p]) {
         problem.row(0, {{used(p - 1), 1}, {used(p), -1}}, Milp::kInfinity);
       }
       ranks.push_back({used(p), static_cast<double>(type.ranks)});
@@ -319,6 +336,7 @@ class MicroBatchPlan {
   }
 
   const GroupingTask& task_;
+  Wording wording_;
   std::vector<Bucket> buckets_;
   std::vector<int> documents_;  // of exact_, in its order
   std::vector<int> by_bucket_;  // of rounded_
@@ -327,7 +345,7 @@ class MicroBatchPlan {
   std::vector<int> virtual_types_;  // [p]
 };
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
+GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options, Wording wording) {
   GroupingAnswer answer{.why_not = why_none_fits(task)};
   if (!answer.why_not.empty()) {
     return answer;
@@ -355,7 +373,7 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
     std::vector<OpenMicroBatch> micro_batches;
     for (const std::vector<int>& documents : cut) {
       std::optional<OpenMicroBatch> groups =
-          MicroBatchPlan(task, documents).solve(options, answer.tried);
+          MicroBatchPlan(task, documents, wording).solve(options, answer.tried);
       if (!groups) {
         break;
       }
@@ -378,7 +396,18 @@ GroupingPlannerRow published_planner() {
   return {
       .name = "published",
       .summary = "FlexSP as published: buckets, blaster, and a MILP for each micro-batch by HiGHS",
-      .plan = plan};
+      .plan = [](const GroupingTask& task, const GroupingOptions& options) {
+        return plan(task, options, Wording::kTight);
+      }};
+}
+
+GroupingPlannerRow published_as_written_planner() {
+  return {
+      .name = "published-as-written",
+      .summary = "the same with the MILP worded as in the publication, and solved from nothing",
+      .plan = [](const GroupingTask& task, const GroupingOptions& options) {
+        return plan(task, options, Wording::kAsWritten);
+      }};
 }
 
 }  // namespace paradyse

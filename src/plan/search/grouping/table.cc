@@ -13,6 +13,7 @@ std::span<const GroupingPlannerRow> grouping_planners() {
       fast_planner(),
       exact_planner(),
       published_planner(),
+      published_as_written_planner(),
       static_planner(),
       homogeneous_planner(),
       sorted_planner(),

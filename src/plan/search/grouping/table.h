@@ -15,5 +15,6 @@ GroupingPlannerRow karmarkar_karp_planner();
 GroupingPlannerRow megatron_planner();
 GroupingPlannerRow two_stage_planner();
 GroupingPlannerRow published_planner();
+GroupingPlannerRow published_as_written_planner();
 
 }  // namespace paradyse
