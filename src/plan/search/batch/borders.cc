@@ -4,7 +4,10 @@
 // (layer_planner.h): the fastest mix that fits.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -13,6 +16,79 @@
 
 namespace paradyse {
 namespace {
+
+// What the documents of a batch take whole on one rank, all layers alike: what
+// DocumentPlans::estimate() says, found once for all borders.
+class WholeCosts {
+ public:
+  WholeCosts(
+      DocumentPlans& documents,
+      const LayerChoice& layer,
+      const std::vector<std::int64_t>& lengths,
+      Caps caps)
+      : documents_(documents), layer_(layer), caps_(caps), layers_(documents.task().model.layers) {
+    LayerCosts& costs = documents.costs().of(1);
+    std::map<std::int64_t, Known> found;  // [length]
+    std::int64_t tokens = 0;
+    for (const std::int64_t n : lengths) {
+      const auto [known, fresh] = found.try_emplace(n);
+      if (fresh) {
+        known->second = {
+            .layer = costs.predicted_layer(layer, n).busy,
+            .rest = costs.rest(n).busy,
+            .factor = documents.correction().factor(part_of(layer, "attention").strategy, 1, n)};
+      }
+      known_.push_back(known->second);
+      tokens += n;
+    }
+    idle_ = documents.estimate(layer, 1, 1).busy;
+    // Bytes grow with tokens, and so does what fits, unless lengths were held to less.
+    if (documents.held_to().empty() || caps == Caps::passed) {
+      std::int64_t high = tokens + 1;
+      if (estimated_to_fit(tokens)) {
+        most_tokens_ = tokens;
+      } else {
+        std::int64_t low = 0;
+        while (low + 1 < high) {
+          const std::int64_t middle = low + (high - low) / 2;
+          (estimated_to_fit(middle) ? low : high) = middle;
+        }
+        most_tokens_ = low;
+      }
+    }
+  }
+
+  [[nodiscard]] const LayerChoice& layer() const { return layer_; }
+  // Seconds of document `d` of the batch beside `longest`, the longest of its rank.
+  [[nodiscard]] double busy(std::int64_t d, std::int64_t longest) const {
+    const Known& known = known_[idx(d)];
+    return static_cast<double>(layers_) * (known.layer * known_[idx(longest)].factor) + known.rest;
+  }
+  // A rank without documents still gathers weights: as for one token.
+  [[nodiscard]] double idle() const { return idle_; }
+  [[nodiscard]] bool fits(std::int64_t tokens) const {
+    return most_tokens_ ? tokens <= *most_tokens_ : estimated_to_fit(tokens);
+  }
+
+ private:
+  struct Known {
+    double layer = 0;  // busy seconds of one, as the time model says
+    double rest = 0;   // corrected
+    double factor = 1;
+  };
+
+  [[nodiscard]] bool estimated_to_fit(std::int64_t tokens) const {
+    return documents_.fits(documents_.estimate(layer_, tokens, 1).peak, tokens, caps_);
+  }
+
+  DocumentPlans& documents_;
+  const LayerChoice& layer_;
+  Caps caps_;
+  std::int64_t layers_;
+  std::vector<Known> known_;  // [document]
+  double idle_ = 0;
+  std::optional<std::int64_t> most_tokens_;
+};
 
 class Borders {
  public:
@@ -30,13 +106,12 @@ class Borders {
   Dealt deal(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& whole,
-      const LayerChoice& layer,
-      Caps caps);
+      const WholeCosts& costs);
   std::optional<Plan> build(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& order,
       std::size_t long_documents,
-      const LayerChoice& short_layer,
+      const WholeCosts* short_costs,
       Caps caps);
   std::optional<Plan> best_of_borders(
       const std::vector<std::int64_t>& lengths,
@@ -54,8 +129,7 @@ class Borders {
 Borders::Dealt Borders::deal(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& whole,
-    const LayerChoice& layer,
-    Caps caps) {
+    const WholeCosts& costs) {
   struct Rank {
     double busy = 0;
     std::int64_t tokens = 0;
@@ -68,9 +142,7 @@ Borders::Dealt Borders::deal(
     Rank* best = nullptr;
     for (std::vector<Rank>& micro : micro_batches) {
       for (Rank& rank : micro) {
-        if ((best == nullptr || rank.busy < best->busy) &&
-            documents().fits(
-                documents().estimate(layer, rank.tokens + n, 1).peak, rank.tokens + n, caps)) {
+        if ((best == nullptr || rank.busy < best->busy) && costs.fits(rank.tokens + n)) {
           best = &rank;
         }
       }
@@ -79,13 +151,12 @@ Borders::Dealt Borders::deal(
       }
     }
     if (best == nullptr) {
-      if (!documents().fits(documents().estimate(layer, n, 1).peak, n, caps)) {
+      if (!costs.fits(n)) {
         return {};
       }
       best = &micro_batches.emplace_back(ranks).front();
     }
-    const std::int64_t longest = best->documents.empty() ? n : lengths[idx(best->documents[0])];
-    best->busy += documents().estimate(layer, n, 1, longest).busy;
+    best->busy += costs.busy(d, best->documents.empty() ? d : best->documents[0]);
     best->tokens += n;
     best->documents.push_back(d);
   }
@@ -105,7 +176,7 @@ std::optional<Plan> Borders::build(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& order,
     std::size_t long_documents,
-    const LayerChoice& short_layer,
+    const WholeCosts* short_costs,
     Caps caps) {
   Plan plan = empty_plan(
       task(),
@@ -134,7 +205,7 @@ std::optional<Plan> Borders::build(
   }
   const std::vector<std::int64_t> rest(
       order.begin() + static_cast<std::ptrdiff_t>(long_documents), order.end());
-  const Dealt dealt = deal(lengths, rest, short_layer, caps);
+  const Dealt dealt = deal(lengths, rest, *short_costs);
   if (dealt.empty()) {
     return std::nullopt;
   }
@@ -197,41 +268,43 @@ std::optional<Plan> Borders::best_of_borders(
   struct Candidate {
     double seconds;
     std::size_t long_documents;
-    LayerChoice short_layer;
+    const WholeCosts* short_costs;  // null: there are none
   };
+  std::vector<WholeCosts> whole;
+  whole.reserve(documents().whole().size());
+  for (const LayerChoice& layer : documents().whole()) {
+    whole.emplace_back(documents(), layer, lengths, caps);
+  }
   std::vector<Candidate> candidates;
   double long_seconds = 0;
   double least_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k <= order.size(); ++k) {
     if (k == order.size()) {
-      candidates.push_back({long_seconds, k, {}});
+      candidates.push_back({long_seconds, k, nullptr});
       break;
     }
     const std::vector<std::int64_t> rest(
         order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
-    for (const LayerChoice& layer :
-         tries_ == Tries::none && k > 0 ? std::vector<LayerChoice>{} : documents().whole()) {
+    for (const WholeCosts& costs :
+         tries_ == Tries::none && k > 0 ? std::span<const WholeCosts>() : std::span(whole)) {
       double sum = long_seconds;
-      const Dealt dealt = deal(lengths, rest, layer, caps);
+      const Dealt dealt = deal(lengths, rest, costs);
       for (const auto& of_ranks : dealt) {
         std::vector<GroupSeconds> busy;
         busy.reserve(of_ranks.size());
         for (const auto& of_rank : of_ranks) {
-          // a rank without documents still gathers weights: as for one token
-          double its = of_rank.empty() ? documents().estimate(layer, 1, 1).busy : 0;
-          std::int64_t longest = 0;
+          double its = of_rank.empty() ? costs.idle() : 0;
+          const std::int64_t longest =
+              of_rank.empty() ? 0 : *std::ranges::max_element(of_rank, {}, length);
           for (const std::int64_t d : of_rank) {
-            longest = std::max(longest, length(d));
-          }
-          for (const std::int64_t d : of_rank) {
-            its += documents().estimate(layer, length(d), 1, longest).busy;
+            its += costs.busy(d, longest);
           }
           busy.push_back({.ranks = 1, .seconds = its});
         }
         sum += documents().prediction().wall_seconds(busy);
       }
       if (!dealt.empty()) {
-        candidates.push_back({sum, k, layer});
+        candidates.push_back({sum, k, &costs});
         least_seconds = std::min(least_seconds, sum);
       }
     }
@@ -249,7 +322,7 @@ std::optional<Plan> Borders::best_of_borders(
     return a.seconds < b.seconds;
   });
   for (const Candidate& c : candidates) {
-    std::optional<Plan> plan = build(lengths, order, c.long_documents, c.short_layer, caps);
+    std::optional<Plan> plan = build(lengths, order, c.long_documents, c.short_costs, caps);
     if (!plan) {
       continue;
     }

@@ -20,6 +20,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
+#include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/planners.h"
 #include "src/plan/search/grouping/space.h"
 
@@ -30,7 +31,9 @@ namespace {
 constexpr double kLessRoom = 0.85;
 constexpr int kAttempts = 4;
 // Of the fast planner, times its default: planning runs beside training.
-constexpr double kMoves = 0.25;
+constexpr double kMoves = 0.1;
+// A plan that could be faster by less than this is not sought: seeking takes a core from training.
+constexpr double kWorthSeeking = 0.99;
 // No type has more room than this where memory has no limit.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 constexpr double kLeastSeconds = 1e-9;
@@ -49,10 +52,12 @@ class Groups {
   Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
       : documents_(documents), lengths_(lengths), caps_(caps) {}
 
-  // `size`: ranks of every group that has documents; 0: any.
-  std::optional<Plan> make(int size) {
+  // `size`: ranks of every group that has documents; 0: any.  None is sought where a bound says
+  // that it would not be worth it beside a plan of so many seconds.
+  std::optional<Plan> make(int size, double worth_below = std::numeric_limits<double>::infinity()) {
     const std::vector<const Way*> ways = ways_of(size);
-    if (ways.empty() || lengths_.empty()) {
+    if (ways.empty() || lengths_.empty() ||
+        area_bound(grouping_task(ways, 1)).seconds > kWorthSeeking * worth_below) {
       return std::nullopt;
     }
     double room = 1;
@@ -230,7 +235,9 @@ class Planner final : public BatchPlanner {
     // Any size, and each alone: what is predicted exactly may differ from what was added up.
     Groups groups(documents(), lengths, caps);
     for (int size = 0; size <= task().ranks; size = size == 0 ? 1 : 2 * size) {
-      std::optional<Plan> grouped = groups.make(size);
+      std::optional<Plan> grouped =
+          best.plan ? groups.make(size, best.plan->predicted.seconds.value_or(0))
+                    : groups.make(size);
       if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
         best = {.plan = std::move(grouped), .why_not = {}};
       }
