@@ -130,19 +130,29 @@ TEST(Planner, SplitsLongDocumentsAndKeepsShortOnesWhole) {
 }
 
 // Less memory: first documents are split, then parts recomputed, then there is no plan; and the
-// longest document it names is indeed the longest that fits.
+// longest document it names is indeed the longest that fits, also where nothing may be split and
+// only options make room.
 TEST(Planner, SaysWhatDoesNotFitAndWhatWould) {
-  const std::int64_t memory = std::int64_t{24} << 20;
-  Planner planner(task(4, memory));
-  const BatchPlanner::Answer answer = planner.plan({100, 16384});
-  ASSERT_FALSE(answer.plan);
-  EXPECT_THAT(answer.why_not, testing::HasSubstr("16384 tokens needs"));
-  EXPECT_THAT(answer.why_not, testing::HasSubstr("24.0 MiB"));
-  const std::string marker = "longest document that fits has ";
-  const std::int64_t longest =
-      std::stoll(answer.why_not.substr(answer.why_not.find(marker) + marker.size()));
-  EXPECT_TRUE(planner.plan({longest}).plan);
-  EXPECT_FALSE(planner.plan({longest + 1}).plan);
+  for (const std::string attention : {"", "DataZ"}) {
+    SCOPED_TRACE(attention);
+    PlanningTask wanted = task(4, std::int64_t{24} << 20);
+    wanted.attention = attention;
+    Planner planner(wanted);
+    const BatchPlanner::Answer answer = planner.plan({100, 16384});
+    ASSERT_FALSE(answer.plan);
+    EXPECT_THAT(answer.why_not, testing::HasSubstr("16384 tokens needs"));
+    EXPECT_THAT(answer.why_not, testing::HasSubstr("24.0 MiB"));
+    const auto number_after = [&](const std::string& marker) {
+      return std::stoll(answer.why_not.substr(answer.why_not.find(marker) + marker.size()));
+    };
+    EXPECT_GT(number_after("while it computes), "), 0);  // bytes more
+    const std::int64_t longest = number_after("longest document that fits has ");
+    EXPECT_TRUE(planner.plan({longest}).plan);
+    EXPECT_TRUE(planner.plan({100, longest, longest / 2, longest}).plan);
+    const BatchPlanner::Answer one_more = planner.plan({longest + 1});
+    ASSERT_FALSE(one_more.plan);
+    EXPECT_THAT(one_more.why_not, testing::Not(testing::HasSubstr("), -")));
+  }
 }
 
 TEST(Planner, TakesTheCheaperOfWhatItIsAllowed) {

@@ -17,6 +17,13 @@
 namespace paradyse {
 namespace {
 
+// Which borders are tried, and what counts as room for whole documents.
+enum class Effort {
+  some,   // those that can be the fastest, by estimates of layers that are alike
+  every,  // all of them
+  exact   // a document alone on its rank also where only the layer planner finds layers that fit
+};
+
 // What the documents of a batch take whole on one rank, all layers alike: what
 // DocumentPlans::estimate() says, found once for all borders.
 class WholeCosts {
@@ -25,8 +32,13 @@ class WholeCosts {
       DocumentPlans& documents,
       const LayerChoice& layer,
       const std::vector<std::int64_t>& lengths,
-      Caps caps)
-      : documents_(documents), layer_(layer), caps_(caps), layers_(documents.task().model.layers) {
+      Caps caps,
+      Effort effort)
+      : documents_(documents),
+        layer_(layer),
+        caps_(caps),
+        effort_(effort),
+        layers_(documents.task().model.layers) {
     LayerCosts& costs = documents.costs().of(1);
     std::map<std::int64_t, Known> found;  // [length]
     std::int64_t tokens = 0;
@@ -69,6 +81,19 @@ class WholeCosts {
   [[nodiscard]] bool fits(std::int64_t tokens) const {
     return most_tokens_ ? tokens <= *most_tokens_ : estimated_to_fit(tokens);
   }
+  // Of a document that has a rank to itself.
+  [[nodiscard]] bool fits_alone(std::int64_t length) {
+    if (fits(length) || effort_ != Effort::exact) {
+      return fits(length);
+    }
+    const auto [known, fresh] = alone_.try_emplace(length);
+    if (fresh) {
+      std::vector<std::vector<std::int64_t>> ranks(idx(documents_.task().ranks));
+      ranks.front() = {length};
+      known->second = documents_.program_for(length, 1, ranks, caps_).has_value();
+    }
+    return known->second;
+  }
 
  private:
   struct Known {
@@ -84,8 +109,10 @@ class WholeCosts {
   DocumentPlans& documents_;
   const LayerChoice& layer_;
   Caps caps_;
+  Effort effort_;
   std::int64_t layers_;
-  std::vector<Known> known_;  // [document]
+  std::vector<Known> known_;            // [document]
+  std::map<std::int64_t, bool> alone_;  // [length] beyond what estimates have room for
   double idle_ = 0;
   std::optional<std::int64_t> most_tokens_;
 };
@@ -106,17 +133,17 @@ class Borders {
   Dealt deal(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& whole,
-      const WholeCosts& costs);
+      WholeCosts& costs);
   std::optional<Plan> build(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& order,
       std::size_t long_documents,
-      const WholeCosts* short_costs,
+      WholeCosts* short_costs,
       Caps caps);
   std::optional<Plan> best_of_borders(
       const std::vector<std::int64_t>& lengths,
       const std::vector<std::int64_t>& order,
-      bool all_borders,
+      Effort effort,
       Caps caps);
 
   DocumentPlans& documents_;
@@ -129,7 +156,7 @@ class Borders {
 Borders::Dealt Borders::deal(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& whole,
-    const WholeCosts& costs) {
+    WholeCosts& costs) {
   struct Rank {
     double busy = 0;
     std::int64_t tokens = 0;
@@ -142,7 +169,8 @@ Borders::Dealt Borders::deal(
     Rank* best = nullptr;
     for (std::vector<Rank>& micro : micro_batches) {
       for (Rank& rank : micro) {
-        if ((best == nullptr || rank.busy < best->busy) && costs.fits(rank.tokens + n)) {
+        if ((best == nullptr || rank.busy < best->busy) &&
+            (rank.documents.empty() ? costs.fits_alone(n) : costs.fits(rank.tokens + n))) {
           best = &rank;
         }
       }
@@ -151,7 +179,7 @@ Borders::Dealt Borders::deal(
       }
     }
     if (best == nullptr) {
-      if (!costs.fits(n)) {
+      if (!costs.fits_alone(n)) {
         return {};
       }
       best = &micro_batches.emplace_back(ranks).front();
@@ -176,7 +204,7 @@ std::optional<Plan> Borders::build(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& order,
     std::size_t long_documents,
-    const WholeCosts* short_costs,
+    WholeCosts* short_costs,
     Caps caps) {
   Plan plan = empty_plan(
       task(),
@@ -246,10 +274,9 @@ BatchPlanner::Answer Borders::make(const std::vector<std::int64_t>& lengths, Cap
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     return length(a) > length(b);
   });
-  // Borders that cannot be the fastest are left out, unless all that is faster turns out not to
-  // fit.
-  for (const bool all_borders : {false, true}) {
-    if (std::optional<Plan> plan = best_of_borders(lengths, order, all_borders, caps)) {
+  // More effort only where less finds nothing that fits.
+  for (const Effort effort : {Effort::some, Effort::every, Effort::exact}) {
+    if (std::optional<Plan> plan = best_of_borders(lengths, order, effort, caps)) {
       return {.plan = std::move(plan), .why_not = {}};
     }
   }
@@ -262,18 +289,18 @@ BatchPlanner::Answer Borders::make(const std::vector<std::int64_t>& lengths, Cap
 std::optional<Plan> Borders::best_of_borders(
     const std::vector<std::int64_t>& lengths,
     const std::vector<std::int64_t>& order,
-    bool all_borders,
+    Effort effort,
     Caps caps) {
   const auto length = [&](std::int64_t d) { return lengths[idx(d)]; };
   struct Candidate {
     double seconds;
     std::size_t long_documents;
-    const WholeCosts* short_costs;  // null: there are none
+    WholeCosts* short_costs;  // null: there are none
   };
   std::vector<WholeCosts> whole;
   whole.reserve(documents().whole().size());
   for (const LayerChoice& layer : documents().whole()) {
-    whole.emplace_back(documents(), layer, lengths, caps);
+    whole.emplace_back(documents(), layer, lengths, caps, effort);
   }
   std::vector<Candidate> candidates;
   double long_seconds = 0;
@@ -285,8 +312,8 @@ std::optional<Plan> Borders::best_of_borders(
     }
     const std::vector<std::int64_t> rest(
         order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
-    for (const WholeCosts& costs :
-         tries_ == Tries::none && k > 0 ? std::span<const WholeCosts>() : std::span(whole)) {
+    for (WholeCosts& costs :
+         tries_ == Tries::none && k > 0 ? std::span<WholeCosts>() : std::span(whole)) {
       double sum = long_seconds;
       const Dealt dealt = deal(lengths, rest, costs);
       for (const auto& of_ranks : dealt) {
@@ -308,7 +335,7 @@ std::optional<Plan> Borders::best_of_borders(
         least_seconds = std::min(least_seconds, sum);
       }
     }
-    if (long_seconds >= least_seconds && !all_borders) {
+    if (long_seconds >= least_seconds && effort == Effort::some) {
       break;  // a later border can only cost more
     }
     const std::optional<DocumentPlan> split =
