@@ -12,6 +12,8 @@ of real files of this machine (scripts/demo_corpus.sh), cut to these lengths, a 
 
 Runs: `parallel.batch_planner` flexsp and borders; one size of group for all documents, 1, 2, ... up to
 all ranks, whose strategies and documents are planned as well as flexsp's (groups-of-N); and DataZ alone.
+Beside them the ideal, what the machine does where nobody sends or waits: as many runs of one rank
+without a limit of memory as there are ranks or cores, at once, each on the same corpus; tokens/s added up.
 All train the same documents in the same steps, by costs measured once for each backend and number of
 ranks (--profile-seconds 0: by the closed form).  Every repeat runs each once, in an order that turns.
 The JSON has tokens/s of each repeat without the first steps, medians and spreads, what was predicted
@@ -68,6 +70,12 @@ def write_corpus(path, lengths, texts, seed):
             del text[:length]
 
 
+def counted(folder, warm_up):
+    """The steps of a run that count."""
+    lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines][warm_up:]
+
+
 def run(command, may_refuse=False):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=3600)
     if done.returncode == 0:
@@ -94,7 +102,7 @@ class Place:
             run([options.program, "fit", "--profile", profile, "--out", costs])
             self.costs = costs
 
-    def config(self, name, settings=""):
+    def config(self, name, settings="", ranks=None, memory=None):
         path = self.folder / f"{self.backend}-{self.ranks}-{name}.toml"
         path.write_text(f"""
 [model]
@@ -103,8 +111,8 @@ path = "{self.options.model.resolve()}"
 path = "{self.folder}/corpus.jsonl"
 max_tokens = {self.options.context}
 [parallel]
-ranks = {self.ranks}
-memory_per_rank = "{self.options.memory}"
+ranks = {ranks or self.ranks}
+memory_per_rank = "{memory or self.options.memory}"
 {settings}
 [train]
 steps = {self.options.steps + self.options.warm_up}
@@ -127,8 +135,7 @@ trace = false
         if why:
             return {"refused": why}
         summary = json.loads(out)
-        lines = (pathlib.Path(summary["folder"]) / "metrics.jsonl").read_text().splitlines()
-        steps = [json.loads(line) for line in lines][self.options.warm_up:]
+        steps = counted(summary["folder"], self.options.warm_up)
         total = {key: sum(step[key] for step in steps)
                  for key in ("tokens", "seconds", "predicted_seconds")}
         return {"tokens_per_s": total["tokens"] / total["seconds"],
@@ -137,6 +144,26 @@ trace = false
                 "late_plans": summary["late_plans"],
                 "micro_batches": sum(len(step["micro_batch_seconds"]) for step in steps),
                 "best_static": summary["best_static"]}
+
+
+    def ideal(self):
+        """Tokens/s of runs of one rank at once, added up."""
+        at_once = min(self.ranks, os.cpu_count())
+        runs = []
+        for number in range(at_once):
+            config = self.config(f"ideal-{number}", ranks=1, memory="0")
+            runs.append(subprocess.Popen(
+                [self.options.program, "train", "-c", config, "--json", "--set", "costs.file=none",
+                 "--set", f"output.name=ideal-{number}-{os.urandom(4).hex()}"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        total = 0
+        for one in runs:
+            out = one.communicate(timeout=3600)[0]
+            if one.returncode != 0:
+                raise SystemExit("a run of one rank failed")
+            steps = counted(json.loads(out)["folder"], self.options.warm_up)
+            total += sum(step["tokens"] for step in steps) / sum(step["seconds"] for step in steps)
+        return total
 
 
 def variants(ranks):
@@ -155,12 +182,14 @@ def measured(place, repeats):
     """One row a variant."""
     which = variants(place.ranks)
     runs = {name: [] for name, _ in which}
+    ideal = []
     for repeat in range(repeats):
+        ideal.append(place.ideal())
         turn = repeat % len(which)
         for name, settings in which[turn:] + which[:turn]:
             if not (runs[name] and "refused" in runs[name][0]):
                 runs[name].append(place.train(f"{name.replace(' ', '-')}-{repeat}", settings))
-    rows = []
+    rows = [{"backend": place.backend, "ranks": place.ranks, "run": "ideal", "tokens_per_s": spread(ideal)}]
     for name, _ in which:
         row = {"backend": place.backend, "ranks": place.ranks, "run": name}
         if "refused" in runs[name][0]:
@@ -181,7 +210,7 @@ def ratios(rows):
     ran = {row["run"]: row for row in rows if "refused" not in row}
     if "flexsp" not in ran:
         return {}
-    others = {name: row for name, row in ran.items() if name != "flexsp"}
+    others = {name: row for name, row in ran.items() if name not in ("flexsp", "ideal")}
     sizes = [name for name in others if name.startswith("groups of ")]
     found = {}
     for name, row in others.items():
@@ -190,6 +219,7 @@ def ratios(rows):
             **spread([ours["tokens_per_s"] / theirs["tokens_per_s"] for ours, theirs in pairs]),
             "predicted": ran["flexsp"]["predicted_tokens_per_s"]["median"]
             / row["predicted_tokens_per_s"]["median"]}
+    found["ideal"] = {"median": ran["flexsp"]["tokens_per_s"]["median"] / ran["ideal"]["tokens_per_s"]["median"]}
     if sizes:
         best = max(sizes, key=lambda name: others[name]["tokens_per_s"]["median"])
         found["best size"] = {"run": best, **found[best]}
@@ -232,8 +262,8 @@ def main():
                 for row in found:
                     speed, predicted = row.get("tokens_per_s"), row.get("predicted_tokens_per_s")
                     print(f"{backend:6} {ranks} ranks  {row['run']:14}", row["refused"] if not speed else
-                          f"{speed['median']:8.0f} tokens/s ({speed['least']:.0f} - {speed['most']:.0f}),"
-                          f" predicted {predicted['median']:.0f}", flush=True)
+                          f"{speed['median']:8.0f} tokens/s ({speed['least']:.0f} - {speed['most']:.0f})"
+                          + (f", predicted {predicted['median']:.0f}" if predicted else ""), flush=True)
     ordered = sorted(lengths)
     options.out.write_text(json.dumps({
         "command": shlex.join(["benchmarks/train_planners.py", *sys.argv[1:]]),

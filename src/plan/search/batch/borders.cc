@@ -41,7 +41,6 @@ class WholeCosts {
         layers_(documents.task().model.layers) {
     LayerCosts& costs = documents.costs().of(1);
     std::map<std::int64_t, Known> found;  // [length]
-    std::int64_t tokens = 0;
     for (const std::int64_t n : lengths) {
       const auto [known, fresh] = found.try_emplace(n);
       if (fresh) {
@@ -51,26 +50,15 @@ class WholeCosts {
             .factor = documents.correction().factor(part_of(layer, "attention").strategy, 1, n)};
       }
       known_.push_back(known->second);
-      tokens += n;
     }
     idle_ = documents.estimate(layer, 1, 1).busy;
-    // Bytes grow with tokens, and so does what fits, unless lengths were held to less.
+    // Bytes grow with tokens, unless lengths were held to less.
     if (documents.held_to().empty() || caps == Caps::passed) {
-      std::int64_t high = tokens + 1;
-      if (estimated_to_fit(tokens)) {
-        most_tokens_ = tokens;
-      } else {
-        std::int64_t low = 0;
-        while (low + 1 < high) {
-          const std::int64_t middle = low + (high - low) / 2;
-          (estimated_to_fit(middle) ? low : high) = middle;
-        }
-        most_tokens_ = low;
-      }
+      most_tokens_ =
+          most_that_fit(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
     }
   }
 
-  [[nodiscard]] const LayerChoice& layer() const { return layer_; }
   // Seconds of document `d` of the batch beside `longest`, the longest of its rank.
   [[nodiscard]] double busy(std::int64_t d, std::int64_t longest) const {
     const Known& known = known_[idx(d)];
@@ -104,6 +92,22 @@ class WholeCosts {
 
   [[nodiscard]] bool estimated_to_fit(std::int64_t tokens) const {
     return documents_.fits(documents_.estimate(layer_, tokens, 1).peak, tokens, caps_);
+  }
+
+  // Of so many tokens at most.
+  [[nodiscard]] std::int64_t most_that_fit(std::int64_t tokens) const {
+    std::int64_t low = 0;
+    std::int64_t high = 1;
+    while (high <= tokens && estimated_to_fit(high)) {
+      low = high;
+      high *= 2;
+    }
+    high = std::min(high, tokens + 1);
+    while (low + 1 < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (estimated_to_fit(middle) ? low : high) = middle;
+    }
+    return low;
   }
 
   DocumentPlans& documents_;
