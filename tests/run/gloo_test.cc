@@ -257,7 +257,8 @@ TEST(Gloo, FewerRanksThanProcesses) {
   });
 }
 
-// Gloo's own threads, or all that a rank waits for may be stuck for ticks of the scheduler (wire.cc).
+// Gloo's own threads, or all that a rank waits for may be stuck for ticks of the scheduler
+// (wire.cc).
 TEST(Gloo, ItsThreadTakesNoCoreFromThoseThatCompute) {
   test::expect_processes(2, [](Backend& backend) {
     int background = 0;

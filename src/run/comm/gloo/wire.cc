@@ -114,9 +114,9 @@ class AskedStore final : public c10d::Store {
 };
 
 // The threads that are started meanwhile wait for a core rather than take one from a thread that
-// computes.  Gloo's own thread polls without sleeping while another holds a connection's lock; where
-// it pushes that other off its core, as the scheduler lets a thread that wakes up, both are stuck
-// for a tick of 4 ms, several times a step.
+// computes.  Gloo's own thread polls without sleeping while another holds a connection's lock;
+// where it pushes that other off its core, as the scheduler lets a thread that wakes up, both are
+// stuck for a tick of 4 ms, several times a step.
 class InTheBackground {
  public:
   InTheBackground() : had_(sched_getscheduler(0)) {
