@@ -92,7 +92,7 @@ std::optional<OpenMicroBatch> start_of(const GroupingTask& task) {
 }
 
 // How the programme is put to the solver.
-enum class Wording { kTight, kAsWritten };
+enum class Wording { tight, as_written };
 
 // One micro-batch: some documents of a task.
 class MicroBatchPlan {
@@ -130,7 +130,7 @@ class MicroBatchPlan {
     const Milp problem = model();
     const std::optional<MilpAnswer> answer = paradyse::solve(
         problem,
-        start && wording_ == Wording::kTight ? values_of(problem, *start) : std::vector<double>{},
+        start && wording_ == Wording::tight ? values_of(problem, *start) : std::vector<double>{},
         options.solver_seconds,
         options.seed);
     if (answer) {
@@ -225,7 +225,7 @@ class MicroBatchPlan {
         problem.column(0, 0, static_cast<double>(most), true);
       }
     }
-    const bool tight = wording_ == Wording::kTight;
+    const bool tight = wording_ == Wording::tight;
     const auto all_documents = static_cast<double>(documents_.size());
     std::vector<Milp::Term> ranks;
     for (std::size_t p = 0; p < virtual_types_.size(); ++p) {
@@ -397,7 +397,7 @@ GroupingPlannerRow published_planner() {
       .name = "published",
       .summary = "FlexSP as published: buckets, blaster, and a MILP for each micro-batch by HiGHS",
       .plan = [](const GroupingTask& task, const GroupingOptions& options) {
-        return plan(task, options, Wording::kTight);
+        return plan(task, options, Wording::tight);
       }};
 }
 
@@ -406,7 +406,7 @@ GroupingPlannerRow published_as_written_planner() {
       .name = "published-as-written",
       .summary = "the same with the MILP worded as in the publication, and solved from nothing",
       .plan = [](const GroupingTask& task, const GroupingOptions& options) {
-        return plan(task, options, Wording::kAsWritten);
+        return plan(task, options, Wording::as_written);
       }};
 }
 
