@@ -111,7 +111,7 @@ class Groups {
 
   // Those that no other of as many ranks beats in room and in the seconds of all documents; found
   // once.  What is faster for some documents alone is left to the layer planner, once it is known
-  // which share a group: so few types make the search ten times as fast.
+  // which share a group: few types make the search short.
   const std::vector<Way>& ways(int ranks) {
     const auto [known, fresh] = ways_.try_emplace(ranks);
     std::vector<Way>& kept = known->second;
