@@ -145,7 +145,6 @@ trace = false
                 "micro_batches": sum(len(step["micro_batch_seconds"]) for step in steps),
                 "best_static": summary["best_static"]}
 
-
     def ideal(self):
         """Tokens/s of runs of one rank at once, added up."""
         at_once = min(self.ranks, os.cpu_count())

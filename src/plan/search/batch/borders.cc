@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/largest.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 
@@ -54,8 +55,9 @@ class WholeCosts {
     idle_ = documents.estimate(layer, 1, 1).busy;
     // Bytes grow with tokens, unless lengths were held to less.
     if (documents.held_to().empty() || caps == Caps::passed) {
-      most_tokens_ =
-          most_that_fit(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
+      most_tokens_ = largest_that(
+          [&](std::int64_t tokens) { return estimated_to_fit(tokens); },
+          std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
     }
   }
 
@@ -92,22 +94,6 @@ class WholeCosts {
 
   [[nodiscard]] bool estimated_to_fit(std::int64_t tokens) const {
     return documents_.fits(documents_.estimate(layer_, tokens, 1).peak, tokens, caps_);
-  }
-
-  // Of so many tokens at most.
-  [[nodiscard]] std::int64_t most_that_fit(std::int64_t tokens) const {
-    std::int64_t low = 0;
-    std::int64_t high = 1;
-    while (high <= tokens && estimated_to_fit(high)) {
-      low = high;
-      high *= 2;
-    }
-    high = std::min(high, tokens + 1);
-    while (low + 1 < high) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (estimated_to_fit(middle) ? low : high) = middle;
-    }
-    return low;
   }
 
   DocumentPlans& documents_;

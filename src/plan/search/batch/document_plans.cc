@@ -7,6 +7,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/largest.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
@@ -274,17 +275,7 @@ std::optional<std::int64_t> DocumentPlans::longest() {
   if (task_.memory_per_rank == 0) {
     return std::nullopt;
   }
-  std::int64_t low = 0;
-  std::int64_t high = 1;
-  while (high < (std::int64_t{1} << 40) && can_run(high)) {
-    low = high;
-    high *= 2;
-  }
-  while (low + 1 < high) {
-    const std::int64_t middle = (low + high) / 2;
-    (can_run(middle) ? low : high) = middle;
-  }
-  return low;
+  return largest_that([&](std::int64_t length) { return can_run(length); }, std::int64_t{1} << 39);
 }
 
 DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {

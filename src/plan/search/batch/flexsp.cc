@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/largest.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 #include "src/plan/search/grouping/bounds.h"
@@ -35,7 +36,7 @@ constexpr double kMoves = 0.1;
 // A plan that could be faster by less than this is not sought: seeking takes a core from training.
 constexpr double kWorthSeeking = 0.99;
 // No type has more room than this where memory has no limit.
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.
@@ -96,17 +97,7 @@ class Groups {
     const auto fits = [&](std::int64_t tokens) {
       return documents_.fits(documents_.estimate(layer, tokens, ranks).peak, tokens, caps_);
     };
-    std::int64_t low = 0;
-    std::int64_t high = 1;
-    while (high < kMostTokens && fits(high)) {
-      low = high;
-      high *= 2;
-    }
-    while (low + 1 < high && high < kMostTokens) {
-      const std::int64_t middle = (low + high) / 2;
-      (fits(middle) ? low : high) = middle;
-    }
-    return low;
+    return largest_that(fits, kMostTokens);
   }
 
   // Those that no other of as many ranks beats in room and in the seconds of all documents; found
