@@ -215,16 +215,66 @@ TEST(ClusterSpace, CutsWeightsOverANode) {
   }
 }
 
-// As slow as the slowest and as small as the smallest, wherever a group comes to lie.
-TEST(ClusterSpace, TakesUnlikeDevicesForTheWorst) {
+// The first ranks are as they were, the others half as fast, with more memory.
+Cluster unlike_a100(int ranks, int fast) {
+  Cluster cluster = a100(ranks, 9 * kGiB);
+  cluster.devices.push_back(cluster.devices.front());
+  cluster.devices[0].count = fast;
+  cluster.devices[1].count = ranks - fast;
+  cluster.devices[1].name = "slow";
+  cluster.devices[1].matmul_flops_per_second /= 2;
+  cluster.devices[1].memory_bytes = 16 * kGiB;
+  return cluster;
+}
+
+// Groups in pools of like devices take what they say, need no rank of other devices to wait, and
+// leave none short of memory.
+TEST(ClusterSpace, PlansUnlikeDevicesForWhatTheyAre) {
   const ModelShape model = small_llama();
-  Cluster unlike = a100(8, 16 * kGiB);
-  unlike.devices.push_back(unlike.devices.front());
-  unlike.devices[0].count = unlike.devices[1].count = 4;
-  unlike.devices[1].matmul_flops_per_second /= 2;
-  unlike.devices[0].memory_bytes = 9 * kGiB;
-  std::mt19937 random(7);
-  const std::vector<std::int64_t> lengths = random_lengths(random, 64, 1200, 1.66, 20'000);
+  struct Case {
+    int ranks = 0;
+    int fast = 0;
+  };
+  unsigned seed = 0;
+  // pools of nodes, and pools that share one
+  for (const Case& c : std::vector<Case>{{8, 4}, {16, 8}, {16, 12}, {24, 5}}) {
+    const Cluster unlike = unlike_a100(c.ranks, c.fast);
+    std::mt19937 random(++seed);
+    SCOPED_TRACE(testing::Message() << c.ranks << " ranks, " << c.fast << " of them fast");
+    const std::vector<std::int64_t> lengths =
+        random_lengths(random, 24 * c.ranks, 1200, 1.66, 20'000);
+    const GroupSpace space = cluster_space(model, unlike, {}, lengths);
+    const PlannedBatch planned = plan_batch({space}, grouping_planner("fast"), {});
+    ASSERT_TRUE(planned.plan) << planned.why_not;
+    EXPECT_THAT(problems(*planned.plan, {.model = &model, .precision = kHalf}), IsEmpty());
+    const Simulation sums = simulate(
+        *planned.plan,
+        model,
+        unlike,
+        {.precision = kHalf, .proportional_tokens = false, .additive = true});
+    EXPECT_TRUE(sums.fits());
+    EXPECT_NEAR(sums.seconds, planned.seconds, 0.02 * sums.seconds);
+    EXPECT_LE(*planned.plan->predicted.lower_bound_seconds, planned.seconds);
+    EXPECT_LT(planned.gap(), 0.15);
+    // as if all were slow and small
+    GroupSpace worst = space;
+    worst.task = without_pools(worst.task);
+    const PlannedBatch wary = plan_batch({worst}, grouping_planner("fast"), {});
+    EXPECT_LT(planned.seconds, 0.95 * wary.seconds);
+  }
+}
+
+// One that no pool has room for goes over all of them, beside what else fits there.
+TEST(ClusterSpace, PlansLongDocumentsOverUnlikeDevices) {
+  const ModelShape model = small_llama();
+  const Cluster unlike = unlike_a100(8, 4);
+  std::mt19937 random(11);
+  std::vector<std::int64_t> lengths = random_lengths(random, 200, 1200, 1.66, 20'000);
+  std::int64_t most = 0;  // in a pool
+  for (const GroupType& type : cluster_space(model, unlike, {}, {1}).task.types) {
+    most = std::max(most, type.pool < 0 ? 0 : type.capacity);
+  }
+  lengths.push_back(most + 4096);
   const PlannedBatch planned =
       plan_batch({cluster_space(model, unlike, {}, lengths)}, grouping_planner("fast"), {});
   ASSERT_TRUE(planned.plan) << planned.why_not;
@@ -234,7 +284,32 @@ TEST(ClusterSpace, TakesUnlikeDevicesForTheWorst) {
       unlike,
       {.precision = kHalf, .proportional_tokens = false, .additive = true});
   EXPECT_TRUE(sums.fits());
-  EXPECT_LE(sums.seconds, 1.01 * *planned.plan->predicted.seconds);
+  EXPECT_LE(sums.seconds, 1.02 * planned.seconds);
+  EXPECT_GT(planned.grouping.micro_batches.size(), 1U);
+}
+
+// A planner that knows like devices alone is sound on unlike ones: all count as the worst.
+TEST(ClusterSpace, ServesEveryPlannerOnUnlikeDevices) {
+  const ModelShape model = small_llama();
+  const Cluster unlike = unlike_a100(8, 4);
+  std::mt19937 random(7);
+  const std::vector<std::int64_t> lengths = random_lengths(random, 40, 1200, 1.66, 20'000);
+  const GroupSpace space = cluster_space(model, unlike, {}, lengths);
+  const double ours = plan_batch({space}, grouping_planner("fast"), {}).seconds;
+  for (const char* name : {"static", "homogeneous", "sorted", "best-fit", "longest-first"}) {
+    SCOPED_TRACE(name);
+    const PlannedBatch planned = plan_batch({space}, grouping_planner(name), {});
+    ASSERT_TRUE(planned.plan) << planned.why_not;
+    EXPECT_LE(ours, planned.seconds);
+    const Simulation sums = simulate(
+        *planned.plan,
+        model,
+        unlike,
+        {.precision = kHalf, .proportional_tokens = false, .additive = true});
+    EXPECT_TRUE(sums.fits());
+    EXPECT_LE(sums.seconds, 1.02 * planned.seconds);
+  }
+  EXPECT_THAT(plan_batch({space}, grouping_planner("exact"), {}).why_not, HasSubstr("devices"));
 }
 
 // No type is worse than another of its size in everything, and the space flexsp has one a size.

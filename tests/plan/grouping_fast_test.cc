@@ -1,5 +1,6 @@
 // The fast planner of groups, what it is made of, and the bounds that judge it.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
@@ -174,6 +175,72 @@ TEST(FastGrouping, IsNearTheBoundAndScales) {
     // every item is looked at a bounded number of times
     EXPECT_LT(answer.tried, 4000 * task.documents()) << ranks;
   }
+}
+
+// The least seconds of all groupings: every document joins a group there is, or opens one.
+class Enumeration {
+ public:
+  explicit Enumeration(const GroupingTask& task) : task_(task) { place(0); }
+  [[nodiscard]] double seconds() const { return best_; }
+
+ private:
+  void place(int k) {
+    if (k == task_.documents()) {
+      best_ = std::min(best_, seconds_of(task_, grouping_));
+      return;
+    }
+    auto& all = grouping_.micro_batches;
+    for (std::size_t m = 0; m <= all.size(); ++m) {
+      const bool fresh = m == all.size();
+      if (fresh) {
+        all.emplace_back();
+      }
+      for (std::size_t g = 0; g < all[m].size(); ++g) {
+        all[m][g].documents.push_back(k);
+        if (task_.fits(all[m][g].type, group_tokens(task_, all[m][g]))) {
+          place(k + 1);
+        }
+        all[m][g].documents.pop_back();
+      }
+      for (int t = 0; t < std::ssize(task_.types); ++t) {
+        all[m].push_back({.type = t, .documents = {k}});
+        if (task_.fits(t, task_.lengths[idx(k)]) && first_ranks(task_, all[m])) {
+          place(k + 1);
+        }
+        all[m].pop_back();
+      }
+      if (fresh) {
+        all.pop_back();
+        break;
+      }
+    }
+  }
+
+  const GroupingTask& task_;
+  Grouping grouping_;
+  double best_ = std::numeric_limits<double>::infinity();
+};
+
+// Devices that are unlike: plans are sound, bounds hold, and the optimum is not far.
+TEST(FastGrouping, PlansPools) {
+  double above = 0;
+  constexpr unsigned kTasks = 150;
+  for (unsigned seed = 1; seed <= kTasks; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const GroupingTask task = random_pooled_task(random, 5);
+    const GroupingAnswer answer = fast(task);
+    ASSERT_TRUE(answer.grouping) << answer.why_not;
+    EXPECT_EQ(problems(task, *answer.grouping), std::vector<std::string>{});
+    const double best = Enumeration(task).seconds();
+    for (const LowerBound& bound :
+         {area_bound(task), longest_micro_batch_bound(task), memory_bound(task)}) {
+      EXPECT_LE(bound.seconds, best * (1 + 1e-9)) << bound.name;
+    }
+    EXPECT_GE(answer.grouping->seconds, best * (1 - 1e-9));
+    above += answer.grouping->seconds / best - 1;
+  }
+  EXPECT_LT(above / kTasks, 0.03);
 }
 
 TEST(FastGrouping, UsesLevelsAndSizesOfTheFullSpace) {

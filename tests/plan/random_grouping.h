@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -58,6 +59,56 @@ inline GroupingTask random_task(std::mt19937& random, int most_ranks, int most_d
     }
   }
   task.micro_batch_seconds = up_to(3) == 0 ? 0 : real(0, 3);
+  task.overlapped = up_to(3) == 0;
+  check(task);
+  return task;
+}
+
+// Few types of any ranks, in up to three pools and anywhere, as many documents as enumeration
+// takes; the longest fits somewhere.
+inline GroupingTask random_pooled_task(std::mt19937& random, int most_documents) {
+  const auto up_to = [&](int n) { return std::uniform_int_distribution<int>(0, n)(random); };
+  const auto real = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  GroupingTask task;
+  const int pools = 2 + up_to(1);
+  std::vector<double> speed;
+  double all = 0;
+  for (int pool = 0; pool < pools; ++pool) {
+    task.pools.push_back(1 + up_to(3));
+    speed.push_back(real(0.5, 2));
+    all += task.pools.back() * speed.back();
+  }
+  task.ranks = std::accumulate(task.pools.begin(), task.pools.end(), 0);
+  for (int k = 1 + up_to(most_documents - 1); k > 0; --k) {
+    task.lengths.push_back(1 + up_to(up_to(2) == 0 ? 60 : 15));
+  }
+  const auto add = [&](int pool, int ranks, double price) {
+    task.types.push_back(
+        {.name = std::to_string(ranks) + " in pool " + std::to_string(pool),
+         .ranks = ranks,
+         .capacity = ranks * 20,
+         .fixed_seconds = up_to(1) == 0 ? 0 : real(0, 0.2),
+         .pool = pool,
+         .price = price});
+    for (const std::int64_t n : task.lengths) {
+      task.seconds.push_back(static_cast<double>(n) / (ranks * price * real(0.8, 1)));
+    }
+  };
+  const double price = task.ranks / all;  // of speed 1
+  add(-1, task.ranks, price * *std::ranges::min_element(speed));
+  for (int pool = 0; pool < pools; ++pool) {
+    add(pool, 1, price * speed[idx(pool)]);
+    if (const int most = task.pools[idx(pool)]; most > 1) {
+      add(pool, most, price * speed[idx(pool)]);
+    }
+  }
+  const std::int64_t room = task.ranks * 20;
+  for (std::int64_t& n : task.lengths) {
+    n = std::min(n, room);
+  }
+  task.micro_batch_seconds = up_to(2) == 0 ? 0 : real(0, 3);
   task.overlapped = up_to(3) == 0;
   check(task);
   return task;

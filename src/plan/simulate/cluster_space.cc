@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -42,6 +43,29 @@ struct Curve {
   }
 };
 
+// Ranks of a cluster whose devices are taken for alike.
+struct Devices {
+  int pool = -1;    // of the task; -1: all ranks
+  int ranks = 0;    // neighbours
+  Cluster cluster;  // all of it has these devices
+  std::int64_t memory = 0;
+  AdditiveCosts costs;
+
+  Devices(int of_pool, int count, Cluster alike, const ClusterSpaceOptions& options)
+      : pool(of_pool),
+        ranks(count),
+        cluster(std::move(alike)),
+        memory(static_cast<std::int64_t>(
+            static_cast<double>(cluster.devices.front().memory_bytes) * (1 - options.reserve))),
+        costs(cluster, options.simulation) {}
+};
+
+Cluster all_of(Cluster cluster, DeviceClass device) {
+  device.count = cluster.ranks();
+  cluster.devices = {std::move(device)};
+  return cluster;
+}
+
 // All devices as the slowest is in everything, with the least memory.
 Cluster alike(Cluster cluster) {
   DeviceClass& least = cluster.devices.front();
@@ -58,9 +82,27 @@ Cluster alike(Cluster cluster) {
     least.memory_bytes = std::min(least.memory_bytes, device.memory_bytes);
     least.launch_seconds = std::max(least.launch_seconds, device.launch_seconds);
   }
-  least.count = cluster.ranks();
-  cluster.devices.resize(1);
-  return cluster;
+  return all_of(cluster, least);
+}
+
+// Runs of like devices, none with a part of a node and more.
+struct Run {
+  DeviceClass device;
+  int ranks = 0;
+};
+std::vector<Run> runs(const Cluster& cluster) {
+  std::vector<Run> found;
+  int begin = 0;
+  for (const DeviceClass& device : cluster.devices) {
+    for (int left = device.count; left > 0;) {
+      const int inside = begin % cluster.ranks_per_node;
+      const int ranks = inside == 0 ? left : std::min(left, cluster.ranks_per_node - inside);
+      found.push_back({.device = device, .ranks = ranks});
+      begin += ranks;
+      left -= ranks;
+    }
+  }
+  return found;
 }
 
 class Space {
@@ -68,12 +110,19 @@ class Space {
   Space(const ModelShape& shape, const Cluster& cluster, const ClusterSpaceOptions& options)
       : shape_(shape),
         model_(text_model(shape)),
-        cluster_(alike(cluster)),
+        cluster_(cluster),
         options_(options),
-        costs_(cluster_, options.simulation),
-        domain_(options.weight_domain == 0 ? cluster.ranks() : options.weight_domain),
-        memory_(static_cast<std::int64_t>(
-            static_cast<double>(cluster_.devices.front().memory_bytes) * (1 - options.reserve))) {
+        domain_(options.weight_domain == 0 ? cluster.ranks() : options.weight_domain) {
+    devices_.push_back(std::make_unique<Devices>(-1, cluster.ranks(), alike(cluster), options));
+    if (!cluster.uniform() && !options.flexsp) {
+      for (const Run& run : runs(cluster)) {
+        devices_.push_back(std::make_unique<Devices>(
+            static_cast<int>(devices_.size()) - 1,
+            run.ranks,
+            all_of(cluster, run.device),
+            options));
+      }
+    }
     const Precision& precision = options.simulation.precision;
     for (int rank = 0; rank < domain_; ++rank) {
       const std::int64_t held = stored_elements(model_, domain_, rank) *
@@ -86,7 +135,7 @@ class Space {
   }
 
   [[nodiscard]] std::int64_t memory_for(std::int64_t tokens) const {
-    const int size = sizes().back();
+    const int size = sizes(cluster_.ranks()).back();
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (const LayerRuns& program : ways(size)) {
       least = std::min(least, peak(program, size, tokens + std::int64_t{2} * size, all(size)));
@@ -119,31 +168,39 @@ class Space {
       longest_ = std::max(longest_, n);
       tokens_ += n;
     }
-    for (const int size : sizes()) {
-      const std::size_t first = space.task.types.size();
-      for (const LayerRuns& program : ways(size)) {
-        add(space, size, program);
+    for (const std::unique_ptr<Devices>& devices : devices_) {
+      if (devices->pool >= 0) {
+        space.task.pools.push_back(devices->ranks);
       }
-      drop_beaten(space, first);
+      for (const int size : sizes(devices->ranks)) {
+        const std::size_t first = space.task.types.size();
+        for (const LayerRuns& program : ways(size)) {
+          add(space, *devices, size, program);
+        }
+        drop_beaten(space, first);
+      }
     }
     if (space.task.types.empty()) {
       throw std::invalid_argument(
           shape_.architecture + " leaves no memory for a token on " + std::to_string(domain_) +
           " ranks of " + cluster_.name + ": each needs " + bytes_text(memory_for(1)) +
-          ", and has " + bytes_text(cluster_.devices.front().memory_bytes) +
+          ", and has " + bytes_text(devices_.front()->cluster.devices.front().memory_bytes) +
           "; give more ranks or memory, or a larger weight domain");
     }
-    space.task.micro_batch_seconds = costs_.seconds(group(space.idle, 1, 0), {0}, model_).weights;
+    price_pools(space.task);
+    space.task.micro_batch_seconds =
+        devices_.front()->costs.seconds(group(space.idle, 1, 0), {0}, model_).weights;
     space.batch_seconds = end_of_step(space.idle);
     check(space.task);
     return space;
   }
 
  private:
-  [[nodiscard]] std::vector<int> sizes() const {
+  // Of groups that lie in so many ranks.
+  [[nodiscard]] std::vector<int> sizes(int ranks) const {
     const int node = std::min(cluster_.ranks_per_node, cluster_.ranks());
     std::vector<int> found;
-    for (int size = 1; size <= domain_; ++size) {
+    for (int size = 1; size <= std::min(ranks, domain_); ++size) {
       const auto number = static_cast<unsigned>(size);
       const auto nodes = static_cast<unsigned>(size / node);
       const bool few = nodes <= 8 || std::has_single_bit(nodes) ||
@@ -196,7 +253,7 @@ class Space {
 
   // Groups are asked about as full as they will be, of their room or a rank's share of the batch:
   // few tokens take as long as reading weights does, which is nothing beside many.
-  Curve curve(const LayerRuns& program, int size, std::int64_t room) {
+  Curve curve(Devices& devices, const LayerRuns& program, int size, std::int64_t room) {
     const std::vector<int> ranks = all(size);
     // exchanges of lengths that all ranks share evenly are remembered
     const std::int64_t even = std::int64_t{2} * size;
@@ -205,7 +262,7 @@ class Space {
     const auto seconds = [&](std::int64_t n, std::int64_t documents) {
       GroupTask task = group(program, size, 0);
       task.lengths.assign(idx(documents), n);
-      return costs_.seconds(task, ranks, model_).group;
+      return devices.costs.seconds(task, ranks, model_).group;
     };
     Curve found;
     std::int64_t documents = kRung;
@@ -239,7 +296,8 @@ class Space {
 
   // Tokens that find room, in documents of any length: bytes grow by so much a token beyond what is
   // there without; 0: none.
-  [[nodiscard]] std::int64_t capacity(const LayerRuns& program, int size) const {
+  [[nodiscard]] std::int64_t capacity(
+      std::int64_t memory, const LayerRuns& program, int size) const {
     const int last[] = {size - 1};  // has the most heads where ranks have unequally many
     std::int64_t low = std::int64_t{size} * 64;
     std::int64_t high = low * 64;
@@ -249,11 +307,10 @@ class Space {
       const std::int64_t at_high = peak(program, size, high, last);
       const double slope = static_cast<double>(at_high - at_low) / static_cast<double>(high - low);
       if (slope <= 0) {
-        found = at_high <= memory_ ? high : 0;
+        found = at_high <= memory ? high : 0;
         break;
       }
-      const double tokens =
-          static_cast<double>(low) + static_cast<double>(memory_ - at_low) / slope;
+      const double tokens = static_cast<double>(low) + static_cast<double>(memory - at_low) / slope;
       if (tokens < 1) {
         return 0;
       }
@@ -265,26 +322,65 @@ class Space {
       high = std::max(low + 1, found);
     }
     // documents are cut to within two tokens a rank
-    while (found > 0 && peak(program, size, found + std::int64_t{2} * size, all(size)) > memory_) {
+    while (found > 0 && peak(program, size, found + std::int64_t{2} * size, all(size)) > memory) {
       found -= std::max<std::int64_t>(1, found / 256);
     }
     return found;
   }
 
-  void add(GroupSpace& space, int size, const LayerRuns& program) {
-    const std::int64_t room = capacity(program, size);
+  void add(GroupSpace& space, Devices& devices, int size, const LayerRuns& program) {
+    const std::int64_t room = capacity(devices.memory, program, size);
     if (room < 1) {
       return;
     }
-    const Curve seconds = curve(program, size, room);
+    const Curve seconds = curve(devices, program, size, room);
     space.task.types.push_back(
-        {.name = std::to_string(size) + " x " + name(program),
+        {.name = std::to_string(size) + " x " + name(program) +
+                 (devices.pool < 0 ? "" : " on " + devices.cluster.devices.front().name),
          .ranks = size,
          .capacity = room,
-         .fixed_seconds = seconds.fixed});
+         .fixed_seconds = seconds.fixed,
+         .pool = devices.pool});
     space.programs.push_back(program);
     for (const std::int64_t n : space.task.lengths) {
       space.task.seconds.push_back(seconds.at(static_cast<double>(n)));
+    }
+  }
+
+  // A rank second counts as much of the documents that fit everywhere as is done in it, to the mean
+  // of all ranks.
+  static void price_pools(GroupingTask& task) {
+    const std::size_t pools = task.pools.size();
+    std::vector<double> area(pools, 0);  // of those documents
+    for (int k = 0; k < task.documents(); ++k) {
+      std::vector<double> least(pools, std::numeric_limits<double>::infinity());
+      for (int t = 0; t < std::ssize(task.types); ++t) {
+        if (const GroupType& type = task.types[idx(t)];
+            type.pool >= 0 && task.fits(t, task.lengths[idx(k)])) {
+          double& mine = least[idx(type.pool)];
+          mine = std::min(mine, type.ranks * task.at(t, k));
+        }
+      }
+      if (std::ranges::all_of(least, [](double seconds) { return std::isfinite(seconds); })) {
+        std::ranges::transform(area, least, area.begin(), std::plus());
+      }
+    }
+    double all = 0;
+    for (std::size_t pool = 0; pool < pools; ++pool) {
+      if (area[pool] == 0) {
+        return;  // none fits everywhere: all count the same
+      }
+      all += task.pools[pool] / area[pool];
+    }
+    double least = 1;
+    for (GroupType& type : task.types) {
+      if (type.pool >= 0) {
+        type.price = task.ranks / (area[idx(type.pool)] * all);
+        least = std::min(least, type.price);
+      }
+    }
+    for (GroupType& type : task.types) {
+      type.price = type.pool < 0 ? least : type.price;
     }
   }
 
@@ -336,11 +432,10 @@ class Space {
 
   const ModelShape& shape_;
   Model model_;
-  Cluster cluster_;
+  const Cluster& cluster_;
   const ClusterSpaceOptions& options_;
-  AdditiveCosts costs_;
+  std::vector<std::unique_ptr<Devices>> devices_;  // all ranks, then the pools
   int domain_;
-  std::int64_t memory_;
   int fullest_ = 0;        // rank of the domain that stores most,
   std::int64_t held_ = 0;  // and what it always holds
   std::int64_t longest_ = 0;

@@ -23,8 +23,9 @@ struct ClusterSpaceOptions {
 
 // Seconds of a document are read off a ladder of lengths, between its rungs by a rate (seconds a
 // token beside what every group takes) that is linear in the length, as attention's is; they are
-// those in a group that is as full as the batch will make it.  A group takes what it takes on the
-// slowest devices and has the room of the smallest, wherever it lies.  Of ways to run on so many
+// those in a group that is as full as the batch will make it.  Where devices are unlike
+// the space `full` has pools of like ones, and types in each; a group that may lie anywhere takes
+// what it takes on the slowest devices and has the room of the smallest.  Of ways to run on so many
 // ranks those are left out than which another has the room and is as fast for every document.
 // Throws std::invalid_argument for a domain that does not divide the ranks, for a model that leaves
 // no memory, for documents longer than learned positions.

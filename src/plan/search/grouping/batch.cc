@@ -32,7 +32,7 @@ PlannedBatch plan_batch(
   best.seconds = std::numeric_limits<double>::infinity();
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t s = 0; s < spaces.size(); ++s) {
-    GroupingAnswer answer = planner.plan(spaces[s].task, options);
+    GroupingAnswer answer = planner.plan_on(spaces[s].task, options);
     if (!answer.grouping) {
       best.why_not = best.why_not.empty() ? answer.why_not : best.why_not;
       continue;
@@ -89,7 +89,7 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
       double seconds = 0;
     };
     std::map<int, Kind, std::greater<>> kinds;
-    int ranks = 0;
+    double busy = 0;  // ranks, as areas count them
     int fullest = 0;  // groups that have no room for as much as a hundredth more
     for (const Grouping::Group& group : micro_batch) {
       const GroupType& type = task.types[idx(group.type)];
@@ -100,20 +100,20 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
       kind.documents += std::ssize(group.documents);
       kind.tokens += tokens;
       kind.seconds += seconds;
-      ranks += type.ranks;
+      busy += type.worth();
       fullest += tokens * 100 >= type.capacity * 99 ? 1 : 0;
-      waiting += type.ranks * (slowest - seconds);
+      waiting += type.worth() * (slowest - seconds);
       for (const int k : group.documents) {
         double least = std::numeric_limits<double>::infinity();
         for (int t = 0; idx(t) < task.types.size(); ++t) {
           if (task.fits(t, task.lengths[idx(k)])) {
-            least = std::min(least, task.types[idx(t)].ranks * task.at(t, k));
+            least = std::min(least, task.types[idx(t)].worth() * task.at(t, k));
           }
         }
-        wasted += type.ranks * task.at(group.type, k) - least;
+        wasted += type.worth() * task.at(group.type, k) - least;
       }
     }
-    idle += (task.ranks - ranks) * slowest;
+    idle += (task.ranks - busy) * slowest;
     all += task.ranks * slowest;
     said += "micro-batch " + std::to_string(m) + ": " + text(task.micro_batch(slowest)) +
             " s, slowest group " + text(slowest) + " s; " + std::to_string(fullest) + " of " +

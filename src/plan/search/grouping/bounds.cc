@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "src/plan/search/grouping/packing.h"
+
 namespace paradyse {
 namespace {
 
@@ -17,15 +19,6 @@ struct Totals {
   double micro_batches = 0;  // that their tokens need at least
 };
 
-// Tokens that find room in a micro-batch, at best.
-double room(const GroupingTask& task) {
-  double most = 0;  // of a rank
-  for (const GroupType& type : task.types) {
-    most = std::max(most, static_cast<double>(type.capacity) / type.ranks);
-  }
-  return most * task.ranks;
-}
-
 Totals totals(const GroupingTask& task) {
   Totals sum;
   double tokens = 0;
@@ -35,7 +28,7 @@ Totals totals(const GroupingTask& task) {
     for (std::size_t t = 0; t < task.types.size(); ++t) {
       const auto type = static_cast<int>(t);
       if (task.fits(type, task.lengths[idx(k)])) {
-        least_area = std::min(least_area, task.types[t].ranks * task.at(type, k));
+        least_area = std::min(least_area, task.types[t].worth() * task.at(type, k));
         least = std::min(least, task.at(type, k) + task.types[t].fixed_seconds);
       }
     }
@@ -43,7 +36,7 @@ Totals totals(const GroupingTask& task) {
     sum.longest = std::max(sum.longest, least);
     tokens += static_cast<double>(task.lengths[idx(k)]);
   }
-  sum.micro_batches = std::max(1.0, std::ceil(tokens / room(task) - 1e-9));
+  sum.micro_batches = std::max(1.0, std::ceil(tokens / micro_batch_room(task) - 1e-9));
   return sum;
 }
 
@@ -86,14 +79,14 @@ LowerBound longest_micro_batch_bound(const GroupingTask& task) {
         events.push_back(
             {.seconds = task.at(type, k) + task.types[t].fixed_seconds,
              .document = k,
-             .area = task.types[t].ranks * task.at(type, k)});
+             .area = task.types[t].worth() * task.at(type, k)});
       }
     }
   }
   std::ranges::sort(events, {}, &Event::seconds);
   const double ranks = task.ranks;
   const double price = sum.area / tokens;  // of memory, rank seconds a token: any number is valid
-  const double memory = room(task) * price;
+  const double memory = micro_batch_room(task) * price;
   std::vector<double> area(task.lengths.size(), kNever);
   int missing = task.documents();  // documents that no type runs within the time
   double work = 0;                 // sum of areas
@@ -140,7 +133,7 @@ std::vector<std::vector<Need>> needs(const GroupingTask& task) {
       const GroupType& type = task.types[t];
       if (task.fits(static_cast<int>(t), task.lengths[k])) {
         ways.push_back(
-            {.area = type.ranks * task.at(static_cast<int>(t), static_cast<int>(k)),
+            {.area = type.worth() * task.at(static_cast<int>(t), static_cast<int>(k)),
              .memory = static_cast<double>(type.ranks) * static_cast<double>(task.lengths[k]) /
                        static_cast<double>(type.capacity)});
       }

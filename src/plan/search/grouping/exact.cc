@@ -179,6 +179,10 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
   if (!answer.why_not.empty()) {
     return answer;
   }
+  if (!task.pools.empty()) {
+    answer.why_not = "exact plans devices that are alike: take another planner";
+    return answer;
+  }
   if (exact_steps(task) > kMostSteps) {
     answer.why_not =
         "exact plans at most " + std::to_string(kMostDocuments) + " documents, and " +
@@ -198,14 +202,17 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
 
 double exact_steps(const GroupingTask& task) {
   const bool across_nodes = task.node > 0 && task.ranks > task.node;
-  return across_nodes || task.documents() > kMostDocuments ? kInfinity : Exact::steps_of(task);
+  return across_nodes || !task.pools.empty() || task.documents() > kMostDocuments
+             ? kInfinity
+             : Exact::steps_of(task);
 }
 
 GroupingPlannerRow exact_planner() {
   return {
       .name = "exact",
       .summary = "the optimum, proved, of small cases: 14 documents on 8 ranks",
-      .plan = plan};
+      .plan = plan,
+      .knows_pools = true};  // and says so
 }
 
 }  // namespace paradyse

@@ -122,11 +122,11 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
   }
   const Items items(task);
   Found best;
-  for (const GroupingPlannerRow& alike : {homogeneous_planner(), longest_first_planner()}) {
+  for (const GroupingPlannerRow& one : {homogeneous_planner(), longest_first_planner()}) {
     if (best.micro_batches.size() > 1 && task.documents() > kMany) {
       break;
     }
-    const GroupingAnswer answer = alike.plan(task, options);
+    const GroupingAnswer answer = one.plan_on(task, options);
     if (answer.grouping && answer.grouping->seconds < best.seconds) {
       best.micro_batches = packed_of(items, *answer.grouping);
       best.seconds = answer.grouping->seconds;
@@ -168,7 +168,8 @@ GroupingPlannerRow fast_planner() {
   return {
       .name = "fast",
       .summary = "ours: beam search, durations reshaped, pairs of micro-batches solved again",
-      .plan = plan};
+      .plan = plan,
+      .knows_pools = true};
 }
 
 }  // namespace paradyse

@@ -77,17 +77,53 @@ std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const
   return first;
 }
 
+std::optional<std::vector<int>> first_ranks(
+    const GroupingTask& task, const Grouping::MicroBatch& micro_batch) {
+  std::vector<int> first(micro_batch.size());
+  std::size_t placed = 0;
+  const auto place = [&](int pool, int begin, int ranks) {
+    std::vector<std::size_t> groups;
+    std::vector<int> sizes;
+    for (std::size_t g = 0; g < micro_batch.size(); ++g) {
+      if (const GroupType& type = task.types[idx(micro_batch[g].type)]; type.pool == pool) {
+        groups.push_back(g);
+        sizes.push_back(type.ranks);
+      }
+    }
+    const std::optional<std::vector<int>> found = first_ranks(ranks, task.node, sizes);
+    for (std::size_t i = 0; found && i < groups.size(); ++i) {
+      first[groups[i]] = begin + (*found)[i];
+    }
+    placed += groups.size();
+    return found.has_value();
+  };
+  if (!place(-1, 0, task.ranks)) {
+    return std::nullopt;
+  }
+  const std::size_t anywhere = placed;
+  int begin = 0;
+  for (std::size_t pool = 0; pool < task.pools.size() && anywhere == 0; ++pool) {
+    if (!place(static_cast<int>(pool), begin, task.pools[pool])) {
+      return std::nullopt;
+    }
+    begin += task.pools[pool];
+  }
+  return placed == micro_batch.size() ? std::optional(std::move(first)) : std::nullopt;
+}
+
 std::vector<std::string> problems(const GroupingTask& task, const Grouping& grouping) {
   std::vector<std::string> found;
   std::vector<int> times(task.lengths.size());  // [document] that it is in a group
   for (std::size_t m = 0; m < grouping.micro_batches.size(); ++m) {
     const std::string micro = "micro-batch " + std::to_string(m);
     int ranks = 0;
+    bool types_known = true;
     for (std::size_t g = 0; g < grouping.micro_batches[m].size(); ++g) {
       const Grouping::Group& group = grouping.micro_batches[m][g];
       const std::string where = micro + ", group " + std::to_string(g);
       if (group.type < 0 || idx(group.type) >= task.types.size()) {
         found.push_back(where + ": there is no type " + std::to_string(group.type));
+        types_known = false;
         continue;
       }
       const GroupType& type = task.types[idx(group.type)];
@@ -113,15 +149,10 @@ std::vector<std::string> problems(const GroupingTask& task, const Grouping& grou
             " has room for " + std::to_string(type.capacity));
       }
     }
-    std::vector<int> sizes;
-    for (const Grouping::Group& group : grouping.micro_batches[m]) {
-      if (group.type >= 0 && idx(group.type) < task.types.size()) {
-        sizes.push_back(task.types[idx(group.type)].ranks);
-      }
-    }
-    if (ranks <= task.ranks && !first_ranks(task.ranks, task.node, sizes)) {
+    if (types_known && ranks <= task.ranks && !first_ranks(task, grouping.micro_batches[m])) {
       found.push_back(
-          micro + ": its groups find no room in nodes of " + std::to_string(task.node) + " ranks");
+          micro + ": its groups find no room in nodes of " + std::to_string(task.node) + " ranks" +
+          (task.pools.empty() ? "" : " and in their pools"));
     }
     if (ranks > task.ranks) {
       found.push_back(
@@ -154,12 +185,37 @@ void check(const GroupingTask& task) {
   require(task.ranks >= 1, std::to_string(task.ranks) + " ranks: at least 1 is needed");
   require(!task.types.empty(), "no type of group");
   require(task.node >= 0, "nodes of " + std::to_string(task.node) + " ranks");
+  int begin = 0;
+  for (const int pool : task.pools) {
+    require(
+        pool > 0 &&
+            (task.node == 0 || begin % task.node == 0 || begin % task.node + pool <= task.node),
+        "a pool of " + std::to_string(pool) + " ranks from rank " + std::to_string(begin) +
+            " on: it has at least one, and is in one node or begins with one");
+    begin += pool;
+  }
+  require(
+      task.pools.empty() || begin == task.ranks,
+      "its pools have " + std::to_string(begin) + " ranks of " + std::to_string(task.ranks));
+  std::vector<double> prices(task.pools.size(), 0);
   int before = 1;
+  int pool = -1;
   for (const GroupType& type : task.types) {
     require(
-        type.ranks >= before && type.ranks <= task.ranks,
+        type.pool >= pool && type.pool < std::ssize(task.pools),
+        "type " + type.name + " lies in pool " + std::to_string(type.pool) +
+            ": pools ascend from -1, and there are " + std::to_string(task.pools.size()));
+    before = type.pool == pool ? before : 1;
+    pool = type.pool;
+    const int most = pool < 0 ? task.ranks : task.pools[idx(pool)];
+    require(
+        type.ranks >= before && type.ranks <= most,
         "type " + type.name + " has " + std::to_string(type.ranks) +
-            " ranks: they ascend from 1 to " + std::to_string(task.ranks));
+            " ranks: they ascend from 1 to " + std::to_string(most));
+    require(std::isfinite(type.price) && type.price > 0, "type " + type.name + " has no price");
+    if (pool >= 0) {
+      prices[idx(pool)] = std::max(prices[idx(pool)], type.price);
+    }
     require(
         task.node == 0 || type.ranks < task.node || type.ranks % task.node == 0,
         "type " + type.name + " has " + std::to_string(type.ranks) + " ranks: more than a node's " +
@@ -169,6 +225,10 @@ void check(const GroupingTask& task) {
         "type " + type.name + " takes " + std::to_string(type.fixed_seconds) + " s");
     before = type.ranks;
   }
+  const double priced = std::inner_product(prices.begin(), prices.end(), task.pools.begin(), 0.0);
+  require(
+      priced <= task.ranks * (1 + 1e-9),
+      "a second of all its ranks counts " + std::to_string(priced) + " rank seconds");
   for (const std::int64_t n : task.lengths) {
     require(n >= 1, "a document of " + std::to_string(n) + " tokens: it has at least 1");
   }
@@ -182,6 +242,17 @@ void check(const GroupingTask& task) {
   require(
       std::isfinite(task.micro_batch_seconds) && task.micro_batch_seconds >= 0,
       "a micro-batch takes " + std::to_string(task.micro_batch_seconds) + " s");
+}
+
+GroupingTask without_pools(const GroupingTask& task) {
+  GroupingTask alike = task;
+  alike.pools.clear();
+  std::erase_if(alike.types, [](const GroupType& type) { return type.pool >= 0; });
+  alike.seconds.resize(alike.types.size() * task.lengths.size());
+  for (GroupType& type : alike.types) {
+    type.price = 1;
+  }
+  return alike;
 }
 
 std::vector<int> too_long(const GroupingTask& task) {

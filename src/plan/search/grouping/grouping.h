@@ -29,18 +29,28 @@ struct GroupType {
   int ranks = 1;
   std::int64_t capacity = 0;  // tokens of all its documents together, at most
   double fixed_seconds = 0;   // f: of a group that has documents, beside them
+  int pool = -1;              // the pool that it lies in; -1: anywhere
+  // What a second of one of its ranks counts in areas: more where devices do more in it.  Over all
+  // ranks of the task the mean is 1, so an area over all of them bounds seconds.
+  double price = 1;
+
+  [[nodiscard]] double worth() const { return ranks * price; }
 };
 
 struct GroupingTask {
   int ranks = 1;                      // N
   std::vector<std::int64_t> lengths;  // [document] tokens, each above 0
-  std::vector<GroupType> types;       // ranks ascend, each at most N; equal ranks: ways to run
-  std::vector<double> seconds;        // t: [type][document], above 0
-  double micro_batch_seconds = 0;     // b: of every micro-batch, beside its slowest group
-  bool overlapped = false;            // b is hidden behind the slowest group
+  // Those that lie anywhere, then pool by pool; in each ranks ascend.  Equal ranks: ways to run.
+  std::vector<GroupType> types;
+  std::vector<double> seconds;     // t: [type][document], above 0
+  double micro_batch_seconds = 0;  // b: of every micro-batch, beside its slowest group
+  bool overlapped = false;         // b is hidden behind the slowest group
   // Ranks of a node: groups of fewer lie inside one, others have whole ones.  0: groups lie
   // anywhere.
   int node = 0;
+  // Of devices that are unlike: ranks of each run of like ones, whole nodes or inside one; together
+  // all ranks.  The groups of a micro-batch lie all in pools, or all anywhere.
+  std::vector<int> pools = {};
 
   [[nodiscard]] int documents() const { return static_cast<int>(lengths.size()); }
   [[nodiscard]] double at(int type, int document) const {
@@ -81,15 +91,24 @@ double seconds_of(const GroupingTask& task, const Grouping& grouping);
 // in that with least room for it.  Sizes that divide one another come to lie at multiples of
 // themselves.  Nothing: they do not all find room so.
 std::optional<std::vector<int>> first_ranks(int ranks, int node, std::span<const int> sizes);
+// The same of a micro-batch's groups, each pool by itself; types are known.  Nothing, too, where
+// some lie in pools and some anywhere.
+std::optional<std::vector<int>> first_ranks(
+    const GroupingTask& task, const Grouping::MicroBatch& micro_batch);
 
 // Everything that is wrong with a grouping, each a sentence; none: it is sound, and its `seconds`
 // are seconds_of() within a part in 10^9.
 std::vector<std::string> problems(const GroupingTask& task, const Grouping& grouping);
 
 // Throws std::invalid_argument for a task that is none: no ranks, no types, types whose ranks do
-// not ascend or are above N, a length below 1, seconds that are not positive numbers, of which
-// there are more or fewer than types x documents.
+// not ascend or are above N or their pool's, pools that are not all ranks, prices whose mean over
+// the ranks is above 1, a length below 1, seconds that are not positive numbers, of which there are
+// more or fewer than types x documents.
 void check(const GroupingTask& task);
+
+// As planners see it that know alike devices alone: types that lie anywhere, with the numbers that
+// they have.
+GroupingTask without_pools(const GroupingTask& task);
 
 // The documents that fit into no group, however large.
 std::vector<int> too_long(const GroupingTask& task);

@@ -93,6 +93,18 @@ std::int64_t tokens_of(const GroupingTask& task, const std::vector<int>& documen
   return sum;
 }
 
+double micro_batch_room(const GroupingTask& task) {
+  double anywhere = 0;                              // of a rank
+  std::vector<double> pools(task.pools.size(), 0);  // the same
+  for (const GroupType& type : task.types) {
+    double& most = type.pool < 0 ? anywhere : pools[idx(type.pool)];
+    most = std::max(most, static_cast<double>(type.capacity) / type.ranks);
+  }
+  return std::max(
+      anywhere * task.ranks,
+      std::inner_product(pools.begin(), pools.end(), task.pools.begin(), 0.0));
+}
+
 int least_type(const GroupingTask& task, std::int64_t tokens, int document) {
   int least = -1;
   for (int t = 0; t < std::ssize(task.types); ++t) {

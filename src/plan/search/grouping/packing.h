@@ -64,6 +64,9 @@ std::vector<int> longest_first(const GroupingTask& task);
 std::int64_t longest(const GroupingTask& task);  // 0 for no documents
 std::int64_t tokens_of(const GroupingTask& task, const std::vector<int>& documents);
 
+// Tokens that find room in a micro-batch, at best.
+double micro_batch_room(const GroupingTask& task);
+
 // The type with the fewest ranks that has room for the tokens; of several, the one in which the
 // document is fastest.  -1: none has.
 int least_type(const GroupingTask& task, std::int64_t tokens, int document);

@@ -30,6 +30,12 @@ struct GroupingPlannerRow {
   const char* name = "";
   const char* summary = "";  // one line for people
   GroupingAnswer (*plan)(const GroupingTask& task, const GroupingOptions& options) = nullptr;
+  bool knows_pools = false;
+
+  // plan(), of a task without its pools where the planner knows none: what it finds is sound all
+  // the same.
+  [[nodiscard]] GroupingAnswer plan_on(
+      const GroupingTask& task, const GroupingOptions& options) const;
 };
 std::span<const GroupingPlannerRow> grouping_planners();
 // Throws std::invalid_argument, with the names there are, for another.
@@ -39,7 +45,7 @@ const GroupingPlannerRow& grouping_planner(const std::string& name);
 GroupingPlannerRow fast_planner();
 GroupingPlannerRow exact_planner();
 // Steps that the exact planner takes, about 4 ns each; infinite: more documents or nodes than it
-// plans.
+// plans, or pools.
 double exact_steps(const GroupingTask& task);
 
 }  // namespace paradyse

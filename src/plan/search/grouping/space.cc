@@ -15,12 +15,7 @@ std::optional<PlanMicroBatch> side_by_side(
     const Grouping::MicroBatch& micro_batch,
     std::span<const std::string> programs,
     const std::string& idle) {
-  std::vector<int> sizes;
-  sizes.reserve(micro_batch.size());
-  for (const Grouping::Group& group : micro_batch) {
-    sizes.push_back(task.types[idx(group.type)].ranks);
-  }
-  const std::optional<std::vector<int>> first = first_ranks(task.ranks, task.node, sizes);
+  const std::optional<std::vector<int>> first = first_ranks(task, micro_batch);
   if (!first) {
     return std::nullopt;
   }
@@ -28,9 +23,10 @@ std::optional<PlanMicroBatch> side_by_side(
   std::vector<bool> busy(idx(task.ranks));
   for (std::size_t g = 0; g < micro_batch.size(); ++g) {
     PlanGroup& one = planned.groups.emplace_back();
-    one.ranks.resize(idx(sizes[g]));
+    const int size = task.types[idx(micro_batch[g].type)].ranks;
+    one.ranks.resize(idx(size));
     std::iota(one.ranks.begin(), one.ranks.end(), (*first)[g]);
-    std::fill_n(busy.begin() + (*first)[g], sizes[g], true);
+    std::fill_n(busy.begin() + (*first)[g], size, true);
     one.documents.assign(micro_batch[g].documents.begin(), micro_batch[g].documents.end());
     one.program = programs[g];
     one.predicted.seconds = group_seconds(task, micro_batch[g]);

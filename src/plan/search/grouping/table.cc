@@ -8,6 +8,12 @@
 
 namespace paradyse {
 
+GroupingAnswer GroupingPlannerRow::plan_on(
+    const GroupingTask& task, const GroupingOptions& options) const {
+  return knows_pools || task.pools.empty() ? plan(task, options)
+                                           : plan(without_pools(task), options);
+}
+
 std::span<const GroupingPlannerRow> grouping_planners() {
   static const std::vector<GroupingPlannerRow> rows = {
       fast_planner(),

@@ -31,7 +31,8 @@ std::vector<double> durations(const Items& items, const State& state) {
   const int ranks = items.task().ranks;
   const int longest = state.rest.front();
   std::vector<double> all;
-  for (std::size_t size = items.smallest(longest); size < items.sizes().size(); ++size) {
+  const Items::Sizes sizes = items.sizes_for(longest);
+  for (std::size_t size = items.smallest(longest, sizes); size < sizes.last; ++size) {
     for (const double times : kTimes) {
       all.push_back(times * items.alone(size, longest));
     }

@@ -24,9 +24,10 @@ constexpr std::size_t kLeastSizes = 4;
 std::vector<double> durations(const Items& items, const std::vector<int>& pool, double most) {
   std::vector<double> all;
   const double least = items.fastest(pool.front());
+  const Items::Sizes sizes = items.sizes_for(pool.front());
   for (int i = 0; i < kLongest && idx(i) < pool.size(); ++i) {
     const int item = pool[idx(i)];
-    for (std::size_t size = items.smallest(item); size < items.sizes().size(); ++size) {
+    for (std::size_t size = items.smallest(item, sizes); size < sizes.last; ++size) {
       for (const double times : kTimes) {
         all.push_back(times * items.alone(size, item));
       }

@@ -11,8 +11,12 @@ constexpr double kNear = 1e-3;
 
 }  // namespace
 
-Packer::Packer(const Items& items)
-    : items_(items), room_(items.task().ranks, items.task().node), open_(items.sizes().size()) {
+Packer::Packer(const Items& items) : items_(items), open_(items.sizes().size()) {
+  const GroupingTask& task = items.task();
+  rooms_.emplace_back(task.ranks, task.node);
+  for (const int ranks : task.pools) {
+    rooms_.emplace_back(ranks, task.node);
+  }
   for (Open& open : open_) {
     open.keys.reset(items.size());
     open.groups.resize(idx(items.size()));
@@ -42,13 +46,15 @@ double Packer::least_seconds(const std::vector<int>& items) const {
 
 // A new group of the first size in which the item is done in time; -1: there are no ranks for one.
 // Its type is settled when all is packed.
-int Packer::into_new(
-    int item, std::size_t smallest, double seconds, Packed& packed, std::size_t& size) {
+int Packer::into_new(int item, double seconds, Packed& packed, std::size_t& size) {
   const std::vector<Items::Size>& sizes = items_.sizes();
-  for (size = smallest; size < sizes.size() && sizes[size].ranks <= room_.free(); ++size) {
-    if (items_.alone(size, item) > seconds || !room_.take(sizes[size].ranks)) {
+  size = std::max(least_, items_.smallest(item, sizes_));
+  for (; size < sizes_.last && sizes[size].ranks <= free_; ++size) {
+    if (items_.alone(size, item) > seconds ||
+        !rooms_[idx(sizes[size].pool + 1)].take(sizes[size].ranks)) {
       continue;
     }
+    free_ -= sizes[size].ranks;
     const std::vector<int>& types = sizes[size].types;
     packed.types.push_back(static_cast<int>(size));
     tokens_.push_back(0);
@@ -63,8 +69,8 @@ int Packer::into_new(
 }
 
 // A group that is open and takes the item; -1: there is none.
-int Packer::into_open(int item, std::size_t smallest, bool even, std::size_t& size) {
-  for (size = smallest; size < open_.size(); ++size) {
+int Packer::into_open(int item, bool even, std::size_t& size) {
+  for (size = std::max(least_, items_.smallest(item, sizes_)); size < sizes_.last; ++size) {
     const KeySet& keys = open_[size].keys;
     const int key = even ? keys.first() : keys.last_at_most(item);
     if (key >= 0 && key <= item) {
@@ -153,26 +159,29 @@ void Packer::pack(
   seconds_left_.clear();
   tokens_.clear();
   next_.clear();
-  room_.reset();
+  for (Room& room : rooms_) {
+    room.reset();
+  }
+  sizes_ = items_.sizes_for(rest.front());
+  least_ = sizes_.first + rule.least;
+  free_ = items_.task().ranks;
   last_ = rest.back();
   still_open_ = 0;
-  const std::vector<Items::Size>& sizes = items_.sizes();
+  const int least_ranks =
+      least_ < sizes_.last ? items_.sizes()[least_].ranks : items_.task().ranks + 1;
   std::size_t at = 0;
   for (; at < rest.size(); ++at) {
     const int item = rest[at];
-    const std::size_t smallest = std::max(rule.least, items_.smallest(item));
     std::size_t size = 0;
-    int group = rule.even ? into_new(item, smallest, seconds, packed, size)
-                          : into_open(item, smallest, false, size);
+    int group = rule.even ? into_new(item, seconds, packed, size) : into_open(item, false, size);
     if (group < 0) {
-      group = rule.even ? into_open(item, smallest, true, size)
-                        : into_new(item, smallest, seconds, packed, size);
+      group = rule.even ? into_open(item, true, size) : into_new(item, seconds, packed, size);
     }
     if (group >= 0) {
       packed.items.push_back(item);
       packed.groups.push_back(group);
       add(item, group, size);
-    } else if (still_open_ == 0 && room_.free() < sizes[rule.least].ranks) {
+    } else if (still_open_ == 0 && free_ < least_ranks) {
       break;  // full
     } else {
       left.push_back(item);

@@ -13,7 +13,8 @@ namespace paradyse::fast {
 
 // How items find their group.
 struct Rule {
-  // The number of the first size: larger groups cost more, and what is in them shares more room.
+  // The number of the first size, of those that the micro-batch is made of: larger groups cost
+  // more, and what is in them shares more room.
   std::size_t least = 0;
   // Every item goes into a new group while there are ranks, then into the group that could take
   // most beside it, so that all have short and long ones.  Else groups are filled one after
@@ -68,15 +69,18 @@ class Packer {
     std::vector<int> groups;  // [key] the first of those with this key; the others follow by next_
   };
 
-  int into_open(int item, std::size_t smallest, bool even, std::size_t& size);
-  int into_new(int item, std::size_t smallest, double seconds, Packed& packed, std::size_t& size);
+  int into_open(int item, bool even, std::size_t& size);
+  int into_new(int item, double seconds, Packed& packed, std::size_t& size);
   void add(int item, int group, std::size_t size);
   int take(std::size_t size, int key);
   void settle(double seconds, Packed& packed);
 
   const Items& items_;
-  Room room_;
-  std::vector<Open> open_;  // [size]
+  std::vector<Room> rooms_;  // anywhere, then those of the pools
+  int free_ = 0;             // ranks of all of them
+  Items::Sizes sizes_;       // that groups are made of, ...
+  std::size_t least_ = 0;    // ... from this on
+  std::vector<Open> open_;   // [size]
   // [group]; seconds are those of each way, of which a group has ways() places
   std::vector<double> seconds_left_;
   std::vector<double> tokens_;

@@ -13,7 +13,6 @@ class Room {
   void reset();
   // For a group of so many ranks, if first_ranks() finds room for it and all that were taken.
   bool take(int ranks);
-  [[nodiscard]] int free() const { return free_; }
 
  private:
   [[nodiscard]] bool all_find_room();
