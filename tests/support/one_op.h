@@ -63,6 +63,14 @@ struct Types {
   at::ScalarType statistic = at::kDouble;
 };
 
+// Computes what the model says, but for the head width that the program was made with.
+inline Program shaped(Program program, const ModelShape& model) {
+  const std::int64_t head_dim = program.shape.head_dim;
+  program.shape = shape_of(model);
+  program.shape.head_dim = head_dim;
+  return program;
+}
+
 // The ops of `program` on one rank, forward at construction.
 class OpRun {
  public:
@@ -73,8 +81,15 @@ class OpRun {
       const Local& local,
       double loss_scale = 1,
       Types types = {})
+      : OpRun(shaped(program, model), group, local, loss_scale, types) {}
+  OpRun(
+      const Program& program,
+      Communicator& group,
+      const Local& local,
+      double loss_scale = 1,
+      Types types = {})
       : body_(std::make_shared<ScheduledPart::Body>(
-            ScheduledPart::Body{.program = shaped(program, model), .schedule = {}})) {
+            ScheduledPart::Body{.program = program, .schedule = {}})) {
     part_ = {.layer = 0, .body = body_};
     rank_ = {.seat = {group.rank(), group.rank()}, .group = &group, .domain = &group};
     parameters_.stack = local.stack;
@@ -89,7 +104,7 @@ class OpRun {
     for (const std::int64_t n : program.documents.lengths) {
       longest = std::max(longest, n);
     }
-    if (const auto rope = rope_of(model)) {
+    if (const auto rope = program.shape.rope) {
       rope_ = rope_table(*rope, body_->program.shape.head_dim, longest, types.statistic);
     }
     batch_ = local.batch;
@@ -133,14 +148,6 @@ class OpRun {
   MicroBatchResult& result() { return result_; }
 
  private:
-  // Computes what the model says, but for the head width that the program was made with.
-  static Program shaped(Program program, const ModelShape& model) {
-    const std::int64_t head_dim = program.shape.head_dim;
-    program.shape = shape_of(model);
-    program.shape.head_dim = head_dim;
-    return program;
-  }
-
   std::shared_ptr<const ScheduledPart::Body> body_;
   ScheduledPart part_;
   RankContext rank_;

@@ -31,6 +31,15 @@ std::vector<Exchange> exchanges(const OpView& view);
 // The sum of that.
 Traffic traffic(const OpView& view);
 
+// Elements that a rank sends inside its group in a part; backward with what is made again.
+struct GroupElements {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+
+  GroupElements& operator+=(const GroupElements& other);
+};
+GroupElements sent_in_group(const ScheduledPart& part, Seat seat);
+
 Work work(const OpView& view);
 
 // Forward, adjoints and recomputation of a whole timeline.

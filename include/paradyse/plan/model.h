@@ -35,6 +35,14 @@ struct PartShape {
   std::int64_t position_offset = 0;  // embedding: position i has row i + offset of them
   std::int64_t segments = 0;         // embedding: rows behind those
   std::int64_t padding_id = -1;      // embedding: gets no gradient from being looked up; -1: none
+  // Its norm is scaled and shifted, and what it adds to its stream multiplied, by 3H columns of
+  // this stream from `condition_first` on: shift, scale, gate.  "": a norm with weights of its own.
+  std::string condition = {};
+  std::int64_t condition_first = 0;
+  std::string pair = {};         // attention: a bias of scores is made from this stream; "": none
+  bool gated_heads = false;      // attention: heads are multiplied by a sigmoid of the input
+  std::int64_t pair_hidden = 0;  // columns of the other stream that the part reads
+  std::int64_t channels = 0;     // outer product, triangle multiplication: of their operands
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
 };
@@ -54,7 +62,7 @@ struct Stream {
   std::string name;
   std::vector<std::string> rows;  // its row dims, as they are stored where nothing else is asked
   std::int64_t columns = 0;
-  std::string home;  // the dim that is cut over all ranks where nothing else is asked
+  std::string home;  // the dim that is cut over all ranks where nothing else is asked; "": none
 };
 
 struct ModelPart {

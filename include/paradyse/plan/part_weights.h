@@ -44,10 +44,14 @@ struct WeightRows {
 };
 
 enum class Role {
-  norm,      // weight, and a LayerNorm's bias
-  in_bias,   // q | k | v, or gate | up: as wide together as the first product
-  out_bias,  // of the output product, or of the head
-  qk_norm,   // of query heads, of key heads
+  norm,       // weight, and a LayerNorm's bias
+  in_bias,    // q | k | v, or gate | up: as wide together as the first product
+  out_bias,   // of the output product, or of the head
+  qk_norm,    // of query heads, of key heads
+  pair_norm,  // of the stream that a bias of attention, or an outer product's other side, is from
+  last_norm,  // before the output product, of what a triangle multiplication makes
+  modulate,   // added to the shift | scale of what conditions a part
+  gate,       // added to its gate; or of the product that makes a gate
 };
 
 struct Vector {

@@ -23,9 +23,9 @@ std::vector<std::string> cut_dims(const Placement& placement);
 // "S(frames), R".
 std::string to_string(const Placement& placement);
 
-// With its home dim cut over all ranks.  Throws std::invalid_argument for a dim that has no size:
-// "tokens" has that of the documents together, "batch" their number, others stand in
-// Documents::dims.
+// With its home dim cut over all ranks, or copies where it has none.  Throws std::invalid_argument
+// for a dim that has no size: "tokens" has that of the documents together, "batch" their number,
+// others stand in Documents::dims.
 Layout home(const Stream& stream, const Documents& documents);
 
 // Throws std::invalid_argument, too, like cut_dims(), and for another number of axes or a dim that

@@ -37,13 +37,19 @@ enum class OpKind {
   qk_norm,  // (qkv) -> qkv with every query and key head normed, by one vector each
   rope,     // (qkv) -> qkv with rotated queries and keys
   redistribute,     // (x) -> x placed otherwise
-  attention,        // (qkv) or (q, kv) -> o, l: softmax attention in each document, l = log-sum-exp
+  attention,        // (qkv) or (q, kv), and bias -> o, l: softmax attention in each document, or
+                    // along each line (attention_blocks); l = log-sum-exp
   ring_attention,   // (q, kv) -> o, l: the same, keys and values going round a ring of ranks
   score_attention,  // (q, kv) -> o, p: keys, then values going round; p = all probabilities
   swiglu,           // (gate | up) -> silu(gate) * up
   activation,       // (h) -> the model's activation function of h
   dropout,          // (y) -> y with some elements zero and the others larger
   add,              // (x, y) -> x + y
+  adaptive_norm,    // (x, c) -> xn: normed, then scaled and shifted by a row of c
+  adaptive_gate,    // (y, c) -> y times a row of c
+  gate,             // (y, g) -> y sigmoid(g)
+  outer_product,    // (a, b) -> o, the mean over sequences of outer products
+  triangle,         // (a, b) -> o, of each channel the product of two matrices
   cross_entropy,    // (xn) -> d, the gradient of the loss to xn; logits in tiles, never whole; a
                     // vector is added to them
   count,            // of kinds
@@ -97,7 +103,10 @@ struct Op {
   Interval vectors = {};  // of the part's vectors: those it reads
   bool apart =
       false;  // add: x's gradient gets memory of its own, since it grows before y's is done
-  double probability = 0;  // dropout: of an element to become zero
+  double probability = 0;   // dropout: of an element to become zero
+  Interval condition = {};  // adaptive ops: the columns of c that they read
+  bool biased = false;      // attention: the last operand is added to scores, [queries keys, heads]
+  bool incoming = false;    // triangle: sums over the first row dim of its operands, not the second
   // redistribute: C of the forward, or, where that is transposed, of the adjoint; gather_weights:
   // stack -> rows wanted; embed, cross_entropy: one a vocabulary tile.
   std::vector<Redistribution> copies = {};
@@ -174,7 +183,9 @@ struct AttentionBlock {
 // nothing are left out.  Blocks of the same queries follow one another.
 std::vector<AttentionBlock> attention_blocks(
     const Documents& documents, const Piece& queries, const Piece& keys);
-// All blocks of an attention op on a rank; none on a rank without heads.
+// All blocks of an attention op on a rank; none on a rank without heads.  Where rows are no packed
+// tokens, a block for each *line*: leading row dims that queries and keys share by name, but for
+// the last of each, number the lines; all other rows of a line attend to one another.
 std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank);
 
 // Ranks of a ring, and whose keys a rank has at a hop.
@@ -201,6 +212,10 @@ std::int64_t longest(const std::vector<ScoreRun>& runs);  // most keys of a row
 std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs);
 // [scores, 1], the documents' one after the other, cut like their tokens.
 Layout score_layout(const Documents& documents, std::int64_t heads);
+
+// Keys and values of an attention op, perhaps queries with them; and its bias, -1: it has none.
+ValueId keys_of(const Op& op);
+ValueId bias_of(const Op& op);
 
 // Query heads that share a key/value head: query head h reads key head h / heads_per_key(op).
 std::int64_t heads_per_key(const Op& op);

@@ -164,6 +164,12 @@ struct Misfit {
 };
 std::vector<Misfit> misfits(const Task& task, const PartChoice& choice);
 
+// How the streams that a part reads, or makes from nothing, are to lie: as the choice says, else at
+// home; stored so that rows of a line along the part's dim are neighbours where a rank has all of
+// it.  Throws std::invalid_argument like placed(), and for a stream that the part does not read.
+Layouts streams_of(
+    const Model& model, const Part& part, const PartChoice& choice, const Documents& documents);
+
 // That of a part of this name; its streams lie at home.
 Task task_of(const Model& model, const std::string& part, Documents documents, int domain);
 

@@ -49,8 +49,20 @@ class Writer {
   // [group rank] The one term of each, of weights that all ranks have alike.
   [[nodiscard]] std::vector<std::vector<Term>> terms(ValueId weights, const WeightRows& rows) const;
 
-  // What a part's first linear reads: its input, normed where the model norms before a part.
+  // What a part's first linear reads: its input, normed where the model norms before a part, and as
+  // its condition says where it has one.
   ValueId normed_input();
+  // The same values, stored so that rows of a line along the part's dim are neighbours.
+  ValueId lined_up(ValueId x);
+  [[nodiscard]] Layout lined_up(const Layout& layout) const;
+  // How a pair bias lies for queries that lie so: all pairs of a query and a key, of each rank
+  // those of its queries and heads. `xn`: the part's normed input, which a bias from the part's own
+  // stream is made of.
+  ValueId pair_bias(
+      ValueId xn, ValueId stack, Layout queries, const std::vector<Heads>& heads);
+  // Heads [T, N D] of attention times a sigmoid of xn, which lies as they do, where the part has
+  // such a gate.
+  ValueId gated_heads(ValueId o, ValueId xn, ValueId stack);
   // Queries, keys and values of the tokens of xn, as attention takes them: the product with the
   // matrices of the stacks in `weights` that `terms` name, and all that the model does to it before
   // heads meet (rotation).  Each rank makes the columns of its `heads` (of q | k | v, cut as
@@ -70,7 +82,12 @@ class Writer {
   };
   QueriesAndKeys q_and_kv(ValueId xn, ValueId stack, Heads mine);
 
-  ValueId norm(ValueId x);
+  ValueId norm(ValueId x, Role role = Role::norm);
+  // The norm, and the gate, that the part's condition makes.
+  ValueId adaptive_norm(ValueId x);
+  ValueId adaptive_gate(ValueId y);
+  // y sigmoid(g).
+  ValueId gate(ValueId y, ValueId g);
   // y + the vectors of `role`, which lie side by side over y's whole width: of them the entries of
   // the columns that a rank has, or `entries`, the same for all ranks.  y where the part has none.
   ValueId bias(ValueId y, Role role);
@@ -97,8 +114,9 @@ class Writer {
       bool fresh = false);
   ValueId qk_norm(ValueId qkv, const std::vector<Heads>& heads);
   ValueId rope(ValueId qkv, std::vector<Heads> heads);
-  // Of qkv, or of q and kv.
-  ValueId attention(std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
+  // Of qkv, or of q and kv; with a bias of scores, or without (-1).
+  ValueId attention(
+      std::vector<ValueId> in, std::vector<Heads> heads, Layout out, ValueId bias = -1);
   // Laid out like q; the next rank of a ring is `stride` further in the group.  Throws
   // std::invalid_argument where ranks have copies of queries, as the next.
   ValueId ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride = 1);
@@ -110,6 +128,11 @@ class Writer {
   // again for the backward pass rather than saved.  Throws std::invalid_argument for a sum that is
   // to become anything else.
   ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);
+  // Terms of a sum added up: a partition, or, where `to` is none, one that is gathered.
+  ValueId added_up(ValueId terms, const Layout& to, const std::string& name);
+  // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B]; and [C, i, j] of two such.
+  ValueId outer_product(ValueId a, ValueId b, Layout out);
+  ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);
   ValueId embed();
   // The loss, and in training its gradient; ends the model.
   Program cross_entropy(ValueId xn);
@@ -130,6 +153,8 @@ class Writer {
   // Throws std::invalid_argument where no rank has whole rows, or where ranks have copies of them.
   void expect_whole_rows(ValueId x, const char* what) const;
   void expect_own_queries(ValueId q) const;
+  // The rows of the part's condition that go with those of x.
+  ValueId condition_of(ValueId x);
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
   ValueId add_bias(ValueId y, Role role, Cuts entries);

@@ -36,6 +36,29 @@ Traffic traffic(const OpView& view) {
   return sum;
 }
 
+GroupElements& GroupElements::operator+=(const GroupElements& other) {
+  forward += other.forward;
+  backward += other.backward;
+  return *this;
+}
+
+GroupElements sent_in_group(const ScheduledPart& part, Seat seat) {
+  constexpr Precision kElements{.activation = 1, .statistic = 1};
+  GroupElements sum;
+  const auto add = [&](const std::vector<ScheduledOp>& steps, std::int64_t& into) {
+    for (const ScheduledOp& step : steps) {
+      const Op& op = part.program().ops[idx(step.op)];
+      if (traits(op.kind).meets == OpTraits::Meets::group) {
+        const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
+        into += traffic({part.program(), op, seat, phase, kElements}).bytes;
+      }
+    }
+  };
+  add(part.schedule().forward, sum.forward);
+  add(part.schedule().backward, sum.backward);
+  return sum;
+}
+
 Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
   // Layers are alike: programs that share their strategy and part would give the same sums, but the
   // fold is cheap enough to be plain.

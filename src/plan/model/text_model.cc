@@ -3,32 +3,11 @@
 #include <utility>
 
 #include "paradyse/plan/model.h"
+#include "src/plan/model/matrices.h"
 #include "src/plan/model/weight_names.h"
 
 namespace paradyse {
 namespace {
-
-enum class Side { input, output };  // of a product: its rows are the outputs, or the inputs
-
-Matrix matrix(
-    const char* name,
-    const std::string& stored_as,
-    Cuts cuts,
-    std::int64_t cols,
-    Side kind,
-    bool input_first = false) {
-  std::int64_t rows = 0;
-  for (const Piece& piece : cuts) {
-    rows += size(piece);
-  }
-  return {
-      .name = name,
-      .stored_as = stored_as + ".weight",
-      .rows = rows,
-      .cols = cols,
-      .cuts = std::move(cuts),
-      .transposed = (kind == Side::output) != input_first};
-}
 
 // GPT-2 starts what is added to the residual stream smaller, the more there is of it.
 double output_scale(const ModelShape& model) {

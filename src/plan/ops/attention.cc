@@ -1,11 +1,13 @@
-// Softmax attention in each document: (qkv) or (q, kv) -> o, l.
+// Softmax attention in each document, or along each line: (qkv) or (q, kv), and bias -> o, l.
 //
-//   S = q k^T / sqrt(D)    P = softmax(S) over the keys that a query sees    o = P v
+//   S = q k^T / sqrt(D) + bias    P = softmax(S) over the keys that a query sees    o = P v
 //   l = log of the sum of exp(S) over those keys
 //
 // For each of the rank's heads, queries and keys of one document: q [Tq, D], k and v [Tk, D], o
 // like q.  Columns of qkv: query heads | key heads | value heads.  l is kept instead of P, which
-// the adjoint makes again from it.  No rank meets another: a rank has all keys of its queries.
+// the adjoint makes again from it.  The bias [Tq Tk, heads], in the order of a line's queries, then
+// keys, is the same for all lines (Jumper et al. 2021, algorithm 7); its gradient is the sum over
+// them of that of the scores.  No rank meets another: a rank has all keys of its queries.
 #include "src/plan/ops/attention.h"
 
 #include <algorithm>
@@ -70,8 +72,12 @@ Work work(const OpView& view) {
 }
 
 std::int64_t workspace(const OpView& view) {
+  // the gradient of a bias adds up over lines before it is rounded
+  const ValueId bias = bias_of(view.op);
+  const bool sums = bias >= 0 && !view.forward() && view.precision.narrow();
   return attention_bytes(
-      view, attention_blocks(view.program, view.op, view.seat.group_rank), /*rounds=*/true);
+             view, attention_blocks(view.program, view.op, view.seat.group_rank), /*rounds=*/true) +
+         (sums ? view.extent(bias).elements() * view.precision.statistic : 0);
 }
 
 }  // namespace

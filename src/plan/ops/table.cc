@@ -21,6 +21,11 @@ extern const OpTraits kSwiglu;
 extern const OpTraits kActivation;
 extern const OpTraits kDropout;
 extern const OpTraits kAdd;
+extern const OpTraits kAdaptiveNorm;
+extern const OpTraits kAdaptiveGate;
+extern const OpTraits kGate;
+extern const OpTraits kOuterProduct;
+extern const OpTraits kTriangle;
 extern const OpTraits kCrossEntropy;
 
 namespace {
@@ -46,6 +51,11 @@ constexpr Row kTable[] = {
     {OpKind::activation, &kActivation},
     {OpKind::dropout, &kDropout},
     {OpKind::add, &kAdd},
+    {OpKind::adaptive_norm, &kAdaptiveNorm},
+    {OpKind::adaptive_gate, &kAdaptiveGate},
+    {OpKind::gate, &kGate},
+    {OpKind::outer_product, &kOuterProduct},
+    {OpKind::triangle, &kTriangle},
     {OpKind::cross_entropy, &kCrossEntropy},
 };
 static_assert(complete(kTable));

@@ -69,6 +69,9 @@ std::string to_string(const Placement& placement) {
 
 Layout home(const Stream& stream, const Documents& documents) {
   Layout layout = whole(stream, documents);
+  if (stream.home.empty()) {
+    return layout;
+  }
   Dim& dim = layout.dims[layout.place(stream.home)];
   dim.cuts = pieces_of(dim, documents, documents.ranks());
   return layout;

@@ -98,8 +98,9 @@ std::vector<Run> runs(const Documents& documents, const Piece& piece) {
   return found;
 }
 
-Piece tokens_of(const Program& program, ValueId value, int group_rank) {
-  return program.values[idx(value)].layout.line(group_rank);
+// Rows are the tokens of documents, one after the other.
+bool packs_documents(const Layout& layout) {
+  return layout.dims.size() == 2 && layout.dims.front().name == "tokens";
 }
 
 }  // namespace
@@ -128,14 +129,56 @@ std::vector<AttentionBlock> attention_blocks(
   return blocks;
 }
 
-std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank) {
-  if (op.heads.at(idx(group_rank)).query.empty()) {
+ValueId keys_of(const Op& op) { return op.in[op.in.size() - (op.biased ? 2 : 1)]; }
+
+ValueId bias_of(const Op& op) { return op.biased ? op.in.back() : -1; }
+
+namespace {
+
+// Between queries of one rank and keys of another, or its own.
+std::vector<AttentionBlock> line_blocks(
+    const Layout& queries, int reader, const Layout& keys, int source) {
+  const auto rows = [](const Layout& layout) { return layout.dims.size() - 1; };
+  std::size_t shared = 0;
+  std::int64_t lines = 1;
+  while (shared + 1 < std::min(rows(queries), rows(keys)) &&
+         queries.dims[shared].name == keys.dims[shared].name) {
+    lines *= size(queries.dims[shared].piece(reader));
+    ++shared;
+  }
+  const auto each = [&](const Layout& layout, int rank) {
+    std::int64_t line = 1;
+    for (std::size_t d = shared; d < rows(layout); ++d) {
+      line *= size(layout.dims[d].piece(rank));
+    }
+    return line;
+  };
+  const std::int64_t q = each(queries, reader);
+  const std::int64_t k = each(keys, source);
+  std::vector<AttentionBlock> blocks;
+  for (std::int64_t line = 0; line < lines && q > 0 && k > 0; ++line) {
+    blocks.push_back(
+        {.queries = {line * q, (line + 1) * q}, .keys = {line * k, (line + 1) * k}, .diagonal = k});
+  }
+  return blocks;
+}
+
+std::vector<AttentionBlock> blocks_between(
+    const Program& program, const Op& op, int reader, int source) {
+  if (op.heads.at(idx(reader)).query.empty()) {
     return {};
   }
-  return attention_blocks(
-      program.documents,
-      tokens_of(program, op.in.front(), group_rank),
-      tokens_of(program, op.in.back(), group_rank));
+  const Layout& queries = program.values[idx(op.in.front())].layout;
+  const Layout& keys = program.values[idx(keys_of(op))].layout;
+  return packs_documents(queries)
+             ? attention_blocks(program.documents, queries.line(reader), keys.line(source))
+             : line_blocks(queries, reader, keys, source);
+}
+
+}  // namespace
+
+std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& op, int group_rank) {
+  return blocks_between(program, op, group_rank, group_rank);
 }
 
 int ring_size(const Program& program, const Op& op) { return program.ranks() / op.stride; }
@@ -147,13 +190,7 @@ int ring_source(const Program& program, const Op& op, int group_rank, int hop) {
 
 std::vector<AttentionBlock> ring_blocks(
     const Program& program, const Op& op, int group_rank, int hop) {
-  if (op.heads.at(idx(group_rank)).query.empty()) {
-    return {};
-  }
-  return attention_blocks(
-      program.documents,
-      tokens_of(program, op.in[0], group_rank),
-      tokens_of(program, op.in[1], ring_source(program, op, group_rank, hop)));
+  return blocks_between(program, op, group_rank, ring_source(program, op, group_rank, hop));
 }
 
 std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {

@@ -1,5 +1,7 @@
 #include "src/plan/strategy/table.h"
 
+#include "src/plan/strategy/attention/places.h"
+
 namespace paradyse {
 
 Strategy megatron_ts();
@@ -9,6 +11,13 @@ Strategy colossal_z();
 Strategy metp();
 Strategy usp();
 Strategy all_gather_kv();
+Strategy local_attention();
+Strategy branch_attention();
+Strategy outer_product_gather();
+Strategy outer_product_scatter();
+Strategy triangle_gather();
+Strategy triangle_scatter();
+Strategy triangle_channels();
 Strategy mlp_hold();
 Strategy mlp_gather();
 Strategy mlp_pass();
@@ -26,6 +35,17 @@ std::vector<Strategy>& strategy_table() {
       metp(),
       usp(),
       all_gather_kv(),
+      local_attention(),
+      branch_attention(),
+      along_a_dim(ulysses_z()),
+      along_a_dim(megatron_cz()),
+      along_a_dim(all_gather_kv()),
+      along_a_dim(megatron_ts()),
+      outer_product_gather(),
+      outer_product_scatter(),
+      triangle_gather(),
+      triangle_scatter(),
+      triangle_channels(),
       mlp_hold(),
       mlp_gather(),
       mlp_pass(),

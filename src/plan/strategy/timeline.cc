@@ -24,7 +24,8 @@ Body body(Program program, Recompute level, bool keep, bool offload) {
       ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
 }
 
-// How the streams that a part reads, or makes from nothing, are to lie.
+}  // namespace
+
 Layouts streams_of(
     const Model& model, const Part& part, const PartChoice& choice, const Documents& documents) {
   Layouts streams;
@@ -47,6 +48,8 @@ Layouts streams_of(
   }
   return streams;
 }
+
+namespace {
 
 // The last version of a stream while a timeline is built.
 struct Version {

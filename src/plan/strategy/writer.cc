@@ -50,6 +50,14 @@ void Writer::expect_whole_rows(ValueId x, const char* what) const {
 }
 
 void Writer::expect_own_queries(ValueId q) const {
+  const std::vector<Dim>& dims = layout(q).dims;
+  for (std::size_t d = 0; d + 2 < dims.size(); ++d) {
+    if (!dims[d].cuts.empty() && ranks() > 1) {
+      throw std::invalid_argument(
+          program_.part + ": in a ring ranks have parts of the same lines, and '" + dims[d].name +
+          "' is cut: place the stream at S(" + dims[dims.size() - 2].name + ")");
+    }
+  }
   if (!is_partition(layout(q), ranks())) {
     throw std::invalid_argument(
         program_.part +
@@ -68,9 +76,11 @@ Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
 }
 
 std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) const {
+  // Rows of the first row dim, which is a packed token's only one, stand one after the other.
+  const Dim& dim = layout.dims.front();
   std::int64_t most = 1;
   for (int r = 0; r < ranks(); ++r) {
-    most = std::max(most, size(layout.line(r)));
+    most = std::max(most, size(dim.piece(r)));
   }
   most = std::min<std::int64_t>(most, std::numeric_limits<int>::max());
   const auto count = static_cast<int>(std::min(wanted, most));
@@ -80,19 +90,21 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) 
   std::vector<Cuts> cuts;  // [rank][tile] of what it has
   cuts.reserve(idx(ranks()));
   for (int r = 0; r < ranks(); ++r) {
-    cuts.push_back(even_cuts(size(layout.line(r)), count));
+    cuts.push_back(even_cuts(size(dim.piece(r)), count));
   }
   std::vector<TokenTile> tiles;
   for (int i = 0; i < count; ++i) {
     std::vector<Interval> rows;
-    Cuts tokens;
+    Cuts indices;
     for (int r = 0; r < ranks(); ++r) {
       const Piece& cut = cuts[idx(r)][idx(i)];
-      rows.push_back(cut.empty() ? Interval{} : cut.front());
-      tokens.push_back(slice(layout.line(r), rows.back()));
+      const Interval mine = cut.empty() ? Interval{} : cut.front();
+      const std::int64_t held = size(dim.piece(r));
+      const std::int64_t each = held == 0 ? 0 : layout.extent(r).rows / held;
+      rows.push_back({mine.begin * each, mine.end * each});
+      indices.push_back(slice(dim.piece(r), mine));
     }
-    const std::string& line = layout.dims.at(layout.dims.size() - 2).name;
-    tiles.push_back({std::move(rows), layout.cut(line, std::move(tokens))});
+    tiles.push_back({std::move(rows), layout.cut(dim.name, std::move(indices))});
   }
   return tiles;
 }
@@ -155,7 +167,53 @@ std::vector<std::vector<Term>> Writer::terms(ValueId weights, const WeightRows& 
   return std::vector<std::vector<Term>>(idx(ranks()), {term(weights, rows)});
 }
 
-ValueId Writer::normed_input() { return part_->shape.post_norm ? input() : norm(input()); }
+ValueId Writer::normed_input() {
+  if (!part_->shape.condition.empty()) {
+    return adaptive_norm(input());
+  }
+  return part_->shape.post_norm ? input() : norm(input());
+}
+
+Layout Writer::lined_up(const Layout& layout) const { return layout.along(part_->along); }
+
+ValueId Writer::lined_up(ValueId x) { return redistribute(x, lined_up(layout(x)), "x_lines"); }
+
+ValueId Writer::pair_bias(
+    ValueId xn, ValueId stack, Layout queries, const std::vector<Heads>& heads) {
+  const PartShape& shape = part_->shape;
+  if (shape.pair.empty()) {
+    return -1;
+  }
+  const ValueId pair = input(shape.pair);
+  const ValueId zn = pair == input() ? xn : norm(pair, Role::pair_norm);
+  const ValueId made = linear(
+      zn,
+      {stack},
+      terms(stack, weights_.rows("bias")),
+      "bias",
+      layout(zn).with_columns(shape.heads));
+  // Rows are queries, then keys: along the part's dim where the pair is the part's own stream.
+  Layout all = layout(made).whole();
+  all = pair == input() ? lined_up(all) : all;
+  all.dims.front().cuts = std::move(queries.dims.at(queries.dims.size() - 2).cuts);
+  Cuts columns;
+  for (const Heads& mine : heads) {
+    append(columns.emplace_back(), mine.query);
+  }
+  const bool all_heads = std::ranges::all_of(
+      heads, [&](const Heads& mine) { return mine.query.size() == shape.heads; });
+  return redistribute(
+      made, all.with_columns(shape.heads, all_heads ? Cuts{} : std::move(columns)), "bias_all");
+}
+
+ValueId Writer::gated_heads(ValueId o, ValueId xn, ValueId stack) {
+  if (!part_->shape.gated_heads) {
+    return o;
+  }
+  const ValueId g =
+      linear(xn, {stack}, terms(stack, weights_.rows("gate")), "g", Layout(layout(o)));
+  return gate(o, bias(g, Role::gate));
+}
 
 ValueId Writer::qkv(
     ValueId xn,
@@ -176,7 +234,8 @@ Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
   };
   // `taken`: of these heads.
   const auto part = [&](const char* name, const WeightRows& matrix, Heads taken) {
-    const ValueId y = linear(xn, {stack}, terms(stack, matrix), name, own_rows(matrix.rows()));
+    const Layout made = layout(xn).with_columns(matrix.rows());
+    const ValueId y = linear(xn, {stack}, terms(stack, matrix), name, made);
     const Piece columns = qkv_columns(part_->shape, {taken}).front();
     return prepared(bias(y, Role::in_bias, columns), std::vector<Heads>(idx(ranks()), taken));
   };
@@ -190,12 +249,52 @@ ValueId Writer::prepared(ValueId y, const std::vector<Heads>& heads) {
   return part_->shape.rope ? rope(normed, heads) : normed;
 }
 
-ValueId Writer::norm(ValueId x) {
+ValueId Writer::norm(ValueId x, Role role) {
   expect_whole_rows(x, "a norm");
   const Value in = program_.values[idx(x)];
   const ValueId xn = value(in.name + "n", in.layout);
-  op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(Role::norm);
+  op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(role);
   return xn;
+}
+
+ValueId Writer::condition_of(ValueId x) {
+  const ValueId c = input(part_->shape.condition);
+  Layout wanted = layout(c);
+  for (std::size_t d = 0; d + 1 < wanted.dims.size(); ++d) {
+    Dim& dim = wanted.dims[d];
+    dim.cuts = layout(x).dims[layout(x).place(dim.name)].cuts;
+  }
+  return redistribute(c, wanted, "c_own");
+}
+
+ValueId Writer::adaptive_norm(ValueId x) {
+  expect_whole_rows(x, "a norm");
+  const Value in = program_.values[idx(x)];
+  const ValueId c = condition_of(x);
+  const ValueId xn = value(in.name + "n", in.layout);
+  Op& norm = op(OpKind::adaptive_norm, {x, c}, {xn});
+  norm.vectors = weights_.vectors_of(Role::modulate);
+  const std::int64_t first = part_->shape.condition_first;
+  norm.condition = {first, first + 2 * part_->shape.hidden};
+  return xn;
+}
+
+ValueId Writer::adaptive_gate(ValueId y) {
+  const Value in = program_.values[idx(y)];
+  const ValueId c = condition_of(y);
+  const ValueId out = value(in.name + "g", in.layout);
+  Op& gate = op(OpKind::adaptive_gate, {y, c}, {out});
+  gate.vectors = weights_.vectors_of(Role::gate);
+  const std::int64_t first = part_->shape.condition_first + 2 * part_->shape.hidden;
+  gate.condition = {first, first + part_->shape.hidden};
+  return out;
+}
+
+ValueId Writer::gate(ValueId y, ValueId g) {
+  const Value in = program_.values[idx(y)];
+  const ValueId out = value(in.name + "g", in.layout);
+  op(OpKind::gate, {y, g}, {out});
+  return out;
 }
 
 ValueId Writer::bias(ValueId y, Role role) {
@@ -289,8 +388,14 @@ ValueId Writer::rope(ValueId qkv, std::vector<Heads> heads) {
   return out;
 }
 
-ValueId Writer::attention(std::vector<ValueId> in, std::vector<Heads> heads, Layout out) {
-  return attend(OpKind::attention, std::move(in), std::move(heads), std::move(out));
+ValueId Writer::attention(
+    std::vector<ValueId> in, std::vector<Heads> heads, Layout out, ValueId bias) {
+  if (bias >= 0) {
+    in.push_back(bias);
+  }
+  const ValueId o = attend(OpKind::attention, std::move(in), std::move(heads), std::move(out));
+  program_.ops.back().biased = bias >= 0;
+  return o;
 }
 
 ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, int stride) {
@@ -332,6 +437,16 @@ ValueId Writer::activation(ValueId h, Cuts cuts) {
   return a;
 }
 
+namespace {
+
+// What ranks hold of a sum, as if it were copies.
+Layout all_terms(Layout sum) {
+  sum.partial = false;
+  return sum;
+}
+
+}  // namespace
+
 // `to` is a copy: that of a value would move as values are added.
 ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool again) {
   const Layout from = layout(x);
@@ -348,9 +463,34 @@ ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool
   move.transposed = from.partial;
   move.recompute = again;
   move.copies = {
-      from.partial ? Redistribution(layout(y), layout(y).whole(), ranks())
+      from.partial ? Redistribution(layout(y), all_terms(from), ranks())
                    : Redistribution(from, layout(y), ranks())};
   return y;
+}
+
+ValueId Writer::added_up(ValueId terms, const Layout& to, const std::string& name) {
+  if (is_partition(to, ranks())) {
+    return redistribute(terms, to, name);
+  }
+  // Copies are gathered from an even cut of the longest row dim.
+  const auto longest =
+      std::max_element(to.dims.begin(), to.dims.end() - 1, [](const Dim& a, const Dim& b) {
+        return a.size < b.size;
+      });
+  const Layout apart = to.whole().cut(longest->name, even_cuts(longest->size, ranks()));
+  return redistribute(redistribute(terms, apart, name), to, name);
+}
+
+ValueId Writer::outer_product(ValueId a, ValueId b, Layout out) {
+  const ValueId o = value("o", std::move(out));
+  op(OpKind::outer_product, {a, b}, {o});
+  return o;
+}
+
+ValueId Writer::triangle(ValueId a, ValueId b, bool incoming, Layout out) {
+  const ValueId o = value("o", std::move(out));
+  op(OpKind::triangle, {a, b}, {o}).incoming = incoming;
+  return o;
 }
 
 std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
@@ -387,7 +527,11 @@ Program Writer::residual(ValueId y) {
   // input grows; without a norm between them the input is x itself.
   const bool apart = recompute_ && part_->shape.post_norm;
   recompute_ = false;  // a norm after the sum would make all of it again
-  const ValueId added = dropout(bias(y, Role::out_bias), part_->shape.dropout);
+  ValueId added = bias(y, Role::out_bias);
+  if (!part_->shape.condition.empty()) {
+    added = adaptive_gate(added);
+  }
+  added = dropout(added, part_->shape.dropout);
   const ValueId sum = value("out", Layout(layout(input())));
   Op& add = op(OpKind::add, {input(), added}, {sum});
   add.in_place = true;

@@ -1,10 +1,12 @@
-// Softmax attention in each document, block (program.h) by block and head by head:
+// Softmax attention, block (program.h: a document's, or a line's) by block and head by head:
 //
-//   o = softmax(q k^T / sqrt(D)) v
+//   o = softmax(q k^T / sqrt(D) + bias) v
 //
 // Columns of qkv [T, (N + 2K) D]: the rank's query heads, key heads, value heads, D each; or q
 // [T, N D], and kv [T, 2K D].  o [T, N D]; l [T, N], the log-sum-exp of each row of scores.
-// Adjoint: scores are made again from l, tile by tile; dq, dk and dv add up over blocks, from zero.
+// The bias [Tq Tk, N], of each pair of a line's query and key, is the same for all lines.
+// Adjoint: scores are made again from l, tile by tile; dq, dk, dv and the bias's gradient add up
+// over blocks, from zero, the last in the type of sums.
 #include "src/run/ops/attention_blocks.h"
 
 namespace paradyse::ops {
@@ -16,23 +18,39 @@ void attention(Frame& frame, const Op& op) {
       frame,
       op,
       attention_blocks(frame.program(), op, frame.rank->seat.group_rank),
-      {.q = frame.value(op.in.front()), .kv = frame.value(op.in.back()), .o = o_TN, .l = l_TN},
+      {.q = frame.value(op.in.front()),
+       .kv = frame.value(keys_of(op)),
+       .o = o_TN,
+       .l = l_TN,
+       .bias = op.biased ? frame.value(bias_of(op)) : at::Tensor()},
       /*merge=*/false);
 }
 
 void attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_q_TN = frame.only_gradient_target(op.in.front()).zero_();
   const at::Tensor grad_kv =
-      op.in.size() == 1 ? grad_q_TN : frame.only_gradient_target(op.in.back()).zero_();
+      keys_of(op) == op.in.front() ? grad_q_TN : frame.only_gradient_target(keys_of(op)).zero_();
+  at::Tensor grad_bias;  // [pairs, N]
+  if (op.biased) {
+    grad_bias = frame.only_gradient_target(bias_of(op));
+    if (frame.activation != frame.statistic) {
+      grad_bias = frame.empty(grad_bias.size(0), grad_bias.size(1), frame.statistic);
+    }
+    grad_bias.zero_();
+  }
   attend_blocks_adjoint(
       frame,
       op,
       attention_blocks(frame.program(), op, frame.rank->seat.group_rank),
       {.q = frame.value(op.in.front()),
-       .kv = frame.value(op.in.back()),
+       .kv = frame.value(keys_of(op)),
        .o = frame.value(op.out[0]),
-       .l = frame.value(op.out[1])},
-      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0])});
+       .l = frame.value(op.out[1]),
+       .bias = op.biased ? frame.value(bias_of(op)) : at::Tensor()},
+      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0]), .bias = grad_bias});
+  if (op.biased && frame.activation != frame.statistic) {
+    frame.gradient(bias_of(op)).copy_(grad_bias);
+  }
 }
 
 }  // namespace paradyse::ops

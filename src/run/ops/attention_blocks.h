@@ -38,12 +38,13 @@ inline std::vector<HeadRun> head_runs(const Op& op, int group_rank) {
   return runs;
 }
 
-// The matrices of an attention op on a rank: q | k | v in one, or q and k | v.
+// The matrices of an attention op on a rank: q | k | v in one, or q and k | v; a bias or none.
 struct AttentionMatrices {
   at::Tensor q;
   at::Tensor kv;
   at::Tensor o;
   at::Tensor l = {};
+  at::Tensor bias = {};
 };
 
 // Where a run of heads lies in them.
@@ -73,10 +74,16 @@ inline AttentionTensors tensors_of(const AttentionMatrices& in, const RunColumns
       .k = at.keys(in),
       .v = at.values(in),
       .o = at.queries(in.o),
-      .l = {in.l, at.run.queries.begin}};
+      .l = {in.l, at.run.queries.begin},
+      .bias = {in.bias, at.run.queries.begin}};
 }
 inline AttentionGradients gradients_of(const AttentionMatrices& in, const RunColumns& at) {
-  return {.o = at.queries(in.o), .q = at.queries(in.q), .k = at.keys(in), .v = at.values(in)};
+  return {
+      .o = at.queries(in.o),
+      .q = at.queries(in.q),
+      .k = at.keys(in),
+      .v = at.values(in),
+      .bias = {in.bias, at.run.queries.begin}};
 }
 
 inline Attention attention_of(
@@ -133,7 +140,7 @@ inline void attend_blocks(
       attend(attention_of(program, block, run), tensors_of(in, {heads, run, D}), onto);
     }
   };
-  if (by_flash(in.q, program)) {
+  if (by_flash(in.q, program) && !in.bias.defined()) {
     for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
       const bool onto = merge || pack.onto;
       if (!pack.plain) {
@@ -174,7 +181,7 @@ inline void attend_blocks_adjoint(
           gradients_of(gradients, columns));
     }
   };
-  if (by_flash(in.q, program)) {
+  if (by_flash(in.q, program) && !in.bias.defined()) {
     for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
       if (!pack.plain) {
         tiles(pack.blocks.front());

@@ -23,6 +23,11 @@ Run swiglu, swiglu_adjoint;
 Run activation, activation_adjoint;
 Run dropout, dropout_adjoint;
 Run add, add_adjoint;
+Run adaptive_norm, adaptive_norm_adjoint;
+Run adaptive_gate, adaptive_gate_adjoint;
+Run gate, gate_adjoint;
+Run outer_product, outer_product_adjoint;
+Run triangle, triangle_adjoint;
 Run cross_entropy, cross_entropy_adjoint;
 
 constexpr OpImplementation kTable[] = {
@@ -42,6 +47,11 @@ constexpr OpImplementation kTable[] = {
     {OpKind::activation, activation, activation_adjoint},
     {OpKind::dropout, dropout, dropout_adjoint},
     {OpKind::add, add, add_adjoint},
+    {OpKind::adaptive_norm, adaptive_norm, adaptive_norm_adjoint},
+    {OpKind::adaptive_gate, adaptive_gate, adaptive_gate_adjoint},
+    {OpKind::gate, gate, gate_adjoint},
+    {OpKind::outer_product, outer_product, outer_product_adjoint},
+    {OpKind::triangle, triangle, triangle_adjoint},
     {OpKind::cross_entropy, cross_entropy, cross_entropy_adjoint},
 };
 static_assert(complete(kTable));

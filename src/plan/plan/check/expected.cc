@@ -41,42 +41,23 @@ std::vector<Expected> expected_of(const Plan& plan, const std::string& name) {
   return all;
 }
 
-// What a rank sends inside its group in a part.
-PartChoice::Elements sent(const ScheduledPart& part, Seat seat) {
-  PartChoice::Elements sum;
-  const auto add = [&](const std::vector<ScheduledOp>& steps, std::int64_t& into) {
-    for (const ScheduledOp& step : steps) {
-      const Op& op = part.program().ops[idx(step.op)];
-      if (traits(op.kind).meets == OpTraits::Meets::group) {
-        const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
-        constexpr Precision kElements{.activation = 1, .statistic = 1};
-        into += traffic({part.program(), op, seat, phase, kElements}).bytes;
-      }
-    }
-  };
-  add(part.schedule().forward, sum.forward);
-  add(part.schedule().backward, sum.backward);
-  return sum;
-}
-
 void check_elements(
     Findings& findings,
     const Expected& one,
     const PartChoice::Elements& expected,
     const CheckedGroup& group,
     const GroupTimeline& built) {
-  PartChoice::Elements most;
+  GroupElements most;
   for (const Seat& seat : built.seats) {
-    PartChoice::Elements mine;
-    PartChoice::Elements moved;  // in front of the part that comes next
+    GroupElements mine;
+    GroupElements moved;  // in front of the part that comes next
     for (const ScheduledPart& part : built.parts) {
-      const PartChoice::Elements here = sent(part, seat);
-      moved = {moved.forward + here.forward, moved.backward + here.backward};
+      moved += sent_in_group(part, seat);
       if (part.weights < 0) {
         continue;
       }
       if (one.has(part.layer) && part.program().part == one.choice->part) {
-        mine = {mine.forward + moved.forward, mine.backward + moved.backward};
+        mine += moved;
       }
       moved = {};
     }

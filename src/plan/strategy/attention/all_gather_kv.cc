@@ -11,11 +11,16 @@ Program build(const Task& task) {
   Writer w(task);
   const std::vector<Heads> heads = all_heads(task.shape(), task.documents.ranks());
   const ValueId stack = w.gather();
-  const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(task.shape(), 1)[0]);
-  const ValueId all_kv = w.redistribute(kv, w.layout(kv).whole(), "kv_all", /*again=*/true);
-  const ValueId o = w.attention({q, all_kv}, heads, w.layout(q));
-  return w.residual(
-      w.linear_transposed(o, stack, w.terms(stack, w.weights().rows("o")), w.layout(w.input())));
+  const ValueId xn = w.lined_up(w.normed_input());
+  const auto [q, kv] = w.q_and_kv(xn, stack, all_heads(task.shape(), 1)[0]);
+  const Layout whole_lines = w.layout(kv).cut(task.part->along, {});
+  const ValueId all_kv = w.redistribute(kv, whole_lines, "kv_all", /*again=*/true);
+  const ValueId attended =
+      w.attention({q, all_kv}, heads, w.layout(q), w.pair_bias(xn, stack, w.layout(q), heads));
+  const ValueId o = w.gated_heads(attended, xn, stack);
+  const ValueId y =
+      w.linear_transposed(o, stack, w.terms(stack, w.weights().rows("o")), w.layout(xn));
+  return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
 }
 
 }  // namespace

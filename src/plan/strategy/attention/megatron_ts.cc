@@ -1,4 +1,6 @@
 // MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
+#include <stdexcept>
+
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
@@ -13,6 +15,15 @@ Program build(const Task& task) {
   const std::int64_t D = shape.head_dim;
   Writer w(task);
   const std::vector<Heads> heads = own_heads(shape, p);
+  if (!shape.pair.empty()) {
+    throw std::invalid_argument(
+        task.part->name +
+        ": 'MegatronTS' holds weights of its own heads alone, and a bias of "
+        "attention from '" +
+        shape.pair +
+        "' needs them where its rows lie: take a strategy that "
+        "gathers");
+  }
 
   // A rank's own rows of k and v are what its queries read only where p divides K; else all ranks
   // gather k and v and take the heads they need.
@@ -23,6 +34,7 @@ Program build(const Task& task) {
     stacks.push_back(w.gather({w.weights().between("k", "v")}));
   }
   std::vector<std::vector<Term>> in_terms;
+  std::vector<std::vector<Term>> gate_terms;
   std::vector<std::vector<Term>> out_terms;
   for (int r = 0; r < p; ++r) {
     const Heads& h = heads[idx(r)];
@@ -38,17 +50,29 @@ Program build(const Task& task) {
       };
       in_terms.push_back({held("q", "q"), shared("k"), shared("v")});
     }
+    if (shape.gated_heads) {
+      gate_terms.push_back({held("gate", "gate")});
+    }
     out_terms.push_back({held("o", "o")});
   }
 
   const ValueId xn = w.normed_input();
-  const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
+  const Layout all = w.lined_up(w.layout(xn).whole());
+  const ValueId xg = w.redistribute(xn, all, "xg", /*again=*/true);
   const ValueId qkv = w.qkv(
-      xg, stacks, in_terms, heads, "qkv", w.all_rows(qkv_width(shape), qkv_columns(shape, heads)));
-  const ValueId o =
-      w.attention({qkv}, heads, w.all_rows(shape.heads * D, output_columns(shape, heads)));
-  const ValueId y = w.linear_transposed(o, stack, out_terms, w.layout(xg).whole().sum());
-  return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
+      xg,
+      stacks,
+      in_terms,
+      heads,
+      "qkv",
+      all.with_columns(qkv_width(shape), qkv_columns(shape, heads)));
+  const Layout of_heads = all.with_columns(shape.heads * D, output_columns(shape, heads));
+  ValueId o = w.attention({qkv}, heads, of_heads);
+  if (shape.gated_heads) {
+    o = w.gate(o, w.bias(w.linear(xg, {stack}, gate_terms, "g", of_heads), Role::gate));
+  }
+  const ValueId y = w.linear_transposed(o, stack, out_terms, all.sum());
+  return w.residual(w.added_up(y, w.layout(w.input()), "y_T"));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Program build(const Task& task) {
     const ValueId a = w.activation(w.bias(h, Role::in_bias), width);
     y = w.linear_transposed(a, stack, out_terms, sum, y, tile.rows, /*fresh=*/true);
   }
-  return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
+  return w.residual(w.added_up(y, w.layout(w.input()), "y_T"));
 }
 
 }  // namespace

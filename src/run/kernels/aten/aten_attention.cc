@@ -95,6 +95,19 @@ void for_queries(const Attention& attention, Body body) {
   }
 }
 
+// Of a head's bias, or its gradient, the elements of these queries and keys of the block.
+at::Tensor pairs(
+    const Columns& bias,
+    std::int64_t head,
+    std::int64_t all_keys,
+    Interval queries,
+    Interval keys) {
+  return bias.matrix.select(1, bias.first + head)
+      .unflatten(0, {-1, all_keys})
+      .narrow(0, queries.begin, queries.size())
+      .narrow(1, keys.begin, keys.size());
+}
+
 // Where a query of the tile does not see a key; undefined where all see all.
 at::Tensor hidden(
     const Attention& attention, Interval queries, Interval keys, const at::Tensor& like) {
@@ -112,7 +125,7 @@ Interval inside(Interval rows, Interval of) { return {of.begin + rows.begin, of.
 }  // namespace
 
 void attend(const Attention& attention, const AttentionTensors& tensors, bool merge) {
-  const auto& [q, k, v, o, l] = tensors;
+  const auto& [q, k, v, o, l, bias] = tensors;
   const std::int64_t D = attention.head_dim;
   const at::ScalarType sum = sum_type(q.matrix.scalar_type());
   const AttentionTile size = attention_tile(attention.block);
@@ -154,6 +167,9 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
             part(k, key_rows, 0, D).t(),
             0,
             p);
+        if (bias.matrix.defined()) {
+          p.add_(pairs(bias, head, attention.block.keys.size(), queries, keys), kLog2e);
+        }
         if (const at::Tensor mask = hidden(attention, queries, keys, p); mask.defined()) {
           p.masked_fill_(mask, kNothing);
         }
@@ -180,8 +196,8 @@ void attend_adjoint(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  const auto& [q, k, v, o, l] = tensors;
-  const auto& [grad_o, grad_q, grad_k, grad_v] = gradients;
+  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   const std::int64_t D = attention.head_dim;
   const at::ScalarType sum = sum_type(q.matrix.scalar_type());
   const AttentionTile size = attention_tile(attention.block);
@@ -210,6 +226,9 @@ void attend_adjoint(
         at::Tensor d = d_tile.sums(n, keys.size());
         ops::gemm(attention.scale * kLog2e, q_rows, k_rows.t(), 0, p);
         ops::gemm(1, g_rows, part(v, key_rows, 0, D).t(), 0, d);
+        if (bias.matrix.defined()) {
+          p.add_(pairs(bias, head, attention.block.keys.size(), queries, keys), kLog2e);
+        }
         p.sub_(log_sum.unsqueeze(1)).exp2_();
         const at::Tensor mask = hidden(attention, queries, keys, p);
         if (mask.defined()) {
@@ -218,6 +237,9 @@ void attend_adjoint(
         d.sub_(dot.unsqueeze(1)).mul_(p);
         if (mask.defined()) {
           d.masked_fill_(mask, 0);
+        }
+        if (bias.matrix.defined()) {
+          pairs(grad_bias, head, attention.block.keys.size(), queries, keys).add_(d);
         }
         const at::Tensor d_factor = d_tile.rounded(n, keys.size());
         ops::gemm(1, p_tile.rounded(n, keys.size()).t(), g_rows, 1, grad_v_sums.rows(keys));
@@ -423,7 +445,7 @@ FlashOperands operands_of(
 
 void flash_attend(
     const Pack& pack, const FlashHeads& heads, const AttentionTensors& tensors, bool merge) {
-  const auto& [q, k, v, o, l] = tensors;
+  const auto& [q, k, v, o, l, bias] = tensors;
   const HostScope library_memory;
   const at::Tensor o_rows = heads_of(o, pack.queries(), heads.heads, heads.head_dim);
   const at::Tensor l_rows = part(l, pack.queries(), 0, heads.heads);
@@ -446,8 +468,8 @@ void flash_attend_adjoint(
     const FlashHeads& heads,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  const auto& [q, k, v, o, l] = tensors;
-  const auto& [grad_o, grad_q, grad_k, grad_v] = gradients;
+  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   const HostScope library_memory;
   const FlashOperands grad = flash_backward(
       pack,

@@ -97,6 +97,16 @@ void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
   at::Tensor(sums).add_(y.sum({0}, false, sums.scalar_type()));
 }
 
+void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums) {
+  const HostScope library_memory;
+  at::Tensor(sums).add_((a.to(sums.scalar_type()) * b.to(sums.scalar_type())).sum(0));
+}
+
+void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
+  const HostScope library_memory;
+  to.copy_(to.to(numbers.scalar_type()) + numbers);
+}
+
 // Philox4x32-10 in 64-bit integers, whose products wrap: what is shifted down is cut to 32 bits.
 void dropout(
     const kernels::Dropout& dropout,

@@ -505,6 +505,32 @@ PARADYSE_CLONES void add_to_rows_call(
       });
 }
 
+struct StridedRows {
+  const void* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+PARADYSE_CLONES void sum_products_call(
+    at::ScalarType type,
+    StridedRows a,
+    StridedRows b,
+    void* sums,
+    std::int64_t rows,
+    std::int64_t cols) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        auto* const to = static_cast<Sum<T>*>(sums);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const T* const x = static_cast<const T*>(a.data) + r * a.stride;
+          const T* const y = static_cast<const T*>(b.data) + r * b.stride;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            to[i] += static_cast<Sum<T>>(x[i]) * static_cast<Sum<T>>(y[i]);
+          }
+        }
+      });
+}
+
 PARADYSE_CLONES void sum_rows_call(
     at::ScalarType type,
     const void* y,
@@ -671,6 +697,32 @@ void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
       sums.mutable_data_ptr(),
       y.size(0),
       y.size(1));
+}
+
+void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums) {
+  if (through_aten(a)) {
+    return aten::add_sum_of_products(a, b, sums);
+  }
+  sum_products_call(
+      a.scalar_type(),
+      {a.const_data_ptr(), a.stride(0)},
+      {b.const_data_ptr(), b.stride(0)},
+      sums.mutable_data_ptr(),
+      a.size(0),
+      a.size(1));
+}
+
+void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, to.scalar_type(), "add_numbers", [&] {
+    if (through_aten(to)) {
+      return aten::add_numbers(to, numbers);
+    }
+    auto* const sums = to.mutable_data_ptr<scalar_t>();
+    const auto* const added = numbers.const_data_ptr<Sum<scalar_t>>();
+    for (std::int64_t i = 0; i < numbers.size(0); ++i) {
+      sums[i] = static_cast<scalar_t>(static_cast<Sum<scalar_t>>(sums[i]) + added[i]);
+    }
+  });
 }
 
 void dropout(

@@ -41,6 +41,12 @@ void add_to_rows(const at::Tensor& y, const at::Tensor& b);
 // Adds the sum of y's rows to sums [n] of the statistic type; y [t, n] of any type.
 void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums);
 
+// Adds the sum over rows of a b, both [t, n] of any type, to sums [n] of the statistic type.
+void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums);
+
+// Adds numbers [n] of the statistic type to `to` [n] of any type.
+void add_numbers(const at::Tensor& to, const at::Tensor& numbers);
+
 // Which elements become zero: a function of the seed, the place in the model, the token's index in
 // the global batch and the column; by Philox4x32-10 (Salmon et al. 2011), counter {column / 4,
 // site, token (two words)}, four columns a draw.

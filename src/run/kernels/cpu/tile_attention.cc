@@ -110,6 +110,35 @@ struct Tile {
   at::Tensor narrow;
 };
 
+// The bias of a head: an element for each query and key of the block.
+template <typename T>
+class Pairs {
+ public:
+  Pairs(const Columns& columns, std::int64_t keys, std::int64_t head) : keys_(keys) {
+    if (columns.matrix.defined()) {
+      rows_ = rows<T>(columns, {0, 0}, head);
+    }
+  }
+
+  // Calls body(element, element of a tile [queries, keys] stored row by row).
+  template <typename S, typename Body>
+  void each(Interval queries, Interval keys, S* tile, Body body) const {
+    if (rows_.data == nullptr) {
+      return;
+    }
+    for (std::int64_t q = queries.begin; q < queries.end; ++q) {
+      T* pair = rows_.data + (q * keys_ + keys.begin) * rows_.stride;
+      for (std::int64_t k = 0; k < keys.size(); ++k, pair += rows_.stride) {
+        body(*pair, *tile++);
+      }
+    }
+  }
+
+ private:
+  std::int64_t keys_;
+  Rows<T> rows_;
+};
+
 // For each run of queries: start(queries), body(queries, keys, first_visible) for the tiles of
 // which it sees something, in order of keys, done(queries, keys seen).
 template <typename Start, typename Body, typename Done>
@@ -131,7 +160,7 @@ void for_tiles(const Attention& attention, Start start, Body body, Done done) {
 
 template <typename T>
 void attend_of(const Attention& attention, const AttentionTensors& tensors, bool merge) {
-  const auto& [q, k, v, o, l] = tensors;
+  const auto& [q, k, v, o, l, bias] = tensors;
   using S = Sum<T>;
   constexpr S kLog2e = std::numbers::log2e_v<S>;
   constexpr S kLn2 = std::numbers::ln2_v<S>;
@@ -147,6 +176,7 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
   for (std::int64_t head = 0; head < attention.heads; ++head) {
     const Rows<const T> q_rows = rows<const T>(q, attention.block.queries, head * D);
     const Rows<S> l_rows = rows<S>(l, attention.block.queries, head);
+    const Pairs<const T> bias_pairs(bias, attention.block.keys.size(), head);
     SumRows<T> o_sums(o, attention.block.queries, head * D, D, merge);
     for_tiles(
         attention,
@@ -170,6 +200,9 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
               k_rows.from(keys.begin).t(),
               0,
               {tile.data(), m});
+          bias_pairs.each(queries, keys, tile.data(), [kLog2e](const T& pair, S& score) {
+            score += static_cast<S>(pair) * kLog2e;
+          });
           kernels::softmax_tile(tile.scores(n, m), first_visible, maximum, sum, factor);
           const bool first = keys.begin == 0 && !merge;
           if (!first) {
@@ -201,8 +234,8 @@ void attend_adjoint_of(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  const auto& [q, k, v, o, l] = tensors;
-  const auto& [grad_o, grad_q, grad_k, grad_v] = gradients;
+  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   using S = Sum<T>;
   constexpr S kLog2e = std::numbers::log2e_v<S>;
   const std::int64_t D = attention.head_dim;
@@ -224,6 +257,8 @@ void attend_adjoint_of(
     const Rows<const T> grad_o_rows = rows<const T>(grad_o, queries_all, head * D);
     const Rows<const S> l_rows = rows<const S>(l, queries_all, head);
     SumRows<T> grad_q_sums(grad_q, queries_all, head * D, D, true);
+    const Pairs<const T> bias_pairs(bias, keys_all.size(), head);
+    const Pairs<S> grad_bias_pairs(grad_bias, keys_all.size(), head);
     for_tiles(
         attention,
         [&](Interval queries) {
@@ -245,9 +280,14 @@ void attend_adjoint_of(
           const Rows<const T> k_tile = k_rows.from(keys.begin);
           const Rows<const T> v_tile = v_rows.from(keys.begin);
           gemm<T>(n, m, D, attention.scale * kLog2e, q_tile, k_tile.t(), 0, {p.data(), m});
+          bias_pairs.each(queries, keys, p.data(), [kLog2e](const T& pair, S& score) {
+            score += static_cast<S>(pair) * kLog2e;
+          });
           gemm<T>(n, m, D, 1, g_tile, v_tile.t(), 0, {d.data(), m});
           kernels::softmax_tile_adjoint(
               p.scores(n, m), d.scores(n, m), first_visible, log_sum, dot);
+          grad_bias_pairs.each(
+              queries, keys, d.data(), [](S& pair, const S& score) { pair += score; });
           gemm<T>(m, D, n, 1, p.factor(m).t(), g_tile, 1, grad_v_sums.sums().from(keys.begin));
           gemm<T>(
               n,

@@ -29,29 +29,34 @@ struct Attention {
 
 // What it reads (q, k, v) and makes.
 //   q, o: heads * head_dim columns; k, v: head_dim; l: heads.  q, k, v of one type, l of its sums'
-//   type, o of either.
+//   type, o of either.  bias, where its matrix is there: heads, of q's type, a row for each query
+//   of the block and each key, query by query.
 struct AttentionTensors {
   Columns q;
   Columns k;
   Columns v;
   Columns o;
   Columns l;
+  Columns bias = {};
 };
 
-// Of the same columns; those of q, k and v are all of q's type or all of its sums' type.
+// Of the same columns; those of q, k and v are all of q's type or all of its sums' type, that of
+// bias is of the latter.
 struct AttentionGradients {
   Columns o;
   Columns q;
   Columns k;
   Columns v;
+  Columns bias = {};
 };
 
-// Rows block.queries of o = softmax(scale q k^T) v and of l, the log-sum-exp of the scores.
+// Rows block.queries of o = softmax(scale q k^T + bias) v and of l, the log-sum-exp of the scores.
 // `merge`: o and l hold the result of earlier keys, which these join.  A query that sees no key has
 // o = 0 and l = -inf.
 void attend(const Attention& attention, const AttentionTensors& tensors, bool merge = false);
 
-// Adds to the gradients of q, k, v what comes from this block; o and l are those of all keys.
+// Adds to the gradients of q, k, v and bias what comes from this block; o and l are those of all
+// keys.
 void attend_adjoint(
     const Attention& attention,
     const AttentionTensors& tensors,

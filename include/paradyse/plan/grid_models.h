@@ -1,0 +1,69 @@
+// Models of several dims: what configures them (TOML files with these keys, docs/models.md), and
+// the model that planning sees.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "paradyse/plan/model.h"
+
+namespace paradyse {
+
+// A video transformer in the manner of Open-Sora (Zheng et al. 2024): pairs of a spatial and a
+// temporal block, each attention and an MLP, conditioned by the timestep through adaptive norms.
+struct StditShape {
+  std::int64_t depth = 28;  // pairs
+  std::int64_t hidden = 1152;
+  std::int64_t heads = 16;
+  std::int64_t kv_heads = 16;  // divides heads
+  std::int64_t mlp_hidden = 4608;
+  std::int64_t channels = 4;  // of latents
+  std::int64_t patch = 2;     // height and width of a patch
+
+  friend bool operator==(const StditShape&, const StditShape&) = default;
+};
+
+// AlphaFold 2's Evoformer (Jumper et al. 2021, algorithm 6).
+struct EvoformerShape {
+  std::int64_t blocks = 48;
+  std::int64_t msa_hidden = 256;
+  std::int64_t pair_hidden = 128;
+  std::int64_t msa_heads = 8;
+  std::int64_t pair_heads = 4;
+  std::int64_t head_dim = 32;
+  std::int64_t outer_channels = 32;
+  std::int64_t triangle_channels = 128;
+  std::int64_t transition = 4;  // times as wide
+  bool multimer = false;        // the outer product mean comes first
+
+  friend bool operator==(const EvoformerShape&, const EvoformerShape&) = default;
+};
+
+using GridShape = std::variant<StditShape, EvoformerShape>;
+
+// Streams x (batch, frames, patches) and c (batch), of every layer spatial_attention, spatial_mlp,
+// temporal_attention, temporal_mlp.
+Model stdit_model(const StditShape& shape);
+// Streams m (sequences, residues) and z (i, j), of every layer nine parts: row_attention,
+// column_attention, msa_transition, outer_product_mean, triangle_outgoing, triangle_incoming,
+// triangle_starting, triangle_ending, pair_transition.
+Model evoformer_model(const EvoformerShape& shape);
+Model grid_model(const GridShape& shape);
+
+// "stdit", "evoformer".
+std::string model_type(const GridShape& shape);
+// The dims whose sizes an input says, in the order of the shape's streams.
+std::vector<std::string> dims_of(const GridShape& shape);
+
+// A preset ("stdit", "evoformer": published sizes) or a TOML file with `model_type` and keys of the
+// shape's names; those left out are as published.  Throws std::invalid_argument that names the
+// file, the key and what would be accepted.
+GridShape read_grid_shape(const std::string& preset_or_file);
+// Whether a file or preset describes such a model.
+bool is_grid_model(const std::string& preset_or_file);
+
+}  // namespace paradyse

@@ -1,0 +1,285 @@
+// The Evoformer: the MSA m [sequences, residues, 256] and pairs z [i, j, 128].  Names of weights
+// are OpenFold's (Ahdritz et al. 2024).
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "paradyse/plan/grid_models.h"
+#include "src/plan/model/matrices.h"
+#include "src/plan/strategy/table.h"
+
+namespace paradyse {
+namespace {
+
+void add_norm(PartWeights& part, Role role, const std::string& name, std::int64_t width) {
+  part.vectors.push_back({role, name + ".weight", width, 1.0});
+  part.vectors.push_back({role, name + ".bias", width});
+}
+
+// How a gated attention is called, and what it works on.
+struct Attention {
+  std::string part;
+  std::string core;  // of its products
+  std::string norm;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::string bias = {};       // the linear that makes one; "": none
+  std::string pair_norm = {};  // where it is made from another stream
+};
+
+PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, int domain) {
+  const Cuts heads = scaled(even_cuts(a.heads, domain), shape.head_dim);
+  PartWeights part{
+      .part = a.part,
+      .prefix = "blocks.",
+      .matrices =
+          {matrix("q", a.core + "linear_q", heads, a.width, Side::input),
+           matrix("k", a.core + "linear_k", heads, a.width, Side::input),
+           matrix("v", a.core + "linear_v", heads, a.width, Side::input),
+           matrix("gate", a.core + "linear_g", heads, a.width, Side::input),
+           matrix("o", a.core + "linear_o", heads, a.width, Side::output)},
+      .vectors = {}};
+  if (!a.bias.empty()) {
+    part.matrices.push_back(
+        matrix("bias", a.bias, even_cuts(a.heads, domain), shape.pair_hidden, Side::input));
+  }
+  add_norm(part, Role::norm, a.norm, a.width);
+  if (!a.pair_norm.empty()) {
+    add_norm(part, Role::pair_norm, a.pair_norm, shape.pair_hidden);
+  }
+  part.vectors.push_back({Role::gate, a.core + "linear_g.bias", a.heads * shape.head_dim, 1.0});
+  part.vectors.push_back({Role::out_bias, a.core + "linear_o.bias", a.width});
+  return part;
+}
+
+PartWeights transition_weights(
+    const std::string& part_name,
+    const std::string& name,
+    std::int64_t width,
+    std::int64_t factor,
+    int domain) {
+  const Cuts wide = even_cuts(factor * width, domain);
+  PartWeights part{
+      .part = part_name,
+      .prefix = "blocks.",
+      .matrices =
+          {matrix("up", name + ".linear_1", wide, width, Side::input),
+           matrix("down", name + ".linear_2", wide, width, Side::output)},
+      .vectors = {}};
+  add_norm(part, Role::norm, name + ".layer_norm", width);
+  part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", factor * width});
+  part.vectors.push_back({Role::out_bias, name + ".linear_2.bias", width});
+  return part;
+}
+
+PartWeights outer_product_weights(const EvoformerShape& shape, int domain) {
+  const std::string name = "core.outer_product_mean";
+  const std::int64_t C = shape.outer_channels;
+  const Cuts channels = even_cuts(C, domain);
+  PartWeights part{
+      .part = "outer_product_mean",
+      .prefix = "blocks.",
+      .matrices =
+          {matrix("a", name + ".linear_1", channels, shape.msa_hidden, Side::input),
+           matrix("b", name + ".linear_2", channels, shape.msa_hidden, Side::input),
+           matrix(
+               "o",
+               name + ".linear_out",
+               even_cuts(shape.pair_hidden, domain),
+               C * C,
+               Side::input)},
+      .vectors = {}};
+  add_norm(part, Role::pair_norm, name + ".layer_norm", shape.msa_hidden);
+  part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", C});
+  part.vectors.push_back({Role::in_bias, name + ".linear_2.bias", C});
+  part.vectors.push_back({Role::out_bias, name + ".linear_out.bias", shape.pair_hidden});
+  return part;
+}
+
+PartWeights triangle_weights(
+    const EvoformerShape& shape,
+    const std::string& part_name,
+    const std::string& name,
+    int domain) {
+  const std::int64_t C = shape.triangle_channels;
+  const std::int64_t H = shape.pair_hidden;
+  const Cuts channels = even_cuts(C, domain);
+  PartWeights part{.part = part_name, .prefix = "blocks.", .matrices = {}, .vectors = {}};
+  add_norm(part, Role::norm, name + ".layer_norm_in", H);
+  add_norm(part, Role::last_norm, name + ".layer_norm_out", C);
+  for (const auto& [own, linear, gate] :
+       {std::tuple{"a", "linear_a_p", false},
+        {"a_gate", "linear_a_g", true},
+        {"b", "linear_b_p", false},
+        {"b_gate", "linear_b_g", true}}) {
+    const std::string full = name + "." + linear;
+    part.matrices.push_back(matrix(own, full, channels, H, Side::input));
+    part.vectors.push_back({Role::in_bias, full + ".bias", C, gate ? 1.0 : 0.0});
+  }
+  part.matrices.push_back(matrix("gate", name + ".linear_g", even_cuts(H, domain), H, Side::input));
+  part.matrices.push_back(matrix("o", name + ".linear_z", even_cuts(H, domain), C, Side::input));
+  part.vectors.push_back({Role::in_bias, name + ".linear_z.bias", H});  // before the gate
+  part.vectors.push_back({Role::gate, name + ".linear_g.bias", H, 1.0});
+  return part;
+}
+
+using Weights = std::function<PartWeights(int domain)>;
+
+class Block {
+ public:
+  explicit Block(const EvoformerShape& shape) : shape_(shape) {}
+
+  [[nodiscard]] std::vector<std::shared_ptr<const Part>> parts() const {
+    std::vector<Part> parts = {
+        row_attention(),
+        attention(
+            "m",
+            "sequences",
+            {.part = "column_attention",
+             .core = "msa_att_col._msa_att.mha.",
+             .norm = "msa_att_col._msa_att.layer_norm_m",
+             .width = shape_.msa_hidden,
+             .heads = shape_.msa_heads}),
+        transition("msa_transition", "m", "core.msa_transition", shape_.msa_hidden),
+        outer_product(),
+        triangle("triangle_outgoing", "j", "core.tri_mul_out"),
+        triangle("triangle_incoming", "i", "core.tri_mul_in"),
+        attention("z", "j", triangle_attention("triangle_starting", "core.tri_att_start.")),
+        attention("z", "i", triangle_attention("triangle_ending", "core.tri_att_end.")),
+        transition("pair_transition", "z", "core.pair_transition", shape_.pair_hidden)};
+    if (shape_.multimer) {
+      std::rotate(parts.begin(), parts.begin() + 3, parts.begin() + 4);
+    }
+    std::vector<std::shared_ptr<const Part>> shared;
+    for (Part& part : parts) {
+      shared.push_back(std::make_shared<const Part>(std::move(part)));
+    }
+    return shared;
+  }
+
+ private:
+  [[nodiscard]] PartShape common(std::int64_t width) const {
+    return {
+        .hidden = width,
+        .head_dim = shape_.head_dim,
+        .ffn = shape_.transition * width,
+        .activation = Activation::relu,
+        .norm_eps = 1e-5,
+        .pair_hidden = shape_.pair_hidden};
+  }
+
+  [[nodiscard]] Attention triangle_attention(
+      const std::string& part, const std::string& prefix) const {
+    return {
+        .part = part,
+        .core = prefix + "mha.",
+        .norm = prefix + "layer_norm",
+        .width = shape_.pair_hidden,
+        .heads = shape_.pair_heads,
+        .bias = prefix + "linear"};
+  }
+
+  [[nodiscard]] Part attention(
+      const std::string& stream, const std::string& along, const Attention& a) const {
+    Part part{
+        .name = a.part,
+        .kind = kAxialAttention,
+        .reads = {stream},
+        .writes = {stream},
+        .along = along,
+        .shape = common(a.width),
+        .weights = [shape = shape_, a](int domain) { return attention_weights(shape, a, domain); }};
+    part.shape.heads = part.shape.kv_heads = a.heads;
+    part.shape.gated_heads = true;
+    part.shape.pair = a.bias.empty() ? "" : "z";
+    return part;
+  }
+
+  [[nodiscard]] Part row_attention() const {
+    Part part = attention(
+        "m",
+        "residues",
+        {.part = "row_attention",
+         .core = "msa_att_row.mha.",
+         .norm = "msa_att_row.layer_norm_m",
+         .width = shape_.msa_hidden,
+         .heads = shape_.msa_heads,
+         .bias = "msa_att_row.linear_z",
+         .pair_norm = "msa_att_row.layer_norm_z"});
+    part.reads = {"m", "z"};
+    return part;
+  }
+
+  [[nodiscard]] Part transition(
+      const std::string& name,
+      const std::string& stream,
+      const std::string& weights,
+      std::int64_t width) const {
+    return {
+        .name = name,
+        .kind = "mlp",
+        .reads = {stream},
+        .writes = {stream},
+        .shape = common(width),
+        .weights = [=, factor = shape_.transition](int domain) {
+          return transition_weights(name, weights, width, factor, domain);
+        }};
+  }
+
+  [[nodiscard]] Part outer_product() const {
+    Part part{
+        .name = "outer_product_mean",
+        .kind = "outer_product",
+        .reads = {"z", "m"},
+        .writes = {"z"},
+        .shape = common(shape_.pair_hidden),
+        .weights = [shape = shape_](int domain) { return outer_product_weights(shape, domain); }};
+    part.shape.pair = "m";
+    part.shape.pair_hidden = shape_.msa_hidden;
+    part.shape.channels = shape_.outer_channels;
+    return part;
+  }
+
+  [[nodiscard]] Part triangle(
+      const std::string& name, const std::string& along, const std::string& weights) const {
+    Part part{
+        .name = name,
+        .kind = "triangle",
+        .reads = {"z"},
+        .writes = {"z"},
+        .along = along,
+        .shape = common(shape_.pair_hidden),
+        .weights = [=, shape = shape_](int domain) {
+          return triangle_weights(shape, name, weights, domain);
+        }};
+    part.shape.channels = shape_.triangle_channels;
+    return part;
+  }
+
+  EvoformerShape shape_;
+};
+
+}  // namespace
+
+Model evoformer_model(const EvoformerShape& shape) {
+  Model model{
+      .streams =
+          {{.name = "m",
+            .rows = {"sequences", "residues"},
+            .columns = shape.msa_hidden,
+            .home = "sequences"},
+           {.name = "z", .rows = {"i", "j"}, .columns = shape.pair_hidden, .home = "i"}},
+      .parts = {},
+      .layers = shape.blocks,
+      .causal = false};
+  const std::vector<std::shared_ptr<const Part>> parts = Block(shape).parts();
+  for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
+    for (const std::shared_ptr<const Part>& part : parts) {
+      const auto site = static_cast<std::uint32_t>(model.parts.size()) + 1;
+      model.parts.push_back({.layer = layer, .site = site, .part = part});
+    }
+  }
+  return model;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,207 @@
+// What configures models of several dims: presets, and TOML files key by key.
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+
+#include <toml++/toml.h>
+
+#include "paradyse/plan/grid_models.h"
+#include "src/plan/base/text_match.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 20;
+
+template <typename Shape>
+struct Size {
+  const char* key;
+  std::int64_t Shape::* value;
+};
+constexpr Size<StditShape> kStditSizes[] = {
+    {"depth", &StditShape::depth},
+    {"hidden_size", &StditShape::hidden},
+    {"num_heads", &StditShape::heads},
+    {"num_key_value_heads", &StditShape::kv_heads},
+    {"mlp_hidden_size", &StditShape::mlp_hidden},
+    {"in_channels", &StditShape::channels},
+    {"patch_size", &StditShape::patch}};
+constexpr Size<EvoformerShape> kEvoformerSizes[] = {
+    {"no_blocks", &EvoformerShape::blocks},
+    {"c_m", &EvoformerShape::msa_hidden},
+    {"c_z", &EvoformerShape::pair_hidden},
+    {"no_heads_msa", &EvoformerShape::msa_heads},
+    {"no_heads_pair", &EvoformerShape::pair_heads},
+    {"c_hidden", &EvoformerShape::head_dim},
+    {"c_hidden_opm", &EvoformerShape::outer_channels},
+    {"c_hidden_mul", &EvoformerShape::triangle_channels},
+    {"transition_n", &EvoformerShape::transition}};
+
+[[noreturn]] void refuse(
+    const std::string& source, const std::string& key, const std::string& why) {
+  throw std::invalid_argument(source + ": " + key + ": " + why);
+}
+
+template <typename Shape, std::size_t sizes>
+Shape read_sizes(
+    const toml::table& table,
+    const std::string& source,
+    const Size<Shape> (&known)[sizes],
+    std::optional<bool Shape::*> flag,
+    const char* flag_key) {
+  std::vector<std::string> keys = {"model_type"};
+  for (const Size<Shape>& size : known) {
+    keys.emplace_back(size.key);
+  }
+  if (flag) {
+    keys.emplace_back(flag_key);
+  }
+  Shape shape;
+  for (const auto& [name, node] : table) {
+    const std::string key(name.str());
+    if (std::ranges::find(keys, key) == keys.end()) {
+      std::string list;
+      for (const std::string& one : keys) {
+        list += (list.empty() ? "" : ", ") + one;
+      }
+      refuse(source, key, "is not known" + did_you_mean(key, keys) + "; keys are " + list);
+    }
+    if (flag && key == flag_key) {
+      if (!node.is_boolean()) {
+        refuse(source, key, "expected true or false");
+      }
+      shape.** flag = node.template value<bool>().value_or(false);
+    }
+  }
+  for (const Size<Shape>& size : known) {
+    const toml::node* const node = table.get(size.key);
+    if (node == nullptr) {
+      continue;
+    }
+    const std::int64_t value = node->value_exact<std::int64_t>().value_or(0);
+    if (value < 1 || value > kMost) {
+      std::ostringstream found;
+      found << toml::default_formatter(*node);
+      refuse(
+          source,
+          size.key,
+          "expected a whole number from 1 to " + std::to_string(kMost) + ", found " + found.str());
+    }
+    shape.*size.value = value;
+  }
+  return shape;
+}
+
+void check(const StditShape& shape, const std::string& source) {
+  if (shape.hidden % shape.heads != 0) {
+    refuse(
+        source,
+        "hidden_size",
+        std::to_string(shape.hidden) + " is no multiple of num_heads " +
+            std::to_string(shape.heads));
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    refuse(
+        source,
+        "num_key_value_heads",
+        std::to_string(shape.kv_heads) + " does not divide num_heads " +
+            std::to_string(shape.heads));
+  }
+}
+
+GridShape shape_of(const toml::table& table, const std::string& source) {
+  const std::string type = table["model_type"].value_or(std::string());
+  if (type == "stdit") {
+    auto shape = read_sizes<StditShape>(table, source, kStditSizes, {}, "");
+    if (table.get("num_key_value_heads") == nullptr) {
+      shape.kv_heads = shape.heads;
+    }
+    if (table.get("mlp_hidden_size") == nullptr) {
+      shape.mlp_hidden = 4 * shape.hidden;
+    }
+    check(shape, source);
+    return shape;
+  }
+  if (type == "evoformer") {
+    return read_sizes<EvoformerShape>(
+        table, source, kEvoformerSizes, &EvoformerShape::multimer, "is_multimer");
+  }
+  refuse(
+      source,
+      "model_type",
+      (type.empty() ? "is missing" : "'" + type + "' is no model of several dims") +
+          "; \"stdit\" and \"evoformer\" are");
+}
+
+bool is_preset(const std::string& name) { return name == "stdit" || name == "evoformer"; }
+
+}  // namespace
+
+Model grid_model(const GridShape& shape) {
+  return std::visit(
+      [](const auto& one) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(one)>, StditShape>) {
+          return stdit_model(one);
+        } else {
+          return evoformer_model(one);
+        }
+      },
+      shape);
+}
+
+std::string model_type(const GridShape& shape) {
+  return std::holds_alternative<StditShape>(shape) ? "stdit" : "evoformer";
+}
+
+std::vector<std::string> dims_of(const GridShape& shape) {
+  return std::holds_alternative<StditShape>(shape)
+             ? std::vector<std::string>{"frames", "patches"}
+             : std::vector<std::string>{"sequences", "residues"};
+}
+
+GridShape read_grid_shape(const std::string& preset_or_file) {
+  if (preset_or_file == "stdit") {
+    return StditShape{};
+  }
+  if (preset_or_file == "evoformer") {
+    return EvoformerShape{};
+  }
+  std::ifstream file(preset_or_file, std::ios::binary);
+  if (!file) {
+    throw std::invalid_argument(
+        preset_or_file + ": no such file" +
+        did_you_mean(preset_or_file, std::vector<std::string>{"stdit", "evoformer"}) +
+        "; give a TOML file with model_type, or a preset: stdit, evoformer");
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    return shape_of(toml::parse(text.str()), preset_or_file);
+  } catch (const toml::parse_error& error) {
+    throw std::invalid_argument(
+        preset_or_file + ":" + std::to_string(error.source().begin.line) + ": " +
+        std::string(error.description()));
+  }
+}
+
+bool is_grid_model(const std::string& preset_or_file) {
+  if (is_preset(preset_or_file)) {
+    return true;
+  }
+  if (!preset_or_file.ends_with(".toml")) {
+    return false;
+  }
+  std::ifstream file(preset_or_file, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    return is_preset(toml::parse(text.str())["model_type"].value_or(std::string()));
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,30 @@
+// (x, c) -> xn: LayerNorm without weights, scaled and shifted by what conditions a sample (adaLN,
+// Peebles & Xie 2023; with a table of the part's own, Chen et al. 2024).
+//
+//   xn = (x - mean(x)) / sqrt(var(x) + eps) (1 + s) + b,   b | s = 2 H columns of c's row + vectors
+//
+// x and xn [T, H]; the row of c is the one at the same indices of the row dims that c has.  The
+// adjoint reads x and c and makes the statistics of x's rows again.
+#include "src/plan/ops/needs.h"
+
+namespace paradyse {
+
+namespace {
+
+// Shift and scale; going back their gradient, too.
+std::int64_t workspace(const OpView& view) {
+  const Precision precision = view.precision;
+  return view.op.condition.size() *
+         (precision.activation + (view.forward() ? 0 : precision.statistic));
+}
+
+}  // namespace
+
+extern const OpTraits kAdaptiveNorm = {
+    .name = "adaptive_norm",
+    .light = true,
+    .adds = [](const Op&, std::size_t) { return true; },
+    .needs = needs_operands,
+    .workspace = workspace};
+
+}  // namespace paradyse

@@ -1,0 +1,69 @@
+// Branch: the normed input is switched to where its lines are whole, and what attention makes of it
+// back, while the stream stays (Zhao et al. 2024 switch the stream instead); weights gathered
+// (ZeRO-3).
+#include <algorithm>
+#include <stdexcept>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/strategy/attention/places.h"
+#include "src/plan/strategy/table.h"
+
+namespace paradyse {
+namespace {
+
+// Row dims but the one that is attended along, by number from 1.
+std::vector<const Dim*> others(const Layout& rows, const std::string& along) {
+  std::vector<const Dim*> found;
+  for (std::size_t d = 0; d + 1 < rows.dims.size(); ++d) {
+    if (rows.dims[d].name != along) {
+      found.push_back(&rows.dims[d]);
+    }
+  }
+  return found;
+}
+
+std::string no_such_dim(std::int64_t number, const Task& task) {
+  if (task.part == nullptr || task.streams.empty()) {
+    return "";
+  }
+  const Layout& rows = task.streams.at(task.part->reads.front());
+  const auto dims = std::ssize(others(rows, task.part->along));
+  return number <= dims ? "" : "there are " + std::to_string(dims) + " other dims";
+}
+
+Program build(const Task& task) {
+  Writer w(task);
+  const Layout rows = w.layout(w.input());
+  const std::string& along = task.part->along;
+  const std::vector<const Dim*> dims = others(rows, along);
+  if (dims.empty()) {
+    throw std::invalid_argument(
+        task.part->name + ": 'Branch' switches to another dim, and there is only '" + along + "'");
+  }
+  const auto longest = std::ranges::max_element(dims, {}, [](const Dim* dim) { return dim->size; });
+  const auto number = task.option("branch_dim", longest - dims.begin() + 1);
+  const Dim& dim = *dims.at(idx(number - 1));
+  const Layout away = w.lined_up(rows.whole()).cut(dim.name, even_cuts(dim.size, w.ranks()));
+  return attention_at(
+      w,
+      task.shape(),
+      {.in = away, .at = away, .out = away, .heads = all_heads(task.shape(), w.ranks())});
+}
+
+}  // namespace
+
+Strategy branch_attention() {
+  return {
+      .kind = kAxialAttention,
+      .name = "Branch",
+      .verb = Verb::gather,
+      .build = build,
+      .options =
+          {{.name = "branch_dim",
+            .meaning = "Branch: the row dim that is cut meanwhile, by number among those not "
+                       "attended along (default: the longest)",
+            .why_not = no_such_dim}},
+      .summary = "the branch is switched to whole lines and back; weights are gathered"};
+}
+
+}  // namespace paradyse

@@ -1,0 +1,40 @@
+// Local: every rank attends along lines that it has whole, and sends nothing (the parts of DSP,
+// Zhao et al. 2024, between its switches); weights gathered (ZeRO-3).
+#include <stdexcept>
+
+#include "src/plan/strategy/attention/places.h"
+#include "src/plan/strategy/table.h"
+
+namespace paradyse {
+namespace {
+
+Program build(const Task& task) {
+  Writer w(task);
+  const Layout rows = w.layout(w.input());
+  const std::string& along = task.part->along;
+  if (!rows.dims[rows.place(along)].cuts.empty() && w.ranks() > 1) {
+    throw std::invalid_argument(
+        task.part->name + ": 'Local' attends along '" + along + "', and " + to_string(rows) +
+        " cuts it: place the stream otherwise, or take a strategy that exchanges");
+  }
+  return attention_at(
+      w,
+      task.shape(),
+      {.in = rows,
+       .at = w.lined_up(rows),
+       .out = rows,
+       .heads = all_heads(task.shape(), w.ranks())});
+}
+
+}  // namespace
+
+Strategy local_attention() {
+  return {
+      .kind = kAxialAttention,
+      .name = "Local",
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "whole lines, nothing is exchanged; weights are gathered"};
+}
+
+}  // namespace paradyse

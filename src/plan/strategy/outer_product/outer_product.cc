@@ -1,0 +1,86 @@
+// The outer product mean (Jumper et al. 2021, algorithm 10): z_ij += linear of the mean over
+// sequences s of a_si outer b_sj, of a and b made from m row by row; weights gathered (ZeRO-3).
+//
+//   gather   each rank has a of its own rows of z and b of its columns, one of them of all residues
+//   scatter  each rank makes terms of all pairs from its own sequences, which are scattered
+#include <stdexcept>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/writer.h"
+#include "src/plan/strategy/table.h"
+
+namespace paradyse {
+namespace {
+
+enum class Way { gather, scatter };
+
+Program build(const Task& task, Way way) {
+  Writer w(task);
+  const PartShape& shape = task.shape();
+  const std::int64_t C = shape.channels;
+  const ValueId z = w.input();
+  const Layout of_z = w.layout(z);
+  const ValueId stack = w.gather();
+  const ValueId mn = w.norm(w.input(shape.pair), Role::pair_norm);
+  const Layout made = w.layout(mn).with_columns(C);
+  std::int64_t first = 0;
+  const auto linear = [&](const char* matrix) {
+    const ValueId y =
+        w.linear(mn, {stack}, w.terms(stack, w.weights().rows(matrix)), matrix, Layout(made));
+    const Piece entries = {{first, first + C}};
+    first += C;
+    return w.bias(y, Role::in_bias, entries);
+  };
+  ValueId a = linear("a");
+  ValueId b = linear("b");
+  Layout of_o = of_z.with_columns(C * C);
+  // Residues are the last row dim, so that those of a sequence are neighbours.
+  Layout sides = made.along("residues");
+  if (way == Way::gather) {
+    const auto residues = [&](const char* dim) {
+      return sides.whole().cut("residues", of_z.dims[of_z.place(dim)].cuts);
+    };
+    a = w.redistribute(a, residues("i"), "a_all");
+    b = w.redistribute(b, residues("j"), "b_all");
+  } else {
+    if (w.ranks() > 1 && made.dims[made.place("sequences")].cuts.empty()) {
+      throw std::invalid_argument(
+          task.part->name + ": 'scatter' makes terms of sums over sequences, and " +
+          to_string(made) + " of m does not cut them: place it at S(sequences), or gather");
+    }
+    a = w.redistribute(a, Layout(sides), "a_lines");
+    b = w.redistribute(b, Layout(sides), "b_lines");
+    of_o = w.ranks() > 1 ? of_o.whole().sum() : of_o;
+  }
+  // o is stored as z is where it is no sum; rows of o are i, then j
+  const Layout i_first = of_o.along("j");
+  const ValueId o = w.outer_product(a, b, Layout(i_first));
+  Layout of_y = i_first.with_columns(shape.hidden);
+  of_y.partial = i_first.partial;
+  const ValueId y = w.linear(o, {stack}, w.terms(stack, w.weights().rows("o")), "y", of_y);
+  return w.residual(w.redistribute(y, Layout(of_z), "y_T"));
+}
+
+Program build_gather(const Task& task) { return build(task, Way::gather); }
+Program build_scatter(const Task& task) { return build(task, Way::scatter); }
+
+}  // namespace
+
+Strategy outer_product_gather() {
+  return {
+      .kind = "outer_product",
+      .name = "gather",
+      .verb = Verb::gather,
+      .build = build_gather,
+      .summary = "own rows of pairs, of all residues one side; weights are gathered"};
+}
+Strategy outer_product_scatter() {
+  return {
+      .kind = "outer_product",
+      .name = "scatter",
+      .verb = Verb::gather,
+      .build = build_scatter,
+      .summary = "terms of all pairs from own sequences are scattered; weights are gathered"};
+}
+
+}  // namespace paradyse

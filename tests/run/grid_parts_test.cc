@@ -1,0 +1,352 @@
+// Parts of video and protein models, by every strategy and wherever their streams lie, against
+// plain autograd on one rank: what they write and every gradient, float64.
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/strategy.h"
+#include "src/run/reference/grid_reference.h"
+#include "tests/support/one_op.h"
+
+namespace paradyse {
+namespace {
+
+constexpr double kNear = 1e-10;
+
+struct Subject {
+  std::string name;
+  GridShape shape;
+  std::vector<std::int64_t> lengths;
+  std::map<std::string, std::int64_t> dims;
+};
+
+Documents documents_of(const Subject& subject, int ranks) {
+  Documents documents = packed(subject.lengths, ranks, false);
+  documents.dims = subject.dims;
+  return documents;
+}
+
+at::Tensor numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random) {
+  std::normal_distribution<double> draw(0, 1);
+  at::Tensor all = at::empty(sizes, at::kDouble);
+  for (std::int64_t i = 0; i < all.numel(); ++i) {
+    all.mutable_data_ptr<double>()[i] = draw(random);
+  }
+  return all;
+}
+
+// What a rank holds of a tensor whose dims stand as in `natural`.
+at::Tensor piece(const at::Tensor& whole, const Layout& natural, const Layout& layout, int rank) {
+  at::Tensor held = whole;
+  std::vector<std::int64_t> order;
+  for (const Dim& dim : layout.dims) {
+    order.push_back(static_cast<std::int64_t>(natural.place(dim.name)));
+  }
+  held = held.permute(order);
+  for (std::size_t d = 0; d < layout.dims.size(); ++d) {
+    std::vector<at::Tensor> runs = {held.narrow(static_cast<std::int64_t>(d), 0, 0)};
+    for (const Interval run : layout.dims[d].piece(rank)) {
+      runs.push_back(held.narrow(static_cast<std::int64_t>(d), run.begin, run.size()));
+    }
+    held = at::cat(runs, static_cast<std::int64_t>(d));
+  }
+  const Extent extent = layout.extent(rank);
+  return held.contiguous().view({extent.rows, extent.cols});
+}
+
+// Adds a rank's piece to where it belongs in `whole`.
+void add_piece(
+    const at::Tensor& mine,
+    const Layout& natural,
+    const Layout& layout,
+    int rank,
+    at::Tensor& whole) {
+  const at::Tensor places =
+      piece(at::arange(whole.numel(), at::kLong).view(whole.sizes()), natural, layout, rank);
+  whole.view({-1}).index_add_(0, places.view({-1}), mine.reshape({-1}));
+}
+
+Layout natural_layout(const Model& model, const std::string& stream, const Documents& documents) {
+  return home(model.stream(stream), documents).whole();
+}
+
+std::vector<std::int64_t> sizes_of(const Layout& layout) {
+  std::vector<std::int64_t> sizes;
+  for (const Dim& dim : layout.dims) {
+    sizes.push_back(dim.size);
+  }
+  return sizes;
+}
+
+// A part's weights by stored name, and as ranks of a domain store them.
+struct Weights {
+  reference::Weights stored;
+
+  Weights(const PartWeights& part, std::mt19937& random) {
+    for (const Matrix& matrix : part.matrices) {
+      stored[matrix.stored_as] = numbers(
+                                     matrix.transposed ? std::vector{matrix.cols, matrix.rows}
+                                                       : std::vector{matrix.rows, matrix.cols},
+                                     random) *
+                                 0.3;
+    }
+    for (const Vector& vector : part.vectors) {
+      stored[vector.name] = vector.initial + 0.2 * numbers({vector.size}, random);
+    }
+  }
+
+  // The part's run of elements, of the weights or of their gradients.
+  static at::Tensor stack(const PartWeights& part, const reference::Weights& from) {
+    std::vector<at::Tensor> all;
+    for (const Matrix& matrix : part.matrices) {
+      const at::Tensor& one = from.at(matrix.stored_as);
+      all.push_back((matrix.transposed ? one.t() : one).reshape({-1}));
+    }
+    return at::cat(all);
+  }
+};
+
+at::Tensor piece_of_stack(const at::Tensor& stack, const PartWeights& part, int rank) {
+  std::vector<at::Tensor> runs = {stack.narrow(0, 0, 0)};
+  for (const Interval run : part.stack().dims.front().piece(rank)) {
+    runs.push_back(stack.narrow(0, run.begin, run.size()));
+  }
+  const at::Tensor mine = at::cat(runs);
+  return mine;
+}
+
+// One part, one choice, so many ranks.
+struct Case {
+  const Subject& subject;
+  const Model& model;
+  std::shared_ptr<const Part> part;
+  PartChoice choice;
+  int ranks;
+};
+
+// False: the strategy cannot run so, and says why.
+bool expect_as_reference(const Case& c) {
+  const Documents documents = documents_of(c.subject, c.ranks);
+  Task task{.part = c.part, .choice = {}, .streams = {}, .documents = documents, .domain = c.ranks};
+  ScheduledPart built;
+  try {
+    task.streams = streams_of(c.model, *c.part, c.choice, documents);
+    built = scheduled_part(task, c.choice);
+  } catch (const std::invalid_argument& error) {
+    EXPECT_STRNE(error.what(), "");
+    return false;
+  }
+  const Program& program = built.program();
+  SCOPED_TRACE(
+      testing::Message() << c.subject.name << " " << c.part->name << " by " << name({c.choice})
+                         << " on " << c.ranks << " ranks");
+
+  std::mt19937 random(static_cast<unsigned>(7 + c.ranks));
+  const PartWeights part_weights = c.part->weights(c.ranks);
+  Weights weights(part_weights, random);
+  reference::Streams streams;
+  for (const std::string& stream : c.part->reads) {
+    streams[stream] = numbers(sizes_of(natural_layout(c.model, stream, documents)), random);
+  }
+  const std::string written = c.part->writes.front();
+  const Layout natural = natural_layout(c.model, written, documents);
+  const at::Tensor grad_out = numbers(sizes_of(natural), random);
+
+  // the judge
+  at::Tensor expected;
+  {
+    const at::AutoGradMode on(true);
+    for (auto* all : {&weights.stored, &streams}) {
+      for (auto& [of, tensor] : *all) {
+        tensor.set_requires_grad(true);
+      }
+    }
+    expected = reference::grid_part(c.subject.shape, c.part->name, weights.stored, streams);
+    (expected * grad_out).sum().backward();
+  }
+  reference::Weights weight_grads;
+  for (auto& [of, tensor] : weights.stored) {
+    weight_grads[of] = tensor.grad();
+    tensor = tensor.detach();
+  }
+  reference::Streams stream_grads;
+  for (auto& [of, tensor] : streams) {
+    stream_grads[of] = tensor.grad();
+    tensor = tensor.detach();
+  }
+  expected = expected.detach();
+
+  struct Result {
+    at::Tensor out;
+    std::map<std::string, at::Tensor> streams;
+    at::Tensor stack;
+    std::vector<at::Tensor> vectors;
+  };
+  std::vector<Result> results(idx(c.ranks));
+  const at::Tensor stack = Weights::stack(part_weights, weights.stored);
+  const ValueId out = program.writes.front().value;
+  const Layout& of_out = program.values[idx(out)].layout;
+  const bool copies = !is_partition(of_out, c.ranks);
+  run_local_ranks(c.ranks, {}, [&](Communicators& communicators) {
+    const c10::InferenceMode no_autograd;
+    const int rank = communicators.world().rank();
+    test::Local local;
+    for (const Port& read : program.reads) {
+      local.inputs[read.value] = piece(
+          streams.at(read.stream),
+          natural_layout(c.model, read.stream, documents),
+          program.values[idx(read.value)].layout,
+          rank);
+    }
+    local.stack = piece_of_stack(stack, part_weights, rank);
+    for (const Vector& vector : part_weights.vectors) {
+      local.vectors.push_back(weights.stored.at(vector.name).clone());
+    }
+    test::OpRun run(program, communicators.world(), local);
+    Result& result = results[idx(rank)];
+    result.out = run.value(out).clone();
+    // the gradient of copies is a sum: each rank gives a term of it
+    const double term = copies ? (rank == 0 ? 2.5 : -1.5 / (c.ranks - 1)) : 1;
+    run.gradient(out) = piece(grad_out, natural, of_out, rank) * (c.ranks == 1 ? 1 : term);
+    run.backward();
+    for (const Port& read : program.reads) {
+      ASSERT_TRUE(run.gradient(read.value).defined())
+          << c.part->name << " by " << name({c.choice}) << ": " << read.stream << " on rank " << rank
+          << " of " << c.ranks;
+      result.streams[read.stream] = run.gradient(read.value).clone();
+    }
+    result.stack = run.parameters().stack_grad.clone();
+    for (const at::Tensor& vector : run.parameters().vector_grads) {
+      result.vectors.push_back(vector.clone());
+    }
+  });
+
+  const auto near = [](const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+    ASSERT_EQ(a.sizes(), b.sizes()) << what;
+    if (a.numel() > 0) {
+      const double scale = std::max(1.0, b.abs().max().item<double>());
+      EXPECT_LE((a - b).abs().max().item<double>(), kNear * scale) << what;
+    }
+  };
+  const at::Tensor stack_grad = Weights::stack(part_weights, weight_grads);
+  std::map<std::string, at::Tensor> sums;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    const Result& result = results[idx(rank)];
+    near(
+        result.out,
+        piece(expected, natural, of_out, rank),
+        "what rank " + std::to_string(rank) + " writes");
+    near(result.stack, piece_of_stack(stack_grad, part_weights, rank), "weights");
+    for (const Port& read : program.reads) {
+      at::Tensor& sum = sums[read.stream];
+      if (!sum.defined()) {
+        sum = at::zeros_like(streams.at(read.stream));
+      }
+      add_piece(
+          result.streams.at(read.stream),
+          natural_layout(c.model, read.stream, documents),
+          program.values[idx(read.value)].layout,
+          rank,
+          sum);
+    }
+  }
+  for (const auto& [stream, sum] : sums) {
+    near(sum, stream_grads.at(stream), "the gradient of " + stream);
+  }
+  for (std::size_t v = 0; v < part_weights.vectors.size(); ++v) {
+    at::Tensor sum = at::zeros_like(results.front().vectors[v]);
+    for (const Result& result : results) {
+      sum += result.vectors[v];
+    }
+    near(sum, weight_grads.at(part_weights.vectors[v].name), part_weights.vectors[v].name);
+  }
+  return true;
+}
+
+// Dims that few ranks divide, two samples, heads that share keys.
+std::vector<Subject> subjects() {
+  return {
+      {.name = "stdit",
+       .shape = StditShape{.depth = 1, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12},
+       .lengths = {15, 15},
+       .dims = {{"frames", 5}, {"patches", 3}}},
+      {.name = "evoformer",
+       .shape =
+           EvoformerShape{
+               .blocks = 1,
+               .msa_hidden = 6,
+               .pair_hidden = 5,
+               .msa_heads = 3,
+               .pair_heads = 2,
+               .head_dim = 2,
+               .outer_channels = 2,
+               .triangle_channels = 3,
+               .transition = 2},
+       .lengths = {20},
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
+}
+
+// Each stream that the part reads at each of its dims and whole.
+std::vector<std::map<std::string, Placement>> all_places(const Model& model, const Part& part) {
+  std::vector<std::map<std::string, Placement>> all = {{}};
+  for (const std::string& name : part.reads) {
+    const Stream& stream = model.stream(name);
+    if (stream.home.empty()) {
+      continue;
+    }
+    std::vector<std::map<std::string, Placement>> more;
+    for (const auto& places : all) {
+      std::vector<Placement> options = {{"R"}};
+      for (const std::string& dim : stream.rows) {
+        options.push_back({"S(" + dim + ")"});
+      }
+      for (const Placement& option : options) {
+        more.push_back(places);
+        more.back()[name] = option;
+      }
+    }
+    all = std::move(more);
+  }
+  return all;
+}
+
+TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
+  for (const Subject& subject : subjects()) {
+    const Model model = grid_model(subject.shape);
+    for (const ModelPart& model_part : model.parts) {
+      const Part& part = *model_part.part;
+      std::map<std::string, int> ran;  // by strategy
+      for (const int ranks : {1, 2, 3, 4, 6}) {
+        for (const auto& places : all_places(model, part)) {
+          for (const Strategy& strategy : strategies(part.kind)) {
+            const Case c{
+                .subject = subject,
+                .model = model,
+                .part = model_part.part,
+                .choice = {.part = part.name, .strategy = strategy.name, .in = places},
+                .ranks = ranks};
+            ran[strategy.name] += expect_as_reference(c) ? 1 : 0;
+            if (HasFailure()) {
+              return;
+            }
+          }
+        }
+      }
+      for (const Strategy& strategy : strategies(part.kind)) {
+        const bool refuses = !part.shape.pair.empty() && part.kind == "axial_attention" &&
+                             (strategy.name == "MegatronTS" || strategy.name == "MegatronCZ");
+        EXPECT_EQ(ran[strategy.name] > 0, !refuses) << part.name << " by " << strategy.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
