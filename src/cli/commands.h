@@ -85,6 +85,7 @@ void add_fit(CLI::App& app, Common& common);
 void add_plan(CLI::App& app, Common& common);
 void add_plan_layers(CLI::App& plan, Common& common);
 void add_plan_batch(CLI::App& plan, Common& common);
+void add_plan_layout(CLI::App& plan, Common& common);
 void add_profile(CLI::App& app, Common& common);
 void add_report(CLI::App& app, Common& common);
 void add_simulate(CLI::App& app, Common& common);

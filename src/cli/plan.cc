@@ -305,6 +305,7 @@ void add_plan(CLI::App& app, Common& common) {
       "--explain", options->explain, "Print the ops of each part on each group; needs --model");
   add_plan_layers(*plan, common);
   add_plan_batch(*plan, common);
+  add_plan_layout(*plan, common);
 }
 
 }  // namespace paradyse::cli

@@ -1,4 +1,4 @@
-// Models of several dims: what configures them (TOML files with these keys, docs/models.md), and
+// Models of several dims: what configures them (TOML files, docs/layouts.md), and
 // the model that planning sees.
 #pragma once
 

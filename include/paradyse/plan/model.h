@@ -47,6 +47,9 @@ struct PartShape {
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
 };
 
+// The kind of parts that attend along a dim of a grid.
+inline constexpr const char* kAxialAttention = "axial_attention";
+
 struct Part {
   std::string name;                 // plans, traces and costs call it so
   std::string kind;                 // which strategies build it

@@ -58,8 +58,7 @@ class Writer {
   // How a pair bias lies for queries that lie so: all pairs of a query and a key, of each rank
   // those of its queries and heads. `xn`: the part's normed input, which a bias from the part's own
   // stream is made of.
-  ValueId pair_bias(
-      ValueId xn, ValueId stack, Layout queries, const std::vector<Heads>& heads);
+  ValueId pair_bias(ValueId xn, ValueId stack, Layout queries, const std::vector<Heads>& heads);
   // Heads [T, N D] of attention times a sigmoid of xn, which lies as they do, where the part has
   // such a gate.
   ValueId gated_heads(ValueId o, ValueId xn, ValueId stack);

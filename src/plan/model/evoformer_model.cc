@@ -6,7 +6,6 @@
 
 #include "paradyse/plan/grid_models.h"
 #include "src/plan/model/matrices.h"
-#include "src/plan/strategy/table.h"
 
 namespace paradyse {
 namespace {

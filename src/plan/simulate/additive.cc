@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -164,6 +166,14 @@ AdditiveSeconds AdditiveCosts::seconds(
   Fold fold{seats, cluster_, precision_, /*one_for_all=*/true, exchange_costs_};
   fold.add(timeline(asked, model));
   return fold.sums.seconds();
+}
+
+std::function<double(const ScheduledPart& part)> part_seconds(
+    const Cluster& cluster, int ranks, const SimulationOptions& options) {
+  GroupSeats seats{.ranks = std::vector<int>(idx(ranks)), .domain = ranks};
+  std::iota(seats.ranks.begin(), seats.ranks.end(), 0);
+  return [costs = std::make_shared<AdditiveCosts>(cluster, options),
+          seats](const ScheduledPart& part) { return costs->group({part}, seats).seconds().sum(); };
 }
 
 }  // namespace paradyse

@@ -11,6 +11,7 @@
 // part.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "paradyse/plan/group_timeline.h"
@@ -77,5 +78,10 @@ class AdditiveCosts {
   bool training_;
   ExchangeCosts exchange_costs_;
 };
+
+// Those of one part on the first ranks of a cluster, which are its weight domain; outlived by the
+// cluster.
+std::function<double(const ScheduledPart& part)> part_seconds(
+    const Cluster& cluster, int ranks, const SimulationOptions& options);
 
 }  // namespace paradyse

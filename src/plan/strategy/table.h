@@ -12,9 +12,6 @@ namespace paradyse {
 // All rows, of all kinds; add_strategy() appends.
 std::vector<Strategy>& strategy_table();
 
-// Of parts that attend along a dim of a grid.
-inline constexpr const char* kAxialAttention = "axial_attention";
-
 Strategy ulysses_z();  // DataZ is what is left of it on one rank
 
 // What parts outside layers run, each of a kind of its own: plans do not choose it.

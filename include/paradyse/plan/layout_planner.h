@@ -1,0 +1,83 @@
+// Plans where the streams of a layer lie, part after part, and how each part runs: DSP (Zhao et al.
+// 2024) is one of the plans it looks at.
+//
+// A part's ways are all that its kind's strategies can build from streams that lie so, each with
+// the costs of its program; where a stream lies otherwise it is moved, in one move.  Nothing is
+// modelled: elements are counted by the folds over the programs that run.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/model.h"
+#include "paradyse/plan/program.h"
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+struct LayoutTask {
+  const Model* model = nullptr;  // with layers that are alike
+  Documents documents;           // the group's ranks and the sizes of dims
+  Recompute recompute = Recompute::none;
+  enum class Objective { elements, seconds } objective = Objective::elements;
+  // Of a part on the group, forward and backward (part_seconds() knows them on a cluster); none:
+  // nobody asks for seconds.
+  std::function<double(const ScheduledPart& part)> seconds = {};
+};
+
+// A stream on its way to a part.
+struct PlannedMove {
+  std::string stream;
+  Placement from;
+  Placement to;
+  std::string collective;  // "all_to_all"; "keep" where nothing is sent
+};
+
+// Elements are means over the ranks; forward and backward, of one sample's step.
+struct PlannedPart {
+  PartChoice choice;                          // strategy, options, and where what it reads lies
+  std::vector<PlannedMove> moves = {};        // in front of it
+  std::vector<std::string> collectives = {};  // of the part itself, forward
+  double elements_forward = 0;                // moves included
+  double elements_backward = 0;
+  double seconds = 0;    // 0 where the task has none
+  double otherwise = 0;  // what a layer would cost more by the next best way of this part
+};
+
+struct LayoutPlan {
+  std::vector<std::vector<PlannedPart>> layers;  // that follow one another for ever
+  // Of a layer, the mean over them.
+  double elements_forward = 0;
+  double elements_backward = 0;
+  double seconds = 0;
+
+  [[nodiscard]] double elements() const { return elements_forward + elements_backward; }
+};
+
+// The plan that costs least for ever.  By elements only placements are looked at by which no rank
+// has more than twice its share of a stream: copies would send nothing and gain nothing.
+// Throws std::invalid_argument where a part has no way to run.
+LayoutPlan plan_layouts(const LayoutTask& task);
+
+// Another who plans so: a strategy and placements for each part.
+struct LayoutRival {
+  std::string name;
+  std::vector<PartChoice> parts;  // of a layer, in the model's order; `in` for every stream
+};
+// Those of the model's type: "stdit" or "evoformer".
+//   dsp           the stream is switched to where lines are whole (Zhao et al. 2024)
+//   ulysses       frames are cut, temporal attention exchanges heads (Jacobs et al. 2023)
+//   ulysses-both  the same in both blocks
+//   ring          frames are cut, keys and values of temporal attention go round (Liu et al. 2023)
+//   megatron-sp   every part has all rows of own heads and width, the stream is cut (Korthikanti et
+//                 al. 2022)
+//   megatron-lm   the same, and every rank has all of the stream (Shoeybi et al. 2019)
+//   dap           dynamic axial parallelism (Cheng et al. 2022), with adjoints that are adjoints
+std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Model& model);
+
+// What it costs, layer after layer alike.
+LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival);
+
+}  // namespace paradyse

@@ -1,0 +1,315 @@
+// paradyse plan layout: where the streams of a model of several dims lie, part after part.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/plan/cluster.h"
+#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
+#include "src/cli/commands.h"
+#include "src/cli/inputs.h"
+#include "src/plan/simulate/additive.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct PlanLayoutOptions {
+  std::string model;
+  int ranks = 0;
+  std::int64_t batch = 1;
+  std::int64_t frames = 0;
+  std::int64_t tokens = 0;
+  std::int64_t sequences = 0;
+  std::int64_t residues = 0;
+  std::int64_t width = 0;
+  double kv_ratio = 0;
+  std::string recompute = "none";
+  std::string objective = "elements";
+  std::string cluster;
+  std::string dtype = "bfloat16";
+  bool explain = false;
+};
+
+std::int64_t needed(const char* option, std::int64_t value, const std::string& model) {
+  if (value < 1) {
+    throw std::invalid_argument(
+        fmt::format("plan layout: --model {} takes {}: its size is needed", model, option));
+  }
+  return value;
+}
+
+void refuse_other(const char* option, bool given, const std::string& type) {
+  if (given) {
+    throw std::invalid_argument(
+        fmt::format("plan layout: {} is not of a model of type {}", option, type));
+  }
+}
+
+// The model with what the options say of it.
+GridShape shape_of(const PlanLayoutOptions& options) {
+  GridShape shape = read_grid_shape(options.model);
+  auto* const video = std::get_if<StditShape>(&shape);
+  if (video == nullptr) {
+    refuse_other("--frames", options.frames > 0, "evoformer");
+    refuse_other("--tokens", options.tokens > 0, "evoformer");
+    refuse_other("--width", options.width > 0, "evoformer");
+    refuse_other("--kv-ratio", options.kv_ratio > 0, "evoformer");
+    refuse_other("--batch", options.batch > 1, "evoformer");
+    return shape;
+  }
+  refuse_other("--sequences", options.sequences > 0, "stdit");
+  refuse_other("--residues", options.residues > 0, "stdit");
+  if (options.width > 0) {
+    video->mlp_hidden = video->mlp_hidden * options.width / video->hidden;
+    video->hidden = options.width;
+    if (video->hidden % video->heads != 0) {
+      throw std::invalid_argument(fmt::format(
+          "--width {}: no multiple of the model's {} heads", options.width, video->heads));
+    }
+  }
+  if (options.kv_ratio > 0) {
+    const double heads = options.kv_ratio * static_cast<double>(video->heads);
+    video->kv_heads = std::llround(heads);
+    if (video->kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
+        video->heads % video->kv_heads != 0) {
+      throw std::invalid_argument(fmt::format(
+          "--kv-ratio {}: of {} heads that is {} key and value heads; a whole number that divides "
+          "them is needed",
+          options.kv_ratio,
+          video->heads,
+          heads));
+    }
+  }
+  return shape;
+}
+
+Documents documents_of(const PlanLayoutOptions& options, const GridShape& shape) {
+  std::map<std::string, std::int64_t> dims;
+  std::int64_t batch = 1;
+  std::int64_t rows = 0;
+  if (std::holds_alternative<StditShape>(shape)) {
+    dims["frames"] = needed("--frames", options.frames, options.model);
+    dims["patches"] = needed("--tokens", options.tokens, options.model);
+    batch = options.batch;
+    rows = dims["frames"] * dims["patches"];
+  } else {
+    dims["sequences"] = needed("--sequences", options.sequences, options.model);
+    dims["residues"] = needed("--residues", options.residues, options.model);
+    dims["i"] = dims["j"] = dims["residues"];
+    rows = dims["sequences"] * dims["residues"];
+  }
+  Documents documents =
+      packed(std::vector<std::int64_t>(idx(batch), rows), options.ranks, /*causal=*/false);
+  documents.dims = std::move(dims);
+  return documents;
+}
+
+Json placements(const std::map<std::string, Placement>& places) {
+  Json json = Json::object();
+  for (const auto& [stream, place] : places) {
+    json[stream] = to_string(place);
+  }
+  return json;
+}
+
+// Of what a part exchanges and of the moves in front of it: "all_to_all (m), all_gather"; "-".
+std::string collectives(const PlannedPart& part) {
+  std::string text;
+  const auto add = [&](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
+  for (const PlannedMove& move : part.moves) {
+    if (move.collective != "keep" && move.collective != "permute") {
+      add(move.collective + " (" + move.stream + ")");
+    }
+  }
+  for (const std::string& one : part.collectives) {
+    if (one != "permute" && one != "slice") {
+      add(one);
+    }
+  }
+  return text.empty() ? "-" : text;
+}
+
+Json json_of(const PlannedPart& part, const std::map<std::string, Placement>& out) {
+  Json json = {
+      {"part", part.choice.part},
+      {"strategy", part.choice.strategy},
+      {"in", placements(part.choice.in)},
+      {"out", placements(out)},
+      {"collective", collectives(part)},
+      {"elements_per_rank_forward", part.elements_forward},
+      {"elements_per_rank_backward", part.elements_backward},
+      {"next_best_costs_more", part.otherwise < 0 ? Json() : Json(part.otherwise)}};
+  if (part.seconds > 0) {
+    json["seconds"] = part.seconds;
+  }
+  return json;
+}
+
+// What a part writes lies as it took it.
+std::map<std::string, Placement> out_of(const Model& model, const PlannedPart& part) {
+  std::map<std::string, Placement> out;
+  for (const std::string& stream : model.part(part.choice.part)->writes) {
+    if (const auto in = part.choice.in.find(stream); in != part.choice.in.end()) {
+      out.insert(*in);
+    }
+  }
+  return out;
+}
+
+Json json_of(const LayoutPlan& plan) {
+  Json json = {
+      {"elements_per_rank_forward", plan.elements_forward},
+      {"elements_per_rank_backward", plan.elements_backward}};
+  if (plan.seconds > 0) {
+    json["seconds"] = plan.seconds;
+  }
+  return json;
+}
+
+int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
+  expect_one_of("--objective", options.objective, {"elements", "seconds"});
+  const GridShape shape = shape_of(options);
+  const Model model = grid_model(shape);
+  std::optional<Cluster> cluster;
+  if (!options.cluster.empty()) {
+    cluster = read_cluster(options.cluster);
+    if (cluster->ranks() < options.ranks) {
+      throw std::invalid_argument(
+          fmt::format("--ranks {}: {} has {}", options.ranks, options.cluster, cluster->ranks()));
+    }
+  } else if (options.objective == "seconds") {
+    throw std::invalid_argument(
+        "--objective seconds takes --cluster FILE (configs/clusters/): seconds are those of one");
+  }
+  LayoutTask task{
+      .model = &model,
+      .documents = documents_of(options, shape),
+      .recompute = recompute(options.recompute),
+      .objective = options.objective == "seconds" ? LayoutTask::Objective::seconds
+                                                  : LayoutTask::Objective::elements,
+      .seconds = {}};
+  const SimulationOptions simulation{.precision = precision_of(dtype_option(options.dtype))};
+  if (cluster) {
+    task.seconds = part_seconds(*cluster, options.ranks, simulation);
+  }
+  const LayoutPlan plan = plan_layouts(task);
+  Json rivals = Json::object();
+  std::vector<std::pair<std::string, LayoutPlan>> costs;
+  for (const LayoutRival& rival : layout_rivals(model_type(shape), model)) {
+    costs.emplace_back(rival.name, cost_of(task, rival));
+    rivals[rival.name] = json_of(costs.back().second);
+  }
+  if (common.json) {
+    Json json = json_of(plan);
+    json["model"] = model_type(shape);
+    json["ranks"] = options.ranks;
+    json["objective"] = options.objective;
+    json["layers"] = plan.layers.size();
+    json["parts"] = Json::array();
+    for (std::size_t layer = 0; layer < plan.layers.size(); ++layer) {
+      for (const PlannedPart& part : plan.layers[layer]) {
+        json["parts"].push_back(json_of(part, out_of(model, part)));
+        json["parts"].back()["layer"] = layer;
+      }
+    }
+    json["rivals"] = rivals;
+    print_json(json);
+    return kOk;
+  }
+  fmt::print(
+      "{:<20} {:<11} {:<28} {:<34} {:>14} {:>14}\n",
+      "part",
+      "strategy",
+      "streams",
+      "collectives",
+      "forward",
+      "backward");
+  for (const std::vector<PlannedPart>& layer : plan.layers) {
+    for (const PlannedPart& part : layer) {
+      std::string streams;
+      for (const auto& [stream, place] : part.choice.in) {
+        streams += (streams.empty() ? "" : ", ") + stream + " at " + to_string(place);
+      }
+      fmt::print(
+          "{:<20} {:<11} {:<28} {:<34} {:>14.0f} {:>14.0f}\n",
+          part.choice.part,
+          part.choice.strategy,
+          streams,
+          collectives(part),
+          part.elements_forward,
+          part.elements_backward);
+      if (options.explain) {
+        fmt::print(
+            "{:<20} {}\n",
+            "",
+            part.otherwise < 0
+                ? std::string("there is no other way")
+                : fmt::format("the next best way costs {:.6g} more a layer", part.otherwise));
+      }
+    }
+  }
+  const auto total = [&](const std::string& name, const LayoutPlan& one) {
+    fmt::print(
+        "{:<20} {:>14.0f} forward {:>14.0f} backward elements sent a rank{}{}\n",
+        name,
+        one.elements_forward,
+        one.elements_backward,
+        &one == &plan ? "" : fmt::format(", {:.2f} of ours", one.elements() / plan.elements()),
+        one.seconds > 0 ? fmt::format(", {:.4g} s", one.seconds) : "");
+  };
+  total(
+      fmt::format("of {} layer{}", plan.layers.size(), plan.layers.size() > 1 ? "s, mean" : ""),
+      plan);
+  for (const auto& [name, one] : costs) {
+    total(name, one);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_plan_layout(CLI::App& plan, Common& common) {
+  auto [command, options] = add_command<PlanLayoutOptions>(
+      plan,
+      common,
+      "layout",
+      "Plan where the streams of a model of several dims lie, part after part",
+      run_plan_layout);
+  command->add_option("--model", options->model, "Preset, stdit or evoformer, or a TOML file")
+      ->required();
+  command->add_option("--ranks", options->ranks, "Of the group")
+      ->check(whole_numbers(1, 4096))
+      ->required();
+  command->add_option("--batch", options->batch, "Samples of a video model")
+      ->check(whole_numbers(1, 1 << 20))
+      ->capture_default_str();
+  const auto size = [&, plan_command = command](
+                        const char* name, std::int64_t& value, const char* what) {
+    plan_command->add_option(name, value, what)->check(whole_numbers(1, 1 << 24));
+  };
+  size("--frames", options->frames, "Of a video, as latents have them");
+  size("--tokens", options->tokens, "Patches of a frame");
+  size("--sequences", options->sequences, "Of an alignment");
+  size("--residues", options->residues, "Of a sequence");
+  size("--width", options->width, "Hidden width instead of the model's");
+  command
+      ->add_option(
+          "--kv-ratio",
+          options->kv_ratio,
+          "Key and value heads over query heads (default: the model's)")
+      ->check(numbers(0, 1));
+  command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
+      ->capture_default_str();
+  command->add_option("--objective", options->objective, "elements sent, or seconds on a --cluster")
+      ->capture_default_str();
+  command->add_option("--cluster", options->cluster, "Cluster file: seconds of every part");
+  command->add_option("--dtype", options->dtype, "That seconds are of")->capture_default_str();
+  command->add_flag(
+      "--explain", options->explain, "What the next best way of each part would cost");
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,192 @@
+#include "src/plan/search/layouts/part_ways.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/writer.h"
+
+namespace paradyse {
+namespace {
+
+// Of its share of a stream, what a rank may have at most.
+constexpr double kMostOfShare = 2;
+constexpr double kBetweenEquals = 1e-9;
+
+bool is_even(const Layout& layout, int ranks) {
+  std::int64_t most = 0;
+  for (int r = 0; r < ranks; ++r) {
+    most = std::max(most, layout.elements(r));
+  }
+  return static_cast<double>(most) * ranks <= kMostOfShare * static_cast<double>(layout.elements());
+}
+
+ScheduledPart move_part(
+    const Stream& stream, const Documents& documents, const Placement& from, const Placement& to) {
+  Program program = move_program(
+      stream.name,
+      placed(stream, documents, from),
+      placed(stream, documents, to),
+      documents,
+      documents.ranks());
+  Schedule order = schedule(program);
+  return {
+      .body = std::make_shared<ScheduledPart::Body>(
+          ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)})};
+}
+
+}  // namespace
+
+LayoutCost& LayoutCost::operator+=(const LayoutCost& other) {
+  forward += other.forward;
+  backward += other.backward;
+  again += other.again;
+  seconds += other.seconds;
+  return *this;
+}
+
+double value(const LayoutTask& task, const LayoutCost& cost) {
+  const double main = task.objective == LayoutTask::Objective::elements
+                          ? cost.forward + cost.backward
+                          : cost.seconds;
+  const double other =
+      task.objective == LayoutTask::Objective::elements ? cost.forward + cost.again : 0;
+  return main + kBetweenEquals * other;
+}
+
+PartWays::PartWays(const LayoutTask& task) : task_(task) {
+  if (task.objective == LayoutTask::Objective::seconds && !task.seconds) {
+    throw std::invalid_argument("layouts: there are no seconds to plan by; give a cluster");
+  }
+  for (const Stream& stream : task.model->streams) {
+    if (!stream.home.empty()) {
+      streams_.push_back({.name = stream.name, .places = places_of(stream)});
+    }
+  }
+  for (const ModelPart& part : task.model->parts) {
+    if (part.layer == 0) {
+      parts_.push_back(part.part);
+    }
+  }
+}
+
+std::vector<Placement> PartWays::places_of(const Stream& stream) const {
+  const int ranks = task_.documents.ranks();
+  std::vector<Placement> found;
+  for (const std::string& dim : stream.rows) {
+    const Placement place = {"S(" + dim + ")"};
+    if (is_even(placed(stream, task_.documents, place), ranks)) {
+      found.push_back(place);
+    }
+  }
+  if (ranks == 1 || task_.objective == LayoutTask::Objective::seconds || found.empty()) {
+    found.push_back({"R"});
+  }
+  return found;
+}
+
+LayoutCost PartWays::cost(const ScheduledPart& part, const ScheduledPart& all_again) {
+  const int ranks = task_.documents.ranks();
+  LayoutCost sum;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Seat seat{.group_rank = rank, .domain_rank = rank};
+    const GroupElements mine = sent_in_group(part, seat);
+    sum.forward += static_cast<double>(mine.forward);
+    sum.backward += static_cast<double>(mine.backward);
+    sum.again += static_cast<double>(sent_in_group(all_again, seat).backward);
+  }
+  sum.forward /= ranks;
+  sum.backward /= ranks;
+  sum.again /= ranks;
+  if (task_.seconds) {
+    sum.seconds = task_.seconds(part);
+  }
+  return sum;
+}
+
+std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::string* why) {
+  choice.part = part.name;
+  choice.recompute = task_.recompute;
+  try {
+    Task task{
+        .part = *std::ranges::find(parts_, &part, &std::shared_ptr<const Part>::get),
+        .choice = {},
+        .streams = streams_of(*task_.model, part, choice, task_.documents),
+        .documents = task_.documents,
+        .domain = task_.documents.ranks()};
+    if (const std::vector<Misfit> wrong = misfits(task, choice); !wrong.empty()) {
+      throw std::invalid_argument(wrong.front().why);
+    }
+    const ScheduledPart built = scheduled_part(task, choice);
+    PartChoice again = choice;
+    again.recompute = Recompute::full;
+    PartWay found{
+        .choice = choice, .cost = cost(built, scheduled_part(task, again)), .collectives = {}};
+    for (const Op& op : built.program().ops) {
+      const OpTraits& kind = traits(op.kind);
+      if (kind.meets != OpTraits::Meets::group) {
+        continue;
+      }
+      found.collectives.push_back(
+          kind.rings > 0 ? "ring"
+                         : collective(
+                               built.program().values[idx(op.in[0])].layout,
+                               built.program().values[idx(op.out[0])].layout));
+    }
+    return found;
+  } catch (const std::invalid_argument& error) {
+    if (why != nullptr) {
+      *why = error.what();
+    }
+    return std::nullopt;
+  }
+}
+
+std::vector<PartWay> PartWays::all(const Part& part) {
+  std::vector<PartChoice> choices = {{}};
+  for (const PlacedStream& stream : streams_) {
+    if (std::ranges::find(part.reads, stream.name) == part.reads.end()) {
+      continue;
+    }
+    std::vector<PartChoice> more;
+    for (const PartChoice& choice : choices) {
+      for (const Placement& place : stream.places) {
+        more.push_back(choice);
+        more.back().in[stream.name] = place;
+      }
+    }
+    choices = std::move(more);
+  }
+  std::vector<PartWay> found;
+  for (const PartChoice& at : choices) {
+    for (const Strategy& strategy : strategies(part.kind)) {
+      PartChoice choice = at;
+      choice.strategy = strategy.name;
+      if (std::optional<PartWay> one = way(part, std::move(choice))) {
+        found.push_back(*std::move(one));
+      }
+    }
+  }
+  return found;
+}
+
+LayoutCost PartWays::move(const std::string& stream, const Placement& from, const Placement& to) {
+  if (from == to) {
+    return {};
+  }
+  const ScheduledPart part = move_part(task_.model->stream(stream), task_.documents, from, to);
+  return cost(part, part);
+}
+
+std::string PartWays::collective_of(
+    const std::string& stream, const Placement& from, const Placement& to) const {
+  const Stream& of = task_.model->stream(stream);
+  return from == to
+             ? "keep"
+             : collective(placed(of, task_.documents, from), placed(of, task_.documents, to));
+}
+
+}  // namespace paradyse

@@ -1,0 +1,62 @@
+// What parts of a layer may do and what it costs: the nodes and edges of a layout graph.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/layout_planner.h"
+
+namespace paradyse {
+
+// Elements are means over the ranks.
+struct LayoutCost {
+  double forward = 0;
+  double backward = 0;
+  double again = 0;  // sent backward if everything were made again: decides between equals
+  double seconds = 0;
+
+  LayoutCost& operator+=(const LayoutCost& other);
+};
+
+struct PartWay {
+  PartChoice choice;
+  LayoutCost cost;
+  std::vector<std::string> collectives;  // forward
+};
+
+class PartWays {
+ public:
+  explicit PartWays(const LayoutTask& task);
+
+  // Streams that may lie in several ways, in the model's order, and where.
+  struct PlacedStream {
+    std::string name;
+    std::vector<Placement> places;
+  };
+  [[nodiscard]] const std::vector<PlacedStream>& streams() const { return streams_; }
+  // Parts of a layer, in order.
+  [[nodiscard]] const std::vector<std::shared_ptr<const Part>>& parts() const { return parts_; }
+
+  // All ways of a part; empty: none builds.
+  [[nodiscard]] std::vector<PartWay> all(const Part& part);
+  // That of a choice; nothing, and why, where it cannot be built.
+  std::optional<PartWay> way(const Part& part, PartChoice choice, std::string* why = nullptr);
+  LayoutCost move(const std::string& stream, const Placement& from, const Placement& to);
+  [[nodiscard]] std::string collective_of(
+      const std::string& stream, const Placement& from, const Placement& to) const;
+
+ private:
+  [[nodiscard]] std::vector<Placement> places_of(const Stream& stream) const;
+  LayoutCost cost(const ScheduledPart& part, const ScheduledPart& all_again);
+
+  const LayoutTask& task_;
+  std::vector<PlacedStream> streams_;
+  std::vector<std::shared_ptr<const Part>> parts_;
+};
+
+// By the task's objective; the last part decides between equals.
+double value(const LayoutTask& task, const LayoutCost& cost);
+
+}  // namespace paradyse

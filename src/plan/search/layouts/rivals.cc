@@ -1,0 +1,88 @@
+// What others do, as a strategy and placements for each part.
+#include <stdexcept>
+
+#include "paradyse/plan/layout_planner.h"
+
+namespace paradyse {
+namespace {
+
+using Places = std::map<std::string, Placement>;
+
+bool spatial(const std::string& part) { return part.starts_with("spatial"); }
+bool attends(const std::string& part) { return part.ends_with("attention"); }
+
+// x and a strategy of attention in either block; the MLP gathers weights, or holds them.
+struct VideoWay {
+  const char* name;
+  const char* spatial_cut;
+  const char* spatial_core;
+  const char* temporal_cut;
+  const char* temporal_core;
+  const char* mlp = "gather";
+};
+
+constexpr VideoWay kVideoWays[] = {
+    {"dsp", "S(frames)", "Local", "S(patches)", "Local"},
+    {"ulysses", "S(frames)", "Local", "S(frames)", "UlyssesZ"},
+    {"ulysses-both", "S(frames)", "UlyssesZ", "S(frames)", "UlyssesZ"},
+    {"ring", "S(frames)", "Local", "S(frames)", "MegatronCZ"},
+    {"megatron-sp", "S(frames)", "MegatronTS", "S(frames)", "MegatronTS", "hold"},
+    {"megatron-lm", "R", "MegatronTS", "R", "MegatronTS", "hold"}};
+
+LayoutRival video(const VideoWay& way, const Model& model) {
+  LayoutRival rival{.name = way.name, .parts = {}};
+  for (const ModelPart& part : model.parts) {
+    if (part.layer == 0) {
+      const bool first = spatial(part.part->name);
+      const char* const core = first ? way.spatial_core : way.temporal_core;
+      rival.parts.push_back(
+          {.part = part.part->name,
+           .strategy = attends(part.part->name) ? core : way.mlp,
+           .in = {{"x", {first ? way.spatial_cut : way.temporal_cut}}}});
+    }
+  }
+  return rival;
+}
+
+// Figure 4 of the publication: m is switched between its attentions and back, z between the
+// triangle updates; what an update needs beside is gathered.
+LayoutRival axial(const Model& model) {
+  const std::map<std::string, PartChoice> all = {
+      {"row_attention",
+       {.part = {}, .strategy = "Local", .in = {{"m", {"S(sequences)"}}, {"z", {"S(i)"}}}}},
+      {"column_attention", {.part = {}, .strategy = "Local", .in = {{"m", {"S(residues)"}}}}},
+      {"msa_transition", {.part = {}, .strategy = "gather", .in = {{"m", {"S(residues)"}}}}},
+      {"outer_product_mean",
+       {.part = {}, .strategy = "gather", .in = {{"m", {"S(residues)"}}, {"z", {"S(i)"}}}}},
+      {"triangle_outgoing", {.part = {}, .strategy = "gather", .in = {{"z", {"S(i)"}}}}},
+      {"triangle_incoming", {.part = {}, .strategy = "gather", .in = {{"z", {"S(j)"}}}}},
+      {"triangle_starting", {.part = {}, .strategy = "Local", .in = {{"z", {"S(i)"}}}}},
+      {"triangle_ending", {.part = {}, .strategy = "Local", .in = {{"z", {"S(j)"}}}}},
+      {"pair_transition", {.part = {}, .strategy = "gather", .in = {{"z", {"S(j)"}}}}}};
+  LayoutRival rival{.name = "dap", .parts = {}};
+  for (const ModelPart& part : model.parts) {
+    if (part.layer == 0) {
+      rival.parts.push_back(all.at(part.part->name));
+      rival.parts.back().part = part.part->name;
+    }
+  }
+  return rival;
+}
+
+}  // namespace
+
+std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Model& model) {
+  std::vector<LayoutRival> rivals;
+  if (model_type == "stdit") {
+    for (const VideoWay& way : kVideoWays) {
+      rivals.push_back(video(way, model));
+    }
+  } else if (model_type == "evoformer") {
+    rivals.push_back(axial(model));
+  } else {
+    throw std::invalid_argument("no rivals are known for a model of type '" + model_type + "'");
+  }
+  return rivals;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,202 @@
+// The layout graph's shortest cycles and paths against enumeration, on random small graphs.
+#include "src/plan/search/layouts/layout_graph.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+LayoutGraph random_graph(std::mt19937& random) {
+  const auto up_to = [&](int n) { return std::uniform_int_distribution<int>(0, n)(random); };
+  // small whole numbers: ties are common, and sums are exact
+  const auto cost = [&] { return static_cast<double>(up_to(6)); };
+  LayoutGraph graph;
+  const int streams = 1 + up_to(1);
+  for (int s = 0; s < streams; ++s) {
+    const int places = 1 + up_to(2);
+    graph.places.push_back(places);
+    auto& moves = graph.moves.emplace_back(idx(places), std::vector<double>(idx(places)));
+    for (int from = 0; from < places; ++from) {
+      for (int to = 0; to < places; ++to) {
+        moves[idx(from)][idx(to)] = from == to ? 0 : cost();
+      }
+    }
+  }
+  const int parts = 1 + up_to(2);
+  for (int p = 0; p < parts; ++p) {
+    std::vector<LayoutGraph::Way>& ways = graph.parts.emplace_back();
+    for (int w = 0; w <= up_to(2); ++w) {
+      LayoutGraph::Way way{.at = {}, .cost = cost()};
+      for (int s = 0; s < streams; ++s) {
+        way.at.push_back(up_to(3) == 0 ? -1 : up_to(graph.places[idx(s)] - 1));
+      }
+      ways.push_back(way);
+    }
+  }
+  return graph;
+}
+
+// What layers in a row cost from these places on; they end at `places`.
+double cost_of(
+    const LayoutGraph& graph,
+    const std::vector<std::vector<std::size_t>>& layers,
+    std::vector<int>& places) {
+  double sum = 0;
+  for (const std::vector<std::size_t>& layer : layers) {
+    for (std::size_t p = 0; p < layer.size(); ++p) {
+      const LayoutGraph::Way& way = graph.parts[p].at(layer[p]);
+      sum += way.cost;
+      for (std::size_t s = 0; s < places.size(); ++s) {
+        if (way.at[s] >= 0) {
+          sum += graph.moves[s][idx(places[s])][idx(way.at[s])];
+          places[s] = way.at[s];
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+// All ways to run a layer.
+std::vector<std::vector<std::size_t>> all_layers(const LayoutGraph& graph) {
+  std::vector<std::vector<std::size_t>> found = {{}};
+  for (const std::vector<LayoutGraph::Way>& part : graph.parts) {
+    std::vector<std::vector<std::size_t>> longer;
+    for (const std::vector<std::size_t>& layer : found) {
+      for (std::size_t w = 0; w < part.size(); ++w) {
+        longer.push_back(layer);
+        longer.back().push_back(w);
+      }
+    }
+    found = std::move(longer);
+  }
+  return found;
+}
+
+std::vector<std::vector<int>> all_places(const LayoutGraph& graph) {
+  std::vector<std::vector<int>> found = {{}};
+  for (const int places : graph.places) {
+    std::vector<std::vector<int>> longer;
+    for (const std::vector<int>& some : found) {
+      for (int place = 0; place < places; ++place) {
+        longer.push_back(some);
+        longer.back().push_back(place);
+      }
+    }
+    found = std::move(longer);
+  }
+  return found;
+}
+
+// Calls body(layers in a row, from, to, cost) for all of so many layers.
+template <typename Body>
+void for_all(const LayoutGraph& graph, std::size_t count, Body body) {
+  const std::vector<std::vector<std::size_t>> one = all_layers(graph);
+  std::vector<std::vector<std::size_t>> layers;
+  const std::function<void()> grow = [&] {
+    if (layers.size() == count) {
+      for (const std::vector<int>& from : all_places(graph)) {
+        std::vector<int> to = from;
+        const double cost = cost_of(graph, layers, to);
+        body(from, to, cost);
+      }
+      return;
+    }
+    for (const std::vector<std::size_t>& layer : one) {
+      layers.push_back(layer);
+      grow();
+      layers.pop_back();
+    }
+  };
+  grow();
+}
+
+TEST(LayoutGraph, FindsTheCheapestCycle) {
+  for (unsigned seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const LayoutGraph graph = random_graph(random);
+    double best = kNever;
+    for (std::size_t layers = 1; layers <= 3; ++layers) {
+      for_all(graph, layers, [&](const auto& from, const auto& to, double cost) {
+        best = from == to ? std::min(best, cost / static_cast<double>(layers)) : best;
+      });
+    }
+    const LayoutPath path = cheapest_cycle(graph);
+    EXPECT_LE(path.cost, best + 1e-9);
+    if (path.layers.size() <= 3) {
+      EXPECT_NEAR(path.cost, best, 1e-9);
+    }
+    // and it is one: played from some places it comes back to them at that cost
+    double least = kNever;
+    for (const std::vector<int>& from : all_places(graph)) {
+      std::vector<int> to = from;
+      const double cost = cost_of(graph, path.layers, to);
+      least = from == to ? std::min(least, cost) : least;
+    }
+    EXPECT_NEAR(least, path.cost * static_cast<double>(path.layers.size()), 1e-9);
+  }
+}
+
+TEST(LayoutGraph, FindsTheCheapestPath) {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const LayoutGraph graph = random_graph(random);
+    std::vector<double> begin;
+    std::vector<double> end;
+    for (std::size_t i = 0; i < all_places(graph).size(); ++i) {
+      begin.push_back(static_cast<double>(random() % 5));
+      end.push_back(static_cast<double>(random() % 5));
+    }
+    const std::vector<std::vector<int>> places = all_places(graph);
+    for (std::size_t layers = 1; layers <= 3; ++layers) {
+      double best = kNever;
+      for_all(graph, layers, [&](const auto& from, const auto& to, double cost) {
+        const auto at = [&](const std::vector<int>& some) {
+          return idx(std::ranges::find(places, some) - places.begin());
+        };
+        best = std::min(best, begin[at(from)] + cost + end[at(to)]);
+      });
+      const LayoutPath path = cheapest_path(graph, layers, begin, end);
+      EXPECT_EQ(path.layers.size(), layers);
+      EXPECT_NEAR(path.cost * static_cast<double>(layers), best, 1e-9);
+    }
+  }
+}
+
+// K parts that attend in turn along K dims, each of which may be cut where another is attended
+// along: the shard moves to the dim whose part is furthest away, K / (K - 1) moves a cycle.
+TEST(LayoutGraph, MovesToWhereItIsAttendedLast) {
+  for (int K = 2; K <= 4; ++K) {
+    LayoutGraph graph;
+    graph.places = {K};
+    graph.moves = {std::vector<std::vector<double>>(idx(K), std::vector<double>(idx(K), 1))};
+    for (int place = 0; place < K; ++place) {
+      graph.moves[0][idx(place)][idx(place)] = 0;
+    }
+    for (int along = 0; along < K; ++along) {
+      std::vector<LayoutGraph::Way>& ways = graph.parts.emplace_back();
+      for (int place = 0; place < K; ++place) {
+        if (place != along) {
+          ways.push_back({.at = {place}, .cost = 0});
+        }
+      }
+    }
+    const LayoutPath path = cheapest_cycle(graph);
+    EXPECT_NEAR(path.cost, K / (K - 1.0), 1e-12) << K;
+    EXPECT_EQ(path.layers.size(), idx(K - 1)) << K;
+  }
+}
+
+}  // namespace
+}  // namespace paradyse

@@ -1,0 +1,207 @@
+// Plans of video and protein models against closed forms: elements sent a rank, by plan and rival.
+#include "paradyse/plan/layout_planner.h"
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/index.h"
+#include "src/plan/simulate/additive.h"
+
+namespace paradyse {
+namespace {
+
+struct Video {
+  std::int64_t frames = 64;
+  std::int64_t patches = 4096;
+  std::int64_t batch = 1;
+  StditShape shape = {};
+};
+
+Documents documents_of(const Video& video, int ranks) {
+  Documents documents = packed(
+      std::vector<std::int64_t>(idx(video.batch), video.frames * video.patches), ranks, false);
+  documents.dims = {{"frames", video.frames}, {"patches", video.patches}};
+  return documents;
+}
+
+Documents documents_of(std::int64_t sequences, std::int64_t residues, int ranks) {
+  Documents documents = packed({sequences * residues}, ranks, false);
+  documents.dims = {
+      {"sequences", sequences}, {"residues", residues}, {"i", residues}, {"j", residues}};
+  return documents;
+}
+
+std::map<std::string, LayoutPlan> rivals_of(const LayoutTask& task, const std::string& type) {
+  std::map<std::string, LayoutPlan> all;
+  for (const LayoutRival& rival : layout_rivals(type, *task.model)) {
+    all.emplace(rival.name, cost_of(task, rival));
+  }
+  return all;
+}
+
+double elements(const Video& video) {
+  return static_cast<double>(video.batch * video.frames * video.patches * video.shape.hidden);
+}
+
+// Zhao et al. (2024), table 1: M elements of x, f = (p - 1) / p.
+TEST(LayoutPlanner, CountsVideoModelsByTheirClosedForms) {
+  for (const int p : {2, 4, 8}) {
+    for (const std::int64_t kv_heads : {16, 4}) {
+      Video video{.shape = {.depth = 2}};
+      video.shape.kv_heads = kv_heads;
+      const double rho = static_cast<double>(kv_heads) / 16;
+      const Model model = stdit_model(video.shape);
+      const LayoutTask task{.model = &model, .documents = documents_of(video, p)};
+      const double f = (p - 1.0) / p;
+      const double M = elements(video);
+      const auto rivals = rivals_of(task, "stdit");
+      const auto expect = [&](const char* name, double forward, double backward) {
+        EXPECT_NEAR(rivals.at(name).elements_forward / forward, 1, 1e-9) << name << " on " << p;
+        EXPECT_NEAR(rivals.at(name).elements_backward / backward, 1, 1e-9) << name << " on " << p;
+      };
+      const double u = f * M / p;
+      expect("dsp", 2 * u, 2 * u);
+      if (kv_heads % p == 0) {
+        expect("ulysses", (2 + 2 * rho) * u, (2 + 2 * rho) * u);
+        expect("ulysses-both", 2 * (2 + 2 * rho) * u, 2 * (2 + 2 * rho) * u);
+      }
+      // going back keys and values go round again, and so do their gradients
+      expect("ring", 2 * rho * f * M, 4 * rho * f * M);
+      if (kv_heads % p == 0) {
+        // the gathered rows are made again for the backward pass
+        expect("megatron-sp", 8 * f * M, 12 * f * M);
+        expect("megatron-lm", 8 * f * M, 8 * f * M);
+      }
+      const LayoutPlan ours = plan_layouts(task);
+      EXPECT_LE(ours.elements_forward + ours.elements_backward, 4 * u * (1 + 1e-9)) << p;
+      for (const auto& [name, rival] : rivals) {
+        EXPECT_LE(ours.elements(), rival.elements() * (1 + 1e-9)) << name << " on " << p;
+      }
+    }
+  }
+}
+
+// The stream is switched twice a pair, and nothing more often when all is made again.
+TEST(LayoutPlanner, SwitchesTheStream) {
+  const Video video{.shape = {.depth = 2}};
+  const Model model = stdit_model(video.shape);
+  for (const Recompute level : kRecomputeLevels) {
+    const LayoutPlan plan =
+        plan_layouts({.model = &model, .documents = documents_of(video, 8), .recompute = level});
+    const double u = 7.0 / 64 * elements(video);
+    EXPECT_NEAR(plan.elements_forward, 2 * u, 1e-6 * u);
+    EXPECT_NEAR(plan.elements_backward, 2 * u, 1e-6 * u);
+    ASSERT_EQ(plan.layers.size(), 1U);
+    int exchanges = 0;
+    for (const PlannedPart& part : plan.layers.front()) {
+      exchanges +=
+          static_cast<int>(std::ranges::count(part.moves, "all_to_all", &PlannedMove::collective));
+      if (part.choice.part.ends_with("attention")) {
+        EXPECT_EQ(part.choice.strategy, "Local") << part.choice.part;
+      }
+      EXPECT_GE(part.otherwise, 0) << part.choice.part;
+    }
+    EXPECT_EQ(exchanges, 2);
+  }
+}
+
+// Samples that the ranks divide need no exchange; frames that no rank divides are cut unevenly.
+TEST(LayoutPlanner, CutsWhatIsThere) {
+  Video video{
+      .frames = 5,
+      .patches = 64,
+      .batch = 4,
+      .shape = {.depth = 2, .hidden = 32, .mlp_hidden = 64}};
+  const Model model = stdit_model(video.shape);
+  EXPECT_EQ(plan_layouts({.model = &model, .documents = documents_of(video, 4)}).elements(), 0);
+  video.batch = 1;
+  const LayoutPlan uneven = plan_layouts({.model = &model, .documents = documents_of(video, 4)});
+  EXPECT_GT(uneven.elements(), 0);
+  EXPECT_LE(uneven.elements(), 4 * 0.75 / 4 * elements(video) * (1 + 1e-9));
+}
+
+struct Alignment {
+  std::int64_t sequences = 0;
+  std::int64_t residues = 0;
+  int ranks = 0;
+  double ratio = 0;  // of the published schedule to ours, asked
+};
+
+// Cheng et al. (2022) with adjoints that are adjoints, and what a plan over layouts needs less.
+TEST(LayoutPlanner, NeedsLessThanDynamicAxialParallelism) {
+  for (const bool multimer : {false, true}) {
+    const Model model = evoformer_model({.blocks = 2, .multimer = multimer});
+    for (const auto& [s, r, p, ratio] :
+         {Alignment{128, 256, 2, 1.23},
+          Alignment{128, 256, 8, 2.0},
+          Alignment{128, 256, 16, 2.9},
+          Alignment{512, 384, 8, 1.7},
+          Alignment{128, 1024, 8, 2.2}}) {
+      SCOPED_TRACE(testing::Message() << s << " x " << r << " on " << p);
+      const LayoutTask task{.model = &model, .documents = documents_of(s, r, p)};
+      const LayoutPlan dap = rivals_of(task, "evoformer").at("dap");
+      const double f = (p - 1.0) / p;
+      const auto rr = static_cast<double>(r * r);
+      const auto sr = static_cast<double>(s * r);
+      const double published =
+          f * (16 * rr + 32 * sr) + 2 * f * 256 * sr / p + 2 * f * 128 * rr + 4 * f * 128 * rr / p;
+      EXPECT_NEAR(dap.elements_forward / published, 1, 1e-9);
+      EXPECT_NEAR(dap.elements_backward / published, 1, 1e-9);
+      const LayoutPlan ours = plan_layouts(task);
+      EXPECT_GE(dap.elements() / ours.elements(), ratio - 0.005);
+    }
+  }
+}
+
+TEST(LayoutPlanner, PlansSecondsOnACluster) {
+  const Cluster cluster{
+      .name = "H100",
+      .ranks_per_node = 8,
+      .devices =
+          {{.name = "H100",
+            .count = 8,
+            .matmul_flops_per_second = 989e12,
+            .float32_flops_per_second = 67e12,
+            .matmul_fraction = 0.6,
+            .attention_fraction = 0.5,
+            .memory_bytes_per_second = 3350e9,
+            .memory_bytes = std::int64_t{80} << 30,
+            .launch_seconds = 4e-6,
+            .host_bytes_per_second = 50e9}},
+      .inside_node = {.bytes_per_second = 400e9, .latency_seconds = 8e-6},
+      .between_nodes = {.bytes_per_second = 50e9, .latency_seconds = 15e-6}};
+  const Video video{.shape = {.depth = 2}};
+  const Model model = stdit_model(video.shape);
+  LayoutTask task{
+      .model = &model,
+      .documents = documents_of(video, 8),
+      .objective = LayoutTask::Objective::seconds,
+      .seconds = part_seconds(cluster, 8, {})};
+  const LayoutPlan plan = plan_layouts(task);
+  EXPECT_GT(plan.seconds, 0);
+  for (const auto& [name, rival] : rivals_of(task, "stdit")) {
+    EXPECT_LE(plan.seconds, rival.seconds * (1 + 1e-9)) << name;
+  }
+  task.seconds = {};
+  EXPECT_THROW(plan_layouts(task), std::invalid_argument);
+}
+
+TEST(LayoutPlanner, SaysWhatCannotBe) {
+  const Video video{
+      .frames = 1,
+      .patches = 1,
+      .shape = {.depth = 2, .hidden = 16, .heads = 1, .kv_heads = 1, .mlp_hidden = 32}};
+  const Model model = stdit_model(video.shape);
+  // one row, one head: whatever is cut, a rank is without work; copies are all there is
+  const LayoutPlan plan = plan_layouts({.model = &model, .documents = documents_of(video, 4)});
+  EXPECT_EQ(plan.elements(), 0);
+  EXPECT_THROW(layout_rivals("llama", model), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace paradyse
