@@ -301,7 +301,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
           "--kv-ratio",
           options->kv_ratio,
           "Key and value heads over query heads (default: the model's)")
-      ->check(numbers(0, 1));
+      ->check(numbers(0.001, 1));
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
   command->add_option("--objective", options->objective, "elements sent, or seconds on a --cluster")

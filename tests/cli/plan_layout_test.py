@@ -1,0 +1,81 @@
+"""paradyse plan layout: elements that plans and rivals send, and what is refused."""
+
+import pathlib
+import unittest
+
+from support import ProgramTest
+
+MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs" / "models"
+A100 = MODELS.parent / "clusters" / "8xA100-80GB.toml"
+
+
+def both(plan):
+    return plan["elements_per_rank_forward"] + plan["elements_per_rank_backward"]
+
+
+class PlanLayoutTest(ProgramTest):
+    def video(self, *arguments, model="stdit", frames=64, tokens=4096, ranks=8):
+        return ["plan", "layout", "--model", model, "--frames", frames, "--tokens", tokens, "--ranks", ranks, *arguments]
+
+    def alignment(self, sequences, residues, ranks, *arguments, model="evoformer"):
+        return ["plan", "layout", "--model", model, "--sequences", sequences, "--residues", residues,
+                "--ranks", ranks, *arguments]
+
+    def test_video(self):
+        plan = self.json_of(*self.video())
+        unit = 64 * 4096 * 1152 * 7 // 64  # f M / p
+        self.assertLessEqual(plan["elements_per_rank_forward"], 2 * unit)
+        self.assertEqual(sorted(plan["rivals"]),
+                         ["dsp", "megatron-lm", "megatron-sp", "ring", "ulysses", "ulysses-both"])
+        self.assertEqual(plan["rivals"]["dsp"]["elements_per_rank_forward"], 2 * unit)
+        self.assertEqual(plan["rivals"]["ulysses-both"]["elements_per_rank_forward"], 8 * unit)
+        self.assertEqual(plan["rivals"]["megatron-sp"]["elements_per_rank_forward"], 64 * unit)
+        parts = [part["part"] for part in plan["parts"]]
+        self.assertEqual(parts, ["spatial_attention", "spatial_mlp", "temporal_attention", "temporal_mlp"])
+        for part in plan["parts"]:
+            self.assertIn(part["in"]["x"], ["S(frames)", "S(patches)"])
+            self.assertEqual(part["in"], part["out"])
+        grouped = self.json_of(*self.video("--kv-ratio", 0.25, "--width", 2304, ranks=4))
+        self.assertEqual(
+            grouped["rivals"]["ulysses"]["elements_per_rank_forward"], 2.5 * 64 * 4096 * 2304 * 3 // 16)
+        self.assertEqual(plan, self.json_of(*self.video(model=MODELS / "stdit.toml")))
+
+    def test_alignments(self):
+        for sequences, residues, ranks, ratio in [(128, 256, 2, 1.23), (128, 256, 8, 2), (512, 384, 8, 1.7)]:
+            plan = self.json_of(*self.alignment(sequences, residues, ranks))
+            self.assertGreaterEqual(both(plan["rivals"]["dap"]), ratio * both(plan))
+            self.assertEqual(len(plan["parts"]), 9 * plan["layers"])
+        self.assertEqual(
+            self.json_of(*self.alignment(128, 256, 8)),
+            self.json_of(*self.alignment(128, 256, 8, model=MODELS / "evoformer.toml")))
+
+    def test_seconds_are_those_of_a_cluster(self):
+        plan = self.json_of(*self.video("--objective", "seconds", "--cluster", A100))
+        for rival in plan["rivals"].values():
+            self.assertLessEqual(plan["seconds"], rival["seconds"] * (1 + 1e-9))
+        self.assertIn("--cluster", self.error_of(*self.video("--objective", "seconds")))
+        self.assertIn("has 8", self.error_of(*self.video("--cluster", A100, ranks=16)))
+
+    def test_people_read_it_too(self):
+        text = self.run_program(*self.alignment(128, 256, 8), "--explain").stdout
+        self.assertIn("triangle_outgoing", text)
+        self.assertIn("the next best way costs", text)
+        self.assertIn("dap", text)
+
+    def test_what_cannot_be_is_refused(self):
+        self.assertIn("did you mean 'stdit'", self.error_of(*self.video(model="sdtit")))
+        self.assertIn("--tokens", self.error_of("plan", "layout", "--model", "stdit", "--frames", 4, "--ranks", 2))
+        self.assertIn("--residues is not of", self.error_of(*self.video("--residues", 9)))
+        self.assertIn("--frames is not of", self.error_of(*self.alignment(9, 9, 2, "--frames", 4)))
+        self.assertIn("no multiple", self.error_of(*self.video("--width", 1000)))
+        self.assertIn("divides", self.error_of(*self.video("--kv-ratio", 0.3)))
+        wrong = self.write("wrong.toml", 'model_type = "stdit"\nhiden_size = 64\n')
+        self.assertIn("did you mean 'hidden_size'", self.error_of(*self.video(model=wrong)))
+        wrong = self.write("small.toml", 'model_type = "stdit"\ndepth = 0\n')
+        self.assertIn("depth: expected a whole number from 1", self.error_of(*self.video(model=wrong)))
+        wrong = self.write("type.toml", 'model_type = "video"\n')
+        self.assertIn("'video' is no model of several dims", self.error_of(*self.video(model=wrong)))
+
+
+if __name__ == "__main__":
+    unittest.main()
