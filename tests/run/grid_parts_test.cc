@@ -218,8 +218,8 @@ bool expect_as_reference(const Case& c) {
     run.backward();
     for (const Port& read : program.reads) {
       ASSERT_TRUE(run.gradient(read.value).defined())
-          << c.part->name << " by " << name({c.choice}) << ": " << read.stream << " on rank " << rank
-          << " of " << c.ranks;
+          << c.part->name << " by " << name({c.choice}) << ": " << read.stream << " on rank "
+          << rank << " of " << c.ranks;
       result.streams[read.stream] = run.gradient(read.value).clone();
     }
     result.stack = run.parameters().stack_grad.clone();

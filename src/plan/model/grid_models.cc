@@ -1,4 +1,6 @@
 // What configures models of several dims: presets, and TOML files key by key.
+#include "paradyse/plan/grid_models.h"
+
 #include <algorithm>
 #include <fstream>
 #include <optional>
@@ -8,7 +10,6 @@
 
 #include <toml++/toml.h>
 
-#include "paradyse/plan/grid_models.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {

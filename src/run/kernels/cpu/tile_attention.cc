@@ -200,8 +200,8 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
               k_rows.from(keys.begin).t(),
               0,
               {tile.data(), m});
-          bias_pairs.each(queries, keys, tile.data(), [kLog2e](const T& pair, S& score) {
-            score += static_cast<S>(pair) * kLog2e;
+          bias_pairs.each(queries, keys, tile.data(), [](const T& pair, S& score) {
+            score += static_cast<S>(pair) * std::numbers::log2e_v<S>;
           });
           kernels::softmax_tile(tile.scores(n, m), first_visible, maximum, sum, factor);
           const bool first = keys.begin == 0 && !merge;
@@ -280,8 +280,8 @@ void attend_adjoint_of(
           const Rows<const T> k_tile = k_rows.from(keys.begin);
           const Rows<const T> v_tile = v_rows.from(keys.begin);
           gemm<T>(n, m, D, attention.scale * kLog2e, q_tile, k_tile.t(), 0, {p.data(), m});
-          bias_pairs.each(queries, keys, p.data(), [kLog2e](const T& pair, S& score) {
-            score += static_cast<S>(pair) * kLog2e;
+          bias_pairs.each(queries, keys, p.data(), [](const T& pair, S& score) {
+            score += static_cast<S>(pair) * std::numbers::log2e_v<S>;
           });
           gemm<T>(n, m, D, 1, g_tile, v_tile.t(), 0, {d.data(), m});
           kernels::softmax_tile_adjoint(
