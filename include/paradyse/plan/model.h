@@ -39,10 +39,9 @@ struct PartShape {
   // this stream from `condition_first` on: shift, scale, gate.  "": a norm with weights of its own.
   std::string condition = {};
   std::int64_t condition_first = 0;
-  std::string pair = {};         // attention: a bias of scores is made from this stream; "": none
-  bool gated_heads = false;      // attention: heads are multiplied by a sigmoid of the input
-  std::int64_t pair_hidden = 0;  // columns of the other stream that the part reads
-  std::int64_t channels = 0;     // outer product, triangle multiplication: of their operands
+  std::string pair = {};      // attention: a bias of scores is made from this stream; "": none
+  bool gated_heads = false;   // attention: heads are multiplied by a sigmoid of the input
+  std::int64_t channels = 0;  // outer product, triangle multiplication: of their operands
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
 };

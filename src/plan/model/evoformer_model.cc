@@ -163,8 +163,7 @@ class Block {
         .head_dim = shape_.head_dim,
         .ffn = shape_.transition * width,
         .activation = Activation::relu,
-        .norm_eps = 1e-5,
-        .pair_hidden = shape_.pair_hidden};
+        .norm_eps = 1e-5};
   }
 
   [[nodiscard]] Attention triangle_attention(
@@ -234,7 +233,6 @@ class Block {
         .shape = common(shape_.pair_hidden),
         .weights = [shape = shape_](int domain) { return outer_product_weights(shape, domain); }};
     part.shape.pair = "m";
-    part.shape.pair_hidden = shape_.msa_hidden;
     part.shape.channels = shape_.outer_channels;
     return part;
   }

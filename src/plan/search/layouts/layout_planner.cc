@@ -65,10 +65,7 @@ Choices choices_of(PartWays& parts, const LayoutTask& task) {
 }
 
 // Ways one after the other, for ever, with the moves between them.
-LayoutPlan plan_of(
-    PartWays& parts,
-    const LayoutTask& /*task*/,
-    const std::vector<std::vector<const PartWay*>>& layers) {
+LayoutPlan plan_of(PartWays& parts, const std::vector<std::vector<const PartWay*>>& layers) {
   std::map<std::string, Placement> now;  // where streams lie: after the last layer, then on the way
   for (const std::vector<const PartWay*>& layer : layers) {
     for (const PartWay* way : layer) {
@@ -122,7 +119,7 @@ LayoutPlan plan_layouts(const LayoutTask& task) {
       ways.push_back(&choices.ways[part][layer[part]]);
     }
   }
-  LayoutPlan plan = plan_of(parts, task, layers);
+  LayoutPlan plan = plan_of(parts, layers);
   // What a part would cost otherwise: the best plan without its way.
   for (std::size_t layer = 0; layer < path.layers.size(); ++layer) {
     for (std::size_t part = 0; part < path.layers[layer].size(); ++part) {
@@ -151,7 +148,7 @@ LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival) {
   for (const PartWay& way : ways) {
     layer.push_back(&way);
   }
-  return plan_of(parts, task, {layer});
+  return plan_of(parts, {layer});
 }
 
 }  // namespace paradyse
