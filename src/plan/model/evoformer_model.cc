@@ -150,6 +150,7 @@ class Block {
       std::rotate(parts.begin(), parts.begin() + 3, parts.begin() + 4);
     }
     std::vector<std::shared_ptr<const Part>> shared;
+    shared.reserve(parts.size());
     for (Part& part : parts) {
       shared.push_back(std::make_shared<const Part>(std::move(part)));
     }

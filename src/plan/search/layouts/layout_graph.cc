@@ -62,6 +62,7 @@ LayerTable layer_table(const LayoutGraph& graph) {
   table.cost.assign(borders.count() * borders.count(), kNever);
   table.way.resize(table.cost.size());
   std::vector<std::vector<int>> places;
+  places.reserve(borders.count());
   for (std::size_t b = 0; b < borders.count(); ++b) {
     places.push_back(borders.places(b));
   }

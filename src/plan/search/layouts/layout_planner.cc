@@ -145,6 +145,7 @@ LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival) {
     ways.push_back(*std::move(way));
   }
   std::vector<const PartWay*> layer;
+  layer.reserve(ways.size());
   for (const PartWay& way : ways) {
     layer.push_back(&way);
   }

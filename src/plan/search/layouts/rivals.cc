@@ -13,11 +13,11 @@ bool attends(const std::string& part) { return part.ends_with("attention"); }
 
 // x and a strategy of attention in either block; the MLP gathers weights, or holds them.
 struct VideoWay {
-  const char* name;
-  const char* spatial_cut;
-  const char* spatial_core;
-  const char* temporal_cut;
-  const char* temporal_core;
+  const char* name = "";
+  const char* spatial_cut = "";
+  const char* spatial_core = "";
+  const char* temporal_cut = "";
+  const char* temporal_core = "";
   const char* mlp = "gather";
 };
 
