@@ -1,13 +1,10 @@
-// Models of several dims: what configures them (TOML files, docs/layouts.md), and
-// the model that planning sees.
+// Models of several dims: what configures them (TOML files, docs/layouts.md), and the model that
+// planning sees.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <map>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "paradyse/plan/model.h"
 
@@ -56,14 +53,10 @@ Model grid_model(const GridShape& shape);
 
 // "stdit", "evoformer".
 std::string model_type(const GridShape& shape);
-// The dims whose sizes an input says, in the order of the shape's streams.
-std::vector<std::string> dims_of(const GridShape& shape);
 
 // A preset ("stdit", "evoformer": published sizes) or a TOML file with `model_type` and keys of the
 // shape's names; those left out are as published.  Throws std::invalid_argument that names the
 // file, the key and what would be accepted.
 GridShape read_grid_shape(const std::string& preset_or_file);
-// Whether a file or preset describes such a model.
-bool is_grid_model(const std::string& preset_or_file);
 
 }  // namespace paradyse

@@ -45,7 +45,7 @@ struct WeightRows {
 
 enum class Role {
   norm,       // weight, and a LayerNorm's bias
-  in_bias,    // q | k | v, or gate | up: as wide together as the first product
+  in_bias,    // q | k | v, or gate | up, side by side: of products before the last sum
   out_bias,   // of the output product, or of the head
   qk_norm,    // of query heads, of key heads
   pair_norm,  // of the stream that a bias of attention, or an outer product's other side, is from

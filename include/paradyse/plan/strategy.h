@@ -176,6 +176,15 @@ Task task_of(const Model& model, const std::string& part, Documents documents, i
 // One part, scheduled.  Throws like timeline().
 ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep = true);
 
+// A part without weights that stores a stream otherwise, scheduled; in no layer.
+ScheduledPart scheduled_move(
+    const std::string& stream,
+    const Layout& from,
+    const Layout& to,
+    const Documents& documents,
+    int domain,
+    bool keep = true);
+
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
 // `keep` (evaluation) nothing is saved, and dropout is off.
 //

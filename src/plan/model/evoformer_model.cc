@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "paradyse/plan/grid_models.h"
+#include "src/plan/model/layers.h"
 #include "src/plan/model/matrices.h"
 
 namespace paradyse {
@@ -121,8 +122,6 @@ PartWeights triangle_weights(
   part.vectors.push_back({Role::gate, name + ".linear_g.bias", H, 1.0});
   return part;
 }
-
-using Weights = std::function<PartWeights(int domain)>;
 
 class Block {
  public:
@@ -268,15 +267,8 @@ Model evoformer_model(const EvoformerShape& shape) {
             .home = "sequences"},
            {.name = "z", .rows = {"i", "j"}, .columns = shape.pair_hidden, .home = "i"}},
       .parts = {},
-      .layers = shape.blocks,
       .causal = false};
-  const std::vector<std::shared_ptr<const Part>> parts = Block(shape).parts();
-  for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
-    for (const std::shared_ptr<const Part>& part : parts) {
-      const auto site = static_cast<std::uint32_t>(model.parts.size()) + 1;
-      model.parts.push_back({.layer = layer, .site = site, .part = part});
-    }
-  }
+  add_layers(model, shape.blocks, Block(shape).parts());
   return model;
 }
 

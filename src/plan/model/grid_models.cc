@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include <toml++/toml.h>
 
@@ -137,8 +139,6 @@ GridShape shape_of(const toml::table& table, const std::string& source) {
           "; \"stdit\" and \"evoformer\" are");
 }
 
-bool is_preset(const std::string& name) { return name == "stdit" || name == "evoformer"; }
-
 }  // namespace
 
 Model grid_model(const GridShape& shape) {
@@ -155,12 +155,6 @@ Model grid_model(const GridShape& shape) {
 
 std::string model_type(const GridShape& shape) {
   return std::holds_alternative<StditShape>(shape) ? "stdit" : "evoformer";
-}
-
-std::vector<std::string> dims_of(const GridShape& shape) {
-  return std::holds_alternative<StditShape>(shape)
-             ? std::vector<std::string>{"frames", "patches"}
-             : std::vector<std::string>{"sequences", "residues"};
 }
 
 GridShape read_grid_shape(const std::string& preset_or_file) {
@@ -185,23 +179,6 @@ GridShape read_grid_shape(const std::string& preset_or_file) {
     throw std::invalid_argument(
         preset_or_file + ":" + std::to_string(error.source().begin.line) + ": " +
         std::string(error.description()));
-  }
-}
-
-bool is_grid_model(const std::string& preset_or_file) {
-  if (is_preset(preset_or_file)) {
-    return true;
-  }
-  if (!preset_or_file.ends_with(".toml")) {
-    return false;
-  }
-  std::ifstream file(preset_or_file, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  try {
-    return is_preset(toml::parse(text.str())["model_type"].value_or(std::string()));
-  } catch (const toml::parse_error&) {
-    return false;
   }
 }
 

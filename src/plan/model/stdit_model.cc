@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "paradyse/plan/grid_models.h"
+#include "src/plan/model/layers.h"
 #include "src/plan/model/matrices.h"
 
 namespace paradyse {
@@ -80,7 +81,6 @@ Model stdit_model(const StditShape& shape) {
             .home = "frames"},
            {.name = "c", .rows = {"batch"}, .columns = 6 * shape.hidden, .home = ""}},
       .parts = {},
-      .layers = shape.depth,
       .causal = false};
   std::vector<std::shared_ptr<const Part>> pair;
   for (const auto& [block, along] :
@@ -101,12 +101,7 @@ Model stdit_model(const StditShape& shape) {
         .shape = part_shape(shape, kOfMlp),
         .weights = [shape, name = block](int domain) { return mlp(shape, name, domain); }}));
   }
-  for (std::int64_t layer = 0; layer < shape.depth; ++layer) {
-    for (const std::shared_ptr<const Part>& part : pair) {
-      const auto site = static_cast<std::uint32_t>(model.parts.size()) + 1;
-      model.parts.push_back({.layer = layer, .site = site, .part = part});
-    }
-  }
+  add_layers(model, shape.depth, pair);
   return model;
 }
 

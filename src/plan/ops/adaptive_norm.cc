@@ -5,26 +5,16 @@
 //
 // x and xn [T, H]; the row of c is the one at the same indices of the row dims that c has.  The
 // adjoint reads x and c and makes the statistics of x's rows again.
+#include "src/plan/ops/adaptive.h"
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {
-
-namespace {
-
-// Shift and scale; going back their gradient, too.
-std::int64_t workspace(const OpView& view) {
-  const Precision precision = view.precision;
-  return view.op.condition.size() *
-         (precision.activation + (view.forward() ? 0 : precision.statistic));
-}
-
-}  // namespace
 
 extern const OpTraits kAdaptiveNorm = {
     .name = "adaptive_norm",
     .light = true,
     .adds = [](const Op&, std::size_t) { return true; },
     .needs = needs_operands,
-    .workspace = workspace};
+    .workspace = condition_bytes};
 
 }  // namespace paradyse

@@ -26,6 +26,18 @@ Body body(Program program, Recompute level, bool keep, bool offload) {
 
 }  // namespace
 
+ScheduledPart scheduled_move(
+    const std::string& stream,
+    const Layout& from,
+    const Layout& to,
+    const Documents& documents,
+    int domain,
+    bool keep) {
+  return {
+      .body =
+          body(move_program(stream, from, to, documents, domain), Recompute::none, keep, false)};
+}
+
 Layouts streams_of(
     const Model& model, const Part& part, const PartChoice& choice, const Documents& documents) {
   Layouts streams;
@@ -87,16 +99,14 @@ class Parts {
     const auto [known, fresh] =
         moves_.try_emplace({version->second.maker.get(), reader.body.get(), read.stream});
     if (fresh && !lie_alike(version->second.layout(), wanted, reader.program().ranks())) {
-      known->second = body(
-          move_program(
-              read.stream,
-              version->second.layout(),
-              wanted,
-              reader.program().documents,
-              reader.program().domain),
-          Recompute::none,
-          keep_,
-          false);
+      known->second = scheduled_move(
+                          read.stream,
+                          version->second.layout(),
+                          wanted,
+                          reader.program().documents,
+                          reader.program().domain,
+                          keep_)
+                          .body;
     }
     if (known->second) {
       parts_.push_back({.layer = reader.layer, .body = known->second});

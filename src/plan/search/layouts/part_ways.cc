@@ -7,7 +7,6 @@
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
-#include "paradyse/plan/writer.h"
 
 namespace paradyse {
 namespace {
@@ -22,20 +21,6 @@ bool is_even(const Layout& layout, int ranks) {
     most = std::max(most, layout.elements(r));
   }
   return static_cast<double>(most) * ranks <= kMostOfShare * static_cast<double>(layout.elements());
-}
-
-ScheduledPart move_part(
-    const Stream& stream, const Documents& documents, const Placement& from, const Placement& to) {
-  Program program = move_program(
-      stream.name,
-      placed(stream, documents, from),
-      placed(stream, documents, to),
-      documents,
-      documents.ranks());
-  Schedule order = schedule(program);
-  return {
-      .body = std::make_shared<ScheduledPart::Body>(
-          ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)})};
 }
 
 }  // namespace
@@ -177,7 +162,13 @@ LayoutCost PartWays::move(const std::string& stream, const Placement& from, cons
   if (from == to) {
     return {};
   }
-  const ScheduledPart part = move_part(task_.model->stream(stream), task_.documents, from, to);
+  const Stream& of = task_.model->stream(stream);
+  const ScheduledPart part = scheduled_move(
+      stream,
+      placed(of, task_.documents, from),
+      placed(of, task_.documents, to),
+      task_.documents,
+      task_.documents.ranks());
   return cost(part, part);
 }
 

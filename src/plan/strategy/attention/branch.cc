@@ -45,9 +45,7 @@ Program build(const Task& task) {
   const Dim& dim = *dims.at(idx(number - 1));
   const Layout away = w.lined_up(rows.whole()).cut(dim.name, even_cuts(dim.size, w.ranks()));
   return attention_at(
-      w,
-      task.shape(),
-      {.in = away, .at = away, .out = away, .heads = all_heads(task.shape(), w.ranks())});
+      w, task.shape(), {.own = away, .at = away, .heads = all_heads(task.shape(), w.ranks())});
 }
 
 }  // namespace

@@ -20,10 +20,7 @@ Program build(const Task& task) {
   return attention_at(
       w,
       task.shape(),
-      {.in = rows,
-       .at = w.lined_up(rows),
-       .out = rows,
-       .heads = all_heads(task.shape(), w.ranks())});
+      {.own = rows, .at = w.lined_up(rows), .heads = all_heads(task.shape(), w.ranks())});
 }
 
 }  // namespace

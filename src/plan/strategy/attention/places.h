@@ -7,14 +7,12 @@
 
 namespace paradyse {
 
-// Rows of the normed input, for the product with the weights of q, k and v; of what attends; and of
-// heads, for the product with their own weights.  Where two neighbours lie alike no move is
-// written.
+// Rows of the normed input, for the product with the weights of q, k and v, as heads lie for that
+// with their own weights; and rows of what attends.  Where they lie alike no move is written.
 struct AttentionPlaces {
-  Layout in;
+  Layout own;
   Layout at;
-  Layout out;                // as `in`
-  std::vector<Heads> heads;  // [group rank]
+  std::vector<Heads> heads;  // [group rank] in `at`
 };
 
 // Weights gathered; the result goes back to where the part's stream lies.

@@ -12,9 +12,8 @@ Program build(const Task& task) {
   return attention_at(
       w,
       task.shape(),
-      {.in = rows,
+      {.own = rows,
        .at = w.lined_up(rows.whole()),
-       .out = rows,
        .heads = own_heads(task.shape(), w.ranks(), task.documents.shares)});
 }
 
