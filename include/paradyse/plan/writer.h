@@ -128,7 +128,7 @@ class Writer {
   // to become anything else.
   ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);
   // Terms of a sum added up: a partition, or, where `to` is none, one that is gathered.
-  ValueId added_up(ValueId terms, const Layout& to, const std::string& name);
+  ValueId added_up(ValueId terms, Layout to, const std::string& name);
   // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B]; and [C, i, j] of two such.
   ValueId outer_product(ValueId a, ValueId b, Layout out);
   ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);

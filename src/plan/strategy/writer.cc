@@ -447,7 +447,7 @@ Layout all_terms(Layout sum) {
 
 }  // namespace
 
-// `to` is a copy: that of a value would move as values are added.
+// `to` is a copy, here and below: that of a value would move as values are added.
 ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool again) {
   const Layout from = layout(x);
   if (lie_alike(from, to, ranks())) {
@@ -468,9 +468,9 @@ ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool
   return y;
 }
 
-ValueId Writer::added_up(ValueId terms, const Layout& to, const std::string& name) {
+ValueId Writer::added_up(ValueId terms, Layout to, const std::string& name) {
   if (is_partition(to, ranks())) {
-    return redistribute(terms, to, name);
+    return redistribute(terms, std::move(to), name);
   }
   // Copies are gathered from an even cut of the longest row dim.
   const auto longest =
@@ -478,7 +478,8 @@ ValueId Writer::added_up(ValueId terms, const Layout& to, const std::string& nam
         return a.size < b.size;
       });
   const Layout apart = to.whole().cut(longest->name, even_cuts(longest->size, ranks()));
-  return redistribute(redistribute(terms, apart, name), to, name);
+  const ValueId own = redistribute(terms, apart, name);
+  return redistribute(own, std::move(to), name);
 }
 
 ValueId Writer::outer_product(ValueId a, ValueId b, Layout out) {
