@@ -16,8 +16,11 @@ namespace paradyse {
 
 struct PretendMachine {
   Rates rates{{2e-11, 5e-11, 2e-10, 4e-6, 4e-10, 6e-5, 0, 2e-5}};
-  double backward = 1;      // seconds of the adjoints, times
-  double noise = 0;         // relative, one sigma, of what is measured
+  double backward = 1;  // seconds of the adjoints, times
+  double noise = 0;     // relative, one sigma, of wall seconds that are measured
+  // Of what it waits for, the share that a processor works meanwhile; below 0: processor seconds
+  // are not measured.
+  double worked = -1;
   double step_seconds = 0;  // more from kStepLength tokens on: a cache overflows
   static constexpr std::int64_t kStepLength = 1000;
   std::uint32_t seed = 1;
@@ -156,6 +159,16 @@ inline Profile pretend_profile(
           const double exact = machine.seconds(probe, i);
           const double seconds = machine.noise > 0 ? exact * std::exp(noise(random)) : exact;
           probe.seconds[i] = {.median = seconds, .least = seconds, .most = seconds};
+          if (machine.worked >= 0) {
+            PretendMachine processor = machine;
+            for (const std::size_t waiting : {std::size_t{4}, std::size_t{5}, Rates::kPhase}) {
+              processor.rates.values[waiting] *= machine.worked;
+            }
+            if (!probe.processor_seconds) {
+              probe.processor_seconds.emplace();
+            }
+            (*probe.processor_seconds)[i] = processor.seconds(probe, i);
+          }
         }
         profile.parts.push_back(std::move(probe));
       }

@@ -81,6 +81,9 @@ PartProbe any_part(std::mt19937& random) {
       amount = any_number(random);
     }
   }
+  if (random() % 2 == 0) {
+    probe.processor_seconds = {any_number(random), any_number(random), any_number(random)};
+  }
   return probe;
 }
 

@@ -184,6 +184,20 @@ TEST(Profiler, MeasuresTwiceInGroupsOfEverySize) {
   task.machine.cores = found.header.cores;
   const Model model = text_model(task.model);
   for (const PartProbe& part : found.parts) {
+    // Of a core, where ranks share some: no more than all that the wall's clock saw.
+    if (part.part != "optimizer") {
+      ASSERT_EQ(part.processor_seconds.has_value(), found.header.cores < 4) << part.part;
+    }
+    if (part.processor_seconds) {
+      double used = 0;
+      double wall = 0;
+      for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+        used += (*part.processor_seconds)[phase];
+        wall += part.seconds[phase].most;
+      }
+      EXPECT_GT(used, 0) << part.part;
+      EXPECT_LE(used, wall * 4 / found.header.cores) << part.part;
+    }
     if (part.ranks != 2 || part.part != "attention") {
       continue;
     }

@@ -73,6 +73,9 @@ struct PartProbe {
   Outcome outcome = Outcome::measured;
   std::array<Spread, kPartPhases> seconds{};  // wall, of one layer, by PartPhase
   PartWork work = {};                         // together() of the ranks
+  // Of a core: what the ranks' threads used in all, over the cores; medians.  None: ranks have
+  // cores of their own, or it is a profile of before this was measured.
+  std::optional<std::array<double, kPartPhases>> processor_seconds = {};
 
   friend bool operator==(const PartProbe&, const PartProbe&) = default;
 };

@@ -67,6 +67,10 @@ Json json_of(const PartProbe& probe) {
   for (std::size_t i = 0; i < kPartPhases; ++i) {
     json["seconds"][kPhaseNames[i]] = json_of(probe.seconds[i]);
     json["work"][kPhaseNames[i]] = json_of(probe.work.phases[i]);
+    if (probe.processor_seconds) {
+      json["processor_seconds"][kPhaseNames[i]] =
+          from_0((*probe.processor_seconds)[i], "processor seconds");
+    }
   }
   return json;
 }
@@ -147,7 +151,16 @@ Outcome outcome_from(const JsonNode& node) {
 
 PartProbe part_from(const JsonNode& node) {
   node.allow(
-      {"probe", "part", "strategy", "recompute", "ranks", "length", "outcome", "seconds", "work"});
+      {"probe",
+       "part",
+       "strategy",
+       "recompute",
+       "ranks",
+       "length",
+       "outcome",
+       "seconds",
+       "work",
+       "processor_seconds"});
   PartProbe probe{
       .part = node.at("part").text(),
       .strategy = node.at("strategy").text(),
@@ -162,6 +175,14 @@ PartProbe part_from(const JsonNode& node) {
   for (std::size_t i = 0; i < kPartPhases; ++i) {
     probe.seconds[i] = spread_from(seconds.at(kPhaseNames[i]));
     probe.work.phases[i] = amounts_from(work.at(kPhaseNames[i]));
+  }
+  if (node.has("processor_seconds")) {
+    const JsonNode processor = node.at("processor_seconds");
+    processor.allow({kPhaseNames.begin(), kPhaseNames.end()});
+    auto& its = probe.processor_seconds.emplace();
+    for (std::size_t i = 0; i < kPartPhases; ++i) {
+      its[i] = processor.at(kPhaseNames[i]).number_from_0();
+    }
   }
   return probe;
 }
@@ -327,6 +348,25 @@ Spread pooled(const std::vector<const Probe*>& probes, const SecondsOf& seconds_
   return pooled(spreads);
 }
 
+// Medians of those that have any.
+std::optional<std::array<double, kPartPhases>> pooled_processor(
+    const std::vector<const PartProbe*>& probes) {
+  std::array<std::vector<double>, kPartPhases> seconds;
+  for (const PartProbe* probe : probes) {
+    for (std::size_t i = 0; i < kPartPhases && probe->processor_seconds; ++i) {
+      seconds[i].push_back((*probe->processor_seconds)[i]);
+    }
+  }
+  if (seconds[0].empty()) {
+    return std::nullopt;
+  }
+  std::array<double, kPartPhases> medians{};
+  std::ranges::transform(seconds, medians.begin(), [](std::vector<double>& of_phase) {
+    return median(std::move(of_phase));
+  });
+  return medians;
+}
+
 }  // namespace
 
 Profile pooled(const Profile& profile) {
@@ -340,6 +380,7 @@ Profile pooled(const Profile& profile) {
     for (std::size_t i = 0; i < kPartPhases; ++i) {
       part.seconds[i] = pooled(group, [&](const PartProbe& p) { return p.seconds[i]; });
     }
+    part.processor_seconds = pooled_processor(group);
   }
   const auto steps = alike(profile.steps, [](const StepProbe& s) {
     return std::tuple(s.attention, s.mlp, s.recompute, s.ranks, s.length);

@@ -35,11 +35,12 @@ Terms terms_of(const Amounts& amounts) {
   return terms;
 }
 
-// A phase of a probe.
+// A phase of a probe: its wall seconds, or what it used of a processor.
 struct Row {
   Terms terms{};
   double seconds = 0;
   double weight = 0;
+  bool processor = false;
 };
 using ProfileRows = std::vector<Row>;
 using PhaseRows = std::array<ProfileRows, kPartPhases>;
@@ -57,6 +58,12 @@ void add_rows(const PartProbe& probe, PhaseRows& rows) {
         .weight = 1 / std::max(probe.seconds[i].median, kSmallShare * total)};
     if (row.terms[Rates::kPhase] > 0) {
       rows[i].push_back(row);
+      if (probe.processor_seconds) {
+        Row used = row;
+        used.processor = true;
+        used.seconds = (*probe.processor_seconds)[i];
+        rows[i].push_back(used);
+      }
     }
   }
 }
@@ -72,9 +79,16 @@ ProfileRows all_phases(const PhaseRows& rows) {
 // No rate falls below this share of the one it is drawn to: seconds rise with every amount.
 constexpr double kLeastShare = 1e-3;
 
-// The least sum of (relative error)^2 + pull n sum (rate / towards - 1)^2 over n rows.
+// Terms whose seconds are waiting in part: what they use of a processor is a rate of its own.
+constexpr std::array<std::size_t, 3> kWaiting = {4, 5, Rates::kPhase};
+
+// The least sum of (relative error)^2 + pull n sum (rate / towards - 1)^2 over n rows.  All that is
+// computed takes the same of a processor as of the wall's time; of what is waited for the share
+// that a processor works is unknown, and found with the rates.
 Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
-  constexpr auto kTerms = static_cast<Index>(Rates::kCount);
+  constexpr auto kRates = static_cast<Index>(Rates::kCount);
+  const bool processor = std::ranges::any_of(rows, &Row::processor);
+  const Index kTerms = kRates + (processor ? static_cast<Index>(kWaiting.size()) : 0);
   const auto n = static_cast<Index>(rows.size());
   if (n == 0) {
     return towards;
@@ -84,9 +98,12 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   VectorXd b(n + kTerms);
   for (Index i = 0; i < n; ++i) {
     const Row& row = rows[idx(i)];
-    for (Index j = 0; j < kTerms; ++j) {
+    for (Index j = 0; j < kRates; ++j) {
       const auto at = idx(j);
       A(i, j) = row.weight * row.terms[at] * towards.values[at];
+    }
+    for (std::size_t w = 0; row.processor && w < kWaiting.size(); ++w) {
+      std::swap(A(i, static_cast<Index>(kWaiting[w])), A(i, kRates + static_cast<Index>(w)));
     }
     b(i) = row.weight * row.seconds - kLeastShare * A.row(i).sum();
   }
@@ -99,7 +116,7 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   const MatrixXd small = qr.matrixQR().topRows(kTerms).triangularView<Eigen::Upper>();
   const VectorXd shares = nonnegative_least_squares(small, turned);
   Rates rates;
-  for (Index j = 0; j < kTerms; ++j) {
+  for (Index j = 0; j < kRates; ++j) {
     const auto at = idx(j);
     rates.values[at] = (kLeastShare + shares(j)) * towards.values[at];
   }

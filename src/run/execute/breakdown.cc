@@ -1,9 +1,8 @@
 #include "src/run/execute/breakdown.h"
 
-#include <ctime>
-
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
+#include "src/run/execute/processor_seconds.h"
 
 namespace paradyse {
 
@@ -16,12 +15,6 @@ const char* Breakdown::name(Part part) {
   static const char* const names[] = {
       "products", "attention", "other ops", "communication", "optimizer", "between"};
   return names[part];
-}
-
-double Breakdown::processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 void Breakdown::restart() {

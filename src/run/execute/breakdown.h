@@ -27,8 +27,6 @@ class Breakdown {
   [[nodiscard]] std::array<double, kParts> seconds();
 
  private:
-  static double processor_seconds();
-
   Part now_ = between;
   double since_ = 0;
   std::array<double, kParts> seconds_{};

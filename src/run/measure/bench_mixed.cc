@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -19,6 +18,7 @@
 #include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/gather.h"
+#include "src/run/execute/processor_seconds.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measure.h"
 #include "src/run/weights/optimizer.h"
@@ -58,12 +58,6 @@ class Slowed final : public CommunicationObserver {
   }
 
  private:
-  static double processor_seconds() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  }
-
   double slowdown_;
   Clock::time_point since_;  // the last exchange
   double used_ = 0;          // processor seconds until then

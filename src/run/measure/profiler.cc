@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -127,7 +128,8 @@ std::vector<Wish> wishes(const ProfileRequest& request) {
 
 // Of one repeat on all ranks.
 struct Sample {
-  std::vector<std::array<double, kPartPhases>> parts;  // mean over the ranks
+  PartTimes::Seconds parts;      // mean over the ranks
+  PartTimes::Seconds processor;  // of a core
   double step = 0;
   std::int64_t saved_bytes = 0;
   std::int64_t peak_bytes = 0;
@@ -409,20 +411,25 @@ class Profiler {
       };
       std::vector<std::int64_t> mine = {
           nanoseconds(seconds_since(start)), result.saved_bytes, session.memory().peak_bytes()};
-      for (const auto& part : times.seconds()) {
-        for (const double seconds : part) {
-          mine.push_back(nanoseconds(seconds));
+      for (const PartTimes::Seconds& seconds : {times.seconds(), times.processor()}) {
+        for (const auto& part : seconds) {
+          std::ranges::transform(part, std::back_inserter(mine), nanoseconds);
         }
       }
+      const std::size_t numbers = kPartPhases * times.seconds().size();
       Sample sample;
       sample.parts.resize(times.seconds().size());
+      sample.processor.resize(times.seconds().size());
       for (const std::vector<std::int64_t>& of_rank : gather(mine, world)) {
         sample.step = std::max(sample.step, static_cast<double>(of_rank[0]) * 1e-9);
         sample.saved_bytes = std::max(sample.saved_bytes, of_rank[1]);
         sample.peak_bytes = std::max(sample.peak_bytes, of_rank[2]);
-        for (std::size_t i = 3; i < of_rank.size(); ++i) {
-          sample.parts[(i - 3) / kPartPhases][(i - 3) % kPartPhases] +=
-              static_cast<double>(of_rank[i]) * 1e-9 / request_.ranks;
+        for (std::size_t i = 0; i < numbers; ++i) {
+          const auto seconds = [&](std::size_t from) {
+            return static_cast<double>(of_rank[from + i]) * 1e-9;
+          };
+          sample.parts[i / kPartPhases][i % kPartPhases] += seconds(3) / request_.ranks;
+          sample.processor[i / kPartPhases][i % kPartPhases] += seconds(3 + numbers) / cores_;
         }
       }
       samples.push_back(std::move(sample));
@@ -458,16 +465,25 @@ class Profiler {
         works[r] *= share;
       }
       one.work = together(works, cores_);
-      for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+      const auto of_samples = [&](std::size_t phase, PartTimes::Seconds Sample::* seconds) {
         std::vector<double> values;
         for (const Sample& sample : samples) {
           double sum = 0;
           for (const std::size_t i : which) {
-            sum += sample.parts[i][phase];
+            sum += (sample.*seconds)[i][phase];
           }
           values.push_back(sum * share);
         }
-        one.seconds[phase] = spread(values);
+        return spread(values);
+      };
+      for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+        one.seconds[phase] = of_samples(phase, &Sample::parts);
+      }
+      if (request_.ranks > cores_ && request_.device.is_cpu()) {
+        auto& processor = one.processor_seconds.emplace();
+        for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
+          processor[phase] = of_samples(phase, &Sample::processor).median;
+        }
       }
       add(one);
     };
