@@ -42,17 +42,36 @@ struct EvoformerShape {
 
 using GridShape = std::variant<StditShape, EvoformerShape>;
 
+// Columns of what a batch brings (Model::inputs): sinusoids of the timestep; of a patch's frame,
+// row and column, beside its latents; of an alignment's letter and those of its first row; of a
+// pair.
+inline constexpr std::int64_t kTimeFeatures = 256;
+inline constexpr std::int64_t kPlaceFeatures = 48;
+inline constexpr std::int64_t kMsaFeatures = 48;
+inline constexpr std::int64_t kPairFeatures = 111;
+// Letters of an alignment: 20 amino acids, unknown, gap, masked.
+inline constexpr std::int64_t kMsaClasses = 23;
+
 // Streams x (batch, frames, patches) and c (batch), of every layer spatial_attention, spatial_mlp,
-// temporal_attention, temporal_mlp.
+// temporal_attention, temporal_mlp.  A batch brings "time", "patches" and the "velocity" that is to
+// be predicted.
 Model stdit_model(const StditShape& shape);
 // Streams m (sequences, residues) and z (i, j), of every layer nine parts: row_attention,
 // column_attention, msa_transition, outer_product_mean, triangle_outgoing, triangle_incoming,
-// triangle_starting, triangle_ending, pair_transition.
+// triangle_starting, triangle_ending, pair_transition.  A batch brings "msa" and "pair" features,
+// and labels of letters that were masked.
 Model evoformer_model(const EvoformerShape& shape);
 Model grid_model(const GridShape& shape);
 
 // "stdit", "evoformer".
 std::string model_type(const GridShape& shape);
+// What plans call it (layer_parts() in strategy.h): its type, or "evoformer-multimer".
+std::string architecture(const GridShape& shape);
+// SHA-256 of its sizes.
+std::string fingerprint(const GridShape& shape);
+
+// Whether it is a preset's name, or a TOML file that says one of their types.
+bool is_grid_model(const std::string& preset_or_file);
 
 // A preset ("stdit", "evoformer": published sizes) or a TOML file with `model_type` and keys of the
 // shape's names; those left out are as published.  Throws std::invalid_argument that names the

@@ -55,6 +55,7 @@ struct Part {
   std::vector<std::string> reads;   // streams; the first is the one whose rows it works on
   std::vector<std::string> writes;  // of none: it ends in a loss
   std::string along = {};  // the row dim that it must see in one run; "": every row is alike
+  std::string input = {};  // what a batch brings for it, row for row of its stream; "": nothing
   PartShape shape = {};
   std::function<PartWeights(int domain)> weights;
 };
@@ -88,6 +89,10 @@ struct Model {
   // Throw std::invalid_argument, naming those there are, for another name.
   [[nodiscard]] const Stream& stream(const std::string& name) const;
   [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& name) const;
+  // What a batch brings for a sample, beside or in place of tokens: row dims as those of the stream
+  // that the part with that input works on, columns as its first matrix reads, or as what it
+  // predicts.
+  [[nodiscard]] std::vector<Stream> inputs() const;
   // [part] What it writes is read, or it ends in a loss: the others need not run.
   [[nodiscard]] std::vector<bool> needed() const;
 };

@@ -14,7 +14,8 @@
 
 namespace paradyse {
 
-enum class Activation { swiglu, gelu, gelu_tanh, relu };  // gelu: exact, by the error function
+// gelu: exact, by the error function.  swiglu has two operands, the others one.
+enum class Activation { swiglu, gelu, gelu_tanh, relu, silu };
 
 // How rotary frequencies are stretched beyond the positions a model was trained on.
 struct RopeScaling {

@@ -104,8 +104,10 @@ struct OpTraits {
   bool receives_first = false;  // forward: what is exchanged is there before it computes
   bool prefetched = false;      // its forward is issued one ahead (Machine::prefetch)
 
-  bool weights = false;   // makes weights, which are never saved
-  bool loss = false;      // its forward makes the gradient of its operand; its adjoint hands it on
+  bool weights = false;  // makes weights, which are never saved
+  bool loss =
+      false;  // its forward makes the gradient of its first operand; its adjoint hands it on
+  bool given = false;     // its results are the batch's: nobody makes a gradient of them
   bool light = false;     // made again by Recompute::light
   bool core = false;      // of an attention part: kept by Recompute::attention_output
   bool products = false;  // its time is that of matrix products with weights
@@ -127,6 +129,9 @@ struct OpTraits {
 };
 
 const OpTraits& traits(OpKind kind);
+
+// The value is what the batch brings: adjoints make no gradient of it.
+bool is_given(const Program& program, ValueId value);
 
 // A table has a row for every kind, each in its place.
 template <typename Row, std::size_t rows>

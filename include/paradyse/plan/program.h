@@ -50,6 +50,8 @@ enum class OpKind {
   gate,             // (y, g) -> y sigmoid(g)
   outer_product,    // (a, b) -> o, the mean over sequences of outer products
   triangle,         // (a, b) -> o, of each channel the product of two matrices
+  batch_input,      // () -> x, of what the batch brings the tensor of x's name; it has no gradient
+  flow_matching,    // (y, v) -> d, the gradient of the loss to y: of squared differences
   cross_entropy,    // (xn) -> d, the gradient of the loss to xn; logits in tiles, never whole; a
                     // vector is added to them
   count,            // of kinds

@@ -40,7 +40,7 @@ inline constexpr Recompute kRecomputeLevels[] = {
 
 // What a part of a layer runs.
 struct PartChoice {
-  std::string part;      // a part of the model's layers: "attention", "mlp"
+  std::string part;      // of the model's layers: "attention", "mlp", "spatial_mlp", ...
   std::string strategy;  // of the part's kind
   Recompute recompute = Recompute::none;
   bool offload = false;  // saved values wait in host memory for the backward pass
@@ -117,8 +117,13 @@ void add_strategy(Strategy strategy);
 // the nearest names for a name that is not in the table.
 const Strategy& strategy(const std::string& kind, const std::string& name);
 
-// The parts of a layer of a text model, each of the kind of its name.
-const std::vector<std::string>& layer_parts();
+// The parts of a layer, in the order of a plan, by what plans call the model: "stdit", "evoformer",
+// "evoformer-multimer"; of every other name attention and mlp, each of the kind of its name.
+const std::vector<std::string>& layer_parts(const std::string& model_name = {});
+
+// The kind of the parts that are called so in any model: "mlp" of "spatial_mlp".  Of an unknown
+// name the name.
+const std::string& kind_of(const std::string& part);
 
 // A layer of a text model.  Without an MLP strategy: the verb of the attention's.
 LayerChoice text_layer(
@@ -190,7 +195,9 @@ ScheduledPart scheduled_move(
 //
 // Where a part is to read a stream that lies otherwise, a part is put in between that moves it,
 // "move x": one redistribute, no weights.  So whoever chooses placements writes no moves.  Parts
-// that nobody needs (Model::needed) are left out.  What is in no layer takes its streams at home.
+// that nobody needs (Model::needed) are left out.  What is in no layer makes a stream where its
+// first reader wants it, and reads one as it lies where each rank has whole rows of its own, else
+// at home.
 //
 // Throws std::invalid_argument when a strategy does not fit the group or cannot run from where its
 // streams lie: `hold` on a group that is not the whole domain, a one-rank strategy on several

@@ -133,8 +133,13 @@ class Writer {
   ValueId outer_product(ValueId a, ValueId b, Layout out);
   ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);
   ValueId embed();
+  // What the batch brings for the part (Part::input), laid out like this; made again for the
+  // backward pass, never saved.
+  ValueId batch_input(Layout layout);
   // The loss, and in training its gradient; ends the model.
   Program cross_entropy(ValueId xn);
+  // The same, of a prediction of what the batch brings for the part.
+  Program flow_matching(ValueId y);
 
   // out = x + y, with all that the model does to y before and to the sum after: the part's output.
   // y lies like x.  Gives the finished program.

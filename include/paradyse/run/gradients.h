@@ -21,6 +21,7 @@ struct GradientRequest {
   const Plan* plan = nullptr;
   std::vector<std::vector<std::int32_t>> documents = {};
   std::vector<std::vector<std::int32_t>> labels = {};  // as in Batch
+  std::vector<Sample> samples = {};                    // the same
   std::uint64_t dropout_seed = 0;                      // of the model's dropout, if it has any
   Dtype dtype = Dtype::float64;
   std::int64_t memory_per_rank = 0;  // bytes, 0: no limit
@@ -43,8 +44,8 @@ struct GradientAnswer {
   std::vector<RankReport> ranks;
 };
 
-// Throws std::invalid_argument for a token id or label outside the vocabulary, and what play()
-// throws.
+// Throws std::invalid_argument for a token id or label outside the vocabulary, and what play() and
+// check_sample() throw.
 GradientAnswer gradients(const GradientRequest& request);
 
 // Throws std::runtime_error naming the first gradient that holds values that are not finite: a

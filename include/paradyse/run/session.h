@@ -15,6 +15,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/communicator.h"
+#include "paradyse/run/sample.h"
 #include "paradyse/run/weights.h"
 
 namespace paradyse {
@@ -45,6 +46,9 @@ struct Batch {
   // masked LM, else against label i + 1.  Negative ones do not count.  Empty, which a masked LM
   // does not take: the documents' tokens.
   std::span<const std::vector<std::int32_t>* const> labels = {};
+  // Of a model of several dims (Model::inputs), in place of documents and labels: those of
+  // plan.lengths, in its order, as check_sample() has them.
+  std::span<const Sample* const> samples = {};
   std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
 };
 

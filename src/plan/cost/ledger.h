@@ -50,7 +50,9 @@ class Ledger : public Machine {
       const ValueId in = op.in[operand];
       if (shares_gradient(op, operand)) {
         gradients_[{part, in}] = gradients_[{part, op.out[0]}];
-      } else if (!is_held(program(part), in) && !gradients_.contains({part, in})) {
+      } else if (
+          !is_held(program(part), in) && !is_given(program(part), in) &&
+          !gradients_.contains({part, in})) {
         gradients_[{part, in}] = hold(gradient_bytes(part, in));
       }
     }

@@ -1,11 +1,10 @@
 // The Evoformer: the MSA m [sequences, residues, 256] and pairs z [i, j, 128].  Names of weights
 // are OpenFold's (Ahdritz et al. 2024).
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "paradyse/plan/grid_models.h"
-#include "src/plan/model/layers.h"
+#include "paradyse/plan/parts.h"
 #include "src/plan/model/matrices.h"
 
 namespace paradyse {
@@ -123,11 +122,54 @@ PartWeights triangle_weights(
   return part;
 }
 
+// What a batch brings, times a matrix.
+Part embedding(
+    const std::string& stream,
+    const std::string& input,
+    const std::string& name,
+    std::int64_t width,
+    std::int64_t features) {
+  const std::string part_name = input + "_embedding";
+  return {
+      .name = part_name,
+      .kind = "projection",
+      .reads = {},
+      .writes = {stream},
+      .input = input,
+      .shape = {.hidden = width},
+      .weights = [=](int domain) {
+        return PartWeights{
+            .part = part_name,
+            .prefix = "",
+            .matrices = {matrix("proj", name, even_cuts(width, domain), features, Side::input)},
+            .vectors = {{Role::in_bias, name + ".bias", width}}};
+      }};
+}
+
+// Logits of the letters that were masked.
+Part masked_msa_head(std::int64_t width) {
+  const std::string name = "masked_msa_head.linear";
+  return {
+      .name = "masked_msa_head",
+      .kind = "head",
+      .reads = {"m"},
+      .writes = {},
+      .shape = {.hidden = width},
+      .weights = [=](int domain) {
+        return PartWeights{
+            .part = "masked_msa_head",
+            .prefix = "",
+            .matrices = {matrix(
+                "tokens", name, even_cuts(kMsaClasses, domain), width, Side::input)},
+            .vectors = {{Role::out_bias, name + ".bias", kMsaClasses}}};
+      }};
+}
+
 class Block {
  public:
   explicit Block(const EvoformerShape& shape) : shape_(shape) {}
 
-  [[nodiscard]] std::vector<std::shared_ptr<const Part>> parts() const {
+  [[nodiscard]] std::vector<Part> parts() const {
     std::vector<Part> parts = {
         row_attention(),
         attention(
@@ -148,12 +190,7 @@ class Block {
     if (shape_.multimer) {
       std::rotate(parts.begin(), parts.begin() + 3, parts.begin() + 4);
     }
-    std::vector<std::shared_ptr<const Part>> shared;
-    shared.reserve(parts.size());
-    for (Part& part : parts) {
-      shared.push_back(std::make_shared<const Part>(std::move(part)));
-    }
-    return shared;
+    return parts;
   }
 
  private:
@@ -268,7 +305,11 @@ Model evoformer_model(const EvoformerShape& shape) {
            {.name = "z", .rows = {"i", "j"}, .columns = shape.pair_hidden, .home = "i"}},
       .parts = {},
       .causal = false};
+  add_end(model, embedding("m", "msa", "input_embedder.linear_m", shape.msa_hidden, kMsaFeatures));
+  add_end(
+      model, embedding("z", "pair", "input_embedder.linear_z", shape.pair_hidden, kPairFeatures));
   add_layers(model, shape.blocks, Block(shape).parts());
+  add_end(model, masked_msa_head(shape.msa_hidden));
   return model;
 }
 

@@ -2,6 +2,7 @@
 #include "paradyse/plan/grid_models.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -12,6 +13,7 @@
 
 #include <toml++/toml.h>
 
+#include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -155,6 +157,43 @@ Model grid_model(const GridShape& shape) {
 
 std::string model_type(const GridShape& shape) {
   return std::holds_alternative<StditShape>(shape) ? "stdit" : "evoformer";
+}
+
+std::string architecture(const GridShape& shape) {
+  const auto* const protein = std::get_if<EvoformerShape>(&shape);
+  return model_type(shape) + (protein != nullptr && protein->multimer ? "-multimer" : "");
+}
+
+std::string fingerprint(const GridShape& shape) {
+  std::string text = architecture(shape);
+  const auto add = [&](const auto& one, const auto& sizes) {
+    for (const auto& size : sizes) {
+      text.append("\n").append(size.key).append(" ").append(std::to_string(one.*size.value));
+    }
+  };
+  if (const auto* const video = std::get_if<StditShape>(&shape)) {
+    add(*video, kStditSizes);
+  } else {
+    add(std::get<EvoformerShape>(shape), kEvoformerSizes);
+  }
+  return sha256_hex(text);
+}
+
+bool is_grid_model(const std::string& preset_or_file) {
+  if (preset_or_file == "stdit" || preset_or_file == "evoformer") {
+    return true;
+  }
+  std::error_code error;
+  if (!preset_or_file.ends_with(".toml") ||
+      !std::filesystem::is_regular_file(preset_or_file, error)) {
+    return false;
+  }
+  try {
+    const std::string type = toml::parse_file(preset_or_file)["model_type"].value_or(std::string());
+    return type == "stdit" || type == "evoformer";
+  } catch (const toml::parse_error&) {
+    return false;  // who reads it says where
+  }
 }
 
 GridShape read_grid_shape(const std::string& preset_or_file) {

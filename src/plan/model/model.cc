@@ -47,6 +47,23 @@ const std::shared_ptr<const Part>& Model::part(const std::string& name) const {
   unknown("part", name, parts, [](const ModelPart& one) { return one.part->name; });
 }
 
+std::vector<Stream> Model::inputs() const {
+  std::vector<Stream> inputs;
+  for (const ModelPart& one : parts) {
+    const Part& part = *one.part;
+    if (!part.input.empty()) {
+      const Matrix matrix = part.weights(1).matrices.front();
+      const Stream& rows = stream(part.reads.empty() ? part.writes.front() : part.reads.front());
+      inputs.push_back(
+          {.name = part.input,
+           .rows = rows.rows,
+           .columns = part.reads.empty() ? matrix.cols : matrix.rows,
+           .home = ""});
+    }
+  }
+  return inputs;
+}
+
 std::vector<bool> Model::needed() const {
   std::vector<bool> needed(parts.size());
   std::set<std::string> wanted;  // streams, by the parts that come later

@@ -96,6 +96,7 @@ Activation read_activation(const Keys& keys, const std::string& key, const std::
 std::string activation_name(Activation activation) {
   switch (activation) {
     case Activation::swiglu:
+    case Activation::silu:
       return "silu";
     case Activation::gelu:
       return "gelu";

@@ -1,9 +1,11 @@
-// ST-DiT: x [batch, frames, patches, H] conditioned by c [batch, 6 H + ...].
-#include <memory>
+// ST-DiT: x [batch, frames, patches, H] conditioned by c [batch, 8 H]: six of H for the blocks,
+// shift and scale of the last layer.
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "paradyse/plan/grid_models.h"
-#include "src/plan/model/layers.h"
+#include "paradyse/plan/parts.h"
 #include "src/plan/model/matrices.h"
 
 namespace paradyse {
@@ -12,6 +14,8 @@ namespace {
 // Shift, scale and gate of attention, then of the MLP: of every block the same six of c.
 constexpr std::int64_t kOfAttention = 0;
 constexpr std::int64_t kOfMlp = 3;
+constexpr std::int64_t kOfHead = 6;  // shift and scale
+constexpr std::int64_t kConditions = 8;
 
 void add_condition(PartWeights& part, const std::string& block, const char* of, std::int64_t H) {
   const std::string table = block + ".scale_shift_table." + of;
@@ -57,6 +61,41 @@ PartWeights mlp(const StditShape& shape, const std::string& block, int domain) {
   return part;
 }
 
+PartWeights patch_embedding(const StditShape& shape, int domain) {
+  const std::int64_t columns = shape.channels * shape.patch * shape.patch + kPlaceFeatures;
+  return {
+      .part = "patch_embedding",
+      .prefix = "",
+      .matrices = {matrix(
+          "proj", "x_embedder.proj", even_cuts(shape.hidden, domain), columns, Side::input)},
+      .vectors = {{Role::in_bias, "x_embedder.proj.bias", shape.hidden}}};
+}
+
+PartWeights conditioning(const StditShape& shape, int domain) {
+  const std::int64_t H = shape.hidden;
+  PartWeights part{.part = "conditioning", .prefix = "", .matrices = {}, .vectors = {}};
+  for (const auto& [own, name, rows, columns] :
+       {std::tuple{"time_in", "t_embedder.mlp.0", H, kTimeFeatures},
+        {"time_out", "t_embedder.mlp.2", H, H},
+        {"modulation", "t_block.1", kConditions * H, H}}) {
+    part.matrices.push_back(matrix(own, name, even_cuts(rows, domain), columns, Side::input));
+    part.vectors.push_back({Role::in_bias, std::string(name) + ".bias", rows});
+  }
+  return part;
+}
+
+PartWeights flow_head(const StditShape& shape, int domain) {
+  const std::int64_t columns = shape.channels * shape.patch * shape.patch;
+  return {
+      .part = "flow_head",
+      .prefix = "",
+      .matrices = {matrix(
+          "proj", "final_layer.linear", even_cuts(columns, domain), shape.hidden, Side::input)},
+      .vectors = {
+          {Role::modulate, "final_layer.scale_shift_table", 2 * shape.hidden},
+          {Role::in_bias, "final_layer.linear.bias", columns}}};
+}
+
 PartShape part_shape(const StditShape& shape, std::int64_t condition) {
   return {
       .hidden = shape.hidden,
@@ -79,29 +118,58 @@ Model stdit_model(const StditShape& shape) {
             .rows = {"batch", "frames", "patches"},
             .columns = shape.hidden,
             .home = "frames"},
-           {.name = "c", .rows = {"batch"}, .columns = 6 * shape.hidden, .home = ""}},
+           {.name = "c", .rows = {"batch"}, .columns = kConditions * shape.hidden, .home = ""}},
       .parts = {},
       .causal = false};
-  std::vector<std::shared_ptr<const Part>> pair;
+  Part conditions{
+      .name = "conditioning",
+      .kind = "conditioning",
+      .reads = {},
+      .writes = {"c"},
+      .input = "time",
+      .shape = part_shape(shape, 0),
+      .weights = [shape](int domain) { return conditioning(shape, domain); }};
+  conditions.shape.condition = "";
+  conditions.shape.activation = Activation::silu;
+  add_end(model, std::move(conditions));
+  add_end(
+      model,
+      {.name = "patch_embedding",
+       .kind = "projection",
+       .reads = {},
+       .writes = {"x"},
+       .input = "patches",
+       .shape = {.hidden = shape.hidden},
+       .weights = [shape](int domain) { return patch_embedding(shape, domain); }});
+  std::vector<Part> pair;
   for (const auto& [block, along] :
        {std::pair<std::string, std::string>{"spatial", "patches"}, {"temporal", "frames"}}) {
-    pair.push_back(std::make_shared<const Part>(Part{
-        .name = block + "_attention",
-        .kind = kAxialAttention,
-        .reads = {"x", "c"},
-        .writes = {"x"},
-        .along = along,
-        .shape = part_shape(shape, kOfAttention),
-        .weights = [shape, name = block](int domain) { return attention(shape, name, domain); }}));
-    pair.push_back(std::make_shared<const Part>(Part{
-        .name = block + "_mlp",
-        .kind = "mlp",
-        .reads = {"x", "c"},
-        .writes = {"x"},
-        .shape = part_shape(shape, kOfMlp),
-        .weights = [shape, name = block](int domain) { return mlp(shape, name, domain); }}));
+    pair.push_back(
+        {.name = block + "_attention",
+         .kind = kAxialAttention,
+         .reads = {"x", "c"},
+         .writes = {"x"},
+         .along = along,
+         .shape = part_shape(shape, kOfAttention),
+         .weights = [shape, name = block](int domain) { return attention(shape, name, domain); }});
+    pair.push_back(
+        {.name = block + "_mlp",
+         .kind = "mlp",
+         .reads = {"x", "c"},
+         .writes = {"x"},
+         .shape = part_shape(shape, kOfMlp),
+         .weights = [shape, name = block](int domain) { return mlp(shape, name, domain); }});
   }
-  add_layers(model, shape.depth, pair);
+  add_layers(model, shape.depth, std::move(pair));
+  add_end(
+      model,
+      {.name = "flow_head",
+       .kind = "flow_head",
+       .reads = {"x", "c"},
+       .writes = {},
+       .input = "velocity",
+       .shape = part_shape(shape, kOfHead),
+       .weights = [shape](int domain) { return flow_head(shape, domain); }});
   return model;
 }
 

@@ -1,4 +1,4 @@
-// (h) -> f(h), element by element, both [T, F]: the model's GELU (exact or by tanh) or ReLU.
+// (h) -> f(h), element by element, both [T, F]: the model's GELU (exact or by tanh), ReLU or SiLU.
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {

@@ -44,7 +44,7 @@ Work work(const OpView& view) {
   }
   const std::int64_t other =
       op.transposed ? view.value(op.out[0]).layout.columns().size : view.extent(op.in[0]).cols;
-  const double passes = view.forward() ? 1 : 2;
+  const double passes = view.forward() || is_given(view.program, op.in[0]) ? 1 : 2;
   return {
       .matmul_flops = passes * 2.0 * static_cast<double>(linear_rows(view.program, op, view.seat)) *
                       static_cast<double>(rows) * static_cast<double>(other),
@@ -67,7 +67,9 @@ std::int64_t workspace(const OpView& view) {
       continue;
     }
     const bool makes_in = op.transposed == view.forward();  // columns of the product that is made
-    most = std::max(most, product_bytes(tokens, makes_in ? in : out, view.precision));
+    if (view.forward() || !is_given(view.program, op.in[0])) {
+      most = std::max(most, product_bytes(tokens, makes_in ? in : out, view.precision));
+    }
     // Else the weights' gradient is added to straight away, in float32.
     const bool rounded =
         !weight(view, term).wide_gradient && !is_held(view.program, op.in[idx(term.operand)]);

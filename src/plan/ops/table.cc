@@ -26,6 +26,8 @@ extern const OpTraits kAdaptiveGate;
 extern const OpTraits kGate;
 extern const OpTraits kOuterProduct;
 extern const OpTraits kTriangle;
+extern const OpTraits kBatchInput;
+extern const OpTraits kFlowMatching;
 extern const OpTraits kCrossEntropy;
 
 namespace {
@@ -56,6 +58,8 @@ constexpr Row kTable[] = {
     {OpKind::gate, &kGate},
     {OpKind::outer_product, &kOuterProduct},
     {OpKind::triangle, &kTriangle},
+    {OpKind::batch_input, &kBatchInput},
+    {OpKind::flow_matching, &kFlowMatching},
     {OpKind::cross_entropy, &kCrossEntropy},
 };
 static_assert(complete(kTable));

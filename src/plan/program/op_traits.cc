@@ -36,6 +36,11 @@ Work touches_operands(const OpView& view) {
   return {.touched_bytes = view.forward() ? touched : 2 * touched, .calls = 1, .launches = 1};
 }
 
+bool is_given(const Program& program, ValueId value) {
+  const int maker = program.values[idx(value)].maker;
+  return maker >= 0 && traits(program.ops[idx(maker)].kind).given;
+}
+
 std::int64_t no_workspace(const OpView& /*view*/) { return 0; }
 
 }  // namespace paradyse

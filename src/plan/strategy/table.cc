@@ -24,6 +24,9 @@ Strategy mlp_pass();
 Strategy embedding();
 Strategy transform();
 Strategy head();
+Strategy projection();
+Strategy conditioning();
+Strategy flow_head();
 
 std::vector<Strategy>& strategy_table() {
   static std::vector<Strategy> all = {
@@ -52,6 +55,9 @@ std::vector<Strategy>& strategy_table() {
       embedding(),
       transform(),
       head(),
+      projection(),
+      conditioning(),
+      flow_head(),
   };
   return all;
 }

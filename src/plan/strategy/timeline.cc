@@ -77,6 +77,12 @@ class Parts {
  public:
   explicit Parts(bool keep) : keep_(keep) {}
 
+  // How a stream lies after the parts so far; null: none of them made it.
+  [[nodiscard]] const Layout* lies(const std::string& stream) const {
+    const auto found = now_.find(stream);
+    return found == now_.end() ? nullptr : &found->second.layout();
+  }
+
   void add(ScheduledPart part) {
     for (const Port& read : part.program().reads) {
       bring(read, part);
@@ -148,6 +154,49 @@ ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool ke
   return {.layer = 0, .body = body(runs.build(run), choice.recompute, keep, choice.offload)};
 }
 
+namespace {
+
+// What a part of a layer is told; one outside of them is told nothing.
+PartChoice choice_of(const ModelPart& part, std::span<const LayerChoice> layers) {
+  return part.layer < 0 ? PartChoice{.part = part.part->name, .strategy = kEndStrategy}
+                        : part_of(layers[idx(part.layer)], part.part->name);
+}
+
+// Outside the layers a stream is made where its first reader wants it, and read as it lies where
+// each rank has rows of its own, whole: at home otherwise.
+Layouts streams_of_end(
+    const Model& model,
+    std::size_t which,
+    const Documents& documents,
+    std::span<const LayerChoice> layers,
+    const std::vector<bool>& needed,
+    const Parts& before) {
+  const Part& end = *model.parts[which].part;
+  Layouts streams = streams_of(model, end, {}, documents);
+  for (auto& [name, layout] : streams) {
+    if (!end.reads.empty()) {
+      const Layout* now = before.lies(name);
+      if (now != nullptr && is_partition(*now, documents.ranks()) && !now->cuts_columns()) {
+        layout = *now;
+      }
+      continue;
+    }
+    for (std::size_t i = which + 1; i < model.parts.size(); ++i) {
+      const Part& reader = *model.parts[i].part;
+      if (needed[i] && std::ranges::find(reader.reads, name) != reader.reads.end()) {
+        if (model.parts[i].layer >= 0) {
+          const PartChoice choice = choice_of(model.parts[i], layers);
+          layout = streams_of(model, reader, choice, documents).at(name);
+        }
+        break;
+      }
+    }
+  }
+  return streams;
+}
+
+}  // namespace
+
 Timeline timeline(
     const Model& model,
     const Documents& documents,
@@ -168,13 +217,13 @@ Timeline timeline(
     if (!needed[i]) {
       continue;
     }
-    const PartChoice choice = layer < 0 ? PartChoice{.part = part->name, .strategy = kEndStrategy}
-                                        : part_of(layers[idx(layer)], part->name);
+    const PartChoice choice = choice_of(model.parts[i], layers);
     Body& made = built[{part.get(), choice}];
     if (!made) {
       const Task task{
           .part = part,
-          .streams = streams_of(model, *part, choice, documents),
+          .streams = layer < 0 ? streams_of_end(model, i, documents, layers, needed, parts)
+                               : streams_of(model, *part, choice, documents),
           .documents = documents,
           .domain = domain};
       made = scheduled_part(task, choice, keep).body;

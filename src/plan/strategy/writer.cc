@@ -523,6 +523,22 @@ Program Writer::cross_entropy(ValueId xn) {
   return finish(-1);
 }
 
+ValueId Writer::batch_input(Layout layout) {
+  const ValueId x = value(part_->input, std::move(layout));
+  op(OpKind::batch_input, {}, {x}).recompute = true;
+  return x;
+}
+
+Program Writer::flow_matching(ValueId y) {
+  const ValueId v = batch_input(Layout(layout(y)));
+  std::vector<ValueId> out;
+  if (training_) {
+    out = {value("d", Layout(layout(y)))};
+  }
+  op(OpKind::flow_matching, {y, v}, std::move(out));
+  return finish(-1);
+}
+
 Program Writer::residual(ValueId y) {
   // Weights that passed by leave y's gradient to be read by shard after shard, while that of their
   // input grows; without a norm between them the input is x itself.

@@ -6,6 +6,11 @@
 #include "paradyse/plan/index.h"
 
 namespace paradyse {
+namespace {
+
+constexpr const char* kBatch = "batch";
+
+}  // namespace
 
 MicroBatch micro_batch(
     const Documents& packed,
@@ -56,6 +61,114 @@ MicroBatch micro_batch(
     }
   }
   return batch;
+}
+
+namespace {
+
+// [row of the rank] Its number among the rows of the whole, in the order of the stream's dims.
+std::vector<std::int64_t> natural_rows(const Stream& stream, const Layout& layout, int rank) {
+  std::vector<std::int64_t> rows = {0};
+  for (std::size_t d = 0; d + 1 < layout.dims.size(); ++d) {
+    const Dim& dim = layout.dims[d];
+    std::int64_t stride = 1;  // of the dim among natural rows
+    for (auto name = stream.rows.rbegin(); *name != dim.name; ++name) {
+      stride *= layout.dims[layout.place(*name)].size;
+    }
+    std::vector<std::int64_t> more;
+    for (const std::int64_t row : rows) {
+      for (const Interval run : dim.piece(rank)) {
+        for (std::int64_t i = run.begin; i < run.end; ++i) {
+          more.push_back(row + i * stride);
+        }
+      }
+    }
+    rows = std::move(more);
+  }
+  return rows;
+}
+
+// Of `from`, whose dims are whole, a rank's piece of each, from dim `d` on.
+void copy_runs(
+    const at::Tensor& from, at::Tensor to, const std::vector<Dim>& dims, int rank, std::size_t d) {
+  if (d == dims.size()) {
+    to.copy_(from);
+    return;
+  }
+  const auto dim = static_cast<std::int64_t>(d);
+  std::int64_t at = 0;
+  for (const Interval run : dims[d].piece(rank)) {
+    copy_runs(
+        from.narrow(dim, run.begin, run.size()), to.narrow(dim, at, run.size()), dims, rank, d + 1);
+    at += run.size();
+  }
+}
+
+}  // namespace
+
+MicroBatch micro_batch(
+    const Documents& packed,
+    const Model& model,
+    std::vector<const Sample*> samples,
+    const Layout& scored,
+    int group_rank) {
+  MicroBatch batch;
+  batch.packed = packed;
+  const Stream& stream = model.stream(model.parts.back().part->reads.front());
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const std::int64_t rows = count == 0 ? 0 : scored.extent().rows / count;  // of a sample
+  for (const std::int64_t row : natural_rows(stream, scored, group_rank)) {
+    const Sample& sample = *samples[idx(row / rows)];
+    batch.document_of.push_back(static_cast<std::int32_t>(row / rows));
+    if (!sample.labels.empty()) {
+      batch.labels.push_back(std::max(sample.labels[idx(row % rows)], -1));
+    }
+  }
+  batch.samples = std::move(samples);
+  batch.inputs = model.inputs();
+  return batch;
+}
+
+void copy_input(
+    const MicroBatch& batch,
+    const std::string& name,
+    const Layout& layout,
+    int group_rank,
+    const at::Tensor& piece) {
+  const auto input = std::ranges::find(batch.inputs, name, &Stream::name);
+  if (input == batch.inputs.end()) {
+    throw std::logic_error("batch: brings no '" + name + "'");
+  }
+  // Samples one after the other, each with the other dims as they are stored.
+  std::vector<std::string> natural = input->rows;
+  natural.push_back(layout.columns().name);
+  std::erase(natural, kBatch);
+  std::vector<Dim> dims;
+  std::vector<std::int64_t> order;
+  std::vector<std::int64_t> sizes;
+  std::int64_t batch_place = -1;
+  Piece held = {{0, 1}};
+  for (const Dim& dim : layout.dims) {
+    sizes.push_back(size(dim.piece(group_rank)));
+    if (dim.name == kBatch) {
+      batch_place = static_cast<std::int64_t>(sizes.size()) - 1;
+      held = dim.piece(group_rank);
+    } else {
+      dims.push_back(dim);
+      order.push_back(std::ranges::find(natural, dim.name) - natural.begin());
+    }
+  }
+  const at::Tensor all = piece.view(sizes);
+  std::int64_t at = 0;
+  for (const Interval run : held) {
+    for (std::int64_t s = run.begin; s < run.end; ++s, ++at) {
+      copy_runs(
+          batch.samples.at(idx(s))->inputs.at(name).permute(order),
+          batch_place < 0 ? all : all.select(batch_place, at),
+          dims,
+          group_rank,
+          0);
+    }
+  }
 }
 
 }  // namespace paradyse

@@ -1,4 +1,4 @@
-// The tokens of one rank in a micro-batch, and what came of them.
+// The tokens, or rows, of one rank in a micro-batch, and what came of them.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "paradyse/plan/program.h"
+#include "paradyse/run/sample.h"
 
 namespace paradyse {
 
-// In the order in which the rank stores them.
+// In the order in which the rank stores them.  Of a model of several dims: rows of what its loss is
+// of, in place of tokens, samples for documents; it has no ids and no positions.
 struct MicroBatch {
   Documents packed;
   std::vector<std::int32_t> ids;            // [t]
@@ -20,6 +22,8 @@ struct MicroBatch {
   std::vector<std::int64_t> tokens_of;      // [t] index of the token in the global batch
   std::vector<std::int64_t> all_tokens_of;  // [T] the same, of the packed tokens
   std::uint64_t dropout_seed = 0;
+  std::vector<const Sample*> samples = {};
+  std::vector<Stream> inputs = {};  // of theirs: names and dims
 };
 
 // `documents`: those that are packed, in their order.  `labels`: a list as long for every document,
@@ -34,6 +38,23 @@ MicroBatch micro_batch(
     std::span<const std::vector<std::int32_t>* const> labels = {},
     std::span<const std::int64_t> first_tokens = {},
     bool masked_lm = false);
+
+// The samples of a group; `scored`: how the stream that the loss is of lies.
+MicroBatch micro_batch(
+    const Documents& packed,
+    const Model& model,
+    std::vector<const Sample*> samples,
+    const Layout& scored,
+    int group_rank);
+
+// What the rank holds of the samples' input of this name, which lies like this: to `piece`, [rows,
+// columns].
+void copy_input(
+    const MicroBatch& batch,
+    const std::string& name,
+    const Layout& layout,
+    int group_rank,
+    const at::Tensor& piece);
 
 struct MicroBatchResult {
   std::vector<double> loss_sums;     // [document of the layout] of this rank's tokens

@@ -42,6 +42,11 @@ GradientAnswer gradients(const GradientRequest& request) {
   GradientAnswer answer;
   check_ids(request.documents, request.model.vocab(), "token id", 0);
   check_ids(request.labels, request.model.vocab(), "label", kNoLabel);
+  std::vector<const Sample*> samples;
+  for (const Sample& sample : request.samples) {
+    check_sample(sample, request.model, plan.dims);
+    samples.push_back(&sample);
+  }
   std::vector<const std::vector<std::int32_t>*> documents;
   for (const auto& document : request.documents) {
     documents.push_back(&document);
@@ -65,7 +70,10 @@ GradientAnswer gradients(const GradientRequest& request) {
     const double loss_scale = request.dtype == Dtype::float16 ? 1024 : 1;
     const BatchResult batch = session.play(
         plan,
-        {.documents = documents, .labels = labels, .dropout_seed = request.dropout_seed},
+        {.documents = documents,
+         .labels = labels,
+         .samples = samples,
+         .dropout_seed = request.dropout_seed},
         /*backward=*/true,
         loss_scale);
     communicators.world().barrier({.op = "batch done", .part = ""});

@@ -28,11 +28,14 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         ranks,
         parameters.domain()));
   }
-  if (batch.documents.size() != plan.lengths.size()) {
+  const bool of_samples = !model.inputs().empty();
+  if (const std::size_t given = of_samples ? batch.samples.size() : batch.documents.size();
+      given != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
-        "the plan is for {} documents, and there are {}",
+        "the plan is for {} {}, and there are {}",
         plan.lengths.size(),
-        batch.documents.size()));
+        of_samples ? "samples" : "documents",
+        given));
   }
   if (model.masked_lm && batch.labels.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
@@ -76,9 +79,13 @@ void agree(const std::string& mine, Communicator& world) {
   }
 }
 
-// Of a batch: tokens that are scored against a label that counts.
-std::int64_t predicted_tokens(const Batch& batch, bool masked_lm) {
+// Of a batch: tokens that are scored against a label that counts, or what samples are scored by.
+std::int64_t predicted_tokens(const Batch& batch, const Model& model) {
   std::int64_t count = 0;
+  for (const Sample* sample : batch.samples) {
+    count += scored(*sample, model);
+  }
+  const bool masked_lm = model.masked_lm;
   for (const std::vector<std::int32_t>* of :
        batch.labels.empty() ? batch.documents : batch.labels) {
     const std::ptrdiff_t unused = masked_lm || of->empty() ? 0 : 1;
@@ -122,22 +129,34 @@ RankSession::State::Played RankSession::State::play(
   note("build the programs", "switch", begin);
   std::vector<const std::vector<std::int32_t>*> documents;
   std::vector<const std::vector<std::int32_t>*> labels;
+  std::vector<const Sample*> samples;
   std::vector<std::int64_t> firsts;
   for (const std::int64_t document : group.documents) {
     const auto d = idx(document);
+    if (!batch.samples.empty()) {
+      samples.push_back(batch.samples[d]);
+      continue;
+    }
     documents.push_back(batch.documents[d]);
     firsts.push_back(first_tokens[d]);
     if (!batch.labels.empty()) {
       labels.push_back(batch.labels[d]);
     }
   }
-  MicroBatch tokens = micro_batch(
-      timeline.front().program().documents,
-      documents,
-      place.seat.group_rank,
-      labels,
-      firsts,
-      parameters.model().masked_lm);
+  const Program& last = timeline.back().program();  // it ends in the loss
+  MicroBatch tokens = samples.empty() ? micro_batch(
+                                            last.documents,
+                                            documents,
+                                            place.seat.group_rank,
+                                            labels,
+                                            firsts,
+                                            parameters.model().masked_lm)
+                                      : micro_batch(
+                                            last.documents,
+                                            parameters.model(),
+                                            samples,
+                                            last.values[idx(last.reads.front().value)].layout,
+                                            place.seat.group_rank);
   tokens.dropout_seed = batch.dropout_seed;
   DomainSeconds domain_seconds;
   ObservedCommunicators timed(communicators, domain_seconds);
@@ -170,7 +189,7 @@ BatchResult RankSession::play(
   result.switching_seconds = seconds_since(start);
   note("agree on the plan", "switch", start);
 
-  result.predicted_tokens = predicted_tokens(batch, parameters().model().masked_lm);
+  result.predicted_tokens = predicted_tokens(batch, parameters().model());
   const double scale =
       result.predicted_tokens == 0 ? 0.0 : 1.0 / static_cast<double>(result.predicted_tokens);
   std::vector<std::int64_t> first_tokens;  // of every document of the batch

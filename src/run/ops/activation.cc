@@ -1,5 +1,5 @@
-// a = f(h), element by element: h and a [T, F], f the model's GELU (exact or by tanh) or ReLU.
-// Adjoint: dh = da f'(h), by h.
+// a = f(h), element by element: h and a [T, F], f the model's GELU (exact or by tanh), ReLU or
+// SiLU. Adjoint: dh = da f'(h), by h.
 #include <stdexcept>
 
 #include "src/run/ops/frame.h"
@@ -18,6 +18,9 @@ void activation(Frame& frame, const Op& op) {
       return;
     case Activation::relu:
       at::clamp_min_out(a_TF, h_TF, 0);
+      return;
+    case Activation::silu:
+      at::silu_out(a_TF, h_TF);
       return;
     case Activation::swiglu:
       break;  // has an op of its own
@@ -38,6 +41,9 @@ void activation_adjoint(Frame& frame, const Op& op) {
       return;
     case Activation::relu:
       at::threshold_backward_out(grad_h_TF, grad_a_TF, h_TF, 0);
+      return;
+    case Activation::silu:
+      at::silu_backward_out(grad_h_TF, grad_a_TF, h_TF);
       return;
     case Activation::swiglu:
       break;

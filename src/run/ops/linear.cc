@@ -7,6 +7,7 @@
 // Adjoint: dx = dy w and dw = dy^T x, or dx = dy w^T and dw = x^T dy; dx is a sum over terms.  A
 // `tile` cuts x (or, transposed, y) and its gradient to the rows that the op reads (or makes).
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/op_traits.h"
 #include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/frame.h"
 
@@ -61,10 +62,12 @@ void linear_adjoint(Frame& frame, const Op& op) {
   if (op.in_place) {
     frame.gradients[idx(op.in.back())] = grad_y;
   }
-  auto [grad_x, accumulate] = frame.gradient_target(op.in[0]);
+  const bool given = is_given(frame.program(), op.in[0]);
+  auto [grad_x, accumulate] =
+      given ? std::pair<at::Tensor, bool>() : frame.gradient_target(op.in[0]);
   if (op.transposed) {
     grad_y = tile_of(grad_y, frame, op);
-  } else if (!op.tile.empty()) {
+  } else if (!op.tile.empty() && !given) {
     if (!accumulate) {  // the first tile of several
       grad_x.zero_();
       accumulate = true;
@@ -80,8 +83,10 @@ void linear_adjoint(Frame& frame, const Op& op) {
     column += term.rows;
     const auto [gradient, add] = frame.weight_gradient_target(weight);
     const at::Tensor grad_w = matrix_of(gradient, term);
-    product(grad_columns, op.transposed ? w.t() : w, grad_x, accumulate);
-    accumulate = true;
+    if (!given) {
+      product(grad_columns, op.transposed ? w.t() : w, grad_x, accumulate);
+      accumulate = true;
+    }
     const at::Tensor left = op.transposed ? x.t() : grad_columns.t();
     const at::Tensor& right = op.transposed ? grad_y : x;
     product(left, right, grad_w, add);

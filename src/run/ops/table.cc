@@ -28,6 +28,8 @@ Run adaptive_gate, adaptive_gate_adjoint;
 Run gate, gate_adjoint;
 Run outer_product, outer_product_adjoint;
 Run triangle, triangle_adjoint;
+Run batch_input, batch_input_adjoint;
+Run flow_matching, flow_matching_adjoint;
 Run cross_entropy, cross_entropy_adjoint;
 
 constexpr OpImplementation kTable[] = {
@@ -52,6 +54,8 @@ constexpr OpImplementation kTable[] = {
     {OpKind::gate, gate, gate_adjoint},
     {OpKind::outer_product, outer_product, outer_product_adjoint},
     {OpKind::triangle, triangle, triangle_adjoint},
+    {OpKind::batch_input, batch_input, batch_input_adjoint},
+    {OpKind::flow_matching, flow_matching, flow_matching_adjoint},
     {OpKind::cross_entropy, cross_entropy, cross_entropy_adjoint},
 };
 static_assert(complete(kTable));

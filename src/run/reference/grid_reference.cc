@@ -5,9 +5,13 @@
 // Evoformer by the algorithms of AlphaFold 2's supplement (Jumper et al. 2021).
 #include "src/run/reference/grid_reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 #include <variant>
+
+#include <ATen/core/grad_mode.h>
 
 namespace paradyse::reference {
 namespace {
@@ -189,6 +193,115 @@ at::Tensor grid_part(
   const auto* const video = std::get_if<StditShape>(&shape);
   return video != nullptr ? stdit_part(*video, part, weights, in)
                           : evoformer_part(std::get<EvoformerShape>(shape), part, weights, in);
+}
+
+namespace {
+
+// Those of a layer, without its prefix.
+Weights of_layer(const Weights& weights, std::int64_t layer) {
+  const std::string prefix = "blocks." + std::to_string(layer) + ".";
+  Weights own;
+  for (const auto& [name, weight] : weights) {
+    if (name.starts_with(prefix)) {
+      own[name.substr(prefix.size())] = weight;
+    }
+  }
+  return own;
+}
+
+// The sum of squared differences from the velocity.
+at::Tensor stdit_loss(const StditShape& shape, const Weights& weights, const Sample& sample) {
+  const std::int64_t H = shape.hidden;
+  const at::Tensor t = linear(
+      at::silu(linear(sample.inputs.at("time").unsqueeze(0), weights, "t_embedder.mlp.0")),
+      weights,
+      "t_embedder.mlp.2");
+  Streams streams = {
+      {"c", linear(at::silu(t), weights, "t_block.1")},
+      {"x", linear(sample.inputs.at("patches").unsqueeze(0), weights, "x_embedder.proj")}};
+  for (std::int64_t layer = 0; layer < shape.depth; ++layer) {
+    const Weights own = of_layer(weights, layer);
+    for (const char* part :
+         {"spatial_attention", "spatial_mlp", "temporal_attention", "temporal_mlp"}) {
+      streams["x"] = stdit_part(shape, part, own, streams);
+    }
+  }
+  const at::Tensor condition =
+      streams.at("c").narrow(1, 6 * H, 2 * H) + weights.at("final_layer.scale_shift_table");
+  const at::Tensor xn =
+      at::layer_norm(streams.at("x"), {H}, {}, {}, 1e-6) * (1 + condition.narrow(1, H, H)) +
+      condition.narrow(1, 0, H);
+  return at::square(
+             linear(xn, weights, "final_layer.linear") - sample.inputs.at("velocity").unsqueeze(0))
+      .sum();
+}
+
+// The sum of cross-entropies of the letters that have a label.
+at::Tensor evoformer_loss(
+    const EvoformerShape& shape, const Weights& weights, const Sample& sample) {
+  Streams streams = {
+      {"m", linear(sample.inputs.at("msa"), weights, "input_embedder.linear_m")},
+      {"z", linear(sample.inputs.at("pair"), weights, "input_embedder.linear_z")}};
+  std::vector<std::pair<const char*, const char*>> parts = {
+      {"row_attention", "m"},
+      {"column_attention", "m"},
+      {"msa_transition", "m"},
+      {"outer_product_mean", "z"},
+      {"triangle_outgoing", "z"},
+      {"triangle_incoming", "z"},
+      {"triangle_starting", "z"},
+      {"triangle_ending", "z"},
+      {"pair_transition", "z"}};
+  if (shape.multimer) {
+    parts.insert(parts.begin(), parts[3]);
+    parts.erase(parts.begin() + 4);
+  }
+  for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
+    const Weights own = of_layer(weights, layer);
+    for (const auto& [part, stream] : parts) {
+      streams[stream] = evoformer_part(shape, part, own, streams);
+    }
+  }
+  const at::Tensor logits = linear(streams.at("m"), weights, "masked_msa_head.linear");
+  const at::Tensor scores = at::log_softmax(logits, -1).flatten(0, 1);
+  at::Tensor sum = at::zeros({}, scores.options());
+  for (std::size_t row = 0; row < sample.labels.size(); ++row) {
+    if (sample.labels[row] >= 0) {
+      sum = sum - scores[static_cast<std::int64_t>(row)][sample.labels[row]];
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+Answer grid_model(
+    const GridShape& shape, const Weights& weights, const std::vector<Sample>& samples) {
+  const at::AutoGradMode on(true);
+  const Model model = paradyse::grid_model(shape);
+  Weights leaves;
+  for (const auto& [name, weight] : weights) {
+    leaves[name] = weight.detach().clone().requires_grad_(true);
+  }
+  Answer answer;
+  std::int64_t count = 0;
+  at::Tensor sum;
+  for (const Sample& sample : samples) {
+    const auto* const video = std::get_if<StditShape>(&shape);
+    const at::Tensor of_sample =
+        video != nullptr ? stdit_loss(*video, leaves, sample)
+                         : evoformer_loss(std::get<EvoformerShape>(shape), leaves, sample);
+    answer.documents.push_back({.sum = of_sample.item<double>(), .count = scored(sample, model)});
+    count += answer.documents.back().count;
+    sum = sum.defined() ? sum + of_sample : of_sample;
+  }
+  const at::Tensor loss = sum / static_cast<double>(std::max<std::int64_t>(count, 1));
+  answer.loss = loss.item<double>();
+  loss.backward();
+  for (const auto& [name, leaf] : leaves) {
+    answer.gradients[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
+  }
+  return answer;
 }
 
 }  // namespace paradyse::reference

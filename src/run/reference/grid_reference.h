@@ -1,15 +1,18 @@
-// The judge of models of several dims: their parts on one rank in plain torch autograd, without our
-// ops, layouts or programs.
+// The judge of models of several dims: their parts, and whole models, on one rank in plain torch
+// autograd, without our ops, layouts or programs.
 //
 // Slow and obviously right; do not tune it.
 #pragma once
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/grid_models.h"
+#include "paradyse/run/sample.h"
+#include "src/run/reference/reference_model.h"
 
 namespace paradyse::reference {
 
@@ -27,5 +30,9 @@ at::Tensor evoformer_part(
     const Streams& in);
 at::Tensor grid_part(
     const GridShape& shape, const std::string& part, const Weights& weights, const Streams& in);
+
+// Loss and every gradient of a batch of samples, each run by itself; `weights` by full name.
+Answer grid_model(
+    const GridShape& shape, const Weights& weights, const std::vector<Sample>& samples);
 
 }  // namespace paradyse::reference

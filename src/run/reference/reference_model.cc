@@ -389,6 +389,7 @@ at::Tensor activated(const at::Tensor& x, Activation activation) {
     case Activation::relu:
       return at::relu(x);
     case Activation::swiglu:
+    case Activation::silu:
       return at::silu(x);
   }
   throw std::logic_error("activated: unknown Activation");

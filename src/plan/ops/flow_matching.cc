@@ -1,0 +1,25 @@
+// The end of a model that predicts a velocity (Lipman et al. 2023): (y, v) -> d, the gradient of
+// the loss to y; without a backward pass nothing but the loss.
+//
+//   loss = sum over elements of (y - v)^2    d = 2 (y - v), times the scale of the loss
+//
+// All are alike [rows, columns], and each rank scores its own rows: nothing is sent.  The adjoint
+// hands d on; v is the batch's.
+#include "paradyse/plan/op_traits.h"
+
+namespace paradyse {
+namespace {
+
+Work work(const OpView& view) {
+  return view.forward() ? touches_operands(view) : Work{.calls = 1, .launches = 1};
+}
+
+}  // namespace
+
+extern const OpTraits kFlowMatching = {
+    .name = "flow_matching",
+    .loss = true,
+    .needs = [](const Op& op) { return op.out; },
+    .work = work};
+
+}  // namespace paradyse

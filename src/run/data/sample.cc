@@ -1,0 +1,85 @@
+#include "paradyse/run/sample.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse {
+namespace {
+
+// The stream that the loss is of.
+const Stream& scored_stream(const Model& model) {
+  return model.stream(model.parts.back().part->reads.front());
+}
+
+std::vector<std::int64_t> sizes_of(
+    const std::vector<std::string>& rows, const std::map<std::string, std::int64_t>& dims) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& dim : rows) {
+    if (dim == "batch") {
+      continue;
+    }
+    const auto found = dims.find(dim);
+    if (found == dims.end()) {
+      throw std::invalid_argument(fmt::format("the plan's dims have no '{}'", dim));
+    }
+    sizes.push_back(found->second);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+std::int64_t scored(const Sample& sample, const Model& model) {
+  const std::string& predicted = model.parts.back().part->input;
+  return predicted.empty()
+             ? std::ranges::count_if(sample.labels, [](std::int32_t label) { return label >= 0; })
+             : sample.inputs.at(predicted).numel();
+}
+
+void check_sample(
+    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims) {
+  for (const Stream& input : model.inputs()) {
+    const auto found = sample.inputs.find(input.name);
+    if (found == sample.inputs.end()) {
+      throw std::invalid_argument(fmt::format("a sample has no '{}'", input.name));
+    }
+    std::vector<std::int64_t> sizes = sizes_of(input.rows, dims);
+    sizes.push_back(input.columns);
+    if (found->second.sizes() != at::IntArrayRef(sizes)) {
+      throw std::invalid_argument(fmt::format(
+          "'{}' of a sample is [{}], and model and plan want [{}]",
+          input.name,
+          fmt::join(found->second.sizes(), ", "),
+          fmt::join(sizes, ", ")));
+    }
+    if (!at::isfinite(found->second).all().item<bool>()) {
+      throw std::invalid_argument(
+          fmt::format("'{}' of a sample has numbers that are not finite", input.name));
+    }
+  }
+  if (!model.parts.back().part->input.empty()) {
+    return;
+  }
+  std::int64_t rows = 1;
+  for (const std::int64_t size : sizes_of(scored_stream(model).rows, dims)) {
+    rows *= size;
+  }
+  if (static_cast<std::int64_t>(sample.labels.size()) != rows) {
+    throw std::invalid_argument(fmt::format(
+        "a sample has {} labels for {} rows; each takes one", sample.labels.size(), rows));
+  }
+  const std::int64_t classes = model.parts.back().part->weights(1).matrices.front().rows;
+  for (const std::int32_t label : sample.labels) {
+    if (label >= classes) {
+      throw std::invalid_argument(
+          fmt::format("label {} of a sample: there are {} classes, from 0", label, classes));
+    }
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,241 @@
+// Whole video and protein models on placed streams: random plans give the loss and every gradient
+// of plain single-rank autograd (float64), with memory and traffic as the folds say.
+#include "paradyse/plan/grid_models.h"
+
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
+#include "src/run/reference/grid_reference.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+constexpr double kNear = 1e-10;
+
+struct Subject {
+  std::string name;
+  GridShape shape;
+  std::int64_t samples = 1;
+  std::map<std::string, std::int64_t> dims;
+};
+
+std::vector<Subject> subjects() {
+  const StditShape video{
+      .depth = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12, .channels = 1};
+  EvoformerShape protein{
+      .blocks = 2,
+      .msa_hidden = 6,
+      .pair_hidden = 5,
+      .msa_heads = 3,
+      .pair_heads = 2,
+      .head_dim = 2,
+      .outer_channels = 2,
+      .triangle_channels = 3,
+      .transition = 2};
+  std::vector<Subject> all = {
+      {.name = "stdit", .shape = video, .samples = 2, .dims = {{"frames", 5}, {"patches", 4}}},
+      {.name = "stdit, few frames",
+       .shape = video,
+       .samples = 1,
+       .dims = {{"frames", 3}, {"patches", 7}}},
+      {.name = "evoformer",
+       .shape = protein,
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
+  protein.multimer = true;
+  all.push_back(
+      {.name = "multimer",
+       .shape = protein,
+       .dims = {{"sequences", 3}, {"residues", 7}, {"i", 7}, {"j", 7}}});
+  return all;
+}
+
+at::Tensor numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random) {
+  std::normal_distribution<double> draw(0, 1);
+  at::Tensor all = at::empty(sizes, at::kDouble);
+  for (std::int64_t i = 0; i < all.numel(); ++i) {
+    all.mutable_data_ptr<double>()[i] = draw(random);
+  }
+  return all;
+}
+
+std::vector<Sample> samples_of(const Subject& subject, const Model& model) {
+  std::mt19937 random(3);
+  std::vector<Sample> samples(idx(subject.samples));
+  for (Sample& sample : samples) {
+    for (const Stream& input : model.inputs()) {
+      std::vector<std::int64_t> sizes;
+      for (const std::string& dim : input.rows) {
+        if (dim != "batch") {
+          sizes.push_back(subject.dims.at(dim));
+        }
+      }
+      sizes.push_back(input.columns);
+      sample.inputs[input.name] = numbers(sizes, random);
+    }
+    if (std::holds_alternative<EvoformerShape>(subject.shape)) {
+      const std::int64_t rows = subject.dims.at("sequences") * subject.dims.at("residues");
+      for (std::int64_t row = 0; row < rows; ++row) {
+        sample.labels.push_back(
+            random() % 3 == 0 ? -1 : static_cast<std::int32_t>(random() % kMsaClasses));
+      }
+    }
+  }
+  return samples;
+}
+
+reference::Weights weights_of(const Model& model) {
+  std::mt19937 random(5);
+  reference::Weights weights;
+  for (const ModelPart& one : model.parts) {
+    const PartWeights part = one.part->weights(1);
+    const std::string prefix = layer_prefix(part, one.layer);
+    for (const Matrix& matrix : part.matrices) {
+      weights[prefix + matrix.stored_as] =
+          numbers(
+              matrix.transposed ? std::vector{matrix.cols, matrix.rows}
+                                : std::vector{matrix.rows, matrix.cols},
+              random) *
+          0.3;
+    }
+    for (const Vector& vector : part.vectors) {
+      weights[prefix + vector.name] = vector.initial + 0.2 * numbers({vector.size}, random);
+    }
+  }
+  return weights;
+}
+
+template <typename T>
+const T& any(const std::vector<T>& all, std::mt19937& random) {
+  return all[random() % all.size()];
+}
+
+// A choice that the part can run so on these ranks.
+PartChoice random_choice(
+    const Model& model,
+    const Part& part,
+    const Documents& documents,
+    int domain,
+    std::mt19937& random) {
+  for (;;) {
+    const std::span<const Strategy> known = strategies(part.kind);
+    PartChoice choice{
+        .part = part.name,
+        .strategy = known[random() % known.size()].name,
+        .recompute = kRecomputeLevels[random() % std::size(kRecomputeLevels)],
+        .offload = random() % 4 == 0};
+    for (const std::string& name : part.reads) {
+      const Stream& stream = model.stream(name);
+      std::vector<Placement> places = {{"R"}};
+      for (const std::string& dim : stream.rows) {
+        places.push_back({"S(" + dim + ")"});
+      }
+      if (!stream.home.empty() && random() % 8 != 0) {
+        choice.in[name] = any(places, random);
+      }
+    }
+    try {
+      const Task task{
+          .part = model.part(part.name),
+          .choice = {},
+          .streams = streams_of(model, part, choice, documents),
+          .documents = documents,
+          .domain = domain};
+      scheduled_part(task, choice);
+      return choice;
+    } catch (const std::invalid_argument&) {
+      continue;  // another
+    }
+  }
+}
+
+Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt19937& random) {
+  std::int64_t rows = 1;
+  for (const auto& [dim, size] : subject.dims) {
+    rows *= dim == "i" || dim == "j" ? 1 : size;
+  }
+  Plan plan;
+  plan.layers = model.layers;
+  plan.ranks = ranks;
+  plan.weight_domain = ranks;
+  plan.lengths.assign(idx(subject.samples), rows);
+  plan.dims = subject.dims;
+  Documents documents = packed(plan.lengths, ranks, model.causal);
+  documents.dims = plan.dims;
+  std::vector<LayerChoice> layers(idx(model.layers));
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const ModelPart& one : model.parts) {
+      if (one.layer == static_cast<std::int64_t>(layer)) {
+        layers[layer].push_back(random_choice(model, *one.part, documents, ranks, random));
+      }
+    }
+  }
+  plan.programs["random"] = runs_of(layers);
+  PlanGroup group{.ranks = {}, .documents = {}, .program = "random"};
+  for (int rank = 0; rank < ranks; ++rank) {
+    group.ranks.push_back(rank);
+  }
+  for (std::int64_t sample = 0; sample < subject.samples; ++sample) {
+    group.documents.push_back(sample);
+  }
+  plan.micro_batches = {{.groups = {group}, .predicted = {}}};
+  return plan;
+}
+
+TEST(GridModels, EqualTheReferenceByRandomPlans) {
+  for (const Subject& subject : subjects()) {
+    const Model model = grid_model(subject.shape);
+    const std::vector<Sample> samples = samples_of(subject, model);
+    const reference::Weights weights = weights_of(model);
+    const reference::Answer expected = reference::grid_model(subject.shape, weights, samples);
+    for (const int ranks : {1, 2, 3, 4, 6}) {
+      for (unsigned number = 0; number < 6; ++number) {
+        std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
+        const Plan plan = random_plan(subject, model, ranks, random);
+        SCOPED_TRACE(subject.name + "\n" + to_json(plan));
+        GradientRequest request{
+            .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+        const GradientAnswer answer = gradients(request);
+        EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
+        for (std::size_t s = 0; s < samples.size(); ++s) {
+          EXPECT_EQ(answer.batch.counts[s], expected.documents[s].count);
+          EXPECT_NEAR(
+              answer.batch.loss_sums[s],
+              expected.documents[s].sum,
+              kNear * expected.documents[s].sum);
+        }
+        const GradientError error = compare_gradients(answer.gradients, expected.gradients);
+        EXPECT_LE(error.worst, kNear) << error.worst_name;
+        const Precision precision = precision_of(Dtype::float64);
+        for (int r = 0; r < ranks; ++r) {
+          const RankReport predicted = predicted_report(
+              plan,
+              model,
+              r,
+              precision,
+              stored_elements(model, ranks, r) * (precision.activation + precision.statistic));
+          const RankReport& measured = answer.ranks[idx(r)];
+          EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
+          EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
+          EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
+          EXPECT_EQ(measured.peak_bytes, predicted.peak_bytes) << "rank " << r;
+        }
+        if (HasFailure()) {
+          return;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
