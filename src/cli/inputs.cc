@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 
@@ -74,6 +75,16 @@ std::int64_t memory_limit(const std::string& text) {
     return text.empty() ? 0 : parse_bytes(text);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(std::string("--memory-per-rank: ") + error.what());
+  }
+}
+
+void write_plan(const std::string& path, const Plan& plan) {
+  std::ofstream file(path, std::ios::binary);
+  file << to_json(plan);
+  file.close();
+  if (!file) {
+    throw std::runtime_error(
+        path + ": cannot be written; check the folder's permissions and the free disk space");
   }
 }
 

@@ -49,6 +49,9 @@ void expect_ranks(int ranks);
 // "512MiB"; "" or "0": no limit, 0.  Throws std::invalid_argument naming --memory-per-rank.
 std::int64_t memory_limit(const std::string& text);
 
+// Throws std::runtime_error naming the file where it cannot be written.
+void write_plan(const std::string& path, const Plan& plan);
+
 // "a; b; c (and 7 more)": what problems() found, as one message.
 std::string list_of(const std::vector<std::string>& problems);
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/grid_models.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/text_match.h"
@@ -201,9 +202,13 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   }
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
+  std::optional<GridShape> grid;
   CheckContext context{
       .precision = precision_of(dtype_option(options.dtype)), .training = !options.forward_only};
-  if (!options.model.empty() && !preset) {
+  if (is_grid_model(options.model)) {
+    grid = read_grid_shape(options.model);
+    context.grid = &*grid;
+  } else if (!options.model.empty() && !preset) {
     model = reading([&] { return open_model(options.model); }).shape;
     context.model = &*model;
   }
@@ -213,7 +218,8 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   const std::vector<std::string> found = all_problems(plan, context, space, preset, options);
   std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
-    programs = explained_programs(plan, *model, context.training);
+    programs =
+        explained_programs(plan, grid ? grid_model(*grid) : text_model(*model), context.training);
   }
   if (common.json) {
     Json json = {

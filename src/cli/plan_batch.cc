@@ -232,16 +232,6 @@ std::vector<GroupSpace> cluster_spaces(
   return spaces;
 }
 
-void write_plan(const std::string& path, const Plan& plan) {
-  std::ofstream file(path, std::ios::binary);
-  file << to_json(plan);
-  file.close();
-  if (!file) {
-    throw std::runtime_error(
-        path + ": cannot be written; check the folder's permissions and the free disk space");
-  }
-}
-
 // --- what would take the longest document --------------------------------------------------------
 
 constexpr int kMostOfPreset = 1 << 16;

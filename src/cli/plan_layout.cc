@@ -1,5 +1,6 @@
 // paradyse plan layout: where the streams of a model of several dims lie, part after part.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -32,6 +33,7 @@ struct PlanLayoutOptions {
   std::string cluster;
   std::string dtype = "bfloat16";
   bool explain = false;
+  std::string out;
 };
 
 std::int64_t needed(const char* option, std::int64_t value, const std::string& model) {
@@ -196,7 +198,14 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   if (cluster) {
     task.seconds = part_seconds(*cluster, options.ranks, simulation);
   }
+  const auto begin = std::chrono::steady_clock::now();
   const LayoutPlan plan = plan_layouts(task);
+  if (!options.out.empty()) {
+    const LayoutPlan whole = plan_layouts(task, model.layers);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    write_plan(options.out, plan_of(task, whole, shape, seconds));
+  }
   Json rivals = Json::object();
   std::vector<std::pair<std::string, LayoutPlan>> costs;
   for (const LayoutRival& rival : layout_rivals(model_type(shape), model)) {
@@ -310,6 +319,8 @@ void add_plan_layout(CLI::App& plan, Common& common) {
   command->add_option("--dtype", options->dtype, "That seconds are of")->capture_default_str();
   command->add_flag(
       "--explain", options->explain, "What the next best way of each part would cost");
+  command->add_option(
+      "--out", options->out, "Plan file of all layers: where each part takes its streams");
 }
 
 }  // namespace paradyse::cli

@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/model.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/program.h"
 #include "paradyse/plan/strategy.h"
 
@@ -47,8 +49,8 @@ struct PlannedPart {
 };
 
 struct LayoutPlan {
-  std::vector<std::vector<PlannedPart>> layers;  // that follow one another for ever
-  // Of a layer, the mean over them.
+  std::vector<std::vector<PlannedPart>> layers;  // that follow one another for ever, or once
+  // Of a layer, the mean over them; where they run once, of all.
   double elements_forward = 0;
   double elements_backward = 0;
   double seconds = 0;
@@ -60,6 +62,18 @@ struct LayoutPlan {
 // has more than twice its share of a stream: copies would send nothing and gain nothing.
 // Throws std::invalid_argument where a part has no way to run.
 LayoutPlan plan_layouts(const LayoutTask& task);
+
+// The same of so many layers, from where streams are made wherever the first part wants them to
+// where they are read as they lie: what they cost in all, without the parts that nobody needs.
+// `otherwise` is not asked.
+LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers);
+// One group of all ranks that runs such layers.
+Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers);
+Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts);
+// The same, of a model that plan files know; `seconds`: of planning.  Throws std::logic_error where
+// the checker finds fault.
+Plan plan_of(
+    const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds);
 
 // Another who plans so: a strategy and placements for each part.
 struct LayoutRival {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "paradyse/plan/cost.h"
+#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/strategy.h"
 
 namespace paradyse {
@@ -68,8 +69,8 @@ struct PlanMicroBatch {
 };
 
 struct Plan {
-  std::string model_name;
-  std::string model_sha256;  // fingerprint(ModelShape)
+  std::string model_name;    // its architecture
+  std::string model_sha256;  // fingerprint() of its shape
   std::int64_t layers = 0;
   std::string cluster_name;
   std::string cluster_sha256;
@@ -113,6 +114,7 @@ Plan uniform_plan(
 // What a plan is checked against beyond itself; what is absent is not checked.
 struct CheckContext {
   const ModelShape* model = nullptr;
+  const GridShape* grid = nullptr;                   // in its place: a model of several dims
   std::optional<std::int64_t> memory_per_rank = {};  // bytes
   Precision precision = {};
   bool training = true;  // else evaluation: forward passes alone

@@ -6,14 +6,13 @@
 namespace paradyse {
 
 std::vector<ExplainedProgram> explained_programs(
-    const Plan& plan, const ModelShape& model, bool training) {
-  const Model built = text_model(model);
-  const std::vector<bool> needed = built.needed();
+    const Plan& plan, const Model& model, bool training) {
+  const std::vector<bool> needed = model.needed();
   std::vector<ExplainedProgram> all;
   for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
     for (std::size_t g = 0; g < plan.micro_batches[m].groups.size(); ++g) {
       const PlanGroup& group = plan.micro_batches[m].groups[g];
-      const Timeline parts = group_timeline(plan, group, built, training).parts;
+      const Timeline parts = group_timeline(plan, group, model, training).parts;
       for (const auto& [body, alike] : bodies(parts)) {
         ExplainedProgram& one = all.emplace_back();
         one.micro_batch = m;
@@ -32,9 +31,9 @@ std::vector<ExplainedProgram> explained_programs(
           all.push_back(
               {.micro_batch = m,
                .group = g,
-               .part = built.parts[i].part->name,
+               .part = model.parts[i].part->name,
                .strategy = "left out",
-               .layers = {built.parts[i].layer},
+               .layers = {model.parts[i].layer},
                .text = "nobody reads what it writes\n"});
         }
       }

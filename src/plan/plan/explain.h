@@ -22,6 +22,6 @@ struct ExplainedProgram {
 
 // The programs of every group, each distinct one of a group once.  Pre: problems(plan) finds none.
 std::vector<ExplainedProgram> explained_programs(
-    const Plan& plan, const ModelShape& model, bool training);
+    const Plan& plan, const Model& model, bool training);
 
 }  // namespace paradyse

@@ -224,16 +224,26 @@ std::map<std::string, Placement> placements_from(const JsonNode& node) {
   return all;
 }
 
-PartChoice part_from(const JsonNode& node, const std::string& name) {
+// "attention, then mlp"
+std::string in_a_row(const std::vector<std::string>& names, const std::string& between) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : between) + name;
+  }
+  return text;
+}
+
+PartChoice part_from(
+    const JsonNode& node, const std::string& name, const std::vector<std::string>& parts) {
   const std::string found = node.at("part").text();
   if (found != name) {
     node.at("part").fail(
-        "expected \"" + name + "\", found \"" + found +
-        "\": the parts of a layer are attention, then mlp");
+        "expected \"" + name + "\", found \"" + found + "\": the parts of a layer are " +
+        in_a_row(parts, ", then "));
   }
   PartChoice choice{.part = name, .strategy = node.at("strategy").text()};
   std::vector<std::string> known = {"recompute", "offload", "in", "out", "elements"};
-  for (const Option& option : options_of(name, choice.strategy)) {
+  for (const Option& option : options_of(kind_of(name), choice.strategy)) {
     known.emplace_back(option.name);
   }
   const auto refuse = [&](const std::string& key, const JsonNode& value) {
@@ -276,16 +286,18 @@ PartChoice part_from(const JsonNode& node, const std::string& name) {
   return choice;
 }
 
-LayerRun run_from(const JsonNode& node) {
+// `names`: of the parts of a layer.
+LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
   node.allow({"layers", "parts", "expanded"});
   const std::vector<JsonNode> parts = node.at("parts").elements();
-  if (parts.size() != layer_parts().size()) {
+  if (parts.size() != names.size()) {
     node.at("parts").fail(
-        "expected the 2 parts attention and mlp, found " + std::to_string(parts.size()));
+        "expected the " + std::to_string(names.size()) + " parts " + in_a_row(names, " and ") +
+        ", found " + std::to_string(parts.size()));
   }
   LayerRun run{.layers = node.at("layers").integer<std::int64_t>(), .choice = {}};
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    run.choice.push_back(canonical(part_from(parts[i], layer_parts()[i])));
+    run.choice.push_back(canonical(part_from(parts[i], names[i], names)));
   }
   return run;
 }
@@ -349,7 +361,7 @@ Plan plan_from(const JsonNode& root) {
   for (const auto& [name, program] : root.at("programs").members()) {
     LayerRuns& runs = plan.programs[name];
     for (const JsonNode& run : program.elements()) {
-      runs.push_back(run_from(run));
+      runs.push_back(run_from(run, layer_parts(plan.model_name)));
     }
   }
   for (const JsonNode& node : root.at("micro_batches").elements()) {

@@ -23,7 +23,7 @@ Plan uniform_plan(
   plan.planner_name = "uniform";
   const bool one_rank = std::any_of(layers.begin(), layers.end(), [](const LayerChoice& layer) {
     return std::any_of(layer.begin(), layer.end(), [](const PartChoice& choice) {
-      return strategy(choice.part, choice.strategy).one_rank;
+      return strategy(kind_of(choice.part), choice.strategy).one_rank;
     });
   });
   PlanMicroBatch micro;

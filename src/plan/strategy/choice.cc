@@ -41,11 +41,6 @@ std::int64_t Task::option(const std::string& name, std::int64_t otherwise) const
   return found == choice.options.end() ? otherwise : found->second;
 }
 
-const std::vector<std::string>& layer_parts() {
-  static const std::vector<std::string> parts = {"attention", "mlp"};
-  return parts;
-}
-
 LayerChoice text_layer(
     const std::string& attention,
     const std::string& mlp,
@@ -74,11 +69,11 @@ void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& 
   for (const auto& [name, value] : options) {
     PartChoice* place = nullptr;
     for (PartChoice& choice : layer) {
-      if (find_option(strategy(choice.part, choice.strategy), name) != nullptr) {
+      if (find_option(strategy(kind_of(choice.part), choice.strategy), name) != nullptr) {
         place = &choice;
         break;
       }
-      if (place == nullptr && !strategies_with(choice.part, name).empty()) {
+      if (place == nullptr && !strategies_with(kind_of(choice.part), name).empty()) {
         place = &choice;
       }
     }
@@ -90,7 +85,7 @@ void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& 
 }
 
 PartChoice canonical(PartChoice choice) {
-  if (choice.part == "mlp") {
+  if (kind_of(choice.part) == "mlp") {
     for (const Strategy& published : strategies("attention")) {
       if (published.name == choice.strategy) {
         choice.strategy = to_string(published.verb);
@@ -143,7 +138,7 @@ std::string name(const LayerChoice& layer) {
 }
 
 std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
-  const std::string& kind = task.part == nullptr ? choice.part : task.part->kind;
+  const std::string& kind = task.part == nullptr ? kind_of(choice.part) : task.part->kind;
   const Strategy& runs = strategy(kind, choice.strategy);
   const int p = task.documents.ranks();
   std::vector<Misfit> found;

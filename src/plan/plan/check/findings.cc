@@ -11,6 +11,8 @@ Findings::Findings(const Plan& checked, const CheckContext& against)
     : plan(checked), context(against) {
   if (context.model != nullptr) {
     model = text_model(*context.model);
+  } else if (context.grid != nullptr) {
+    model = grid_model(*context.grid);
   }
 }
 

@@ -24,17 +24,21 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
       rest -= counted ? run.layers : 0;
     }
     VerbRun verbs{.layers = run.layers, .parts = {}};
-    for (std::size_t p = 0; p < layer_parts().size(); ++p) {
-      const bool there =
-          run.choice.size() == layer_parts().size() && run.choice[p].part == layer_parts()[p];
+    const std::vector<std::string>& parts = layer_parts(findings.plan.model_name);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const bool there = run.choice.size() == parts.size() && run.choice[p].part == parts[p];
       if (!there) {
-        findings.say(here + ".parts", "the parts of a layer are attention, then mlp");
+        std::string names;
+        for (const std::string& name : parts) {
+          names += (names.empty() ? "" : ", then ") + name;
+        }
+        findings.say(here + ".parts", "the parts of a layer are " + names);
         checked.sound = false;
         break;
       }
       const PartChoice& choice = run.choice[p];
       checked.sound &= findings.known(path_to(here + ".parts", p) + ".strategy", [&] {
-        verbs.parts.push_back(strategy(choice.part, choice.strategy).verb);
+        verbs.parts.push_back(strategy(kind_of(choice.part), choice.strategy).verb);
       });
     }
     checked.verbs.push_back(std::move(verbs));

@@ -67,20 +67,31 @@ void check_sizes(Findings& findings) {
       findings.plan.layers >= 0,
       "model.layers",
       text(findings.plan.layers) + " layers: a model has 0 or more");
-  if (findings.context.model != nullptr) {
+  if (findings.model) {
+    const CheckContext& context = findings.context;
+    const std::string here =
+        context.model != nullptr ? context.model->architecture : architecture(*context.grid);
     require(
-        findings.plan.layers == findings.context.model->layers,
+        findings.plan.layers == findings.model->layers,
         "model.layers",
         "the plan has " + text(findings.plan.layers) + " layers, the model " +
-            text(findings.context.model->layers) + ": it is for '" + findings.plan.model_name +
-            "', here is a " + findings.context.model->architecture + "; plan for this model");
-    const std::string ours = fingerprint(*findings.context.model);
+            text(findings.model->layers) + ": it is for '" + findings.plan.model_name +
+            "', here is a " + here + "; plan for this model");
+    const std::string ours =
+        context.model != nullptr ? fingerprint(*context.model) : fingerprint(*context.grid);
     require(
         findings.plan.model_sha256.empty() || findings.plan.model_sha256 == ours,
         "model.sha256",
         "the plan is for a model '" + findings.plan.model_name + "' " + findings.plan.model_sha256 +
-            ", this one is a " + findings.context.model->architecture + " " + ours +
-            ": plan for this model");
+            ", this one is a " + here + " " + ours + ": plan for this model");
+    if (layer_parts(findings.plan.model_name) != layer_parts(here)) {
+      require(
+          false,
+          "model.name",
+          "the layers of a '" + findings.plan.model_name + "' have other parts than those of a " +
+              here + ": plan for this model");
+      findings.model.reset();  // nothing can be asked of its parts
+    }
   }
   std::int64_t tokens = 0;
   for (std::size_t d = 0; d < findings.plan.lengths.size(); ++d) {

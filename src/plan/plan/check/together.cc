@@ -81,12 +81,13 @@ bool check_cover(
 
 void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups) {
   for_each_pair_of_a_domain(groups, [&](const CheckedGroup& a, const CheckedGroup& b) {
-    for (std::size_t part = 0; part < layer_parts().size(); ++part) {
+    const std::vector<std::string>& parts = layer_parts(findings.plan.model_name);
+    for (std::size_t part = 0; part < parts.size(); ++part) {
       const std::int64_t layer = first_difference(a.program->verbs, b.program->verbs, part);
       if (layer >= 0) {
         findings.say(
             b.path + ".program",
-            "in layer " + text(layer) + " its " + layer_parts()[part] + " uses the verb '" +
+            "in layer " + text(layer) + " its " + parts[part] + " uses the verb '" +
                 verb_at(b.program->verbs, layer, part) + "', that of " + a.path + " '" +
                 verb_at(a.program->verbs, layer, part) +
                 "': groups of a weight domain run in lock-step");

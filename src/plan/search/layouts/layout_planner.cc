@@ -64,13 +64,18 @@ Choices choices_of(PartWays& parts, const LayoutTask& task) {
   return choices;
 }
 
-// Ways one after the other, for ever, with the moves between them.
-LayoutPlan plan_of(PartWays& parts, const std::vector<std::vector<const PartWay*>>& layers) {
+// Ways one after the other with the moves between them, for ever or once.
+LayoutPlan costs_of(
+    PartWays& parts, const std::vector<std::vector<const PartWay*>>& layers, bool for_ever = true) {
   std::map<std::string, Placement> now;  // where streams lie: after the last layer, then on the way
   for (const std::vector<const PartWay*>& layer : layers) {
     for (const PartWay* way : layer) {
       for (const auto& [stream, place] : way->choice.in) {
-        now[stream] = place;
+        if (for_ever) {
+          now[stream] = place;
+        } else {
+          now.try_emplace(stream, place);  // made where it is wanted first
+        }
       }
     }
   }
@@ -99,7 +104,7 @@ LayoutPlan plan_of(PartWays& parts, const std::vector<std::vector<const PartWay*
       plan.seconds += cost.seconds;
     }
   }
-  const auto count = static_cast<double>(layers.size());
+  const auto count = for_ever ? static_cast<double>(layers.size()) : 1.0;
   plan.elements_forward /= count;
   plan.elements_backward /= count;
   plan.seconds /= count;
@@ -108,10 +113,9 @@ LayoutPlan plan_of(PartWays& parts, const std::vector<std::vector<const PartWay*
 
 }  // namespace
 
-LayoutPlan plan_layouts(const LayoutTask& task) {
-  PartWays parts(task);
-  const Choices choices = choices_of(parts, task);
-  const LayoutPath path = cheapest_cycle(choices.graph);
+namespace {
+
+std::vector<std::vector<const PartWay*>> ways_of(const Choices& choices, const LayoutPath& path) {
   std::vector<std::vector<const PartWay*>> layers;
   for (const std::vector<std::size_t>& layer : path.layers) {
     std::vector<const PartWay*>& ways = layers.emplace_back();
@@ -119,7 +123,90 @@ LayoutPlan plan_layouts(const LayoutTask& task) {
       ways.push_back(&choices.ways[part][layer[part]]);
     }
   }
-  LayoutPlan plan = plan_of(parts, layers);
+  return layers;
+}
+
+}  // namespace
+
+LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers) {
+  PartWays parts(task);
+  const Choices choices = choices_of(parts, task);
+  const LayoutPath path = cheapest_path(choices.graph, idx(layers));
+  LayoutPlan plan = costs_of(parts, ways_of(choices, path), /*for_ever=*/false);
+  // What nobody reads is not run: it stays in the plan, and costs nothing.
+  const std::vector<bool> needed = task.model->needed();
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const ModelPart& one = task.model->parts[i];
+    if (needed[i] || one.layer < 0 || one.layer >= layers) {
+      continue;
+    }
+    std::vector<PlannedPart>& layer = plan.layers[idx(one.layer)];
+    const auto part = std::ranges::find_if(
+        layer, [&](const PlannedPart& p) { return p.choice.part == one.part->name; });
+    plan.elements_forward -= std::exchange(part->elements_forward, 0);
+    plan.elements_backward -= std::exchange(part->elements_backward, 0);
+    plan.seconds -= std::exchange(part->seconds, 0);
+    part->moves.clear();
+  }
+  return plan;
+}
+
+Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers) {
+  const int ranks = task.documents.ranks();
+  Plan plan;
+  plan.layers = static_cast<std::int64_t>(layers.size());
+  plan.cluster_name = "local-" + std::to_string(ranks);
+  plan.ranks = ranks;
+  plan.weight_domain = ranks;
+  plan.lengths = task.documents.lengths;
+  plan.dims = task.documents.dims;
+  plan.programs["layout"] = runs_of(layers);
+  PlanGroup group{.ranks = {}, .documents = {}, .program = "layout"};
+  for (int rank = 0; rank < ranks; ++rank) {
+    group.ranks.push_back(rank);
+  }
+  for (std::size_t sample = 0; sample < plan.lengths.size(); ++sample) {
+    group.documents.push_back(static_cast<std::int64_t>(sample));
+  }
+  plan.micro_batches = {{.groups = {std::move(group)}, .predicted = {}}};
+  plan.planner_name = "layout";
+  plan.planner_space = task.objective == LayoutTask::Objective::elements ? "elements" : "seconds";
+  return plan;
+}
+
+Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts) {
+  std::vector<LayerChoice> layers;
+  for (const std::vector<PlannedPart>& layer : layouts.layers) {
+    LayerChoice& choices = layers.emplace_back();
+    for (const PlannedPart& part : layer) {
+      PartChoice& choice = choices.emplace_back(part.choice);
+      for (const std::string& stream : task.model->part(choice.part)->writes) {
+        if (const auto in = choice.in.find(stream); in != choice.in.end()) {
+          choice.out.insert(*in);  // a part gives its stream back as it took it
+        }
+      }
+    }
+  }
+  return plan_of(task, layers);
+}
+
+Plan plan_of(
+    const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds) {
+  Plan plan = plan_of(task, layouts);
+  plan.model_name = architecture(shape);
+  plan.model_sha256 = fingerprint(shape);
+  plan.planner_seconds = seconds;
+  if (const std::vector<std::string> wrong = problems(plan, {.grid = &shape}); !wrong.empty()) {
+    throw std::logic_error("layouts: the plan is not sound: " + wrong.front());
+  }
+  return plan;
+}
+
+LayoutPlan plan_layouts(const LayoutTask& task) {
+  PartWays parts(task);
+  const Choices choices = choices_of(parts, task);
+  const LayoutPath path = cheapest_cycle(choices.graph);
+  LayoutPlan plan = costs_of(parts, ways_of(choices, path));
   // What a part would cost otherwise: the best plan without its way.
   for (std::size_t layer = 0; layer < path.layers.size(); ++layer) {
     for (std::size_t part = 0; part < path.layers[layer].size(); ++part) {
@@ -149,7 +236,7 @@ LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival) {
   for (const PartWay& way : ways) {
     layer.push_back(&way);
   }
-  return plan_of(parts, {layer});
+  return costs_of(parts, {layer});
 }
 
 }  // namespace paradyse
