@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
@@ -14,6 +15,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {
@@ -40,6 +42,18 @@ struct GradOptions {
 };
 
 constexpr const char* kDefaultAttention = "UlyssesZ";
+constexpr std::uint64_t kSeed = 1;  // of random weights
+
+// `ranks` 0: not said.
+void expect_ranks_of(const Plan& plan, const GradOptions& options, int ranks) {
+  if (ranks != 0 && ranks != plan.ranks) {
+    throw std::invalid_argument(fmt::format(
+        "{}: the plan is for {} ranks, --ranks says {}; leave --ranks out, or plan anew",
+        options.plan,
+        plan.ranks,
+        ranks));
+  }
+}
 
 // The plan of the options, or one in which all layers run alike.
 // `ranks` 0: not said.
@@ -72,13 +86,7 @@ Plan plan_of(
         options.options.begin()->first + " beside --plan: the plan says what each part runs");
   }
   Plan plan = read_plan(options.plan);
-  if (ranks != 0 && ranks != plan.ranks) {
-    throw std::invalid_argument(fmt::format(
-        "{}: the plan is for {} ranks, --ranks says {}; leave --ranks out, or plan anew",
-        options.plan,
-        plan.ranks,
-        ranks));
-  }
+  expect_ranks_of(plan, options, ranks);
   if (plan.lengths != lengths) {
     std::size_t d = 0;
     while (d < lengths.size() && d < plan.lengths.size() && lengths[d] == plan.lengths[d]) {
@@ -101,11 +109,20 @@ Plan plan_of(
   return plan;
 }
 
+// What is asked of which model, whatever its family.
+struct Question {
+  Model model;
+  std::function<void(Parameters& parameters)> fill;
+  Plan plan;
+  Corpus corpus = {};
+  std::vector<Sample> samples = {};
+};
+
 // Throws unless the plan is sound and, as far as can be predicted, fits.
 void expect_sound(
-    const Plan& plan, const ModelShape& model, const GradOptions& options, std::int64_t memory) {
+    const Plan& plan, CheckContext context, const GradOptions& options, std::int64_t memory) {
   const Precision precision = precision_of(dtype_option(options.dtype));
-  CheckContext context{.model = &model, .precision = precision};
+  context.precision = precision;
   const std::string source = options.plan.empty() ? "" : options.plan + ": ";
   const auto unsound = problems(plan, context);
   if (!unsound.empty()) {
@@ -148,7 +165,7 @@ Json parts_of(const Plan& plan) {
         Json one = {
             {"layer", layer},
             {"part", choice.part},
-            {"strategy", strategy(choice.part, choice.strategy).name},
+            {"strategy", strategy(kind_of(choice.part), choice.strategy).name},
             {"recompute", to_string(choice.recompute)}};
         if (plan.programs.size() > 1) {
           one["program"] = name;
@@ -199,10 +216,87 @@ void print(const GradientAnswer& answer, const std::string& out) {
   fmt::print("{}\ngradients: {}\n", aligned(rows, 0), out);
 }
 
-int grad_on(
-    const std::shared_ptr<Backend>& backend, const GradOptions& options, const Common& common) {
-  const std::int64_t memory = memory_limit(options.memory_per_rank);
-  const ModelInput model = open_model_input(options.model, /*quiet=*/!backend->leads());
+// Of a model of several dims: the plan of the options, or the one that sends least.
+Plan layouts_of(
+    const GradOptions& options, const GridShape& shape, const GridData& data, int ranks) {
+  for (const auto& [option, given] :
+       {std::pair{"--attention", !options.attention.empty()},
+        {"--mlp", !options.mlp.empty()},
+        {"--recompute", !options.recompute.empty()},
+        {"--dropout-seed", options.dropout_seed.has_value()},
+        {"--attention-dropout", options.attention_dropout >= 0}}) {
+    if (given) {
+      throw std::invalid_argument(fmt::format(
+          "{} is not of a model of type {}; a --plan says what each part runs",
+          option,
+          model_type(shape)));
+    }
+  }
+  if (!options.options.empty()) {
+    throw std::invalid_argument(
+        options.options.begin()->first + " is an option of plans of language models");
+  }
+  if (options.plan.empty()) {
+    const Model model = grid_model(shape);
+    LayoutTask task{.model = &model, .documents = {}, .seconds = {}};
+    task.documents = packed(
+        std::vector<std::int64_t>(data.samples.size(), data.rows()),
+        ranks == 0 ? 1 : ranks,
+        model.causal);
+    task.documents.dims = data.dims;
+    return paradyse::plan_of(task, plan_layouts(task, model.layers), shape, 0);
+  }
+  Plan plan = read_plan(options.plan);
+  expect_ranks_of(plan, options, ranks);
+  if (plan.dims != data.dims || plan.lengths.size() != data.samples.size()) {
+    const auto text = [](std::size_t samples, const std::map<std::string, std::int64_t>& dims) {
+      std::string sizes = fmt::format("{} of", samples);
+      for (const auto& [name, size] : dims) {
+        sizes += fmt::format(" {} {}", name, size);
+      }
+      return sizes;
+    };
+    throw std::invalid_argument(fmt::format(
+        "{}: the plan is for samples of other sizes ({}) than {} has ({}); plan for these",
+        options.plan,
+        text(plan.lengths.size(), plan.dims),
+        options.data,
+        text(data.samples.size(), data.dims)));
+  }
+  return plan;
+}
+
+Question grid_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
+  if (options.backend.device != "cpu") {
+    throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+  }
+  const GridShape shape = read_grid_shape(options.model);
+  GridData data = reading([&] { return read_grid_data(options.data, shape, kSeed); });
+  if (std::holds_alternative<EvoformerShape>(shape) && data.samples.size() > 1) {
+    throw std::invalid_argument(fmt::format(
+        "{}: has {} alignments; a batch of this model is one: split the file",
+        options.data,
+        data.samples.size()));
+  }
+  Question question{
+      .model = grid_model(shape),
+      .fill = [](Parameters& parameters) { parameters.initialize(kSeed); },
+      .plan = layouts_of(options, shape, data, ranks)};
+  expect_ranks(question.plan.ranks);
+  expect_sound(question.plan, {.grid = &shape}, options, memory);
+  question.samples = std::move(data.samples);
+  if (!quiet) {
+    std::fprintf(
+        stderr,
+        "paradyse: weights of %s, noise and masks are random, seed %llu\n",
+        options.model.c_str(),
+        static_cast<unsigned long long>(kSeed));
+  }
+  return question;
+}
+
+Question text_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
+  const ModelInput model = open_model_input(options.model, quiet);
   ModelShape shape = model.folder.shape;
   if (!options.dropout_seed) {
     shape = without_dropout(shape);
@@ -211,7 +305,7 @@ int grad_on(
     shape.attention_dropout = options.attention_dropout;
   }
   expect_trainable(shape);
-  const Corpus corpus = reading([&] {
+  Corpus corpus = reading([&] {
     return read_corpus(
         {.path = options.data, .min_tokens = 0, .vocab = shape.vocab, .labels = shape.masked_lm});
   });
@@ -219,15 +313,29 @@ int grad_on(
   for (const Tokens& document : corpus.documents) {
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
-  const Plan plan = plan_of(options, shape, lengths, ranks_of(options.backend, options.ranks, 0));
-  expect_ranks(plan.ranks);
-  expect_sound(plan, shape, options, memory);
+  Question question{
+      .model = text_model(shape),
+      .fill = model.fill,
+      .plan = plan_of(options, shape, lengths, ranks),
+      .corpus = std::move(corpus)};
+  expect_ranks(question.plan.ranks);
+  expect_sound(question.plan, {.model = &shape}, options, memory);
+  return question;
+}
+
+int grad_on(
+    const std::shared_ptr<Backend>& backend, const GradOptions& options, const Common& common) {
+  const std::int64_t memory = memory_limit(options.memory_per_rank);
+  const int ranks = ranks_of(options.backend, options.ranks, 0);
+  const auto question_of = is_grid_model(options.model) ? grid_question : text_question;
+  const Question question = question_of(options, ranks, memory, !backend->leads());
+  const Plan& plan = question.plan;
 
   // Opened first: a file that cannot be written is known before the work is done.
   expect_no_input_overwritten(options);
   const at::ScalarType stored = parameter_types(dtype_option(options.dtype)).gradient;
   std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, sizes] : parameter_shapes(text_model(shape))) {
+  for (const auto& [name, sizes] : parameter_shapes(question.model)) {
     tensors.emplace_back(name, StoredTensor{.dtype = stored, .shape = sizes});
   }
   std::optional<SafetensorsWriter> writer;
@@ -236,11 +344,12 @@ int grad_on(
   }
 
   const GradientAnswer answer = gradients(
-      {.model = text_model(shape),
-       .fill = model.fill,
+      {.model = question.model,
+       .fill = question.fill,
        .plan = &plan,
-       .documents = corpus.documents,
-       .labels = corpus.labels,
+       .documents = question.corpus.documents,
+       .labels = question.corpus.labels,
+       .samples = question.samples,
        .dropout_seed = options.dropout_seed.value_or(0),
        .dtype = dtype_option(options.dtype),
        .memory_per_rank = memory,
@@ -286,8 +395,7 @@ void add_grad(CLI::App& app, Common& common) {
           "--model",
           options->model,
           "Hugging Face model folder, or TOML model file; without model.safetensors the weights "
-          "are "
-          "random (seed 1)")
+          "are random (seed 1).  Also stdit and evoformer, and TOML files of these types")
       ->required();
   command
       ->add_option(
@@ -295,7 +403,9 @@ void add_grad(CLI::App& app, Common& common) {
           options->data,
           "FILE.jsonl: a document a line, {\"tokens\": [...]}; all form one batch, those of 0 or 1 "
           "tokens with count 0.  With \"labels\": [...], as many (-100: none), token i is scored "
-          "against label i + 1, of a masked LM, which must have them, against label i")
+          "against label i + 1, of a masked LM, which must have them, against label i.  Of stdit: "
+          "safetensors with latents [clips, channels, frames, height, width]; of evoformer: an "
+          "alignment, Stockholm or A3M")
       ->required();
   command
       ->add_option(

@@ -1,0 +1,200 @@
+// Frames and alignments as files: what samples they become, and what is refused, by place.
+#include "src/run/data/grid_data.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "paradyse/plan/index.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A file that goes with the test.
+class File {
+ public:
+  explicit File(const std::string& name)
+      : path(fs::temp_directory_path() / ("grid_data." + std::to_string(getpid()) + "." + name)) {}
+  ~File() { fs::remove(path); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  const fs::path path;
+};
+
+void expect_refused(const std::function<void()>& read, const std::vector<std::string>& what) {
+  try {
+    read();
+    ADD_FAILURE() << "not refused: " << what.front();
+  } catch (const std::runtime_error& error) {
+    for (const std::string& part : what) {
+      EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+  }
+}
+
+const StditShape kShape{.depth = 1, .hidden = 8, .heads = 2, .kv_heads = 2, .mlp_hidden = 8};
+
+TEST(Frames, BecomePatchesNoiseAndVelocity) {
+  const File file("frames.safetensors");
+  const at::Tensor latents =
+      at::arange(2 * 4 * 3 * 4 * 6, at::kDouble).view({2, 4, 3, 4, 6}).to(at::kFloat) / 100;
+  test::write_tensors(
+      file.path, {{"latents", latents}, {"timesteps", at::tensor({1.0, 0.25}, at::kDouble)}});
+  const GridData data = read_frames(file.path, kShape, 7);
+  EXPECT_EQ(data.dims, (std::map<std::string, std::int64_t>{{"frames", 3}, {"patches", 6}}));
+  EXPECT_EQ(data.rows(), 18);
+  ASSERT_EQ(data.samples.size(), 2U);
+  const Model model = stdit_model(kShape);
+  for (std::size_t b = 0; b < 2; ++b) {
+    const Sample& sample = data.samples[b];
+    EXPECT_NO_THROW(check_sample(sample, model, data.dims));
+    EXPECT_EQ(scored(sample, model), 18 * 16);
+    const double t = b == 0 ? 1.0 : 0.25;
+    const at::Tensor& patches = sample.inputs.at("patches");
+    const at::Tensor& velocity = sample.inputs.at("velocity");
+    // x_t = t x + (1 - t) noise and v = x - noise, so x = x_t + (1 - t) v.
+    const at::Tensor clean = patches.narrow(2, 0, 16) + (1 - t) * velocity;
+    for (std::int64_t f = 0; f < 3; ++f) {
+      for (std::int64_t patch = 0; patch < 6; ++patch) {
+        for (std::int64_t c = 0; c < 4; ++c) {
+          for (std::int64_t i = 0; i < 4; ++i) {
+            const double x = latents[static_cast<std::int64_t>(b)][c][f][patch / 3 * 2 + i / 2]
+                                    [patch % 3 * 2 + i % 2]
+                                        .item<double>();
+            EXPECT_NEAR(clean[f][patch][c * 4 + i].item<double>(), x, 1e-12);
+          }
+        }
+      }
+    }
+    EXPECT_NEAR(sample.inputs.at("time")[0].item<double>(), std::cos(1000 * t), 1e-9);
+    // Every place has features of its own.
+    std::set<std::string> places;
+    for (std::int64_t row = 0; row < 18; ++row) {
+      const at::Tensor place = patches.view({18, -1})[row].narrow(0, 16, kPlaceFeatures);
+      std::string text;
+      for (std::int64_t i = 0; i < kPlaceFeatures; ++i) {
+        text += std::to_string(place[i].item<double>()) + " ";
+      }
+      places.insert(text);
+    }
+    EXPECT_EQ(places.size(), 18U);
+  }
+  // Noise is standard normal, and the seed's.
+  const at::Tensor noise = data.samples[1].inputs.at("patches").narrow(2, 0, 16) -
+                           0.25 * data.samples[1].inputs.at("velocity");
+  EXPECT_NEAR(noise.mean().item<double>(), 0, 0.2);
+  EXPECT_NEAR(noise.std().item<double>(), 1, 0.2);
+  const auto patches = [&](std::uint64_t seed) {
+    return read_frames(file.path, kShape, seed).samples[1].inputs.at("patches");
+  };
+  EXPECT_TRUE(at::equal(patches(7), patches(7)));
+  EXPECT_FALSE(at::equal(patches(7), patches(8)));
+}
+
+TEST(Frames, AreRefusedByWhatIsWrong) {
+  const File file("bad.safetensors");
+  const auto refused = [&](const test::Weights& tensors, const std::vector<std::string>& what) {
+    test::write_tensors(file.path, tensors);
+    expect_refused([&] { read_frames(file.path, kShape, 1); }, what);
+  };
+  refused({{"latents", at::zeros({1, 3, 2, 4, 4})}}, {"[1, 3, 2, 4, 4]", "4, frames"});
+  refused({{"latents", at::zeros({1, 4, 2, 3, 4})}}, {"[1, 4, 2, 3, 4]", "patch_size 2"});
+  refused({{"latents", at::zeros({4, 2, 4, 4})}}, {"[4, 2, 4, 4]"});
+  refused({{"frames", at::zeros({1, 4, 2, 4, 4})}}, {"'frames' is not known"});
+  refused(
+      {{"latents", at::full({1, 4, 2, 4, 4}, std::numeric_limits<double>::quiet_NaN())}},
+      {"clip 0", "not finite"});
+  refused(
+      {{"latents", at::zeros({2, 4, 2, 4, 4})}, {"timesteps", at::zeros({3})}},
+      {"'timesteps' is [3]", "2 clips"});
+  refused(
+      {{"latents", at::zeros({1, 4, 2, 4, 4})}, {"timesteps", at::full({1}, 1.5)}},
+      {"1.5", "from 0"});
+}
+
+TEST(Alignments, AreReadAlike) {
+  const File stockholm("a.sto");
+  std::ofstream(stockholm.path) << "# STOCKHOLM 1.0\n#=GF ID x\n\nfirst  AC-\nsecond .cD\n\n"
+                                   "first  D.E\n#=GC RF xxx\nsecond GhK\n//\n";
+  const File a3m("a.a3m");
+  std::ofstream(a3m.path) << ">first a protein\nACDE\n>second\n-CdGhK\n";
+  const Alignment one = read_alignment_file(stockholm.path).at(0);
+  EXPECT_THAT(one.names, ElementsAre("first", "second"));
+  EXPECT_THAT(one.letters[0], ElementsAre(0, 4, 3, 6));    // A C D E
+  EXPECT_THAT(one.letters[1], ElementsAre(21, 4, 7, 11));  // - C G K
+  EXPECT_THAT(one.deletions[1], ElementsAre(0, 0, 1, 1));
+  const Alignment other = read_alignment_file(a3m.path).at(0);
+  EXPECT_EQ(other.letters, one.letters);
+  EXPECT_EQ(other.deletions, one.deletions);
+  EXPECT_EQ(other.names, one.names);
+}
+
+TEST(Alignments, BecomeFeaturesAndLabels) {
+  const File file("b.a3m");
+  std::string text;
+  for (int s = 0; s < 40; ++s) {
+    text += ">s" + std::to_string(s) + "\nACDEFGHIKLMNPQRSTVWYX-ACDE\n";
+  }
+  std::ofstream(file.path) << text;
+  const GridData data = read_alignments(file.path, 3);
+  const Model model = evoformer_model({.blocks = 1});
+  ASSERT_EQ(data.samples.size(), 1U);
+  const Sample& sample = data.samples[0];
+  EXPECT_NO_THROW(check_sample(sample, model, data.dims));
+  EXPECT_EQ(data.dims.at("sequences"), 40);
+  EXPECT_EQ(data.dims.at("i"), 25);  // the first row has a gap
+  const std::int64_t rows = data.rows();
+  const std::int64_t predicted = scored(sample, model);
+  EXPECT_NEAR(static_cast<double>(predicted) / static_cast<double>(rows), 0.15, 0.04);
+  const at::Tensor letters =
+      sample.inputs.at("msa").view({rows, kMsaFeatures}).narrow(1, 0, kMsaClasses);
+  EXPECT_TRUE(at::equal(letters.sum(1), at::ones({rows}, at::kDouble)));
+  std::int64_t masked = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto seen = static_cast<std::int32_t>(letters[row].argmax().item<std::int64_t>());
+    const std::int32_t label = sample.labels[idx(row)];
+    masked += seen == 22 ? 1 : 0;
+    if (label < 0) {
+      EXPECT_NE(seen, 22);
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(masked) / static_cast<double>(predicted), 0.7, 0.15);
+  const at::Tensor& pair = sample.inputs.at("pair");
+  EXPECT_EQ(pair[5][3][2 * kMsaClasses + 32 + 2].item<double>(), 1);
+  EXPECT_EQ(pair.sum().item<double>(), 3.0 * 25 * 25);
+}
+
+TEST(Alignments, AreRefusedByLine) {
+  const File file("bad.sto");
+  const auto refused = [&](const std::string& text, const std::vector<std::string>& what) {
+    std::ofstream(file.path) << text;
+    expect_refused([&] { read_alignment_file(file.path); }, what);
+  };
+  refused("# STOCKHOLM 1.0\na ACD\nb AC1\n//\n", {":3: ", "'1'", "'b'"});
+  refused("# STOCKHOLM 1.0\na ACD\nb AC\n//\n", {":3: ", "2 columns", "3"});
+  refused("# STOCKHOLM 1.0\nonlyaname\n", {":2: ", "a name and its row"});
+  refused(">a\nAC\n>b\nACD\n", {":3: ", "3 columns"});
+  refused("AC\n", {":1: ", "this is no alignment"});
+  refused("# STOCKHOLM 1.0\n//\n", {"has no sequences"});
+  refused("", {"has no sequences"});
+  refused(">a\n--\n>b\nAC\n", {":1: ", "no letters"});
+  expect_refused([] { read_alignment_file("/nowhere/x.sto"); }, {"cannot be read"});
+}
+
+}  // namespace
+}  // namespace paradyse
