@@ -12,6 +12,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/run/check/check_layouts.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {
@@ -144,13 +145,21 @@ int check_on(
     const std::vector<int>& ranks,
     const CheckOptions& options,
     const Common& common) {
-  const std::vector<CheckRow> rows = check(
-      {.subjects = subjects_of(options.model, !backend->leads()),
-       .ranks = ranks,
-       .dtypes = dtypes_of(options),
-       .strategies = options.strategies,
-       .backend = backend,
-       .device = device_named(options.backend.device)});
+  const std::vector<CheckRow> rows =
+      is_grid_model(options.model) ? check_layouts(
+                                         {.name = options.model,
+                                          .shape = read_grid_shape(options.model),
+                                          .ranks = ranks,
+                                          .dtypes = dtypes_of(options),
+                                          .backend = backend,
+                                          .device = device_named(options.backend.device)})
+                                   : check(
+                                         {.subjects = subjects_of(options.model, !backend->leads()),
+                                          .ranks = ranks,
+                                          .dtypes = dtypes_of(options),
+                                          .strategies = options.strategies,
+                                          .backend = backend,
+                                          .device = device_named(options.backend.device)});
   if (!backend->leads()) {
     return kOk;
   }
@@ -165,6 +174,14 @@ int check_on(
 
 int run_check(const CheckOptions& options, const Common& common) {
   dtypes_of(options);  // throws for an unknown one
+  if (is_grid_model(options.model) && !options.strategies.empty()) {
+    throw std::invalid_argument(
+        "--strategy is of language models: of this one every layout is checked, planned and "
+        "rivals'");
+  }
+  if (is_grid_model(options.model) && options.backend.device != "cpu") {
+    throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+  }
   for (const std::string& name : options.strategies) {
     strategy("attention", name);  // throws for an unknown one
   }
@@ -200,7 +217,8 @@ void add_check(CLI::App& app, Common& common) {
   command->add_option(
       "--model",
       options->model,
-      "A small model folder or TOML file (default: built-in models of odd sizes)");
+      "A small model folder or TOML file (default: built-in models of odd sizes); of stdit and "
+      "evoformer the planned layout and every rival's");
   command
       ->add_option(
           "--dtype",

@@ -100,6 +100,17 @@ folder = "{self.folder}/runs"
             name, "".join(json.dumps({"tokens": tokens}) + "\n" for tokens in documents))
 
 
+def write_tensors(path, tensors):
+    """A safetensors file of {name: (shape, numbers)}, in float64."""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        values = array.array("d", numbers).tobytes()
+        header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def read_tensors(path):
     """{name: (dtype, shape, values)} of a safetensors file."""
     content = pathlib.Path(path).read_bytes()

@@ -1,44 +1,15 @@
 #include "src/run/check/check.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-
-#include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/gradient_error.h"
-#include "paradyse/run/gradients.h"
-#include "src/run/device/through_aten.h"
+#include "src/run/check/check_case.h"
 
 namespace paradyse {
 namespace {
-
-struct Tolerance {
-  double loss = 0;
-  double gradient = 0;  // in the measure of gradient_error.h
-};
-
-// Narrow types: multiples of their rounding.  Measured over the built-in subjects, all ways and
-// recompute levels and 1 to 4 ranks, through our loops and through ATen, as multiples: 0.46 of the
-// loss, 16 (bfloat16) and 24 (float16) of a gradient.
-Tolerance tolerance(Dtype dtype) {
-  if (narrow(dtype)) {
-    const double rounding = dtype == Dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
-    return {.loss = 0.8 * rounding, .gradient = 30 * rounding};
-  }
-  const double both = dtype == Dtype::float64 ? 1e-10 : 2e-5;
-  return {.loss = both, .gradient = both};
-}
-
-// The measured peak may differ from the fold by this share; all other counts are exact.
-constexpr double kPeakTolerance = 0.02;
-// ATen's narrow products and flash attention do without the float32 scratch of our loops, which the
-// fold counts: it is a bound there, and the peak lower by up to this share (measured in the
-// smallest subject: 0.25).
-constexpr double kScratchTolerance = 0.4;
 
 // Key biases move all scores of a query alike where nothing turns keys by their places: their
 // gradient is zero in exact arithmetic.  What is left is rounding, of the size of the query bias's.
@@ -96,69 +67,6 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
   return all;
 }
 
-// The weights as a rank of this dtype holds them, whole and in float64.
-std::map<std::string, at::Tensor> whole_weights(const CheckSubject& subject, Dtype dtype) {
-  std::map<std::string, at::Tensor> weights;
-  run_local_ranks(1, {}, [&](Communicators& communicators) {
-    Parameters parameters(
-        text_model(subject.model), 1, 0, parameter_types(dtype), /*gradients=*/false);
-    subject.fill(parameters);
-    collect(
-        parameters,
-        Which::weights,
-        communicators.world(),
-        [&](const std::string& name, const at::Tensor& tensor) { weights[name] = tensor; });
-  });
-  for (auto& [name, tensor] : weights) {  // outside collect()'s inference mode: autograd needs them
-    tensor = tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  }
-  return weights;
-}
-
-// Says in the row what the run counted but the folds did not say.
-void compare_counts(
-    const CheckSubject& subject,
-    const Plan& plan,
-    const GradientAnswer& answer,
-    bool by_library,
-    CheckRow& row) {
-  const double lower = by_library && narrow(row.dtype) ? kScratchTolerance : kPeakTolerance;
-  const Precision precision = precision_of(row.dtype);
-  const Model model = text_model(subject.model);
-  for (int r = 0; r < plan.ranks; ++r) {
-    const std::int64_t elements =
-        stored_elements(model, plan.weight_domain, r % plan.weight_domain);
-    const RankReport predicted = predicted_report(
-        plan, model, r, precision, elements * (precision.activation + precision.statistic));
-    const RankReport& measured = answer.ranks[idx(r)];
-    // Within these shares of what was said.
-    const auto expect = [&](const char* what,
-                            std::int64_t is,
-                            std::int64_t said,
-                            double below = 0,
-                            double above = 0) {
-      const auto more = static_cast<double>(is - said);
-      if (more > above * static_cast<double>(said) || -more > below * static_cast<double>(said)) {
-        row.counts_differ.push_back(fmt::format(
-            "{}, {} recompute {}, {}, rank {} of {}: {} {}, predicted {}",
-            subject.name,
-            row.way,
-            row.recompute,
-            to_string(row.dtype),
-            r,
-            plan.ranks,
-            what,
-            is,
-            said));
-      }
-    };
-    expect("bytes sent", measured.bytes_sent, predicted.bytes_sent);
-    expect("messages", measured.messages, predicted.messages);
-    expect("saved bytes", measured.saved_bytes, predicted.saved_bytes);
-    expect("peak bytes", measured.peak_bytes, predicted.peak_bytes, lower, kPeakTolerance);
-  }
-}
-
 Plan plan_of(const CheckSubject& subject, const Way& way, Recompute level, int ranks) {
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
@@ -172,52 +80,14 @@ Plan plan_of(const CheckSubject& subject, const Way& way, Recompute level, int r
   return uniform_plan(subject.model, lengths, ranks, layers);
 }
 
-// Keeps the worse of the two.
-void note(double error, const std::string& place, CheckError& worst) {
-  const double judged = std::isfinite(error) ? error : INFINITY;  // a NaN is never largest
-  if (worst.place.empty() || judged > worst.error) {
-    worst.error = judged;
-    worst.place = place;
-  }
-}
-
-// Runs the subject this way on the i-th number of ranks and notes in the row what it comes to.
-void run_case(
-    const CheckRequest& request,
-    const CheckSubject& subject,
-    const Plan& plan,
-    const reference::Answer& expected,
-    std::size_t i,
-    CheckRow& row) {
-  const GradientAnswer answer = gradients(
-      {.model = text_model(subject.model),
-       .fill = subject.fill,
-       .plan = &plan,
-       .documents = subject.documents,
-       .labels = subject.labels,
-       .dtype = row.dtype,
-       .backend = request.backend,
-       .device = request.device});
-  if (!request.backend->leads()) {
-    return;
-  }
-  const std::string where = fmt::format("{}, {} ranks, ", subject.name, plan.ranks);
-  const double difference = std::abs(answer.batch.loss - expected.loss);
-  note(difference == 0 ? 0 : difference / std::abs(expected.loss), where + "loss", row.losses[i]);
-  const GradientError error = compare_gradients(
-      answer.gradients,
-      expected.gradients,
-      narrow(row.dtype) ? key_biases(subject.model) : std::map<std::string, std::string>{});
-  note(error.worst, where + "gradient of " + error.worst_name, row.gradients[i]);
-  const bool by_library = !request.device.is_cpu() || aten_kernels();
-  compare_counts(subject, plan, answer, by_library, row);
-}
-
 }  // namespace
 
 reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype) {
   return reference::model(
-      subject.model, whole_weights(subject, dtype), subject.documents, subject.labels);
+      subject.model,
+      whole_weights(text_model(subject.model), subject.fill, dtype),
+      subject.documents,
+      subject.labels);
 }
 
 const CheckError& CheckRow::worst(std::size_t i) const {
@@ -234,8 +104,18 @@ std::vector<CheckRow> check(const CheckRequest& request) {
   for (const Dtype dtype : request.dtypes) {
     const Tolerance within = tolerance(dtype);
     std::vector<reference::Answer> expected;
+    std::vector<CheckCase> cases;
     for (const CheckSubject& subject : request.subjects) {
       expected.push_back(request.expected(subject, dtype));
+      cases.push_back(
+          {.name = subject.name,
+           .model = text_model(subject.model),
+           .fill = subject.fill,
+           .documents = subject.documents,
+           .labels = subject.labels,
+           .narrow_judged_as = key_biases(subject.model),
+           .backend = request.backend,
+           .device = request.device});
     }
     for (const Way& way : ways(request.strategies)) {
       for (const Recompute level : kRecomputeLevels) {
@@ -250,7 +130,7 @@ std::vector<CheckRow> check(const CheckRequest& request) {
           for (std::size_t s = 0; s < request.subjects.size(); ++s) {
             const CheckSubject& subject = request.subjects[s];
             const Plan plan = plan_of(subject, way, level, request.ranks[i]);
-            run_case(request, subject, plan, expected[s], i, row);
+            run_case(cases[s], plan, expected[s], i, row);
           }
         }
         rows.push_back(std::move(row));

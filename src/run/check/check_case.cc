@@ -1,0 +1,138 @@
+#include "src/run/check/check_case.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
+#include "src/run/device/through_aten.h"
+
+namespace paradyse {
+
+// Narrow types: multiples of their rounding.  Measured over the built-in subjects, all ways and
+// recompute levels and 1 to 4 ranks, through our loops and through ATen, as multiples: 0.46 of the
+// loss, 16 (bfloat16) and 24 (float16) of a gradient.
+Tolerance tolerance(Dtype dtype) {
+  if (narrow(dtype)) {
+    const double rounding = dtype == Dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
+    return {.loss = 0.8 * rounding, .gradient = 30 * rounding};
+  }
+  const double both = dtype == Dtype::float64 ? 1e-10 : 2e-5;
+  return {.loss = both, .gradient = both};
+}
+
+std::map<std::string, at::Tensor> whole_weights(
+    const Model& model, const std::function<void(Parameters& parameters)>& fill, Dtype dtype) {
+  std::map<std::string, at::Tensor> weights;
+  run_local_ranks(1, {}, [&](Communicators& communicators) {
+    Parameters parameters(model, 1, 0, parameter_types(dtype), /*gradients=*/false);
+    fill(parameters);
+    collect(
+        parameters,
+        Which::weights,
+        communicators.world(),
+        [&](const std::string& name, const at::Tensor& tensor) { weights[name] = tensor; });
+  });
+  for (auto& [name, tensor] : weights) {  // outside collect()'s inference mode: autograd needs them
+    tensor = tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  }
+  return weights;
+}
+
+namespace {
+
+// The measured peak may differ from the fold by this share; all other counts are exact.
+constexpr double kPeakTolerance = 0.02;
+// ATen's narrow products and flash attention do without the float32 scratch of our loops, which the
+// fold counts: it is a bound there, and the peak lower by up to this share (measured in the
+// smallest subject: 0.25).
+constexpr double kScratchTolerance = 0.4;
+
+// Says in the row what the run counted but the folds did not say.
+void compare_counts(
+    const CheckCase& of,
+    const Plan& plan,
+    const GradientAnswer& answer,
+    bool by_library,
+    CheckRow& row) {
+  const double lower = by_library && narrow(row.dtype) ? kScratchTolerance : kPeakTolerance;
+  const Precision precision = precision_of(row.dtype);
+  for (int r = 0; r < plan.ranks; ++r) {
+    const std::int64_t elements =
+        stored_elements(of.model, plan.weight_domain, r % plan.weight_domain);
+    const RankReport predicted = predicted_report(
+        plan, of.model, r, precision, elements * (precision.activation + precision.statistic));
+    const RankReport& measured = answer.ranks[idx(r)];
+    // Within these shares of what was said.
+    const auto expect = [&](const char* what,
+                            std::int64_t is,
+                            std::int64_t said,
+                            double below = 0,
+                            double above = 0) {
+      const auto more = static_cast<double>(is - said);
+      if (more > above * static_cast<double>(said) || -more > below * static_cast<double>(said)) {
+        row.counts_differ.push_back(fmt::format(
+            "{}, {} recompute {}, {}, rank {} of {}: {} {}, predicted {}",
+            of.name,
+            row.way,
+            row.recompute,
+            to_string(row.dtype),
+            r,
+            plan.ranks,
+            what,
+            is,
+            said));
+      }
+    };
+    expect("bytes sent", measured.bytes_sent, predicted.bytes_sent);
+    expect("messages", measured.messages, predicted.messages);
+    expect("saved bytes", measured.saved_bytes, predicted.saved_bytes);
+    expect("peak bytes", measured.peak_bytes, predicted.peak_bytes, lower, kPeakTolerance);
+  }
+}
+
+// Keeps the worse of the two.
+void note(double error, const std::string& place, CheckError& worst) {
+  const double judged = std::isfinite(error) ? error : INFINITY;  // a NaN is never largest
+  if (worst.place.empty() || judged > worst.error) {
+    worst.error = judged;
+    worst.place = place;
+  }
+}
+
+}  // namespace
+
+void run_case(
+    const CheckCase& of,
+    const Plan& plan,
+    const reference::Answer& expected,
+    std::size_t i,
+    CheckRow& row) {
+  const GradientAnswer answer = gradients(
+      {.model = of.model,
+       .fill = of.fill,
+       .plan = &plan,
+       .documents = of.documents,
+       .labels = of.labels,
+       .samples = of.samples,
+       .dtype = row.dtype,
+       .backend = of.backend,
+       .device = of.device});
+  if (!of.backend->leads()) {
+    return;
+  }
+  const std::string where = fmt::format("{}, {} ranks, ", of.name, plan.ranks);
+  const double difference = std::abs(answer.batch.loss - expected.loss);
+  note(difference == 0 ? 0 : difference / std::abs(expected.loss), where + "loss", row.losses[i]);
+  const GradientError error = compare_gradients(
+      answer.gradients,
+      expected.gradients,
+      narrow(row.dtype) ? of.narrow_judged_as : std::map<std::string, std::string>{});
+  note(error.worst, where + "gradient of " + error.worst_name, row.gradients[i]);
+  const bool by_library = !of.device.is_cpu() || aten_kernels();
+  compare_counts(of, plan, answer, by_library, row);
+}
+
+}  // namespace paradyse

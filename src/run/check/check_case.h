@@ -1,0 +1,48 @@
+// One model, batch and plan: what its run comes to, and how it is judged.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/sample.h"
+#include "src/run/check/check.h"
+
+namespace paradyse {
+
+struct Tolerance {
+  double loss = 0;
+  double gradient = 0;  // in the measure of gradient_error.h
+};
+Tolerance tolerance(Dtype dtype);
+
+struct CheckCase {
+  std::string name;
+  Model model;
+  std::function<void(Parameters& parameters)> fill;
+  std::vector<std::vector<std::int32_t>> documents = {};
+  std::vector<std::vector<std::int32_t>> labels = {};
+  std::vector<Sample> samples = {};
+  // In narrow types: gradients that are judged by the size of another (compare_gradients()).
+  std::map<std::string, std::string> narrow_judged_as = {};
+  std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+// The weights as a rank of this dtype holds them, whole and in float64.
+std::map<std::string, at::Tensor> whole_weights(
+    const Model& model, const std::function<void(Parameters& parameters)>& fill, Dtype dtype);
+
+// Runs it on the i-th number of ranks and notes in the row what it comes to.
+void run_case(
+    const CheckCase& of,
+    const Plan& plan,
+    const reference::Answer& expected,
+    std::size_t i,
+    CheckRow& row);
+
+}  // namespace paradyse

@@ -1,0 +1,28 @@
+// The same of a model of several dims: the planned layout and every rival's, at every recompute
+// level.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/grid_models.h"
+#include "src/run/check/check.h"
+
+namespace paradyse {
+
+struct LayoutCheckRequest {
+  std::string name;  // of the model, for messages
+  GridShape shape;
+  std::vector<int> ranks = {1, 2, 3, 4};
+  std::vector<Dtype> dtypes = {Dtype::float64, Dtype::float32};
+  std::shared_ptr<Backend> backend = local_backend();
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+// On samples of sizes that few ranks divide: two clips of 5 frames and 6 patches, or an alignment
+// of 5 sequences and 7 residues.  Rows as check() makes them; a way is "planned", "dsp", "dap", ...
+// Throws std::invalid_argument for a type that these models do not run in.
+std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request);
+
+}  // namespace paradyse

@@ -1,0 +1,115 @@
+"""Video and protein models from the command line: plan layout --out, plan check, grad."""
+
+import json
+import random
+import unittest
+
+from support import FAILED, ProgramTest, gradient_error, read_tensors, write_tensors
+
+STDIT = """
+model_type = "stdit"
+depth = 2
+hidden_size = 12
+num_heads = 3
+in_channels = 2
+"""
+EVOFORMER = """
+model_type = "evoformer"
+no_blocks = 2
+c_m = 8
+c_z = 6
+no_heads_msa = 2
+no_heads_pair = 2
+c_hidden = 3
+c_hidden_opm = 2
+c_hidden_mul = 4
+transition_n = 2
+"""
+ALIGNMENT = """# STOCKHOLM 1.0
+one    ACDEFGH
+two    AC-EFGH
+three  ..DEFWW
+four   ACDXFGK
+five   YCDEF-H
+//
+"""
+
+
+class GridTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.plan = self.folder / "plan.json"
+        self.out = self.folder / "gradients.safetensors"
+        self.video = self.write("stdit.toml", STDIT)
+        self.protein = self.write("evoformer.toml", EVOFORMER)
+        self.alignment = self.write("alignment.sto", ALIGNMENT)
+        self.frames = self.folder / "frames.safetensors"
+        draw = random.Random(1)
+        self.write_frames([2, 2, 5, 4, 6], [draw.gauss(0, 1) for _ in range(2 * 2 * 5 * 4 * 6)])
+
+    def write_frames(self, shape, numbers):
+        write_tensors(self.frames, {"latents": (shape, numbers)})
+
+    def layout(self, model, ranks, *more):
+        sizes = (["--frames", 5, "--tokens", 6, "--batch", 2] if model == self.video
+                 else ["--sequences", 5, "--residues", 7])
+        return ["plan", "layout", "--model", model, *sizes, "--ranks", ranks, "--out", self.plan, *more]
+
+    def grad(self, model, *more):
+        data = self.frames if model == self.video else self.alignment
+        return ["grad", "--model", model, "--data", data, "--out", self.out, *more]
+
+    def test_plans_play_alike_on_every_number_of_ranks(self):
+        for model in (self.video, self.protein):
+            expected = self.json_of(*self.grad(model))
+            gradients = read_tensors(self.out)
+            self.assertGreater(expected["loss"], 0)
+            for ranks in (2, 3, 4):
+                self.run_program(*self.layout(model, ranks))
+                checked = self.json_of("plan", "check", self.plan, "--model", model)
+                self.assertTrue(checked["ok"], checked)
+                for more in (["--plan", self.plan], ["--ranks", ranks]):
+                    answer = self.json_of(*self.grad(model, *more))
+                    self.assertAlmostEqual(answer["loss"], expected["loss"], delta=1e-10 * expected["loss"])
+                    self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
+                self.assertEqual(len(answer["ranks"]), ranks)
+        self.assertIn("spatial_mlp", self.run_program("plan", "check", self.plan, "--model", self.protein,
+                                                      "--explain").stdout.replace("msa_transition", "spatial_mlp"))
+
+    def test_every_layout_is_right_on_this_machine(self):
+        for model, ways in ((self.video, ["planned", "dsp", "ulysses", "ulysses-both", "ring", "megatron-sp",
+                                          "megatron-lm"]),
+                            (self.protein, ["planned", "dap"])):
+            found = self.json_of("check", "--model", model, "--ranks", "1,3", "--dtype", "float64")
+            self.assertTrue(found["ok"])
+            self.assertEqual([row["strategy"] for row in found["rows"][::8]], ways)  # levels, ranks
+            self.assertEqual(found["counts_differ"], [])
+        self.assertIn("--strategy", self.error_of("check", "--model", self.video, "--strategy", "METP"))
+        self.assertIn("bfloat16", self.error_of("check", "--model", self.video, "--dtype", "bfloat16"))
+
+    def test_what_is_wrong_is_named(self):
+        self.run_program(*self.layout(self.video, 2))
+        plan = json.loads(self.plan.read_text())
+        self.assertEqual(plan["model"]["name"], "stdit")
+        self.assertIn("model.name", self.run_program(
+            "plan", "check", self.plan, "--model", self.protein, code=FAILED).stdout)
+        self.assertIn("--ranks says 3", self.error_of(*self.grad(self.video, "--plan", self.plan, "--ranks", 3)))
+        self.assertIn("--attention", self.error_of(*self.grad(self.video, "--attention", "METP")))
+        self.write_frames([1, 2, 5, 4, 6], [0.5] * (2 * 5 * 4 * 6))
+        self.assertIn("samples of other sizes", self.error_of(*self.grad(self.video, "--plan", self.plan)))
+        self.write_frames([1, 2, 5, 4, 5], [0.5] * (2 * 5 * 4 * 5))
+        self.assertIn("patch_size 2", self.error_of(*self.grad(self.video)))
+        self.write_frames([1, 2, 5, 4, 6], [float("nan")] * (2 * 5 * 4 * 6))
+        self.assertIn("not finite", self.error_of(*self.grad(self.video)))
+        self.alignment.write_text(ALIGNMENT.replace("AC-EFGH", "AC-E7GH"))
+        self.assertIn("alignment.sto:3: '7'", self.error_of(*self.grad(self.protein)))
+        self.alignment.write_text(ALIGNMENT.replace("AC-EFGH", "AC-EFG"))
+        self.assertIn("alignment.sto:3: the row of 'two'", self.error_of(*self.grad(self.protein)))
+        plan["programs"]["layout"][0]["parts"][0]["out"]["x"] = ["R"]
+        self.plan.write_text(json.dumps(plan))
+        self.assertIn("parts[0].out.x", self.run_program(
+            "plan", "check", self.plan, "--model", self.video, code=FAILED).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
