@@ -1,5 +1,5 @@
-// A transformer of several dims of your own: an axial one that attends along frames, then rows,
-// then columns of a film, and learns what comes next.  Its streams and parts describe it; where the
+// A transformer of several dims of your own: an axial one that attends along frames, then height,
+// then width of a film, and learns what comes next.  Its streams and parts describe it; where the
 // stream lies before each part is planned, and the run follows.
 #include <cstdio>
 
@@ -22,12 +22,12 @@ Model axial_model() {
       .ffn = 32,
       .activation = Activation::gelu};
   Model model{
-      .streams = {{"x", {"frames", "rows", "columns"}, shape.hidden, "frames"}},
+      .streams = {{"x", {"frames", "height", "width"}, shape.hidden, "frames"}},
       .parts = {},
       .causal = false,
       .initializer_range = 0.2};
   std::vector<Part> layer;
-  for (const std::string dim : {"frames", "rows", "columns"}) {
+  for (const std::string dim : {"frames", "height", "width"}) {
     layer.push_back(attention_part("along_" + dim, "x", dim, shape));
     layer.push_back(mlp_part("mlp_" + dim, "x", shape));
   }
@@ -43,14 +43,16 @@ int main() {
   constexpr int kRanks = 4;
   const Model model = axial_model();
   LayoutTask task{.model = &model, .documents = packed({6 * 5 * 4}, kRanks, /*causal=*/false)};
-  task.documents.dims = {{"frames", 6}, {"rows", 5}, {"columns", 4}};  // 4 ranks divide one
+  task.documents.dims = {{"frames", 6}, {"height", 5}, {"width", 4}};  // 4 ranks divide one
   const LayoutPlan layouts = plan_layouts(task, model.layers);
   int switches = 0;
   for (const std::vector<PlannedPart>& layer : layouts.layers) {
     for (const PlannedPart& part : layer) {
       for (const PlannedMove& move : part.moves) {
-        std::printf("before %s: %s\n", part.choice.part.c_str(), move.collective.c_str());
-        switches += move.collective == "all_to_all" ? 1 : 0;
+        if (move.collective == "all_to_all") {
+          std::printf("switched before %s\n", part.choice.part.c_str());
+          ++switches;
+        }
       }
     }
   }

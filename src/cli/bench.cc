@@ -222,6 +222,7 @@ void add_bench(CLI::App& app, Common& common) {
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);
   add_bench_comm(*bench, common);
+  add_bench_layout(*bench, common);
   add_bench_mixed(*bench, common);
   add_bench_switching(*bench, common);
 }

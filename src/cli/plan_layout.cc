@@ -12,22 +12,15 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/cli/commands.h"
+#include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
 #include "src/plan/simulate/additive.h"
 
 namespace paradyse::cli {
 namespace {
 
-struct PlanLayoutOptions {
-  std::string model;
+struct PlanLayoutOptions : GridOptions {
   int ranks = 0;
-  std::int64_t batch = 1;
-  std::int64_t frames = 0;
-  std::int64_t tokens = 0;
-  std::int64_t sequences = 0;
-  std::int64_t residues = 0;
-  std::int64_t width = 0;
-  double kv_ratio = 0;
   std::string recompute = "none";
   std::string objective = "elements";
   std::string cluster;
@@ -35,80 +28,6 @@ struct PlanLayoutOptions {
   bool explain = false;
   std::string out;
 };
-
-std::int64_t needed(const char* option, std::int64_t value, const std::string& model) {
-  if (value < 1) {
-    throw std::invalid_argument(
-        fmt::format("plan layout: --model {} takes {}: its size is needed", model, option));
-  }
-  return value;
-}
-
-void refuse_other(const char* option, bool given, const std::string& type) {
-  if (given) {
-    throw std::invalid_argument(
-        fmt::format("plan layout: {} is not of a model of type {}", option, type));
-  }
-}
-
-// The model with what the options say of it.
-GridShape shape_of(const PlanLayoutOptions& options) {
-  GridShape shape = read_grid_shape(options.model);
-  auto* const video = std::get_if<StditShape>(&shape);
-  if (video == nullptr) {
-    refuse_other("--frames", options.frames > 0, "evoformer");
-    refuse_other("--tokens", options.tokens > 0, "evoformer");
-    refuse_other("--width", options.width > 0, "evoformer");
-    refuse_other("--kv-ratio", options.kv_ratio > 0, "evoformer");
-    refuse_other("--batch", options.batch > 1, "evoformer");
-    return shape;
-  }
-  refuse_other("--sequences", options.sequences > 0, "stdit");
-  refuse_other("--residues", options.residues > 0, "stdit");
-  if (options.width > 0) {
-    video->mlp_hidden = video->mlp_hidden * options.width / video->hidden;
-    video->hidden = options.width;
-    if (video->hidden % video->heads != 0) {
-      throw std::invalid_argument(fmt::format(
-          "--width {}: no multiple of the model's {} heads", options.width, video->heads));
-    }
-  }
-  if (options.kv_ratio > 0) {
-    const double heads = options.kv_ratio * static_cast<double>(video->heads);
-    video->kv_heads = std::llround(heads);
-    if (video->kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
-        video->heads % video->kv_heads != 0) {
-      throw std::invalid_argument(fmt::format(
-          "--kv-ratio {}: of {} heads that is {} key and value heads; a whole number that divides "
-          "them is needed",
-          options.kv_ratio,
-          video->heads,
-          heads));
-    }
-  }
-  return shape;
-}
-
-Documents documents_of(const PlanLayoutOptions& options, const GridShape& shape) {
-  std::map<std::string, std::int64_t> dims;
-  std::int64_t batch = 1;
-  std::int64_t rows = 0;
-  if (std::holds_alternative<StditShape>(shape)) {
-    dims["frames"] = needed("--frames", options.frames, options.model);
-    dims["patches"] = needed("--tokens", options.tokens, options.model);
-    batch = options.batch;
-    rows = dims["frames"] * dims["patches"];
-  } else {
-    dims["sequences"] = needed("--sequences", options.sequences, options.model);
-    dims["residues"] = needed("--residues", options.residues, options.model);
-    dims["i"] = dims["j"] = dims["residues"];
-    rows = dims["sequences"] * dims["residues"];
-  }
-  Documents documents =
-      packed(std::vector<std::int64_t>(idx(batch), rows), options.ranks, /*causal=*/false);
-  documents.dims = std::move(dims);
-  return documents;
-}
 
 Json placements(const std::map<std::string, Placement>& places) {
   Json json = Json::object();
@@ -189,7 +108,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   }
   LayoutTask task{
       .model = &model,
-      .documents = documents_of(options, shape),
+      .documents = documents_of(options, shape, options.ranks),
       .recompute = recompute(options.recompute),
       .objective = options.objective == "seconds" ? LayoutTask::Objective::seconds
                                                   : LayoutTask::Objective::elements,
@@ -208,8 +127,10 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   }
   Json rivals = Json::object();
   std::vector<std::pair<std::string, LayoutPlan>> costs;
+  LayoutTask of_rivals = task;  // they know one axis
+  of_rivals.documents.mesh.clear();
   for (const LayoutRival& rival : layout_rivals(model_type(shape), model)) {
-    costs.emplace_back(rival.name, cost_of(task, rival));
+    costs.emplace_back(rival.name, cost_of(of_rivals, rival));
     rivals[rival.name] = json_of(costs.back().second);
   }
   if (common.json) {
@@ -288,29 +209,10 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       "layout",
       "Plan where the streams of a model of several dims lie, part after part",
       run_plan_layout);
-  command->add_option("--model", options->model, "Preset, stdit or evoformer, or a TOML file")
-      ->required();
   command->add_option("--ranks", options->ranks, "Of the group")
       ->check(whole_numbers(1, 4096))
       ->required();
-  command->add_option("--batch", options->batch, "Samples of a video model")
-      ->check(whole_numbers(1, 1 << 20))
-      ->capture_default_str();
-  const auto size = [&, plan_command = command](
-                        const char* name, std::int64_t& value, const char* what) {
-    plan_command->add_option(name, value, what)->check(whole_numbers(1, 1 << 24));
-  };
-  size("--frames", options->frames, "Of a video, as latents have them");
-  size("--tokens", options->tokens, "Patches of a frame");
-  size("--sequences", options->sequences, "Of an alignment");
-  size("--residues", options->residues, "Of a sequence");
-  size("--width", options->width, "Hidden width instead of the model's");
-  command
-      ->add_option(
-          "--kv-ratio",
-          options->kv_ratio,
-          "Key and value heads over query heads (default: the model's)")
-      ->check(numbers(0.001, 1));
+  add_grid_options(*command, *options);
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
   command->add_option("--objective", options->objective, "elements sent, or seconds on a --cluster")

@@ -87,6 +87,21 @@ class GridTest(ProgramTest):
         self.assertIn("--strategy", self.error_of("check", "--model", self.video, "--strategy", "METP"))
         self.assertIn("bfloat16", self.error_of("check", "--model", self.video, "--dtype", "bfloat16"))
 
+    def test_layouts_are_measured_in_turns(self):
+        found = self.json_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6, "--batch", 2,
+                             "--ranks", 3, "--repeats", 2)
+        rows = {row["way"]: row for row in found["rows"]}
+        self.assertEqual(len(rows), 7)
+        for row in rows.values():
+            self.assertEqual(len(row["seconds"]), 2)
+            self.assertGreaterEqual(row["bytes_sent"], rows["planned"]["bytes_sent"])
+            self.assertGreater(row["peak_bytes"], row["saved_bytes"])
+        self.assertIn("dap", self.run_program("bench", "layout", "--model", self.protein, "--sequences", 5,
+                                              "--residues", 7, "--ranks", 2, "--repeats", 1).stdout)
+        self.assertIn("--frames", self.error_of("bench", "layout", "--model", self.video, "--tokens", 6))
+        self.assertIn("--mesh 3,1", self.error_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6,
+                                                  "--ranks", 4, "--mesh", "3,1"))
+
     def test_what_is_wrong_is_named(self):
         self.run_program(*self.layout(self.video, 2))
         plan = json.loads(self.plan.read_text())

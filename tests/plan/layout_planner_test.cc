@@ -48,6 +48,23 @@ double elements(const Video& video) {
   return static_cast<double>(video.batch * video.frames * video.patches * video.shape.hidden);
 }
 
+// A batch is never attended along: with its dim on one axis only ranks of the other switch.
+TEST(LayoutPlanner, SwitchesOnOneAxisOfTwo) {
+  Video video{.frames = 32, .patches = 64, .batch = 2, .shape = {.depth = 2}};
+  const Model model = stdit_model(video.shape);
+  LayoutTask task{.model = &model, .documents = documents_of(video, 8)};
+  const double M = elements(video);
+  EXPECT_NEAR(plan_layouts(task).elements_forward, 2 * 7.0 / 8 * M / 8, 1e-6 * M);
+  task.documents.mesh = {2, 4};
+  const LayoutPlan plan = plan_layouts(task);
+  EXPECT_NEAR(plan.elements_forward, 2 * 3.0 / 4 * M / 8, 1e-6 * M);
+  EXPECT_NEAR(plan.elements_backward, 2 * 3.0 / 4 * M / 8, 1e-6 * M);
+  for (const PlannedPart& part : plan.layers.front()) {
+    EXPECT_THAT(part.choice.in.at("x"), testing::Contains("S(batch)"));
+  }
+  EXPECT_TRUE(problems(plan_of(task, plan_layouts(task, 2), video.shape, 0), {}).empty());
+}
+
 // Zhao et al. (2024), table 1: M elements of x, f = (p - 1) / p.
 TEST(LayoutPlanner, CountsVideoModelsByTheirClosedForms) {
   for (const int p : {2, 4, 8}) {

@@ -134,12 +134,16 @@ PartChoice random_choice(
         .offload = random() % 4 == 0};
     for (const std::string& name : part.reads) {
       const Stream& stream = model.stream(name);
-      std::vector<Placement> places = {{"R"}};
-      for (const std::string& dim : stream.rows) {
-        places.push_back({"S(" + dim + ")"});
+      if (stream.home.empty() || random() % 8 == 0) {
+        continue;
       }
-      if (!stream.home.empty() && random() % 8 != 0) {
-        choice.in[name] = any(places, random);
+      std::vector<std::string> places = {"R"};
+      for (const std::string& dim : stream.rows) {
+        places.push_back("S(" + dim + ")");
+      }
+      Placement& placement = choice.in[name];
+      for (std::size_t axis = 0; axis < std::max<std::size_t>(1, documents.mesh.size()); ++axis) {
+        placement.push_back(any(places, random));  // a dim twice is refused
       }
     }
     try {
@@ -170,6 +174,9 @@ Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt1
   plan.dims = subject.dims;
   Documents documents = packed(plan.lengths, ranks, model.causal);
   documents.dims = plan.dims;
+  if (ranks % 2 == 0 && random() % 2 == 0) {
+    documents.mesh = {2, ranks / 2};
+  }
   std::vector<LayerChoice> layers(idx(model.layers));
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     for (const ModelPart& one : model.parts) {
@@ -179,7 +186,7 @@ Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt1
     }
   }
   plan.programs["random"] = runs_of(layers);
-  PlanGroup group{.ranks = {}, .documents = {}, .program = "random"};
+  PlanGroup group{.ranks = {}, .documents = {}, .program = "random", .mesh = documents.mesh};
   for (int rank = 0; rank < ranks; ++rank) {
     group.ranks.push_back(rank);
   }

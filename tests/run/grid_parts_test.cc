@@ -27,9 +27,10 @@ struct Subject {
   std::map<std::string, std::int64_t> dims;
 };
 
-Documents documents_of(const Subject& subject, int ranks) {
+Documents documents_of(const Subject& subject, int ranks, const std::vector<int>& mesh) {
   Documents documents = packed(subject.lengths, ranks, false);
   documents.dims = subject.dims;
+  documents.mesh = mesh;
   return documents;
 }
 
@@ -129,11 +130,12 @@ struct Case {
   std::shared_ptr<const Part> part;
   PartChoice choice;
   int ranks;
+  std::vector<int> mesh = {};
 };
 
 // False: the strategy cannot run so, and says why.
 bool expect_as_reference(const Case& c) {
-  const Documents documents = documents_of(c.subject, c.ranks);
+  const Documents documents = documents_of(c.subject, c.ranks, c.mesh);
   Task task{.part = c.part, .choice = {}, .streams = {}, .documents = documents, .domain = c.ranks};
   ScheduledPart built;
   try {
@@ -193,7 +195,18 @@ bool expect_as_reference(const Case& c) {
   const at::Tensor stack = Weights::stack(part_weights, weights.stored);
   const ValueId out = program.writes.front().value;
   const Layout& of_out = program.values[idx(out)].layout;
-  const bool copies = !is_partition(of_out, c.ranks);
+  // The gradient of copies is a sum: each rank that has one gives a term of it, none like
+  // another's.
+  at::Tensor weights_of_holders = at::zeros_like(grad_out);
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    const Extent extent = of_out.extent(rank);
+    add_piece(
+        at::full({extent.rows, extent.cols}, 1.0 + rank, at::kDouble),
+        natural,
+        of_out,
+        rank,
+        weights_of_holders);
+  }
   run_local_ranks(c.ranks, {}, [&](Communicators& communicators) {
     const c10::InferenceMode no_autograd;
     const int rank = communicators.world().rank();
@@ -212,9 +225,7 @@ bool expect_as_reference(const Case& c) {
     test::OpRun run(program, communicators.world(), local);
     Result& result = results[idx(rank)];
     result.out = run.value(out).clone();
-    // the gradient of copies is a sum: each rank gives a term of it
-    const double term = copies ? (rank == 0 ? 2.5 : -1.5 / (c.ranks - 1)) : 1;
-    run.gradient(out) = piece(grad_out, natural, of_out, rank) * (c.ranks == 1 ? 1 : term);
+    run.gradient(out) = piece(grad_out * (1.0 + rank) / weights_of_holders, natural, of_out, rank);
     run.backward();
     for (const Port& read : program.reads) {
       ASSERT_TRUE(run.gradient(read.value).defined())
@@ -293,8 +304,9 @@ std::vector<Subject> subjects() {
        .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
 }
 
-// Each stream that the part reads at each of its dims and whole.
-std::vector<std::map<std::string, Placement>> all_places(const Model& model, const Part& part) {
+// Each stream that the part reads at each of its dims and whole, on every axis.
+std::vector<std::map<std::string, Placement>> all_places(
+    const Model& model, const Part& part, std::size_t axes) {
   std::vector<std::map<std::string, Placement>> all = {{}};
   for (const std::string& name : part.reads) {
     const Stream& stream = model.stream(name);
@@ -303,9 +315,18 @@ std::vector<std::map<std::string, Placement>> all_places(const Model& model, con
     }
     std::vector<std::map<std::string, Placement>> more;
     for (const auto& places : all) {
-      std::vector<Placement> options = {{"R"}};
-      for (const std::string& dim : stream.rows) {
-        options.push_back({"S(" + dim + ")"});
+      std::vector<Placement> options = {{}};
+      for (std::size_t axis = 0; axis < axes; ++axis) {
+        std::vector<Placement> longer;
+        for (const Placement& before : options) {
+          longer.push_back(before);
+          longer.back().emplace_back("R");
+          for (const std::string& dim : stream.rows) {
+            longer.push_back(before);
+            longer.back().push_back("S(" + dim + ")");  // a dim twice is refused
+          }
+        }
+        options = std::move(longer);
       }
       for (const Placement& option : options) {
         more.push_back(places);
@@ -322,16 +343,21 @@ TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
     const Model model = grid_model(subject.shape);
     for (const ModelPart& model_part : model.parts) {
       const Part& part = *model_part.part;
+      if (model_part.layer < 0) {
+        continue;  // shown in whole models
+      }
       std::map<std::string, int> ran;  // by strategy
-      for (const int ranks : {1, 2, 3, 4, 6}) {
-        for (const auto& places : all_places(model, part)) {
+      for (const auto& [ranks, mesh] : std::vector<std::pair<int, std::vector<int>>>{
+               {1, {}}, {2, {}}, {3, {}}, {4, {}}, {6, {}}, {4, {2, 2}}, {6, {2, 3}}}) {
+        for (const auto& places : all_places(model, part, std::max<std::size_t>(1, mesh.size()))) {
           for (const Strategy& strategy : strategies(part.kind)) {
             const Case c{
                 .subject = subject,
                 .model = model,
                 .part = model_part.part,
                 .choice = {.part = part.name, .strategy = strategy.name, .in = places},
-                .ranks = ranks};
+                .ranks = ranks,
+                .mesh = mesh};
             ran[strategy.name] += expect_as_reference(c) ? 1 : 0;
             if (HasFailure()) {
               return;

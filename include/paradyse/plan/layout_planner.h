@@ -21,7 +21,7 @@ namespace paradyse {
 
 struct LayoutTask {
   const Model* model = nullptr;  // with layers that are alike
-  Documents documents;           // the group's ranks and the sizes of dims
+  Documents documents;           // the group's ranks, its mesh of one axis or two, sizes of dims
   Recompute recompute = Recompute::none;
   enum class Objective { elements, seconds } objective = Objective::elements;
   // Of a part on the group, forward and backward (part_seconds() knows them on a cluster); none:
@@ -58,8 +58,8 @@ struct LayoutPlan {
   [[nodiscard]] double elements() const { return elements_forward + elements_backward; }
 };
 
-// The plan that costs least for ever.  By elements only placements are looked at by which no rank
-// has more than twice its share of a stream: copies would send nothing and gain nothing.
+// The plan that costs least for ever.  By elements only placements are looked at by which every
+// rank has less than twice its share of a stream: copies would send nothing and gain nothing.
 // Throws std::invalid_argument where a part has no way to run.
 LayoutPlan plan_layouts(const LayoutTask& task);
 

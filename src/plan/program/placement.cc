@@ -10,6 +10,7 @@ namespace paradyse {
 namespace {
 
 constexpr const char* kTokens = "tokens";
+constexpr const char* kColumns = "columns";
 
 std::int64_t size_of(const std::string& dim, const Documents& documents) {
   if (dim == kTokens) {
@@ -29,9 +30,14 @@ std::int64_t size_of(const std::string& dim, const Documents& documents) {
 Layout whole(const Stream& stream, const Documents& documents) {
   Layout layout;
   for (const std::string& dim : stream.rows) {
+    if (dim == kColumns) {
+      throw std::invalid_argument(
+          "a row dim of " + stream.name + " is called '" + dim +
+          "', as its last dim is: call it otherwise");
+    }
     layout.dims.push_back({.name = dim, .size = size_of(dim, documents)});
   }
-  layout.dims.push_back({.name = "columns", .size = stream.columns});
+  layout.dims.push_back({.name = kColumns, .size = stream.columns});
   return layout;
 }
 

@@ -1,54 +1,23 @@
 #include "src/run/check/check_layouts.h"
 
-#include <random>
 #include <stdexcept>
 #include <utility>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/run/check/check_case.h"
+#include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/grid_reference.h"
 
 namespace paradyse {
 namespace {
 
-// Two clips, or an alignment.
-struct Samples {
-  std::vector<Sample> all;
-  std::map<std::string, std::int64_t> dims;
-  std::int64_t rows = 0;
-};
-
-Samples samples_of(const GridShape& shape, const Model& model) {
-  const bool video = std::holds_alternative<StditShape>(shape);
-  Samples samples;
-  samples.dims = video ? std::map<std::string, std::int64_t>{{"frames", 5}, {"patches", 6}}
-                       : std::map<std::string, std::int64_t>{
-                             {"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}};
-  samples.rows = video ? 30 : 35;
-  std::mt19937_64 random(7);
-  for (int s = 0; s < (video ? 2 : 1); ++s) {
-    Sample& sample = samples.all.emplace_back();
-    for (const Stream& input : model.inputs()) {
-      std::vector<std::int64_t> sizes;
-      for (const std::string& dim : input.rows) {
-        if (dim != "batch") {
-          sizes.push_back(samples.dims.at(dim));
-        }
-      }
-      sizes.push_back(input.columns);
-      at::Tensor& numbers = sample.inputs[input.name] = at::empty(sizes, at::kDouble);
-      auto* data = numbers.mutable_data_ptr<double>();
-      for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-        data[i] = static_cast<double>(random() >> 11U) * 0x1p-52 - 1;  // from -1 to 1
-      }
-    }
-    for (std::int64_t row = 0; !video && row < samples.rows; ++row) {
-      const auto label = static_cast<std::int32_t>(random() % kMsaClasses);
-      sample.labels.push_back(random() % 3 == 0 ? label : -1);
-    }
-  }
-  return samples;
+// Two clips, or an alignment, of sizes that few ranks divide.
+std::map<std::string, std::int64_t> dims_of(const GridShape& shape) {
+  return std::holds_alternative<StditShape>(shape)
+             ? std::map<std::string, std::int64_t>{{"frames", 5}, {"patches", 6}}
+             : std::map<std::string, std::int64_t>{
+                   {"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}};
 }
 
 // Weights wide enough that no mistake hides behind them, and vectors apart from 0 and 1.
@@ -67,12 +36,14 @@ void fill_widely(Parameters& parameters) {
 
 std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   const Model model = grid_model(request.shape);
-  Samples samples = samples_of(request.shape, model);
+  const std::map<std::string, std::int64_t> dims = dims_of(request.shape);
+  const bool video = std::holds_alternative<StditShape>(request.shape);
+  const std::vector<Sample> samples = synthetic_samples(model, dims, video ? 2 : 1);
   const CheckCase of{
       .name = request.name,
       .model = model,
       .fill = fill_widely,
-      .samples = samples.all,
+      .samples = samples,
       .backend = request.backend,
       .device = request.device};
   std::vector<std::pair<std::string, std::vector<PartChoice>>> ways = {{"planned", {}}};
@@ -88,7 +59,7 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
     }
     const Tolerance within = tolerance(dtype);
     const reference::Answer expected =
-        reference::grid_model(request.shape, whole_weights(model, fill_widely, dtype), samples.all);
+        reference::grid_model(request.shape, whole_weights(model, fill_widely, dtype), samples);
     for (const auto& [name, parts] : ways) {
       for (const Recompute level : kRecomputeLevels) {
         CheckRow row{
@@ -101,10 +72,10 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
         for (std::size_t i = 0; i < request.ranks.size(); ++i) {
           LayoutTask task{.model = &model, .documents = {}, .recompute = level, .seconds = {}};
           task.documents = packed(
-              std::vector<std::int64_t>(samples.all.size(), samples.rows),
+              std::vector<std::int64_t>(samples.size(), video ? 30 : 35),
               request.ranks[i],
               model.causal);
-          task.documents.dims = samples.dims;
+          task.documents.dims = dims;
           LayerChoice layer = parts;
           for (PartChoice& part : layer) {
             part.recompute = level;

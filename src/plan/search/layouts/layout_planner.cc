@@ -161,7 +161,7 @@ Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers) {
   plan.lengths = task.documents.lengths;
   plan.dims = task.documents.dims;
   plan.programs["layout"] = runs_of(layers);
-  PlanGroup group{.ranks = {}, .documents = {}, .program = "layout"};
+  PlanGroup group{.ranks = {}, .documents = {}, .program = "layout", .mesh = task.documents.mesh};
   for (int rank = 0; rank < ranks; ++rank) {
     group.ranks.push_back(rank);
   }

@@ -11,7 +11,7 @@
 namespace paradyse {
 namespace {
 
-// Of its share of a stream, what a rank may have at most.
+// Of its share of a stream, what a rank has less than: else every other rank could be idle.
 constexpr double kMostOfShare = 2;
 constexpr double kBetweenEquals = 1e-9;
 
@@ -20,7 +20,7 @@ bool is_even(const Layout& layout, int ranks) {
   for (int r = 0; r < ranks; ++r) {
     most = std::max(most, layout.elements(r));
   }
-  return static_cast<double>(most) * ranks <= kMostOfShare * static_cast<double>(layout.elements());
+  return static_cast<double>(most) * ranks < kMostOfShare * static_cast<double>(layout.elements());
 }
 
 }  // namespace
@@ -60,15 +60,34 @@ PartWays::PartWays(const LayoutTask& task) : task_(task) {
 
 std::vector<Placement> PartWays::places_of(const Stream& stream) const {
   const int ranks = task_.documents.ranks();
+  const std::size_t axes = std::max<std::size_t>(1, task_.documents.mesh.size());
+  // Another dim on each axis, or copies.
+  std::vector<Placement> all = {{}};
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    std::vector<Placement> more;
+    for (const Placement& before : all) {
+      for (const std::string& dim : stream.rows) {
+        const std::string cut = "S(" + dim + ")";
+        if (std::ranges::find(before, cut) == before.end()) {
+          more.push_back(before);
+          more.back().push_back(cut);
+        }
+      }
+      more.push_back(before);
+      more.back().emplace_back("R");
+    }
+    all = std::move(more);
+  }
+  const bool any = ranks == 1 || task_.objective == LayoutTask::Objective::seconds;
   std::vector<Placement> found;
-  for (const std::string& dim : stream.rows) {
-    const Placement place = {"S(" + dim + ")"};
-    if (is_even(placed(stream, task_.documents, place), ranks)) {
+  for (const Placement& place : all) {
+    const bool cut = std::ranges::find(place, "R") == place.end();
+    if (any || (cut && is_even(placed(stream, task_.documents, place), ranks))) {
       found.push_back(place);
     }
   }
-  if (ranks == 1 || task_.objective == LayoutTask::Objective::seconds || found.empty()) {
-    found.push_back({"R"});
+  if (found.empty()) {
+    found.emplace_back(axes, "R");
   }
   return found;
 }

@@ -43,10 +43,12 @@ Program build(const Task& task, Way way) {
     a = w.redistribute(a, residues("i"), "a_all");
     b = w.redistribute(b, residues("j"), "b_all");
   } else {
-    if (w.ranks() > 1 && made.dims[made.place("sequences")].cuts.empty()) {
+    const bool whole_rows = made.dims[made.place("residues")].cuts.empty();
+    if (w.ranks() > 1 && !(whole_rows && is_partition(made, w.ranks()))) {
       throw std::invalid_argument(
-          task.part->name + ": 'scatter' makes terms of sums over sequences, and " +
-          to_string(made) + " of m does not cut them: place it at S(sequences), or gather");
+          task.part->name +
+          ": 'scatter' makes terms of sums over sequences, each whole on one rank, and m lies at " +
+          to_string(made) + ": place it at S(sequences), or gather");
     }
     a = w.redistribute(a, Layout(sides), "a_lines");
     b = w.redistribute(b, Layout(sides), "b_lines");

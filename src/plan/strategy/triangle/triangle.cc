@@ -24,10 +24,6 @@ Layout by_channel(const Layout& layout) {
   return result;
 }
 
-bool cuts(const Layout& layout, const char* dim, int ranks) {
-  return ranks > 1 && !layout.dims[layout.place(dim)].cuts.empty();
-}
-
 // Of z stored row i by row i.  A product for each channel needs its rows and columns as o has them,
 // and all that is summed over.
 struct Operands {
@@ -45,10 +41,12 @@ Operands operands(const Layout& z, Way way, bool incoming, const std::string& pa
     return {.a = own, .b = own, .o = own};
   }
   if (way == Way::scatter) {
-    if (!cuts(z, summed, ranks) && ranks > 1) {
+    const bool only_summed = z.dims[z.place(other)].cuts.empty() && is_partition(z, ranks);
+    if (ranks > 1 && !only_summed) {
       throw std::invalid_argument(
-          part + ": 'scatter' makes terms of sums over '" + summed + "', and " + to_string(z) +
-          " does not cut it: place the stream at S(" + summed + "), or take another strategy");
+          part + ": 'scatter' makes terms of sums over '" + summed +
+          "', each rank of its own, and the stream lies at " + to_string(z) + ": place it at S(" +
+          summed + "), or take another strategy");
     }
     return {.a = z, .b = z, .o = ranks > 1 ? whole.sum() : whole};
   }

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Layouts of a video transformer on clusters that are only described: seconds of a pair of blocks by plan and rival.
+
+    benchmarks/layouts.py [--paradyse build/release/paradyse] --out benchmarks/results/layouts_simulated.json
+    benchmarks/layouts.py --table benchmarks/results/layouts_simulated.json
+
+ST-DiT XL/2 (28 pairs, width 1152, 16 heads) in bfloat16, forward and backward, nothing recomputed; one node of 8 H100
+and the four (frames, tokens of a frame) of the DSP publication's first version, whose samples a second stand beside
+ours; 128 H100 with 0.5 to 4 M tokens.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# (frames, tokens): samples a second by Ulysses and by DSP, 8 GPUs (arXiv 2403.10266v1)
+PUBLISHED = {(64, 4096): (1.15, 2.03), (128, 4096): (0.67, 1.44), (256, 4096): (0.33, 0.885), (128, 9216): (0.232, 0.735)}
+CASES = [(8, frames, tokens) for frames, tokens in PUBLISHED] + [(128, frames, 4096) for frames in (128, 256, 512, 1024)]
+
+
+def run(program, ranks, frames, tokens):
+    command = [program, "plan", "layout", "--model", "stdit", "--frames", frames, "--tokens", tokens, "--ranks", ranks,
+               "--objective", "seconds", "--cluster", ROOT / f"configs/clusters/{ranks}xH100.toml", "--json"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
+    plan = json.loads(done.stdout)
+    return {"ranks": ranks, "frames": frames, "tokens": tokens, "seconds": plan["seconds"],
+            "rivals": {name: rival["seconds"] for name, rival in plan["rivals"].items()},
+            "parts": [[part["strategy"], part["in"]["x"]] for part in plan["parts"]]}
+
+
+def table(rows):
+    names = list(rows[0]["rivals"])
+    print("| GPUs | frames x tokens | ms a pair | " + " | ".join(names) + " | published DSP / Ulysses |")
+    print("|---" * (len(names) + 4) + "|")
+    for row in rows:
+        published = PUBLISHED.get((row["frames"], row["tokens"])) if row["ranks"] == 8 else None
+        print(f"| {row['ranks']} | {row['frames']} x {row['tokens']} | {1e3 * row['seconds']:.1f} | "
+              + " | ".join(f"{row['rivals'][name] / row['seconds']:.2f}" for name in names)
+              + f" | {f'{published[1] / published[0]:.2f}' if published else ''} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--paradyse", default=str(ROOT / "build/release/paradyse"))
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path)
+    options = parser.parse_args()
+    if options.out:
+        rows = [run(options.paradyse, *case) for case in CASES]
+        options.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    if options.table:
+        table(json.loads(options.table.read_text())["rows"])
+
+
+if __name__ == "__main__":
+    main()

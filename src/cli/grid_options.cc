@@ -1,0 +1,123 @@
+#include "src/cli/grid_options.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse::cli {
+namespace {
+
+std::int64_t needed(const char* option, std::int64_t value, const std::string& model) {
+  if (value < 1) {
+    throw std::invalid_argument(
+        fmt::format("--model {} takes {}: its size is needed", model, option));
+  }
+  return value;
+}
+
+void refuse_other(const char* option, bool given, const std::string& type) {
+  if (given) {
+    throw std::invalid_argument(fmt::format("{} is not of a model of type {}", option, type));
+  }
+}
+
+}  // namespace
+
+void add_grid_options(CLI::App& command, GridOptions& options) {
+  command.add_option("--model", options.model, "Preset, stdit or evoformer, or a TOML file")
+      ->required();
+  command
+      .add_option(
+          "--mesh", options.mesh, "Axes of the ranks, as in 2,4 (default: one); a dim each is cut")
+      ->delimiter(',')
+      ->check(whole_numbers(1, 4096));
+  command.add_option("--batch", options.batch, "Samples of a video model")
+      ->check(whole_numbers(1, 1 << 20))
+      ->capture_default_str();
+  const auto size = [&](const char* name, std::int64_t& value, const char* what) {
+    command.add_option(name, value, what)->check(whole_numbers(1, 1 << 24));
+  };
+  size("--frames", options.frames, "Of a video, as latents have them");
+  size("--tokens", options.tokens, "Patches of a frame");
+  size("--sequences", options.sequences, "Of an alignment");
+  size("--residues", options.residues, "Of a sequence");
+  size("--width", options.width, "Hidden width instead of the model's");
+  command
+      .add_option(
+          "--kv-ratio",
+          options.kv_ratio,
+          "Key and value heads over query heads (default: the model's)")
+      ->check(numbers(0.001, 1));
+}
+
+GridShape shape_of(const GridOptions& options) {
+  GridShape shape = read_grid_shape(options.model);
+  auto* const video = std::get_if<StditShape>(&shape);
+  if (video == nullptr) {
+    refuse_other("--frames", options.frames > 0, "evoformer");
+    refuse_other("--tokens", options.tokens > 0, "evoformer");
+    refuse_other("--width", options.width > 0, "evoformer");
+    refuse_other("--kv-ratio", options.kv_ratio > 0, "evoformer");
+    refuse_other("--batch", options.batch > 1, "evoformer");
+    return shape;
+  }
+  refuse_other("--sequences", options.sequences > 0, "stdit");
+  refuse_other("--residues", options.residues > 0, "stdit");
+  if (options.width > 0) {
+    video->mlp_hidden = video->mlp_hidden * options.width / video->hidden;
+    video->hidden = options.width;
+    if (video->hidden % video->heads != 0) {
+      throw std::invalid_argument(fmt::format(
+          "--width {}: no multiple of the model's {} heads", options.width, video->heads));
+    }
+  }
+  if (options.kv_ratio > 0) {
+    const double heads = options.kv_ratio * static_cast<double>(video->heads);
+    video->kv_heads = std::llround(heads);
+    if (video->kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
+        video->heads % video->kv_heads != 0) {
+      throw std::invalid_argument(fmt::format(
+          "--kv-ratio {}: of {} heads that is {} key and value heads; a whole number that divides "
+          "them is needed",
+          options.kv_ratio,
+          video->heads,
+          heads));
+    }
+  }
+  return shape;
+}
+
+Documents documents_of(const GridOptions& options, const GridShape& shape, int ranks) {
+  std::map<std::string, std::int64_t> dims;
+  std::int64_t batch = 1;
+  std::int64_t rows = 0;
+  if (std::holds_alternative<StditShape>(shape)) {
+    dims["frames"] = needed("--frames", options.frames, options.model);
+    dims["patches"] = needed("--tokens", options.tokens, options.model);
+    batch = options.batch;
+    rows = dims["frames"] * dims["patches"];
+  } else {
+    dims["sequences"] = needed("--sequences", options.sequences, options.model);
+    dims["residues"] = needed("--residues", options.residues, options.model);
+    dims["i"] = dims["j"] = dims["residues"];
+    rows = dims["sequences"] * dims["residues"];
+  }
+  Documents documents =
+      packed(std::vector<std::int64_t>(idx(batch), rows), ranks, /*causal=*/false);
+  documents.dims = std::move(dims);
+  if (!options.mesh.empty() &&
+      (options.mesh.size() != 2 || options.mesh[0] * options.mesh[1] != ranks)) {
+    throw std::invalid_argument(fmt::format(
+        "--mesh {}: two numbers whose product is --ranks {} are needed",
+        fmt::join(options.mesh, ","),
+        ranks));
+  }
+  documents.mesh = options.mesh;
+  return documents;
+}
+
+}  // namespace paradyse::cli

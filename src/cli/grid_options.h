@@ -1,0 +1,33 @@
+// What commands are told of a model of several dims and its samples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/program.h"
+#include "src/cli/commands.h"
+
+namespace paradyse::cli {
+
+struct GridOptions {
+  std::string model;
+  std::vector<int> mesh;
+  std::int64_t batch = 1;
+  std::int64_t frames = 0;
+  std::int64_t tokens = 0;
+  std::int64_t sequences = 0;
+  std::int64_t residues = 0;
+  std::int64_t width = 0;
+  double kv_ratio = 0;
+};
+
+void add_grid_options(CLI::App& command, GridOptions& options);
+
+// The model with what the options say of it.  Throw std::invalid_argument naming the option: one
+// that is missing, of another type of model, or not to be had.
+GridShape shape_of(const GridOptions& options);
+Documents documents_of(const GridOptions& options, const GridShape& shape, int ranks);
+
+}  // namespace paradyse::cli

@@ -1,0 +1,50 @@
+#include "src/run/data/synthetic_samples.h"
+
+#include <random>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+
+std::vector<Sample> synthetic_samples(
+    const Model& model, const std::map<std::string, std::int64_t>& dims, std::int64_t count) {
+  std::mt19937_64 random(7);
+  const auto sizes_of = [&](const std::vector<std::string>& rows) {
+    std::vector<std::int64_t> sizes;
+    for (const std::string& dim : rows) {
+      if (dim != "batch") {
+        sizes.push_back(dims.at(dim));
+      }
+    }
+    return sizes;
+  };
+  const Part& last = *model.parts.back().part;
+  std::vector<Sample> samples(idx(count));
+  for (Sample& sample : samples) {
+    for (const Stream& input : model.inputs()) {
+      std::vector<std::int64_t> sizes = sizes_of(input.rows);
+      sizes.push_back(input.columns);
+      const at::Tensor numbers = at::empty(sizes, at::kDouble);
+      auto* data = numbers.mutable_data_ptr<double>();
+      for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+        data[i] = static_cast<double>(random() >> 11U) * 0x1p-52 - 1;
+      }
+      sample.inputs[input.name] = numbers;
+    }
+    if (!last.input.empty()) {
+      continue;
+    }
+    std::int64_t rows = 1;
+    for (const std::int64_t size : sizes_of(model.stream(last.reads.front()).rows)) {
+      rows *= size;
+    }
+    const auto classes = static_cast<std::uint64_t>(last.weights(1).matrices.front().rows);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto label = static_cast<std::int32_t>(random() % classes);
+      sample.labels.push_back(random() % 3 == 0 ? label : -1);
+    }
+  }
+  return samples;
+}
+
+}  // namespace paradyse

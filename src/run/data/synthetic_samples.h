@@ -1,0 +1,17 @@
+// Samples that are there to be run, not to be learned from: the same on every machine.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "paradyse/run/sample.h"
+
+namespace paradyse {
+
+// Numbers from -1 to 1, and a label for about every third row where the model wants any.
+std::vector<Sample> synthetic_samples(
+    const Model& model, const std::map<std::string, std::int64_t>& dims, std::int64_t count);
+
+}  // namespace paradyse

@@ -1,0 +1,90 @@
+#include "src/run/measure/bench_layout.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/run/session.h"
+#include "src/run/data/synthetic_samples.h"
+#include "src/run/execute/gather.h"
+#include "src/run/measure/measure.h"
+
+namespace paradyse {
+namespace {
+
+std::vector<std::pair<std::string, Plan>> ways_of(
+    const BenchLayoutRequest& request, const Model& model) {
+  LayoutTask task{
+      .model = &model,
+      .documents = request.documents,
+      .recompute = request.recompute,
+      .seconds = {}};
+  std::vector<std::pair<std::string, Plan>> ways;
+  ways.emplace_back("planned", plan_of(task, plan_layouts(task, model.layers)));
+  task.documents.mesh.clear();  // rivals know one axis
+  for (LayoutRival& rival : layout_rivals(model_type(request.shape), model)) {
+    for (PartChoice& part : rival.parts) {
+      part.recompute = request.recompute;
+    }
+    ways.emplace_back(
+        rival.name,
+        plan_of(task, std::vector<LayerChoice>(idx(model.layers), std::move(rival.parts))));
+  }
+  return ways;
+}
+
+}  // namespace
+
+std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
+  const Model model = grid_model(request.shape);
+  const std::vector<std::pair<std::string, Plan>> ways = ways_of(request, model);
+  const std::vector<Sample> samples = synthetic_samples(
+      model, request.documents.dims, static_cast<std::int64_t>(request.documents.lengths.size()));
+  const std::vector<const Sample*> batch = pointers(samples);
+  std::vector<BenchLayoutRow> rows;
+  for (const auto& [name, plan] : ways) {
+    rows.push_back({.way = name, .seconds = {}});
+  }
+  request.backend->run(request.documents.ranks(), [&](Communicators& communicators) {
+    RankSession session(
+        communicators, model, {.dtype = request.dtype, .memory_bytes = request.memory_per_rank});
+    session.parameters().initialize(1);
+    Communicator& world = session.world();
+    for (int round = 0; round <= request.repeats; ++round) {
+      for (std::size_t way = 0; way < ways.size(); ++way) {
+        double seconds = 0;
+        BatchResult result;
+        std::int64_t sent = 0;
+        for (const bool counts : {false, true}) {
+          session.parameters().zero_gradients();
+          session.memory().reset_peak();
+          world.barrier({.op = counts ? "bench: a step" : "bench: warm", .part = ""});
+          const std::int64_t before = communicators.counters().bytes_sent;
+          const auto begin = std::chrono::steady_clock::now();
+          result = session.play(
+              ways[way].second, {.documents = {}, .samples = batch}, /*backward=*/true);
+          world.barrier({.op = "bench", .part = ""});
+          seconds = seconds_since(begin);
+          sent = communicators.counters().bytes_sent - before;
+        }
+        const auto numbers =
+            gather({sent, session.memory().peak_bytes(), result.saved_bytes}, world);
+        if (session.rank() != 0 || round == 0) {
+          continue;
+        }
+        BenchLayoutRow& row = rows[way];
+        row.seconds.push_back(seconds);
+        row.bytes_sent = 0;
+        for (const std::vector<std::int64_t>& of_rank : numbers) {
+          row.bytes_sent += of_rank[0];
+          row.peak_bytes = std::max(row.peak_bytes, of_rank[1]);
+          row.saved_bytes = std::max(row.saved_bytes, of_rank[2]);
+        }
+      }
+    }
+  });
+  return request.backend->leads() ? rows : std::vector<BenchLayoutRow>{};
+}
+
+}  // namespace paradyse

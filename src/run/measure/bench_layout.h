@@ -1,0 +1,39 @@
+// How long forward and backward of a model of several dims take by the planned layout and by each
+// rival's, in turns: what `paradyse bench layout` measures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/dtype.h"
+#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/layout_planner.h"
+#include "paradyse/run/backend.h"
+
+namespace paradyse {
+
+struct BenchLayoutRequest {
+  GridShape shape;
+  Documents documents;  // samples, ranks and dims
+  Recompute recompute = Recompute::none;
+  Dtype dtype = Dtype::float32;
+  int repeats = 5;  // rounds that count, after one that does not
+  std::int64_t memory_per_rank = 0;
+  std::shared_ptr<Backend> backend = local_backend();
+};
+
+struct BenchLayoutRow {
+  std::string way;               // "planned", "dsp", ...
+  std::vector<double> seconds;   // [round]
+  std::int64_t bytes_sent = 0;   // by all ranks, a step
+  std::int64_t peak_bytes = 0;   // of the fullest rank
+  std::int64_t saved_bytes = 0;  // the same
+};
+
+// In the process that leads (backend.h); elsewhere none.  Each round runs every way twice and
+// counts the second, whose programs are built and whose memory is warm.
+std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request);
+
+}  // namespace paradyse
