@@ -195,9 +195,9 @@ ScheduledPart scheduled_move(
 //
 // Where a part is to read a stream that lies otherwise, a part is put in between that moves it,
 // "move x": one redistribute, no weights.  So whoever chooses placements writes no moves.  Parts
-// that nobody needs (Model::needed) are left out.  What is in no layer makes a stream where its
-// first reader wants it, and reads one as it lies where each rank has whole rows of its own, else
-// at home.
+// that nobody needs (Model::needed) are left out.  What is in no layer takes its streams at home;
+// of a model with inputs it makes a stream where its first reader wants it, and reads one as it
+// lies where each rank has whole rows of its own.
 //
 // Throws std::invalid_argument when a strategy does not fit the group or cannot run from where its
 // streams lie: `hold` on a group that is not the whole domain, a one-rank strategy on several

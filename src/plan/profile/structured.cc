@@ -88,14 +88,14 @@ constexpr std::array<std::size_t, 3> kWaiting = {4, 5, Rates::kPhase};
 Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   constexpr auto kRates = static_cast<Index>(Rates::kCount);
   const bool processor = std::ranges::any_of(rows, &Row::processor);
-  const Index kTerms = kRates + (processor ? static_cast<Index>(kWaiting.size()) : 0);
+  const Index unknowns = kRates + (processor ? static_cast<Index>(kWaiting.size()) : 0);
   const auto n = static_cast<Index>(rows.size());
   if (n == 0) {
     return towards;
   }
   // Unknown: the share of its `towards` by which a rate exceeds the least one.
-  MatrixXd A = MatrixXd::Zero(n + kTerms, kTerms);
-  VectorXd b(n + kTerms);
+  MatrixXd A = MatrixXd::Zero(n + unknowns, unknowns);
+  VectorXd b(n + unknowns);
   for (Index i = 0; i < n; ++i) {
     const Row& row = rows[idx(i)];
     for (Index j = 0; j < kRates; ++j) {
@@ -108,12 +108,12 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
     b(i) = row.weight * row.seconds - kLeastShare * A.row(i).sum();
   }
   const double strength = std::sqrt(pull * static_cast<double>(n));
-  A.bottomRows(kTerms).diagonal().setConstant(strength);
-  b.tail(kTerms).setConstant(strength * (1 - kLeastShare));
+  A.bottomRows(unknowns).diagonal().setConstant(strength);
+  b.tail(unknowns).setConstant(strength * (1 - kLeastShare));
   // The same least squares in as many rows as there are unknowns, which is what is solved often.
   const Eigen::HouseholderQR<MatrixXd> qr(A);
-  const VectorXd turned = (qr.householderQ().transpose() * b).head(kTerms);
-  const MatrixXd small = qr.matrixQR().topRows(kTerms).triangularView<Eigen::Upper>();
+  const VectorXd turned = (qr.householderQ().transpose() * b).head(unknowns);
+  const MatrixXd small = qr.matrixQR().topRows(unknowns).triangularView<Eigen::Upper>();
   const VectorXd shares = nonnegative_least_squares(small, turned);
   Rates rates;
   for (Index j = 0; j < kRates; ++j) {

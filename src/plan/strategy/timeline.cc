@@ -162,8 +162,8 @@ PartChoice choice_of(const ModelPart& part, std::span<const LayerChoice> layers)
                         : part_of(layers[idx(part.layer)], part.part->name);
 }
 
-// Outside the layers a stream is made where its first reader wants it, and read as it lies where
-// each rank has rows of its own, whole: at home otherwise.
+// Of a model that is made of what a batch brings, a stream is made where its first reader wants it,
+// and read as it lies where each rank has rows of its own, whole.  At home otherwise.
 Layouts streams_of_end(
     const Model& model,
     std::size_t which,
@@ -173,6 +173,9 @@ Layouts streams_of_end(
     const Parts& before) {
   const Part& end = *model.parts[which].part;
   Layouts streams = streams_of(model, end, {}, documents);
+  if (model.inputs().empty()) {
+    return streams;  // tokens are looked up, and scored, where documents are cut
+  }
   for (auto& [name, layout] : streams) {
     if (!end.reads.empty()) {
       const Layout* now = before.lies(name);
