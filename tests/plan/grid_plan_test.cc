@@ -13,6 +13,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "tests/support/grid_shapes.h"
 
 namespace paradyse {
 namespace {
@@ -30,27 +31,13 @@ struct Subject {
 
 // 5 frames and 6 patches, or 5 sequences of 7 residues.
 Subject video(std::int64_t depth = 3) {
-  return {
-      .shape = StditShape{.depth = depth, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12},
-      .samples = 2,
-      .dims = {{"frames", 5}, {"patches", 6}}};
+  return {.shape = test::small_stdit(depth), .samples = 2, .dims = {{"frames", 5}, {"patches", 6}}};
 }
 
 Subject protein(bool multimer = false) {
-  return {
-      .shape =
-          EvoformerShape{
-              .blocks = 2,
-              .msa_hidden = 6,
-              .pair_hidden = 5,
-              .msa_heads = 3,
-              .pair_heads = 2,
-              .head_dim = 2,
-              .outer_channels = 2,
-              .triangle_channels = 3,
-              .transition = 2,
-              .multimer = multimer},
-      .dims = {{"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}}};
+  EvoformerShape shape = test::small_evoformer(2);
+  shape.multimer = multimer;
+  return {.shape = shape, .dims = {{"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}}};
 }
 
 LayoutTask task_of(const Subject& subject, const Model& model, int ranks) {

@@ -13,7 +13,9 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
+#include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/grid_reference.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -29,18 +31,9 @@ struct Subject {
 };
 
 std::vector<Subject> subjects() {
-  const StditShape video{
-      .depth = 2, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12, .channels = 1};
-  EvoformerShape protein{
-      .blocks = 2,
-      .msa_hidden = 6,
-      .pair_hidden = 5,
-      .msa_heads = 3,
-      .pair_heads = 2,
-      .head_dim = 2,
-      .outer_channels = 2,
-      .triangle_channels = 3,
-      .transition = 2};
+  StditShape video = test::small_stdit(2);
+  video.channels = 1;
+  EvoformerShape protein = test::small_evoformer(2);
   std::vector<Subject> all = {
       {.name = "stdit", .shape = video, .samples = 2, .dims = {{"frames", 5}, {"patches", 4}}},
       {.name = "stdit, few frames",
@@ -58,57 +51,12 @@ std::vector<Subject> subjects() {
   return all;
 }
 
-at::Tensor numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random) {
-  std::normal_distribution<double> draw(0, 1);
-  at::Tensor all = at::empty(sizes, at::kDouble);
-  for (std::int64_t i = 0; i < all.numel(); ++i) {
-    all.mutable_data_ptr<double>()[i] = draw(random);
-  }
-  return all;
-}
-
-std::vector<Sample> samples_of(const Subject& subject, const Model& model) {
-  std::mt19937 random(3);
-  std::vector<Sample> samples(idx(subject.samples));
-  for (Sample& sample : samples) {
-    for (const Stream& input : model.inputs()) {
-      std::vector<std::int64_t> sizes;
-      for (const std::string& dim : input.rows) {
-        if (dim != "batch") {
-          sizes.push_back(subject.dims.at(dim));
-        }
-      }
-      sizes.push_back(input.columns);
-      sample.inputs[input.name] = numbers(sizes, random);
-    }
-    if (std::holds_alternative<EvoformerShape>(subject.shape)) {
-      const std::int64_t rows = subject.dims.at("sequences") * subject.dims.at("residues");
-      for (std::int64_t row = 0; row < rows; ++row) {
-        sample.labels.push_back(
-            random() % 3 == 0 ? -1 : static_cast<std::int32_t>(random() % kMsaClasses));
-      }
-    }
-  }
-  return samples;
-}
-
 reference::Weights weights_of(const Model& model) {
   std::mt19937 random(5);
   reference::Weights weights;
   for (const ModelPart& one : model.parts) {
     const PartWeights part = one.part->weights(1);
-    const std::string prefix = layer_prefix(part, one.layer);
-    for (const Matrix& matrix : part.matrices) {
-      weights[prefix + matrix.stored_as] =
-          numbers(
-              matrix.transposed ? std::vector{matrix.cols, matrix.rows}
-                                : std::vector{matrix.rows, matrix.cols},
-              random) *
-          0.3;
-    }
-    for (const Vector& vector : part.vectors) {
-      weights[prefix + vector.name] = vector.initial + 0.2 * numbers({vector.size}, random);
-    }
+    test::add_random_weights(part, layer_prefix(part, one.layer), random, weights);
   }
   return weights;
 }
@@ -200,7 +148,7 @@ Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt1
 TEST(GridModels, EqualTheReferenceByRandomPlans) {
   for (const Subject& subject : subjects()) {
     const Model model = grid_model(subject.shape);
-    const std::vector<Sample> samples = samples_of(subject, model);
+    const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
     const reference::Weights weights = weights_of(model);
     const reference::Answer expected = reference::grid_model(subject.shape, weights, samples);
     for (const int ranks : {1, 2, 3, 4, 6}) {

@@ -13,6 +13,8 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/strategy.h"
 #include "src/run/reference/grid_reference.h"
+#include "tests/support/grid_shapes.h"
+#include "tests/support/models.h"
 #include "tests/support/one_op.h"
 
 namespace paradyse {
@@ -32,15 +34,6 @@ Documents documents_of(const Subject& subject, int ranks, const std::vector<int>
   documents.dims = subject.dims;
   documents.mesh = mesh;
   return documents;
-}
-
-at::Tensor numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random) {
-  std::normal_distribution<double> draw(0, 1);
-  at::Tensor all = at::empty(sizes, at::kDouble);
-  for (std::int64_t i = 0; i < all.numel(); ++i) {
-    all.mutable_data_ptr<double>()[i] = draw(random);
-  }
-  return all;
 }
 
 // What a rank holds of a tensor whose dims stand as in `natural`.
@@ -91,16 +84,7 @@ struct Weights {
   reference::Weights stored;
 
   Weights(const PartWeights& part, std::mt19937& random) {
-    for (const Matrix& matrix : part.matrices) {
-      stored[matrix.stored_as] = numbers(
-                                     matrix.transposed ? std::vector{matrix.cols, matrix.rows}
-                                                       : std::vector{matrix.rows, matrix.cols},
-                                     random) *
-                                 0.3;
-    }
-    for (const Vector& vector : part.vectors) {
-      stored[vector.name] = vector.initial + 0.2 * numbers({vector.size}, random);
-    }
+    test::add_random_weights(part, "", random, stored);
   }
 
   // The part's run of elements, of the weights or of their gradients.
@@ -155,11 +139,12 @@ bool expect_as_reference(const Case& c) {
   Weights weights(part_weights, random);
   reference::Streams streams;
   for (const std::string& stream : c.part->reads) {
-    streams[stream] = numbers(sizes_of(natural_layout(c.model, stream, documents)), random);
+    streams[stream] =
+        test::normal_numbers(sizes_of(natural_layout(c.model, stream, documents)), random);
   }
   const std::string written = c.part->writes.front();
   const Layout natural = natural_layout(c.model, written, documents);
-  const at::Tensor grad_out = numbers(sizes_of(natural), random);
+  const at::Tensor grad_out = test::normal_numbers(sizes_of(natural), random);
 
   // the judge
   at::Tensor expected;
@@ -285,21 +270,11 @@ bool expect_as_reference(const Case& c) {
 std::vector<Subject> subjects() {
   return {
       {.name = "stdit",
-       .shape = StditShape{.depth = 1, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12},
+       .shape = test::small_stdit(1),
        .lengths = {15, 15},
        .dims = {{"frames", 5}, {"patches", 3}}},
       {.name = "evoformer",
-       .shape =
-           EvoformerShape{
-               .blocks = 1,
-               .msa_hidden = 6,
-               .pair_hidden = 5,
-               .msa_heads = 3,
-               .pair_heads = 2,
-               .head_dim = 2,
-               .outer_channels = 2,
-               .triangle_channels = 3,
-               .transition = 2},
+       .shape = test::small_evoformer(1),
        .lengths = {20},
        .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
 }

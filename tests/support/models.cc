@@ -54,6 +54,29 @@ Weights random_weights(const ModelShape& model, std::uint64_t seed) {
   return weights;
 }
 
+at::Tensor normal_numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random) {
+  std::normal_distribution<double> draw(0, 1);
+  at::Tensor all = at::empty(sizes, at::kDouble);
+  for (std::int64_t i = 0; i < all.numel(); ++i) {
+    all.mutable_data_ptr<double>()[i] = draw(random);
+  }
+  return all;
+}
+
+void add_random_weights(
+    const PartWeights& part, const std::string& prefix, std::mt19937& random, Weights& into) {
+  for (const Matrix& matrix : part.matrices) {
+    into[prefix + matrix.stored_as] =
+        0.3 * normal_numbers(
+                  matrix.transposed ? std::vector{matrix.cols, matrix.rows}
+                                    : std::vector{matrix.rows, matrix.cols},
+                  random);
+  }
+  for (const Vector& vector : part.vectors) {
+    into[prefix + vector.name] = vector.initial + 0.2 * normal_numbers({vector.size}, random);
+  }
+}
+
 void fill(Parameters& parameters, const Weights& weights) {
   for (PartParameters& part : parameters.parts()) {
     const PartWeights& layout = part.weights;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,12 @@ ModelShape model_of(const std::string& config);
 
 // float64; norms around one and biases around zero, so that nothing hides behind either.
 Weights random_weights(const ModelShape& model, std::uint64_t seed);
+
+// float64, standard normal.
+at::Tensor normal_numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random);
+// A part's weights, by `prefix` and stored name; vectors around what they begin with.
+void add_random_weights(
+    const PartWeights& part, const std::string& prefix, std::mt19937& random, Weights& into);
 
 // A safetensors file.
 void write_tensors(const std::filesystem::path& path, const Weights& weights);

@@ -91,6 +91,14 @@ struct LayoutRival {
 //   dap           dynamic axial parallelism (Cheng et al. 2022), with adjoints that are adjoints
 std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Model& model);
 
+// The planned layout ("planned") and every rival's, as plans of all layers by the task's level of
+// recompute; rivals know one axis.
+struct LayoutWay {
+  std::string name;
+  Plan plan;
+};
+std::vector<LayoutWay> layout_ways(const LayoutTask& task, const std::string& model_type);
+
 // What it costs, layer after layer alike.
 LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival);
 

@@ -104,9 +104,8 @@ struct OpTraits {
   bool receives_first = false;  // forward: what is exchanged is there before it computes
   bool prefetched = false;      // its forward is issued one ahead (Machine::prefetch)
 
-  bool weights = false;  // makes weights, which are never saved
-  bool loss =
-      false;  // its forward makes the gradient of its first operand; its adjoint hands it on
+  bool weights = false;   // makes weights, which are never saved
+  bool loss = false;      // its forward makes its first operand's gradient; its adjoint hands it on
   bool given = false;     // its results are the batch's: nobody makes a gradient of them
   bool light = false;     // made again by Recompute::light
   bool core = false;      // of an attention part: kept by Recompute::attention_output

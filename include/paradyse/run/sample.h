@@ -20,6 +20,11 @@ struct Sample {
   std::vector<std::int32_t> labels = {};
 };
 
+// Of a sample: the sizes of these row dims, but "batch".  Throws std::invalid_argument for one that
+// `dims` (Plan::dims) have not got.
+std::vector<std::int64_t> row_sizes(
+    const std::vector<std::string>& rows, const std::map<std::string, std::int64_t>& dims);
+
 // What the loss of a sample is the mean of: labels that count, or elements of what is predicted.
 std::int64_t scored(const Sample& sample, const Model& model);
 

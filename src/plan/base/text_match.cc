@@ -74,6 +74,14 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return nearest.empty() ? "" : " (did you mean '" + nearest + "'?)";
 }
 
+std::string joined(std::span<const std::string> names, const std::string& between) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : between) + name;
+  }
+  return text;
+}
+
 std::string excerpt(const nlohmann::json& value) {
   using nlohmann::json;
   constexpr std::size_t kLongest = 120;

@@ -1,5 +1,5 @@
-// Names and values in messages that say what to do: the known name nearest to a mistyped one, and a
-// stranger's value cut to size.
+// Names and values in messages that say what to do: the known name nearest to a mistyped one, names
+// in a row, and a stranger's value cut to size.
 #pragma once
 
 #include <span>
@@ -16,6 +16,9 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
 
 // " (did you mean 'x'?)", or "" when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+// "a, then b": the names with this between them.
+std::string joined(std::span<const std::string> names, const std::string& between);
 
 // A value as it appears in a message: JSON in plain ASCII, at most 120 characters; of a list of
 // lists or the like only its kind, however deep it nests.

@@ -224,22 +224,13 @@ std::map<std::string, Placement> placements_from(const JsonNode& node) {
   return all;
 }
 
-// "attention, then mlp"
-std::string in_a_row(const std::vector<std::string>& names, const std::string& between) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : between) + name;
-  }
-  return text;
-}
-
 PartChoice part_from(
     const JsonNode& node, const std::string& name, const std::vector<std::string>& parts) {
   const std::string found = node.at("part").text();
   if (found != name) {
     node.at("part").fail(
         "expected \"" + name + "\", found \"" + found + "\": the parts of a layer are " +
-        in_a_row(parts, ", then "));
+        joined(parts, ", then "));
   }
   PartChoice choice{.part = name, .strategy = node.at("strategy").text()};
   std::vector<std::string> known = {"recompute", "offload", "in", "out", "elements"};
@@ -292,7 +283,7 @@ LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
   const std::vector<JsonNode> parts = node.at("parts").elements();
   if (parts.size() != names.size()) {
     node.at("parts").fail(
-        "expected the " + std::to_string(names.size()) + " parts " + in_a_row(names, " and ") +
+        "expected the " + std::to_string(names.size()) + " parts " + joined(names, " and ") +
         ", found " + std::to_string(parts.size()));
   }
   LayerRun run{.layers = node.at("layers").integer<std::int64_t>(), .choice = {}};

@@ -29,19 +29,10 @@ Program build_head(const Task& task) {
   return w.cross_entropy(normed ? w.norm(w.input()) : w.input());
 }
 
-Strategy end(const char* kind, Program (*build)(const Task&)) {
-  return {
-      .kind = kind,
-      .name = kEndStrategy,
-      .verb = Verb::gather,
-      .build = build,
-      .summary = "own tokens; weights are gathered"};
-}
-
 }  // namespace
 
-Strategy embedding() { return end("embedding", build_embedding); }
-Strategy transform() { return end("transform", build_transform); }
-Strategy head() { return end("head", build_head); }
+Strategy embedding() { return end_strategy("embedding", build_embedding); }
+Strategy transform() { return end_strategy("transform", build_transform); }
+Strategy head() { return end_strategy("head", build_head); }
 
 }  // namespace paradyse

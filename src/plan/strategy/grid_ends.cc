@@ -43,19 +43,10 @@ Program build_flow_head(const Task& task) {
   return w.flow_matching(product(w, w.gather(), xn, "proj"));
 }
 
-Strategy end(const char* kind, Program (*build)(const Task&)) {
-  return {
-      .kind = kind,
-      .name = kEndStrategy,
-      .verb = Verb::gather,
-      .build = build,
-      .summary = "own rows; weights are gathered"};
-}
-
 }  // namespace
 
-Strategy projection() { return end("projection", build_projection); }
-Strategy conditioning() { return end("conditioning", build_conditioning); }
-Strategy flow_head() { return end("flow_head", build_flow_head); }
+Strategy projection() { return end_strategy("projection", build_projection); }
+Strategy conditioning() { return end_strategy("conditioning", build_conditioning); }
+Strategy flow_head() { return end_strategy("flow_head", build_flow_head); }
 
 }  // namespace paradyse

@@ -28,6 +28,15 @@ Strategy projection();
 Strategy conditioning();
 Strategy flow_head();
 
+Strategy end_strategy(const char* kind, Program (*build)(const Task&)) {
+  return {
+      .kind = kind,
+      .name = kEndStrategy,
+      .verb = Verb::gather,
+      .build = build,
+      .summary = "own rows; weights are gathered"};
+}
+
 std::vector<Strategy>& strategy_table() {
   static std::vector<Strategy> all = {
       megatron_ts(),

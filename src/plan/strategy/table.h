@@ -16,6 +16,7 @@ Strategy ulysses_z();  // DataZ is what is left of it on one rank
 
 // What parts outside layers run, each of a kind of its own: plans do not choose it.
 inline constexpr const char* kEndStrategy = "gather";
+Strategy end_strategy(const char* kind, Program (*build)(const Task&));
 
 // "METP", or "hold, gather, pass": those of a kind that have an option; "": none has it.
 std::string strategies_with(const std::string& kind, const std::string& option);

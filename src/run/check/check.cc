@@ -102,7 +102,6 @@ bool CheckRow::near() const {
 std::vector<CheckRow> check(const CheckRequest& request) {
   std::vector<CheckRow> rows;
   for (const Dtype dtype : request.dtypes) {
-    const Tolerance within = tolerance(dtype);
     std::vector<reference::Answer> expected;
     std::vector<CheckCase> cases;
     for (const CheckSubject& subject : request.subjects) {
@@ -119,13 +118,7 @@ std::vector<CheckRow> check(const CheckRequest& request) {
     }
     for (const Way& way : ways(request.strategies)) {
       for (const Recompute level : kRecomputeLevels) {
-        CheckRow row{
-            .way = way.name,
-            .recompute = to_string(level),
-            .dtype = dtype,
-            .losses = {request.ranks.size(), {.tolerance = within.loss, .place = ""}},
-            .gradients = {request.ranks.size(), {.tolerance = within.gradient, .place = ""}},
-            .counts_differ = {}};
+        CheckRow row = empty_row(way.name, level, dtype, request.ranks.size());
         for (std::size_t i = 0; i < request.ranks.size(); ++i) {
           for (std::size_t s = 0; s < request.subjects.size(); ++s) {
             const CheckSubject& subject = request.subjects[s];

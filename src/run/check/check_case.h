@@ -14,11 +14,8 @@
 
 namespace paradyse {
 
-struct Tolerance {
-  double loss = 0;
-  double gradient = 0;  // in the measure of gradient_error.h
-};
-Tolerance tolerance(Dtype dtype);
+// With the tolerances of the type, before anything ran, for so many numbers of ranks.
+CheckRow empty_row(const std::string& way, Recompute level, Dtype dtype, std::size_t ranks);
 
 struct CheckCase {
   std::string name;

@@ -1,5 +1,6 @@
 #include "src/run/check/check_layouts.h"
 
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -46,10 +47,14 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
       .samples = samples,
       .backend = request.backend,
       .device = request.device};
-  std::vector<std::pair<std::string, std::vector<PartChoice>>> ways = {{"planned", {}}};
-  for (LayoutRival& rival : layout_rivals(model_type(request.shape), model)) {
-    ways.emplace_back(rival.name, std::move(rival.parts));
-  }
+  // All ways on a number of ranks; they are the same ones on each.
+  const auto ways_on = [&](int ranks, Recompute level) {
+    LayoutTask task{.model = &model, .documents = {}, .recompute = level, .seconds = {}};
+    task.documents =
+        packed(std::vector<std::int64_t>(samples.size(), video ? 30 : 35), ranks, model.causal);
+    task.documents.dims = dims;
+    return layout_ways(task, model_type(request.shape));
+  };
   std::vector<CheckRow> rows;
   for (const Dtype dtype : request.dtypes) {
     if (narrow(dtype)) {
@@ -57,36 +62,21 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
           std::string("check: models of several dims run in float64 and float32, not in ") +
           to_string(dtype));
     }
-    const Tolerance within = tolerance(dtype);
     const reference::Answer expected =
         reference::grid_model(request.shape, whole_weights(model, fill_widely, dtype), samples);
-    for (const auto& [name, parts] : ways) {
-      for (const Recompute level : kRecomputeLevels) {
-        CheckRow row{
-            .way = name,
-            .recompute = to_string(level),
-            .dtype = dtype,
-            .losses = {request.ranks.size(), {.tolerance = within.loss, .place = ""}},
-            .gradients = {request.ranks.size(), {.tolerance = within.gradient, .place = ""}},
-            .counts_differ = {}};
-        for (std::size_t i = 0; i < request.ranks.size(); ++i) {
-          LayoutTask task{.model = &model, .documents = {}, .recompute = level, .seconds = {}};
-          task.documents = packed(
-              std::vector<std::int64_t>(samples.size(), video ? 30 : 35),
-              request.ranks[i],
-              model.causal);
-          task.documents.dims = dims;
-          LayerChoice layer = parts;
-          for (PartChoice& part : layer) {
-            part.recompute = level;
-          }
-          const Plan plan = layer.empty()
-                                ? plan_of(task, plan_layouts(task, model.layers))
-                                : plan_of(task, std::vector<LayerChoice>(idx(model.layers), layer));
-          run_case(of, plan, expected, i, row);
+    std::map<std::pair<std::size_t, Recompute>, CheckRow> found;  // by way
+    for (const Recompute level : kRecomputeLevels) {
+      for (std::size_t i = 0; i < request.ranks.size(); ++i) {
+        const std::vector<LayoutWay> ways = ways_on(request.ranks[i], level);
+        for (std::size_t way = 0; way < ways.size(); ++way) {
+          const auto [row, fresh] = found.try_emplace(
+              {way, level}, empty_row(ways[way].name, level, dtype, request.ranks.size()));
+          run_case(of, ways[way].plan, expected, i, row->second);
         }
-        rows.push_back(std::move(row));
       }
+    }
+    for (auto& [way, row] : found) {
+      rows.push_back(std::move(row));
     }
   }
   return request.backend->leads() ? rows : std::vector<CheckRow>{};

@@ -16,7 +16,9 @@ const Stream& scored_stream(const Model& model) {
   return model.stream(model.parts.back().part->reads.front());
 }
 
-std::vector<std::int64_t> sizes_of(
+}  // namespace
+
+std::vector<std::int64_t> row_sizes(
     const std::vector<std::string>& rows, const std::map<std::string, std::int64_t>& dims) {
   std::vector<std::int64_t> sizes;
   for (const std::string& dim : rows) {
@@ -32,8 +34,6 @@ std::vector<std::int64_t> sizes_of(
   return sizes;
 }
 
-}  // namespace
-
 std::int64_t scored(const Sample& sample, const Model& model) {
   const std::string& predicted = model.parts.back().part->input;
   return predicted.empty()
@@ -48,7 +48,7 @@ void check_sample(
     if (found == sample.inputs.end()) {
       throw std::invalid_argument(fmt::format("a sample has no '{}'", input.name));
     }
-    std::vector<std::int64_t> sizes = sizes_of(input.rows, dims);
+    std::vector<std::int64_t> sizes = row_sizes(input.rows, dims);
     sizes.push_back(input.columns);
     if (found->second.sizes() != at::IntArrayRef(sizes)) {
       throw std::invalid_argument(fmt::format(
@@ -66,7 +66,7 @@ void check_sample(
     return;
   }
   std::int64_t rows = 1;
-  for (const std::int64_t size : sizes_of(scored_stream(model).rows, dims)) {
+  for (const std::int64_t size : row_sizes(scored_stream(model).rows, dims)) {
     rows *= size;
   }
   if (static_cast<std::int64_t>(sample.labels.size()) != rows) {

@@ -9,20 +9,11 @@ namespace paradyse {
 std::vector<Sample> synthetic_samples(
     const Model& model, const std::map<std::string, std::int64_t>& dims, std::int64_t count) {
   std::mt19937_64 random(7);
-  const auto sizes_of = [&](const std::vector<std::string>& rows) {
-    std::vector<std::int64_t> sizes;
-    for (const std::string& dim : rows) {
-      if (dim != "batch") {
-        sizes.push_back(dims.at(dim));
-      }
-    }
-    return sizes;
-  };
   const Part& last = *model.parts.back().part;
   std::vector<Sample> samples(idx(count));
   for (Sample& sample : samples) {
     for (const Stream& input : model.inputs()) {
-      std::vector<std::int64_t> sizes = sizes_of(input.rows);
+      std::vector<std::int64_t> sizes = row_sizes(input.rows, dims);
       sizes.push_back(input.columns);
       const at::Tensor numbers = at::empty(sizes, at::kDouble);
       auto* data = numbers.mutable_data_ptr<double>();
@@ -35,7 +26,7 @@ std::vector<Sample> synthetic_samples(
       continue;
     }
     std::int64_t rows = 1;
-    for (const std::int64_t size : sizes_of(model.stream(last.reads.front()).rows)) {
+    for (const std::int64_t size : row_sizes(model.stream(last.reads.front()).rows, dims)) {
       rows *= size;
     }
     const auto classes = static_cast<std::uint64_t>(last.weights(1).matrices.front().rows);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
@@ -11,40 +10,20 @@
 #include "src/run/measure/measure.h"
 
 namespace paradyse {
-namespace {
-
-std::vector<std::pair<std::string, Plan>> ways_of(
-    const BenchLayoutRequest& request, const Model& model) {
-  LayoutTask task{
-      .model = &model,
-      .documents = request.documents,
-      .recompute = request.recompute,
-      .seconds = {}};
-  std::vector<std::pair<std::string, Plan>> ways;
-  ways.emplace_back("planned", plan_of(task, plan_layouts(task, model.layers)));
-  task.documents.mesh.clear();  // rivals know one axis
-  for (LayoutRival& rival : layout_rivals(model_type(request.shape), model)) {
-    for (PartChoice& part : rival.parts) {
-      part.recompute = request.recompute;
-    }
-    ways.emplace_back(
-        rival.name,
-        plan_of(task, std::vector<LayerChoice>(idx(model.layers), std::move(rival.parts))));
-  }
-  return ways;
-}
-
-}  // namespace
-
 std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
   const Model model = grid_model(request.shape);
-  const std::vector<std::pair<std::string, Plan>> ways = ways_of(request, model);
+  const std::vector<LayoutWay> ways = layout_ways(
+      {.model = &model,
+       .documents = request.documents,
+       .recompute = request.recompute,
+       .seconds = {}},
+      model_type(request.shape));
   const std::vector<Sample> samples = synthetic_samples(
       model, request.documents.dims, static_cast<std::int64_t>(request.documents.lengths.size()));
   const std::vector<const Sample*> batch = pointers(samples);
   std::vector<BenchLayoutRow> rows;
-  for (const auto& [name, plan] : ways) {
-    rows.push_back({.way = name, .seconds = {}});
+  for (const LayoutWay& way : ways) {
+    rows.push_back({.way = way.name, .seconds = {}});
   }
   request.backend->run(request.documents.ranks(), [&](Communicators& communicators) {
     RankSession session(
@@ -62,8 +41,8 @@ std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
           world.barrier({.op = counts ? "bench: a step" : "bench: warm", .part = ""});
           const std::int64_t before = communicators.counters().bytes_sent;
           const auto begin = std::chrono::steady_clock::now();
-          result = session.play(
-              ways[way].second, {.documents = {}, .samples = batch}, /*backward=*/true);
+          result =
+              session.play(ways[way].plan, {.documents = {}, .samples = batch}, /*backward=*/true);
           world.barrier({.op = "bench", .part = ""});
           seconds = seconds_since(begin);
           sent = communicators.counters().bytes_sent - before;

@@ -1,4 +1,5 @@
 #include "src/plan/base/plan_path.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/plan/check/findings.h"
 
 namespace paradyse::check {
@@ -28,11 +29,7 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const bool there = run.choice.size() == parts.size() && run.choice[p].part == parts[p];
       if (!there) {
-        std::string names;
-        for (const std::string& name : parts) {
-          names += (names.empty() ? "" : ", then ") + name;
-        }
-        findings.say(here + ".parts", "the parts of a layer are " + names);
+        findings.say(here + ".parts", "the parts of a layer are " + joined(parts, ", then "));
         checked.sound = false;
         break;
       }

@@ -1,6 +1,7 @@
 // What others do, as a strategy and placements for each part.
 #include <stdexcept>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 
 namespace paradyse {
@@ -83,6 +84,23 @@ std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Mode
     throw std::invalid_argument("no rivals are known for a model of type '" + model_type + "'");
   }
   return rivals;
+}
+
+std::vector<LayoutWay> layout_ways(const LayoutTask& task, const std::string& model_type) {
+  const Model& model = *task.model;
+  std::vector<LayoutWay> ways;
+  ways.push_back({.name = "planned", .plan = plan_of(task, plan_layouts(task, model.layers))});
+  LayoutTask of_rivals = task;
+  of_rivals.documents.mesh.clear();
+  for (LayoutRival& rival : layout_rivals(model_type, model)) {
+    for (PartChoice& part : rival.parts) {
+      part.recompute = task.recompute;
+    }
+    ways.push_back(
+        {.name = rival.name,
+         .plan = plan_of(of_rivals, std::vector<LayerChoice>(idx(model.layers), rival.parts))});
+  }
+  return ways;
 }
 
 }  // namespace paradyse

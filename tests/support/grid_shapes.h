@@ -1,0 +1,27 @@
+// Small models of several dims, of sizes that few ranks divide.
+#pragma once
+
+#include <cstdint>
+
+#include "paradyse/plan/grid_models.h"
+
+namespace paradyse::test {
+
+inline StditShape small_stdit(std::int64_t depth) {
+  return {.depth = depth, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12};
+}
+
+inline EvoformerShape small_evoformer(std::int64_t blocks) {
+  return {
+      .blocks = blocks,
+      .msa_hidden = 6,
+      .pair_hidden = 5,
+      .msa_heads = 3,
+      .pair_heads = 2,
+      .head_dim = 2,
+      .outer_channels = 2,
+      .triangle_channels = 3,
+      .transition = 2};
+}
+
+}  // namespace paradyse::test
