@@ -2,7 +2,7 @@
 JOBS ?= $(shell nproc)
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc'
 
-.PHONY: demo build build-clang build-cuda test test-long test-asan lint format clean install deps deps-lint \
+.PHONY: demo build check-clang build-cuda test test-long test-asan lint format clean install deps deps-lint \
   deps-clang deps-cuda build-all
 
 demo: build
@@ -12,9 +12,10 @@ demo: build
 build: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS) --target paradyse
 
-# Everything, tests and benchmarks too, by another compiler: its warnings are errors as well.
-build-clang: deps-clang build/clang/build.ninja
-	cmake --build --preset clang -j $(JOBS)
+# The warnings of another compiler, in tests and benchmarks too.  No code is made; `test-asan` makes the
+# plan side's.
+check-clang: deps-clang build/clang/build.ninja
+	scripts/check_clang.py $(JOBS)
 
 # The program with CUDA and NCCL: takes a CUDA 13 toolkit, no GPU.
 build-cuda: deps-cuda build/cuda/build.ninja
@@ -34,14 +35,14 @@ test-asan: deps-clang build/debug-asan/build.ninja
 	cmake --build --preset debug-asan -j $(JOBS)
 	ctest --preset debug-asan -j 2
 
-lint: deps-lint build/debug-asan/build.ninja
+lint: deps-lint build/lint/build.ninja
 	$(OUR_CODE) | xargs clang-format-19 --dry-run -Werror
 	scripts/check_plan_side.sh
 	scripts/check_layers.py
 	scripts/check_docs.py
-	cmake -S . -B build/debug-asan >/dev/null
+	cmake -S . -B build/lint >/dev/null
 	find src/plan -name '*.cc' ! -name '*_absent.cc' | sort | \
-	  xargs -P $(JOBS) -n 1 clang-tidy-19 -p build/debug-asan --quiet
+	  xargs -P $(JOBS) -n 1 .deps/clang-tidy-23.1.4/clang_tidy/data/bin/clang-tidy -p build/lint --quiet
 
 format: deps-lint
 	$(OUR_CODE) | xargs clang-format-19 -i
@@ -71,6 +72,7 @@ build-all: deps build/release/build.ninja
 
 build/cuda/build.ninja: | deps-cuda
 build/clang/build.ninja build/debug-asan/build.ninja: | deps-clang
+build/lint/build.ninja: | deps-lint
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
 build/%/build.ninja: CMakePresets.json | deps

@@ -5,7 +5,7 @@
 #
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
-#   scripts/install.sh clang   also the second compiler, for `make build-clang` and `make test-asan`
+#   scripts/install.sh clang   also the second compiler, for `make check-clang` and `make test-asan`
 #   scripts/install.sh cuda    also what the preset `cuda` links: libtorch_cuda, and NCCL where the
 #                              CUDA toolkit has none.  Where an NVIDIA driver runs, or with
 #                              `cuda-run`, the libraries that libtorch_cuda loads, too (2 GB)
@@ -23,6 +23,9 @@ wheels=(torch==2.11.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25)
 home=.deps/torch-2.11.0  # cmake/Torch.cmake looks here
 highs_wheel=highsbox==1.15.1
 highs_home=.deps/highs-1.15.1  # cmake/Highs.cmake looks here
+# Leaves alone what system headers declare, which takes later ones less than half of the time.
+tidy_wheel=clang-tidy==23.1.4
+tidy_home=.deps/clang-tidy-23.1.4  # the Makefile looks here
 
 # As torch's wheel asks for them.
 nccl_wheel=nvidia-nccl-cu13==2.28.9
@@ -32,10 +35,11 @@ cuda_run_wheels=(
 )
 cuda_home=.deps/torch-2.11.0-cuda  # cmake/Cuda.cmake looks here
 cuda=  # "", link or run
+lint=
 
 case "${1:-}" in
   "") ;;
-  lint) packages+=(clang-format-19 clang-tidy-19) ;;
+  lint) packages+=(clang-format-19 clang-19) lint=1 ;;
   clang) packages+=(clang-19 libclang-rt-19-dev) ;;
   cuda) cuda='link'; [[ ! -e /proc/driver/nvidia/version ]] || cuda='run' ;;
   cuda-run) cuda='run' ;;
@@ -141,6 +145,22 @@ install_highs() {
   rm -rf .deps/partial
 }
 
+install_tidy() {
+  [[ "$(cat $tidy_home/wheels.txt 2>/dev/null)" == "$tidy_wheel" ]] && return 0
+  lock
+  [[ "$(cat $tidy_home/wheels.txt 2>/dev/null)" == "$tidy_wheel" ]] && return 0
+  begin_partial
+  echo "downloading: $tidy_wheel (45 MB)"
+  download .deps/partial/wheels --no-deps "$tidy_wheel"
+
+  unzip -q .deps/partial/wheels/clang_tidy-*.whl -d .deps/partial/home
+  chmod +x .deps/partial/home/clang_tidy/data/bin/clang-tidy
+  echo "$tidy_wheel" >.deps/partial/home/wheels.txt
+  rm -rf "$tidy_home"
+  mv .deps/partial/home "$tidy_home"
+  rm -rf .deps/partial
+}
+
 # Beside $home, since a build for the CPU shall not see it.  libtorch_cuda.so finds nvidia/*/lib
 # relative to itself, and the rest of torch is loaded by then.
 install_cuda() {
@@ -176,4 +196,5 @@ install_cuda() {
 install_packages
 install_torch
 install_highs
+[[ -z $lint ]] || install_tidy
 [[ -z $cuda ]] || install_cuda

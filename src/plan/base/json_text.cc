@@ -54,7 +54,7 @@ void print(const Json& json, std::size_t indent, std::size_t used, std::string& 
       out += "\n" + margin;
       column = margin.size();
     } else {
-      out += " ";
+      out += ' ';
     }
     column += width;
     const std::string name = json.is_object() ? json_line(Json(key)) + ": " : "";

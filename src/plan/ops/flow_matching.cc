@@ -14,12 +14,14 @@ Work work(const OpView& view) {
   return view.forward() ? touches_operands(view) : Work{.calls = 1, .launches = 1};
 }
 
+std::vector<ValueId> needs(const Op& op) { return op.out; }
+
 }  // namespace
 
 extern const OpTraits kFlowMatching = {
     .name = "flow_matching",
     .loss = true,
-    .needs = [](const Op& op) { return op.out; },
+    .needs = needs,
     .work = work};
 
 }  // namespace paradyse

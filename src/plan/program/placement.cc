@@ -55,7 +55,7 @@ Cuts pieces_of(const Dim& dim, const Documents& documents, int pieces) {
 std::vector<std::string> cut_dims(const Placement& placement) {
   std::vector<std::string> dims;
   for (const std::string& text : placement) {
-    const bool cut = text.size() > 3 && text.starts_with("S(") && text.ends_with(")");
+    const bool cut = text.size() > 3 && text.starts_with("S(") && text.ends_with(')');
     if (!cut && text != "R") {
       throw std::invalid_argument(
           "'" + text + "' is no placement: write \"S(dim)\", cut along a dim, or \"R\", copies");

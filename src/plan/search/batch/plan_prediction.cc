@@ -91,8 +91,9 @@ void PlanPrediction::predict(Plan& plan) {
       groups.push_back(
           {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
     }
-    micro.predicted.seconds = wall_seconds(groups);
-    total += *micro.predicted.seconds;
+    const double seconds = wall_seconds(groups);
+    micro.predicted.seconds = seconds;
+    total += seconds;
   }
   plan.predicted.seconds = total;
 }
