@@ -2,12 +2,25 @@
 JOBS ?= $(shell nproc)
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc'
 
-.PHONY: demo build check-clang build-cuda test test-long test-asan lint format clean install deps deps-lint \
+.PHONY: demo video protein build check-clang build-cuda test test-long test-asan lint format clean install deps deps-lint \
   deps-clang deps-cuda build-all
 
 demo: build
 	@scripts/demo_corpus.sh
 	build/release/paradyse train -c configs/runs/demo.toml
+
+# Trains a video model on a film, by default one of a Debian package; `make video FILM=yours.mp4`.
+FILM ?= /usr/share/forensics-samples/original-files/movie1/VID_20191220_170832.mp4
+video: build
+	@scripts/install.sh video
+	scripts/video_frames.py $(FILM) .demo/video.safetensors
+	build/release/paradyse train -c configs/runs/video.toml
+
+# Trains a protein model on an alignment of a Debian package.
+protein: build
+	@scripts/install.sh protein
+	@mkdir -p .demo && cp /usr/share/doc/hmmer/examples/tutorial/fn3.sto .demo/fn3.sto
+	build/release/paradyse train -c configs/runs/protein.toml
 
 build: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS) --target paradyse

@@ -6,6 +6,8 @@
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
 #   scripts/install.sh clang   also the second compiler, for `make check-clang` and `make test-asan`
+#   scripts/install.sh video   also ffmpeg, and a film for `make video`
+#   scripts/install.sh protein also alignments, for `make protein`
 #   scripts/install.sh cuda    also what the preset `cuda` links: libtorch_cuda, and NCCL where the
 #                              CUDA toolkit has none.  Where an NVIDIA driver runs, or with
 #                              `cuda-run`, the libraries that libtorch_cuda loads, too (2 GB)
@@ -15,6 +17,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ make cmake ninja-build ccache mold python3 python3-pip unzip
   nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev libeigen3-dev
+  libpng-dev
   libgloo-dev  # the headers alone: libtorch has Gloo inside
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
@@ -41,9 +44,11 @@ case "${1:-}" in
   "") ;;
   lint) packages+=(clang-format-19 clang-19) lint=1 ;;
   clang) packages+=(clang-19 libclang-rt-19-dev) ;;
+  video) packages+=(ffmpeg forensics-samples-files) ;;
+  protein) packages+=(hmmer-examples) ;;
   cuda) cuda='link'; [[ ! -e /proc/driver/nvidia/version ]] || cuda='run' ;;
   cuda-run) cuda='run' ;;
-  *) echo "usage: scripts/install.sh [lint|clang|cuda|cuda-run]" >&2; exit 2 ;;
+  *) echo "usage: scripts/install.sh [lint|clang|video|protein|cuda|cuda-run]" >&2; exit 2 ;;
 esac
 
 fail() {

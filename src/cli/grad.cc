@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/safetensors.h"
@@ -237,19 +237,18 @@ Plan layouts_of(
         options.options.begin()->first + " is an option of plans of language models");
   }
   if (options.plan.empty()) {
-    const Model model = grid_model(shape);
-    LayoutTask task{.model = &model, .documents = {}, .seconds = {}};
-    task.documents = packed(
-        std::vector<std::int64_t>(data.samples.size(), data.rows()),
-        ranks == 0 ? 1 : ranks,
-        model.causal);
-    task.documents.dims = data.dims;
-    return paradyse::plan_of(task, plan_layouts(task, model.layers), shape, 0);
+    SamplePlanner planner(
+        {.model = shape,
+         .dims = data.dims,
+         .ranks = ranks == 0 ? 1 : ranks,
+         .machine = {},
+         .precision = precision_of(dtype_option(options.dtype))});
+    return planner.plan(std::vector<std::int64_t>(idx(data.size()), data.rows())).plan.value();
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
-  if (plan.dims != data.dims || plan.lengths.size() != data.samples.size()) {
-    const auto text = [](std::size_t samples, const std::map<std::string, std::int64_t>& dims) {
+  if (plan.dims != data.dims || std::ssize(plan.lengths) != data.size()) {
+    const auto text = [](std::int64_t samples, const std::map<std::string, std::int64_t>& dims) {
       std::string sizes = fmt::format("{} of", samples);
       for (const auto& [name, size] : dims) {
         sizes += fmt::format(" {} {}", name, size);
@@ -259,9 +258,9 @@ Plan layouts_of(
     throw std::invalid_argument(fmt::format(
         "{}: the plan is for samples of other sizes ({}) than {} has ({}); plan for these",
         options.plan,
-        text(plan.lengths.size(), plan.dims),
+        text(std::ssize(plan.lengths), plan.dims),
         options.data,
-        text(data.samples.size(), data.dims)));
+        text(data.size(), data.dims)));
   }
   return plan;
 }
@@ -271,20 +270,14 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
     throw std::invalid_argument("--device: models of several dims run on CPUs so far");
   }
   const GridShape shape = read_grid_shape(options.model);
-  GridData data = reading([&] { return read_grid_data(options.data, shape, kSeed); });
-  if (std::holds_alternative<EvoformerShape>(shape) && data.samples.size() > 1) {
-    throw std::invalid_argument(fmt::format(
-        "{}: has {} alignments; a batch of this model is one: split the file",
-        options.data,
-        data.samples.size()));
-  }
+  const GridData data = reading([&] { return read_grid_data(options.data, shape); });
   Question question{
       .model = grid_model(shape),
       .fill = [](Parameters& parameters) { parameters.initialize(kSeed); },
       .plan = layouts_of(options, shape, data, ranks)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.grid = &shape}, options, memory);
-  question.samples = std::move(data.samples);
+  question.samples = data.samples(kSeed);
   if (!quiet) {
     std::fprintf(
         stderr,

@@ -102,6 +102,37 @@ class GridTest(ProgramTest):
         self.assertIn("--mesh 3,1", self.error_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6,
                                                   "--ranks", 4, "--mesh", "3,1"))
 
+    def test_models_are_trained_and_evaluated(self):
+        for model, data, rows in ((self.video, self.frames, 2 * 30), (self.protein, self.alignment, 35)):
+            run = self.write("run.toml", f"""
+[model]
+path = "{model}"
+[data]
+path = "{data}"
+[parallel]
+ranks = 3
+[train]
+steps = 30
+tokens_per_step = {rows}
+[optimizer]
+lr = 0.01
+[output]
+folder = "{self.folder}"
+name = "{model.stem}"
+""")
+            summary = self.json_of("train", "-c", run, "--set", f"data.eval_path={data}")
+            self.assertEqual(summary["steps"], 30)
+            self.assertEqual(summary["tokens"], 30 * rows)
+            self.assertLess(summary["last_loss"], summary["first_loss"])
+            self.assertIsNone(summary["best_static"])
+            trained = self.folder / model.stem / "model"
+            found = self.json_of("eval", "-c", run, "--model", trained)
+            self.assertAlmostEqual(found["loss"], summary["eval_loss"], delta=1e-5)
+            self.assertAlmostEqual(
+                self.json_of("grad", "--model", trained, "--data", data, "--out", self.out)["loss"],
+                summary["eval_loss"], delta=1e-4)
+        self.assertIn("model of several dims", self.error_of("profile", "-c", run))
+
     def test_what_is_wrong_is_named(self):
         self.run_program(*self.layout(self.video, 2))
         plan = json.loads(self.plan.read_text())

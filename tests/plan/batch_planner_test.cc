@@ -65,7 +65,7 @@ TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
     SCOPED_TRACE(size);
     PlanningTask t = task(4);
     t.batch_planner = "groups-of-" + std::to_string(size);
-    const std::unique_ptr<BatchPlanner> planner = batch_planner(t);
+    const std::unique_ptr<DocumentPlanner> planner = batch_planner(t);
     const std::optional<Plan> plan = planner->plan({40, 7, 300, 7, 5000}).plan;
     ASSERT_TRUE(plan);
     EXPECT_TRUE(problems(*plan, {.model = &t.model}).empty());
@@ -124,9 +124,9 @@ TEST(DocumentPlans, TakeOptionsThatAreAskedFor) {
 }
 
 // Groups of two, whatever the documents; it counts how often it is asked.
-class Pairs final : public BatchPlanner {
+class Pairs final : public DocumentPlanner {
  public:
-  using BatchPlanner::BatchPlanner;
+  using DocumentPlanner::DocumentPlanner;
   int made = 0;
   int passed = 0;
 

@@ -210,7 +210,7 @@ class PretendRun {
  private:
   std::int64_t length_;
   std::shared_ptr<PretendTruth> truth_;
-  std::unique_ptr<BatchPlanner> planner_;
+  std::unique_ptr<DocumentPlanner> planner_;
   std::unique_ptr<DocumentPlans> really_;
   std::mt19937 random_{7};
   std::normal_distribution<double> noise_{0, 0.01};

@@ -130,7 +130,7 @@ TEST(FlexspPlanner, IsDeterministic) {
 
 // The slow twin of borders: every set of documents as the long ones, every deal of the others to
 // ranks in one micro-batch, every layer, predicted exactly.
-double enumerated(BatchPlanner& planner, const std::vector<std::int64_t>& lengths) {
+double enumerated(DocumentPlanner& planner, const std::vector<std::int64_t>& lengths) {
   DocumentPlans& documents = planner.documents();
   const int ranks = planner.task().ranks;
   std::vector<int> everyone(idx(ranks));

@@ -181,7 +181,7 @@ class GoldenPlans : public testing::TestWithParam<std::size_t> {};
 
 // Of every batch, planned one after the other.
 std::vector<BatchPlanner::Answer> answers_of(const PlanCase& c) {
-  const std::unique_ptr<BatchPlanner> planner = batch_planner(c.task);
+  const std::unique_ptr<DocumentPlanner> planner = batch_planner(c.task);
   std::vector<BatchPlanner::Answer> answers;
   for (const Lengths& lengths : c.batches) {
     answers.push_back(planner->plan(lengths));

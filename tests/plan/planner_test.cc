@@ -74,7 +74,7 @@ class Planner {
   }
 
  private:
-  std::unique_ptr<BatchPlanner> planner_;
+  std::unique_ptr<DocumentPlanner> planner_;
 };
 
 // Whatever the lengths, ranks and budget: each document once, the checker content, every rank

@@ -55,13 +55,14 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
       at::arange(2 * 4 * 3 * 4 * 6, at::kDouble).view({2, 4, 3, 4, 6}).to(at::kFloat) / 100;
   test::write_tensors(
       file.path, {{"latents", latents}, {"timesteps", at::tensor({1.0, 0.25}, at::kDouble)}});
-  const GridData data = read_frames(file.path, kShape, 7);
+  const GridData data = read_frames(file.path, kShape);
   EXPECT_EQ(data.dims, (std::map<std::string, std::int64_t>{{"frames", 3}, {"patches", 6}}));
   EXPECT_EQ(data.rows(), 18);
-  ASSERT_EQ(data.samples.size(), 2U);
+  ASSERT_EQ(data.size(), 2);
+  const std::vector<Sample> samples = data.samples(7);
   const Model model = stdit_model(kShape);
   for (std::size_t b = 0; b < 2; ++b) {
-    const Sample& sample = data.samples[b];
+    const Sample& sample = samples[b];
     EXPECT_NO_THROW(check_sample(sample, model, data.dims));
     EXPECT_EQ(scored(sample, model), 18 * 16);
     const double t = b == 0 ? 1.0 : 0.25;
@@ -95,12 +96,12 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
     EXPECT_EQ(places.size(), 18U);
   }
   // Noise is standard normal, and the seed's.
-  const at::Tensor noise = data.samples[1].inputs.at("patches").narrow(2, 0, 16) -
-                           0.25 * data.samples[1].inputs.at("velocity");
+  const at::Tensor noise =
+      samples[1].inputs.at("patches").narrow(2, 0, 16) - 0.25 * samples[1].inputs.at("velocity");
   EXPECT_NEAR(noise.mean().item<double>(), 0, 0.2);
   EXPECT_NEAR(noise.std().item<double>(), 1, 0.2);
   const auto patches = [&](std::uint64_t seed) {
-    return read_frames(file.path, kShape, seed).samples[1].inputs.at("patches");
+    return data.sample(1, seed, 1).inputs.at("patches");
   };
   EXPECT_TRUE(at::equal(patches(7), patches(7)));
   EXPECT_FALSE(at::equal(patches(7), patches(8)));
@@ -110,7 +111,7 @@ TEST(Frames, AreRefusedByWhatIsWrong) {
   const File file("bad.safetensors");
   const auto refused = [&](const test::Weights& tensors, const std::vector<std::string>& what) {
     test::write_tensors(file.path, tensors);
-    expect_refused([&] { read_frames(file.path, kShape, 1); }, what);
+    expect_refused([&] { read_frames(file.path, kShape); }, what);
   };
   refused({{"latents", at::zeros({1, 3, 2, 4, 4})}}, {"[1, 3, 2, 4, 4]", "4, frames"});
   refused({{"latents", at::zeros({1, 4, 2, 3, 4})}}, {"[1, 4, 2, 3, 4]", "patch_size 2"});
@@ -151,10 +152,10 @@ TEST(Alignments, BecomeFeaturesAndLabels) {
     text += ">s" + std::to_string(s) + "\nACDEFGHIKLMNPQRSTVWYX-ACDE\n";
   }
   std::ofstream(file.path) << text;
-  const GridData data = read_alignments(file.path, 3);
+  const GridData data = read_alignments(file.path);
   const Model model = evoformer_model({.blocks = 1});
-  ASSERT_EQ(data.samples.size(), 1U);
-  const Sample& sample = data.samples[0];
+  ASSERT_EQ(data.size(), 1);
+  const Sample sample = data.sample(0, 3, 0);
   EXPECT_NO_THROW(check_sample(sample, model, data.dims));
   EXPECT_EQ(data.dims.at("sequences"), 40);
   EXPECT_EQ(data.dims.at("i"), 25);  // the first row has a gap

@@ -13,6 +13,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
+#include "paradyse/run/session.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/grid_reference.h"
 #include "tests/support/grid_shapes.h"
@@ -188,6 +189,42 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
           return;
         }
       }
+    }
+  }
+}
+
+// What the loss compares with is predicted row for row, and whole on every rank.
+TEST(GridModels, SayWhatTheyPredict) {
+  const Subject subject = subjects().front();
+  const Model model = grid_model(subject.shape);
+  const reference::Weights weights = weights_of(model);
+  const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
+  for (const int ranks : {1, 2, 3, 4}) {
+    std::mt19937 random(static_cast<unsigned>(ranks));
+    for (int number = 0; number < 4; ++number) {
+      const Plan plan = random_plan(subject, model, ranks, random);
+      SCOPED_TRACE(to_json(plan));
+      local_backend()->run(ranks, [&](Communicators& communicators) {
+        RankSession session(communicators, model, {.dtype = Dtype::float64, .gradients = false});
+        test::fill(session.parameters(), weights);
+        std::vector<const Sample*> batch;
+        std::vector<at::Tensor> predictions;
+        for (const Sample& sample : samples) {
+          const HostScope host;
+          batch.push_back(&sample);
+          predictions.push_back(at::ones_like(sample.inputs.at("velocity")));
+        }
+        const BatchResult result =
+            session.play(plan, {.samples = batch, .predictions = predictions}, false);
+        const HostScope host;
+        for (std::size_t s = 0; s < samples.size(); ++s) {
+          const at::Tensor difference = predictions[s] - samples[s].inputs.at("velocity");
+          EXPECT_NEAR(difference.square().sum().item<double>(), result.loss_sums[s], kNear);
+        }
+        EXPECT_THROW(
+            session.play(plan, {.samples = batch, .predictions = {predictions.data(), 1}}, false),
+            std::invalid_argument);
+      });
     }
   }
 }

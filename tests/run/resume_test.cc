@@ -86,7 +86,8 @@ TEST(Resume, APositionTellsDocumentsAndOrderApart) {
   corpus.documents = {{1, 2}, {3}, {4, 5, 6}};
   const std::vector<std::vector<std::int64_t>> steps = {{2, 0}, {1, 0}, {2}};
   const auto at = [&](const Corpus& documents, const auto& order, std::int64_t step) {
-    return data_position(documents, fingerprint(documents), order, step);
+    const Dataset data(documents);
+    return data_position(data.size(), data.fingerprint(), order, step);
   };
   Resumed from;
   from.state.data = at(corpus, steps, 2);

@@ -77,10 +77,10 @@ class Gate {
   std::size_t let_ = kAll;
 };
 
-class Gated final : public BatchPlanner {
+class Gated final : public DocumentPlanner {
  public:
   Gated(PlanningTask task, Gate& gate)
-      : BatchPlanner(task), inner_(batch_planner(std::move(task))), gate_(gate) {}
+      : DocumentPlanner(task), inner_(batch_planner(std::move(task))), gate_(gate) {}
 
  private:
   Answer make(const Lengths& lengths, Caps caps) override {
@@ -99,12 +99,14 @@ class StepPlansTest : public testing::Test {
  protected:
   ~StepPlansTest() override { gate_.let(Gate::kAll); }
 
+  StepPlans::Planners planners() {
+    return document_planners(task(), [this](PlanningTask task) {
+      return std::make_unique<Gated>(std::move(task), gate_);
+    });
+  }
   StepPlans::Options options() {
     return {
-        .lengths = lengths_,
-        .planner =
-            [this](PlanningTask task) { return std::make_unique<Gated>(std::move(task), gate_); },
-        .note = [this](const std::string& line) { notes_.push_back(line); }};
+        .lengths = lengths_, .note = [this](const std::string& line) { notes_.push_back(line); }};
   }
   static PlanningTask task() {
     PlanningTask t;
@@ -128,7 +130,7 @@ class StepPlansTest : public testing::Test {
 };
 
 TEST_F(StepPlansTest, KeepsAQueueOfTwo) {
-  StepPlans plans(task(), options());
+  StepPlans plans(planners(), options());
   EXPECT_EQ(plans.take(0).plan.lengths, lengths_[0]);
   gate_.wait_for(lengths_[2]);
   plans.planner();  // nothing is under way
@@ -136,7 +138,7 @@ TEST_F(StepPlansTest, KeepsAQueueOfTwo) {
 }
 
 TEST_F(StepPlansTest, PlansEachStepOnce) {
-  StepPlans plans(task(), options());
+  StepPlans plans(planners(), options());
   for (std::size_t step = 0; step < lengths_.size(); ++step) {
     const StepPlans::Step planned = plans.take(step);
     EXPECT_EQ(planned.plan.lengths, lengths_[step]);
@@ -151,7 +153,7 @@ TEST_F(StepPlansTest, ALatePlanIsReplaced) {
   wanted.planning_seconds = 0.02;
   wanted.decided = {{0, false}};  // the first is waited for
   gate_.let(1);
-  StepPlans plans(task(), wanted);
+  StepPlans plans(planners(), wanted);
   EXPECT_FALSE(plans.take(0).late);
   const ModelShape model = task().model;
   for (const std::size_t step : {1U, 2U}) {
@@ -181,7 +183,7 @@ TEST_F(StepPlansTest, WhatARunDecidedIsDecidedAgain) {
   StepPlans::Options wanted = options();
   wanted.planning_seconds = 0;
   wanted.decided = {{0, true}, {1, false}};
-  StepPlans plans(task(), wanted);
+  StepPlans plans(planners(), wanted);
   gate_.let(0);
   EXPECT_TRUE(plans.take(0).late);
   std::thread later([&] {
@@ -197,7 +199,7 @@ TEST_F(StepPlansTest, APlanKnowsWhatWasKnownWhenItWasAskedFor) {
   StepPlans::Options wanted = options();
   wanted.correct = true;
   wanted.decided = {{2, true}};
-  StepPlans plans(task(), wanted);
+  StepPlans plans(planners(), wanted);
   gate_.let(2);
   std::vector<BatchPlanner::Learned> known = {plans.learned()};  // [steps that are over]
   for (const std::size_t step : {0U, 1U, 2U}) {
@@ -226,7 +228,7 @@ TEST_F(StepPlansTest, ALackOfMemoryPlansTheNextStepsAnew) {
   for (const bool late : {false, true}) {
     StepPlans::Options wanted = options();
     wanted.decided = {{0, late}};
-    StepPlans plans(task(), wanted);
+    StepPlans plans(planners(), wanted);
     const StepPlans::Step planned = plans.take(0);
     ASSERT_EQ(planned.late, late);
     const std::optional<Plan> less = plans.leaner(0, planned);

@@ -1,7 +1,4 @@
 // Finds plans of whole batches.  Deterministic, all on the plan side.
-//
-// A planner writes make() and a row of the table; what it learned, what it remembers and what a
-// lack of memory teaches is the base's.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +13,10 @@
 
 namespace paradyse {
 
+// Who plans the steps of a run, whatever is trained.
 class BatchPlanner {
  public:
-  // Throws like DocumentPlans.
-  explicit BatchPlanner(PlanningTask task) : documents_(std::move(task)) {}
+  BatchPlanner() = default;
   virtual ~BatchPlanner() = default;
   BatchPlanner(const BatchPlanner&) = delete;
   BatchPlanner& operator=(const BatchPlanner&) = delete;
@@ -30,20 +27,17 @@ class BatchPlanner {
     std::optional<Plan> plan = {};
     std::string why_not = {};
   };
-  // Remembered until the planner learns something; the last 1,024 lists of lengths.
-  Answer plan(const std::vector<std::int64_t>& lengths);
-  // Whether the last answer was there already.
-  [[nodiscard]] bool was_cached() const { return cached_; }
+  virtual Answer plan(const std::vector<std::int64_t>& lengths) = 0;
 
   // What every rank took for every micro-batch of a plan, so that later plans know better; says so
   // when the machine has changed.  A group that waits for a slower one tells nothing of itself.
   using RankSeconds = std::vector<std::vector<double>>;  // [micro-batch][world rank]
-  std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds);
+  virtual std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds) = 0;
 
   // After `plan` ran out of memory in spite of what was counted: a plan for the same documents that
   // is held to 95 % of what its fullest micro-batch was to take, as are all plans for such lengths
   // from now on (but where none would fit that).  Nothing when none fits that.
-  std::optional<Plan> leaner(const Plan& plan);
+  virtual std::optional<Plan> leaner(const Plan& plan) = 0;
 
   // What it has learned in a run, for the run that goes on from a checkpoint: of observe(),
   // and bytes that leaner() holds plans to, by log2 of the tokens.
@@ -54,8 +48,25 @@ class BatchPlanner {
 
     friend bool operator==(const Learned&, const Learned&) = default;
   };
-  [[nodiscard]] Learned learned() const;
-  void learn(const Learned& learned);
+  [[nodiscard]] virtual Learned learned() const = 0;
+  virtual void learn(const Learned& learned) = 0;
+};
+
+// Of documents of a language model.  A planner writes make() and a row of the table; what it
+// learned, what it remembers and what a lack of memory teaches is the base's.
+class DocumentPlanner : public BatchPlanner {
+ public:
+  // Throws like DocumentPlans.
+  explicit DocumentPlanner(PlanningTask task) : documents_(std::move(task)) {}
+
+  // Remembered until the planner learns something; the last 1,024 lists of lengths.
+  Answer plan(const std::vector<std::int64_t>& lengths) final;
+  // Whether the last answer was there already.
+  [[nodiscard]] bool was_cached() const { return cached_; }
+  std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds) final;
+  std::optional<Plan> leaner(const Plan& plan) final;
+  [[nodiscard]] Learned learned() const final;
+  void learn(const Learned& learned) final;
 
   DocumentPlans& documents() { return documents_; }
   [[nodiscard]] const PlanningTask& task() const { return documents_.task(); }
@@ -73,11 +84,11 @@ class BatchPlanner {
 struct BatchPlannerRow {
   const char* name = "";
   const char* summary = "";  // one line for people
-  std::unique_ptr<BatchPlanner> (*make)(PlanningTask task) = nullptr;
+  std::unique_ptr<DocumentPlanner> (*make)(PlanningTask task) = nullptr;
 };
 std::span<const BatchPlannerRow> batch_planners();
 // The one that the task names.  Throws std::invalid_argument, with the names there are, for
 // another, and like DocumentPlans.
-std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task);
+std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task);
 
 }  // namespace paradyse

@@ -77,6 +77,9 @@ struct RunConfig {
     std::string name;             // "": from the time of day
     bool trace = true;
     bool model = true;  // a Hugging Face folder at the end
+    // Of a video model: clips that it makes at the end, as pictures, and steps from noise to each.
+    std::int64_t clips = 1;
+    std::int64_t sampling_steps = 25;
   } output;
   struct Checkpoint {        // all that training goes on from
     std::int64_t keep = 2;   // the newest so many; 0: none is written, not at the end either

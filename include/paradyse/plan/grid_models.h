@@ -6,6 +6,8 @@
 #include <string>
 #include <variant>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "paradyse/plan/model.h"
 
 namespace paradyse {
@@ -70,12 +72,15 @@ std::string architecture(const GridShape& shape);
 // SHA-256 of its sizes.
 std::string fingerprint(const GridShape& shape);
 
-// Whether it is a preset's name, or a TOML file that says one of their types.
-bool is_grid_model(const std::string& preset_or_file);
+// What a file has to say to be read as this shape: model_type, and all sizes.
+nlohmann::ordered_json config_of(const GridShape& shape);
 
-// A preset ("stdit", "evoformer": published sizes) or a TOML file with `model_type` and keys of the
-// shape's names; those left out are as published.  Throws std::invalid_argument that names the
-// file, the key and what would be accepted.
-GridShape read_grid_shape(const std::string& preset_or_file);
+// Whether it is a preset's name, or a TOML file or folder that says one of their types.
+bool is_grid_model(const std::string& preset_or_path);
+
+// A preset ("stdit", "evoformer": published sizes), or a TOML file or the config.json of a folder
+// with `model_type` and keys of the shape's names; those left out are as published.  Throws
+// std::invalid_argument that names the file, the key and what would be accepted.
+GridShape read_grid_shape(const std::string& preset_or_path);
 
 }  // namespace paradyse

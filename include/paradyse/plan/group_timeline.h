@@ -44,6 +44,15 @@ struct GroupTimeline {
 GroupTimeline group_timeline(
     const Plan& plan, const PlanGroup& group, const Model& model, bool keep);
 
+// Of the rank that needs most; `static_bytes`: what a rank holds of each element that it stores.
+PredictedBytes fullest_rank(
+    const Timeline& parts,
+    const std::vector<Seat>& seats,
+    const Model& model,
+    int weight_domain,
+    Precision precision,
+    std::int64_t static_bytes);
+
 // Where world rank `rank` is in a micro-batch.  Throws std::invalid_argument where it is in no
 // group.
 struct RankPlace {

@@ -37,8 +37,8 @@ class StaticStrategy {
 
  private:
   struct Level {
-    std::unique_ptr<BatchPlanner> planner;  // of documents that are not packed here
-    std::optional<std::int64_t> room = {};  // tokens of a micro-batch, once looked for
+    std::unique_ptr<DocumentPlanner> planner;  // of documents that are not packed here
+    std::optional<std::int64_t> room = {};     // tokens of a micro-batch, once looked for
   };
   static std::int64_t room(Level& level);
   std::optional<Plan> packed(Level& level, const std::vector<std::int64_t>& lengths);
@@ -60,6 +60,6 @@ struct StaticComparison {
 };
 // For the batches of these plans, by what `known` knows by now; what the plans say of themselves,
 // by what was known then, does not count.  Nothing: no strategy fits all batches, or there is none.
-std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::span<Plan> plans);
+std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans);
 
 }  // namespace paradyse

@@ -50,6 +50,9 @@ struct Batch {
   // plan.lengths, in its order, as check_sample() has them.
   std::span<const Sample* const> samples = {};
   std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
+  // Of a model that predicts an input: where it puts its predictions, a tensor for each sample in
+  // the shape of that input, float64 on the host.  On every rank; empty: nobody asks.
+  std::span<const at::Tensor> predictions = {};
 };
 
 struct BatchResult {

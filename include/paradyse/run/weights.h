@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "paradyse/plan/dtype.h"
+#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/safetensors.h"
@@ -124,14 +126,19 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
 // A Hugging Face model folder: the configuration, and where its weights are.
 struct ModelFolder {
   std::filesystem::path path;
-  ModelShape shape;
-  nlohmann::json config() const;  // config.json as it is there
+  ModelShape shape;                    // of a language model
+  std::optional<GridShape> grid = {};  // of a model of several dims, in its place
+  [[nodiscard]] Model model() const;
+  [[nodiscard]] std::string fingerprint() const;  // of either
+  nlohmann::json config() const;                  // config.json as it is there
   [[nodiscard]] bool has_weights() const;
 };
 
 // Reads `path`/config.json, or a TOML model file with the same keys.  Throws std::runtime_error
 // or std::invalid_argument, naming the file and what is wrong.
 ModelFolder open_model(const std::filesystem::path& path);
+// The same, or a model of several dims: a preset, or such a file or folder (grid_models.h).
+ModelFolder open_any_model(const std::filesystem::path& path);
 
 // Writes config.json and model.safetensors into the new folder `to`, and copies tokenizer files
 // where `from`, the model of these parameters, is a folder; the tensors have `dtype`.  Every rank

@@ -149,6 +149,8 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "output.name", .value = &c.output.name},
       {.key = "output.trace", .value = &c.output.trace},
       {.key = "output.model", .value = &c.output.model},
+      {.key = "output.clips", .value = &c.output.clips, .range = from_zero},
+      {.key = "output.sampling_steps", .value = &c.output.sampling_steps, .range = from_one},
       {.key = "checkpoint.keep", .value = &c.checkpoint.keep, .range = from_zero},
       {.key = "checkpoint.every", .value = &c.checkpoint.every, .range = from_zero},
       {.key = "checkpoint.minutes",

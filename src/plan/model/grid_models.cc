@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
 #include "src/plan/base/sha256.h"
@@ -141,6 +142,53 @@ GridShape shape_of(const toml::table& table, const std::string& source) {
           "; \"stdit\" and \"evoformer\" are");
 }
 
+// The file of a model that is no preset: of a folder its config.json.
+std::filesystem::path file_of(const std::string& preset_or_path) {
+  std::error_code error;
+  const std::filesystem::path path = preset_or_path;
+  return std::filesystem::is_directory(path, error) ? path / "config.json" : path;
+}
+
+// Keys that no shape has stay away where their values are none of a shape's.
+toml::table table_of(const nlohmann::json& json) {
+  toml::table table;
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_boolean()) {
+      table.insert(key, value.get<bool>());
+    } else if (value.is_number_integer()) {
+      table.insert(key, value.get<std::int64_t>());
+    } else if (value.is_number()) {
+      table.insert(key, value.get<double>());
+    } else {
+      table.insert(key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  return table;
+}
+
+// Throws std::invalid_argument that names file and place.
+toml::table read_table(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) {
+    throw std::invalid_argument(
+        file.string() + ": no such file" +
+        did_you_mean(file.string(), std::vector<std::string>{"stdit", "evoformer"}) +
+        "; give a folder, a TOML file with model_type, or a preset: stdit, evoformer");
+  }
+  std::ostringstream text;
+  text << stream.rdbuf();
+  try {
+    return file.extension() == ".json" ? table_of(nlohmann::json::parse(text.str()))
+                                       : toml::parse(text.str());
+  } catch (const toml::parse_error& error) {
+    throw std::invalid_argument(
+        file.string() + ":" + std::to_string(error.source().begin.line) + ": " +
+        std::string(error.description()));
+  } catch (const nlohmann::json::exception& error) {
+    throw std::invalid_argument(file.string() + ": is no JSON: " + error.what());
+  }
+}
+
 }  // namespace
 
 Model grid_model(const GridShape& shape) {
@@ -179,46 +227,50 @@ std::string fingerprint(const GridShape& shape) {
   return sha256_hex(text);
 }
 
-bool is_grid_model(const std::string& preset_or_file) {
-  if (preset_or_file == "stdit" || preset_or_file == "evoformer") {
+nlohmann::ordered_json config_of(const GridShape& shape) {
+  nlohmann::ordered_json config = {{"model_type", model_type(shape)}};
+  const auto add = [&](const auto& one, const auto& sizes) {
+    for (const auto& size : sizes) {
+      config[size.key] = one.*size.value;
+    }
+  };
+  if (const auto* const video = std::get_if<StditShape>(&shape)) {
+    add(*video, kStditSizes);
+  } else {
+    const auto& protein = std::get<EvoformerShape>(shape);
+    add(protein, kEvoformerSizes);
+    config["is_multimer"] = protein.multimer;
+  }
+  return config;
+}
+
+bool is_grid_model(const std::string& preset_or_path) {
+  if (preset_or_path == "stdit" || preset_or_path == "evoformer") {
     return true;
   }
+  const std::filesystem::path file = file_of(preset_or_path);
   std::error_code error;
-  if (!preset_or_file.ends_with(".toml") ||
-      !std::filesystem::is_regular_file(preset_or_file, error)) {
+  if ((file.extension() != ".toml" && file.filename() != "config.json") ||
+      !std::filesystem::is_regular_file(file, error)) {
     return false;
   }
   try {
-    const std::string type = toml::parse_file(preset_or_file)["model_type"].value_or(std::string());
+    const std::string type = read_table(file)["model_type"].value_or(std::string());
     return type == "stdit" || type == "evoformer";
-  } catch (const toml::parse_error&) {
+  } catch (const std::invalid_argument&) {
     return false;  // who reads it says where
   }
 }
 
-GridShape read_grid_shape(const std::string& preset_or_file) {
-  if (preset_or_file == "stdit") {
+GridShape read_grid_shape(const std::string& preset_or_path) {
+  if (preset_or_path == "stdit") {
     return StditShape{};
   }
-  if (preset_or_file == "evoformer") {
+  if (preset_or_path == "evoformer") {
     return EvoformerShape{};
   }
-  std::ifstream file(preset_or_file, std::ios::binary);
-  if (!file) {
-    throw std::invalid_argument(
-        preset_or_file + ": no such file" +
-        did_you_mean(preset_or_file, std::vector<std::string>{"stdit", "evoformer"}) +
-        "; give a TOML file with model_type, or a preset: stdit, evoformer");
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  try {
-    return shape_of(toml::parse(text.str()), preset_or_file);
-  } catch (const toml::parse_error& error) {
-    throw std::invalid_argument(
-        preset_or_file + ":" + std::to_string(error.source().begin.line) + ": " +
-        std::string(error.description()));
-  }
+  const std::filesystem::path file = file_of(preset_or_path);
+  return shape_of(read_table(file), file.string());
 }
 
 }  // namespace paradyse

@@ -55,6 +55,28 @@ GroupTimeline group_timeline(
   return result;
 }
 
+PredictedBytes fullest_rank(
+    const Timeline& parts,
+    const std::vector<Seat>& seats,
+    const Model& model,
+    int weight_domain,
+    Precision precision,
+    std::int64_t static_bytes) {
+  PredictedBytes fullest;
+  for (const Seat& seat : seats) {
+    const std::int64_t held =
+        stored_elements(model, weight_domain, seat.domain_rank) * static_bytes;
+    const Footprint foot = footprint(parts, seat, precision, held);
+    if (foot.peak_bytes > fullest.total()) {
+      fullest = {
+          .static_bytes = held,
+          .saved = foot.saved_bytes,
+          .transient = foot.peak_bytes - held - foot.saved_bytes};
+    }
+  }
+  return fullest;
+}
+
 RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int rank) {
   for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
     const PlanGroup& group = micro_batch.groups[g];

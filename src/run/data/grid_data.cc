@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/safetensors.h"
+#include "src/plan/base/xxh64.h"
 
 namespace paradyse {
 namespace {
@@ -22,7 +23,10 @@ namespace {
 // The same numbers on every machine, which std's distributions do not promise.
 class Draw {
  public:
-  explicit Draw(std::uint64_t seed) : random_(seed) {}
+  Draw(std::uint64_t seed, std::uint64_t draw) {
+    std::seed_seq words{seed, seed >> 32U, draw, draw >> 32U};
+    random_.seed(words);
+  }
 
   // In [0, 1).
   double uniform() { return static_cast<double>(random_() >> 11U) * 0x1p-53; }
@@ -48,70 +52,184 @@ void sinusoids(double x, std::int64_t count, double* to) {
   }
 }
 
-struct Clip {
-  std::int64_t channels = 0;
-  std::int64_t frames = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-};
-
-Sample sample_of(
-    const at::Tensor& latents, const Clip& clip, std::int64_t patch, double t, Draw& draw) {
-  const std::int64_t down = clip.height / patch;
-  const std::int64_t across = clip.width / patch;
-  const std::int64_t own = clip.channels * patch * patch;
-  Sample sample;
-  at::Tensor& patches = sample.inputs["patches"];
-  at::Tensor& velocity = sample.inputs["velocity"];
-  at::Tensor& time = sample.inputs["time"];
-  patches = at::empty({clip.frames, down * across, own + kPlaceFeatures}, at::kDouble);
-  velocity = at::empty({clip.frames, down * across, own}, at::kDouble);
-  time = at::empty({kTimeFeatures}, at::kDouble);
-  sinusoids(1000 * t, kTimeFeatures, time.mutable_data_ptr<double>());
-  const at::Tensor wide = latents.to(at::kDouble).contiguous();
-  const auto* x = wide.const_data_ptr<double>();
-  auto* in = patches.mutable_data_ptr<double>();
-  auto* out = velocity.mutable_data_ptr<double>();
+// [frames, down x across, kPlaceFeatures]
+at::Tensor places(std::int64_t frames, std::int64_t down, std::int64_t across) {
   constexpr std::int64_t kEach = kPlaceFeatures / 3;
-  for (std::int64_t f = 0; f < clip.frames; ++f) {
+  const at::Tensor features = at::empty({frames, down * across, kPlaceFeatures}, at::kDouble);
+  auto* to = features.mutable_data_ptr<double>();
+  for (std::int64_t f = 0; f < frames; ++f) {
     for (std::int64_t row = 0; row < down; ++row) {
       for (std::int64_t column = 0; column < across; ++column) {
-        for (std::int64_t c = 0; c < clip.channels; ++c) {
-          for (std::int64_t i = 0; i < patch * patch; ++i) {
-            const std::int64_t h = row * patch + i / patch;
-            const std::int64_t w = column * patch + i % patch;
-            const double clean = x[((c * clip.frames + f) * clip.height + h) * clip.width + w];
-            const double noise = draw.normal();
-            *in++ = t * clean + (1 - t) * noise;
-            *out++ = clean - noise;
-          }
-        }
         for (const std::int64_t place : {f, row, column}) {
-          sinusoids(static_cast<double>(place), kEach, in);
-          in += kEach;
+          sinusoids(static_cast<double>(place), kEach, to);
+          to += kEach;
         }
       }
+    }
+  }
+  return features;
+}
+
+at::Tensor normal(at::IntArrayRef sizes, Draw& draw) {
+  const at::Tensor noise = at::empty(sizes, at::kDouble);
+  auto* to = noise.mutable_data_ptr<double>();
+  std::generate_n(to, noise.numel(), [&] { return draw.normal(); });
+  return noise;
+}
+
+Sample sample_of(const Clips& clips, std::int64_t number, Draw draw) {
+  const at::Tensor clean = clips.latents[number].to(at::kDouble);
+  const double t =
+      clips.timesteps.defined() ? clips.timesteps[number].item<double>() : draw.uniform();
+  const at::Tensor noise = normal(clean.sizes(), draw);
+  return clip_sample(t * clean + (1 - t) * noise, clean - noise, t, clips.patch);
+}
+
+Sample sample_of(const Alignment& alignment, Draw draw) {
+  constexpr std::int32_t kMasked = 22;
+  constexpr std::int64_t kAminoAcids = 20;
+  constexpr double kPredicted = 0.15;
+  constexpr std::int64_t kFarthest = 32;  // residues apart that the pair features tell
+  const auto s = static_cast<std::int64_t>(alignment.letters.size());
+  const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
+  Sample sample;
+  at::Tensor& msa = sample.inputs["msa"];
+  at::Tensor& pair = sample.inputs["pair"];
+  msa = at::zeros({s, r, kMsaFeatures}, at::kDouble);
+  pair = at::zeros({r, r, kPairFeatures}, at::kDouble);
+  auto* features = msa.mutable_data_ptr<double>();
+  for (std::int64_t i = 0; i < s; ++i) {
+    for (std::int64_t j = 0; j < r; ++j, features += kMsaFeatures) {
+      const std::int32_t truth = alignment.letters[idx(i)][idx(j)];
+      std::int32_t seen = truth;
+      const bool predicted = draw.uniform() < kPredicted;
+      if (predicted) {
+        const double how = draw.uniform();
+        seen = how < 0.7   ? kMasked
+               : how < 0.8 ? static_cast<std::int32_t>(draw.below(kAminoAcids))
+               : how < 0.9 ? alignment.letters[idx(draw.below(s))][idx(j)]
+                           : truth;
+      }
+      sample.labels.push_back(predicted ? truth : -1);
+      const double deleted = alignment.deletions[idx(i)][idx(j)];
+      features[seen] = 1;
+      features[kMsaClasses] = deleted > 0 ? 1 : 0;
+      features[kMsaClasses + 1] = 2 / std::numbers::pi * std::atan(deleted / 3);
+      features[kMsaClasses + 2 + alignment.letters.front()[idx(j)]] = 1;
+    }
+  }
+  auto* of_pair = pair.mutable_data_ptr<double>();
+  for (std::int64_t i = 0; i < r; ++i) {
+    for (std::int64_t j = 0; j < r; ++j, of_pair += kPairFeatures) {
+      of_pair[alignment.letters.front()[idx(i)]] = 1;
+      of_pair[kMsaClasses + alignment.letters.front()[idx(j)]] = 1;
+      of_pair[2 * kMsaClasses + std::clamp(i - j, -kFarthest, kFarthest) + kFarthest] = 1;
     }
   }
   return sample;
 }
 
+void add(Xxh64& hash, const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.contiguous();
+  hash.add({static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()});
+}
+
+void add(Xxh64& hash, const std::vector<std::int32_t>& numbers) {
+  hash.add({reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0])});
+}
+
 }  // namespace
+
+Sample clip_sample(
+    const at::Tensor& clip, const at::Tensor& velocity, double t, std::int64_t patch) {
+  const std::int64_t frames = clip.size(1);
+  const std::int64_t down = clip.size(2) / patch;
+  const std::int64_t across = clip.size(3) / patch;
+  const auto patches = [&](const at::Tensor& of) {
+    return of.view({of.size(0), frames, down, patch, across, patch})
+        .permute({1, 2, 4, 0, 3, 5})
+        .reshape({frames, down * across, of.size(0) * patch * patch});
+  };
+  Sample sample;
+  sample.inputs["patches"] = at::cat({patches(clip), places(frames, down, across)}, 2);
+  sample.inputs["velocity"] = patches(velocity);
+  at::Tensor& time = sample.inputs["time"];
+  time = at::empty({kTimeFeatures}, at::kDouble);
+  sinusoids(1000 * t, kTimeFeatures, time.mutable_data_ptr<double>());
+  return sample;
+}
+
+at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_t patch) {
+  const std::int64_t down = sizes[2] / patch;
+  const std::int64_t across = sizes[3] / patch;
+  return patches.view({sizes[1], down, across, sizes[0], patch, patch})
+      .permute({3, 0, 1, 4, 2, 5})
+      .reshape(sizes);
+}
+
+at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw) {
+  Draw numbers(seed, draw);
+  return normal(sizes, numbers);
+}
+
+std::int64_t GridData::size() const {
+  const auto* const clips = std::get_if<Clips>(&content);
+  return clips != nullptr
+             ? clips->latents.size(0)
+             : static_cast<std::int64_t>(std::get<std::vector<Alignment>>(content).size());
+}
 
 std::int64_t GridData::rows() const {
   return dims.contains("frames") ? dims.at("frames") * dims.at("patches")
                                  : dims.at("sequences") * dims.at("residues");
 }
 
-GridData read_frames(
-    const std::filesystem::path& file, const StditShape& shape, std::uint64_t seed) {
+Sample GridData::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const {
+  const auto* const clips = std::get_if<Clips>(&content);
+  return clips != nullptr
+             ? sample_of(*clips, i, Draw(seed, draw))
+             : sample_of(std::get<std::vector<Alignment>>(content)[idx(i)], Draw(seed, draw));
+}
+
+std::vector<Sample> GridData::samples(std::uint64_t seed) const {
+  std::vector<Sample> all;
+  for (std::int64_t i = 0; i < size(); ++i) {
+    all.push_back(sample(i, seed, static_cast<std::uint64_t>(i)));
+  }
+  return all;
+}
+
+std::string GridData::fingerprint() const {
+  Xxh64 hash;
+  for (const auto& [name, size] : dims) {
+    hash.add(fmt::format("{} {} ", name, size));
+  }
+  if (const auto* const clips = std::get_if<Clips>(&content)) {
+    hash.add(fmt::format("{} ", clips->patch));
+    add(hash, clips->latents);
+    if (clips->timesteps.defined()) {
+      add(hash, clips->timesteps);
+    }
+  } else {
+    for (const Alignment& alignment : std::get<std::vector<Alignment>>(content)) {
+      for (std::size_t row = 0; row < alignment.letters.size(); ++row) {
+        add(hash, alignment.letters[row]);
+        add(hash, alignment.deletions[row]);
+      }
+    }
+  }
+  return hash.hex();
+}
+
+GridData read_frames(const std::filesystem::path& file, const StditShape& shape) {
   const SafetensorsReader reader(file);
   for (const auto& [name, stored] : reader.tensors()) {
     if (name != "latents" && name != "timesteps") {
       refuse(file, fmt::format("tensor '{}' is not known; there are latents and timesteps", name));
     }
   }
-  const at::Tensor latents = reader.view("latents");
+  Clips clips{.latents = reader.view("latents").clone(), .timesteps = {}, .patch = shape.patch};
+  const at::Tensor& latents = clips.latents;
   if (latents.dim() != 5 || latents.size(1) != shape.channels || latents.numel() == 0 ||
       latents.size(3) % shape.patch != 0 || latents.size(4) % shape.patch != 0) {
     refuse(
@@ -123,114 +241,65 @@ GridData read_frames(
             shape.channels,
             shape.patch));
   }
-  const std::int64_t clips = latents.size(0);
-  at::Tensor timesteps;
   if (reader.contains("timesteps")) {
-    timesteps = reader.view("timesteps").to(at::kDouble);
-    if (timesteps.dim() != 1 || timesteps.size(0) != clips) {
+    clips.timesteps = reader.view("timesteps").to(at::kDouble);
+    if (clips.timesteps.dim() != 1 || clips.timesteps.size(0) != latents.size(0)) {
       refuse(
           file,
           fmt::format(
               "'timesteps' is [{}]; needed is one for each of the {} clips",
-              fmt::join(timesteps.sizes(), ", "),
-              clips));
+              fmt::join(clips.timesteps.sizes(), ", "),
+              latents.size(0)));
     }
   }
-  const Clip clip{
-      .channels = latents.size(1),
-      .frames = latents.size(2),
-      .height = latents.size(3),
-      .width = latents.size(4)};
-  GridData data{
-      .samples = {},
-      .dims = {
-          {"frames", clip.frames},
-          {"patches", clip.height / shape.patch * (clip.width / shape.patch)}}};
-  Draw draw(seed);
-  for (std::int64_t b = 0; b < clips; ++b) {
+  for (std::int64_t b = 0; b < latents.size(0); ++b) {
     if (!at::isfinite(latents[b]).all().item<bool>()) {
       refuse(file, fmt::format("clip {} of 'latents' has numbers that are not finite", b));
     }
-    const double t = timesteps.defined() ? timesteps[b].item<double>() : draw.uniform();
+    const double t = clips.timesteps.defined() ? clips.timesteps[b].item<double>() : 0;
     if (!(t >= 0 && t <= 1)) {
       refuse(
           file,
           fmt::format("'timesteps' has {} for clip {}; they are from 0, all noise, to 1", t, b));
     }
-    data.samples.push_back(sample_of(latents[b], clip, shape.patch, t, draw));
   }
-  return data;
+  const std::int64_t patches = latents.size(3) / shape.patch * (latents.size(4) / shape.patch);
+  std::map<std::string, std::int64_t> dims = {{"frames", latents.size(2)}, {"patches", patches}};
+  return {.content = std::move(clips), .dims = std::move(dims)};
 }
 
-GridData read_alignments(const std::filesystem::path& file, std::uint64_t seed) {
-  constexpr std::int32_t kMasked = 22;
-  constexpr std::int64_t kAminoAcids = 20;
-  constexpr double kPredicted = 0.15;
-  constexpr std::int64_t kFarthest = 32;  // residues apart that the pair features tell
-  const std::vector<Alignment> alignments = read_alignment_file(file);
-  GridData data;
-  Draw draw(seed);
-  for (const Alignment& alignment : alignments) {
-    const auto s = static_cast<std::int64_t>(alignment.letters.size());
+GridData read_alignments(const std::filesystem::path& file) {
+  std::vector<Alignment> alignments = read_alignment_file(file);
+  const auto dims_of = [](const Alignment& alignment) {
     const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
-    const std::map<std::string, std::int64_t> dims = {
-        {"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
-    if (data.dims.empty()) {
-      data.dims = dims;
-    } else if (data.dims != dims) {
+    return std::map<std::string, std::int64_t>{
+        {"sequences", static_cast<std::int64_t>(alignment.letters.size())},
+        {"residues", r},
+        {"i", r},
+        {"j", r}};
+  };
+  const std::map<std::string, std::int64_t> dims = dims_of(alignments.front());
+  for (std::size_t a = 1; a < alignments.size(); ++a) {
+    const std::map<std::string, std::int64_t> other = dims_of(alignments[a]);
+    if (other != dims) {
       refuse(
           file,
           fmt::format(
               "alignment {} has {} sequences of {} residues, the first {} of {}; a batch has one "
               "size",
-              data.samples.size(),
-              s,
-              r,
-              data.dims.at("sequences"),
-              data.dims.at("residues")));
-    }
-    Sample& sample = data.samples.emplace_back();
-    at::Tensor& msa = sample.inputs["msa"];
-    at::Tensor& pair = sample.inputs["pair"];
-    msa = at::zeros({s, r, kMsaFeatures}, at::kDouble);
-    pair = at::zeros({r, r, kPairFeatures}, at::kDouble);
-    auto* features = msa.mutable_data_ptr<double>();
-    for (std::int64_t i = 0; i < s; ++i) {
-      for (std::int64_t j = 0; j < r; ++j, features += kMsaFeatures) {
-        const std::int32_t truth = alignment.letters[idx(i)][idx(j)];
-        std::int32_t seen = truth;
-        const bool predicted = draw.uniform() < kPredicted;
-        if (predicted) {
-          const double how = draw.uniform();
-          seen = how < 0.7   ? kMasked
-                 : how < 0.8 ? static_cast<std::int32_t>(draw.below(kAminoAcids))
-                 : how < 0.9 ? alignment.letters[idx(draw.below(s))][idx(j)]
-                             : truth;
-        }
-        sample.labels.push_back(predicted ? truth : -1);
-        const double deleted = alignment.deletions[idx(i)][idx(j)];
-        features[seen] = 1;
-        features[kMsaClasses] = deleted > 0 ? 1 : 0;
-        features[kMsaClasses + 1] = 2 / std::numbers::pi * std::atan(deleted / 3);
-        features[kMsaClasses + 2 + alignment.letters.front()[idx(j)]] = 1;
-      }
-    }
-    auto* of_pair = pair.mutable_data_ptr<double>();
-    for (std::int64_t i = 0; i < r; ++i) {
-      for (std::int64_t j = 0; j < r; ++j, of_pair += kPairFeatures) {
-        of_pair[alignment.letters.front()[idx(i)]] = 1;
-        of_pair[kMsaClasses + alignment.letters.front()[idx(j)]] = 1;
-        of_pair[2 * kMsaClasses + std::clamp(i - j, -kFarthest, kFarthest) + kFarthest] = 1;
-      }
+              a,
+              other.at("sequences"),
+              other.at("residues"),
+              dims.at("sequences"),
+              dims.at("residues")));
     }
   }
-  return data;
+  return {.content = std::move(alignments), .dims = dims};
 }
 
-GridData read_grid_data(
-    const std::filesystem::path& file, const GridShape& shape, std::uint64_t seed) {
+GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape) {
   const auto* const video = std::get_if<StditShape>(&shape);
-  return video != nullptr ? read_frames(file, *video, seed) : read_alignments(file, seed);
+  return video != nullptr ? read_frames(file, *video) : read_alignments(file);
 }
 
 }  // namespace paradyse

@@ -5,32 +5,15 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/run/sample.h"
 
 namespace paradyse {
-
-// Samples of equal sizes, and these: Plan::dims.
-struct GridData {
-  std::vector<Sample> samples;
-  std::map<std::string, std::int64_t> dims;
-
-  [[nodiscard]] std::int64_t rows() const;  // of a sample: frames times patches, letters
-};
-
-// By the model: read_frames() or read_alignments().
-GridData read_grid_data(
-    const std::filesystem::path& file, const GridShape& shape, std::uint64_t seed);
-
-// A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
-// these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn.  A patch is `patch` x
-// `patch` of a frame.  Noise is drawn: x_t = t x + (1 - t) noise, and the velocity that is to be
-// predicted is x - noise (rectified flow, Liu et al. 2022); the same for the same seed everywhere.
-// Throws std::runtime_error naming the file, what is found and what is needed.
-GridData read_frames(
-    const std::filesystem::path& file, const StditShape& shape, std::uint64_t seed);
 
 // An alignment: Stockholm, where the file begins so, else A3M or aligned FASTA.
 struct Alignment {
@@ -43,9 +26,49 @@ struct Alignment {
 // letter, rows of unequal length, a file without sequences.
 std::vector<Alignment> read_alignment_file(const std::filesystem::path& file);
 
+// Clips of video as they are read.
+struct Clips {
+  at::Tensor latents;    // [B, C, T, h, w], as stored
+  at::Tensor timesteps;  // [B] float64; undefined: drawn
+  std::int64_t patch = 1;
+};
+
+// A clip at noise level t and the velocity at which it gets clean, both [C, T, h, w] in float64, as
+// the model takes them.
+Sample clip_sample(
+    const at::Tensor& clip, const at::Tensor& velocity, double t, std::int64_t patch);
+// The way back: `patches`, [frames, patches, C patch patch], as a clip of these sizes.
+at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_t patch);
+// float64, the same for (seed, draw) on every machine.
+at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw);
+
+// Samples of equal sizes.
+struct GridData {
+  std::variant<Clips, std::vector<Alignment>> content;
+  std::map<std::string, std::int64_t> dims;  // of a sample: Plan::dims
+
+  [[nodiscard]] std::int64_t size() const;  // samples
+  [[nodiscard]] std::int64_t rows() const;  // of a sample: frames times patches, letters
+  // Sample `i`.  Noise, its level and masks are those of (seed, draw), the same on every machine.
+  [[nodiscard]] Sample sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const;
+  // All of them, each as the draw of its number.
+  [[nodiscard]] std::vector<Sample> samples(std::uint64_t seed) const;
+  [[nodiscard]] std::string fingerprint() const;  // of what was read
+};
+
+// By the model: read_frames() or read_alignments().
+GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape);
+
+// A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
+// these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn.  A patch is `patch` x
+// `patch` of a frame.  Of a sample x_t = t x + (1 - t) noise, and the velocity that is to be
+// predicted is x - noise (rectified flow, Liu et al. 2022).
+// Throws std::runtime_error naming the file, what is found and what is needed.
+GridData read_frames(const std::filesystem::path& file, const StditShape& shape);
+
 // Every alignment of the file, which must be of one size, is a sample: 15 % of the letters are to
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
-// and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  The same for the same seed everywhere.
-GridData read_alignments(const std::filesystem::path& file, std::uint64_t seed);
+// and 10 % stay (Jumper et al. 2021, supplement 1.2.7).
+GridData read_alignments(const std::filesystem::path& file);
 
 }  // namespace paradyse

@@ -87,20 +87,83 @@ std::vector<std::int64_t> natural_rows(const Stream& stream, const Layout& layou
   return rows;
 }
 
-// Of `from`, whose dims are whole, a rank's piece of each, from dim `d` on.
+using Copy = void(const at::Tensor& whole, const at::Tensor& piece);
+
+// Calls `copy` for each contiguous part of `whole` that a rank has, and its place in the rank's
+// piece, from dim `d` on.
 void copy_runs(
-    const at::Tensor& from, at::Tensor to, const std::vector<Dim>& dims, int rank, std::size_t d) {
+    Copy* copy,
+    const at::Tensor& whole,
+    const at::Tensor& piece,
+    const std::vector<Dim>& dims,
+    int rank,
+    std::size_t d) {
   if (d == dims.size()) {
-    to.copy_(from);
+    copy(whole, piece);
     return;
   }
   const auto dim = static_cast<std::int64_t>(d);
   std::int64_t at = 0;
   for (const Interval run : dims[d].piece(rank)) {
     copy_runs(
-        from.narrow(dim, run.begin, run.size()), to.narrow(dim, at, run.size()), dims, rank, d + 1);
+        copy,
+        whole.narrow(dim, run.begin, run.size()),
+        piece.narrow(dim, at, run.size()),
+        dims,
+        rank,
+        d + 1);
     at += run.size();
   }
+}
+
+// The same for each sample that the rank has something of; `wholes`: of all.
+void copy_samples(
+    Copy* copy,
+    const std::vector<at::Tensor>& wholes,
+    const Stream& input,
+    const Layout& layout,
+    int group_rank,
+    const at::Tensor& piece) {
+  // Samples one after the other, each with the other dims as they are stored.
+  std::vector<std::string> natural = input.rows;
+  natural.push_back(layout.columns().name);
+  std::erase(natural, kBatch);
+  std::vector<Dim> dims;
+  std::vector<std::int64_t> order;
+  std::vector<std::int64_t> sizes;
+  std::int64_t batch_place = -1;
+  Piece held = {{0, 1}};
+  for (const Dim& dim : layout.dims) {
+    sizes.push_back(size(dim.piece(group_rank)));
+    if (dim.name == kBatch) {
+      batch_place = static_cast<std::int64_t>(sizes.size()) - 1;
+      held = dim.piece(group_rank);
+    } else {
+      dims.push_back(dim);
+      order.push_back(std::ranges::find(natural, dim.name) - natural.begin());
+    }
+  }
+  const at::Tensor all = piece.view(sizes);
+  std::int64_t at = 0;
+  for (const Interval run : held) {
+    for (std::int64_t s = run.begin; s < run.end; ++s, ++at) {
+      copy_runs(
+          copy,
+          wholes.at(idx(s)).permute(order),
+          batch_place < 0 ? all : all.select(batch_place, at),
+          dims,
+          group_rank,
+          0);
+    }
+  }
+}
+
+const Stream& input_of(const MicroBatch& batch, const std::string& name) {
+  const auto input = std::ranges::find(batch.inputs, name, &Stream::name);
+  if (input == batch.inputs.end()) {
+    throw std::logic_error("batch: brings no '" + name + "'");
+  }
+  return *input;
 }
 
 }  // namespace
@@ -134,41 +197,22 @@ void copy_input(
     const Layout& layout,
     int group_rank,
     const at::Tensor& piece) {
-  const auto input = std::ranges::find(batch.inputs, name, &Stream::name);
-  if (input == batch.inputs.end()) {
-    throw std::logic_error("batch: brings no '" + name + "'");
+  std::vector<at::Tensor> wholes;
+  for (const Sample* sample : batch.samples) {
+    wholes.push_back(sample->inputs.at(name));
   }
-  // Samples one after the other, each with the other dims as they are stored.
-  std::vector<std::string> natural = input->rows;
-  natural.push_back(layout.columns().name);
-  std::erase(natural, kBatch);
-  std::vector<Dim> dims;
-  std::vector<std::int64_t> order;
-  std::vector<std::int64_t> sizes;
-  std::int64_t batch_place = -1;
-  Piece held = {{0, 1}};
-  for (const Dim& dim : layout.dims) {
-    sizes.push_back(size(dim.piece(group_rank)));
-    if (dim.name == kBatch) {
-      batch_place = static_cast<std::int64_t>(sizes.size()) - 1;
-      held = dim.piece(group_rank);
-    } else {
-      dims.push_back(dim);
-      order.push_back(std::ranges::find(natural, dim.name) - natural.begin());
-    }
-  }
-  const at::Tensor all = piece.view(sizes);
-  std::int64_t at = 0;
-  for (const Interval run : held) {
-    for (std::int64_t s = run.begin; s < run.end; ++s, ++at) {
-      copy_runs(
-          batch.samples.at(idx(s))->inputs.at(name).permute(order),
-          batch_place < 0 ? all : all.select(batch_place, at),
-          dims,
-          group_rank,
-          0);
-    }
-  }
+  const auto into_piece = [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); };
+  copy_samples(into_piece, wholes, input_of(batch, name), layout, group_rank, piece);
+}
+
+void keep_prediction(
+    const MicroBatch& batch,
+    const std::string& name,
+    const Layout& layout,
+    int group_rank,
+    const at::Tensor& piece) {
+  const auto into_whole = [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); };
+  copy_samples(into_whole, batch.predictions, input_of(batch, name), layout, group_rank, piece);
 }
 
 }  // namespace paradyse

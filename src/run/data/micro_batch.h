@@ -24,6 +24,8 @@ struct MicroBatch {
   std::uint64_t dropout_seed = 0;
   std::vector<const Sample*> samples = {};
   std::vector<Stream> inputs = {};  // of theirs: names and dims
+  // [sample] Where predictions go, in the shape of what is predicted; empty: nobody asks.
+  std::vector<at::Tensor> predictions = {};
 };
 
 // `documents`: those that are packed, in their order.  `labels`: a list as long for every document,
@@ -50,6 +52,15 @@ MicroBatch micro_batch(
 // What the rank holds of the samples' input of this name, which lies like this: to `piece`, [rows,
 // columns].
 void copy_input(
+    const MicroBatch& batch,
+    const std::string& name,
+    const Layout& layout,
+    int group_rank,
+    const at::Tensor& piece);
+
+// The way back: puts `piece`, the rank's part of what is predicted of the input of this name, into
+// the batch's predictions.
+void keep_prediction(
     const MicroBatch& batch,
     const std::string& name,
     const Layout& layout,

@@ -29,6 +29,12 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         parameters.domain()));
   }
   const bool of_samples = !model.inputs().empty();
+  if (!batch.predictions.empty() && batch.predictions.size() != batch.samples.size()) {
+    throw std::invalid_argument(fmt::format(
+        "there are {} tensors for the predictions of {} samples",
+        batch.predictions.size(),
+        batch.samples.size()));
+  }
   if (const std::size_t given = of_samples ? batch.samples.size() : batch.documents.size();
       given != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
@@ -130,11 +136,15 @@ RankSession::State::Played RankSession::State::play(
   std::vector<const std::vector<std::int32_t>*> documents;
   std::vector<const std::vector<std::int32_t>*> labels;
   std::vector<const Sample*> samples;
+  std::vector<at::Tensor> predictions;
   std::vector<std::int64_t> firsts;
   for (const std::int64_t document : group.documents) {
     const auto d = idx(document);
     if (!batch.samples.empty()) {
       samples.push_back(batch.samples[d]);
+      if (!batch.predictions.empty()) {
+        predictions.push_back(batch.predictions[d]);
+      }
       continue;
     }
     documents.push_back(batch.documents[d]);
@@ -158,6 +168,7 @@ RankSession::State::Played RankSession::State::play(
                                             last.values[idx(last.reads.front().value)].layout,
                                             place.seat.group_rank);
   tokens.dropout_seed = batch.dropout_seed;
+  tokens.predictions = std::move(predictions);
   DomainSeconds domain_seconds;
   ObservedCommunicators timed(communicators, domain_seconds);
   const RankContext context{
@@ -207,6 +218,9 @@ BatchResult RankSession::play(
   auto* data = sums.mutable_data_ptr<double>();
   state_->programs.begin_batch();
   const std::int64_t built_before = state_->programs.built();
+  for (const at::Tensor& prediction : batch.predictions) {
+    prediction.zero_();
+  }
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     const auto begin = Clock::now();
     const auto [g, done, domain_seconds] = state_->play(
@@ -227,6 +241,10 @@ BatchResult RankSession::play(
   if (count > 0) {
     const HostScope control;
     world().all_reduce(sums, {.op = "losses", .part = ""});
+  }
+  for (const at::Tensor& prediction : batch.predictions) {  // a row is one rank's
+    const HostScope control;
+    world().all_reduce(prediction, {.op = "predictions", .part = ""});
   }
   double total = 0;
   for (std::int64_t d = 0; d < count; ++d) {

@@ -63,6 +63,10 @@ void flow_matching(Frame& frame, const Op& op) {
     frame.result->loss_sums[sample] += sums[row];
     frame.result->counts[sample] += y.size(1);
   }
+  if (!frame.batch->predictions.empty()) {
+    const Value& v = frame.program().values[idx(op.in[1])];
+    keep_prediction(*frame.batch, v.name, v.layout, frame.rank->seat.group_rank, y);
+  }
 }
 
 void flow_matching_adjoint(Frame& frame, const Op& op) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
@@ -24,51 +25,44 @@ std::int64_t largest(std::int64_t mine, Communicator& world) {
   return *std::max_element(data, data + world.size());
 }
 
-std::vector<std::int64_t> lengths_of(const std::vector<const Tokens*>& documents) {
-  std::vector<std::int64_t> lengths;
-  for (const Tokens* document : documents) {
-    lengths.push_back(static_cast<std::int64_t>(document->size()));
-  }
-  return lengths;
-}
-
 }  // namespace
 
-EvalResult evaluate_corpus(
-    const Corpus& corpus,
+EvalResult evaluate_data(
+    const Dataset& data,
+    std::uint64_t seed,
     std::int64_t tokens_per_batch,
     BatchPlanner* planner,
     RankSession& session,
     const std::atomic<bool>* stop) {
   EvalResult result;
-  result.data = corpus.counts;
+  result.data = data.counts();
   const auto begin = Clock::now();
   double sum = 0;
   Communicator& world = session.world();
-  for (std::size_t next = 0; next < corpus.documents.size();) {
-    std::vector<const Tokens*> documents;
-    std::vector<std::int64_t> numbers;
+  for (std::int64_t next = 0; next < data.size();) {
+    const std::int64_t first = next;
+    std::vector<std::int64_t> items;
+    std::vector<std::int64_t> lengths;
     std::int64_t tokens = 0;
-    while (next < corpus.documents.size() && (tokens < tokens_per_batch || documents.empty())) {
-      numbers.push_back(static_cast<std::int64_t>(next));
-      documents.push_back(&corpus.documents[next++]);
-      tokens += static_cast<std::int64_t>(documents.back()->size());
+    while (next < data.size() && (tokens < tokens_per_batch || items.empty())) {
+      items.push_back(next);
+      lengths.push_back(data.lengths()[idx(next++)]);
+      tokens += lengths.back();
     }
     std::optional<Plan> plan;
     if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
-      plan = plan_or_throw(*planner, lengths_of(documents));
+      plan = plan_or_throw(*planner, lengths);
     }
     plan = session.broadcast(std::move(plan));
     if (!plan) {
       result.interrupted = true;
       break;
     }
-    const std::vector<const Tokens*> labels = labels_of(corpus, numbers);
-    const BatchResult batch =
-        session.play(*plan, {.documents = documents, .labels = labels}, /*backward=*/false);
+    const BatchItems drawn(data, items, seed, static_cast<std::uint64_t>(first));
+    const BatchResult batch = session.play(*plan, drawn.batch(), /*backward=*/false);
     sum += std::accumulate(batch.loss_sums.begin(), batch.loss_sums.end(), 0.0);
     result.predicted_tokens += batch.predicted_tokens;
-    result.documents += static_cast<std::int64_t>(documents.size());
+    result.documents += static_cast<std::int64_t>(items.size());
   }
   result.loss = result.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN()
                                              : sum / static_cast<double>(result.predicted_tokens);
@@ -77,18 +71,34 @@ EvalResult evaluate_corpus(
   return result;
 }
 
+namespace {
+
+std::unique_ptr<BatchPlanner> planner_of(
+    const RunConfig& config,
+    const ModelFolder& model,
+    const std::map<std::string, std::int64_t>& dims,
+    const MachineNumbers& machine) {
+  if (model.grid) {
+    return std::make_unique<SamplePlanner>(
+        sample_task(config, *model.grid, dims, /*training=*/false, machine));
+  }
+  return batch_planner(planning_task(config, model.shape, /*training=*/false, machine));
+}
+
+}  // namespace
+
 EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {
   const RunConfig& config = loaded.config;
   const ModelFolder model = model_at(config);
-  const Corpus corpus = corpus_at("data.path", config.data.path, config, model.shape);
-  const std::unique_ptr<BatchPlanner> planner = batch_planner(planning_task(
-      config, model.shape, /*training=*/false, machine_for(config, model.shape, backend)));
+  const Dataset data = data_at("data.path", config.data.path, config, model);
+  const MachineNumbers machine = machine_for(config, model, backend);
+  const std::unique_ptr<BatchPlanner> planner = planner_of(config, model, data.dims(), machine);
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
     RankSession session(
         communicators,
-        text_model(model.shape),
+        model.model(),
         {.dtype = config.train.dtype,
          .gradients = false,
          .memory_bytes = parse_bytes(config.parallel.memory_per_rank),
@@ -96,8 +106,13 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
     fill(session.parameters(), model, config.model.seed);
     session.world().barrier({.op = "model is there", .part = ""});
     const bool first = session.rank() == 0;
-    const EvalResult mine = evaluate_corpus(
-        corpus, config.train.tokens_per_step, first ? planner.get() : nullptr, session, stop);
+    const EvalResult mine = evaluate_data(
+        data,
+        config.data.seed,
+        config.train.tokens_per_step,
+        first ? planner.get() : nullptr,
+        session,
+        stop);
     if (first) {
       result = mine;
     }

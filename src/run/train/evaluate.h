@@ -1,4 +1,4 @@
-// Runs a corpus forward.
+// Runs a data set forward.
 #pragma once
 
 #include <atomic>
@@ -6,13 +6,15 @@
 
 #include "paradyse/run/session.h"
 #include "paradyse/run/train.h"
+#include "src/run/train/dataset.h"
 
 namespace paradyse {
 
 // In batches of about `tokens_per_batch`; every rank gets the result.  `planner`: rank 0's; the
-// others take its plans.
-EvalResult evaluate_corpus(
-    const Corpus& corpus,
+// others take its plans.  `seed`: of what is drawn into samples, the same for an item each time.
+EvalResult evaluate_data(
+    const Dataset& data,
+    std::uint64_t seed,
     std::int64_t tokens_per_batch,
     BatchPlanner* planner,
     RankSession& session,

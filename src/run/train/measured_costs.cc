@@ -87,11 +87,13 @@ PlanningNumbers planning_numbers(
     const TrainingInputs& inputs,
     Backend& backend,
     const TrainHooks& hooks) {
-  const ModelShape& model = inputs.model.shape;
   PlanningNumbers numbers;
-  numbers.machine = inputs.from ? inputs.from->state.machine : machine_for(config, model, backend);
-  numbers.costs =
-      measured_costs(config, model, inputs.typical_lengths().back(), backend, inputs.device, hooks);
+  numbers.machine =
+      inputs.from ? inputs.from->state.machine : machine_for(config, inputs.model, backend);
+  if (!inputs.model.grid) {
+    numbers.costs = measured_costs(
+        config, inputs.model.shape, inputs.typical_lengths().back(), backend, inputs.device, hooks);
+  }
   return numbers;
 }
 

@@ -7,8 +7,10 @@
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/evaluate.h"
+#include "src/run/train/files.h"
 #include "src/run/train/run_checkpoints.h"
 #include "src/run/train/run_inputs.h"
+#include "src/run/train/sampling.h"
 #include "src/run/train/training_step.h"
 #include "src/run/weights/optimizer.h"
 
@@ -24,7 +26,7 @@ class RankTraining {
         first_(communicators.rank() == 0),
         session_(
             communicators,
-            text_model(run.inputs.model.shape),
+            run.inputs.model.model(),
             {.dtype = run.config().train.dtype,
              .masters = true,
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
@@ -52,6 +54,7 @@ class RankTraining {
       }
     } else {
       evaluate();
+      sample();
     }
     gather_trace();
   }
@@ -134,7 +137,7 @@ class RankTraining {
         .ranks = session_.world().size(),
         .weight_domain = session_.parameters().domain(),
         .dtype = run_.config().train.dtype,
-        .model_sha256 = fingerprint(run_.inputs.model.shape),
+        .model_sha256 = run_.inputs.model.fingerprint(),
         .optimizer_steps = optimizer_.steps(),
         .loss_scale = scale.value(),
         .loss_scale_steps = scale.steps(),
@@ -171,14 +174,37 @@ class RankTraining {
     if (!run_.inputs.evaluation) {
       return;
     }
-    const EvalResult result = evaluate_corpus(
+    const EvalResult result = evaluate_data(
         *run_.inputs.evaluation,
+        run_.config().data.seed,
         run_.config().train.tokens_per_step,
         first_ ? &run_.plans.planner() : nullptr,
         session_,
         run_.hooks.stop);
     if (first_) {
       run_.record.evaluated(result);
+    }
+  }
+
+  // Of a video model.
+  void sample() {
+    const GridData* const data = run_.inputs.data.samples();
+    const RunConfig::Output& output = run_.config().output;
+    if (data == nullptr || !std::holds_alternative<Clips>(data->content) || output.clips == 0 ||
+        (first_ && stop())) {
+      return;
+    }
+    const std::vector<at::Tensor> clips = sampled_clips(
+        *data,
+        output.clips,
+        output.sampling_steps,
+        run_.config().data.seed,
+        first_ ? &run_.plans.planner() : nullptr,
+        session_);
+    if (first_) {
+      const std::filesystem::path folder = free_name(run_.record.folder().path() / "samples");
+      write_frames(clips, folder);
+      run_.record.note("frames of sampled clips are in " + folder.string());
     }
   }
 

@@ -31,27 +31,10 @@ constexpr const char* kFixed[] = {
     "output.folder",
     "output.name"};
 
-void add(Xxh64& hash, const Tokens& tokens) {
-  const std::uint64_t count = tokens.size();
-  hash.add({reinterpret_cast<const char*>(&count), sizeof(count)});
-  hash.add({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0])});
-}
-
 }  // namespace
 
-std::string fingerprint(const Corpus& corpus) {
-  Xxh64 documents;
-  for (std::size_t d = 0; d < corpus.documents.size(); ++d) {
-    add(documents, corpus.documents[d]);
-    if (!corpus.labels.empty()) {
-      add(documents, corpus.labels[d]);
-    }
-  }
-  return documents.hex();
-}
-
 DataPosition data_position(
-    const Corpus& corpus,
+    std::int64_t items,
     std::string fingerprint,
     const std::vector<std::vector<std::int64_t>>& steps,
     std::int64_t step) {
@@ -65,7 +48,7 @@ DataPosition data_position(
     position.draws += static_cast<std::int64_t>(steps[s].size());
   }
   position.drawn = drawn.hex();
-  position.documents = static_cast<std::int64_t>(corpus.documents.size());
+  position.documents = items;
   position.epoch = position.draws / position.documents;
   if (std::cmp_less(step, steps.size())) {
     position.next = steps[idx(step)].front();
@@ -141,8 +124,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
   return changes;
 }
 
-void expect_same_model(const ModelShape& model, const Resumed& from) {
-  if (fingerprint(model) != from.state.model_sha256) {
+void expect_same_model(const std::string& fingerprint, const Resumed& from) {
+  if (fingerprint != from.state.model_sha256) {
     throw std::invalid_argument(
         "model.path: is of another shape than the model of " + from.checkpoint.string() +
         "; bring the model of the run back, or say where it is now with --model");

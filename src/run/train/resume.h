@@ -1,23 +1,19 @@
 // A run that goes on: what it goes on from, and whether it is still the same run.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/model_shape.h"
-#include "paradyse/run/data.h"
 #include "src/run/train/checkpoint.h"
 
 namespace paradyse {
 
-// Names documents and labels by their content.
-std::string fingerprint(const Corpus& corpus);
-
-// After the first `step` of a run's steps, each a list of documents of the corpus.
+// After the first `step` of a run's steps, each a list of items of a data set of so many.
 DataPosition data_position(
-    const Corpus& corpus,
+    std::int64_t items,
     std::string fingerprint,
     const std::vector<std::vector<std::int64_t>>& steps,
     std::int64_t step);
@@ -35,7 +31,7 @@ Resumed resumed(const std::filesystem::path& run);
 // Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from);
 // And for another model, other documents, or documents in another order.
-void expect_same_model(const ModelShape& model, const Resumed& from);
+void expect_same_model(const std::string& fingerprint, const Resumed& from);
 void expect_same_data(const DataPosition& now, const std::string& path, const Resumed& from);
 
 }  // namespace paradyse

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -32,11 +33,49 @@ void expect_set(const std::string& key, const std::string& value) {
   }
 }
 
+// Throws naming the first key that only language models know and that says anything.
+void expect_of_grids(const RunConfig& config, const std::string& type) {
+  const RunConfig::Parallel& parallel = config.parallel;
+  const std::pair<const char*, bool> said[] = {
+      {"model.dropout", config.model.dropout >= 0},
+      {"model.attention_dropout", config.model.attention_dropout >= 0},
+      {"parallel.attention", parallel.attention != "auto"},
+      {"parallel.mlp", parallel.mlp != "auto"},
+      {"parallel.offload", parallel.offload},
+      {"costs.file", config.costs.file != "auto" && config.costs.file != "none"}};
+  for (const auto& [key, differs] : said) {
+    if (differs) {
+      throw std::invalid_argument(fmt::format(
+          "{} is of language models, and model.path of one of type {}: leave it out; --plan says "
+          "what each part runs",
+          key,
+          type));
+    }
+  }
+  for (const auto& [name, value] : parallel.options) {
+    if (value > 0) {
+      throw std::invalid_argument(fmt::format("parallel.{} is of language models", name));
+    }
+  }
+  if (parallel.device != "cpu") {
+    throw std::invalid_argument("parallel.device: models of several dims run on CPUs so far");
+  }
+  if (config.train.dtype != Dtype::float32 && config.train.dtype != Dtype::float64) {
+    throw std::invalid_argument(fmt::format(
+        "train.dtype is {}: models of several dims run in float32 and float64 so far",
+        to_string(config.train.dtype)));
+  }
+}
+
 }  // namespace
 
 ModelFolder model_at(const RunConfig& config) {
   expect_set("model.path", config.model.path);
-  ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
+  ModelFolder model = reading([&] { return open_any_model(config.model.path); }, "model.path");
+  if (model.grid) {
+    expect_of_grids(config, model_type(*model.grid));
+    return model;
+  }
   if (config.model.dropout >= 0) {
     model.shape.residual_dropout = model.shape.embedding_dropout = config.model.dropout;
   }
@@ -45,6 +84,8 @@ ModelFolder model_at(const RunConfig& config) {
   }
   return model;
 }
+
+namespace {
 
 Corpus corpus_at(
     const char* key, const std::string& path, const RunConfig& config, const ModelShape& model) {
@@ -61,9 +102,42 @@ Corpus corpus_at(
         options.max_tokens,
         model.max_positions));
   }
-  expect_set(key, path);
   return reading([&] { return read_corpus(options); }, key);
 }
+
+}  // namespace
+
+Dataset data_at(
+    const char* key, const std::string& path, const RunConfig& config, const ModelFolder& model) {
+  expect_set(key, path);
+  return model.grid ? Dataset(reading([&] { return read_grid_data(path, *model.grid); }, key))
+                    : Dataset(corpus_at(key, path, config, model.shape));
+}
+
+namespace {
+
+std::int64_t memory_of(const RunConfig& config) {
+  try {
+    return parse_bytes(config.parallel.memory_per_rank);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
+  }
+}
+
+// Of what the model computes with most: columns of a stream, and of a head.
+std::pair<std::int64_t, std::int64_t> widths(const ModelFolder& model) {
+  if (!model.grid) {
+    return {model.shape.hidden, model.shape.head_dim};
+  }
+  const auto* const video = std::get_if<StditShape>(&*model.grid);
+  if (video != nullptr) {
+    return {video->hidden, video->hidden / video->heads};
+  }
+  const auto& protein = std::get<EvoformerShape>(*model.grid);
+  return {protein.msa_hidden, protein.head_dim};
+}
+
+}  // namespace
 
 PlanningTask planning_task(
     const RunConfig& config,
@@ -77,11 +151,7 @@ PlanningTask planning_task(
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = machine;
   task.precision = precision_of(config.train.dtype);
-  try {
-    task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
-  }
+  task.memory_per_rank = memory_of(config);
   task.training = training;
   task.attention = named(config.parallel.attention);
   task.mlp = named(config.parallel.mlp);
@@ -103,29 +173,45 @@ PlanningTask planning_task(
   return task;
 }
 
-MachineNumbers machine_for(const RunConfig& config, const ModelShape& model, Backend& backend) {
+SampleTask sample_task(
+    const RunConfig& config,
+    const GridShape& model,
+    const std::map<std::string, std::int64_t>& dims,
+    bool training,
+    const MachineNumbers& machine) {
+  SampleTask task{.model = model, .dims = dims};
+  task.ranks = static_cast<int>(config.parallel.ranks);
+  task.machine = machine;
+  task.precision = precision_of(config.train.dtype);
+  task.memory_per_rank = memory_of(config);
+  task.training = training;
+  if (config.parallel.recompute != "auto") {
+    task.recompute = recompute(config.parallel.recompute);
+  }
+  return task;
+}
+
+MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend) {
+  const auto [hidden, head_dim] = widths(model);
   return measure_machine(
-      model.hidden,
-      model.head_dim,
+      hidden,
+      head_dim,
       static_cast<int>(config.parallel.ranks),
       backend,
       device_named(config.parallel.device));
 }
 
-std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Corpus& corpus) {
-  std::vector<std::int64_t> lengths;
-  for (const Tokens& document : corpus.documents) {
-    lengths.push_back(static_cast<std::int64_t>(document.size()));
-  }
-  if (corpus.counts.tokens == 0) {
+std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data) {
+  const std::vector<std::int64_t>& lengths = data.lengths();
+  if (data.counts().tokens == 0) {
     throw std::invalid_argument(
-        config.data.path + ": all " + std::to_string(corpus.counts.documents) +
+        config.data.path + ": all " + std::to_string(data.counts().documents) +
         " documents are empty; give data.path with text in it, or data.min_tokens of at least 1");
   }
   // The order wants the number of draws, which follows from the order: the estimate grows until it
   // suffices.
-  const double mean = static_cast<double>(corpus.counts.tokens) /
-                      static_cast<double>(std::max<std::int64_t>(1, corpus.counts.documents));
+  const double mean = static_cast<double>(data.counts().tokens) /
+                      static_cast<double>(std::max<std::int64_t>(1, data.counts().documents));
   auto draws = static_cast<std::int64_t>(
       static_cast<double>(config.train.steps) *
       std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
@@ -179,17 +265,6 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const C
     steps = std::move(again);
   }
   return steps;
-}
-
-std::vector<const Tokens*> labels_of(
-    const Corpus& corpus, const std::vector<std::int64_t>& documents) {
-  std::vector<const Tokens*> labels;
-  for (const std::int64_t d : documents) {
-    if (!corpus.labels.empty()) {
-      labels.push_back(&corpus.labels[idx(d)]);
-    }
-  }
-  return labels;
 }
 
 Plan plan_or_throw(BatchPlanner& planner, const std::vector<std::int64_t>& lengths) {

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
+#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/backend.h"
-#include "paradyse/run/data.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/profile/fit.h"
+#include "src/run/train/dataset.h"
 
 namespace paradyse {
 
@@ -20,25 +22,29 @@ namespace paradyse {
 ModelFolder model_at(const RunConfig& config);
 
 // `key`: what `path` is written under.
-Corpus corpus_at(
-    const char* key, const std::string& path, const RunConfig& config, const ModelShape& model);
+Dataset data_at(
+    const char* key, const std::string& path, const RunConfig& config, const ModelFolder& model);
 
-// Which documents each step trains on: drawn in the run's order until a step has its tokens.
-std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Corpus& corpus);
-
-// The labels of some documents of a corpus, unshifted; none where it has none.
-std::vector<const Tokens*> labels_of(
-    const Corpus& corpus, const std::vector<std::int64_t>& documents);
+// Which items each step trains on: drawn in the run's order until a step has its tokens, or rows.
+std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data);
 
 // What plans go by where there are no measured costs: a few numbers, taken here and now.
-MachineNumbers machine_for(const RunConfig& config, const ModelShape& model, Backend& backend);
+MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend);
 
+// Of a language model.
 PlanningTask planning_task(
     const RunConfig& config,
     const ModelShape& model,
     bool training,
     const MachineNumbers& machine,
     const std::optional<Costs>& costs = std::nullopt);
+// Of a model of several dims, for samples of these (Plan::dims).
+SampleTask sample_task(
+    const RunConfig& config,
+    const GridShape& model,
+    const std::map<std::string, std::int64_t>& dims,
+    bool training,
+    const MachineNumbers& machine);
 
 // A plan for documents of these lengths; why there is none as std::runtime_error.
 Plan plan_or_throw(BatchPlanner& planner, const std::vector<std::int64_t>& lengths);

@@ -33,7 +33,7 @@ class RunRecord {
   void evaluated(const EvalResult& result);
   // At the end of a run, beside the best single strategy, as `known` knows now; a few milliseconds
   // a step, of some of the steps.
-  void compare(BatchPlanner& known);
+  void compare(DocumentPlanner& known);
   void note(const std::string& line) const;
 
   // Writes the summary, and the trace where one is wanted.

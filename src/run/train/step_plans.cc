@@ -22,15 +22,48 @@ PlanningTask with(PlanningTask task, const char* planner) {
   return task;
 }
 
+// "frames 5, patches 6".
+std::string text_of(const std::map<std::string, std::int64_t>& dims) {
+  std::string text;
+  for (const auto& [name, size] : dims) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, size);
+  }
+  return text.empty() ? "one dim" : text;
+}
+
 }  // namespace
 
-StepPlans::StepPlans(PlanningTask task, Options options)
+StepPlans::Planners document_planners(
+    PlanningTask task,
+    const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make) {
+  StepPlans::Planners planners;
+  std::unique_ptr<DocumentPlanner> fallback = batch_planner(with(task, StepPlans::kFallback));
+  planners.documents = fallback.get();
+  planners.fallback = std::move(fallback);
+  planners.ranks = task.ranks;
+  planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
+    return problems(plan, {.model = &model, .precision = precision});
+  };
+  planners.steps = make(std::move(task));
+  return planners;
+}
+
+StepPlans::Planners sample_planners(const SampleTask& task) {
+  StepPlans::Planners planners;
+  planners.steps = std::make_unique<SamplePlanner>(task);
+  planners.fallback = std::make_unique<SamplePlanner>(task);
+  planners.ranks = task.ranks;
+  planners.dims = task.dims;
+  planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
+    return problems(plan, {.grid = &model, .precision = precision});
+  };
+  return planners;
+}
+
+StepPlans::StepPlans(Planners planners, Options options)
     : options_(std::move(options)),
-      model_(task.model),
-      precision_(task.precision),
-      ranks_(task.ranks),
-      fallback_(batch_planner(with(task, kFallback))),
-      queue_(options_.planner(std::move(task))) {}
+      planners_(std::move(planners)),
+      queue_(std::move(planners_.steps)) {}
 
 StepPlans::Step StepPlans::take(std::size_t step) {
   if (given()) {
@@ -72,7 +105,7 @@ StepPlans::Step StepPlans::made(std::size_t step) {
 
 std::optional<Plan> StepPlans::fallback(std::size_t step) {
   const auto begin = std::chrono::steady_clock::now();
-  std::optional<Plan> plan = fallback_->plan(options_.lengths[step]).plan;
+  std::optional<Plan> plan = planners_.fallback->plan(options_.lengths[step]).plan;
   if (plan) {
     plan->planner_name = kFallback;
     plan->planner_seconds = seconds_since(begin);
@@ -84,13 +117,13 @@ std::optional<Plan> StepPlans::leaner(std::size_t step, const Step& planned) {
   std::optional<Plan> less;
   if (planned.late) {
     queue_.forget_all();
-    less = fallback_->leaner(planned.plan);
+    less = planners_.fallback->leaner(planned.plan);
     if (less) {
       less->planner_name = kFallback;
     }
   } else {
     less = planner().leaner(planned.plan);
-    fallback_->learn(queue_.at_rest().learned());
+    planners_.fallback->learn(queue_.at_rest().learned());
   }
   next_ = step + 1;
   if (less) {
@@ -103,7 +136,7 @@ void StepPlans::took(const Plan& plan, const BatchPlanner::RankSeconds& seconds)
   if (!options_.correct || given()) {
     return;
   }
-  if (const auto changed = fallback_->observe(plan, seconds)) {
+  if (const auto changed = planners_.fallback->observe(plan, seconds)) {
     options_.note(*changed);
   }
 }
@@ -182,12 +215,21 @@ Plan StepPlans::same_for_all(std::size_t step) const {
 }
 
 void StepPlans::expect_playable(const Plan& plan, const std::string& from) const {
-  if (plan.ranks != ranks_) {
+  if (plan.ranks != planners_.ranks) {
     throw std::runtime_error(fmt::format(
-        "{} is for {} ranks, and there are {}: set parallel.ranks", from, plan.ranks, ranks_));
+        "{} is for {} ranks, and there are {}: set parallel.ranks",
+        from,
+        plan.ranks,
+        planners_.ranks));
   }
-  if (const auto wrong = problems(plan, {.model = &model_, .precision = precision_});
-      !wrong.empty()) {
+  if (plan.dims != planners_.dims) {
+    throw std::runtime_error(fmt::format(
+        "{} is for samples of {}, and the data have {}; plan for these",
+        from,
+        text_of(plan.dims),
+        text_of(planners_.dims)));
+  }
+  if (const auto wrong = planners_.problems(plan); !wrong.empty()) {
     throw std::runtime_error(from + ": " + wrong.front());
   }
 }

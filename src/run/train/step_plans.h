@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/sample_planner.h"
 #include "src/run/train/plan_queue.h"
 
 namespace paradyse {
@@ -37,10 +38,18 @@ class StepPlans {
     double planning_seconds = 1e6;
     // Of steps that were begun before the run was resumed: whether the plan was late.
     std::map<std::size_t, bool> decided = {};
-    std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)> planner = batch_planner;
     std::function<void(const std::string& line)> note = [](const std::string&) {};
   };
-  StepPlans(PlanningTask task, Options options);
+  // Who plans, and what a plan has to be that is given.
+  struct Planners {
+    std::unique_ptr<BatchPlanner> steps;  // the queue's
+    std::unique_ptr<BatchPlanner> fallback;
+    DocumentPlanner* documents = nullptr;  // the fallback, if it is one
+    int ranks = 1;
+    std::map<std::string, std::int64_t> dims = {};  // of samples: Plan::dims
+    std::function<std::vector<std::string>(const Plan& plan)> problems;
+  };
+  StepPlans(Planners planners, Options options);
 
   // Plans are not made.
   [[nodiscard]] bool given() const { return !options_.replay.empty() || !options_.plan.empty(); }
@@ -60,12 +69,10 @@ class StepPlans {
   void took(const Plan& plan, const BatchPlanner::RankSeconds& seconds);
 
   // What was learned so far, and in its place what another run did.
-  [[nodiscard]] BatchPlanner::Learned learned() const { return fallback_->learned(); }
-  void learn(const BatchPlanner::Learned& learned) { fallback_->learn(learned); }
-  // The planner of fallbacks, which knows all that was learned.
-  BatchPlanner& fallback() { return *fallback_; }
-  // What costs plans go by.
-  DocumentPlans& documents() { return fallback_->documents(); }
+  [[nodiscard]] BatchPlanner::Learned learned() const { return planners_.fallback->learned(); }
+  void learn(const BatchPlanner::Learned& learned) { planners_.fallback->learn(learned); }
+  // The planner of fallbacks, which knows all that was learned, where documents are planned.
+  DocumentPlanner* documents() { return planners_.documents; }
 
   // The planner of the run, with all that was learned; waits until it is at rest.  Plans that were
   // asked for are asked for again.
@@ -81,13 +88,17 @@ class StepPlans {
   void expect_playable(const Plan& plan, const std::string& from) const;
 
   Options options_;
-  ModelShape model_;
-  Precision precision_;
-  int ranks_;
-  std::unique_ptr<BatchPlanner> fallback_;  // learns, too: the queue's has what it is handed
+  Planners planners_;  // the fallback learns, too: the queue's has what it is handed
   PlanQueue queue_;
   std::optional<std::size_t> next_;  // step to be asked for; none: of the one that is taken
   bool told_ = false;                // that a plan was late
 };
+
+// Of a language model; `make`: the planner of its steps.
+StepPlans::Planners document_planners(
+    PlanningTask task,
+    const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make = batch_planner);
+// Of a model of several dims.
+StepPlans::Planners sample_planners(const SampleTask& task);
 
 }  // namespace paradyse

@@ -30,7 +30,7 @@ TrainSummary train(
       .record = record,
       .trace = trace,
       .first_rank = backend.first_rank()};
-  record.begin(inputs.corpus.counts);
+  record.begin(inputs.data.counts());
   try {
     backend.run(static_cast<int>(config.config.parallel.ranks), [&](Communicators& communicators) {
       train_rank(run, communicators);
@@ -43,7 +43,9 @@ TrainSummary train(
     }
     throw;
   }
-  record.compare(plans->fallback());
+  if (DocumentPlanner* const known = plans->documents()) {
+    record.compare(*known);
+  }
   return record.finish(trace);
 }
 

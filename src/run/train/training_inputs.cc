@@ -1,6 +1,10 @@
 #include "src/run/train/training_inputs.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
@@ -8,18 +12,12 @@
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
-namespace {
-
-std::int64_t length(const Tokens& document) { return static_cast<std::int64_t>(document.size()); }
-
-}  // namespace
-
 std::vector<std::vector<std::int64_t>> TrainingInputs::lengths() const {
   std::vector<std::vector<std::int64_t>> all;
   for (std::size_t step = 0; step < steps.size(); ++step) {
     std::vector<std::int64_t>& of_step = all.emplace_back();
-    for (const Tokens* document : documents(step)) {
-      of_step.push_back(length(*document));
+    for (const std::int64_t item : steps[step]) {
+      of_step.push_back(data.lengths()[idx(item)]);
     }
   }
   return all;
@@ -36,10 +34,7 @@ std::int64_t TrainingInputs::longest() const {
 }
 
 std::vector<std::int64_t> TrainingInputs::typical_lengths() const {
-  std::int64_t most = 0;
-  for (const Tokens& document : corpus.documents) {
-    most = std::max(most, length(document));
-  }
+  const std::int64_t most = std::ranges::max(data.lengths());
   std::vector<std::int64_t> typical;
   for (std::int64_t n = 256; n < most; n *= 4) {
     typical.push_back(n);
@@ -48,38 +43,53 @@ std::vector<std::int64_t> TrainingInputs::typical_lengths() const {
   return typical;
 }
 
-std::vector<const Tokens*> TrainingInputs::documents(std::size_t step) const {
-  std::vector<const Tokens*> of_step;
-  for (const std::int64_t d : steps[step]) {
-    of_step.push_back(&corpus.documents[idx(d)]);
-  }
-  return of_step;
+BatchItems TrainingInputs::items(std::size_t step, std::uint64_t seed) const {
+  return {data, steps[step], seed, first_draws[step]};
 }
 
 DataPosition TrainingInputs::position(std::int64_t step) const {
-  return data_position(corpus, corpus_fingerprint, steps, step);
+  return data_position(data.size(), data_fingerprint, steps, step);
 }
 
 TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem::path& resume) {
   const RunConfig& config = loaded.config;
-  TrainingInputs inputs;
+  std::optional<Resumed> from;
+  std::vector<std::string> changes;
   if (!resume.empty()) {  // first: the checkpoint has to fit the configuration
-    inputs.from = reading([&] { return resumed(resume); }, "--resume");
-    inputs.changes = expect_same_run(loaded, *inputs.from);
+    from = reading([&] { return resumed(resume); }, "--resume");
+    changes = expect_same_run(loaded, *from);
   }
-  inputs.device = device_named(config.parallel.device);
-  inputs.model = model_at(config);
-  inputs.corpus = corpus_at("data.path", config.data.path, config, inputs.model.shape);
-  inputs.corpus_fingerprint = fingerprint(inputs.corpus);
-  inputs.steps = steps_of(config, inputs.corpus);
-  expect_trainable(inputs.model.shape);
+  const c10::Device device = device_named(config.parallel.device);
+  ModelFolder model = model_at(config);
+  Dataset data = data_at("data.path", config.data.path, config, model);
+  TrainingInputs inputs{
+      .from = std::move(from),
+      .changes = std::move(changes),
+      .device = device,
+      .model = std::move(model),
+      .data = std::move(data)};
+  inputs.data_fingerprint = inputs.data.fingerprint();
+  inputs.steps = steps_of(config, inputs.data);
+  std::uint64_t draws = 0;
+  for (const std::vector<std::int64_t>& step : inputs.steps) {
+    inputs.first_draws.push_back(draws);
+    draws += step.size();
+  }
+  if (!inputs.model.grid) {
+    expect_trainable(inputs.model.shape);
+  }
   if (inputs.from) {
-    expect_same_model(inputs.model.shape, *inputs.from);
+    expect_same_model(inputs.model.fingerprint(), *inputs.from);
     expect_same_data(inputs.position(inputs.first_step()), config.data.path, *inputs.from);
   }
   if (!config.data.eval_path.empty()) {
-    inputs.evaluation =
-        corpus_at("data.eval_path", config.data.eval_path, config, inputs.model.shape);
+    inputs.evaluation = data_at("data.eval_path", config.data.eval_path, config, inputs.model);
+    if (inputs.evaluation->dims() != inputs.data.dims()) {
+      throw std::invalid_argument(fmt::format(
+          "data.eval_path: {} has samples of other sizes than {}; give some of the same",
+          config.data.eval_path,
+          config.data.path));
+    }
   }
   return inputs;
 }

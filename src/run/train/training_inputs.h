@@ -11,8 +11,8 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/config.h"
-#include "paradyse/run/data.h"
 #include "paradyse/run/weights.h"
+#include "src/run/train/dataset.h"
 #include "src/run/train/resume.h"
 
 namespace paradyse {
@@ -22,18 +22,19 @@ struct TrainingInputs {
   std::vector<std::string> changes;  // of the configuration since then, for the user
   c10::Device device = c10::Device(c10::kCPU);
   ModelFolder model;
-  Corpus corpus;
-  std::string corpus_fingerprint;
-  std::vector<std::vector<std::int64_t>> steps;  // documents of each
-  std::optional<Corpus> evaluation;
+  Dataset data;
+  std::string data_fingerprint;
+  std::vector<std::vector<std::int64_t>> steps;  // items of each
+  std::vector<std::uint64_t> first_draws;        // [step] draws of the steps before it
+  std::optional<Dataset> evaluation;
 
   [[nodiscard]] std::int64_t first_step() const { return from ? from->state.step : 0; }
-  // Tokens of the documents of every step, and the most that a document of any has.
+  // Tokens of the items of every step, and the most that one of any has.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> lengths() const;
   [[nodiscard]] std::int64_t longest() const;
-  // Powers of four from the shortest to the longest document of the corpus, and that one.
+  // Powers of four from the shortest to the longest item of the data, and that one.
   [[nodiscard]] std::vector<std::int64_t> typical_lengths() const;
-  [[nodiscard]] std::vector<const Tokens*> documents(std::size_t step) const;
+  [[nodiscard]] BatchItems items(std::size_t step, std::uint64_t seed) const;
   [[nodiscard]] DataPosition position(std::int64_t step) const;
 };
 

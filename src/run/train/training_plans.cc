@@ -45,8 +45,14 @@ std::unique_ptr<StepPlans> training_plans(
       hooks.note(line);
     }
   };
+  const std::optional<GridShape>& grid = inputs.model.grid;
   auto plans = std::make_unique<StepPlans>(
-      planning_task(config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
+      grid ? sample_planners(
+                 sample_task(config, *grid, inputs.data.dims(), /*training=*/true, numbers.machine))
+           : document_planners(
+                 planning_task(
+                     config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
+                 hooks.planner ? hooks.planner : batch_planner),
       StepPlans::Options{
           .lengths = inputs.lengths(),
           .replay = from.replay,
@@ -55,23 +61,26 @@ std::unique_ptr<StepPlans> training_plans(
           .planning_seconds = config.parallel.planning_seconds,
           .decided = leads && inputs.from ? plans_were_late(from.resume, inputs.first_step())
                                           : std::map<std::size_t, bool>(),
-          .planner = hooks.planner ? hooks.planner : batch_planner,
           .note = note});
   if (!leads) {
     return plans;
   }
   note(
-      costs ? fmt::format(
-                  "plans go by the {} model of measured costs{}",
-                  costs->best,
-                  config.costs.correct ? ", corrected by what steps take" : "")
-            : "plans go by a closed form; measured costs know better: paradyse profile, then "
-              "paradyse fit, with this configuration");
-  if (hooks.planned) {
-    hooks.planned(plans->documents().table(inputs.typical_lengths()), inputs.corpus.counts);
+      grid    ? std::string("plans are the layouts that send least")
+      : costs ? fmt::format(
+                    "plans go by the {} model of measured costs{}",
+                    costs->best,
+                    config.costs.correct ? ", corrected by what steps take" : "")
+              : "plans go by a closed form; measured costs know better: paradyse profile, then "
+                "paradyse fit, with this configuration");
+  if (hooks.planned && !grid) {
+    hooks.planned(
+        plans->documents()->documents().table(inputs.typical_lengths()), inputs.data.counts());
   }
-  if (!plans->given()) {
-    plan_or_throw(plans->planner(), {inputs.longest()});
+  if (!plans->given()) {  // samples are alike, so that this is the plan of most steps
+    plan_or_throw(
+        plans->planner(),
+        grid ? inputs.lengths().front() : std::vector<std::int64_t>{inputs.longest()});
   }
   if (inputs.from) {
     plans->learn(still_true(inputs.from->state, loaded, numbers));

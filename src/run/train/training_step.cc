@@ -77,13 +77,10 @@ Played play_batch(
     const LossScale& scale,
     RankSession& session) {
   const auto s = idx(step);
-  const std::vector<const Tokens*> documents = run.inputs.documents(s);
-  const std::vector<const Tokens*> labels = labels_of(run.inputs.corpus, run.inputs.steps[s]);
-  const Batch batch{
-      .documents = documents,
-      .labels = labels,
-      // Another draw each step; seeds differ by their low 32 bits.
-      .dropout_seed = (run.config().model.seed << 32) + static_cast<std::uint64_t>(step)};
+  const BatchItems items = run.inputs.items(s, run.config().data.seed);
+  // Another draw each step; seeds differ by their low 32 bits.
+  const Batch batch =
+      items.batch((run.config().model.seed << 32) + static_cast<std::uint64_t>(step));
   for (int retries = 0;; ++retries) {
     session.parameters().zero_gradients();
     BatchResult result;

@@ -121,6 +121,12 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
+Model ModelFolder::model() const { return grid ? grid_model(*grid) : text_model(shape); }
+
+std::string ModelFolder::fingerprint() const {
+  return grid ? paradyse::fingerprint(*grid) : paradyse::fingerprint(shape);
+}
+
 json ModelFolder::config() const {
   return is_toml(path) ? parsed_toml(path) : parsed_json(path / kConfig);
 }
@@ -135,6 +141,12 @@ ModelFolder open_model(const fs::path& path) {
       "be random), or a .toml file with the keys of config.json";
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (is_grid_model(path.string())) {
+    refuse(
+        path,
+        "is a model of several dims (" + model_type(read_grid_shape(path.string())) +
+            "), and this takes language models; docs/layouts.md says what takes which");
+  }
   ModelFolder model;
   model.path = path;
   if (!fs::exists(status)) {
@@ -154,6 +166,13 @@ ModelFolder open_model(const fs::path& path) {
     refuse(path, std::string("is neither a folder nor named .toml; ") + accepted);
   }
   return model;
+}
+
+ModelFolder open_any_model(const fs::path& path) {
+  if (!is_grid_model(path.string())) {
+    return open_model(path);
+  }
+  return {.path = path, .shape = {}, .grid = read_grid_shape(path.string())};
 }
 
 namespace {
@@ -186,8 +205,8 @@ void save_model(
     const ModelFolder& from,
     at::ScalarType dtype) {
   const c10::InferenceMode no_autograd;
-  const bool from_folder = !from.path.empty() && !is_toml(from.path);
-  if (parameter_shapes(text_model(from.shape)) != parameter_shapes(parameters.model())) {
+  const bool from_folder = !from.path.empty() && fs::is_directory(from.path);
+  if (parameter_shapes(from.model()) != parameter_shapes(parameters.model())) {
     throw std::invalid_argument(
         "save_model: " + from.path.string() + " is of another model than the parameters");
   }
@@ -212,7 +231,10 @@ void save_model(
   }
   // Last: a folder with this file alone would mean random weights.
   write_file(
-      to / kConfig, from_folder ? config_for(from, dtype) : config_of(from.shape).dump(2) + "\n");
+      to / kConfig,
+      from.grid     ? config_of(*from.grid).dump(2) + "\n"
+      : from_folder ? config_for(from, dtype)
+                    : config_of(from.shape).dump(2) + "\n");
   domain.barrier({.op = "model saved", .part = ""});
 }
 

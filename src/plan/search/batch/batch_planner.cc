@@ -30,7 +30,7 @@ struct Mean {
 
 }  // namespace
 
-BatchPlanner::Answer BatchPlanner::plan(const std::vector<std::int64_t>& lengths) {
+BatchPlanner::Answer DocumentPlanner::plan(const std::vector<std::int64_t>& lengths) {
   if (documents_.forget_what_is_out_of_date()) {
     plans_.clear();
   }
@@ -49,7 +49,7 @@ BatchPlanner::Answer BatchPlanner::plan(const std::vector<std::int64_t>& lengths
   return answer;
 }
 
-std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
+std::optional<Plan> DocumentPlanner::leaner(const Plan& plan) {
   std::int64_t most = 0;
   std::int64_t tokens = 0;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
@@ -71,19 +71,19 @@ std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
   return make(plan.lengths, Caps::held).plan;
 }
 
-BatchPlanner::Learned BatchPlanner::learned() const {
+BatchPlanner::Learned DocumentPlanner::learned() const {
   const Correction& correction = documents_.correction();
   return {
       .ratios = correction.ratios(), .machine = correction.machine(), .caps = documents_.held_to()};
 }
 
-void BatchPlanner::learn(const Learned& learned) {
+void DocumentPlanner::learn(const Learned& learned) {
   documents_.correction().learn(learned.ratios, learned.machine);
   documents_.hold_to(learned.caps);
   plans_.clear();
 }
 
-std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSeconds& seconds) {
+std::optional<std::string> DocumentPlanner::observe(const Plan& plan, const RankSeconds& seconds) {
   Correction& correction = documents_.correction();
   for (std::size_t m = 0; m < plan.micro_batches.size() && m < seconds.size(); ++m) {
     const PlanMicroBatch& micro = plan.micro_batches[m];

@@ -352,9 +352,9 @@ std::optional<Plan> Borders::best_of_borders(
 }
 
 template <Borders::Tries tries>
-class Planner final : public BatchPlanner {
+class Planner final : public DocumentPlanner {
  public:
-  using BatchPlanner::BatchPlanner;
+  using DocumentPlanner::DocumentPlanner;
 
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
@@ -373,7 +373,7 @@ BatchPlannerRow borders() {
   return {
       .name = "borders",
       .summary = "short documents whole, each on one rank; long ones over all ranks",
-      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::every_border>>(std::move(task));
       }};
 }
@@ -382,7 +382,7 @@ BatchPlannerRow whole_or_split() {
   return {
       .name = "whole-or-split",
       .summary = "all documents whole, each on one rank, or all over all ranks",
-      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::none>>(std::move(task));
       }};
 }

@@ -219,9 +219,9 @@ class Groups {
   std::map<int, std::vector<Way>> ways_;  // [ranks]
 };
 
-class Planner final : public BatchPlanner {
+class Planner final : public DocumentPlanner {
  public:
-  using BatchPlanner::BatchPlanner;
+  using DocumentPlanner::DocumentPlanner;
 
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
@@ -241,9 +241,9 @@ class Planner final : public BatchPlanner {
 };
 
 template <int ranks>
-class OneSize final : public BatchPlanner {
+class OneSize final : public DocumentPlanner {
  public:
-  using BatchPlanner::BatchPlanner;
+  using DocumentPlanner::DocumentPlanner;
 
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
@@ -264,7 +264,7 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
   return {
       .name = name,
       .summary = summary,
-      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<OneSize<ranks>>(std::move(task));
       }};
 }
@@ -285,7 +285,7 @@ BatchPlannerRow flexsp() {
   return {
       .name = "flexsp",
       .summary = "groups of any size side by side, or what borders plans where that is faster",
-      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner>(std::move(task));
       }};
 }

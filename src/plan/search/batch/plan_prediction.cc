@@ -32,19 +32,8 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
 
 PredictedBytes PlanPrediction::fullest_rank(
     const Timeline& parts, const std::vector<Seat>& seats) const {
-  PredictedBytes fullest;
-  for (const Seat& seat : seats) {
-    const std::int64_t held =
-        stored_elements(model_, task_.ranks, seat.domain_rank) * task_.static_bytes_per_element();
-    const Footprint foot = footprint(parts, seat, task_.precision, held);
-    if (foot.peak_bytes > fullest.total()) {
-      fullest = {
-          .static_bytes = held,
-          .saved = foot.saved_bytes,
-          .transient = foot.peak_bytes - held - foot.saved_bytes};
-    }
-  }
-  return fullest;
+  return paradyse::fullest_rank(
+      parts, seats, model_, task_.ranks, task_.precision, task_.static_bytes_per_element());
 }
 
 PredictedBytes PlanPrediction::bytes_of(

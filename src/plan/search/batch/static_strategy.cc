@@ -107,7 +107,7 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
   return plan;
 }
 
-std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::span<Plan> plans) {
+std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans) {
   StaticComparison found{.batches = static_cast<std::int64_t>(plans.size())};
   for (Plan& plan : plans) {
     known.documents().prediction().predict(plan);

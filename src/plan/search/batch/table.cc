@@ -20,7 +20,7 @@ std::span<const BatchPlannerRow> batch_planners() {
   return rows;
 }
 
-std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task) {
+std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
   std::vector<std::string> names;
   std::string list;
   for (const BatchPlannerRow& row : batch_planners()) {

@@ -1,0 +1,57 @@
+// Plans batches of samples of a model of several dims: the layout that sends least, played on as
+// many samples at once as memory allows, and made again as little as it allows.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+struct SampleTask {
+  GridShape model;
+  std::map<std::string, std::int64_t> dims;  // of every sample: Plan::dims
+  int ranks = 1;
+  std::vector<int> mesh = {};  // of the ranks, as in PlanGroup
+  MachineNumbers machine;      // for predicted seconds
+  Precision precision = {};
+  std::int64_t memory_per_rank = 0;         // bytes; 0: no limit
+  bool training = true;                     // else forward passes alone: nothing is saved
+  std::optional<Recompute> recompute = {};  // of all parts; none: the least that fits
+};
+
+// The same for the same task on every machine.  A list of lengths says how many samples there are;
+// each is the rows of one.
+class SamplePlanner final : public BatchPlanner {
+ public:
+  explicit SamplePlanner(SampleTask task);
+
+  // By level of recomputation, from none on: the plan of the fewest micro-batches that fits.
+  // Throws std::invalid_argument where a part has no way to run.
+  Answer plan(const std::vector<std::int64_t>& lengths) override;
+  // Layouts are counted, not measured: steps teach nothing.
+  std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds) override;
+  std::optional<Plan> leaner(const Plan& plan) override;
+  [[nodiscard]] Learned learned() const override { return {.caps = caps_}; }
+  void learn(const Learned& learned) override;
+
+ private:
+  [[nodiscard]] Plan plan(
+      const std::vector<std::int64_t>& lengths, std::size_t at_once, Recompute level) const;
+  void predict(Plan& plan) const;
+
+  SampleTask task_;
+  Model model_;
+  DocumentPlans::HeldTo caps_;                       // by the rows of a sample
+  std::map<std::vector<std::int64_t>, Plan> plans_;  // forgotten whenever something is learned
+};
+
+}  // namespace paradyse

@@ -1,0 +1,157 @@
+#include "paradyse/plan/sample_planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
+#include "src/plan/base/bytes_text.h"
+
+namespace paradyse {
+namespace {
+
+// Whether a batch of the model holds several samples.
+bool takes_several(const Model& model) {
+  return std::ranges::any_of(model.streams, [](const Stream& stream) {
+    return std::ranges::find(stream.rows, "batch") != stream.rows.end();
+  });
+}
+
+PredictedBytes fullest(const Plan& plan) {
+  PredictedBytes most;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    const PredictedBytes bytes = micro.groups.front().predicted.bytes.value_or(PredictedBytes{});
+    most = bytes.total() > most.total() ? bytes : most;
+  }
+  return most;
+}
+
+}  // namespace
+
+SamplePlanner::SamplePlanner(SampleTask task)
+    : task_(std::move(task)), model_(grid_model(task_.model)) {}
+
+Plan SamplePlanner::plan(
+    const std::vector<std::int64_t>& lengths, std::size_t at_once, Recompute level) const {
+  LayoutTask task{
+      .model = &model_,
+      .documents =
+          packed(std::vector<std::int64_t>(at_once, lengths.front()), task_.ranks, model_.causal),
+      .recompute = level,
+      .seconds = {}};
+  task.documents.dims = task_.dims;
+  task.documents.mesh = task_.mesh;
+  Plan plan = plan_of(task, plan_layouts(task, model_.layers), task_.model, 0);
+  const PlanGroup group = plan.micro_batches.front().groups.front();
+  plan.lengths = lengths;
+  plan.micro_batches.clear();
+  for (std::size_t first = 0; first < lengths.size(); first += at_once) {
+    PlanGroup& samples =
+        plan.micro_batches.emplace_back(PlanMicroBatch{.groups = {group}, .predicted = {}})
+            .groups.front();
+    samples.documents.clear();
+    for (std::size_t i = first; i < std::min(lengths.size(), first + at_once); ++i) {
+      samples.documents.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  predict(plan);
+  return plan;
+}
+
+void SamplePlanner::predict(Plan& plan) const {
+  double total = 0;
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    PlanGroup& group = micro.groups.front();
+    const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
+    group.predicted.bytes = fullest_rank(
+        built.parts,
+        built.seats,
+        model_,
+        task_.ranks,
+        task_.precision,
+        task_.precision.static_bytes(task_.training));
+    double busy = 0;  // of cores
+    for (const Seat& seat : built.seats) {
+      busy += seconds(totals(built.parts, seat, task_.precision), task_.machine);
+    }
+    const double wall = busy / std::min(task_.ranks, task_.machine.cores);
+    group.predicted.seconds = wall;
+    micro.predicted.seconds = wall;
+    total += wall;
+  }
+  plan.predicted.seconds = total;
+}
+
+BatchPlanner::Answer SamplePlanner::plan(const std::vector<std::int64_t>& lengths) {
+  if (const auto found = plans_.find(lengths); found != plans_.end()) {
+    return {.plan = found->second, .why_not = {}};
+  }
+  if (lengths.empty()) {
+    return {.plan = std::nullopt, .why_not = "there are no samples"};
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto cap = caps_.find(log2_bucket(lengths.front()));
+  std::int64_t budget = task_.memory_per_rank;  // 0: no limit
+  if (cap != caps_.end()) {
+    budget = budget == 0 ? cap->second : std::min(budget, cap->second);
+  }
+  std::vector<Recompute> levels(std::begin(kRecomputeLevels), std::end(kRecomputeLevels));
+  if (task_.recompute || !task_.training) {
+    levels = {task_.recompute.value_or(Recompute::none)};
+  }
+  PredictedBytes least;
+  for (const Recompute level : levels) {
+    for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
+         at_once = (at_once + 1) / 2) {
+      Plan tried = plan(lengths, at_once, level);
+      const PredictedBytes bytes = fullest(tried);
+      if (budget == 0 || bytes.total() <= budget) {
+        tried.planner_seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        plans_.emplace(lengths, tried);
+        return {.plan = std::move(tried), .why_not = {}};
+      }
+      if (least.total() == 0 || bytes.total() < least.total()) {
+        least = bytes;
+      }
+      if (at_once == 1) {
+        break;
+      }
+    }
+  }
+  return {
+      .plan = std::nullopt,
+      .why_not = "no plan fits: one sample needs " + bytes_text(least.total()) +
+                 " on the fullest rank (" + bytes_text(least.static_bytes) +
+                 " for parameters, gradients and optimizer, " + bytes_text(least.saved) +
+                 " saved for the backward pass, " + bytes_text(least.transient) +
+                 " while it computes), " + std::to_string(least.total() - budget) +
+                 " bytes more than the " + bytes_text(budget) +
+                 " that can be planned. Give more memory or more ranks, or smaller samples"};
+}
+
+std::optional<std::string> SamplePlanner::observe(const Plan&, const RankSeconds&) {
+  return std::nullopt;
+}
+
+std::optional<Plan> SamplePlanner::leaner(const Plan& plan) {
+  const std::int64_t most = fullest(plan).total();
+  if (most == 0) {
+    return std::nullopt;
+  }
+  caps_[log2_bucket(plan.lengths.front())] = most - most / 20;
+  plans_.clear();
+  return this->plan(plan.lengths).plan;
+}
+
+void SamplePlanner::learn(const Learned& learned) {
+  if (caps_ != learned.caps) {
+    caps_ = learned.caps;
+    plans_.clear();
+  }
+}
+
+}  // namespace paradyse

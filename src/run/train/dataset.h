@@ -1,0 +1,64 @@
+// What a run is trained or evaluated on, whatever its model: documents, or samples of several dims.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paradyse/run/data.h"
+#include "paradyse/run/session.h"
+#include "src/run/data/grid_data.h"
+
+namespace paradyse {
+
+class Dataset {
+ public:
+  explicit Dataset(Corpus corpus);
+  explicit Dataset(GridData samples);
+
+  // Documents, or samples.
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(lengths_.size()); }
+  // [item] Its tokens, or rows.
+  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
+  // Of a sample: Plan::dims.  Empty: these are documents.
+  [[nodiscard]] const std::map<std::string, std::int64_t>& dims() const { return dims_; }
+  // Null: these are documents.
+  [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
+  [[nodiscard]] std::string fingerprint() const;  // of what is in it
+
+ private:
+  friend class BatchItems;
+
+  Corpus corpus_;
+  std::optional<GridData> samples_;
+  std::vector<std::int64_t> lengths_;
+  std::map<std::string, std::int64_t> dims_;
+};
+
+// Some items of a data set as a session takes them; both live as long as the batch.
+class BatchItems {
+ public:
+  // What is drawn into samples, noise and masks, is that of (seed, first_draw), (seed, first_draw +
+  // 1), ...
+  BatchItems(
+      const Dataset& data,
+      std::span<const std::int64_t> items,
+      std::uint64_t seed,
+      std::uint64_t first_draw);
+  BatchItems(const BatchItems&) = delete;
+  BatchItems& operator=(const BatchItems&) = delete;
+
+  [[nodiscard]] Batch batch(std::uint64_t dropout_seed = 0) const;
+
+ private:
+  std::vector<const Tokens*> documents_;
+  std::vector<const Tokens*> labels_;
+  std::vector<Sample> drawn_;
+  std::vector<const Sample*> samples_;
+};
+
+}  // namespace paradyse

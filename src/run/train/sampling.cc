@@ -1,0 +1,90 @@
+#include "src/run/train/sampling.h"
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <png.h>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/run/accountant.h"
+#include "src/run/train/run_inputs.h"
+
+namespace paradyse {
+namespace {
+
+// A frame [C, h, w] as bytes, row after row.
+void write_png(const at::Tensor& frame, const std::filesystem::path& file) {
+  const std::int64_t shown = frame.size(0) < 3 ? 1 : 3;
+  const at::Tensor bytes = ((frame.narrow(0, 0, shown).clamp(-1, 1) + 1) * 127.5)
+                               .round()
+                               .to(at::kByte)
+                               .permute({1, 2, 0})
+                               .contiguous();
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(frame.size(2));
+  image.height = static_cast<png_uint_32>(frame.size(1));
+  image.format = shown == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  if (png_image_write_to_file(
+          &image, file.c_str(), 0, bytes.const_data_ptr<std::uint8_t>(), 0, nullptr) == 0) {
+    throw std::runtime_error(file.string() + ": cannot be written: " + image.message);
+  }
+}
+
+}  // namespace
+
+std::vector<at::Tensor> sampled_clips(
+    const GridData& like,
+    std::int64_t count,
+    std::int64_t steps,
+    std::uint64_t seed,
+    BatchPlanner* planner,
+    RankSession& session) {
+  const auto& clips = std::get<Clips>(like.content);
+  const std::vector<std::int64_t> sizes = clips.latents.sizes().slice(1).vec();
+  std::optional<Plan> plan;
+  if (session.rank() == 0) {
+    plan = plan_or_throw(*planner, std::vector<std::int64_t>(idx(count), like.rows()));
+  }
+  plan = session.broadcast(std::move(plan));
+  std::vector<at::Tensor> x;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::vector<Sample> samples;
+    std::vector<const Sample*> batch;
+    std::vector<at::Tensor> velocities;
+    const double dt = 1.0 / static_cast<double>(steps);
+    {
+      const HostScope host;
+      samples.reserve(idx(count));
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (step == 0) {
+          x.push_back(normal_noise(sizes, seed, static_cast<std::uint64_t>(i)));
+        }
+        const double t = static_cast<double>(step) * dt;
+        samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips.patch));
+        batch.push_back(&samples.back());
+        velocities.push_back(at::empty_like(samples.back().inputs.at("velocity")));
+      }
+    }
+    session.play(*plan, {.samples = batch, .predictions = velocities}, /*backward=*/false);
+    const HostScope host;
+    for (std::int64_t i = 0; i < count; ++i) {
+      x[idx(i)] += dt * clip_of(velocities[idx(i)], sizes, clips.patch);
+    }
+  }
+  return x;
+}
+
+void write_frames(const std::vector<at::Tensor>& clips, const std::filesystem::path& to) {
+  std::filesystem::create_directories(to);
+  for (std::size_t c = 0; c < clips.size(); ++c) {
+    for (std::int64_t f = 0; f < clips[c].size(1); ++f) {
+      write_png(clips[c].select(1, f), to / fmt::format("clip-{}-frame-{:03}.png", c, f));
+    }
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,33 @@
+// Clips that a video model makes from noise, and their frames as pictures.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/run/session.h"
+#include "src/run/data/grid_data.h"
+
+namespace paradyse {
+
+// So many clips [C, T, h, w], float64 on the host, of the sizes of those in `like`: from noise,
+// t = 0, along the predicted velocity to t = 1 in `steps` of Euler's method (rectified flow, Liu et
+// al. 2022).  Every rank calls it and has all of them, the same for the same weights and seed on
+// any ranks but for rounding.  `planner`: rank 0's.
+std::vector<at::Tensor> sampled_clips(
+    const GridData& like,
+    std::int64_t count,
+    std::int64_t steps,
+    std::uint64_t seed,
+    BatchPlanner* planner,
+    RankSession& session);
+
+// clip-0-frame-000.png, ... in the new folder `to`: numbers from -1 to 1 of the first three
+// channels as red, green and blue, of one or two the first as grey.  Throws std::runtime_error
+// naming a file that cannot be written.
+void write_frames(const std::vector<at::Tensor>& clips, const std::filesystem::path& to);
+
+}  // namespace paradyse

@@ -1,0 +1,243 @@
+// Whole runs of video and protein models: the same losses and weights on any ranks and by any
+// layout, within memory, stopped and resumed, from the weights that another run left.
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/run/safetensors.h"
+#include "paradyse/run/train.h"
+#include "tests/support/grid_shapes.h"
+#include "tests/support/models.h"
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Run {
+  TrainSummary summary;
+  std::vector<StepReport> steps;
+};
+
+class GridTraining : public testing::TestWithParam<const char*> {
+ protected:
+  GridTraining()
+      : folder_(
+            fs::temp_directory_path() / ("paradyse_grid_training." + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+    const bool video = of_video();
+    const GridShape shape =
+        video ? GridShape(test::small_stdit(2)) : GridShape(test::small_evoformer(2));
+    std::ofstream(folder_ / "model.toml") << toml_of(shape);
+    if (video) {
+      std::mt19937 random(3);
+      test::write_tensors(data(), {{"latents", test::normal_numbers({5, 4, 3, 4, 6}, random)}});
+    } else {
+      std::ofstream(data()) << "# STOCKHOLM 1.0\na ACDEF\nb GHIKL\nc A-DEF\n//\n"
+                               "# STOCKHOLM 1.0\na MNPQR\nb MN.QR\nc STVWY\n//\n"
+                               "# STOCKHOLM 1.0\na AAAAA\nb CDCDC\nc DDDDX\n//\n";
+    }
+  }
+  ~GridTraining() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] static bool of_video() { return std::string(GetParam()) == "stdit"; }
+  [[nodiscard]] fs::path data() const { return folder_ / "data"; }
+  [[nodiscard]] fs::path folder(const std::string& name) const { return folder_ / name; }
+
+  static std::string toml_of(const GridShape& shape) {
+    std::string text;
+    const nlohmann::ordered_json config = config_of(shape);
+    for (const auto& [key, value] : config.items()) {
+      text.append(key).append(" = ").append(value.dump()).append("\n");
+    }
+    return text;
+  }
+
+  LoadedConfig config(const std::string& name, std::vector<std::string> settings) const {
+    std::vector<std::string> all = {
+        "model.path=" + (folder_ / "model.toml").string(),
+        "data.path=" + data().string(),
+        "output.folder=" + folder_.string(),
+        "output.name=" + name,
+        "train.steps=5",
+        "train.tokens_per_step=" + std::string(of_video() ? "40" : "25"),  // samples of 18, of 15
+        "train.dtype=float64",
+        "checkpoint.minutes=0"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return load_config("", all);
+  }
+
+  static Run run(
+      const LoadedConfig& config, const TrainFrom& from = {}, std::int64_t stop_after = 0) {
+    Run run;
+    std::atomic<bool> stop = false;
+    TrainHooks hooks;
+    hooks.stop = &stop;
+    hooks.step = [&](const StepReport& report) {
+      run.steps.push_back(report);
+      stop = report.step == stop_after;
+    };
+    const std::shared_ptr<Backend> backend = local_backend();
+    run.summary = train(config, hooks, *backend, from);
+    return run;
+  }
+  Run run(const std::string& name, std::vector<std::string> settings = {}) const {
+    return run(config(name, std::move(settings)));
+  }
+
+  static void expect_same(const Run& run, const Run& other, double tolerance = 1e-10) {
+    ASSERT_EQ(run.steps.size(), other.steps.size());
+    for (std::size_t step = 0; step < run.steps.size(); ++step) {
+      EXPECT_NEAR(run.steps[step].loss, other.steps[step].loss, tolerance);
+      EXPECT_NEAR(run.steps[step].gradient_norm, other.steps[step].gradient_norm, tolerance);
+    }
+  }
+
+  fs::path folder_;
+};
+
+TEST_P(GridTraining, IsTheSameOnAnyRanks) {
+  const Run alone = run("alone", {"parallel.ranks=1"});
+  ASSERT_EQ(alone.steps.size(), 5U);
+  EXPECT_EQ(alone.steps.front().documents, of_video() ? 3 : 2);
+  EXPECT_EQ(alone.steps.front().tokens, of_video() ? 54 : 30);
+  EXPECT_NE(alone.steps[0].loss, alone.steps[1].loss);
+  const SafetensorsReader weights(folder("alone") / "model");
+  for (const int ranks : {2, 3, 4}) {
+    const std::string name = "on" + std::to_string(ranks);
+    const Run same = run(name, {"parallel.ranks=" + std::to_string(ranks)});
+    expect_same(same, alone);
+    const SafetensorsReader others(folder(name) / "model");
+    ASSERT_EQ(others.tensors().size(), weights.tensors().size());
+    for (const auto& [tensor, stored] : weights.tensors()) {
+      const at::Tensor difference = weights.view(tensor) - others.view(tensor);
+      EXPECT_LT(difference.abs().max().item<double>(), 1e-9) << tensor;
+    }
+  }
+}
+
+// Video in fewer samples a micro-batch, then made again; alignments run one by one anyway.
+TEST_P(GridTraining, StaysWithinMemory) {
+  const Run free = run("free", {"parallel.ranks=2"});
+  const std::int64_t most = free.summary.peak_bytes;
+  EXPECT_LE(most, free.steps.front().predicted_peak_bytes);
+  std::int64_t least = most;
+  for (const double share : {0.9, 0.8, 0.7, 0.6}) {
+    const auto budget = static_cast<std::int64_t>(share * static_cast<double>(most));
+    const std::string name = "within" + std::to_string(budget);
+    try {
+      const Run tight =
+          run(name, {"parallel.ranks=2", "parallel.memory_per_rank=" + std::to_string(budget)});
+      expect_same(tight, free);
+      EXPECT_LE(tight.summary.peak_bytes, budget);
+      EXPECT_EQ(tight.steps.front().retries, 0);
+      least = tight.summary.peak_bytes;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("no plan fits: one sample needs"));
+    }
+  }
+  EXPECT_LT(least, most);
+}
+
+TEST_P(GridTraining, GoesOnAsIfItHadNotStopped) {
+  const std::vector<std::string> settings = {"parallel.ranks=3", "checkpoint.every=1"};
+  const Run straight = run("straight", settings);
+  const LoadedConfig stopped = config("stopped", settings);
+  EXPECT_TRUE(run(stopped, {}, 2).summary.interrupted);
+  const Run rest = run(stopped, {.resume = folder("stopped")});
+  ASSERT_EQ(rest.steps.size(), 3U);
+  for (std::size_t step = 0; step < 3; ++step) {
+    EXPECT_EQ(rest.steps[step].loss, straight.steps[step + 2].loss);  // to the bit
+  }
+  // By the plans of another run, and by one plan for all steps.
+  const Run replayed =
+      run(config("replayed", {"parallel.ranks=3"}), {.replay = folder("straight")});
+  expect_same(replayed, straight, 0);
+  const Run given =
+      run(config("given", {"parallel.ranks=3"}),
+          {.plan = folder("straight") / "plans" / "step-00001.json"});
+  expect_same(given, straight, 0);
+}
+
+TEST_P(GridTraining, BeginsFromSavedWeightsAndEvaluates) {
+  const std::vector<std::string> settings = {
+      "parallel.ranks=2", "data.eval_path=" + data().string()};
+  const Run first = run("first", settings);
+  ASSERT_TRUE(std::isfinite(first.summary.eval_loss));
+  const std::shared_ptr<Backend> backend = local_backend();
+  for (const int ranks : {1, 3}) {
+    const EvalResult found = evaluate(
+        config(
+            "unused",
+            {"model.path=" + (folder("first") / "model").string(),
+             "parallel.ranks=" + std::to_string(ranks)}),
+        nullptr,
+        *backend);
+    EXPECT_NEAR(found.loss, first.summary.eval_loss, 1e-10);
+    EXPECT_EQ(found.documents, of_video() ? 5 : 3);
+  }
+  const Run next =
+      run("next", {"parallel.ranks=2", "model.path=" + (folder("first") / "model").string()});
+  EXPECT_LT(next.summary.first_loss, first.summary.first_loss);
+}
+
+TEST_P(GridTraining, LeavesFramesOfSampledClips) {
+  const auto pictures = [&](const std::string& name) {
+    std::map<std::string, std::string> found;
+    if (fs::exists(folder(name) / "samples")) {
+      for (const fs::directory_entry& entry : fs::directory_iterator(folder(name) / "samples")) {
+        std::ifstream file(entry.path(), std::ios::binary);
+        found[entry.path().filename().string()] =
+            std::string(std::istreambuf_iterator<char>(file), {});
+      }
+    }
+    return found;
+  };
+  run("one", {"parallel.ranks=1", "output.clips=2"});
+  const auto one = pictures("one");
+  ASSERT_EQ(one.size(), of_video() ? 6U : 0U);
+  for (const auto& [name, bytes] : one) {
+    EXPECT_TRUE(bytes.starts_with("\x89PNG")) << name;
+  }
+  run("three", {"parallel.ranks=3", "output.clips=2"});
+  EXPECT_EQ(pictures("three"), one);
+  run("none", {"parallel.ranks=1", "output.clips=0"});
+  EXPECT_TRUE(pictures("none").empty());
+}
+
+TEST_P(GridTraining, RefusesWhatIsOfLanguageModels) {
+  const auto refusal = [&](const std::string& setting) {
+    try {
+      run("refused", {setting});
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal("parallel.attention=UlyssesZ"), HasSubstr("parallel.attention"));
+  EXPECT_THAT(refusal("costs.file=measure"), HasSubstr("costs.file"));
+  EXPECT_THAT(refusal("train.dtype=bfloat16"), HasSubstr("train.dtype is bfloat16"));
+  EXPECT_THAT(refusal("model.dropout=0.1"), HasSubstr("model.dropout"));
+  EXPECT_FALSE(fs::exists(folder("refused")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GridTraining, testing::Values("stdit", "evoformer"), [](const auto& info) {
+      return std::string(info.param);
+    });
+
+}  // namespace
+}  // namespace paradyse
