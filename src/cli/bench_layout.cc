@@ -17,6 +17,7 @@ namespace {
 
 struct BenchLayoutOptions : GridOptions {
   int ranks = 0;
+  std::vector<std::string> ways;
   std::string recompute = "none";
   std::string dtype = "float32";
   int repeats = 5;
@@ -34,6 +35,7 @@ int bench_layout_on(
   const std::vector<BenchLayoutRow> rows = bench_layout(
       {.shape = shape,
        .documents = documents_of(options, shape, ranks),
+       .ways = options.ways,
        .recompute = recompute(options.recompute),
        .dtype = dtype_option(options.dtype, {"float32", "float64"}),
        .repeats = options.repeats,
@@ -62,7 +64,7 @@ int bench_layout_on(
     return kOk;
   }
   std::vector<std::vector<std::string>> table = {
-      {"way", "step s", "least", "most", "of planned", "sent", "peak", "saved"}};
+      {"way", "step s", "least", "most", fmt::format("of {}", rows.front().way), "sent", "peak", "saved"}};
   const double first = median(std::vector<double>(rows.front().seconds));
   for (const BenchLayoutRow& row : rows) {
     const auto [least, most] = std::ranges::minmax(row.seconds);
@@ -108,6 +110,8 @@ void add_bench_layout(CLI::App& bench, Common& common) {
   add_grid_options(*command, *options);
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
       ->check(whole_numbers(1, kMostRanks));
+  command->add_option("--ways", options->ways, "Of these alone, as in planned,ulysses (default: all)")
+      ->delimiter(',');
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or float64")->capture_default_str();

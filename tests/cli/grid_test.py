@@ -99,6 +99,11 @@ class GridTest(ProgramTest):
         self.assertIn("dap", self.run_program("bench", "layout", "--model", self.protein, "--sequences", 5,
                                               "--residues", 7, "--ranks", 2, "--repeats", 1).stdout)
         self.assertIn("--frames", self.error_of("bench", "layout", "--model", self.video, "--tokens", 6))
+        sizes = ["--frames", 5, "--tokens", 6, "--ranks", 2, "--repeats", 1]
+        found = self.json_of("bench", "layout", "--model", self.video, *sizes, "--ways", "dsp,ring")
+        self.assertEqual([row["way"] for row in found["rows"]], ["dsp", "ring"])
+        self.assertIn("no layout of this model; there are planned, dsp", self.error_of(
+            "bench", "layout", "--model", self.video, *sizes, "--ways", "dap"))
         self.assertIn("--mesh 3,1", self.error_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6,
                                                   "--ranks", 4, "--mesh", "3,1"))
 

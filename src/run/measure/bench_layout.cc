@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
@@ -10,14 +11,37 @@
 #include "src/run/measure/measure.h"
 
 namespace paradyse {
-std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
-  const Model model = grid_model(request.shape);
-  const std::vector<LayoutWay> ways = layout_ways(
+namespace {
+
+std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& model) {
+  std::vector<LayoutWay> all = layout_ways(
       {.model = &model,
        .documents = request.documents,
        .recompute = request.recompute,
        .seconds = {}},
       model_type(request.shape));
+  std::string names;
+  for (const LayoutWay& way : all) {
+    names += (names.empty() ? "" : ", ") + way.name;
+  }
+  for (const std::string& way : request.ways) {
+    if (std::ranges::find(all, way, &LayoutWay::name) == all.end()) {
+      throw std::invalid_argument("'" + way + "' is no layout of this model; there are " + names);
+    }
+  }
+  if (!request.ways.empty()) {
+    std::erase_if(all, [&](const LayoutWay& way) {
+      return std::ranges::find(request.ways, way.name) == request.ways.end();
+    });
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
+  const Model model = grid_model(request.shape);
+  const std::vector<LayoutWay> ways = ways_of(request, model);
   const std::vector<Sample> samples = synthetic_samples(
       model, request.documents.dims, static_cast<std::int64_t>(request.documents.lengths.size()));
   const std::vector<const Sample*> batch = pointers(samples);

@@ -17,6 +17,7 @@ namespace paradyse {
 struct BenchLayoutRequest {
   GridShape shape;
   Documents documents;  // samples, ranks and dims
+  std::vector<std::string> ways = {};  // by name; none: all
   Recompute recompute = Recompute::none;
   Dtype dtype = Dtype::float32;
   int repeats = 5;  // rounds that count, after one that does not
@@ -32,7 +33,8 @@ struct BenchLayoutRow {
   std::int64_t saved_bytes = 0;  // the same
 };
 
-// In the process that leads (backend.h); elsewhere none.  Each round runs every way twice and
+// In the process that leads (backend.h); elsewhere none.  Throws std::invalid_argument, naming
+// those there are, for a way that is none.  Each round runs every way twice and
 // counts the second, whose programs are built and whose memory is warm.
 std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request);
 
