@@ -269,11 +269,12 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   if (options.backend.device != "cpu") {
     throw std::invalid_argument("--device: models of several dims run on CPUs so far");
   }
-  const GridShape shape = read_grid_shape(options.model);
+  const ModelInput model = open_any_model_input(options.model, quiet, kSeed);
+  const GridShape& shape = model.folder.grid.value();
   const GridData data = reading([&] { return read_grid_data(options.data, shape); });
   Question question{
-      .model = grid_model(shape),
-      .fill = [](Parameters& parameters) { parameters.initialize(kSeed); },
+      .model = model.folder.model(),
+      .fill = model.fill,
       .plan = layouts_of(options, shape, data, ranks)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.grid = &shape}, options, memory);
@@ -281,8 +282,7 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   if (!quiet) {
     std::fprintf(
         stderr,
-        "paradyse: weights of %s, noise and masks are random, seed %llu\n",
-        options.model.c_str(),
+        "paradyse: noise and masks are drawn by seed %llu\n",
         static_cast<unsigned long long>(kSeed));
   }
   return question;

@@ -6,15 +6,19 @@
 #include <fstream>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {
 
-ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::uint64_t seed) {
+namespace {
+
+ModelInput input_of(ModelFolder folder, bool quiet, std::uint64_t seed) {
   ModelInput input;
-  input.folder = reading([&] { return open_model(path); });
+  input.folder = std::move(folder);
+  const std::filesystem::path& path = input.folder.path;
   if (!input.folder.has_weights()) {
     input.random = true;
     input.fill = [seed](Parameters& parameters) { parameters.initialize(seed); };
@@ -30,10 +34,20 @@ ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::
   }
   const auto reader =
       reading([&] { return std::make_shared<SafetensorsReader>(input.folder.path); });
-  input.fill = [reader, path](Parameters& parameters) {
+  input.fill = [reader, path = path](Parameters& parameters) {
     reading([&] { parameters.load(*reader); }, path.string());
   };
   return input;
+}
+
+}  // namespace
+
+ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::uint64_t seed) {
+  return input_of(reading([&] { return open_model(path); }), quiet, seed);
+}
+
+ModelInput open_any_model_input(const std::filesystem::path& path, bool quiet, std::uint64_t seed) {
+  return input_of(reading([&] { return open_any_model(path); }), quiet, seed);
 }
 
 void add_layer_options(CLI::App& command, StrategyOptions& options) {

@@ -28,6 +28,9 @@ struct ModelInput {
 // and a line on stderr says so unless `quiet`.  Throws std::invalid_argument.
 ModelInput open_model_input(
     const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
+// The same for models of several dims, too.
+ModelInput open_any_model_input(
+    const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
 
 // What the command line says of strategies' options, by name.
 using StrategyOptions = std::map<std::string, std::int64_t>;

@@ -214,15 +214,18 @@ TEST(GridModels, SayWhatTheyPredict) {
           batch.push_back(&sample);
           predictions.push_back(at::ones_like(sample.inputs.at("velocity")));
         }
-        const BatchResult result =
-            session.play(plan, {.samples = batch, .predictions = predictions}, false);
+        const BatchResult result = session.play(
+            plan, {.documents = {}, .samples = batch, .predictions = predictions}, false);
         const HostScope host;
         for (std::size_t s = 0; s < samples.size(); ++s) {
           const at::Tensor difference = predictions[s] - samples[s].inputs.at("velocity");
           EXPECT_NEAR(difference.square().sum().item<double>(), result.loss_sums[s], kNear);
         }
         EXPECT_THROW(
-            session.play(plan, {.samples = batch, .predictions = {predictions.data(), 1}}, false),
+            session.play(
+                plan,
+                {.documents = {}, .samples = batch, .predictions = {predictions.data(), 1}},
+                false),
             std::invalid_argument);
       });
     }

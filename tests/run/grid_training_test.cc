@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-struct Run {
+struct Played {
   TrainSummary summary;
   std::vector<StepReport> steps;
 };
@@ -80,9 +80,9 @@ class GridTraining : public testing::TestWithParam<const char*> {
     return load_config("", all);
   }
 
-  static Run run(
+  static Played run(
       const LoadedConfig& config, const TrainFrom& from = {}, std::int64_t stop_after = 0) {
-    Run run;
+    Played run;
     std::atomic<bool> stop = false;
     TrainHooks hooks;
     hooks.stop = &stop;
@@ -94,11 +94,11 @@ class GridTraining : public testing::TestWithParam<const char*> {
     run.summary = train(config, hooks, *backend, from);
     return run;
   }
-  Run run(const std::string& name, std::vector<std::string> settings = {}) const {
+  Played run(const std::string& name, std::vector<std::string> settings = {}) const {
     return run(config(name, std::move(settings)));
   }
 
-  static void expect_same(const Run& run, const Run& other, double tolerance = 1e-10) {
+  static void expect_same(const Played& run, const Played& other, double tolerance = 1e-10) {
     ASSERT_EQ(run.steps.size(), other.steps.size());
     for (std::size_t step = 0; step < run.steps.size(); ++step) {
       EXPECT_NEAR(run.steps[step].loss, other.steps[step].loss, tolerance);
@@ -110,7 +110,7 @@ class GridTraining : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(GridTraining, IsTheSameOnAnyRanks) {
-  const Run alone = run("alone", {"parallel.ranks=1"});
+  const Played alone = run("alone", {"parallel.ranks=1"});
   ASSERT_EQ(alone.steps.size(), 5U);
   EXPECT_EQ(alone.steps.front().documents, of_video() ? 3 : 2);
   EXPECT_EQ(alone.steps.front().tokens, of_video() ? 54 : 30);
@@ -118,7 +118,7 @@ TEST_P(GridTraining, IsTheSameOnAnyRanks) {
   const SafetensorsReader weights(folder("alone") / "model");
   for (const int ranks : {2, 3, 4}) {
     const std::string name = "on" + std::to_string(ranks);
-    const Run same = run(name, {"parallel.ranks=" + std::to_string(ranks)});
+    const Played same = run(name, {"parallel.ranks=" + std::to_string(ranks)});
     expect_same(same, alone);
     const SafetensorsReader others(folder(name) / "model");
     ASSERT_EQ(others.tensors().size(), weights.tensors().size());
@@ -131,7 +131,7 @@ TEST_P(GridTraining, IsTheSameOnAnyRanks) {
 
 // Video in fewer samples a micro-batch, then made again; alignments run one by one anyway.
 TEST_P(GridTraining, StaysWithinMemory) {
-  const Run free = run("free", {"parallel.ranks=2"});
+  const Played free = run("free", {"parallel.ranks=2"});
   const std::int64_t most = free.summary.peak_bytes;
   EXPECT_LE(most, free.steps.front().predicted_peak_bytes);
   std::int64_t least = most;
@@ -139,7 +139,7 @@ TEST_P(GridTraining, StaysWithinMemory) {
     const auto budget = static_cast<std::int64_t>(share * static_cast<double>(most));
     const std::string name = "within" + std::to_string(budget);
     try {
-      const Run tight =
+      const Played tight =
           run(name, {"parallel.ranks=2", "parallel.memory_per_rank=" + std::to_string(budget)});
       expect_same(tight, free);
       EXPECT_LE(tight.summary.peak_bytes, budget);
@@ -154,19 +154,19 @@ TEST_P(GridTraining, StaysWithinMemory) {
 
 TEST_P(GridTraining, GoesOnAsIfItHadNotStopped) {
   const std::vector<std::string> settings = {"parallel.ranks=3", "checkpoint.every=1"};
-  const Run straight = run("straight", settings);
+  const Played straight = run("straight", settings);
   const LoadedConfig stopped = config("stopped", settings);
   EXPECT_TRUE(run(stopped, {}, 2).summary.interrupted);
-  const Run rest = run(stopped, {.resume = folder("stopped")});
+  const Played rest = run(stopped, {.resume = folder("stopped")});
   ASSERT_EQ(rest.steps.size(), 3U);
   for (std::size_t step = 0; step < 3; ++step) {
     EXPECT_EQ(rest.steps[step].loss, straight.steps[step + 2].loss);  // to the bit
   }
   // By the plans of another run, and by one plan for all steps.
-  const Run replayed =
+  const Played replayed =
       run(config("replayed", {"parallel.ranks=3"}), {.replay = folder("straight")});
   expect_same(replayed, straight, 0);
-  const Run given =
+  const Played given =
       run(config("given", {"parallel.ranks=3"}),
           {.plan = folder("straight") / "plans" / "step-00001.json"});
   expect_same(given, straight, 0);
@@ -175,7 +175,7 @@ TEST_P(GridTraining, GoesOnAsIfItHadNotStopped) {
 TEST_P(GridTraining, BeginsFromSavedWeightsAndEvaluates) {
   const std::vector<std::string> settings = {
       "parallel.ranks=2", "data.eval_path=" + data().string()};
-  const Run first = run("first", settings);
+  const Played first = run("first", settings);
   ASSERT_TRUE(std::isfinite(first.summary.eval_loss));
   const std::shared_ptr<Backend> backend = local_backend();
   for (const int ranks : {1, 3}) {
@@ -189,7 +189,7 @@ TEST_P(GridTraining, BeginsFromSavedWeightsAndEvaluates) {
     EXPECT_NEAR(found.loss, first.summary.eval_loss, 1e-10);
     EXPECT_EQ(found.documents, of_video() ? 5 : 3);
   }
-  const Run next =
+  const Played next =
       run("next", {"parallel.ranks=2", "model.path=" + (folder("first") / "model").string()});
   EXPECT_LT(next.summary.first_loss, first.summary.first_loss);
 }
@@ -235,8 +235,8 @@ TEST_P(GridTraining, RefusesWhatIsOfLanguageModels) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Models, GridTraining, testing::Values("stdit", "evoformer"), [](const auto& info) {
-      return std::string(info.param);
+    Models, GridTraining, testing::Values("stdit", "evoformer"), [](const auto& which) {
+      return std::string(which.param);
     });
 
 }  // namespace

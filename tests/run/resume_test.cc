@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/run/train/dataset.h"
+
 namespace paradyse {
 namespace {
 

@@ -242,7 +242,8 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
             shape.patch));
   }
   if (reader.contains("timesteps")) {
-    clips.timesteps = reader.view("timesteps").to(at::kDouble);
+    clips.timesteps =
+        reader.view("timesteps").to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
     if (clips.timesteps.dim() != 1 || clips.timesteps.size(0) != latents.size(0)) {
       refuse(
           file,

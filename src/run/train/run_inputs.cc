@@ -179,7 +179,7 @@ SampleTask sample_task(
     const std::map<std::string, std::int64_t>& dims,
     bool training,
     const MachineNumbers& machine) {
-  SampleTask task{.model = model, .dims = dims};
+  SampleTask task{.model = model, .dims = dims, .machine = {}};
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = machine;
   task.precision = precision_of(config.train.dtype);

@@ -69,7 +69,8 @@ std::vector<at::Tensor> sampled_clips(
         velocities.push_back(at::empty_like(samples.back().inputs.at("velocity")));
       }
     }
-    session.play(*plan, {.samples = batch, .predictions = velocities}, /*backward=*/false);
+    session.play(
+        *plan, {.documents = {}, .samples = batch, .predictions = velocities}, /*backward=*/false);
     const HostScope host;
     for (std::int64_t i = 0; i < count; ++i) {
       x[idx(i)] += dt * clip_of(velocities[idx(i)], sizes, clips.patch);

@@ -67,7 +67,11 @@ TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem
       .changes = std::move(changes),
       .device = device,
       .model = std::move(model),
-      .data = std::move(data)};
+      .data = std::move(data),
+      .data_fingerprint = {},
+      .steps = {},
+      .first_draws = {},
+      .evaluation = {}};
   inputs.data_fingerprint = inputs.data.fingerprint();
   inputs.steps = steps_of(config, inputs.data);
   std::uint64_t draws = 0;
