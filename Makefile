@@ -10,10 +10,10 @@ demo: build
 	build/release/paradyse train -c configs/runs/demo.toml
 
 # Trains a video model on a film, by default one of a Debian package; `make video FILM=yours.mp4`.
-FILM ?= /usr/share/forensics-samples/original-files/movie1/VID_20191220_170832.mp4
+FILM ?= /usr/share/forensics-samples/original-files/movie2/movie-hello.mp4
 video: build
 	@scripts/install.sh video
-	scripts/video_frames.py $(FILM) .demo/video.safetensors
+	scripts/video_frames.py $(FILM) .demo/video.safetensors --rate 24
 	build/release/paradyse train -c configs/runs/video.toml
 
 # Trains a protein model on an alignment of a Debian package.

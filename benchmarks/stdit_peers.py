@@ -146,18 +146,23 @@ def main():
     for _ in range(args.repeats):
         for name, way in ways.items():
             seconds[name].append(way())
+        report(args, seconds)  # what is there so far
+
+
+def report(args, seconds):
     tokens = args.batch * args.frames * args.tokens
     rows = []
+    print(f"{len(seconds['paradyse'])} of {args.repeats} repeats, best step of each: median (least - most)")
     for name, of in seconds.items():
         ratios = [other / own for own, other in zip(seconds["paradyse"], of)]
         rows.append({"way": name, "seconds": of, "tokens_per_s": tokens / statistics.median(of),
                      "of_paradyse": statistics.median(ratios), "least": min(ratios), "most": max(ratios)})
         print(f"{name:26} {statistics.median(of):.3f} s ({min(of):.3f} - {max(of):.3f})  {rows[-1]['tokens_per_s']:7.0f} "
-              f"tokens/s  {rows[-1]['of_paradyse']:.2f} of paradyse ({rows[-1]['least']:.2f} - {rows[-1]['most']:.2f})")
+              f"tokens/s  {rows[-1]['of_paradyse']:.2f} of paradyse ({rows[-1]['least']:.2f} - {rows[-1]['most']:.2f})", flush=True)
     if args.json:
+        settings = ("model", "width", "frames", "tokens", "batch", "ranks")
         with open(args.json, "w", encoding="utf-8") as out:
-            json.dump({key: getattr(args, key) for key in ("model", "width", "frames", "tokens", "batch", "ranks", "repeats")}
-                      | {"cores": cores, "rows": rows}, out, indent=1)
+            json.dump({key: getattr(args, key) for key in settings} | {"cores": os.cpu_count(), "rows": rows}, out, indent=1)
 
 
 if __name__ == "__main__":
