@@ -64,7 +64,14 @@ int bench_layout_on(
     return kOk;
   }
   std::vector<std::vector<std::string>> table = {
-      {"way", "step s", "least", "most", fmt::format("of {}", rows.front().way), "sent", "peak", "saved"}};
+      {"way",
+       "step s",
+       "least",
+       "most",
+       fmt::format("of {}", rows.front().way),
+       "sent",
+       "peak",
+       "saved"}};
   const double first = median(std::vector<double>(rows.front().seconds));
   for (const BenchLayoutRow& row : rows) {
     const auto [least, most] = std::ranges::minmax(row.seconds);
@@ -110,7 +117,8 @@ void add_bench_layout(CLI::App& bench, Common& common) {
   add_grid_options(*command, *options);
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
       ->check(whole_numbers(1, kMostRanks));
-  command->add_option("--ways", options->ways, "Of these alone, as in planned,ulysses (default: all)")
+  command
+      ->add_option("--ways", options->ways, "Of these alone, as in planned,ulysses (default: all)")
       ->delimiter(',');
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();

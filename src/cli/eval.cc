@@ -2,6 +2,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include <fmt/format.h>
+
+#include "paradyse/plan/grid_models.h"
 #include "paradyse/run/train.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -11,16 +14,34 @@
 namespace paradyse::cli {
 namespace {
 
+// What is scored, of what; a loss that is no cross-entropy has no perplexity.
+struct Words {
+  const char* scored = "predicted tokens";
+  const char* items = "documents";
+  bool perplexity = true;
+};
+
+Words words_for(const std::string& model) {
+  if (!is_grid_model(model)) {
+    return {};
+  }
+  return model_type(read_grid_shape(model)) == "stdit"
+             ? Words{.scored = "predicted elements", .items = "clips", .perplexity = false}
+             : Words{.scored = "predicted letters", .items = "alignments"};
+}
+
 int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
   const std::atomic<bool>& stop = catch_interrupts();
   const EvalResult result = evaluate(config, &stop, backend);
   if (!backend.leads()) {
     return kOk;
   }
+  const Words words = words_for(config.config.model.path);
+  const bool finite = std::isfinite(result.loss);
   if (common.json) {
     print_json(
-        {{"loss", std::isfinite(result.loss) ? Json(result.loss) : Json(nullptr)},
-         {"perplexity", std::isfinite(result.loss) ? Json(std::exp(result.loss)) : Json(nullptr)},
+        {{"loss", finite ? Json(result.loss) : Json(nullptr)},
+         {"perplexity", finite && words.perplexity ? Json(std::exp(result.loss)) : Json(nullptr)},
          {"documents", result.documents},
          {"predicted_tokens", result.predicted_tokens},
          {"seconds", result.seconds},
@@ -28,18 +49,21 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"interrupted", stop.load()}});
   } else if (result.predicted_tokens == 0) {
     std::printf(
-        "no loss: no token of %lld documents is scored against a label that counts%s\n",
+        "no loss: nothing of %lld %s is scored against a label that counts%s\n",
         static_cast<long long>(result.documents),
+        words.items,
         stop.load() ? " (interrupted)" : "");
   } else {
+    const std::string perplexity =
+        words.perplexity ? fmt::format(" (perplexity {:.3f})", std::exp(result.loss)) : "";
     std::printf(
-        "loss %.6f (perplexity %.3f) over %lld predicted tokens of %lld documents, %.1f s, peak %s "
-        "on "
-        "the fullest rank%s\n",
+        "loss %.6f%s over %lld %s of %lld %s, %.1f s, peak %s on the fullest rank%s\n",
         result.loss,
-        std::exp(result.loss),
+        perplexity.c_str(),
         static_cast<long long>(result.predicted_tokens),
+        words.scored,
         static_cast<long long>(result.documents),
+        words.items,
         result.seconds,
         bytes_text(result.peak_bytes).c_str(),
         stop.load() ? " (interrupted)" : "");

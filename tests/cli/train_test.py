@@ -100,7 +100,7 @@ warmup_steps = 5
         again = self.eval(folder / "model", nothing, 2)
         self.assertEqual((again["loss"], again["predicted_tokens"]), (None, 0))
         text = self.run_program("eval", "--model", folder / "model", "--data", nothing).stdout
-        self.assertIn("no loss: no token of 1 documents", text)
+        self.assertIn("no loss: nothing of 1 documents", text)
         untrained = self.summary("--set", "train.steps=1", "--set", "optimizer.lr=0")["folder"]
         self.assertEqual(
             *((pathlib.Path(one) / "model" / "model.safetensors").read_bytes()

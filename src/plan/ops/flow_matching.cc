@@ -19,9 +19,6 @@ std::vector<ValueId> needs(const Op& op) { return op.out; }
 }  // namespace
 
 extern const OpTraits kFlowMatching = {
-    .name = "flow_matching",
-    .loss = true,
-    .needs = needs,
-    .work = work};
+    .name = "flow_matching", .loss = true, .needs = needs, .work = work};
 
 }  // namespace paradyse

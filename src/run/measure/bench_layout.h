@@ -16,7 +16,7 @@ namespace paradyse {
 
 struct BenchLayoutRequest {
   GridShape shape;
-  Documents documents;  // samples, ranks and dims
+  Documents documents;                 // samples, ranks and dims
   std::vector<std::string> ways = {};  // by name; none: all
   Recompute recompute = Recompute::none;
   Dtype dtype = Dtype::float32;
