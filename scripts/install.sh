@@ -104,11 +104,23 @@ lock() {
   flock 9
 }
 
+# Whether folder $1 is still to be made of the wheels $2; if so, by this install alone.
+begin() {
+  [[ "$(cat "$1/wheels.txt" 2>/dev/null)" != "$2" ]] || return 1
+  lock || exit 1  # where begin() is asked, -e is off
+  [[ "$(cat "$1/wheels.txt" 2>/dev/null)" != "$2" ]] || return 1
+  begin_partial || exit 1
+}
+# What was made in $3 takes the place of $1.
+finish() {
+  echo "$2" >"$3/wheels.txt"
+  rm -rf "$1"
+  mv "$3" "$1"
+  rm -rf .deps/partial
+}
+
 install_torch() {
-  [[ "$(cat $home/wheels.txt 2>/dev/null)" == "${wheels[*]}" ]] && return 0
-  lock
-  [[ "$(cat $home/wheels.txt 2>/dev/null)" == "${wheels[*]}" ]] && return 0
-  begin_partial
+  begin "$home" "${wheels[*]}" || return 0
   echo "downloading: ${wheels[*]} (0.55 GB)"
   download .deps/partial/wheels --no-deps "${wheels[@]}"
 
@@ -123,19 +135,13 @@ install_torch() {
   for wheel in .deps/partial/wheels/nvidia_*.whl; do
     unzip -q "$wheel" '*/lib/lib*.so.13' '*.dist-info/licenses/*' -d .deps/partial/home
   done
-  echo "${wheels[*]}" >.deps/partial/home/wheels.txt
-  rm -rf "$home"
-  mv .deps/partial/home "$home"
-  rm -rf .deps/partial
+  finish "$home" "${wheels[*]}" .deps/partial/home
 }
 
 # The library, what its C interface includes, and its licence.  OpenBLAS stays out: HiGHS loads it for an
 # interior-point solver that is not used.
 install_highs() {
-  [[ "$(cat $highs_home/wheels.txt 2>/dev/null)" == "$highs_wheel" ]] && return 0
-  lock
-  [[ "$(cat $highs_home/wheels.txt 2>/dev/null)" == "$highs_wheel" ]] && return 0
-  begin_partial
+  begin "$highs_home" "$highs_wheel" || return 0
   echo "downloading: $highs_wheel (10 MB)"
   download .deps/partial/wheels --no-deps "$highs_wheel"
 
@@ -144,26 +150,17 @@ install_highs() {
   mv .deps/partial/home/highsbox-*.data/purelib/highsbox/highs_dist .deps/partial/highs
   mv .deps/partial/highs/share/doc/HIGHS/LICENSE.txt .deps/partial/highs
   rm -r .deps/partial/highs/share
-  echo "$highs_wheel" >.deps/partial/highs/wheels.txt
-  rm -rf "$highs_home"
-  mv .deps/partial/highs "$highs_home"
-  rm -rf .deps/partial
+  finish "$highs_home" "$highs_wheel" .deps/partial/highs
 }
 
 install_tidy() {
-  [[ "$(cat $tidy_home/wheels.txt 2>/dev/null)" == "$tidy_wheel" ]] && return 0
-  lock
-  [[ "$(cat $tidy_home/wheels.txt 2>/dev/null)" == "$tidy_wheel" ]] && return 0
-  begin_partial
+  begin "$tidy_home" "$tidy_wheel" || return 0
   echo "downloading: $tidy_wheel (45 MB)"
   download .deps/partial/wheels --no-deps "$tidy_wheel"
 
   unzip -q .deps/partial/wheels/clang_tidy-*.whl -d .deps/partial/home
   chmod +x .deps/partial/home/clang_tidy/data/bin/clang-tidy
-  echo "$tidy_wheel" >.deps/partial/home/wheels.txt
-  rm -rf "$tidy_home"
-  mv .deps/partial/home "$tidy_home"
-  rm -rf .deps/partial
+  finish "$tidy_home" "$tidy_wheel" .deps/partial/home
 }
 
 # Beside $home, since a build for the CPU shall not see it.  libtorch_cuda.so finds nvidia/*/lib
@@ -192,10 +189,7 @@ install_cuda() {
       2>/dev/null || (($? == 11))  # a wheel without one of these
   done
   unzip -q .deps/partial/wheels/nvidia_nccl_*.whl '*/include/*' -d .deps/partial/home
-  echo "$wanted" >.deps/partial/home/wheels.txt
-  rm -rf "$cuda_home"
-  mv .deps/partial/home "$cuda_home"
-  rm -rf .deps/partial
+  finish "$cuda_home" "$wanted" .deps/partial/home
 }
 
 install_packages
