@@ -43,6 +43,7 @@ void add_grid_options(CLI::App& command, GridOptions& options) {
   };
   size("--frames", options.frames, "Of a video, as latents have them");
   size("--tokens", options.tokens, "Patches of a frame");
+  size("--text-tokens", options.text, "Of a caption, where the model has caption_channels");
   size("--sequences", options.sequences, "Of an alignment");
   size("--residues", options.residues, "Of a sequence");
   size("--width", options.width, "Hidden width instead of the model's");
@@ -60,6 +61,7 @@ GridShape shape_of(const GridOptions& options) {
   if (video == nullptr) {
     refuse_other("--frames", options.frames > 0, "evoformer");
     refuse_other("--tokens", options.tokens > 0, "evoformer");
+    refuse_other("--text-tokens", options.text > 0, "evoformer");
     refuse_other("--width", options.width > 0, "evoformer");
     refuse_other("--kv-ratio", options.kv_ratio > 0, "evoformer");
     refuse_other("--batch", options.batch > 1, "evoformer");
@@ -98,6 +100,13 @@ Documents documents_of(const GridOptions& options, const GridShape& shape, int r
   if (std::holds_alternative<StditShape>(shape)) {
     dims["frames"] = needed("--frames", options.frames, options.model);
     dims["patches"] = needed("--tokens", options.tokens, options.model);
+    if (std::get<StditShape>(shape).caption_channels > 0) {
+      dims["text"] = needed("--text-tokens", options.text, options.model);
+    } else if (options.text > 0) {
+      throw std::invalid_argument(fmt::format(
+          "--text-tokens: --model {} has no caption_channels: it attends to no text",
+          options.model));
+    }
     batch = options.batch;
     rows = dims["frames"] * dims["patches"];
   } else {

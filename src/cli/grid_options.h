@@ -17,6 +17,7 @@ struct GridOptions {
   std::int64_t batch = 1;
   std::int64_t frames = 0;
   std::int64_t tokens = 0;
+  std::int64_t text = 0;
   std::int64_t sequences = 0;
   std::int64_t residues = 0;
   std::int64_t width = 0;

@@ -2,6 +2,7 @@
 // of plain single-rank autograd (float64), with memory and traffic as the folds say.
 #include "paradyse/plan/grid_models.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -41,6 +42,10 @@ std::vector<Subject> subjects() {
        .shape = video,
        .samples = 1,
        .dims = {{"frames", 3}, {"patches", 7}}},
+      {.name = "stdit with text",
+       .shape = test::with_text(video),
+       .samples = 3,
+       .dims = {{"frames", 4}, {"patches", 3}, {"text", 5}}},
       {.name = "evoformer",
        .shape = protein,
        .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
@@ -81,6 +86,12 @@ PartChoice random_choice(
         .strategy = known[random() % known.size()].name,
         .recompute = kRecomputeLevels[random() % std::size(kRecomputeLevels)],
         .offload = random() % 4 == 0};
+    const bool tiled = std::ranges::any_of(
+        strategy(part.kind, choice.strategy).options,
+        [](const Option& option) { return std::string(option.name) == "token_tiles"; });
+    if (tiled && random() % 2 == 0) {
+      choice.options["token_tiles"] = static_cast<std::int64_t>(1 + random() % 4);
+    }
     for (const std::string& name : part.reads) {
       const Stream& stream = model.stream(name);
       if (stream.home.empty() || random() % 8 == 0) {
@@ -113,7 +124,7 @@ PartChoice random_choice(
 Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt19937& random) {
   std::int64_t rows = 1;
   for (const auto& [dim, size] : subject.dims) {
-    rows *= dim == "i" || dim == "j" ? 1 : size;
+    rows *= dim == "i" || dim == "j" || dim == "text" ? 1 : size;
   }
   Plan plan;
   plan.layers = model.layers;

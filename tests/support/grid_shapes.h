@@ -11,6 +11,11 @@ inline StditShape small_stdit(std::int64_t depth) {
   return {.depth = depth, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12};
 }
 
+inline StditShape with_text(StditShape shape) {
+  shape.caption_channels = 3;
+  return shape;
+}
+
 inline EvoformerShape small_evoformer(std::int64_t blocks) {
   return {
       .blocks = blocks,

@@ -20,8 +20,9 @@ struct StditShape {
   std::int64_t heads = 16;
   std::int64_t kv_heads = 16;  // divides heads
   std::int64_t mlp_hidden = 4608;
-  std::int64_t channels = 4;  // of latents
-  std::int64_t patch = 2;     // height and width of a patch
+  std::int64_t channels = 4;          // of latents
+  std::int64_t patch = 2;             // height and width of a patch
+  std::int64_t caption_channels = 0;  // of text states, which every block attends to; 0: no text
 
   friend bool operator==(const StditShape&, const StditShape&) = default;
 };
@@ -56,7 +57,8 @@ inline constexpr std::int64_t kMsaClasses = 23;
 
 // Streams x (batch, frames, patches) and c (batch), of every layer spatial_attention, spatial_mlp,
 // temporal_attention, temporal_mlp.  A batch brings "time", "patches" and the "velocity" that is to
-// be predicted.
+// be predicted.  With text also a stream y (batch, text), made of the "text" that a batch brings,
+// and spatial_text and temporal_text between attention and MLP.
 Model stdit_model(const StditShape& shape);
 // Streams m (sequences, residues) and z (i, j), of every layer nine parts: row_attention,
 // column_attention, msa_transition, outer_product_mean, triangle_outgoing, triangle_incoming,
@@ -67,7 +69,7 @@ Model grid_model(const GridShape& shape);
 
 // "stdit", "evoformer".
 std::string model_type(const GridShape& shape);
-// What plans call it (layer_parts() in strategy.h): its type, or "evoformer-multimer".
+// What plans call it (layer_parts() in strategy.h): its type, "stdit-text" or "evoformer-multimer".
 std::string architecture(const GridShape& shape);
 // SHA-256 of its sizes.
 std::string fingerprint(const GridShape& shape);

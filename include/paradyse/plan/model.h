@@ -48,6 +48,8 @@ struct PartShape {
 
 // The kind of parts that attend along a dim of a grid.
 inline constexpr const char* kAxialAttention = "axial_attention";
+// And of those whose rows attend to all rows of the last stream that they read.
+inline constexpr const char* kCrossAttention = "cross_attention";
 
 struct Part {
   std::string name;                 // plans, traces and costs call it so

@@ -96,7 +96,8 @@ struct Op {
   // a partition of a sum.
   bool transposed = false;
   // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:
-  // all.  `fresh`: those rows of an operand taken over in place are not there yet.
+  // all; outer_product: the first row dim of a and of o, by number among those that the rank has.
+  // `fresh`: those rows of an operand taken over in place are not there yet.
   std::vector<Interval> tile = {};
   bool fresh = false;
   int stride = 1;  // ring ops: the next rank of a ring is so many further in the group

@@ -40,7 +40,7 @@ class Writer {
   ValueId hold();
   // All of the stack from all ranks of the domain, or only some of its matrices' rows, in the order
   // given; `wide_gradient`: linears use them more than once.
-  ValueId gather();
+  ValueId gather(bool wide_gradient = false);
   ValueId gather(const std::vector<WeightRows>& rows, bool wide_gradient = false);
   // Where `rows` lie in what `rank` has of `weights`, operand `operand` of a linear.  Throws
   // std::logic_error where they are not there, one after the other.
@@ -59,20 +59,21 @@ class Writer {
   // those of its queries and heads. `xn`: the part's normed input, which a bias from the part's own
   // stream is made of.
   ValueId pair_bias(ValueId xn, ValueId stack, Layout queries, const std::vector<Heads>& heads);
-  // Heads [T, N D] of attention times a sigmoid of xn, which lies as they do, where the part has
-  // such a gate.
-  ValueId gated_heads(ValueId o, ValueId xn, ValueId stack);
+  // Heads [T, N D] of attention times a sigmoid of xn, of which these rows, or all, lie as they do,
+  // where the part has such a gate.
+  ValueId gated_heads(ValueId o, ValueId xn, ValueId stack, const std::vector<Interval>& tile = {});
   // Queries, keys and values of the tokens of xn, as attention takes them: the product with the
   // matrices of the stacks in `weights` that `terms` name, and all that the model does to it before
   // heads meet (rotation).  Each rank makes the columns of its `heads` (of q | k | v, cut as
-  // qkv_columns() has them or not at all).
+  // qkv_columns() has them or not at all).  With a tile of these rows of xn.
   ValueId qkv(
       ValueId xn,
       const std::vector<ValueId>& weights,
       std::vector<std::vector<Term>> terms,
       const std::vector<Heads>& heads,
       const std::string& name,
-      Layout layout);
+      Layout layout,
+      std::vector<Interval> tile = {});
   // Queries apart from keys and values, of each rank's own rows: q [T, heads D] and kv
   // [T, 2 heads D], for these heads of the model, whose rows are all in `stack`.
   struct QueriesAndKeys {
@@ -80,6 +81,10 @@ class Writer {
     ValueId kv;
   };
   QueriesAndKeys q_and_kv(ValueId xn, ValueId stack, Heads mine);
+
+  // Another stream that the part reads, of which each rank has what goes with its rows of x: dims
+  // that both have are cut alike.
+  ValueId alongside(const std::string& stream, ValueId x);
 
   ValueId norm(ValueId x, Role role = Role::norm);
   // The norm, and the gate, that the part's condition makes.
@@ -129,8 +134,9 @@ class Writer {
   ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);
   // Terms of a sum added up: a partition, or, where `to` is none, one that is gathered.
   ValueId added_up(ValueId terms, Layout to, const std::string& name);
-  // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B]; and [C, i, j] of two such.
-  ValueId outer_product(ValueId a, ValueId b, Layout out);
+  // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B], with a tile of these i of each
+  // rank's; and [C, i, j] of two such.
+  ValueId outer_product(ValueId a, ValueId b, Layout out, std::vector<Interval> tile = {});
   ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);
   ValueId embed();
   // What the batch brings for the part (Part::input), laid out like this; made again for the
@@ -157,8 +163,6 @@ class Writer {
   // Throws std::invalid_argument where no rank has whole rows, or where ranks have copies of them.
   void expect_whole_rows(ValueId x, const char* what) const;
   void expect_own_queries(ValueId q) const;
-  // The rows of the part's condition that go with those of x.
-  ValueId condition_of(ValueId x);
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
   ValueId add_bias(ValueId y, Role role, Cuts entries);

@@ -84,9 +84,9 @@ PartWeights outer_product_weights(const EvoformerShape& shape, int domain) {
            matrix(
                "o",
                name + ".linear_out",
-               even_cuts(shape.pair_hidden, domain),
-               C * C,
-               Side::input)},
+               even_cuts(C * C, domain),
+               shape.pair_hidden,
+               Side::output)},
       .vectors = {}};
   add_norm(part, Role::pair_norm, name + ".layer_norm", shape.msa_hidden);
   part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", C});

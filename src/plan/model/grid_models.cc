@@ -24,8 +24,9 @@ constexpr std::int64_t kMost = std::int64_t{1} << 20;
 
 template <typename Shape>
 struct Size {
-  const char* key;
-  std::int64_t Shape::* value;
+  const char* key = "";
+  std::int64_t Shape::* value = nullptr;
+  bool optional = false;  // 0: the model has nothing of the kind, and files need not say so
 };
 constexpr Size<StditShape> kStditSizes[] = {
     {"depth", &StditShape::depth},
@@ -34,7 +35,8 @@ constexpr Size<StditShape> kStditSizes[] = {
     {"num_key_value_heads", &StditShape::kv_heads},
     {"mlp_hidden_size", &StditShape::mlp_hidden},
     {"in_channels", &StditShape::channels},
-    {"patch_size", &StditShape::patch}};
+    {"patch_size", &StditShape::patch},
+    {"caption_channels", &StditShape::caption_channels, true}};
 constexpr Size<EvoformerShape> kEvoformerSizes[] = {
     {"no_blocks", &EvoformerShape::blocks},
     {"c_m", &EvoformerShape::msa_hidden},
@@ -87,14 +89,16 @@ Shape read_sizes(
     if (node == nullptr) {
       continue;
     }
-    const std::int64_t value = node->value_exact<std::int64_t>().value_or(0);
-    if (value < 1 || value > kMost) {
+    const std::int64_t value = node->value_exact<std::int64_t>().value_or(-1);
+    const std::int64_t least = size.optional ? 0 : 1;
+    if (value < least || value > kMost) {
       std::ostringstream found;
       found << toml::default_formatter(*node);
       refuse(
           source,
           size.key,
-          "expected a whole number from 1 to " + std::to_string(kMost) + ", found " + found.str());
+          "expected a whole number from " + std::to_string(least) + " to " + std::to_string(kMost) +
+              ", found " + found.str());
     }
     shape.*size.value = value;
   }
@@ -209,13 +213,18 @@ std::string model_type(const GridShape& shape) {
 
 std::string architecture(const GridShape& shape) {
   const auto* const protein = std::get_if<EvoformerShape>(&shape);
-  return model_type(shape) + (protein != nullptr && protein->multimer ? "-multimer" : "");
+  const auto* const video = std::get_if<StditShape>(&shape);
+  return model_type(shape) + (protein != nullptr && protein->multimer ? "-multimer" : "") +
+         (video != nullptr && video->caption_channels > 0 ? "-text" : "");
 }
 
 std::string fingerprint(const GridShape& shape) {
   std::string text = architecture(shape);
   const auto add = [&](const auto& one, const auto& sizes) {
     for (const auto& size : sizes) {
+      if (size.optional && one.*size.value == 0) {
+        continue;  // as before it was known
+      }
       text.append("\n").append(size.key).append(" ").append(std::to_string(one.*size.value));
     }
   };
@@ -231,7 +240,9 @@ nlohmann::ordered_json config_of(const GridShape& shape) {
   nlohmann::ordered_json config = {{"model_type", model_type(shape)}};
   const auto add = [&](const auto& one, const auto& sizes) {
     for (const auto& size : sizes) {
-      config[size.key] = one.*size.value;
+      if (!size.optional || one.*size.value > 0) {
+        config[size.key] = one.*size.value;
+      }
     }
   };
   if (const auto* const video = std::get_if<StditShape>(&shape)) {

@@ -1,5 +1,5 @@
 // ST-DiT: x [batch, frames, patches, H] conditioned by c [batch, 8 H]: six of H for the blocks,
-// shift and scale of the last layer.
+// shift and scale of the last layer; and, where it has text, attending to y [batch, text, H].
 #include <string>
 #include <tuple>
 #include <utility>
@@ -59,6 +59,40 @@ PartWeights mlp(const StditShape& shape, const std::string& block, int domain) {
   part.vectors.push_back({Role::in_bias, block + ".mlp.fc1.bias", shape.mlp_hidden});
   part.vectors.push_back({Role::out_bias, block + ".mlp.fc2.bias", shape.hidden});
   return part;
+}
+
+// Of x to the text: the stream as it is, neither normed nor gated (Chen et al. 2024, PixArt).
+PartWeights cross_attention(const StditShape& shape, const std::string& block, int domain) {
+  const std::int64_t H = shape.hidden;
+  const Cuts heads = scaled(even_cuts(shape.heads, domain), H / shape.heads);
+  const std::string core = block + ".cross_attn.";
+  PartWeights part{
+      .part = block + "_text",
+      .prefix = "blocks.",
+      .matrices =
+          {matrix("q", core + "q", heads, H, Side::input),
+           matrix("k", core + "k", heads, H, Side::input),
+           matrix("v", core + "v", heads, H, Side::input),
+           matrix("o", core + "proj", heads, H, Side::output)},
+      .vectors = {}};
+  for (const char* name : {"q", "k", "v"}) {
+    part.vectors.push_back({Role::in_bias, core + name + ".bias", H});
+  }
+  part.vectors.push_back({Role::out_bias, core + "proj.bias", H});
+  return part;
+}
+
+PartWeights caption_embedding(const StditShape& shape, int domain) {
+  return {
+      .part = "caption_embedding",
+      .prefix = "",
+      .matrices = {matrix(
+          "proj",
+          "y_embedder.proj",
+          even_cuts(shape.hidden, domain),
+          shape.caption_channels,
+          Side::input)},
+      .vectors = {{Role::in_bias, "y_embedder.proj.bias", shape.hidden}}};
 }
 
 PartWeights patch_embedding(const StditShape& shape, int domain) {
@@ -141,6 +175,20 @@ Model stdit_model(const StditShape& shape) {
        .input = "patches",
        .shape = {.hidden = shape.hidden},
        .weights = [shape](int domain) { return patch_embedding(shape, domain); }});
+  const bool has_text = shape.caption_channels > 0;
+  if (has_text) {
+    model.streams.push_back(
+        {.name = "y", .rows = {"batch", "text"}, .columns = shape.hidden, .home = ""});
+    add_end(
+        model,
+        {.name = "caption_embedding",
+         .kind = "projection",
+         .reads = {},
+         .writes = {"y"},
+         .input = "text",
+         .shape = {.hidden = shape.hidden},
+         .weights = [shape](int domain) { return caption_embedding(shape, domain); }});
+  }
   std::vector<Part> pair;
   for (const auto& [block, along] :
        {std::pair<std::string, std::string>{"spatial", "patches"}, {"temporal", "frames"}}) {
@@ -152,6 +200,21 @@ Model stdit_model(const StditShape& shape) {
          .along = along,
          .shape = part_shape(shape, kOfAttention),
          .weights = [shape, name = block](int domain) { return attention(shape, name, domain); }});
+    if (has_text) {
+      pair.push_back(
+          {.name = block + "_text",
+           .kind = kCrossAttention,
+           .reads = {"x", "y"},
+           .writes = {"x"},
+           .shape =
+               {.hidden = shape.hidden,
+                .heads = shape.heads,
+                .kv_heads = shape.heads,
+                .head_dim = shape.hidden / shape.heads},
+           .weights = [shape, name = block](int domain) {
+             return cross_attention(shape, name, domain);
+           }});
+    }
     pair.push_back(
         {.name = block + "_mlp",
          .kind = "mlp",

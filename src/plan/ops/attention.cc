@@ -80,11 +80,14 @@ std::int64_t workspace(const OpView& view) {
          (sums ? view.extent(bias).elements() * view.precision.statistic : 0);
 }
 
+bool adds(const Op& op, std::size_t operand) { return op.biased && op.in[operand] == bias_of(op); }
+
 }  // namespace
 
 extern const OpTraits kAttention = {
     .name = "attention",
     .core = true,
+    .adds = adds,
     .needs = needs_operands_and_results,
     .work = work,
     .workspace = workspace};

@@ -3,7 +3,8 @@
 //   o_ij = 1 / S sum_s a_si b_sj^T,   a [s, i, A], b [s, j, B], o [i, j, A B]
 //
 // S is the number of all sequences: of a rank's own ones alone it is a term of the sum.
-// Adjoint: da_si = 1 / S sum_j do_ij b_sj, db_sj = 1 / S sum_i do_ij^T a_si.
+// Adjoint: da_si = 1 / S sum_j do_ij b_sj, db_sj = 1 / S sum_i do_ij^T a_si.  With a tile, of these
+// i alone.
 #include <algorithm>
 
 #include "paradyse/plan/index.h"
@@ -40,11 +41,14 @@ std::int64_t workspace(const OpView& view) {
   return view.precision.statistic * (view.forward() ? A * B : s * std::max(A, B));
 }
 
+bool adds(const Op& /*op*/, std::size_t /*operand*/) { return true; }
+
 }  // namespace
 
 extern const OpTraits kOuterProduct = {
     .name = "outer_product",
     .core = true,
+    .adds = adds,
     .needs = needs_operands,
     .work = work,
     .workspace = workspace};

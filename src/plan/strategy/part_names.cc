@@ -18,6 +18,7 @@ Names all_names() {
   Names names{.parts = {{"", {"attention", "mlp"}}}, .kinds = {}};
   for (const GridShape& shape :
        {GridShape(StditShape{.depth = 1}),
+        GridShape(StditShape{.depth = 1, .caption_channels = 1}),
         GridShape(EvoformerShape{.blocks = 1}),
         GridShape(EvoformerShape{.blocks = 1, .multimer = true})}) {
     std::vector<std::string>& parts = names.parts[architecture(shape)];

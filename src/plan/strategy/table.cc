@@ -13,6 +13,7 @@ Strategy usp();
 Strategy all_gather_kv();
 Strategy local_attention();
 Strategy branch_attention();
+Strategy cross_attention();
 Strategy outer_product_gather();
 Strategy outer_product_scatter();
 Strategy triangle_gather();
@@ -53,6 +54,7 @@ std::vector<Strategy>& strategy_table() {
       along_a_dim(megatron_cz()),
       along_a_dim(all_gather_kv()),
       along_a_dim(megatron_ts()),
+      cross_attention(),
       outer_product_gather(),
       outer_product_scatter(),
       triangle_gather(),

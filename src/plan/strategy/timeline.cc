@@ -53,7 +53,7 @@ Layouts streams_of(
                                              : placed(stream, documents, asked->second);
     // Rows of a line are neighbours where a rank has all of it.
     const auto along = std::ranges::find(layout.dims, part.along, &Dim::name);
-    if (along != layout.dims.end() && along->cuts.empty()) {
+    if (along != layout.dims.end() && (along->cuts.empty() || documents.ranks() == 1)) {
       layout = layout.along(part.along);
     }
     streams.emplace(name, std::move(layout));

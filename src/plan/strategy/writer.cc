@@ -76,12 +76,17 @@ Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
 }
 
 std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) const {
-  // Rows of the first row dim, which is a packed token's only one, stand one after the other.
-  const Dim& dim = layout.dims.front();
+  // Rows of the first row dim of which somebody has several stand one after the other.  That of a
+  // line, the last, stays whole where there are others.
   std::int64_t most = 1;
-  for (int r = 0; r < ranks(); ++r) {
-    most = std::max(most, size(dim.piece(r)));
+  std::size_t first = 0;
+  for (std::size_t d = 0; (d == 0 || d + 2 < layout.dims.size()) && most <= 1; ++d) {
+    first = d;
+    for (int r = 0; r < ranks(); ++r) {
+      most = std::max(most, size(layout.dims[d].piece(r)));
+    }
   }
+  const Dim& dim = layout.dims[first];
   most = std::min<std::int64_t>(most, std::numeric_limits<int>::max());
   const auto count = static_cast<int>(std::min(wanted, most));
   if (count <= 1) {
@@ -122,8 +127,10 @@ ValueId Writer::hold() {
   return w;
 }
 
-ValueId Writer::gather() {
-  return gather({weights_.between(weights_.matrices.front().name, weights_.matrices.back().name)});
+ValueId Writer::gather(bool wide_gradient) {
+  return gather(
+      {weights_.between(weights_.matrices.front().name, weights_.matrices.back().name)},
+      wide_gradient);
 }
 
 ValueId Writer::gather(const std::vector<WeightRows>& rows, bool wide_gradient) {
@@ -206,12 +213,13 @@ ValueId Writer::pair_bias(
       made, all.with_columns(shape.heads, all_heads ? Cuts{} : std::move(columns)), "bias_all");
 }
 
-ValueId Writer::gated_heads(ValueId o, ValueId xn, ValueId stack) {
+ValueId Writer::gated_heads(
+    ValueId o, ValueId xn, ValueId stack, const std::vector<Interval>& tile) {
   if (!part_->shape.gated_heads) {
     return o;
   }
   const ValueId g =
-      linear(xn, {stack}, terms(stack, weights_.rows("gate")), "g", Layout(layout(o)));
+      linear(xn, {stack}, terms(stack, weights_.rows("gate")), "g", Layout(layout(o)), tile);
   return gate(o, bias(g, Role::gate));
 }
 
@@ -221,10 +229,10 @@ ValueId Writer::qkv(
     std::vector<std::vector<Term>> terms,
     const std::vector<Heads>& heads,
     const std::string& name,
-    Layout layout) {
-  const ValueId y =
-      bias(linear(xn, weights, std::move(terms), name, std::move(layout)), Role::in_bias);
-  return prepared(y, heads);
+    Layout layout,
+    std::vector<Interval> tile) {
+  const ValueId y = linear(xn, weights, std::move(terms), name, std::move(layout), std::move(tile));
+  return prepared(bias(y, Role::in_bias), heads);
 }
 
 Writer::QueriesAndKeys Writer::q_and_kv(ValueId xn, ValueId stack, Heads mine) {
@@ -257,20 +265,23 @@ ValueId Writer::norm(ValueId x, Role role) {
   return xn;
 }
 
-ValueId Writer::condition_of(ValueId x) {
-  const ValueId c = input(part_->shape.condition);
-  Layout wanted = layout(c);
+ValueId Writer::alongside(const std::string& stream, ValueId x) {
+  const ValueId other = input(stream);
+  Layout wanted = layout(other);
   for (std::size_t d = 0; d + 1 < wanted.dims.size(); ++d) {
     Dim& dim = wanted.dims[d];
-    dim.cuts = layout(x).dims[layout(x).place(dim.name)].cuts;
+    const auto same = std::ranges::find(layout(x).dims, dim.name, &Dim::name);
+    if (same != layout(x).dims.end()) {
+      dim.cuts = same->cuts;
+    }
   }
-  return redistribute(c, wanted, "c_own");
+  return redistribute(other, wanted, stream + "_own");
 }
 
 ValueId Writer::adaptive_norm(ValueId x) {
   expect_whole_rows(x, "a norm");
   const Value in = program_.values[idx(x)];
-  const ValueId c = condition_of(x);
+  const ValueId c = alongside(part_->shape.condition, x);
   const ValueId xn = value(in.name + "n", in.layout);
   Op& norm = op(OpKind::adaptive_norm, {x, c}, {xn});
   norm.vectors = weights_.vectors_of(Role::modulate);
@@ -281,7 +292,7 @@ ValueId Writer::adaptive_norm(ValueId x) {
 
 ValueId Writer::adaptive_gate(ValueId y) {
   const Value in = program_.values[idx(y)];
-  const ValueId c = condition_of(y);
+  const ValueId c = alongside(part_->shape.condition, y);
   const ValueId out = value(in.name + "g", in.layout);
   Op& gate = op(OpKind::adaptive_gate, {y, c}, {out});
   gate.vectors = weights_.vectors_of(Role::gate);
@@ -482,9 +493,11 @@ ValueId Writer::added_up(ValueId terms, Layout to, const std::string& name) {
   return redistribute(own, std::move(to), name);
 }
 
-ValueId Writer::outer_product(ValueId a, ValueId b, Layout out) {
+ValueId Writer::outer_product(ValueId a, ValueId b, Layout out, std::vector<Interval> tile) {
   const ValueId o = value("o", std::move(out));
-  op(OpKind::outer_product, {a, b}, {o});
+  Op& product = op(OpKind::outer_product, {a, b}, {o});
+  product.recompute = recompute_;  // the core of no attention
+  product.tile = std::move(tile);
   return o;
 }
 

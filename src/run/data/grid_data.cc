@@ -82,7 +82,7 @@ Sample sample_of(const Clips& clips, std::int64_t number, Draw draw) {
   const double t =
       clips.timesteps.defined() ? clips.timesteps[number].item<double>() : draw.uniform();
   const at::Tensor noise = normal(clean.sizes(), draw);
-  return clip_sample(t * clean + (1 - t) * noise, clean - noise, t, clips.patch);
+  return clip_sample(t * clean + (1 - t) * noise, clean - noise, t, clips, number);
 }
 
 Sample sample_of(const Alignment& alignment, Draw draw) {
@@ -141,7 +141,12 @@ void add(Xxh64& hash, const std::vector<std::int32_t>& numbers) {
 }  // namespace
 
 Sample clip_sample(
-    const at::Tensor& clip, const at::Tensor& velocity, double t, std::int64_t patch) {
+    const at::Tensor& clip,
+    const at::Tensor& velocity,
+    double t,
+    const Clips& clips,
+    std::int64_t like) {
+  const std::int64_t patch = clips.patch;
   const std::int64_t frames = clip.size(1);
   const std::int64_t down = clip.size(2) / patch;
   const std::int64_t across = clip.size(3) / patch;
@@ -156,6 +161,9 @@ Sample clip_sample(
   at::Tensor& time = sample.inputs["time"];
   time = at::empty({kTimeFeatures}, at::kDouble);
   sinusoids(1000 * t, kTimeFeatures, time.mutable_data_ptr<double>());
+  if (clips.text.defined()) {
+    sample.inputs["text"] = clips.text[like].to(at::kDouble);
+  }
   return sample;
 }
 
@@ -207,8 +215,10 @@ std::string GridData::fingerprint() const {
   if (const auto* const clips = std::get_if<Clips>(&content)) {
     hash.add(fmt::format("{} ", clips->patch));
     add(hash, clips->latents);
-    if (clips->timesteps.defined()) {
-      add(hash, clips->timesteps);
+    for (const at::Tensor& given : {clips->timesteps, clips->text}) {
+      if (given.defined()) {
+        add(hash, given);
+      }
     }
   } else {
     for (const Alignment& alignment : std::get<std::vector<Alignment>>(content)) {
@@ -221,14 +231,45 @@ std::string GridData::fingerprint() const {
   return hash.hex();
 }
 
+namespace {
+
+at::Tensor text_of(
+    const SafetensorsReader& reader,
+    const std::filesystem::path& file,
+    std::int64_t clips,
+    const StditShape& shape) {
+  const std::string needed = fmt::format(
+      "the model attends to text: needed is 'text' [{}, tokens, {}]",
+      clips,
+      shape.caption_channels);
+  if (!reader.contains("text")) {
+    refuse(file, needed);
+  }
+  const at::Tensor text = reader.view("text").clone();
+  if (text.dim() != 3 || text.size(0) != clips || text.size(1) == 0 ||
+      text.size(2) != shape.caption_channels) {
+    refuse(file, fmt::format("{}, and it is [{}]", needed, fmt::join(text.sizes(), ", ")));
+  }
+  for (std::int64_t b = 0; b < clips; ++b) {
+    if (!at::isfinite(text[b]).all().item<bool>()) {
+      refuse(file, fmt::format("clip {} of 'text' has numbers that are not finite", b));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 GridData read_frames(const std::filesystem::path& file, const StditShape& shape) {
   const SafetensorsReader reader(file);
   for (const auto& [name, stored] : reader.tensors()) {
-    if (name != "latents" && name != "timesteps") {
-      refuse(file, fmt::format("tensor '{}' is not known; there are latents and timesteps", name));
+    if (name != "latents" && name != "timesteps" && name != "text") {
+      refuse(
+          file, fmt::format("tensor '{}' is not known; there are latents, timesteps, text", name));
     }
   }
-  Clips clips{.latents = reader.view("latents").clone(), .timesteps = {}, .patch = shape.patch};
+  Clips clips{
+      .latents = reader.view("latents").clone(), .timesteps = {}, .text = {}, .patch = shape.patch};
   const at::Tensor& latents = clips.latents;
   if (latents.dim() != 5 || latents.size(1) != shape.channels || latents.numel() == 0 ||
       latents.size(3) % shape.patch != 0 || latents.size(4) % shape.patch != 0) {
@@ -266,6 +307,12 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
   }
   const std::int64_t patches = latents.size(3) / shape.patch * (latents.size(4) / shape.patch);
   std::map<std::string, std::int64_t> dims = {{"frames", latents.size(2)}, {"patches", patches}};
+  if (shape.caption_channels > 0) {
+    clips.text = text_of(reader, file, latents.size(0), shape);
+    dims["text"] = clips.text.size(1);
+  } else if (reader.contains("text")) {
+    refuse(file, "has a 'text', and the model has no caption_channels: it attends to none");
+  }
   return {.content = std::move(clips), .dims = std::move(dims)};
 }
 

@@ -30,13 +30,18 @@ std::vector<Alignment> read_alignment_file(const std::filesystem::path& file);
 struct Clips {
   at::Tensor latents;    // [B, C, T, h, w], as stored
   at::Tensor timesteps;  // [B] float64; undefined: drawn
+  at::Tensor text;       // [B, tokens, caption_channels], as stored; undefined: the model has none
   std::int64_t patch = 1;
 };
 
 // A clip at noise level t and the velocity at which it gets clean, both [C, T, h, w] in float64, as
-// the model takes them.
+// the model takes them; with the text of clip `like`, of whose kind it is.
 Sample clip_sample(
-    const at::Tensor& clip, const at::Tensor& velocity, double t, std::int64_t patch);
+    const at::Tensor& clip,
+    const at::Tensor& velocity,
+    double t,
+    const Clips& clips,
+    std::int64_t like);
 // The way back: `patches`, [frames, patches, C patch patch], as a clip of these sizes.
 at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_t patch);
 // float64, the same for (seed, draw) on every machine.
@@ -60,7 +65,8 @@ struct GridData {
 GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape);
 
 // A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
-// these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn.  A patch is `patch` x
+// these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn; of a model with text
+// also `text` [B, tokens, caption_channels], of every clip as many tokens.  A patch is `patch` x
 // `patch` of a frame.  Of a sample x_t = t x + (1 - t) noise, and the velocity that is to be
 // predicted is x - noise (rectified flow, Liu et al. 2022).
 // Throws std::runtime_error naming the file, what is found and what is needed.

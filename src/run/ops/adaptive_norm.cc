@@ -4,10 +4,19 @@
 // are 2H columns of that row and the part's vector, added up.  So a run is a LayerNorm with weights
 // of its own, 1 + s, and bias b.  Adjoint: adds to dx where other readers have left a gradient, and
 // always to dc and the vector's; x's statistics are made again.
+#include "paradyse/run/accountant.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/conditioned_rows.h"
 
 namespace paradyse::ops {
+namespace {
+
+void add_one(const at::Tensor& scale) {
+  const HostScope library_memory;  // torch makes a tensor of the number
+  at::Tensor(scale).add_(1);
+}
+
+}  // namespace
 
 void adaptive_norm(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.value(op.in[0]);
@@ -20,7 +29,7 @@ void adaptive_norm(Frame& frame, const Op& op) {
   for_conditioned_rows(
       frame, op.in[0], op.in[1], [&](std::int64_t first, std::int64_t rows, std::int64_t row) {
         conditioned(c, row, op.condition, vector, modulation);
-        scale.add_(1);
+        add_one(scale);
         kernels::layer_norm(
             x_TH.narrow(0, first, rows),
             scale,
@@ -48,7 +57,7 @@ void adaptive_norm_adjoint(Frame& frame, const Op& op) {
       [&, grad_x = grad_x_TH, onto = accumulate](
           std::int64_t first, std::int64_t rows, std::int64_t row) {
         conditioned(c, row, op.condition, frame.parameters->vectors.at(v), modulation);
-        scale.add_(1);
+        add_one(scale);
         grad_modulation.zero_();
         kernels::layer_norm_adjoint(
             x_TH.narrow(0, first, rows),

@@ -6,7 +6,9 @@
 // [T, N D], and kv [T, 2K D].  o [T, N D]; l [T, N], the log-sum-exp of each row of scores.
 // The bias [Tq Tk, N], of each pair of a line's query and key, is the same for all lines.
 // Adjoint: scores are made again from l, tile by tile; dq, dk, dv and the bias's gradient add up
-// over blocks, from zero, the last in the type of sums.
+// over blocks, the last in the type of sums and onto what other lines' has left.
+#include <tuple>
+
 #include "src/run/ops/attention_blocks.h"
 
 namespace paradyse::ops {
@@ -31,12 +33,15 @@ void attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_kv =
       keys_of(op) == op.in.front() ? grad_q_TN : frame.only_gradient_target(keys_of(op)).zero_();
   at::Tensor grad_bias;  // [pairs, N]
+  at::Tensor sums;
+  bool there = false;  // of other lines
   if (op.biased) {
-    grad_bias = frame.only_gradient_target(bias_of(op));
-    if (frame.activation != frame.statistic) {
-      grad_bias = frame.empty(grad_bias.size(0), grad_bias.size(1), frame.statistic);
+    std::tie(grad_bias, there) = frame.gradient_target(bias_of(op));
+    const bool rounds = frame.activation != frame.statistic;
+    sums = rounds ? frame.empty(grad_bias.size(0), grad_bias.size(1), frame.statistic) : grad_bias;
+    if (rounds || !there) {
+      sums.zero_();
     }
-    grad_bias.zero_();
   }
   attend_blocks_adjoint(
       frame,
@@ -47,9 +52,13 @@ void attention_adjoint(Frame& frame, const Op& op) {
        .o = frame.value(op.out[0]),
        .l = frame.value(op.out[1]),
        .bias = op.biased ? frame.value(bias_of(op)) : at::Tensor()},
-      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0]), .bias = grad_bias});
-  if (op.biased && frame.activation != frame.statistic) {
-    frame.gradient(bias_of(op)).copy_(grad_bias);
+      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0]), .bias = sums});
+  if (op.biased && !sums.is_same(grad_bias)) {
+    if (there) {
+      grad_bias.add_(sums);
+    } else {
+      grad_bias.copy_(sums);
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // A product [A, s] x [s, B] for each i and j.  Adjoint: da_i = 1 / S sum_j b_j do_ij^T and
 // db_j = 1 / S sum_i a_i do_ij, [s, A] and [s, B]; in narrow types each is added up in the type of
-// sums, in room for one, and rounded once.
+// sums, in room for one, and rounded once.  Of a `tile` of i, da is made for it and db added to.
 #include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/frame.h"
@@ -12,7 +12,9 @@ namespace {
 
 struct Sizes {
   std::int64_t s = 0;
-  std::int64_t i = 0;
+  std::int64_t all_i = 0;  // residues of a
+  std::int64_t first = 0;  // of them in the tile
+  std::int64_t i = 0;      // and how many
   std::int64_t j = 0;
   std::int64_t A = 0;
   std::int64_t B = 0;
@@ -27,9 +29,13 @@ Sizes sizes_of(const Frame& frame, const Op& op) {
   const Layout& a = layout(op.in[0]);
   const Layout& b = layout(op.in[1]);
   const Dim& sequences = a.dims[a.place("sequences")];
+  const std::int64_t all_i = size(a.line(rank));
+  const Interval tile = op.tile.empty() ? Interval{0, all_i} : op.tile[idx(rank)];
   return {
       .s = size(sequences.piece(rank)),
-      .i = size(a.line(rank)),
+      .all_i = all_i,
+      .first = tile.begin,
+      .i = tile.size(),
       .j = size(b.line(rank)),
       .A = a.extent(rank).cols,
       .B = b.extent(rank).cols,
@@ -42,7 +48,7 @@ Rows<T> residue(T* data, std::int64_t at, std::int64_t residues, std::int64_t wi
   return {data + at * width, residues * width};
 }
 
-// Results whose sums are rounded: made in `sums`, then written.
+// Results whose sums are rounded: made in `sums`, then written, or added.
 template <typename T>
 class Result {
  public:
@@ -58,12 +64,13 @@ class Result {
       return target;
     }
   }
-  void store(Rows<T> target) {
+  void store(Rows<T> target, bool add = false) {
     if constexpr (kNarrow<T>) {
       const Sum<T>* const sums = sums_.const_data_ptr<Sum<T>>();
       for (std::int64_t r = 0; r < rows_; ++r) {
         for (std::int64_t c = 0; c < cols_; ++c) {
-          target.data[r * target.stride + c] = static_cast<T>(sums[r * cols_ + c]);
+          T& to = target.data[r * target.stride + c];
+          to = static_cast<T>(sums[r * cols_ + c] + (add ? static_cast<Sum<T>>(to) : 0));
         }
       }
     }
@@ -77,7 +84,7 @@ class Result {
 
 template <typename T>
 void forward(Frame& frame, const Op& op) {
-  const auto [s, i, j, A, B, scale] = sizes_of(frame, op);
+  const auto [s, all_i, first, i, j, A, B, scale] = sizes_of(frame, op);
   const T* const a = frame.value(op.in[0]).const_data_ptr<T>();
   const T* const b = frame.value(op.in[1]).const_data_ptr<T>();
   T* const o = frame.make(op.out[0]).mutable_data_ptr<T>();
@@ -86,7 +93,14 @@ void forward(Frame& frame, const Op& op) {
     for (std::int64_t col = 0; col < j; ++col) {
       const Rows<T> target{o + (row * j + col) * A * B, B};
       gemm<T>(
-          A, B, s, scale, residue(a, row, i, A).t(), residue(b, col, j, B), 0, result.sums(target));
+          A,
+          B,
+          s,
+          scale,
+          residue(a, first + row, all_i, A).t(),
+          residue(b, col, j, B),
+          0,
+          result.sums(target));
       result.store(target);
     }
   }
@@ -94,17 +108,28 @@ void forward(Frame& frame, const Op& op) {
 
 template <typename T>
 void adjoint(Frame& frame, const Op& op) {
-  const auto [s, i, j, A, B, scale] = sizes_of(frame, op);
+  const auto [s, all_i, first, i, j, A, B, scale] = sizes_of(frame, op);
   const T* const a = frame.value(op.in[0]).const_data_ptr<T>();
   const T* const b = frame.value(op.in[1]).const_data_ptr<T>();
   const T* const grad_o = frame.gradient(op.out[0]).const_data_ptr<T>();
-  const at::Tensor of_a = frame.only_gradient_target(op.in[0]);
-  const at::Tensor of_b = frame.only_gradient_target(op.in[1]);
-  if (i == 0 || j == 0) {  // no pair to sum over
+  const auto [of_a, a_there] = frame.gradient_target(op.in[0]);
+  const auto [of_b, b_there] = frame.gradient_target(op.in[1]);
+  const bool nothing = i == 0 || j == 0;  // no pair to sum over
+  if (!a_there && (nothing || i < all_i)) {
     of_a.zero_();
+  }
+  if (!b_there && nothing) {
     of_b.zero_();
+  }
+  if (nothing) {
     return;
   }
+  const bool add_to_a = a_there || i < all_i;
+  const bool add_to_b = b_there;
+  // In the type of the result sums are added to straight away, else when they are rounded.
+  const auto keeps = [](bool add, std::int64_t summed) {
+    return summed > 0 || (add && !kNarrow<T>) ? 1 : 0;
+  };
   T* const grad_a = of_a.mutable_data_ptr<T>();
   T* const grad_b = of_b.mutable_data_ptr<T>();
   const auto grad_o_of = [&](std::int64_t row, std::int64_t col) {
@@ -113,7 +138,7 @@ void adjoint(Frame& frame, const Op& op) {
   {
     Result<T> result(frame, s, A);
     for (std::int64_t row = 0; row < i; ++row) {
-      const Rows<T> target = residue(grad_a, row, i, A);
+      const Rows<T> target = residue(grad_a, first + row, all_i, A);
       for (std::int64_t col = 0; col < j; ++col) {
         gemm<T>(
             s,
@@ -122,10 +147,10 @@ void adjoint(Frame& frame, const Op& op) {
             scale,
             residue(b, col, j, B),
             grad_o_of(row, col).t(),
-            col == 0 ? 0 : 1,
+            keeps(add_to_a, col),
             result.sums(target));
       }
-      result.store(target);
+      result.store(target, add_to_a);
     }
   }
   Result<T> result(frame, s, B);
@@ -137,12 +162,12 @@ void adjoint(Frame& frame, const Op& op) {
           B,
           A,
           scale,
-          residue(a, row, i, A),
+          residue(a, first + row, all_i, A),
           grad_o_of(row, col),
-          row == 0 ? 0 : 1,
+          keeps(add_to_b, row),
           result.sums(target));
     }
-    result.store(target);
+    result.store(target, add_to_b);
   }
 }
 

@@ -64,7 +64,8 @@ std::vector<at::Tensor> sampled_clips(
           x.push_back(normal_noise(sizes, seed, static_cast<std::uint64_t>(i)));
         }
         const double t = static_cast<double>(step) * dt;
-        samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips.patch));
+        const std::int64_t text_of = i % clips.latents.size(0);
+        samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips, text_of));
         batch.push_back(&samples.back());
         velocities.push_back(at::empty_like(samples.back().inputs.at("velocity")));
       }

@@ -108,7 +108,7 @@ void check_collectives(
         y[i].what + " sends " + text(y[i].exchange.element_bytes) +
             " bytes an element over weight domain " + text(b.domain) + ", that of " + a.path + " " +
             text(x[i].exchange.element_bytes) +
-            ": in this type MLPs in token_tiles send wider gradients; give the option to all "
+            ": in this type parts in token_tiles send wider gradients; give the option to all "
             "groups of the micro-batch or to none");
   } else if (i < x.size() || i < y.size()) {
     findings.say(

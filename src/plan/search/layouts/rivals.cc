@@ -38,7 +38,9 @@ LayoutRival video(const VideoWay& way, const Model& model) {
       const char* const core = first ? way.spatial_core : way.temporal_core;
       rival.parts.push_back(
           {.part = part.part->name,
-           .strategy = attends(part.part->name) ? core : way.mlp,
+           .strategy = part.part->kind == kCrossAttention ? "Local"
+                       : attends(part.part->name)         ? core
+                                                          : way.mlp,
            .in = {{"x", {first ? way.spatial_cut : way.temporal_cut}}}});
     }
   }

@@ -45,7 +45,12 @@ Program build(const Task& task) {
   const Dim& dim = *dims.at(idx(number - 1));
   const Layout away = w.lined_up(rows.whole()).cut(dim.name, even_cuts(dim.size, w.ranks()));
   return attention_at(
-      w, task.shape(), {.own = away, .at = away, .heads = all_heads(task.shape(), w.ranks())});
+      w,
+      task.shape(),
+      {.own = away,
+       .at = away,
+       .heads = all_heads(task.shape(), w.ranks()),
+       .tiles = task.option("token_tiles", 1)});
 }
 
 }  // namespace
@@ -60,7 +65,8 @@ Strategy branch_attention() {
           {{.name = "branch_dim",
             .meaning = "Branch: the row dim that is cut meanwhile, by number among those not "
                        "attended along (default: the longest)",
-            .why_not = no_such_dim}},
+            .why_not = no_such_dim},
+           line_tiles_option()},
       .summary = "the branch is switched to whole lines and back; weights are gathered"};
 }
 

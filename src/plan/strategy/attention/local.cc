@@ -20,7 +20,10 @@ Program build(const Task& task) {
   return attention_at(
       w,
       task.shape(),
-      {.own = rows, .at = w.lined_up(rows), .heads = all_heads(task.shape(), w.ranks())});
+      {.own = rows,
+       .at = rows,
+       .heads = all_heads(task.shape(), w.ranks()),
+       .tiles = task.option("token_tiles", 1)});
 }
 
 }  // namespace
@@ -31,6 +34,7 @@ Strategy local_attention() {
       .name = "Local",
       .verb = Verb::gather,
       .build = build,
+      .options = {line_tiles_option()},
       .summary = "whole lines, nothing is exchanged; weights are gathered"};
 }
 

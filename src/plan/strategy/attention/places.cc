@@ -7,26 +7,48 @@
 namespace paradyse {
 
 Program attention_at(Writer& w, const PartShape& shape, const AttentionPlaces& places) {
-  const auto& [own, at, heads] = places;
-  const ValueId stack = w.gather();
+  const auto& [own, at, heads, tiles] = places;
+  const ValueId stack = w.gather(/*wide_gradient=*/tiles > 1);
   const ValueId xn = w.redistribute(w.normed_input(), own.with_columns(shape.hidden), "xn_in");
-  const ValueId qkv_own = w.qkv(
-      xn,
-      {stack},
-      w.terms(stack, w.weights().between("q", "v")),
-      all_heads(shape, w.ranks()),
-      "qkv_T",
-      own.with_columns(qkv_width(shape)));
-  const ValueId qkv = w.redistribute(
-      qkv_own, at.with_columns(qkv_width(shape), qkv_columns(shape, heads)), "qkv_N");
   const std::int64_t width = shape.heads * shape.head_dim;
-  const Layout of_heads = at.with_columns(width, output_columns(shape, heads));
-  const ValueId bias = w.pair_bias(xn, stack, of_heads, heads);
-  const ValueId o_N = w.attention({qkv}, heads, of_heads, bias);
-  const ValueId o = w.gated_heads(w.redistribute(o_N, own.with_columns(width), "o_T"), xn, stack);
-  const ValueId y = w.linear_transposed(
-      o, stack, w.terms(stack, w.weights().rows("o")), own.with_columns(shape.hidden));
+  const ValueId bias =
+      w.pair_bias(xn, stack, at.with_columns(width, output_columns(shape, heads)), heads);
+  if (tiles > 1) {  // what is made bit by bit is made again
+    w.recompute_from_here();
+  }
+  ValueId y = -1;
+  for (const TokenTile& tile : w.tiles(own.with_columns(qkv_width(shape)), tiles)) {
+    const Layout& lines = tile.rows.empty() ? at : tile.layout;
+    const ValueId qkv_own = w.qkv(
+        xn,
+        {stack},
+        w.terms(stack, w.weights().between("q", "v")),
+        all_heads(shape, w.ranks()),
+        "qkv_T",
+        tile.layout,
+        tile.rows);
+    const ValueId qkv = w.redistribute(
+        qkv_own, lines.with_columns(qkv_width(shape), qkv_columns(shape, heads)), "qkv_N");
+    const ValueId o_N =
+        w.attention({qkv}, heads, lines.with_columns(width, output_columns(shape, heads)), bias);
+    const ValueId o = w.gated_heads(
+        w.redistribute(o_N, tile.layout.with_columns(width), "o_T"), xn, stack, tile.rows);
+    y = w.linear_transposed(
+        o,
+        stack,
+        w.terms(stack, w.weights().rows("o")),
+        own.with_columns(shape.hidden),
+        y,
+        tile.rows,
+        /*fresh=*/!tile.rows.empty());
+  }
   return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
+}
+
+Option line_tiles_option() {
+  Option option = token_tiles_option();
+  option.meaning = "tiles of a rank's lines, taken one after the other (default: all at once)";
+  return option;
 }
 
 Strategy along_a_dim(Strategy strategy) {

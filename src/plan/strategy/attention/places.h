@@ -13,10 +13,14 @@ struct AttentionPlaces {
   Layout own;
   Layout at;
   std::vector<Heads> heads;  // [group rank] in `at`
+  std::int64_t tiles = 1;    // of a rank's lines; several where `own` and `at` lie alike alone
 };
 
 // Weights gathered; the result goes back to where the part's stream lies.
 Program attention_at(Writer& w, const PartShape& shape, const AttentionPlaces& places);
+
+// token_tiles, of strategies that give a rank whole lines with all their heads.
+Option line_tiles_option();
 
 // The same strategy for attention along a dim of a grid: rows that are no packed tokens.
 Strategy along_a_dim(Strategy strategy);

@@ -14,13 +14,24 @@ namespace {
 
 enum class Way { gather, scatter };
 
+// Of a tile of o's rows, i then j, the i.
+std::vector<Interval> of_i(const Layout& o, const TokenTile& tile) {
+  std::vector<Interval> all;
+  for (std::size_t r = 0; r < tile.rows.size(); ++r) {
+    const std::int64_t each = std::max<std::int64_t>(1, size(o.line(static_cast<int>(r))));
+    all.push_back({tile.rows[r].begin / each, tile.rows[r].end / each});
+  }
+  return all;
+}
+
 Program build(const Task& task, Way way) {
   Writer w(task);
   const PartShape& shape = task.shape();
   const std::int64_t C = shape.channels;
   const ValueId z = w.input();
   const Layout of_z = w.layout(z);
-  const ValueId stack = w.gather();
+  const std::int64_t tiles = task.option("token_tiles", 1);
+  const ValueId stack = w.gather(/*wide_gradient=*/tiles > 1);
   const ValueId mn = w.norm(w.input(shape.pair), Role::pair_norm);
   const Layout made = w.layout(mn).with_columns(C);
   std::int64_t first = 0;
@@ -56,10 +67,22 @@ Program build(const Task& task, Way way) {
   }
   // o is stored as z is where it is no sum; rows of o are i, then j
   const Layout i_first = of_o.along("j");
-  const ValueId o = w.outer_product(a, b, Layout(i_first));
   Layout of_y = i_first.with_columns(shape.hidden);
   of_y.partial = i_first.partial;
-  const ValueId y = w.linear(o, {stack}, w.terms(stack, w.weights().rows("o")), "y", of_y);
+  if (tiles > 1) {  // what is made bit by bit is made again
+    w.recompute_from_here();
+  }
+  ValueId y = -1;
+  for (const TokenTile& tile : w.tiles(i_first, tiles)) {
+    y = w.linear_transposed(
+        w.outer_product(a, b, tile.layout, of_i(i_first, tile)),
+        stack,
+        w.terms(stack, w.weights().rows("o")),
+        of_y,
+        y,
+        tile.rows,
+        /*fresh=*/!tile.rows.empty());
+  }
   return w.residual(w.redistribute(y, Layout(of_z), "y_T"));
 }
 
