@@ -11,9 +11,11 @@
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
+#include "paradyse/plan/sample_planner.h"
 #include "src/cli/commands.h"
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/simulate/additive.h"
 
 namespace paradyse::cli {
@@ -21,10 +23,12 @@ namespace {
 
 struct PlanLayoutOptions : GridOptions {
   int ranks = 0;
-  std::string recompute = "none";
+  std::string recompute;
   std::string objective = "elements";
   std::string cluster;
   std::string dtype = "bfloat16";
+  std::string memory_per_rank;
+  std::int64_t tiles = 1;
   bool explain = false;
   std::string out;
 };
@@ -91,6 +95,111 @@ Json json_of(const LayoutPlan& plan) {
   return json;
 }
 
+// The layout on so many samples at once, with so much made again and in so many tiles, that it
+// fits.
+Plan within_memory(
+    const PlanLayoutOptions& options, const GridShape& shape, const Documents& documents) {
+  if (options.objective == "seconds") {
+    throw std::invalid_argument(
+        "--memory-per-rank goes with --objective elements: within memory that layout is planned "
+        "which sends least");
+  }
+  std::optional<Recompute> level;
+  if (!options.recompute.empty()) {
+    level = recompute(options.recompute);
+  }
+  SamplePlanner planner(
+      {.model = shape,
+       .dims = documents.dims,
+       .ranks = options.ranks,
+       .mesh = documents.mesh,
+       .machine = {},
+       .precision = precision_of(dtype_option(options.dtype)),
+       .memory_per_rank = memory_limit(options.memory_per_rank),
+       .recompute = level});
+  BatchPlanner::Answer answer = planner.plan(documents.lengths);
+  if (!answer.plan) {
+    throw std::invalid_argument(
+        "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);
+  }
+  Plan plan = *std::move(answer.plan);
+  plan.model_name = architecture(shape);
+  plan.model_sha256 = fingerprint(shape);
+  return plan;
+}
+
+std::string how(const PartChoice& part) {
+  const auto tiles = part.options.find("token_tiles");
+  return to_string(part.recompute) +
+         (tiles == part.options.end() ? "" : fmt::format(" in {} tiles", tiles->second));
+}
+
+// Of each part how, for so many layers in a row.
+struct MadeAgain {
+  std::int64_t layers = 0;
+  std::vector<std::pair<std::string, std::string>> parts = {};
+};
+
+std::vector<MadeAgain> made_again(const Plan& plan) {
+  std::vector<MadeAgain> all;
+  for (const LayerRun& run : plan.programs.begin()->second) {
+    MadeAgain one{.layers = run.layers};
+    for (const PartChoice& part : run.choice) {
+      one.parts.emplace_back(part.part, how(part));
+    }
+    if (!all.empty() && all.back().parts == one.parts) {  // that lie otherwise
+      all.back().layers += one.layers;
+    } else {
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
+}
+
+Json memory_json(const Plan& plan) {
+  Json layers = Json::array();
+  for (const auto& [count, said] : made_again(plan)) {
+    Json parts = Json::object();
+    for (const auto& [part, text] : said) {
+      parts[part] = text;
+    }
+    layers.push_back({{"layers", count}, {"parts", parts}});
+  }
+  const PlanGroup& group = plan.micro_batches.front().groups.front();
+  const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
+  return {
+      {"micro_batches", plan.micro_batches.size()},
+      {"samples_at_once", group.documents.size()},
+      {"static_bytes", bytes.static_bytes},
+      {"saved_bytes", bytes.saved},
+      {"transient_bytes", bytes.transient},
+      {"peak_bytes", bytes.total()},
+      {"layers", layers}};
+}
+
+void print_memory(const Plan& plan) {
+  const PlanGroup& group = plan.micro_batches.front().groups.front();
+  const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
+  fmt::print(
+      "{} micro-batch{} of at most {} sample{}; the fullest rank takes {}: {} for parameters, "
+      "gradients and optimizer, {} saved, {} while it computes\n",
+      plan.micro_batches.size(),
+      plan.micro_batches.size() > 1 ? "es" : "",
+      group.documents.size(),
+      group.documents.size() > 1 ? "s" : "",
+      bytes_text(bytes.total()),
+      bytes_text(bytes.static_bytes),
+      bytes_text(bytes.saved),
+      bytes_text(bytes.transient));
+  for (const auto& [layers, parts] : made_again(plan)) {
+    std::string text;
+    for (const auto& [part, said] : parts) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", part, said);
+    }
+    fmt::print("{} layer{} made again: {}\n", layers, layers > 1 ? "s" : "", text);
+  }
+}
+
 int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   expect_one_of("--objective", options.objective, {"elements", "seconds"});
   const GridShape shape = shape_of(options);
@@ -109,7 +218,8 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   LayoutTask task{
       .model = &model,
       .documents = documents_of(options, shape, options.ranks),
-      .recompute = recompute(options.recompute),
+      .recompute = options.recompute.empty() ? Recompute::none : recompute(options.recompute),
+      .tiles = options.tiles,
       .objective = options.objective == "seconds" ? LayoutTask::Objective::seconds
                                                   : LayoutTask::Objective::elements,
       .seconds = {}};
@@ -118,8 +228,14 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     task.seconds = part_seconds(*cluster, options.ranks, simulation);
   }
   const auto begin = std::chrono::steady_clock::now();
+  std::optional<Plan> fitting;
+  if (!options.memory_per_rank.empty()) {
+    fitting = within_memory(options, shape, task.documents);
+  }
   const LayoutPlan plan = plan_layouts(task);
-  if (!options.out.empty()) {
+  if (fitting && !options.out.empty()) {
+    write_plan(options.out, *fitting);
+  } else if (!options.out.empty()) {
     const LayoutPlan whole = plan_layouts(task, model.layers);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -147,6 +263,9 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
       }
     }
     json["rivals"] = rivals;
+    if (fitting) {
+      json["memory"] = memory_json(*fitting);
+    }
     print_json(json);
     return kOk;
   }
@@ -197,6 +316,9 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   for (const auto& [name, one] : costs) {
     total(name, one);
   }
+  if (fitting) {
+    print_memory(*fitting);
+  }
   return kOk;
 }
 
@@ -213,12 +335,26 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       ->check(whole_numbers(1, 4096))
       ->required();
   add_grid_options(*command, *options);
-  command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
+  command
+      ->add_option(
+          "--recompute",
+          options->recompute,
+          "none, light, attention-output or full, of all parts; with --memory-per-rank the default "
+          "is what fits")
+      ->default_str("none");
+  command->add_option("--token-tiles", options->tiles, "In which parts run that can, one by one")
+      ->check(whole_numbers(1, 256))
       ->capture_default_str();
+  command->add_option(
+      "--memory-per-rank",
+      options->memory_per_rank,
+      "Plan what fits, as in 8GiB, of training in --dtype: samples at once, and of each part what "
+      "is made again and in how many tiles it runs");
   command->add_option("--objective", options->objective, "elements sent, or seconds on a --cluster")
       ->capture_default_str();
   command->add_option("--cluster", options->cluster, "Cluster file: seconds of every part");
-  command->add_option("--dtype", options->dtype, "That seconds are of")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "That seconds, and bytes within memory, are of")
+      ->capture_default_str();
   command->add_flag(
       "--explain", options->explain, "What the next best way of each part would cost");
   command->add_option(

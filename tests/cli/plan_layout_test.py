@@ -62,6 +62,29 @@ class PlanLayoutTest(ProgramTest):
         self.assertIn("the next best way costs", text)
         self.assertIn("dap", text)
 
+    def test_within_memory(self):
+        file = self.folder / "plan.json"
+        tiny = ["--batch", 4, "--dtype", "float32"]
+        sizes = {"frames": 6, "tokens": 16, "ranks": 2, "model": MODELS / "stdit_tiny.toml"}
+        peaks = []
+        budget = 1 << 30
+        for _ in range(3):
+            plan = self.json_of(*self.video(*tiny, "--memory-per-rank", budget, "--out", file, **sizes))
+            memory = plan["memory"]
+            self.assertLessEqual(memory["peak_bytes"], budget)
+            self.assertEqual(memory["samples_at_once"] * memory["micro_batches"] >= 4, True)
+            self.assertTrue(self.json_of("plan", "check", file, "--model", MODELS / "stdit_tiny.toml", "--dtype", "float32",
+                                         "--memory-per-rank", budget)["ok"])
+            file.unlink()
+            peaks.append(memory["peak_bytes"])
+            budget = memory["peak_bytes"] * 3 // 4
+        self.assertEqual(peaks, sorted(peaks, reverse=True))
+        self.assertIn("made again", self.run_program(
+            *self.video(*tiny, "--memory-per-rank", peaks[-1], **sizes)).stdout)
+        self.assertIn("no plan fits", self.error_of(*self.video(*tiny, "--memory-per-rank", "10KiB", **sizes)))
+        self.assertIn("--objective elements", self.error_of(
+            *self.video("--memory-per-rank", "1GiB", "--objective", "seconds", "--cluster", A100)))
+
     def test_what_cannot_be_is_refused(self):
         self.assertIn("did you mean 'stdit'", self.error_of(*self.video(model="sdtit")))
         self.assertIn("--tokens", self.error_of("plan", "layout", "--model", "stdit", "--frames", 4, "--ranks", 2))

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ SampleTask video_task(int ranks) {
 SampleTask protein_task(int ranks) {
   return {
       .model = test::small_evoformer(2),
-      .dims = {{"sequences", 4}, {"residues", 7}, {"i", 7}, {"j", 7}},
+      .dims = {{"sequences", 8}, {"residues", 15}, {"i", 15}, {"j", 15}},
       .ranks = ranks,
       .machine = {}};
 }
@@ -72,39 +73,62 @@ TEST(SamplePlanner, TakesAllAtOnceWhereNothingIsShort) {
     EXPECT_EQ(level(video), Recompute::none);
     EXPECT_EQ(hash(video), hash(SamplePlanner(video_task(ranks)).plan(clips).plan.value()));
 
-    const Lengths alignments(3, 28);  // a batch of this model is one
+    const Lengths alignments(3, 120);  // a batch of this model is one
     const Plan protein = SamplePlanner(protein_task(ranks)).plan(alignments).plan.value();
     expect_whole(protein, protein_task(ranks), alignments);
     EXPECT_EQ(protein.micro_batches.size(), 3U);
   }
 }
 
-TEST(SamplePlanner, NeedsLessAsMemoryGetsScarce) {
-  const Lengths clips(7, 45);
-  SampleTask task = video_task(3);
-  std::int64_t last = peak(SamplePlanner(task).plan(clips).plan.value());
-  std::size_t micro_batches = 1;
-  Recompute last_level = Recompute::none;
-  int plans = 0;
-  for (;; ++plans) {
-    task.memory_per_rank = last - 1;
-    const BatchPlanner::Answer answer = SamplePlanner(task).plan(clips);
-    if (!answer.plan) {
-      EXPECT_THAT(answer.why_not, HasSubstr("1 bytes more than the"));
-      break;
+// Within any memory from all that is wanted down to where nothing fits: what is planned fits, and
+// is by the same costs at most 1 % slower (of many ways of a layer some are looked at) than one
+// level of recompute for all with any tiles, on any number at once.
+TEST(SamplePlanner, IsNeverSlowerThanOneLevelForAll) {
+  for (SampleTask task : {video_task(3), protein_task(2)}) {
+    const Lengths samples(
+        std::holds_alternative<StditShape>(task.model) ? 5 : 2,
+        std::holds_alternative<StditShape>(task.model) ? 45 : 120);
+    const Plan free = SamplePlanner(task).plan(samples).plan.value();
+    std::int64_t last = peak(free);
+    double last_seconds = *free.predicted.seconds;
+    int plans = 0;
+    int mixed = 0;
+    for (;; ++plans) {
+      task.memory_per_rank = last - last / 10;
+      const BatchPlanner::Answer answer = SamplePlanner(task).plan(samples);
+      std::vector<Plan> rivals;
+      for (const Recompute level : {Recompute::light, Recompute::full}) {
+        SampleTask alike = task;
+        alike.recompute = level;
+        if (const auto rival = SamplePlanner(alike).plan(samples); rival.plan) {
+          rivals.push_back(*rival.plan);
+        }
+      }
+      if (!answer.plan) {
+        EXPECT_THAT(answer.why_not, HasSubstr("bytes more than the"));
+        EXPECT_TRUE(rivals.empty());
+        break;
+      }
+      expect_whole(*answer.plan, task, samples);
+      EXPECT_LE(peak(*answer.plan), task.memory_per_rank);
+      EXPECT_GE(*answer.plan->predicted.seconds, last_seconds * (1 - 1e-3));
+      for (const Plan& rival : rivals) {
+        EXPECT_LE(*answer.plan->predicted.seconds, *rival.predicted.seconds * 1.01);
+      }
+      std::set<Recompute> levels;
+      for (const LayerChoice& layer : choices(answer.plan->programs.begin()->second)) {
+        for (const PartChoice& part : layer) {
+          levels.insert(part.recompute);
+        }
+      }
+      mixed += levels.size() > 1 ? 1 : 0;
+      last = peak(*answer.plan);
+      last_seconds = *answer.plan->predicted.seconds;
     }
-    expect_whole(*answer.plan, task, clips);
-    EXPECT_LE(peak(*answer.plan), task.memory_per_rank);
-    EXPECT_TRUE(
-        level(*answer.plan) > last_level ||
-        (level(*answer.plan) == last_level && answer.plan->micro_batches.size() > micro_batches));
-    last = peak(*answer.plan);
-    micro_batches = answer.plan->micro_batches.size();
-    last_level = level(*answer.plan);
+    EXPECT_GE(plans, 4);
+    EXPECT_GE(mixed, 2);
+    EXPECT_LT(last, peak(free) / 2);
   }
-  EXPECT_GE(plans, 4);
-  EXPECT_EQ(micro_batches, 7U);
-  EXPECT_GT(last_level, Recompute::light);  // full need not save more
 }
 
 TEST(SamplePlanner, LeansAndLearns) {
@@ -124,10 +148,10 @@ TEST(SamplePlanner, LeansAndLearns) {
 TEST(SamplePlanner, GoesByTheLevelThatIsAsked) {
   SampleTask task = protein_task(2);
   task.recompute = Recompute::full;
-  const Plan plan = SamplePlanner(task).plan({28}).plan.value();
+  const Plan plan = SamplePlanner(task).plan({120}).plan.value();
   EXPECT_EQ(level(plan), Recompute::full);
   task.training = false;
-  EXPECT_LT(peak(SamplePlanner(task).plan({28}).plan.value()), peak(plan));
+  EXPECT_LT(peak(SamplePlanner(task).plan({120}).plan.value()), peak(plan));
 }
 
 }  // namespace

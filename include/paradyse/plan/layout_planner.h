@@ -6,6 +6,7 @@
 // modelled: elements are counted by the folds over the programs that run.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -23,6 +24,7 @@ struct LayoutTask {
   const Model* model = nullptr;  // with layers that are alike
   Documents documents;           // the group's ranks, its mesh of one axis or two, sizes of dims
   Recompute recompute = Recompute::none;
+  std::int64_t tiles = 1;  // token_tiles of every part that can be run in tiles
   enum class Objective { elements, seconds } objective = Objective::elements;
   // Of a part on the group, forward and backward (part_seconds() knows them on a cluster); none:
   // nobody asks for seconds.

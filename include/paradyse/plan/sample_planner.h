@@ -1,5 +1,6 @@
-// Plans batches of samples of a model of several dims: the layout that sends least, played on as
-// many samples at once as memory allows, and made again as little as it allows.
+// Plans batches of samples of a model of several dims: the layout that sends least, and within
+// memory what takes least time: so many samples at once, and of each part of each layer what is
+// made again and in how many tiles it runs.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,9 @@ class SamplePlanner final : public BatchPlanner {
  public:
   explicit SamplePlanner(SampleTask task);
 
-  // By level of recomputation, from none on: the plan of the fewest micro-batches that fits.
+  // Of all numbers of samples at once the plan that takes least by the closed form, whose layers
+  // are those of plan_layers() and whose bytes are counted; without a limit all at once, and
+  // nothing made again.
   // Throws std::invalid_argument where a part has no way to run.
   Answer plan(const std::vector<std::int64_t>& lengths) override;
   // Layouts are counted, not measured: steps teach nothing.
@@ -44,8 +47,13 @@ class SamplePlanner final : public BatchPlanner {
   void learn(const Learned& learned) override;
 
  private:
-  [[nodiscard]] Plan plan(
+  // So many samples at once, all parts by one level of recompute.
+  [[nodiscard]] Plan alike(
       const std::vector<std::int64_t>& lengths, std::size_t at_once, Recompute level) const;
+  // The same with layers that fit; nothing where none do, and `least`, unless it was less, the
+  // bytes of what needs least.
+  [[nodiscard]] std::optional<Plan> within(
+      std::int64_t budget, const Plan& alike, std::size_t at_once, PredictedBytes& least) const;
   void predict(Plan& plan) const;
 
   SampleTask task_;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/search/layers/partial_layers.h"
 
 namespace paradyse {
 namespace {
@@ -60,12 +61,6 @@ std::vector<std::map<std::string, std::int64_t>> option_sets(
   return sets;
 }
 
-// a is nowhere worse.
-bool beats(const PartCost& a, const PartCost& b) {
-  return a.wall <= b.wall && a.saved_bytes <= b.saved_bytes &&
-         a.transient_bytes <= b.transient_bytes;
-}
-
 Verb verb(const PartChoice& choice) { return strategy(choice.part, choice.strategy).verb; }
 
 // Seconds alone: bytes are counted.
@@ -73,30 +68,6 @@ PartCost operator*(PartCost cost, double factor) {
   cost.wall *= factor;
   cost.busy *= factor;
   return cost;
-}
-
-// Some parts of a layer, what they cost as predicted, and the factor by which measurements correct
-// the layer.
-struct Partial {
-  LayerChoice parts = {};
-  PartCost cost = {};
-  double factor = 1;
-};
-
-// Leaves out what another beats, in the order of the rest.  `comparable`: of which two it counts.
-template <typename Comparable>
-std::vector<Partial> unbeaten(std::vector<Partial> all, Comparable comparable) {
-  const auto loses = [&](const Partial& a, const Partial& b) {
-    return comparable(a, b) && beats(b.cost, a.cost);
-  };
-  std::vector<Partial> kept;
-  for (Partial& one : all) {
-    if (std::ranges::none_of(kept, [&](const Partial& k) { return loses(one, k); })) {
-      std::erase_if(kept, [&](const Partial& k) { return loses(k, one); });
-      kept.push_back(std::move(one));
-    }
-  }
-  return kept;
 }
 
 }  // namespace

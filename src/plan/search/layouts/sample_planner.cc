@@ -7,8 +7,10 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/search/layouts/layer_ways.h"
 
 namespace paradyse {
 namespace {
@@ -29,12 +31,35 @@ PredictedBytes fullest(const Plan& plan) {
   return most;
 }
 
+double seconds_of(const Plan& plan) { return plan.predicted.seconds.value_or(0); }
+
+// Placements of `layouts`, and of each layer what is made again, and in how many tiles, as the way
+// of its number says; without numbers as the first way.
+std::vector<LayerChoice> with(
+    const Model& model,
+    std::vector<LayerChoice> layouts,
+    const std::vector<LayerChoice>& ways,
+    const std::vector<std::size_t>& numbers) {
+  for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
+    const LayerChoice& way = ways[numbers.empty() ? 0 : numbers[layer]];
+    for (PartChoice& part : layouts[layer]) {
+      const PartChoice& same = part_of(way, part.part);
+      part.recompute = same.recompute;
+      const auto tiles = same.options.find(kTilesOption);
+      if (tiles != same.options.end() && takes_tiles(model.part(part.part)->kind, part.strategy)) {
+        part.options.insert(*tiles);
+      }
+    }
+  }
+  return layouts;
+}
+
 }  // namespace
 
 SamplePlanner::SamplePlanner(SampleTask task)
     : task_(std::move(task)), model_(grid_model(task_.model)) {}
 
-Plan SamplePlanner::plan(
+Plan SamplePlanner::alike(
     const std::vector<std::int64_t>& lengths, std::size_t at_once, Recompute level) const {
   LayoutTask task{
       .model = &model_,
@@ -59,6 +84,64 @@ Plan SamplePlanner::plan(
   }
   predict(plan);
   return plan;
+}
+
+std::optional<Plan> SamplePlanner::within(
+    std::int64_t budget, const Plan& alike, std::size_t at_once, PredictedBytes& least) const {
+  const PredictedBytes whole = fullest(alike);
+  if (whole.total() <= budget) {
+    return alike;
+  }
+  const std::vector<LayerChoice> layouts = choices(alike.programs.begin()->second);
+  LayerWaysTask ways_task{
+      .model = &model_,
+      .documents = packed(
+          std::vector<std::int64_t>(at_once, alike.lengths.front()), task_.ranks, model_.causal),
+      .layer = layouts[layouts.size() / 2],
+      .machine = task_.machine,
+      .precision = task_.precision,
+      .training = task_.training,
+      .recompute = task_.recompute};
+  ways_task.documents.dims = task_.dims;
+  ways_task.documents.mesh = task_.mesh;
+  const LayerWays ways = layer_ways(ways_task);
+  std::optional<Plan> best;
+  const auto fits = [&](const std::vector<LayerChoice>& layers) {
+    Plan tried = alike;
+    tried.programs.begin()->second = runs_of(layers);
+    predict(tried);
+    const PredictedBytes bytes = fullest(tried);
+    if (bytes.total() > budget) {
+      least = least.total() == 0 || bytes.total() < least.total() ? bytes : least;
+      return false;
+    }
+    if (!best || seconds_of(tried) < seconds_of(*best)) {
+      best = std::move(tried);
+    }
+    return true;
+  };
+  // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
+  // and moves, show when all is counted: the capacity of layers at which all fits is bisected.
+  for (const LayerChoice& way : ways_alike(ways_task)) {
+    fits(with(model_, layouts, {way}, {}));
+  }
+  constexpr int kTries = 12;
+  std::int64_t low = 0;
+  std::int64_t high = 2 * budget;
+  for (int i = 0; i < kTries && low < high; ++i) {
+    const std::int64_t capacity = i == 0 ? budget - whole.static_bytes : low + (high - low) / 2;
+    const LayerPlan chosen = plan_layers(ways.costs, model_.layers, capacity);
+    const bool small_enough =
+        fits(with(model_, layouts, ways.layers, layer_order(ways.costs, chosen)));
+    if (small_enough) {
+      low = capacity;
+    } else if (!chosen.feasible) {
+      break;  // nothing takes less
+    } else {
+      high = capacity;
+    }
+  }
+  return best;
 }
 
 void SamplePlanner::predict(Plan& plan) const {
@@ -98,29 +181,26 @@ BatchPlanner::Answer SamplePlanner::plan(const std::vector<std::int64_t>& length
   if (cap != caps_.end()) {
     budget = budget == 0 ? cap->second : std::min(budget, cap->second);
   }
-  std::vector<Recompute> levels(std::begin(kRecomputeLevels), std::end(kRecomputeLevels));
-  if (task_.recompute || !task_.training) {
-    levels = {task_.recompute.value_or(Recompute::none)};
-  }
+  const Recompute level =
+      task_.training ? task_.recompute.value_or(Recompute::none) : Recompute::none;
   PredictedBytes least;
-  for (const Recompute level : levels) {
-    for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
-         at_once = (at_once + 1) / 2) {
-      Plan tried = plan(lengths, at_once, level);
-      const PredictedBytes bytes = fullest(tried);
-      if (budget == 0 || bytes.total() <= budget) {
-        tried.planner_seconds =
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        plans_.emplace(lengths, tried);
-        return {.plan = std::move(tried), .why_not = {}};
-      }
-      if (least.total() == 0 || bytes.total() < least.total()) {
-        least = bytes;
-      }
-      if (at_once == 1) {
-        break;
-      }
+  std::optional<Plan> best;
+  for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
+       at_once = (at_once + 1) / 2) {
+    Plan all = alike(lengths, at_once, level);
+    std::optional<Plan> tried = budget == 0 ? std::move(all) : within(budget, all, at_once, least);
+    if (tried && (!best || seconds_of(*tried) < seconds_of(*best))) {
+      best = std::move(tried);
     }
+    if (at_once == 1 || budget == 0) {
+      break;
+    }
+  }
+  if (best) {
+    best->planner_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    plans_.emplace(lengths, *best);
+    return {.plan = std::move(best), .why_not = {}};
   }
   return {
       .plan = std::nullopt,

@@ -1,0 +1,42 @@
+// Layers put together part by part, without what another choice of the same parts beats.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "paradyse/plan/layer_costs.h"
+
+namespace paradyse {
+
+// a is nowhere worse.
+inline bool beats(const PartCost& a, const PartCost& b) {
+  return a.wall <= b.wall && a.saved_bytes <= b.saved_bytes &&
+         a.transient_bytes <= b.transient_bytes;
+}
+
+// Some parts of a layer, what they cost as predicted, and the factor by which measurements correct
+// the layer.
+struct Partial {
+  LayerChoice parts = {};
+  PartCost cost = {};
+  double factor = 1;
+};
+
+// Leaves out what another beats, in the order of the rest.  `comparable`: of which two it counts.
+template <typename Comparable>
+std::vector<Partial> unbeaten(std::vector<Partial> all, Comparable comparable) {
+  const auto loses = [&](const Partial& a, const Partial& b) {
+    return comparable(a, b) && beats(b.cost, a.cost);
+  };
+  std::vector<Partial> kept;
+  for (Partial& one : all) {
+    if (std::ranges::none_of(kept, [&](const Partial& k) { return loses(one, k); })) {
+      std::erase_if(kept, [&](const Partial& k) { return loses(k, one); });
+      kept.push_back(std::move(one));
+    }
+  }
+  return kept;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,139 @@
+#include "src/plan/search/layouts/layer_ways.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/search/layers/partial_layers.h"
+
+namespace paradyse {
+namespace {
+
+// What is kept of the layers that are half put together: looking at all takes the square of it.
+constexpr std::size_t kMostKept = 300;
+
+// Of the fullest rank, and seconds of all ranks.
+PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
+  const int ranks = task.documents.ranks();
+  Task of{
+      .part = task.model->part(choice.part),
+      .choice = {},
+      .streams = {},
+      .documents = task.documents,
+      .domain = ranks};
+  of.streams = streams_of(*task.model, *of.part, choice, task.documents);
+  const ScheduledPart part = scheduled_part(of, choice, task.training);
+  PartCost cost;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Seat seat{.group_rank = rank, .domain_rank = rank};
+    cost.wall += seconds(totals({part}, seat, task.precision), task.machine);
+    const PartFootprint held = part_footprint(part, seat, task.precision);
+    cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
+    cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);
+  }
+  return cost;
+}
+
+std::vector<Recompute> levels_of(const LayerWaysTask& task) {
+  if (task.recompute || !task.training) {
+    return {task.training ? task.recompute.value_or(Recompute::none) : Recompute::none};
+  }
+  return {std::begin(kRecomputeLevels), std::end(kRecomputeLevels)};
+}
+
+std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) {
+  const std::vector<Recompute> levels = levels_of(task);
+  const bool tiled = takes_tiles(task.model->part(part.part)->kind, part.strategy);
+  std::vector<Partial> ways;
+  for (const Recompute level : levels) {
+    for (const std::int64_t tiles : task.tiles) {
+      if (tiles > 1 && !tiled) {
+        continue;
+      }
+      PartChoice choice = part;
+      choice.recompute = level;
+      if (levels.size() > 1 && canonical(choice).recompute != level) {
+        continue;  // the same as another level
+      }
+      if (tiles > 1) {
+        choice.options[kTilesOption] = tiles;
+      }
+      ways.push_back({.parts = {choice}, .cost = cost_of(task, choice)});
+    }
+  }
+  return ways;
+}
+
+// Always the fastest and the one that saves least.
+std::vector<Partial> thinned(std::vector<Partial> all) {
+  if (all.size() <= kMostKept) {
+    return all;
+  }
+  std::ranges::stable_sort(all, {}, [](const Partial& one) { return one.cost.wall; });
+  const auto smallest = [](const Partial& one) {
+    return std::pair(one.cost.saved_bytes + one.cost.transient_bytes, one.cost.wall);
+  };
+  std::vector<Partial> kept = {*std::ranges::min_element(all, {}, smallest)};
+  for (std::size_t i = 0; i + 1 < kMostKept; ++i) {
+    kept.push_back(all[i * all.size() / (kMostKept - 1)]);
+  }
+  return kept;
+}
+
+}  // namespace
+
+bool takes_tiles(const std::string& kind, const std::string& strategy) {
+  return std::ranges::any_of(paradyse::strategy(kind, strategy).options, [](const Option& option) {
+    return std::string(option.name) == kTilesOption;
+  });
+}
+
+std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
+  std::vector<LayerChoice> all;
+  for (const Recompute level : levels_of(task)) {
+    for (const std::int64_t tiles : task.tiles) {
+      LayerChoice& way = all.emplace_back(task.layer);
+      for (PartChoice& part : way) {
+        part.recompute = level;
+        if (tiles > 1 && takes_tiles(task.model->part(part.part)->kind, part.strategy)) {
+          part.options[kTilesOption] = tiles;
+        }
+      }
+    }
+  }
+  return all;
+}
+
+LayerWays layer_ways(const LayerWaysTask& task) {
+  const auto any = [](const Partial&, const Partial&) { return true; };
+  std::vector<Partial> layers;
+  for (const PartChoice& part : task.layer) {
+    std::vector<Partial> ways = unbeaten(ways_of(task, part), any);
+    if (layers.empty()) {
+      layers = std::move(ways);
+      continue;
+    }
+    std::vector<Partial> longer;
+    for (const Partial& before : layers) {
+      for (const Partial& next : ways) {
+        Partial& one = longer.emplace_back(before);
+        one.parts.push_back(next.parts.front());
+        one.cost = before.cost + next.cost;
+      }
+    }
+    layers = thinned(unbeaten(std::move(longer), any));
+  }
+  LayerWays result;
+  for (Partial& one : layers) {
+    result.costs.push_back(
+        {.name = std::to_string(result.costs.size()),
+         .seconds = one.cost.wall,
+         .saved_bytes = one.cost.saved_bytes,
+         .transient_bytes = std::max<std::int64_t>(0, one.cost.transient_bytes)});
+    result.layers.push_back(std::move(one.parts));
+  }
+  return result;
+}
+
+}  // namespace paradyse

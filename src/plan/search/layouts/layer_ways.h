@@ -1,0 +1,45 @@
+// The ways to run a layer whose strategies and placements are given: what each part saves, and the
+// tiles in which it is run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/layer_planner.h"
+#include "paradyse/plan/model.h"
+#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+// The option of strategies that run a part in tiles, one after the other.
+inline constexpr const char* kTilesOption = "token_tiles";
+bool takes_tiles(const std::string& kind, const std::string& strategy);
+
+struct LayerWaysTask {
+  const Model* model = nullptr;
+  Documents documents;
+  LayerChoice layer;
+  MachineNumbers machine;
+  Precision precision;
+  bool training = true;
+  std::optional<Recompute> recompute = {};       // of all parts; none: any
+  std::vector<std::int64_t> tiles = {1, 4, 16};  // that are looked at
+};
+
+// Costs for plan_layers(), seconds of all ranks together; and the layer of each.
+struct LayerWays {
+  std::vector<LayerCost> costs;
+  std::vector<LayerChoice> layers;
+};
+
+// Those that no other beats in seconds, saved and transient bytes; where there are very many, some
+// of them, from the fastest to the smallest.
+LayerWays layer_ways(const LayerWaysTask& task);
+// One level and one number of tiles for all parts.
+std::vector<LayerChoice> ways_alike(const LayerWaysTask& task);
+
+}  // namespace paradyse
