@@ -37,7 +37,7 @@ int bench_layout_on(
        .documents = documents_of(options, shape, ranks),
        .ways = options.ways,
        .recompute = recompute(options.recompute),
-       .dtype = dtype_option(options.dtype, {"float32", "float64"}),
+       .dtype = dtype_option(options.dtype),
        .repeats = options.repeats,
        .memory_per_rank = memory_limit(options.memory_per_rank),
        .backend = backend});
@@ -122,7 +122,8 @@ void add_bench_layout(CLI::App& bench, Common& common) {
       ->delimiter(',');
   command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
       ->capture_default_str();
-  command->add_option("--dtype", options->dtype, "float32 or float64")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
+      ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Rounds that count")
       ->check(whole_numbers(1))
       ->capture_default_str();

@@ -1,6 +1,7 @@
 #include "src/run/check/check_case.h"
 
 #include <cmath>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -41,6 +42,22 @@ CheckRow empty_row(const std::string& way, Recompute level, Dtype dtype, std::si
       .losses = {ranks, {.tolerance = within.loss, .place = ""}},
       .gradients = {ranks, {.tolerance = within.gradient, .place = ""}},
       .counts_differ = {}};
+}
+
+void add_wave(const at::Tensor& vector, double height, double step) {
+  const at::Tensor place = at::arange(vector.size(0), at::kFloat);
+  vector.add_(height * at::cos(step * place).to(vector.device()));
+}
+
+void keep_from_corners(PartParameters& part, const Model& model) {
+  const Part& of = *model.part(part.weights.part);
+  if (of.kind != "mlp" || of.shape.activation != Activation::relu) {
+    return;
+  }
+  const Interval biases = part.weights.vectors_of(Role::in_bias);
+  for (std::int64_t i = biases.begin; i < biases.end; ++i) {
+    add_wave(part.vectors[idx(i)], 1.8, std::numbers::pi);
+  }
 }
 
 std::map<std::string, at::Tensor> whole_weights(

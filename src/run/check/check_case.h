@@ -17,6 +17,13 @@ namespace paradyse {
 // With the tolerances of the type, before anything ran, for so many numbers of ranks.
 CheckRow empty_row(const std::string& way, Recompute level, Dtype dtype, std::size_t ranks);
 
+// Adds values that differ from one number to the next.
+void add_wave(const at::Tensor& vector, double height, double step);
+// Narrow types move a sum that is nearly zero to the other side of a relu's corner, and a row or
+// two less or more changes all gradients of a model this small: biases of a part whose function
+// that is keep most sums away from it.
+void keep_from_corners(PartParameters& part, const Model& model);
+
 struct CheckCase {
   std::string name;
   Model model;

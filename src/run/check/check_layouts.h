@@ -22,7 +22,6 @@ struct LayoutCheckRequest {
 
 // On samples of sizes that few ranks divide: two clips of 5 frames and 6 patches, or an alignment
 // of 5 sequences and 7 residues.  Rows as check() makes them; a way is "planned", "dsp", "dap", ...
-// Throws std::invalid_argument for a type that these models do not run in.
 std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request);
 
 }  // namespace paradyse

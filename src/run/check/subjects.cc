@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <numbers>
 #include <random>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/run/check/check.h"
+#include "src/run/check/check_case.h"
 
 namespace paradyse {
 namespace {
@@ -40,12 +40,6 @@ std::vector<std::vector<std::int32_t>> labels_of(
   return labels;
 }
 
-// Adds values that differ from one number to the next.
-void add_wave(const at::Tensor& vector, double height, double step) {
-  const at::Tensor place = at::arange(vector.size(0), at::kFloat);
-  vector.add_(height * at::cos(step * place).to(vector.device()));
-}
-
 // Weights wide enough, and norms apart enough from one, that no mistake hides behind them.
 void fill_widely(Parameters& parameters) {
   parameters.initialize(11);
@@ -53,16 +47,7 @@ void fill_widely(Parameters& parameters) {
     for (const at::Tensor& vector : part.vectors) {
       add_wave(vector, 0.25, 1);
     }
-    // Narrow types move a sum that is nearly zero to the other side of a relu's corner, and a token
-    // or two less or more changes all gradients of these few: biases keep most sums away from it.
-    const PartWeights& weights = part.weights;
-    if (weights.part == "mlp" &&
-        parameters.model().part("mlp")->shape.activation == Activation::relu) {
-      const Interval biases = weights.vectors_of(Role::in_bias);
-      for (std::int64_t i = biases.begin; i < biases.end; ++i) {
-        add_wave(part.vectors[idx(i)], 1.8, std::numbers::pi);
-      }
-    }
+    keep_from_corners(part, parameters.model());
   }
 }
 

@@ -60,11 +60,6 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
   if (parallel.device != "cpu") {
     throw std::invalid_argument("parallel.device: models of several dims run on CPUs so far");
   }
-  if (config.train.dtype != Dtype::float32 && config.train.dtype != Dtype::float64) {
-    throw std::invalid_argument(fmt::format(
-        "train.dtype is {}: models of several dims run in float32 and float64 so far",
-        to_string(config.train.dtype)));
-  }
 }
 
 }  // namespace
