@@ -1,8 +1,8 @@
 // Letters: B samples, T frames, S patches, H hidden width, N heads, D width of a head; s sequences,
 // r residues, C channels.
 //
-// ST-DiT as in Open-Sora's STDiT3Block (Zheng et al. 2024), without its cross-attention; the
-// Evoformer by the algorithms of AlphaFold 2's supplement (Jumper et al. 2021).
+// ST-DiT as in Open-Sora's STDiT3Block (Zheng et al. 2024); the Evoformer by the algorithms of
+// AlphaFold 2's supplement (Jumper et al. 2021).
 #include "src/run/reference/grid_reference.h"
 
 #include <algorithm>
@@ -58,12 +58,24 @@ at::Tensor stdit_part(
   const std::size_t split = part.find('_');
   const std::string block = part.substr(0, split);
   const std::string kind = split == std::string::npos ? "" : part.substr(split + 1);
-  if ((block != "spatial" && block != "temporal") || (kind != "attention" && kind != "mlp")) {
+  if ((block != "spatial" && block != "temporal") ||
+      (kind != "attention" && kind != "mlp" && kind != "text")) {
     throw std::invalid_argument("reference: stdit has no part '" + part + "'");
   }
   const bool attends = kind == "attention";
   const std::int64_t H = shape.hidden;
   const at::Tensor& x = in.at("x");  // [B, T, S, H]
+  if (kind == "text") {
+    const std::string core = block + ".cross_attn.";
+    const at::Tensor& y = in.at("y");  // [B, text, H]
+    const at::Tensor o = attend(
+        linear(x.flatten(1, 2), weights, core + "q"),
+        linear(y, weights, core + "k"),
+        linear(y, weights, core + "v"),
+        shape.heads,
+        shape.heads);
+    return x + linear(o.view_as(x), weights, core + "proj");
+  }
   const std::string table = block + ".scale_shift_table." + (attends ? "attn" : "mlp");
   const at::Tensor condition =
       in.at("c").narrow(1, attends ? 0 : 3 * H, 3 * H) +
@@ -219,10 +231,16 @@ at::Tensor stdit_loss(const StditShape& shape, const Weights& weights, const Sam
   Streams streams = {
       {"c", linear(at::silu(t), weights, "t_block.1")},
       {"x", linear(sample.inputs.at("patches").unsqueeze(0), weights, "x_embedder.proj")}};
+  std::vector<std::string> parts = {
+      "spatial_attention", "spatial_mlp", "temporal_attention", "temporal_mlp"};
+  if (shape.caption_channels > 0) {
+    streams["y"] = linear(sample.inputs.at("text").unsqueeze(0), weights, "y_embedder.proj");
+    parts.insert(parts.begin() + 1, "spatial_text");
+    parts.insert(parts.begin() + 4, "temporal_text");
+  }
   for (std::int64_t layer = 0; layer < shape.depth; ++layer) {
     const Weights own = of_layer(weights, layer);
-    for (const char* part :
-         {"spatial_attention", "spatial_mlp", "temporal_attention", "temporal_mlp"}) {
+    for (const std::string& part : parts) {
       streams["x"] = stdit_part(shape, part, own, streams);
     }
   }
@@ -264,14 +282,21 @@ at::Tensor evoformer_loss(
   }
   const at::Tensor logits = linear(streams.at("m"), weights, "masked_msa_head.linear");
   const at::Tensor scores = at::log_softmax(logits, -1).flatten(0, 1);
-  at::Tensor sum = at::zeros({}, scores.options());
-  for (std::size_t row = 0; row < sample.labels.size(); ++row) {
-    if (sample.labels[row] >= 0) {
-      sum = sum - scores[static_cast<std::int64_t>(row)][sample.labels[row]];
-    }
-  }
-  return sum;
+  const at::Tensor label = at::tensor(sample.labels, at::kLong).to(scores.device());
+  const at::Tensor of_label = scores.gather(1, label.clamp_min(0).unsqueeze(1)).squeeze(1);
+  return -of_label.masked_fill(label < 0, 0).sum();
 }
+
+// Its inputs as the weights are.
+Sample like(const Weights& weights, Sample sample) {
+  for (auto& [name, input] : sample.inputs) {
+    input = input.to(weights.begin()->second.options().requires_grad(false));
+  }
+  return sample;
+}
+
+// Nothing of a tensor without data.
+double number(const at::Tensor& tensor) { return tensor.is_meta() ? 0 : tensor.item<double>(); }
 
 }  // namespace
 
@@ -286,17 +311,18 @@ Answer grid_model(
   Answer answer;
   std::int64_t count = 0;
   at::Tensor sum;
-  for (const Sample& sample : samples) {
+  for (const Sample& given : samples) {
+    const Sample sample = like(weights, given);
     const auto* const video = std::get_if<StditShape>(&shape);
     const at::Tensor of_sample =
         video != nullptr ? stdit_loss(*video, leaves, sample)
                          : evoformer_loss(std::get<EvoformerShape>(shape), leaves, sample);
-    answer.documents.push_back({.sum = of_sample.item<double>(), .count = scored(sample, model)});
+    answer.documents.push_back({.sum = number(of_sample), .count = scored(sample, model)});
     count += answer.documents.back().count;
     sum = sum.defined() ? sum + of_sample : of_sample;
   }
   const at::Tensor loss = sum / static_cast<double>(std::max<std::int64_t>(count, 1));
-  answer.loss = loss.item<double>();
+  answer.loss = number(loss);
   loss.backward();
   for (const auto& [name, leaf] : leaves) {
     answer.gradients[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);

@@ -31,7 +31,8 @@ at::Tensor evoformer_part(
 at::Tensor grid_part(
     const GridShape& shape, const std::string& part, const Weights& weights, const Streams& in);
 
-// Loss and every gradient of a batch of samples, each run by itself; `weights` by full name.
+// Loss and every gradient of a batch of samples, each run by itself, in the weights' type;
+// `weights` by full name.  Weights may be without data (naive_memory.h); then losses are 0.
 Answer grid_model(
     const GridShape& shape, const Weights& weights, const std::vector<Sample>& samples);
 

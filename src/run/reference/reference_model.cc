@@ -323,11 +323,12 @@ at::Tensor frequencies(const ModelShape& shape) {
   throw std::logic_error("frequencies: unknown RopeScaling");
 }
 
-Rotation rotation(std::int64_t tokens, const ModelShape& shape, at::ScalarType dtype) {
+Rotation rotation(std::int64_t tokens, const ModelShape& shape, const at::TensorOptions& options) {
   const auto angle_TC = at::outer(at::arange(tokens, at::kDouble), frequencies(shape));
   const double factor = shape.rope_scaling.attention_factor;
   return {
-      .cos_TC = (angle_TC.cos() * factor).to(dtype), .sin_TC = (angle_TC.sin() * factor).to(dtype)};
+      .cos_TC = (angle_TC.cos() * factor).to(options),
+      .sin_TC = (angle_TC.sin() * factor).to(options)};
 }
 
 // Turns each pair (x[c], x[c + D/2]) by its angle: the "rotate half" layout of Hugging Face.
@@ -360,7 +361,7 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string
     k_NTD = rms_norm(k_NTD, pass.w.at(prefix + "self_attn.k_norm.weight"), shape.norm_eps);
   }
   if (like_llama(shape)) {
-    const Rotation by = rotation(tokens, shape, x_TH.scalar_type());
+    const Rotation by = rotation(tokens, shape, x_TH.options().requires_grad(false));
     q_NTD = rotated(q_NTD, by);
     k_NTD = rotated(k_NTD, by);
   }
@@ -371,7 +372,8 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string
   auto score_NTT =
       at::matmul(q_NTD, k_NTD.transpose(1, 2)) / std::sqrt(static_cast<double>(shape.head_dim));
   if (shape.causal) {
-    const auto future_TT = at::ones({tokens, tokens}, at::kBool).triu(1);
+    const auto future_TT =
+        at::ones({tokens, tokens}, x_TH.options().dtype(at::kBool).requires_grad(false)).triu(1);
     score_NTT = score_NTT.masked_fill(future_TT, -std::numeric_limits<double>::infinity());
   }
   const auto y_NTD = at::matmul(at::softmax(score_NTT, -1), v_NTD);
@@ -408,7 +410,8 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
   const ModelShape& shape = pass.shape;
   at::Tensor x_TH = at::embedding(pass.w.at(pass.names.tokens), token_T, shape.padding_id);
   if (shape.learned_positions) {
-    const auto position_T = at::arange(token_T.size(0), at::kLong) + shape.position_offset;
+    const auto position_T =
+        at::arange(token_T.size(0), at::kLong).to(token_T.device()) + shape.position_offset;
     x_TH = x_TH + at::embedding(pass.w.at(pass.names.positions), position_T);
   }
   if (shape.architecture == "bert") {
@@ -421,7 +424,8 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
 // The sum of -log p(label) over all tokens whose label counts, of a document with one.
 at::Tensor token_losses(const Pass& pass, const Document& document, const Document& labels) {
   const ModelShape& shape = pass.shape;
-  at::Tensor x_TH = embedded(at::tensor(document, at::kLong), pass);
+  const c10::Device device = pass.w.begin()->second.device();
+  at::Tensor x_TH = embedded(at::tensor(document, at::kLong).to(device), pass);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = pass.names.layer + std::to_string(layer) + ".";
     const std::string norms[] = {prefix + pass.names.attention_norm, prefix + pass.names.mlp_norm};
@@ -443,11 +447,10 @@ at::Tensor token_losses(const Pass& pass, const Document& document, const Docume
   const auto& head_VH = pass.w.at(shape.tied ? pass.names.tokens : pass.names.head);
   auto logits_TV = at::matmul(x_TH, head_VH.t());
   logits_TV = bias.defined() ? logits_TV + bias : logits_TV;
-  const auto label_T = at::tensor(labels, at::kLong);
-  const auto counted_T = label_T >= 0;
+  const auto label_T = at::tensor(labels, at::kLong).to(device);
   const auto log_p_T =
       at::log_softmax(logits_TV, -1).gather(1, label_T.clamp_min(0).unsqueeze(1)).squeeze(1);
-  return -log_p_T.masked_select(counted_T).sum();
+  return -log_p_T.masked_fill(label_T < 0, 0).sum();
 }
 
 // The next label of each; -1 for the last.
@@ -494,7 +497,7 @@ Answer model(
     if (answer.documents[d].count > 0) {
       const auto sum = token_losses(pass, documents[d], wanted[d]);
       (sum / count).backward();  // adds to the gradients of the leaves
-      answer.documents[d].sum = sum.item<double>();
+      answer.documents[d].sum = sum.is_meta() ? 0 : sum.item<double>();
       answer.loss += answer.documents[d].sum / static_cast<double>(count);
     }
     pass.first_token += static_cast<std::int64_t>(documents[d].size());
