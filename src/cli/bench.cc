@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/sample_planner.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_step.h"
 
@@ -18,8 +20,9 @@ namespace {
 struct BenchStepOptions {
   std::string model;
   int ranks = 0;
-  std::vector<std::int64_t> lengths = {256, 1024, 4096};
-  std::string attention = "DataZ";
+  std::string data;
+  std::vector<std::int64_t> lengths;
+  std::string attention;
   std::string mlp;
   std::string recompute = "none";
   StrategyOptions options;
@@ -78,23 +81,77 @@ void print_breakdown(const BenchStepResult& result) {
   fmt::print("\nof the cores' time\n{}", aligned(rows, 0));
 }
 
+const std::vector<std::int64_t> kLengths = {256, 1024, 4096};
+constexpr const char* kAttention = "DataZ";
+
+// Documents of a language model, one strategy for all.
+void add_documents(const BenchStepOptions& options, BenchStepRequest& request) {
+  if (!options.data.empty()) {
+    throw std::invalid_argument(
+        "--data is of video and protein models; documents of a language model are as long as "
+        "--lengths says");
+  }
+  request.lengths = options.lengths.empty() ? kLengths : options.lengths;
+  request.layer = layer_named(
+      options.attention.empty() ? kAttention : options.attention,
+      options.mlp,
+      options.recompute,
+      options.options);
+}
+
+// Samples of a file, by the plan that training makes for them.
+void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
+  const GridShape& shape = *request.model.grid;
+  if (options.data.empty()) {
+    throw std::invalid_argument(
+        fmt::format("--model {} takes --data FILE: frames or alignments", options.model));
+  }
+  if (!options.lengths.empty() || !options.attention.empty() || !options.mlp.empty() ||
+      !options.options.empty()) {
+    throw std::invalid_argument(
+        "--lengths, --attention, --mlp and options of strategies are of language models; a layout "
+        "is planned for --data");
+  }
+  const GridData data = reading([&] { return read_grid_data(options.data, shape); });
+  request.samples = data.samples(0);
+  const SampleTask task{
+      .model = shape,
+      .dims = data.dims,
+      .ranks = request.ranks,
+      .machine = {},
+      .precision = precision_of(request.dtype),
+      .memory_per_rank = request.memory_per_rank,
+      .recompute = recompute(options.recompute)};
+  const BatchPlanner::Answer answer =
+      SamplePlanner(task).plan(std::vector<std::int64_t>(request.samples.size(), data.rows()));
+  if (!answer.plan) {
+    throw std::invalid_argument(
+        "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);
+  }
+  request.plan = answer.plan;
+}
+
 int bench_step_on(
     const std::shared_ptr<Backend>& backend,
     const BenchStepOptions& options,
     const Common& common) {
-  const LayerChoice layer =
-      layer_named(options.attention, options.mlp, options.recompute, options.options);
-  const BenchStepRequest request{
-      .model = reading([&] { return open_model(options.model); }),
+  BenchStepRequest request{
+      .model = reading([&] { return open_any_model(options.model); }),
       .ranks = ranks_of(options.backend, options.ranks, 4),
-      .lengths = options.lengths,
-      .layer = layer,
       .dtype = dtype_option(options.dtype),
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
       .breakdown = options.breakdown,
       .backend = backend,
       .device = device_named(options.backend.device)};
+  if (request.model.grid) {
+    add_samples(options, request);
+  } else {
+    add_documents(options, request);
+  }
+  const std::string attention =
+      request.plan ? "layout" : part_of(request.layer, "attention").strategy;
+  const std::string mlp = request.plan ? "layout" : part_of(request.layer, "mlp").strategy;
   const BenchStepResult result = bench_step(request);
   if (!backend->leads()) {
     return kOk;
@@ -108,8 +165,8 @@ int bench_step_on(
       }
     }
     print_json(
-        {{"attention", part_of(request.layer, "attention").strategy},
-         {"mlp", part_of(request.layer, "mlp").strategy},
+        {{"attention", attention},
+         {"mlp", mlp},
          {"recompute", options.recompute},
          {"dtype", options.dtype},
          {"ranks", request.ranks},
@@ -121,10 +178,9 @@ int bench_step_on(
     return kOk;
   }
   std::printf(
-      "%s + %s, %d ranks (%s) on %d %s of %.1f GFLOP/s each (measured), %s, median of %d "
+      "%s, %d ranks (%s) on %d %s of %.1f GFLOP/s each (measured), %s, median of %d "
       "steps\n",
-      part_of(request.layer, "attention").strategy.c_str(),
-      part_of(request.layer, "mlp").strategy.c_str(),
+      request.plan ? "planned layout" : (attention + " + " + mlp).c_str(),
       request.ranks,
       backend->name().c_str(),
       result.cores,
@@ -186,21 +242,23 @@ void add_bench(CLI::App& app, Common& common) {
       ->add_option(
           "--model",
           options->model,
-          "Hugging Face folder or TOML model file; a folder with config.json alone means random "
-          "weights")
+          "Hugging Face folder, TOML model file or preset; a folder with config.json alone means "
+          "random weights")
       ->required();
+  command->add_option(
+      "--data", options->data, "Of a video or protein model: frames or alignments, all in a step");
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
       ->check(whole_numbers(1, kMostRanks));
   command->add_option("--lengths", options->lengths, "Tokens of a document, as in 256,1024,4096")
       ->delimiter(',')
       ->check(whole_numbers(1))
-      ->capture_default_str();
+      ->default_str("256,1024,4096");
   command
       ->add_option(
           "--attention",
           options->attention,
           "Strategy; DataZ gives each rank a document of its own, others share one")
-      ->capture_default_str();
+      ->default_str(kAttention);
   command->add_option(
       "--mlp",
       options->mlp,
@@ -223,6 +281,7 @@ void add_bench(CLI::App& app, Common& common) {
   add_device_option(*command, options->backend);
   add_bench_comm(*bench, common);
   add_bench_layout(*bench, common);
+  add_bench_memory(*bench, common);
   add_bench_mixed(*bench, common);
   add_bench_switching(*bench, common);
 }

@@ -80,6 +80,7 @@ void add_check(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
 void add_bench_comm(CLI::App& bench, Common& common);
 void add_bench_layout(CLI::App& bench, Common& common);
+void add_bench_memory(CLI::App& bench, Common& common);
 void add_bench_mixed(CLI::App& bench, Common& common);
 void add_bench_switching(CLI::App& bench, Common& common);
 void add_fit(CLI::App& app, Common& common);

@@ -33,8 +33,7 @@ double cpu_seconds() {
 }
 
 // Operations of a step on all ranks: of the mathematics, and as executed.
-void count_flops(const Plan& plan, const ModelShape& shape, BenchStepRow& row) {
-  const Model model = text_model(shape);
+void count_flops(const Plan& plan, const Model& model, BenchStepRow& row) {
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (int r = 0; r < plan.ranks; ++r) {
       const RankPart part = rank_part(plan, micro, model, r, true);
@@ -62,26 +61,60 @@ class TimedCommunication final : public CommunicationObserver {
   Breakdown::Part before_ = Breakdown::between;
 };
 
+// What is measured as one row.
+struct Case {
+  Plan plan;
+  std::vector<std::vector<std::int32_t>> documents = {};
+};
+
+std::vector<Case> cases_of(const BenchStepRequest& request) {
+  if (request.plan) {
+    return {{.plan = *request.plan}};
+  }
+  const ModelShape& model = request.model.shape;
+  const bool whole = strategy("attention", part_of(request.layer, "attention").strategy).one_rank;
+  const std::size_t documents = whole ? idx(request.ranks) : 1;
+  std::vector<Case> cases;
+  for (const std::int64_t length : request.lengths) {
+    cases.push_back(
+        {.plan = uniform_plan(
+             model,
+             std::vector<std::int64_t>(documents, length),
+             request.ranks,
+             std::vector<LayerChoice>(idx(model.layers), request.layer)),
+         .documents = synthetic_documents(documents, length, model.vocab)});
+  }
+  return cases;
+}
+
+// That products and attention of the model are measured with.
+PartShape typical_part(const Model& model) {
+  for (const ModelPart& one : model.parts) {
+    if (one.layer == 0 && one.part->shape.heads > 0) {
+      return one.part->shape;
+    }
+  }
+  return model.parts.front().part->shape;
+}
+
 }  // namespace
 
 BenchStepResult bench_step(const BenchStepRequest& request) {
-  const ModelShape& model = request.model.shape;
+  const Model model = request.model.model();
   BenchStepResult result;
+  const PartShape shape = typical_part(model);
   const MachineNumbers machine = measure_machine(
-      model.hidden, model.head_dim, request.ranks, *request.backend, request.device);
+      shape.hidden, shape.head_dim, request.ranks, *request.backend, request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
-  const bool whole = strategy("attention", part_of(request.layer, "attention").strategy).one_rank;
-  for (const std::int64_t length : request.lengths) {
-    BenchStepRow row{.length = length, .documents = whole ? request.ranks : 1};
-    const Plan plan = uniform_plan(
-        model,
-        std::vector<std::int64_t>(idx(row.documents), length),
-        request.ranks,
-        std::vector<LayerChoice>(idx(model.layers), request.layer));
+  const auto samples = pointers(request.samples);
+  for (const Case& measured : cases_of(request)) {
+    const Plan& plan = measured.plan;
+    BenchStepRow row{
+        .length = plan.lengths.front(),
+        .documents = static_cast<std::int64_t>(plan.lengths.size())};
     count_flops(plan, model, row);
-    const auto tokens = synthetic_documents(idx(row.documents), length, model.vocab);
-    const auto documents = pointers(tokens);
+    const auto documents = pointers(measured.documents);
     std::vector<double> steps;
     std::vector<double> optimizing;
     double cpu = 0;
@@ -94,7 +127,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       Communicators& communicators = request.breakdown ? observed : real;
       RankSession session(
           communicators,
-          text_model(model),
+          model,
           {.dtype = request.dtype,
            .masters = true,
            .memory_bytes = request.memory_per_rank,
@@ -122,7 +155,10 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         const auto begin = Clock::now();
         parameters.zero_gradients();
         session.play(
-            plan, synthetic_batch(documents, session.parameters().model()), /*backward=*/true);
+            plan,
+            request.plan ? Batch{.documents = {}, .samples = samples}
+                         : synthetic_batch(documents, model),
+            /*backward=*/true);
         synchronize(request.device);
         const auto played = Clock::now();
         {
@@ -170,7 +206,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     row.forward_backward_s = row.step_s - row.optimizer_s;
     row.cpu_s = cpu;
     row.idle_s = std::max(0.0, wall * result.cores - cpu);
-    row.tokens_per_s = static_cast<double>(row.documents * length) / row.step_s;
+    row.tokens_per_s = static_cast<double>(row.documents * row.length) / row.step_s;
     const double speed = machine.matmul_flops_per_second * result.cores;
     row.model_utilisation = row.model_flops / row.step_s / speed;
     row.hardware_utilisation = row.hardware_flops / row.step_s / speed;

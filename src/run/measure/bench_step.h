@@ -4,12 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/dtype.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/sample.h"
 #include "paradyse/run/weights.h"
 #include "src/run/execute/breakdown.h"
 
@@ -20,6 +23,9 @@ struct BenchStepRequest {
   int ranks = 1;
   std::vector<std::int64_t> lengths = {};
   LayerChoice layer = {};
+  // Of a model of several dims, in place of both: samples, and what is played on them.
+  std::vector<Sample> samples = {};
+  std::optional<Plan> plan = {};
   Dtype dtype = Dtype::float32;
   int repeats = 5;  // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
@@ -28,8 +34,8 @@ struct BenchStepRequest {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-// One length.  With a one-rank strategy each rank has a document of that length, else all share
-// one.
+// One length, or all samples, `length` rows each.  With a one-rank strategy each rank has a
+// document of that length, else all share one.
 struct BenchStepRow {
   std::int64_t length = 0;
   std::int64_t documents = 0;
