@@ -4,7 +4,7 @@ import json
 import random
 import unittest
 
-from support import FAILED, ProgramTest, gradient_error, read_tensors, write_tensors
+from support import FAILED, GOLDEN, ProgramTest, gradient_error, read_tensors, write_tensors
 
 STDIT = """
 model_type = "stdit"
@@ -56,7 +56,7 @@ class GridTest(ProgramTest):
         return ["plan", "layout", "--model", model, *sizes, "--ranks", ranks, "--out", self.plan, *more]
 
     def grad(self, model, *more):
-        data = self.frames if model == self.video else self.alignment
+        data = self.alignment if model == self.protein else self.frames
         return ["grad", "--model", model, "--data", data, "--out", self.out, *more]
 
     def test_plans_play_alike_on_every_number_of_ranks(self):
@@ -85,7 +85,77 @@ class GridTest(ProgramTest):
             self.assertEqual([row["strategy"] for row in found["rows"][::8]], ways)  # levels, ranks
             self.assertEqual(found["counts_differ"], [])
         self.assertIn("--strategy", self.error_of("check", "--model", self.video, "--strategy", "METP"))
-        self.assertIn("bfloat16", self.error_of("check", "--model", self.video, "--dtype", "bfloat16"))
+        narrow = self.json_of("check", "--model", self.protein, "--ranks", "2", "--dtype", "bfloat16,float16")
+        self.assertTrue(narrow["ok"])
+
+    def test_text_is_attended_to(self):
+        text = self.write("text.toml", STDIT + "caption_channels = 3\n")
+        found = self.json_of("check", "--model", text, "--ranks", "1,3", "--dtype", "float64")
+        self.assertTrue(found["ok"])
+        self.assertEqual(found["counts_differ"], [])
+        plan = self.json_of("plan", "layout", "--model", text, "--frames", 5, "--tokens", 6, "--text-tokens", 4,
+                            "--batch", 2, "--ranks", 2, "--out", self.plan)
+        self.assertIn("spatial_text", [part["part"] for part in plan["parts"]])
+        self.assertTrue(self.json_of("plan", "check", self.plan, "--model", text)["ok"])
+        self.assertIn("needed is 'text' [2, tokens, 3]", self.error_of(*self.grad(text)))
+        draw = random.Random(2)
+        latents = ([2, 2, 5, 4, 6], [draw.gauss(0, 1) for _ in range(2 * 2 * 5 * 4 * 6)])
+        losses = []
+        for words in ([draw.gauss(0, 1) for _ in range(24)], [0.0] * 24):
+            write_tensors(self.frames, {"latents": latents, "text": ([2, 4, 3], words)})
+            gradients = []
+            for more in ([], ["--plan", self.plan], ["--ranks", 3]):
+                losses.append(self.json_of(*self.grad(text, *more))["loss"])
+                gradients.append(read_tensors(self.out))
+                self.assertLess(gradient_error(gradients[-1], gradients[0]), 1e-10)
+        self.assertAlmostEqual(losses[0], losses[2], delta=1e-10)
+        self.assertGreater(abs(losses[0] - losses[3]), 1e-9)
+        self.assertIn("no caption_channels", self.error_of(*self.grad(self.video)))
+        self.assertIn("--text-tokens", self.error_of("plan", "layout", "--model", text, "--frames", 5, "--tokens", 6,
+                                                     "--ranks", 2))
+        self.assertIn("no caption_channels", self.error_of(
+            "plan", "layout", "--model", self.video, "--frames", 5, "--tokens", 6, "--text-tokens", 3, "--ranks", 2))
+
+    def test_steps_are_measured(self):
+        for model, data, samples in ((self.video, self.frames, 2), (self.protein, self.alignment, 1)):
+            step = ["bench", "step", "--model", model, "--data", data, "--ranks", 3, "--repeats", 2]
+            found = self.json_of(*step)
+            row, = found["rows"]
+            self.assertEqual((found["attention"], row["documents"]), ("layout", samples))
+            self.assertGreater(row["tokens_per_s"], 0)
+            self.assertGreater(row["model_flops"], 0)
+            least = self.json_of(*step, "--recompute", "full")["rows"][0]
+            self.assertLess(least["peak_bytes"], row["peak_bytes"])
+            self.assertGreater(least["hardware_flops"], row["hardware_flops"])
+            self.assertIn("planned layout", self.run_program(*step, "--breakdown").stdout)
+            self.assertIn("no plan fits", self.error_of(*step, "--memory-per-rank", "1KiB"))
+            self.assertIn("language models", self.error_of(*step, "--lengths", 64))
+        self.assertIn("--data", self.error_of("bench", "step", "--model", self.video))
+
+    def test_what_memory_takes_is_a_table(self):
+        picture = self.folder / "memory.svg"
+        found = self.json_of("bench", "memory", "--model", self.protein, "--sequences", 24, "--residues", 32,
+                             "--ranks", "2,3", "--svg", picture)
+        names = [row["name"] for row in found["rows"]]
+        self.assertEqual(names, ["naive", "+ tiled attention", "+ recompute", "+ chunking", "+ mixed precision",
+                                 "+ offload", "+ 2 ranks", "+ 3 ranks"])
+        rows = dict(zip(names, found["rows"]))
+        peaks = [row["peak_bytes"] for row in found["rows"]]
+        self.assertEqual(peaks, sorted(peaks, reverse=True))
+        self.assertLess(peaks[3], peaks[0] / 5)
+        for name, row in rows.items():
+            self.assertEqual(row["peak_is"], "measured")
+            self.assertLess(abs(row["peak_bytes"] / row["counted_bytes"] - 1), 0.1 if name == "naive" else 0.02)
+            self.assertLess(row["gradient_error"], 2e-5 if row["dtype"] == "float32" else 0.12, name)
+        counted = self.json_of("bench", "memory", "--model", self.protein, "--sequences", 24, "--residues", 32,
+                               "--ranks", "2,3", "--counted")
+        for row, ran in zip(counted["rows"], found["rows"]):
+            self.assertEqual((row["peak_is"], row["seconds"]), ("counted", None))
+            self.assertEqual(row["counted_bytes"], ran["counted_bytes"])
+        self.assertIn("<svg", picture.read_text())
+        self.assertIn("is there already", self.error_of("bench", "memory", "--model", self.video, "--svg", picture))
+        self.assertIn("naive", self.run_program("bench", "memory", "--model", GOLDEN / "hf_gpt2", "--tokens", 40,
+                                                "--ranks", 2).stdout)
 
     def test_layouts_are_measured_in_turns(self):
         found = self.json_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6, "--batch", 2,

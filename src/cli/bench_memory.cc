@@ -1,0 +1,222 @@
+// paradyse bench memory: peak bytes of a step with one means of memory-efficient training after the
+// other.
+#include "src/run/check/bench_memory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "src/cli/grid_options.h"
+#include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
+#include "src/plan/report/bars.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct BenchMemoryOptions : GridOptions {
+  std::int64_t layers = 2;
+  std::vector<int> ranks = {2, 4, 8};
+  std::int64_t tiles = 16;
+  std::string measure_below = "4GiB";
+  bool counted = false;
+  std::string svg;
+};
+
+// Sizes of a sample that are not given, and at most those of the one that errors are found on.
+struct Size {
+  const char* dim;
+  std::int64_t GridOptions::* value;
+  std::int64_t otherwise;
+  std::int64_t small;
+};
+constexpr Size kSizes[] = {
+    {"frames", &GridOptions::frames, 16, 8},
+    {"tokens", &GridOptions::tokens, 64, 64},
+    {"text", &GridOptions::text, 16, 16},
+    {"sequences", &GridOptions::sequences, 64, 64},
+    {"residues", &GridOptions::residues, 96, 96}};
+
+BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
+  BenchMemoryRequest request{
+      .model = reading([&] { return open_any_model(options.model); }),
+      .dims = {},
+      .samples = options.batch,
+      .small_dims = {},
+      .ranks = options.ranks,
+      .tiles = options.tiles,
+      .measured_bytes = options.counted ? 1 : parse_bytes(options.measure_below)};
+  GridOptions sizes = options;
+  for (const Size& size : kSizes) {
+    if (sizes.*size.value == 0) {
+      sizes.*size.value = size.otherwise;
+    }
+  }
+  if (!request.model.grid) {
+    request.model.shape = without_dropout(request.model.shape);  // so that rows come to the same
+    request.model.shape.layers = options.layers;
+    const std::int64_t tokens = options.tokens == 0 ? 1024 : options.tokens;
+    request.dims = {{"tokens", tokens}};
+    request.small_dims = {{"tokens", std::min<std::int64_t>(tokens, 256)}};
+    return request;
+  }
+  GridShape shape = shape_of(options);
+  const auto* const clip = std::get_if<StditShape>(&shape);
+  if (options.text == 0 && (clip == nullptr || clip->caption_channels == 0)) {
+    sizes.text = 0;  // there is none
+  }
+  if (auto* const video = std::get_if<StditShape>(&shape)) {
+    video->depth = options.layers;
+  } else {
+    std::get<EvoformerShape>(shape).blocks = options.layers;
+  }
+  request.model.grid = shape;
+  request.dims = documents_of(sizes, shape, 1).dims;
+  for (const Size& size : kSizes) {
+    sizes.*size.value = std::min(sizes.*size.value, size.small);
+  }
+  request.small_dims = documents_of(sizes, shape, 1).dims;
+  return request;
+}
+
+std::string sizes_text(const std::map<std::string, std::int64_t>& dims) {
+  std::string text;
+  for (const auto& [dim, size] : dims) {
+    if (dim != "i" && dim != "j") {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", size, dim);
+    }
+  }
+  return text;
+}
+
+std::int64_t best_known(const BenchMemoryRow& row) {
+  return row.measured_bytes.value_or(row.counted_bytes);
+}
+
+void write_picture(
+    const std::string& path,
+    const std::string& model,
+    const BenchMemoryRequest& request,
+    const std::vector<BenchMemoryRow>& rows) {
+  if (std::filesystem::exists(path)) {
+    throw std::invalid_argument(
+        path + ": is there already, and nothing is overwritten; give --svg another name");
+  }
+  BarChart chart{
+      .title = "Peak memory of a training step, " + model,
+      .description = fmt::format(
+          "{} layers, {}; of the fullest rank; hollow: counted, not run",
+          request.model.model().layers,
+          sizes_text(request.dims)),
+      .bars = {}};
+  for (const BenchMemoryRow& row : rows) {
+    const std::int64_t peak = best_known(row);
+    chart.bars.push_back(
+        {.name = row.name,
+         .value = static_cast<double>(peak),
+         .label = fmt::format(
+             "{} ({:.3g} of naive)",
+             bytes_text(peak),
+             static_cast<double>(peak) / static_cast<double>(best_known(rows.front()))),
+         .hollow = !row.measured_bytes.has_value()});
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << svg(chart);
+  file.close();
+  if (!file) {
+    throw std::runtime_error(
+        path + ": cannot be written; check the folder's permissions and the free disk space");
+  }
+}
+
+int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
+  const BenchMemoryRequest request = request_of(options);
+  const std::vector<BenchMemoryRow> rows = bench_memory(request);
+  if (!options.svg.empty()) {
+    write_picture(options.svg, options.model, request, rows);
+  }
+  const auto of_naive = [&](const BenchMemoryRow& row) {
+    return static_cast<double>(best_known(row)) / static_cast<double>(best_known(rows.front()));
+  };
+  if (common.json) {
+    Json json = {
+        {"model", options.model},
+        {"layers", options.layers},
+        {"dims", request.dims},
+        {"samples", request.samples},
+        {"small_dims", request.small_dims},
+        {"tiles", request.tiles},
+        {"rows", Json::array()}};
+    for (const BenchMemoryRow& row : rows) {
+      json["rows"].push_back(
+          {{"name", row.name},
+           {"ranks", row.ranks},
+           {"dtype", to_string(row.dtype)},
+           {"peak_bytes", best_known(row)},
+           {"peak_is", row.measured_bytes ? "measured" : "counted"},
+           {"counted_bytes", row.counted_bytes},
+           {"of_naive", of_naive(row)},
+           {"seconds", row.seconds ? Json(*row.seconds) : Json()},
+           {"loss_error", row.loss_error},
+           {"gradient_error", row.gradient_error}});
+    }
+    print_json(json);
+    return kOk;
+  }
+  std::vector<std::vector<std::string>> table = {
+      {"step", "peak of a rank", "of naive", "", "counted", "seconds", "loss error", "gradients"}};
+  for (const BenchMemoryRow& row : rows) {
+    table.push_back(
+        {row.name,
+         bytes_text(best_known(row)),
+         fmt::format("{:.3f}", of_naive(row)),
+         row.measured_bytes ? "measured" : "counted",
+         bytes_text(row.counted_bytes),
+         row.seconds ? fmt::format("{:.2f}", *row.seconds) : "-",
+         fmt::format("{:.1e}", row.loss_error),
+         fmt::format("{:.1e}", row.gradient_error)});
+  }
+  fmt::print(
+      "{} of {} layers, {}: forward and backward; errors against float64 naive on {}\n{}",
+      options.model,
+      options.layers,
+      sizes_text(request.dims),
+      sizes_text(request.small_dims),
+      aligned(table, 1));
+  return kOk;
+}
+
+}  // namespace
+
+void add_bench_memory(CLI::App& bench, Common& common) {
+  auto [command, options] = add_command<BenchMemoryOptions>(
+      bench,
+      common,
+      "memory",
+      "Peak bytes with one means of memory-efficient training after the other",
+      run_bench_memory);
+  add_grid_options(*command, *options);
+  command->add_option("--layers", options->layers, "Of the model, instead of its own number")
+      ->check(whole_numbers(1, 1024))
+      ->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Of the last rows, as in 2,4,8")
+      ->delimiter(',')
+      ->check(whole_numbers(1, kMostRanks))
+      ->capture_default_str();
+  command->add_option("--tiles", options->tiles, "Of chunking")
+      ->check(whole_numbers(2, 256))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--measure-below",
+          options->measure_below,
+          "Rows whose ranks together take more are counted, not run")
+      ->capture_default_str();
+  command->add_flag("--counted", options->counted, "Run nothing of the size that is asked for");
+  command->add_option("--svg", options->svg, "Also the table as a picture, in this new file");
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,226 @@
+#include "src/run/check/bench_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
+#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
+#include "src/run/check/check_case.h"
+#include "src/run/data/synthetic_samples.h"
+#include "src/run/measure/measure.h"
+#include "src/run/reference/grid_reference.h"
+#include "src/run/reference/naive_memory.h"
+
+namespace paradyse {
+namespace {
+
+using Dims = std::map<std::string, std::int64_t>;
+using Weights = std::map<std::string, at::Tensor>;
+
+// What a row does beside the rows before it.
+struct Means {
+  std::string name;
+  bool recompute = false;
+  std::int64_t tiles = 1;
+  Dtype dtype = Dtype::float32;
+  bool offload = false;
+  int ranks = 1;
+};
+
+std::vector<Means> all_means(const BenchMemoryRequest& request) {
+  Means now{.name = "+ tiled attention"};
+  std::vector<Means> all = {now};
+  const auto add = [&](std::string name) {
+    now.name = std::move(name);
+    all.push_back(now);
+  };
+  now.recompute = true;
+  add("+ recompute");
+  now.tiles = request.tiles;
+  add("+ chunking");
+  now.dtype = Dtype::bfloat16;
+  add("+ mixed precision");
+  now.offload = true;
+  add("+ offload");
+  for (const int ranks : request.ranks) {
+    now.ranks = ranks;
+    add("+ " + std::to_string(ranks) + " ranks");
+  }
+  return all;
+}
+
+// A model and one batch of it.
+class Subject {
+ public:
+  Subject(const BenchMemoryRequest& request, const Dims& dims)
+      : request_(request), model_(request.model.model()), dims_(dims) {
+    if (request.model.grid) {
+      samples_ = synthetic_samples(model_, dims, request.samples);
+    } else {
+      documents_ =
+          synthetic_documents(idx(request.samples), dims.at("tokens"), request.model.shape.vocab);
+    }
+  }
+
+  [[nodiscard]] const Model& model() const { return model_; }
+
+  [[nodiscard]] reference::Answer naive(const Weights& weights) const {
+    const std::optional<GridShape>& grid = request_.model.grid;
+    return grid ? reference::grid_model(*grid, weights, samples_)
+                : reference::model(
+                      request_.model.shape,
+                      weights,
+                      documents_,
+                      model_.masked_lm ? documents_ : std::vector<std::vector<std::int32_t>>());
+  }
+
+  [[nodiscard]] Plan plan(const Means& means) const {
+    Plan plan = request_.model.grid ? layout(means) : split(means);
+    for (auto& [name, runs] : plan.programs) {
+      std::vector<LayerChoice> layers = choices(runs);
+      for (LayerChoice& layer : layers) {
+        for (PartChoice& part : layer) {
+          part.offload = means.offload;
+        }
+      }
+      runs = runs_of(layers);
+    }
+    return plan;
+  }
+
+  [[nodiscard]] GradientAnswer run(const Plan& plan, Dtype dtype) const {
+    return gradients(
+        {.model = model_,
+         .fill = fill,
+         .plan = &plan,
+         .documents = documents_,
+         .labels = model_.masked_lm ? documents_ : std::vector<std::vector<std::int32_t>>(),
+         .samples = samples_,
+         .dtype = dtype});
+  }
+
+  static void fill(Parameters& parameters) { parameters.initialize(1); }
+
+ private:
+  [[nodiscard]] Plan layout(const Means& means) const {
+    std::int64_t rows = 1;
+    for (const std::string& dim : model_.streams.front().rows) {
+      rows *= dims_.contains(dim) ? dims_.at(dim) : 1;  // of a batch each sample
+    }
+    LayoutTask task{
+        .model = &model_,
+        .documents = packed(
+            std::vector<std::int64_t>(idx(request_.samples), rows), means.ranks, model_.causal),
+        .recompute = means.recompute ? Recompute::full : Recompute::none,
+        .tiles = means.tiles,
+        .seconds = {}};
+    task.documents.dims = dims_;
+    return plan_of(task, plan_layouts(task, model_.layers));
+  }
+  [[nodiscard]] Plan split(const Means& means) const {
+    const Recompute level = means.recompute ? Recompute::full : Recompute::none;
+    LayerChoice layer = text_layer(means.ranks > 1 ? "UlyssesZ" : "DataZ", "gather", level, level);
+    if (means.tiles > 1) {
+      set_options(layer, {{"token_tiles", means.tiles}});
+    }
+    std::vector<std::int64_t> lengths(idx(request_.samples), dims_.at("tokens"));
+    return uniform_plan(
+        request_.model.shape,
+        std::move(lengths),
+        means.ranks,
+        std::vector<LayerChoice>(idx(model_.layers), layer));
+  }
+
+  const BenchMemoryRequest& request_;
+  Model model_;
+  Dims dims_;
+  std::vector<Sample> samples_;
+  std::vector<std::vector<std::int32_t>> documents_;
+};
+
+// Of the fullest rank, and of all together.
+std::pair<std::int64_t, std::int64_t> counted(
+    const Plan& plan, const Model& model, Precision precision) {
+  std::int64_t most = 0;
+  std::int64_t all = 0;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const std::int64_t elements =
+        stored_elements(model, plan.weight_domain, rank % plan.weight_domain);
+    const std::int64_t peak =
+        predicted_report(
+            plan, model, rank, precision, elements * (precision.activation + precision.statistic))
+            .peak_bytes;
+    most = std::max(most, peak);
+    all += peak;
+  }
+  return {most, all};
+}
+
+Weights as(const Weights& weights, const at::TensorOptions& options) {
+  Weights converted;
+  for (const auto& [name, tensor] : weights) {
+    converted[name] = tensor.to(options);
+  }
+  return converted;
+}
+
+double relative(double is, double should) {
+  return is == should ? 0 : std::abs(is - should) / std::abs(should);
+}
+
+}  // namespace
+
+std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
+  const Subject subject(request, request.dims);
+  const Subject small(request, request.small_dims);
+  const Model& model = subject.model();
+  const Weights exact = whole_weights(model, Subject::fill, Dtype::float64);
+  const Weights weights = as(exact, at::kFloat);
+  const reference::Answer expected = small.naive(exact);
+  const auto measures = [&](std::int64_t bytes) {
+    return request.measured_bytes == 0 || bytes <= request.measured_bytes;
+  };
+  std::vector<BenchMemoryRow> rows;
+  {
+    BenchMemoryRow& row = rows.emplace_back(BenchMemoryRow{.name = "naive"});
+    const Weights sizes = as(weights, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+    // the leaves are copies of the weights, which are there besides
+    row.counted_bytes = reference::counted_peak([&] { (void)subject.naive(sizes); });
+    if (measures(row.counted_bytes)) {
+      const reference::Measured run = reference::measured([&] { return subject.naive(weights); });
+      row.measured_bytes = run.peak_bytes;
+      row.seconds = run.seconds;
+    }
+    const reference::Answer narrow = small.naive(weights);
+    row.loss_error = relative(narrow.loss, expected.loss);
+    row.gradient_error = compare_gradients(narrow.gradients, expected.gradients).worst;
+  }
+  for (const Means& means : all_means(request)) {
+    BenchMemoryRow& row = rows.emplace_back(
+        BenchMemoryRow{.name = means.name, .ranks = means.ranks, .dtype = means.dtype});
+    const Plan plan = subject.plan(means);
+    std::int64_t all = 0;
+    std::tie(row.counted_bytes, all) = counted(plan, model, precision_of(means.dtype));
+    if (measures(all)) {
+      const GradientAnswer run = subject.run(plan, means.dtype);
+      std::int64_t most = 0;
+      for (const RankReport& rank : run.ranks) {
+        most = std::max(most, rank.peak_bytes);
+      }
+      row.measured_bytes = most;
+      row.seconds = std::accumulate(
+          run.batch.micro_batch_seconds.begin(), run.batch.micro_batch_seconds.end(), 0.0);
+    }
+    const GradientAnswer run = small.run(small.plan(means), means.dtype);
+    row.loss_error = relative(run.batch.loss, expected.loss);
+    row.gradient_error = compare_gradients(run.gradients, expected.gradients).worst;
+  }
+  return rows;
+}
+
+}  // namespace paradyse
