@@ -24,7 +24,7 @@ struct BenchStepOptions {
   std::vector<std::int64_t> lengths;
   std::string attention;
   std::string mlp;
-  std::string recompute = "none";
+  std::string recompute;
   StrategyOptions options;
   bool breakdown = false;
   std::string dtype = "float32";
@@ -112,6 +112,13 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
         "--lengths, --attention, --mlp and options of strategies are of language models; a layout "
         "is planned for --data");
   }
+  if (!request.device.is_cpu()) {
+    throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+  }
+  std::optional<Recompute> level;
+  if (!options.recompute.empty()) {
+    level = recompute(options.recompute);
+  }
   const GridData data = reading([&] { return read_grid_data(options.data, shape); });
   request.samples = data.samples(0);
   const SampleTask task{
@@ -121,7 +128,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
       .machine = {},
       .precision = precision_of(request.dtype),
       .memory_per_rank = request.memory_per_rank,
-      .recompute = recompute(options.recompute)};
+      .recompute = level};
   const BatchPlanner::Answer answer =
       SamplePlanner(task).plan(std::vector<std::int64_t>(request.samples.size(), data.rows()));
   if (!answer.plan) {
@@ -129,6 +136,14 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
         "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);
   }
   request.plan = answer.plan;
+}
+
+// "none", or "what fits".
+std::string made_again(const BenchStepOptions& options) {
+  if (!options.recompute.empty()) {
+    return options.recompute;
+  }
+  return options.data.empty() || memory_limit(options.memory_per_rank) == 0 ? "none" : "what fits";
 }
 
 int bench_step_on(
@@ -167,7 +182,7 @@ int bench_step_on(
     print_json(
         {{"attention", attention},
          {"mlp", mlp},
-         {"recompute", options.recompute},
+         {"recompute", made_again(options)},
          {"dtype", options.dtype},
          {"ranks", request.ranks},
          {"backend", backend->name()},
@@ -264,8 +279,13 @@ void add_bench(CLI::App& app, Common& common) {
       options->mlp,
       "hold, gather, pass, or a strategy's name; default: the attention's verb");
   add_layer_options(*command, options->options);
-  command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
-      ->capture_default_str();
+  command
+      ->add_option(
+          "--recompute",
+          options->recompute,
+          "none, light, attention-output or full; with --data and --memory-per-rank the default is "
+          "what fits")
+      ->default_str("none");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps")

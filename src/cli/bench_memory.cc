@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "src/cli/environment.h"
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
@@ -40,7 +42,30 @@ constexpr Size kSizes[] = {
     {"sequences", &GridOptions::sequences, 64, 64},
     {"residues", &GridOptions::residues, 96, 96}};
 
+void refuse_options_of_grids(const BenchMemoryOptions& options) {
+  const std::pair<const char*, bool> given[] = {
+      {"--batch", options.batch > 1},
+      {"--frames", options.frames > 0},
+      {"--text-tokens", options.text > 0},
+      {"--sequences", options.sequences > 0},
+      {"--residues", options.residues > 0},
+      {"--width", options.width > 0},
+      {"--kv-ratio", options.kv_ratio > 0}};
+  for (const auto& [option, is_given] : given) {
+    if (is_given) {
+      throw std::invalid_argument(fmt::format(
+          "{} is of video and protein models; --model {} is a language model: one document of "
+          "--tokens",
+          option,
+          options.model));
+    }
+  }
+}
+
 BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
+  if (!options.mesh.empty()) {
+    throw std::invalid_argument("--mesh: bench memory runs on one axis of --ranks; leave it out");
+  }
   BenchMemoryRequest request{
       .model = reading([&] { return open_any_model(options.model); }),
       .dims = {},
@@ -56,9 +81,18 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
     }
   }
   if (!request.model.grid) {
+    refuse_options_of_grids(options);
     request.model.shape = without_dropout(request.model.shape);  // so that rows come to the same
     request.model.shape.layers = options.layers;
     const std::int64_t tokens = options.tokens == 0 ? 1024 : options.tokens;
+    const std::int64_t positions = request.model.model().positions();
+    if (positions > 0 && tokens > positions) {
+      throw std::invalid_argument(fmt::format(
+          "--tokens {}: --model {} has learned {} positions; take at most so many",
+          tokens,
+          options.model,
+          positions));
+    }
     request.dims = {{"tokens", tokens}};
     request.small_dims = {{"tokens", std::min<std::int64_t>(tokens, 256)}};
     return request;
@@ -92,8 +126,26 @@ std::string sizes_text(const std::map<std::string, std::int64_t>& dims) {
   return text;
 }
 
+std::string sizes_text(const BenchMemoryRequest& request) {
+  return (request.samples > 1 ? fmt::format("{} samples of ", request.samples) : "") +
+         sizes_text(request.dims);
+}
+
 std::int64_t best_known(const BenchMemoryRow& row) {
   return row.measured_bytes.value_or(row.counted_bytes);
+}
+
+// Throws std::invalid_argument where the picture could not be written.
+void expect_writable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    throw std::invalid_argument(
+        path + ": is there already, and nothing is overwritten; give --svg another name");
+  }
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::is_directory(folder, error)) {
+    throw std::invalid_argument("--svg " + path + ": there is no folder " + folder.string());
+  }
 }
 
 void write_picture(
@@ -101,16 +153,12 @@ void write_picture(
     const std::string& model,
     const BenchMemoryRequest& request,
     const std::vector<BenchMemoryRow>& rows) {
-  if (std::filesystem::exists(path)) {
-    throw std::invalid_argument(
-        path + ": is there already, and nothing is overwritten; give --svg another name");
-  }
   BarChart chart{
       .title = "Peak memory of a training step, " + model,
       .description = fmt::format(
           "{} layers, {}; of the fullest rank; hollow: counted, not run",
           request.model.model().layers,
-          sizes_text(request.dims)),
+          sizes_text(request)),
       .bars = {}};
   for (const BenchMemoryRow& row : rows) {
     const std::int64_t peak = best_known(row);
@@ -133,6 +181,13 @@ void write_picture(
 }
 
 int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
+  if (const std::optional<Membership> of = membership(); of && of->size > 1) {
+    throw std::invalid_argument(
+        "bench memory runs all its ranks in one process; start it without " + of->launcher);
+  }
+  if (!options.svg.empty()) {
+    expect_writable(options.svg);
+  }
   const BenchMemoryRequest request = request_of(options);
   const std::vector<BenchMemoryRow> rows = bench_memory(request);
   if (!options.svg.empty()) {
@@ -183,7 +238,7 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
       "{} of {} layers, {}: forward and backward; errors against float64 naive on {}\n{}",
       options.model,
       options.layers,
-      sizes_text(request.dims),
+      sizes_text(request),
       sizes_text(request.small_dims),
       aligned(table, 1));
   return kOk;
@@ -213,7 +268,7 @@ void add_bench_memory(CLI::App& bench, Common& common) {
       ->add_option(
           "--measure-below",
           options->measure_below,
-          "Rows whose ranks together take more are counted, not run")
+          "Rows whose ranks together take more are counted, not run (0: all are run)")
       ->capture_default_str();
   command->add_flag("--counted", options->counted, "Run nothing of the size that is asked for");
   command->add_option("--svg", options->svg, "Also the table as a picture, in this new file");

@@ -104,6 +104,11 @@ Plan within_memory(
         "--memory-per-rank goes with --objective elements: within memory that layout is planned "
         "which sends least");
   }
+  if (options.tiles > 1) {
+    throw std::invalid_argument(
+        "--token-tiles: with --memory-per-rank tiles are planned, as many as it takes; leave one "
+        "out");
+  }
   std::optional<Recompute> level;
   if (!options.recompute.empty()) {
     level = recompute(options.recompute);
@@ -129,7 +134,7 @@ Plan within_memory(
 }
 
 std::string how(const PartChoice& part) {
-  const auto tiles = part.options.find("token_tiles");
+  const auto tiles = part.options.find(kTilesOption);
   return to_string(part.recompute) +
          (tiles == part.options.end() ? "" : fmt::format(" in {} tiles", tiles->second));
 }
@@ -231,6 +236,15 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   std::optional<Plan> fitting;
   if (!options.memory_per_rank.empty()) {
     fitting = within_memory(options, shape, task.documents);
+    // what is told of the layout is that of so many samples
+    const std::size_t at_once = fitting->micro_batches.front().groups.front().documents.size();
+    Documents fewer = packed(
+        std::vector<std::int64_t>(at_once, task.documents.lengths.front()),
+        options.ranks,
+        model.causal);
+    fewer.dims = task.documents.dims;
+    fewer.mesh = task.documents.mesh;
+    task.documents = std::move(fewer);
   }
   const LayoutPlan plan = plan_layouts(task);
   if (fitting && !options.out.empty()) {
@@ -307,7 +321,9 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
         name,
         one.elements_forward,
         one.elements_backward,
-        &one == &plan ? "" : fmt::format(", {:.2f} of ours", one.elements() / plan.elements()),
+        &one == &plan || plan.elements() == 0
+            ? ""
+            : fmt::format(", {:.2f} of ours", one.elements() / plan.elements()),
         one.seconds > 0 ? fmt::format(", {:.4g} s", one.seconds) : "");
   };
   total(
@@ -342,7 +358,11 @@ void add_plan_layout(CLI::App& plan, Common& common) {
           "none, light, attention-output or full, of all parts; with --memory-per-rank the default "
           "is what fits")
       ->default_str("none");
-  command->add_option("--token-tiles", options->tiles, "In which parts run that can, one by one")
+  command
+      ->add_option(
+          "--token-tiles",
+          options->tiles,
+          "Parts that can are run in so many tiles, one after the other")
       ->check(whole_numbers(1, 256))
       ->capture_default_str();
   command->add_option(

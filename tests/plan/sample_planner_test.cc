@@ -82,8 +82,8 @@ TEST(SamplePlanner, TakesAllAtOnceWhereNothingIsShort) {
 
 // Within any memory from all that is wanted down to where nothing fits: what is planned fits, and
 // is by the same costs at most 1 % slower (of many ways of a layer some are looked at) than one
-// level of recompute for all with any tiles, on any number at once.
-TEST(SamplePlanner, IsNeverSlowerThanOneLevelForAll) {
+// level of recompute for all parts in any tiles.
+TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
   for (SampleTask task : {video_task(3), protein_task(2)}) {
     const Lengths samples(
         std::holds_alternative<StditShape>(task.model) ? 5 : 2,

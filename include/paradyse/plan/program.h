@@ -96,7 +96,7 @@ struct Op {
   // a partition of a sum.
   bool transposed = false;
   // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:
-  // all; outer_product: the first row dim of a and of o, by number among those that the rank has.
+  // all; outer_product: the residues of a, rows of o, by number among those that the rank has.
   // `fresh`: those rows of an operand taken over in place are not there yet.
   std::vector<Interval> tile = {};
   bool fresh = false;

@@ -35,9 +35,9 @@ class SamplePlanner final : public BatchPlanner {
  public:
   explicit SamplePlanner(SampleTask task);
 
-  // Of all numbers of samples at once the plan that takes least by the closed form, whose layers
-  // are those of plan_layers() and whose bytes are counted; without a limit all at once, and
-  // nothing made again.
+  // Of all samples at once, half of them, and so on down to one, the plan that takes least by the
+  // closed form, whose layers are those of plan_layers() and whose bytes are counted; without a
+  // limit all at once, and nothing made again.
   // Throws std::invalid_argument where a part has no way to run.
   Answer plan(const std::vector<std::int64_t>& lengths) override;
   // Layouts are counted, not measured: steps teach nothing.

@@ -93,6 +93,9 @@ struct Option {
   std::vector<std::int64_t> (*candidates)(const Task& task) = nullptr;
 };
 
+// The option by which a part runs in tiles, one after the other: chunking along what is a batch.
+inline constexpr const char* kTilesOption = "token_tiles";
+
 // One way to run one kind of part.
 struct Strategy {
   std::string
@@ -116,6 +119,9 @@ void add_strategy(Strategy strategy);
 // Of an MLP a published name ("UlyssesZ") stands for its verb.  Throws std::invalid_argument with
 // the nearest names for a name that is not in the table.
 const Strategy& strategy(const std::string& kind, const std::string& name);
+
+// Whether a strategy that is known has this option.
+bool takes(const std::string& kind, const std::string& name, const std::string& option);
 
 // The parts of a layer, in the order of a plan, by what plans call the model: "stdit", "evoformer",
 // "evoformer-multimer"; of every other name attention and mlp, each of the kind of its name.

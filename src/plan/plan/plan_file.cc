@@ -197,9 +197,9 @@ std::vector<Option> options_of(const std::string& kind, const std::string& name)
 }
 
 // "of METP head_groups, of USP ulysses_degree, of hold, gather, pass token_tiles"
-std::string all_options_text() {
+std::string options_text(const std::vector<std::string>& kinds) {
   std::string text;
-  for (const std::string& kind : layer_parts()) {
+  for (const std::string& kind : kinds) {
     for (const Option& option : all_options({kind})) {
       text += ", of " + strategies_with(kind, option.name) + " " + option.name;
     }
@@ -241,7 +241,8 @@ PartChoice part_from(
     value.fail(
         "strategy '" + choice.strategy + "' of part '" + name + "' has no option '" + key + "'" +
         did_you_mean(key, known) + "; the options of a part are recompute, offload, in, " +
-        "out, elements" + all_options_text());
+        "out, elements" +
+        options_text(kind_of(name) == name ? layer_parts() : std::vector{kind_of(name)}));
   };
   for (const auto& [key, value] : node.members()) {
     if (key == "part" || key == "strategy" || key == "expanded") {

@@ -80,6 +80,11 @@ const Strategy& strategy(const std::string& kind, const std::string& name) {
   unknown(kind == "mlp" ? "MLP strategy" : kind + " strategy", name, names);
 }
 
+bool takes(const std::string& kind, const std::string& name, const std::string& option) {
+  return std::ranges::any_of(
+      strategy(kind, name).options, [&](const Option& one) { return one.name == option; });
+}
+
 std::vector<Option> all_options(const std::vector<std::string>& kinds) {
   std::vector<Option> all;
   for (const std::string& kind : kinds) {

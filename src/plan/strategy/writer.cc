@@ -76,40 +76,61 @@ Op& Writer::op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out) {
 }
 
 std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) const {
-  // Rows of the first row dim of which somebody has several stand one after the other.  That of a
-  // line, the last, stays whole where there are others.
-  std::int64_t most = 1;
-  std::size_t first = 0;
-  for (std::size_t d = 0; (d == 0 || d + 2 < layout.dims.size()) && most <= 1; ++d) {
-    first = d;
+  // Rows of the first row dim of which somebody has several stand one after the other, and so do
+  // those of the next dim at one index of that.  The last, of a line, stays whole where there are
+  // others.
+  const auto most_of = [&](std::size_t d) {
+    std::int64_t most = 1;
     for (int r = 0; r < ranks(); ++r) {
       most = std::max(most, size(layout.dims[d].piece(r)));
     }
+    return std::min<std::int64_t>(most, std::numeric_limits<int>::max());
+  };
+  const auto may_be_cut = [&](std::size_t d) { return d == 0 || d + 2 < layout.dims.size(); };
+  std::size_t outer = 0;
+  while (most_of(outer) == 1 && may_be_cut(outer + 1)) {
+    ++outer;
   }
-  const Dim& dim = layout.dims[first];
-  most = std::min<std::int64_t>(most, std::numeric_limits<int>::max());
-  const auto count = static_cast<int>(std::min(wanted, most));
-  if (count <= 1) {
+  const std::int64_t of_outer = most_of(outer);
+  const bool nested = wanted > of_outer && may_be_cut(outer + 1);
+  const auto inner_tiles = static_cast<int>(
+      nested ? std::min((wanted + of_outer - 1) / of_outer, most_of(outer + 1)) : 1);
+  const auto outer_tiles = static_cast<int>(std::min(wanted, of_outer));
+  if (outer_tiles * inner_tiles <= 1) {
     return {{.rows = {}, .layout = layout}};
   }
-  std::vector<Cuts> cuts;  // [rank][tile] of what it has
-  cuts.reserve(idx(ranks()));
-  for (int r = 0; r < ranks(); ++r) {
-    cuts.push_back(even_cuts(size(dim.piece(r)), count));
-  }
+  const Dim& dim = layout.dims[outer];
   std::vector<TokenTile> tiles;
-  for (int i = 0; i < count; ++i) {
-    std::vector<Interval> rows;
-    Cuts indices;
-    for (int r = 0; r < ranks(); ++r) {
-      const Piece& cut = cuts[idx(r)][idx(i)];
-      const Interval mine = cut.empty() ? Interval{} : cut.front();
-      const std::int64_t held = size(dim.piece(r));
-      const std::int64_t each = held == 0 ? 0 : layout.extent(r).rows / held;
-      rows.push_back({mine.begin * each, mine.end * each});
-      indices.push_back(slice(dim.piece(r), mine));
+  for (int i = 0; i < outer_tiles; ++i) {
+    for (int j = 0; j < inner_tiles; ++j) {
+      TokenTile& tile = tiles.emplace_back();
+      Cuts of_dim;
+      Cuts of_next;
+      for (int r = 0; r < ranks(); ++r) {
+        const auto mine = [](const Cuts& cuts, int at) {
+          return cuts[idx(at)].empty() ? Interval{} : cuts[idx(at)].front();
+        };
+        const std::int64_t held = size(dim.piece(r));
+        const std::int64_t each = held == 0 ? 0 : layout.extent(r).rows / held;
+        const Interval here = mine(even_cuts(held, outer_tiles), i);
+        of_dim.push_back(slice(dim.piece(r), here));
+        if (inner_tiles == 1) {
+          tile.rows.push_back({here.begin * each, here.end * each});
+          continue;
+        }
+        const Dim& next = layout.dims[outer + 1];
+        const std::int64_t of_it = size(next.piece(r));
+        const std::int64_t inside = of_it == 0 ? 0 : each / of_it;
+        const Interval there = here.empty() ? Interval{} : mine(even_cuts(of_it, inner_tiles), j);
+        of_next.push_back(slice(next.piece(r), there));
+        const std::int64_t first = here.begin * each;
+        tile.rows.push_back({first + there.begin * inside, first + there.end * inside});
+      }
+      tile.layout = layout.cut(dim.name, std::move(of_dim));
+      if (inner_tiles > 1) {
+        tile.layout = tile.layout.cut(layout.dims[outer + 1].name, std::move(of_next));
+      }
     }
-    tiles.push_back({std::move(rows), layout.cut(dim.name, std::move(indices))});
   }
   return tiles;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -126,7 +127,7 @@ class Subject {
     const Recompute level = means.recompute ? Recompute::full : Recompute::none;
     LayerChoice layer = text_layer(means.ranks > 1 ? "UlyssesZ" : "DataZ", "gather", level, level);
     if (means.tiles > 1) {
-      set_options(layer, {{"token_tiles", means.tiles}});
+      set_options(layer, {{kTilesOption, means.tiles}});
     }
     std::vector<std::int64_t> lengths(idx(request_.samples), dims_.at("tokens"));
     return uniform_plan(
@@ -182,6 +183,11 @@ std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
   const Weights exact = whole_weights(model, Subject::fill, Dtype::float64);
   const Weights weights = as(exact, at::kFloat);
   const reference::Answer expected = small.naive(exact);
+  if (std::ranges::all_of(expected.documents, [](const auto& one) { return one.count == 0; })) {
+    throw std::invalid_argument(
+        "bench memory: nothing of a sample this small is scored, so errors mean nothing; take a "
+        "larger one");
+  }
   const auto measures = [&](std::int64_t bytes) {
     return request.measured_bytes == 0 || bytes <= request.measured_bytes;
   };

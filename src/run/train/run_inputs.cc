@@ -54,7 +54,11 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
   }
   for (const auto& [name, value] : parallel.options) {
     if (value > 0) {
-      throw std::invalid_argument(fmt::format("parallel.{} is of language models", name));
+      throw std::invalid_argument(fmt::format(
+          "parallel.{}: layouts and tiles of a model of type {} are planned; leave it out, or give "
+          "--plan",
+          name,
+          type));
     }
   }
   if (parallel.device != "cpu") {

@@ -44,7 +44,7 @@ std::vector<Recompute> levels_of(const LayerWaysTask& task) {
 
 std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) {
   const std::vector<Recompute> levels = levels_of(task);
-  const bool tiled = takes_tiles(task.model->part(part.part)->kind, part.strategy);
+  const bool tiled = takes(task.model->part(part.part)->kind, part.strategy, kTilesOption);
   std::vector<Partial> ways;
   for (const Recompute level : levels) {
     for (const std::int64_t tiles : task.tiles) {
@@ -65,29 +65,27 @@ std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) 
   return ways;
 }
 
-// Always the fastest and the one that saves least.
+// Always the fastest, and those that save least, alone and with what a layer needs for a while.
 std::vector<Partial> thinned(std::vector<Partial> all) {
   if (all.size() <= kMostKept) {
     return all;
   }
   std::ranges::stable_sort(all, {}, [](const Partial& one) { return one.cost.wall; });
-  const auto smallest = [](const Partial& one) {
+  const auto of_one = [](const Partial& one) {
     return std::pair(one.cost.saved_bytes + one.cost.transient_bytes, one.cost.wall);
   };
-  std::vector<Partial> kept = {*std::ranges::min_element(all, {}, smallest)};
-  for (std::size_t i = 0; i + 1 < kMostKept; ++i) {
-    kept.push_back(all[i * all.size() / (kMostKept - 1)]);
+  const auto of_many = [](const Partial& one) {
+    return std::pair(one.cost.saved_bytes, one.cost.transient_bytes);
+  };
+  std::vector<Partial> kept = {
+      *std::ranges::min_element(all, {}, of_one), *std::ranges::min_element(all, {}, of_many)};
+  for (std::size_t i = 0; i + 2 < kMostKept; ++i) {
+    kept.push_back(all[i * all.size() / (kMostKept - 2)]);
   }
   return kept;
 }
 
 }  // namespace
-
-bool takes_tiles(const std::string& kind, const std::string& strategy) {
-  return std::ranges::any_of(paradyse::strategy(kind, strategy).options, [](const Option& option) {
-    return std::string(option.name) == kTilesOption;
-  });
-}
 
 std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
   std::vector<LayerChoice> all;
@@ -96,7 +94,7 @@ std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
       LayerChoice& way = all.emplace_back(task.layer);
       for (PartChoice& part : way) {
         part.recompute = level;
-        if (tiles > 1 && takes_tiles(task.model->part(part.part)->kind, part.strategy)) {
+        if (tiles > 1 && takes(task.model->part(part.part)->kind, part.strategy, kTilesOption)) {
           part.options[kTilesOption] = tiles;
         }
       }

@@ -15,10 +15,6 @@
 
 namespace paradyse {
 
-// The option of strategies that run a part in tiles, one after the other.
-inline constexpr const char* kTilesOption = "token_tiles";
-bool takes_tiles(const std::string& kind, const std::string& strategy);
-
 struct LayerWaysTask {
   const Model* model = nullptr;
   Documents documents;

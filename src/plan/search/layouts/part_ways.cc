@@ -7,7 +7,6 @@
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
-#include "src/plan/search/layouts/layer_ways.h"
 
 namespace paradyse {
 namespace {
@@ -115,7 +114,7 @@ LayoutCost PartWays::cost(const ScheduledPart& part, const ScheduledPart& all_ag
 std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::string* why) {
   choice.part = part.name;
   choice.recompute = task_.recompute;
-  if (task_.tiles > 1 && takes_tiles(part.kind, choice.strategy)) {
+  if (task_.tiles > 1 && takes(part.kind, choice.strategy, kTilesOption)) {
     choice.options[kTilesOption] = task_.tiles;
   }
   try {

@@ -46,7 +46,8 @@ std::vector<LayerChoice> with(
       const PartChoice& same = part_of(way, part.part);
       part.recompute = same.recompute;
       const auto tiles = same.options.find(kTilesOption);
-      if (tiles != same.options.end() && takes_tiles(model.part(part.part)->kind, part.strategy)) {
+      if (tiles != same.options.end() &&
+          takes(model.part(part.part)->kind, part.strategy, kTilesOption)) {
         part.options.insert(*tiles);
       }
     }

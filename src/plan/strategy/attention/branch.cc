@@ -50,7 +50,7 @@ Program build(const Task& task) {
       {.own = away,
        .at = away,
        .heads = all_heads(task.shape(), w.ranks()),
-       .tiles = task.option("token_tiles", 1)});
+       .tiles = task.option(kTilesOption, 1)});
 }
 
 }  // namespace

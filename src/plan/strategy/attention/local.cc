@@ -23,7 +23,7 @@ Program build(const Task& task) {
       {.own = rows,
        .at = rows,
        .heads = all_heads(task.shape(), w.ranks()),
-       .tiles = task.option("token_tiles", 1)});
+       .tiles = task.option(kTilesOption, 1)});
 }
 
 }  // namespace

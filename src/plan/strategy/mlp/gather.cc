@@ -8,7 +8,7 @@ namespace {
 
 // Every rank's tokens, whose weights come whole, or (`pass`) a piece of the width after the other.
 Program build(const Task& task, Verb verb) {
-  const std::int64_t tiles = task.option("token_tiles", 1);
+  const std::int64_t tiles = task.option(kTilesOption, 1);
   const int p = task.documents.ranks();
   Writer w(task);
   const std::int64_t F = task.shape().ffn;
@@ -62,8 +62,11 @@ std::string too_many_tiles(std::int64_t value, const Task& /*task*/) {
 
 Option token_tiles_option() {
   return {
-      .name = "token_tiles",
-      .meaning = "MLPs: tiles of a rank's tokens, taken one after the other (default: all at once)",
+      .name = kTilesOption,
+      .meaning =
+          "tiles of a rank's tokens, of attention of its lines, taken one after the other "
+          "(default: "
+          "all at once)",
       .why_not = too_many_tiles,
       .candidates = other_tiles};
 }

@@ -31,7 +31,7 @@ Program build(const Task& task) {
   const ValueId xn = w.normed_input();
   const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
   const std::int64_t tiles = std::clamp<std::int64_t>(
-      task.option("token_tiles", 1), 1, std::max<std::int64_t>(1, task.documents.tokens()));
+      task.option(kTilesOption, 1), 1, std::max<std::int64_t>(1, task.documents.tokens()));
   if (tiles > 1) {
     w.recompute_from_here();
   }

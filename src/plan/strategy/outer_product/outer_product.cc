@@ -30,7 +30,7 @@ Program build(const Task& task, Way way) {
   const std::int64_t C = shape.channels;
   const ValueId z = w.input();
   const Layout of_z = w.layout(z);
-  const std::int64_t tiles = task.option("token_tiles", 1);
+  const std::int64_t tiles = task.option(kTilesOption, 1);
   const ValueId stack = w.gather(/*wide_gradient=*/tiles > 1);
   const ValueId mn = w.norm(w.input(shape.pair), Role::pair_norm);
   const Layout made = w.layout(mn).with_columns(C);
@@ -86,6 +86,13 @@ Program build(const Task& task, Way way) {
   return w.residual(w.redistribute(y, Layout(of_z), "y_T"));
 }
 
+Option row_tiles_option() {
+  Option option = token_tiles_option();
+  option.meaning =
+      "tiles of a rank's rows of pairs, taken one after the other (default: all at once)";
+  return option;
+}
+
 Program build_gather(const Task& task) { return build(task, Way::gather); }
 Program build_scatter(const Task& task) { return build(task, Way::scatter); }
 
@@ -97,6 +104,7 @@ Strategy outer_product_gather() {
       .name = "gather",
       .verb = Verb::gather,
       .build = build_gather,
+      .options = {row_tiles_option()},
       .summary = "own rows of pairs, of all residues one side; weights are gathered"};
 }
 Strategy outer_product_scatter() {
@@ -105,6 +113,7 @@ Strategy outer_product_scatter() {
       .name = "scatter",
       .verb = Verb::gather,
       .build = build_scatter,
+      .options = {row_tiles_option()},
       .summary = "terms of all pairs from own sequences are scattered; weights are gathered"};
 }
 
