@@ -41,6 +41,7 @@ test: build-all
 # is a CUDA toolkit, the program with CUDA is compiled and linked; `make test-long CUDA=` leaves it out.
 CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),build-cuda)
 test-long: test-asan build-all $(CUDA)
+	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
 	ctest --preset release-long -j 2
 	@$(if $(CUDA),,echo "left out: the program with CUDA (no toolkit, or CUDA= was given)")
 
