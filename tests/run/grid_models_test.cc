@@ -154,6 +154,18 @@ Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt1
   return plan;
 }
 
+// What the folds say of a rank that holds its weights and their gradients.
+RankReport predicted_of(const Plan& plan, const Model& model, int rank, Dtype dtype) {
+  const Precision precision = precision_of(dtype);
+  return predicted_report(
+      plan,
+      model,
+      rank,
+      precision,
+      stored_elements(model, plan.weight_domain, rank) *
+          (precision.activation + precision.statistic));
+}
+
 TEST(GridModels, EqualTheReferenceByRandomPlans) {
   for (const Subject& subject : subjects()) {
     const Model model = grid_model(subject.shape);
@@ -179,14 +191,8 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
         }
         const GradientError error = compare_gradients(answer.gradients, expected.gradients);
         EXPECT_LE(error.worst, kNear) << error.worst_name;
-        const Precision precision = precision_of(Dtype::float64);
         for (int r = 0; r < ranks; ++r) {
-          const RankReport predicted = predicted_report(
-              plan,
-              model,
-              r,
-              precision,
-              stored_elements(model, ranks, r) * (precision.activation + precision.statistic));
+          const RankReport predicted = predicted_of(plan, model, r, Dtype::float64);
           const RankReport& measured = answer.ranks[idx(r)];
           EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
           EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
@@ -244,14 +250,8 @@ TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
       GradientRequest request{.model = model, .plan = &plan, .samples = samples, .dtype = dtype};
       request.fill = [](Parameters& parameters) { parameters.initialize(3); };
       const GradientAnswer answer = gradients(request);
-      const Precision precision = precision_of(dtype);
       for (int r = 0; r < ranks; ++r) {
-        const RankReport predicted = predicted_report(
-            plan,
-            model,
-            r,
-            precision,
-            stored_elements(model, ranks, r) * (precision.activation + precision.statistic));
+        const RankReport predicted = predicted_of(plan, model, r, dtype);
         EXPECT_EQ(answer.ranks[idx(r)].peak_bytes, predicted.peak_bytes) << "rank " << r;
       }
     }
