@@ -23,26 +23,34 @@ void add_condition(PartWeights& part, const std::string& block, const char* of, 
   part.vectors.push_back({Role::gate, table + ".gate", H});
 }
 
-PartWeights attention(const StditShape& shape, const std::string& block, int domain) {
+// Queries, keys, values and the way back, with their biases, below `core`.
+void add_attention(
+    PartWeights& part,
+    const StditShape& shape,
+    const std::string& core,
+    std::int64_t kv_heads,
+    int domain) {
   const std::int64_t H = shape.hidden;
   const std::int64_t D = H / shape.heads;
   const Cuts query = scaled(even_cuts(shape.heads, domain), D);
-  const Cuts key = even_cuts(shape.kv_heads * D, domain);
-  PartWeights part{
-      .part = block + "_attention",
-      .prefix = "blocks.",
-      .matrices =
-          {matrix("q", block + ".attn.q", query, H, Side::input),
-           matrix("k", block + ".attn.k", key, H, Side::input),
-           matrix("v", block + ".attn.v", key, H, Side::input),
-           matrix("o", block + ".attn.proj", query, H, Side::output)},
-      .vectors = {}};
-  add_condition(part, block, "attn", H);
+  const Cuts key = even_cuts(kv_heads * D, domain);
+  part.matrices = {
+      matrix("q", core + "q", query, H, Side::input),
+      matrix("k", core + "k", key, H, Side::input),
+      matrix("v", core + "v", key, H, Side::input),
+      matrix("o", core + "proj", query, H, Side::output)};
   for (const auto& [name, heads] :
-       {std::pair{"q", shape.heads}, {"k", shape.kv_heads}, {"v", shape.kv_heads}}) {
-    part.vectors.push_back({Role::in_bias, block + ".attn." + name + ".bias", heads * D});
+       {std::pair{"q", shape.heads}, {"k", kv_heads}, {"v", kv_heads}}) {
+    part.vectors.push_back({Role::in_bias, core + name + ".bias", heads * D});
   }
-  part.vectors.push_back({Role::out_bias, block + ".attn.proj.bias", H});
+  part.vectors.push_back({Role::out_bias, core + "proj.bias", H});
+}
+
+PartWeights attention(const StditShape& shape, const std::string& block, int domain) {
+  PartWeights part{
+      .part = block + "_attention", .prefix = "blocks.", .matrices = {}, .vectors = {}};
+  add_condition(part, block, "attn", shape.hidden);
+  add_attention(part, shape, block + ".attn.", shape.kv_heads, domain);
   return part;
 }
 
@@ -63,22 +71,8 @@ PartWeights mlp(const StditShape& shape, const std::string& block, int domain) {
 
 // Of x to the text: the stream as it is, neither normed nor gated (Chen et al. 2024, PixArt).
 PartWeights cross_attention(const StditShape& shape, const std::string& block, int domain) {
-  const std::int64_t H = shape.hidden;
-  const Cuts heads = scaled(even_cuts(shape.heads, domain), H / shape.heads);
-  const std::string core = block + ".cross_attn.";
-  PartWeights part{
-      .part = block + "_text",
-      .prefix = "blocks.",
-      .matrices =
-          {matrix("q", core + "q", heads, H, Side::input),
-           matrix("k", core + "k", heads, H, Side::input),
-           matrix("v", core + "v", heads, H, Side::input),
-           matrix("o", core + "proj", heads, H, Side::output)},
-      .vectors = {}};
-  for (const char* name : {"q", "k", "v"}) {
-    part.vectors.push_back({Role::in_bias, core + name + ".bias", H});
-  }
-  part.vectors.push_back({Role::out_bias, core + "proj.bias", H});
+  PartWeights part{.part = block + "_text", .prefix = "blocks.", .matrices = {}, .vectors = {}};
+  add_attention(part, shape, block + ".cross_attn.", shape.heads, domain);
   return part;
 }
 
