@@ -115,9 +115,9 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
   if (!request.device.is_cpu()) {
     throw std::invalid_argument("--device: models of several dims run on CPUs so far");
   }
-  std::optional<Recompute> level;
+  std::optional<LayerRecompute> level;
   if (!options.recompute.empty()) {
-    level = recompute(options.recompute);
+    level = layer_recompute(options.recompute);
   }
   const GridData data = reading([&] { return read_grid_data(options.data, shape); });
   request.samples = data.samples(0);
@@ -283,7 +283,8 @@ void add_bench(CLI::App& app, Common& common) {
       ->add_option(
           "--recompute",
           options->recompute,
-          "none, light, attention-output or full; with --data and --memory-per-rank the default is "
+          "none, light, attention-output, full or layer (layer+light, ...); with --data and "
+          "--memory-per-rank the default is "
           "what fits")
       ->default_str("none");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")

@@ -36,7 +36,7 @@ int bench_layout_on(
       {.shape = shape,
        .documents = documents_of(options, shape, ranks),
        .ways = options.ways,
-       .recompute = recompute(options.recompute),
+       .recompute = layer_recompute(options.recompute),
        .dtype = dtype_option(options.dtype),
        .repeats = options.repeats,
        .memory_per_rank = memory_limit(options.memory_per_rank),
@@ -120,7 +120,9 @@ void add_bench_layout(CLI::App& bench, Common& common) {
   command
       ->add_option("--ways", options->ways, "Of these alone, as in planned,ulysses (default: all)")
       ->delimiter(',');
-  command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
+  command
+      ->add_option(
+          "--recompute", options->recompute, "none, light, attention-output, full or layer")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();

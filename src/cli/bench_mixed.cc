@@ -249,7 +249,9 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
       options->mlp,
       "hold, gather, pass, or a strategy's name; default: the attention's verb");
   add_layer_options(*command, options->options);
-  command->add_option("--recompute", options->recompute, "none, light, attention-output or full")
+  command
+      ->add_option(
+          "--recompute", options->recompute, "none, light, attention-output, full or layer")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();

@@ -166,7 +166,8 @@ Json parts_of(const Plan& plan) {
             {"layer", layer},
             {"part", choice.part},
             {"strategy", strategy(kind_of(choice.part), choice.strategy).name},
-            {"recompute", to_string(choice.recompute)}};
+            {"recompute",
+             to_string(LayerRecompute{.parts = choice.recompute, .layer = choice.with_layer})}};
         if (plan.programs.size() > 1) {
           one["program"] = name;
         }
@@ -418,7 +419,9 @@ void add_grad(CLI::App& app, Common& common) {
   command->add_option(
       "--recompute",
       options->recompute,
-      "What is run again instead of saved: none, light, attention-output, full (default: none)");
+      "What is run again instead of saved: none, light, attention-output, full, of each part; "
+      "layer, "
+      "layer+light, ..., of layers as a whole (default: none)");
   command->add_option(
       "--plan",
       options->plan,

@@ -69,9 +69,9 @@ LayerChoice layer_named(
     const std::string& mlp,
     const std::string& recompute,
     const StrategyOptions& options) {
-  const Recompute level = recompute.empty() ? Recompute::none : paradyse::recompute(recompute);
   LayerChoice layer =
-      text_layer(attention, mlp.empty() ? std::string{} : strategy("mlp", mlp).name, level, level);
+      text_layer(attention, mlp.empty() ? std::string{} : strategy("mlp", mlp).name);
+  set_recompute(layer, recompute.empty() ? LayerRecompute{} : layer_recompute(recompute));
   set_options(layer, options);
   return layer;
 }

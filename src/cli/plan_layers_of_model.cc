@@ -69,7 +69,8 @@ Json to_json(const LayerRun& run) {
   Json json = {{"layers", run.layers}};
   for (const PartChoice& choice : run.choice) {
     json[choice.part] = choice.strategy;
-    json[choice.part + "_recompute"] = to_string(choice.recompute);
+    json[choice.part + "_recompute"] =
+        to_string(LayerRecompute{.parts = choice.recompute, .layer = choice.with_layer});
     json[choice.part + "_offload"] = choice.offload;
   }
   return json;

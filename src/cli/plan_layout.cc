@@ -109,9 +109,9 @@ Plan within_memory(
         "--token-tiles: with --memory-per-rank tiles are planned, as many as it takes; leave one "
         "out");
   }
-  std::optional<Recompute> level;
+  std::optional<LayerRecompute> level;
   if (!options.recompute.empty()) {
-    level = recompute(options.recompute);
+    level = layer_recompute(options.recompute);
   }
   SamplePlanner planner(
       {.model = shape,
@@ -135,7 +135,7 @@ Plan within_memory(
 
 std::string how(const PartChoice& part) {
   const auto tiles = part.options.find(kTilesOption);
-  return to_string(part.recompute) +
+  return to_string(LayerRecompute{.parts = part.recompute, .layer = part.with_layer}) +
          (tiles == part.options.end() ? "" : fmt::format(" in {} tiles", tiles->second));
 }
 
@@ -223,7 +223,8 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   LayoutTask task{
       .model = &model,
       .documents = documents_of(options, shape, options.ranks),
-      .recompute = options.recompute.empty() ? Recompute::none : recompute(options.recompute),
+      .recompute =
+          options.recompute.empty() ? LayerRecompute{} : layer_recompute(options.recompute),
       .tiles = options.tiles,
       .objective = options.objective == "seconds" ? LayoutTask::Objective::seconds
                                                   : LayoutTask::Objective::elements,
@@ -355,7 +356,9 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       ->add_option(
           "--recompute",
           options->recompute,
-          "none, light, attention-output or full, of all parts; with --memory-per-rank the default "
+          "none, light, attention-output or full, of all parts, or layer, as a whole, and "
+          "layer+light "
+          "and so on; with --memory-per-rank the default "
           "is what fits")
       ->default_str("none");
   command

@@ -517,7 +517,9 @@ void add_simulate(CLI::App& app, Common& common) {
       options->mlp,
       "hold, gather, pass, or a strategy's name; default: the attention's verb");
   command->add_option(
-      "--recompute", options->recompute, "none, light, attention-output or full (default: none)");
+      "--recompute",
+      options->recompute,
+      "none, light, attention-output, full or layer (layer+light, ...; default: none)");
   add_layer_options(*command, options->options);
   command->add_option("--dtype", options->dtype, "bfloat16, float16 or float32")
       ->capture_default_str();

@@ -89,7 +89,7 @@ TEST(Additive, SumsWhatRanksCompute) {
     for (int r = 0; r < 3; ++r) {
       double sum = 0;
       for (const ScheduledPart& part : timeline(task, text_model(m))) {
-        for (const auto* steps : {&part.schedule().forward, &part.schedule().backward}) {
+        for (const auto* steps : part.schedule().passes()) {
           for (const ScheduledOp& step : *steps) {
             const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
             const OpView view{

@@ -121,6 +121,11 @@ Plan random_plan(std::mt19937& random) {
           kRecomputeLevels[pick(0, 3)],
           pick(0, 1) == 0 ? Recompute::none : Recompute::full));
     }
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      for (PartChoice& part : layers[l]) {
+        part.with_layer = l % 3 == 1;  // in all groups of a domain, or in none
+      }
+    }
     LayerRuns runs = runs_of(layers);
     for (LayerRun& run : runs) {
       part_of(run.choice, "attention").offload = pick(0, 3) == 0;

@@ -489,7 +489,7 @@ TEST(Recomputation, WithoutKeepSavesNothing) {
   const ModelShape m = odd();
   for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
-      const Schedule order = schedule(program, /*keep=*/false);
+      const Schedule order = schedule(program, {.keep = false});
       EXPECT_TRUE(order.saved.empty());
       EXPECT_TRUE(order.backward.empty());
       EXPECT_EQ(order.forward.size(), program.ops.size());
@@ -567,16 +567,15 @@ class Judge : public Machine {
     }
   }
 
-  void hand_forward(std::size_t part) override {
+  void hand_forward(std::size_t part, std::size_t end) override {
     const ScheduledPart& maker = timeline_[part];
     for (std::size_t i = 0; i < program(part).writes.size(); ++i) {
       const ValueId out = program(part).writes[i].value;
       EXPECT_TRUE(alive.contains({part, out})) << "not there to hand on: " << value(part, out);
       for (const Place& reader : maker.readers[i]) {
-        make(reader.part, reader.value);
-      }
-      if (!maker.schedule().saves(out)) {
-        alive.erase({part, out});
+        if (reader.part < end) {
+          make(reader.part, reader.value);
+        }
       }
     }
   }
@@ -635,8 +634,10 @@ std::vector<LayerChoice> random_choices(const Group& task, std::mt19937& random)
     const Recompute of_attention = kRecomputeLevels[pick(4)];
     const Recompute of_mlp = kRecomputeLevels[pick(4)];
     layers.push_back(text_layer(attention, mlp, of_attention, of_mlp));
+    const bool whole = pick(2) == 0;
     for (PartChoice& part : layers.back()) {
       part.offload = pick(3) == 0;
+      part.with_layer = whole;
     }
   }
   return layers;
@@ -652,11 +653,10 @@ TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
         walk_forward(parts, judge);
         std::set<std::pair<std::size_t, ValueId>> saved;
         for (std::size_t part = 0; part < parts.size(); ++part) {
-          for (const ValueId value : parts[part].schedule().saved) {
-            saved.insert({part, value});
-          }
-          for (const ValueId value : parts[part].schedule().offloaded) {
-            saved.erase({part, value});
+          for (const ValueId value : parts[part].waiting) {
+            if (!parts[part].schedule().offload) {
+              saved.insert({part, value});
+            }
           }
         }
         ASSERT_EQ(judge.alive, saved);
@@ -812,7 +812,7 @@ TEST(Schedule, RefusesAnAdjointThatOverwritesAGradient) {
   };
   EXPECT_NO_THROW(schedule(program(OpKind::norm, OpKind::activation)));
   EXPECT_THROW(schedule(program(OpKind::activation, OpKind::norm)), std::logic_error);
-  EXPECT_NO_THROW(schedule(program(OpKind::activation, OpKind::norm), /*keep=*/false));
+  EXPECT_NO_THROW(schedule(program(OpKind::activation, OpKind::norm), {.keep = false}));
 }
 
 // Shapes fit: a linear's operand is placed as its result says, redistributions move what they say.
@@ -956,7 +956,7 @@ class Order : public Machine {
   void offload(std::size_t /*part*/, ValueId /*value*/) override {}
   void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
   void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
-  void hand_forward(std::size_t /*part*/) override {}
+  void hand_forward(std::size_t /*part*/, std::size_t /*end*/) override {}
   void hand_backward(std::size_t /*part*/) override {}
 
  private:
@@ -992,6 +992,9 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
         for (int trial = 0; trial < 12; ++trial) {
           std::vector<LayerChoice> layers = random_choices(any, random);
           for (LayerChoice& layer : layers) {
+            for (PartChoice& part : layer) {
+              part.with_layer = false;  // in all groups of a domain, or in none
+            }
             part_of(layer, "mlp").strategy = "gather";
             const char* const gathering[] = {"UlyssesZ", "MegatronCZ", "AllGatherKV"};
             part_of(layer, "attention").strategy =
@@ -1034,6 +1037,40 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
   }
 }
 
+// Where a layer is made again as a whole its weights are gathered once more each, and what is in
+// use is not gathered beside itself.
+TEST(WeightCollectives, OfALayerMadeAgain) {
+  const Group any = task(gqa(), {20, 7}, 2, 4);
+  std::vector<LayerChoice> layers(2, text_layer("UlyssesZ", "gather"));
+  set_recompute(layers[1], {.parts = Recompute::light, .layer = true});
+  const Timeline parts = timeline(any, layers);
+  const Order order(parts);
+  std::vector<std::string> kinds;
+  for (const std::string& one : order.weights) {
+    kinds.push_back(one.substr(0, one.find_last_of(' ')));
+  }
+  EXPECT_EQ(
+      kinds,
+      (std::vector<std::string>{
+          "0 attention gather",
+          "-1 embedding forward",
+          "0 mlp gather",
+          "1 attention gather",
+          "1 mlp gather",
+          "-1 head forward",
+          "1 attention gather",
+          "1 mlp gather",
+          "1 mlp gather",
+          "1 attention gather",
+          "1 mlp scatter",
+          "0 mlp gather",
+          "1 attention scatter",
+          "0 attention gather",
+          "0 mlp scatter",
+          "0 attention scatter",
+          "-1 embedding scatter"}));
+}
+
 // `hold` asks for nothing over the domain, but for keys that ranks have to share.
 TEST(WeightCollectives, OfHoldAreTheEndsAndSharedKeys) {
   for (const ModelShape& m : {gqa(), odd()}) {
@@ -1067,7 +1104,7 @@ TEST(Footprint, HoldsWhatIsSaved) {
       for (int r = 0; r < any.documents.ranks(); ++r) {
         std::int64_t saved = 0;
         for (const ScheduledPart& part : parts) {
-          for (const ValueId value : part.schedule().saved) {
+          for (const ValueId value : part.waiting) {
             saved += bytes(part.program(), value, seat(r), kMixed);
           }
         }

@@ -45,6 +45,10 @@ inline Plan random_groups(std::mt19937& random, const ModelShape& model, const R
   plan.weight_domain = size.ranks;
   plan.ranks = size.ranks * size.domains;
 
+  std::vector<bool> whole;  // [layer] made again as a whole, in all groups or in none
+  for (std::int64_t l = 0; l < plan.layers; ++l) {
+    whole.push_back(pick(0, 2) == 0);
+  }
   const auto program = [&](int ranks, Verb verb, bool tiled) {
     std::vector<LayerChoice> layers;
     for (std::int64_t l = 0; l < plan.layers; ++l) {
@@ -64,6 +68,9 @@ inline Plan random_groups(std::mt19937& random, const ModelShape& model, const R
       part_of(layer, "mlp").offload = pick(0, 4) == 0;
       if (tiled) {
         part_of(layer, "mlp").options["token_tiles"] = pick(2, 4);
+      }
+      for (PartChoice& part : layer) {
+        part.with_layer = whole[static_cast<std::size_t>(l)];
       }
       layers.push_back(layer);
     }

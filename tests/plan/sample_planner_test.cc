@@ -99,7 +99,7 @@ TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
       std::vector<Plan> rivals;
       for (const Recompute level : {Recompute::light, Recompute::full}) {
         SampleTask alike = task;
-        alike.recompute = level;
+        alike.recompute = LayerRecompute{.parts = level};
         if (const auto rival = SamplePlanner(alike).plan(samples); rival.plan) {
           rivals.push_back(*rival.plan);
         }
@@ -147,7 +147,7 @@ TEST(SamplePlanner, LeansAndLearns) {
 
 TEST(SamplePlanner, GoesByTheLevelThatIsAsked) {
   SampleTask task = protein_task(2);
-  task.recompute = Recompute::full;
+  task.recompute = LayerRecompute{.parts = Recompute::full};
   const Plan plan = SamplePlanner(task).plan({120}).plan.value();
   EXPECT_EQ(level(plan), Recompute::full);
   task.training = false;

@@ -125,7 +125,7 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
     double sum = 0;
     double peak = 0.5 * 1e12;
     for (const ScheduledPart& part : parts) {
-      for (const auto* steps : {&part.schedule().forward, &part.schedule().backward}) {
+      for (const auto* steps : part.schedule().passes()) {
         for (const ScheduledOp& step : *steps) {
           const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
           const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;

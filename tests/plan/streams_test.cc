@@ -56,11 +56,12 @@ class Parts {
   void writes(const std::string& stream, ValueId value) {
     program_.writes.push_back({stream, value});
   }
-  ScheduledPart part(const std::string& name, bool offload = false) {
+  ScheduledPart part(const std::string& name, Keeping keeping = {}, std::int64_t layer = -1) {
     program_.part = name;
     program_.documents = packed({kElements}, 1, true);
-    Schedule order = schedule(program_, /*keep=*/true, offload);
+    Schedule order = schedule(program_, keeping);
     return {
+        .layer = layer,
         .body = std::make_shared<const ScheduledPart::Body>(
             ScheduledPart::Body{std::move(program_), std::move(order)})};
   }
@@ -75,23 +76,25 @@ struct Coupling {
   std::size_t to;
 };
 
-ScheduledPart coupling(Coupling c, bool offload) {
+ScheduledPart coupling(Coupling c, Keeping keeping, std::int64_t layer) {
   Parts p;
   const ValueId from = p.reads(kStreams[c.from]);
   const ValueId to = c.from == c.to ? from : p.reads(kStreams[c.to]);
   p.writes(kStreams[c.to], p.op(OpKind::add, {to, p.op(OpKind::norm, {from})}));
-  return p.part("couple", offload);
+  return p.part("couple", keeping, layer);
 }
 
-Timeline couplings(const std::vector<Coupling>& all, bool offload) {
+// `in_a_layer`: so many couplings in a row.
+Timeline couplings(
+    const std::vector<Coupling>& all, Keeping keeping = {}, std::int64_t in_a_layer = 1) {
   Timeline parts;
   Parts begin;
   for (const char* stream : kStreams) {
     begin.writes(stream, begin.op(OpKind::embed, {}));
   }
   parts.push_back(begin.part("begin"));
-  for (const Coupling& c : all) {
-    parts.push_back(coupling(c, offload));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    parts.push_back(coupling(all[i], keeping, static_cast<std::int64_t>(i) / in_a_layer));
   }
   Parts end;
   for (const char* stream : kStreams) {
@@ -182,15 +185,14 @@ class Player final : public Machine {
       gradients_.erase({part, out});
     }
   }
-  void hand_forward(std::size_t part) override {
+  void hand_forward(std::size_t part, std::size_t end) override {
     const ScheduledPart& maker = timeline_[part];
     for (std::size_t i = 0; i < maker.readers.size(); ++i) {
       const ValueId out = maker.program().writes[i].value;
       for (const Place& reader : maker.readers[i]) {
-        values_[{reader.part, reader.value}] = values_.at({part, out});
-      }
-      if (!maker.schedule().saves(out)) {
-        values_.erase({part, out});
+        if (reader.part < end) {
+          values_[{reader.part, reader.value}] = values_.at({part, out});
+        }
       }
     }
   }
@@ -262,7 +264,8 @@ TEST(Streams, GradientsOfSharedVersionsAddUp) {
         weights[s].push_back(unit(random));
       }
     }
-    const Timeline parts = couplings(all, /*offload=*/trial % 3 == 0);
+    const Timeline parts =
+        couplings(all, {.offload = trial % 3 == 0, .with_layer = trial % 2 == 0}, 1 + trial % 4);
     Player player(parts, inputs, weights);
     walk_forward(parts, player);
     const double loss = plainly(all, inputs, weights);
@@ -287,13 +290,49 @@ TEST(Streams, GradientsOfSharedVersionsAddUp) {
 
 // What several parts read goes back through all of them, and only ops that add can be in between.
 TEST(Streams, LinksReadersInTheirOrder) {
-  const Timeline parts = couplings({{0, 1}, {0, 1}, {1, 0}}, false);
+  const Timeline parts = couplings({{0, 1}, {0, 1}, {1, 0}});
   const std::vector<Place> readers_of_m = {{1, 0}, {2, 0}, {3, 1}};
   EXPECT_EQ(parts[0].readers[0], readers_of_m);
   EXPECT_EQ(parts[0].readers[1], (std::vector<Place>{{1, 1}}));
   EXPECT_EQ(parts[1].gradient_to[0], (Place{0, parts[0].program().writes[0].value}));
   EXPECT_EQ(parts[2].gradient_to[0], (Place{1, 0}));
   EXPECT_EQ(parts[3].gradient_to[1], (Place{2, 0}));
+}
+
+// Of layers that are made again as a whole what enters them is kept: each stream once a layer.
+TEST(Streams, ALayerMadeAgainKeepsWhatEntersIt) {
+  const std::vector<Coupling> all = {{0, 1}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 0}};
+  const Timeline parts = couplings(all, {.with_layer = true}, 3);
+  const auto waiting = [&](std::size_t part) { return parts[part].waiting; };
+  const auto reads = [&](std::size_t part, std::size_t port) {
+    return parts[part].program().reads[port].value;
+  };
+  EXPECT_EQ(waiting(1), (std::vector<ValueId>{reads(1, 0), reads(1, 1)})) << "m and z";
+  EXPECT_EQ(waiting(2), (std::vector<ValueId>{reads(2, 1)})) << "m is read once more";
+  EXPECT_TRUE(waiting(3).empty()) << "z is one that the layer made";
+  EXPECT_EQ(waiting(4), (std::vector<ValueId>{reads(4, 0), reads(4, 1)}));
+  EXPECT_EQ(waiting(5), (std::vector<ValueId>{reads(5, 0)})) << "m, unchanged since";
+  EXPECT_TRUE(waiting(6).empty());
+}
+
+TEST(Streams, ALayerMadeAgainRunsTwiceForLessMemory) {
+  const std::vector<Coupling> chain(6, {0, 0});  // each keeps what it squares
+  const auto saved = [](const Timeline& parts) {
+    return (footprint(parts, {0, 0}, kNumbers, 0).saved_bytes -
+            footprint(couplings({}), {0, 0}, kNumbers, 0).saved_bytes) /
+           (kElements * kNumbers.activation);
+  };
+  EXPECT_EQ(saved(couplings(chain)), 6);
+  EXPECT_EQ(saved(couplings(chain, {.with_layer = true}, 1)), 6);
+  EXPECT_EQ(saved(couplings(chain, {.with_layer = true}, 3)), 2);
+  EXPECT_EQ(saved(couplings(chain, {.offload = true, .with_layer = true}, 3)), 0);
+  const auto counted = [](const Timeline& parts) { return totals(parts, {0, 0}, kNumbers); };
+  const Totals once = counted(couplings(chain));
+  const Totals twice = counted(couplings(chain, {.with_layer = true}, 3));
+  EXPECT_EQ(once.recompute.calls, 0);
+  EXPECT_EQ(twice.recompute.calls, once.forward.calls - counted(couplings({})).forward.calls);
+  EXPECT_EQ(twice.forward.calls, once.forward.calls);
+  EXPECT_EQ(twice.backward.calls, once.backward.calls);
 }
 
 TEST(Streams, RefusesAReaderThatCannotAdd) {

@@ -38,7 +38,7 @@ std::vector<CheckRow> with_gradient_times(double factor, Dtype dtype) {
 TEST(Check, WhatIsRightIsWithinTheTolerance) {
   for (const Dtype dtype : {Dtype::float64, Dtype::float32, Dtype::bfloat16, Dtype::float16}) {
     const std::vector<CheckRow> rows = check(request(dtype));
-    ASSERT_EQ(rows.size(), 4 * std::size(kRecomputeLevels))
+    ASSERT_EQ(rows.size(), 4 * std::size(kCheckedLevels))
         << "MLPs hold, gather and pass; layers differ";
     for (const CheckRow& row : rows) {
       SCOPED_TRACE(row.way + " " + row.recompute + " " + to_string(dtype));

@@ -35,15 +35,20 @@ std::vector<Case> cases() {
 
 class Equality : public testing::Test {};
 
+LayerChoice layer(const std::string& attention, const std::string& mlp, LayerRecompute level) {
+  LayerChoice layer = text_layer(attention, mlp);
+  set_recompute(layer, level);
+  return layer;
+}
 LayerChoice layer(const std::string& attention, const std::string& mlp, Recompute level) {
-  return text_layer(attention, mlp, level, level);
+  return layer(attention, mlp, LayerRecompute{.parts = level});
 }
 
 TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 3, 4}) {
       for (const auto& [attention, mlp] : test::pure_strategies()) {
-        for (const Recompute level : kRecomputeLevels) {
+        for (const LayerRecompute level : test::recompute_levels()) {
           const std::vector<LayerChoice> layers(
               static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level));
           const Plan plan = uniform_plan(c.model, c.lengths, p, layers);

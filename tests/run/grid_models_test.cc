@@ -141,6 +141,10 @@ Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt1
         layers[layer].push_back(random_choice(model, *one.part, documents, ranks, random));
       }
     }
+    const bool whole = random() % 2 == 0;
+    for (PartChoice& part : layers[layer]) {
+      part.with_layer = whole;
+    }
   }
   plan.programs["random"] = runs_of(layers);
   PlanGroup group{.ranks = {}, .documents = {}, .program = "random", .mesh = documents.mesh};

@@ -52,10 +52,11 @@ void expect_predicted(
     int ranks,
     const std::string& attention,
     const std::string& mlp,
-    Recompute level,
+    LayerRecompute level,
     Dtype dtype) {
-  const std::vector<LayerChoice> layers(
-      static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level));
+  LayerChoice layer = text_layer(attention, mlp);
+  set_recompute(layer, level);
+  const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), layer);
   const Plan plan = uniform_plan(c.model, c.lengths, ranks, layers);
   GradientRequest request{
       .model = text_model(c.model),
@@ -84,14 +85,14 @@ void expect_predicted(
   }
 }
 
-// All of it in make test-long; else every seventh.
+// All of it in make test-long; else every thirteenth.
 void expect_all(Dtype dtype) {
   int turn = 0;
   for (const Case& c : cases()) {
     for (const int p : {1, 2, 4}) {
       for (const auto& [attention, mlp] : test::pure_strategies()) {
-        for (const Recompute level : kRecomputeLevels) {
-          if (all_cases() || turn++ % 7 == 0) {
+        for (const LayerRecompute level : test::recompute_levels()) {
+          if (all_cases() || turn++ % 13 == 0) {
             expect_predicted(c, p, attention, mlp, level, dtype);
           }
         }

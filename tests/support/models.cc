@@ -117,6 +117,14 @@ std::vector<std::vector<std::int32_t>> random_documents(
   return documents;
 }
 
+std::vector<LayerRecompute> recompute_levels() {
+  std::vector<LayerRecompute> all;
+  for (const std::string& name : recompute_names()) {
+    all.push_back(layer_recompute(name));
+  }
+  return all;
+}
+
 std::vector<std::pair<std::string, std::string>> pure_strategies() {
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const Strategy& s : strategies("attention")) {

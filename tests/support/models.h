@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/strategy.h"
 #include "paradyse/run/weights.h"
 
 namespace paradyse::test {
@@ -57,5 +58,8 @@ std::vector<std::vector<std::int32_t>> random_documents(
 
 // Every attention strategy with the MLP of its verb.
 std::vector<std::pair<std::string, std::string>> pure_strategies();
+
+// All of recompute_names().
+std::vector<LayerRecompute> recompute_levels();
 
 }  // namespace paradyse::test

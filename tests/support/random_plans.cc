@@ -133,11 +133,15 @@ class PlanMaker {
       group.mesh = {rows, size / rows};
     }
     std::vector<LayerChoice> layers;
+    const bool whole = plan_.lengths.size() % 2 == 0;  // in all groups of a domain, or in none
     for (std::int64_t layer = 0; layer < plan_.layers; ++layer) {
       layers.push_back(
           layers.empty() || dice_.one_in(2)
               ? LayerChoice{part("attention", group), part("mlp", group)}
               : layers.back());
+      for (PartChoice& choice : layers.back()) {
+        choice.with_layer = whole && layer % 2 == 0;
+      }
     }
     const LayerRuns program = runs_of(layers);
     const auto known = std::ranges::find_if(
@@ -280,7 +284,7 @@ std::string edit_group(PlanGroup& group, Plan& plan, Dice& dice) {
 }
 
 std::string edit_part(PartChoice& part, Dice& dice) {
-  switch (dice.below(7)) {
+  switch (dice.below(8)) {
     case 0:
       part.strategy = some_strategy(part.part, dice);
       return "another strategy";
@@ -304,6 +308,9 @@ std::string edit_part(PartChoice& part, Dice& dice) {
           std::vector<Placement>{{"R"}, {"S(tokens)"}, {"S(heads)"}, {"?"}, {}, {"R", "R"}});
       return "a placement";
     case 5:
+      part.with_layer = !part.with_layer;
+      return "made again with its layer or not";
+    case 6:
       part.part = dice.of(std::vector<std::string>{"attention", "mlp", "head", ""});
       return "another part";
     default:

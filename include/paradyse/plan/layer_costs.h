@@ -31,7 +31,7 @@ struct PlanningTask {
   bool training = true;                   // else forward passes alone: nothing is saved
   std::string attention = {};             // a strategy's name, or "" for any
   std::string mlp = {};                   // a verb or strategy's name, or "" for any
-  std::string recompute = {};             // a level, or "" for any
+  std::string recompute = {};             // recompute_names(), or "" for any
   std::vector<std::string> without = {};  // strategies that are not to be used
   // Of strategies that have them; others are planned with their own default, or, where
   // `try_options` and the seconds go by the work, with what is worth a try (Option::candidates).
@@ -52,10 +52,12 @@ struct PlanningTask {
 
 // Of one part of a layer, or of the rest of the model.
 struct PartCost {
-  double wall = 0;  // seconds of all ranks, in groups of the size, each with such a document
-  double busy = 0;  // of one rank, alone on a core
+  double wall = 0;     // seconds of all ranks, in groups of the size, each with such a document
+  double busy = 0;     // of one rank, alone on a core
+  double forward = 0;  // of `wall`, a forward pass
   std::int64_t saved_bytes = 0;  // of the fullest rank, as the next
   std::int64_t transient_bytes = 0;
+  std::int64_t input_bytes = 0;  // of what it reads
 };
 
 class LayerCosts {
@@ -99,6 +101,8 @@ class LayerCosts {
   int ranks_;
   Model model_;
   std::shared_ptr<const TimeModel> seconds_;
+  bool part_by_part_ = true;      // layers whose parts are made again one by one
+  bool whole_ = true;             // layers that are made again as a whole
   std::vector<PartChoice> ways_;  // to run one part
   std::vector<bool> tried_;       // [way] it has an option that nobody asked for
   std::vector<LayerChoice> uniform_;
@@ -108,5 +112,9 @@ class LayerCosts {
 
 // The cost of a layer's two parts together: what one keeps is there while the other runs.
 PartCost operator+(const PartCost& attention, const PartCost& mlp);
+
+// The cost of a layer that is made again as a whole: it keeps what it reads, and all that its parts
+// keep while its backward pass runs.
+PartCost made_again_whole(PartCost layer);
 
 }  // namespace paradyse

@@ -23,7 +23,7 @@ namespace paradyse {
 struct LayoutTask {
   const Model* model = nullptr;  // with layers that are alike
   Documents documents;           // the group's ranks, its mesh of one axis or two, sizes of dims
-  Recompute recompute = Recompute::none;
+  LayerRecompute recompute = {};
   std::int64_t tiles = 1;  // token_tiles of every part that can be run in tiles
   enum class Objective { elements, seconds } objective = Objective::elements;
   // Of a part on the group, forward and backward (part_seconds() knows them on a cluster); none:

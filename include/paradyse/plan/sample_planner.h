@@ -24,9 +24,9 @@ struct SampleTask {
   std::vector<int> mesh = {};  // of the ranks, as in PlanGroup
   MachineNumbers machine;      // for predicted seconds
   Precision precision = {};
-  std::int64_t memory_per_rank = 0;         // bytes; 0: no limit
-  bool training = true;                     // else forward passes alone: nothing is saved
-  std::optional<Recompute> recompute = {};  // of all parts; none: the least that fits
+  std::int64_t memory_per_rank = 0;              // bytes; 0: no limit
+  bool training = true;                          // else forward passes alone: nothing is saved
+  std::optional<LayerRecompute> recompute = {};  // of all layers; none: the least that fits
 };
 
 // The same for the same task on every machine.  A list of lengths says how many samples there are;
@@ -47,9 +47,9 @@ class SamplePlanner final : public BatchPlanner {
   void learn(const Learned& learned) override;
 
  private:
-  // So many samples at once, all parts by one level of recompute.
+  // So many samples at once, all layers made again alike.
   [[nodiscard]] Plan alike(
-      const std::vector<std::int64_t>& lengths, std::size_t at_once, Recompute level) const;
+      const std::vector<std::int64_t>& lengths, std::size_t at_once, LayerRecompute level) const;
   // The same with layers that fit; nothing where none do, and `least`, unless it was less, the
   // bytes of what needs least.
   [[nodiscard]] std::optional<Plan> within(

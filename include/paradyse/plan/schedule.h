@@ -5,6 +5,7 @@
 // walk, so what the plan counts is what the run does.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -21,22 +22,35 @@ struct ScheduledOp {
 };
 
 struct Schedule {
-  std::vector<ValueId> saved;      // ascending: what adjoints need or recomputation starts from
-  std::vector<ValueId> offloaded;  // those of them that wait in host memory
+  std::vector<ValueId> saved;  // ascending: what adjoints need or recomputation starts from
+  bool offload = false;        // what waits for the backward pass waits in host memory
   std::vector<ScheduledOp> forward;
+  // Of a part made again with its layer all ops once more, which save; `forward` saves nothing.
+  std::vector<ScheduledOp> again = {};
   std::vector<ScheduledOp>
       backward;  // adjoints, last op first; what is recomputed, just before its need
 
   [[nodiscard]] bool saves(ValueId value) const;
+  [[nodiscard]] bool with_layer() const { return !again.empty(); }
+  // In the order in which they run.
+  [[nodiscard]] std::array<const std::vector<ScheduledOp>*, 3> passes() const {
+    return {&forward, &again, &backward};
+  }
+};
+
+// How a part runs.
+struct Keeping {
+  bool keep = true;      // else evaluation: nothing is saved and there is no backward pass
+  bool offload = false;  // all that waits goes to host memory once the part has run, and comes back
+                         // before its backward pass
+  bool with_layer = false;  // the part is made again with its layer
 };
 
 // Values that must live until the backward pass: what the adjoints need, or, where the producer is
 // recomputed, what the producer needs to run again.  Weights are recomputed, hence never saved.
-// Without `keep` (evaluation) nothing is saved and there is no backward pass.  With `offload` all
-// that is saved goes to host memory once the part has run, and comes back before its backward pass.
 // Throws std::logic_error for a program whose values do not know their makers, or whose ops
 // overwrite what is saved, or a gradient that another reader's adjoint has left.
-Schedule schedule(const Program& program, bool keep = true, bool offload = false);
+Schedule schedule(const Program& program, Keeping keeping = {});
 
 // A value of a part of a timeline.
 struct Place {
@@ -65,6 +79,17 @@ struct ScheduledPart {
                                         // it ends here
   std::vector<std::vector<Place>> readers = {};  // [write] in the order in which they run
 
+  // Neighbours in a layer that are made again as a whole, by index; none: made again, if at all,
+  // part by part.  Of such a *segment* only what enters it waits for the backward pass: then all
+  // its parts run once more, and then their adjoints.
+  struct Segment {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  Segment segment = {};
+  // Ascending: what waits from the forward pass to the backward pass.
+  std::vector<ValueId> waiting = {};
+
   [[nodiscard]] const Program& program() const { return body->program; }
   [[nodiscard]] const Schedule& schedule() const { return body->schedule; }
 };
@@ -73,9 +98,9 @@ struct ScheduledPart {
 // the moves between them.
 using Timeline = std::vector<ScheduledPart>;
 
-// Fills in who reads what.  Parts may read versions that none before them makes.
-// Throws std::logic_error for a part that cannot add to the gradient that a later reader of the
-// same version has left.
+// Fills in who reads what, what is made again together, and what waits.  Parts may read versions
+// that none before them makes. Throws std::logic_error for a part that cannot add to the gradient
+// that a later reader of the same version has left.
 Timeline linked(Timeline parts);
 
 class Machine {
@@ -92,9 +117,10 @@ class Machine {
   virtual void fetch(std::size_t part, ValueId value) = 0;
   // The gradients of the op's outputs, consumed by its adjoint.
   virtual void drop_gradients(std::size_t part, int op) = 0;
-  // What `part` writes goes to all its readers, which all hold the same tensor; the gradients of
-  // what it reads go where they belong.  Handles are handed on, nothing is copied or added up.
-  virtual void hand_forward(std::size_t part) = 0;
+  // What `part` writes goes to its readers before part `end`, which all hold the same tensor; the
+  // gradients of what it reads go where they belong.  Handles are handed on, nothing is copied or
+  // added up.
+  virtual void hand_forward(std::size_t part, std::size_t end) = 0;
   virtual void hand_backward(std::size_t part) = 0;
 };
 

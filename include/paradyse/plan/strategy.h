@@ -38,12 +38,24 @@ enum class Recompute { none, light, attention_output, full };
 inline constexpr Recompute kRecomputeLevels[] = {
     Recompute::none, Recompute::light, Recompute::attention_output, Recompute::full};
 
+// What of a layer is made again: each part's own, by one level; or the layer as a whole, from what
+// enters it, and once it runs again, each part's own.
+struct LayerRecompute {
+  Recompute parts = Recompute::none;
+  bool layer = false;
+
+  friend auto operator<=>(const LayerRecompute&, const LayerRecompute&) = default;
+};
+
 // What a part of a layer runs.
 struct PartChoice {
   std::string part;      // of the model's layers: "attention", "mlp", "spatial_mlp", ...
   std::string strategy;  // of the part's kind
   Recompute recompute = Recompute::none;
-  bool offload = false;  // saved values wait in host memory for the backward pass
+  bool offload = false;  // what waits for the backward pass waits in host memory
+  // The layer is made again as a whole: all its parts say so, or none.  Moves in front of the part
+  // are, too.
+  bool with_layer = false;
   std::map<std::string, std::int64_t> options = {};  // absent: the strategy's own default
   // Where streams that it reads shall lie (placement.h), by axis of the group's mesh; absent: at
   // home.
@@ -159,6 +171,15 @@ std::string to_string(Recompute recompute);
 // "none", "light", "attention-output", "full".  Throws like strategy().
 Recompute recompute(const std::string& name);
 
+// The same, "layer" and, for what its parts make again besides, "layer+light" and so on.
+std::string to_string(LayerRecompute recompute);
+LayerRecompute layer_recompute(const std::string& name);
+// All names that layer_recompute() knows.
+std::vector<std::string> recompute_names();
+void set_recompute(LayerChoice& layer, LayerRecompute recompute);
+// All parts say so.
+bool made_again_whole(const LayerChoice& layer);
+
 // Sets the mask.  Weights and what the builder marked itself stay recomputed at every level.
 void apply(Recompute level, Program& program);
 
@@ -194,7 +215,7 @@ ScheduledPart scheduled_move(
     const Layout& to,
     const Documents& documents,
     int domain,
-    bool keep = true);
+    Keeping keeping = {});
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
 // `keep` (evaluation) nothing is saved, and dropout is off.

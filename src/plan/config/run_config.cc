@@ -67,10 +67,8 @@ std::vector<std::string> names_of(const Rows& table) {
 }
 
 std::vector<std::string> names_of_levels() {
-  std::vector<std::string> names = {"auto"};
-  for (const Recompute level : kRecomputeLevels) {
-    names.push_back(to_string(level));
-  }
+  std::vector<std::string> names = recompute_names();
+  names.insert(names.begin(), "auto");
   return names;
 }
 

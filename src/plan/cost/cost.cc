@@ -55,6 +55,7 @@ GroupElements sent_in_group(const ScheduledPart& part, Seat seat) {
     }
   };
   add(part.schedule().forward, sum.forward);
+  add(part.schedule().again, sum.backward);
   add(part.schedule().backward, sum.backward);
   return sum;
 }
@@ -75,6 +76,7 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
       }
     };
     run(part.schedule().forward, sum.forward);
+    run(part.schedule().again, sum.recompute);
     run(part.schedule().backward, sum.recompute);
   }
   return sum;

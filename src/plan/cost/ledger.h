@@ -74,15 +74,14 @@ class Ledger : public Machine {
       gradients_.erase({part, out});
     }
   }
-  void hand_forward(std::size_t part) override {
+  void hand_forward(std::size_t part, std::size_t end) override {
     const ScheduledPart& maker = timeline_[part];
     for (std::size_t i = 0; i < maker.readers.size(); ++i) {
       const ValueId out = program(part).writes[i].value;
       for (const Place& reader : maker.readers[i]) {
-        values_[{reader.part, reader.value}] = values_[{part, out}];
-      }
-      if (!maker.schedule().saves(out)) {
-        values_.erase({part, out});
+        if (reader.part < end) {
+          values_[{reader.part, reader.value}] = values_[{part, out}];
+        }
       }
     }
   }

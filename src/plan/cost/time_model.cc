@@ -59,8 +59,10 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
   for (const ScheduledOp& step : part.schedule().forward) {
     add(step, PartPhase::forward);
   }
-  for (const ScheduledOp& step : part.schedule().backward) {
-    add(step, PartPhase::recompute);
+  for (const auto* steps : {&part.schedule().again, &part.schedule().backward}) {
+    for (const ScheduledOp& step : *steps) {
+      add(step, PartPhase::recompute);
+    }
   }
   return sum;
 }

@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;  // keys in the order in which people read them
 
 constexpr const char* kFormat = "paradyse-plan";
+constexpr const char* kWholeLayer = "layer";  // of a run's "recompute"
 constexpr std::int64_t kVersion = 1;
 
 // --- writing -------------------------------------------------------------------------------------
@@ -114,7 +115,11 @@ Json json_of(const Plan& plan, Content content) {
       for (const PartChoice& choice : run.choice) {
         parts.push_back(json_of(choice, content));
       }
-      program.push_back({{"layers", run.layers}, {"parts", std::move(parts)}});
+      Json& json_run = program.emplace_back(Json{{"layers", run.layers}});
+      if (made_again_whole(run.choice)) {
+        json_run["recompute"] = kWholeLayer;
+      }
+      json_run["parts"] = std::move(parts);
     }
   }
   for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
@@ -280,7 +285,7 @@ PartChoice part_from(
 
 // `names`: of the parts of a layer.
 LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
-  node.allow({"layers", "parts", "expanded"});
+  node.allow({"layers", "recompute", "parts", "expanded"});
   const std::vector<JsonNode> parts = node.at("parts").elements();
   if (parts.size() != names.size()) {
     node.at("parts").fail(
@@ -290,6 +295,18 @@ LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
   LayerRun run{.layers = node.at("layers").integer<std::int64_t>(), .choice = {}};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     run.choice.push_back(canonical(part_from(parts[i], names[i], names)));
+  }
+  if (node.has("recompute")) {
+    if (node.at("recompute").text() != kWholeLayer) {
+      node.at("recompute")
+          .fail(
+              std::string("expected \"") + kWholeLayer +
+              "\": the layer is made again as a whole; what a part makes again stands with the "
+              "part");
+    }
+    for (PartChoice& part : run.choice) {
+      part.with_layer = true;
+    }
   }
   return run;
 }

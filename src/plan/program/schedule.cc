@@ -82,13 +82,30 @@ std::vector<ValueId> touched_forward(const Op& op) {
   return values;
 }
 
+// All ops, and what dies when; what is saved, and what the program writes, outlives them.
+std::vector<ScheduledOp> all_forward(const Program& program, std::set<ValueId> kept) {
+  std::vector<ScheduledOp> forward(program.ops.size());
+  std::vector<ScheduledOp*> steps;
+  std::vector<std::vector<ValueId>> touched;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    forward[i].op = static_cast<int>(i);
+    steps.push_back(&forward[i]);
+    touched.push_back(touched_forward(program.ops[i]));
+  }
+  for (const Port& port : program.writes) {
+    kept.insert(port.value);
+  }
+  mark_deaths(steps, touched, kept);
+  return forward;
+}
+
 }  // namespace
 
 bool Schedule::saves(ValueId value) const {
   return std::binary_search(saved.begin(), saved.end(), value);
 }
 
-Schedule schedule(const Program& program, bool keep, bool offload) {
+Schedule schedule(const Program& program, Keeping keeping) {
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     for (const ValueId made : program.ops[i].out) {
       if (program.values[idx(made)].maker != static_cast<int>(i)) {
@@ -100,15 +117,13 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     }
   }
   Keeper keeper(program);
-  if (!keep) {
+  if (!keeping.keep) {
     keeper.saved.clear();
     keeper.rerun.clear();
   }
   Schedule result;
   result.saved.assign(keeper.saved.begin(), keeper.saved.end());
-  if (offload) {
-    result.offloaded = result.saved;
-  }
+  result.offload = keeping.keep && keeping.offload;
   for (const Op& op : program.ops) {
     if (op.in_place && keeper.saved.contains(op.in.back())) {
       throw std::logic_error(
@@ -117,20 +132,13 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     }
   }
 
-  std::vector<ScheduledOp*> steps;
-  std::vector<std::vector<ValueId>> touched;
-  result.forward.resize(program.ops.size());
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    result.forward[i].op = static_cast<int>(i);
-    steps.push_back(&result.forward[i]);
-    touched.push_back(touched_forward(program.ops[i]));
+  if (keeping.keep && keeping.with_layer) {
+    result.forward = all_forward(program, {});
+    result.again = all_forward(program, keeper.saved);
+  } else {
+    result.forward = all_forward(program, keeper.saved);
   }
-  std::set<ValueId> kept = keeper.saved;
-  for (const Port& port : program.writes) {
-    kept.insert(port.value);
-  }
-  mark_deaths(steps, touched, kept);
-  if (!keep) {
+  if (!keeping.keep) {
     return result;
   }
 
@@ -154,8 +162,8 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
     }
     result.backward.push_back({.op = i, .adjoint = true});
   }
-  steps.clear();
-  touched.clear();
+  std::vector<ScheduledOp*> steps;
+  std::vector<std::vector<ValueId>> touched;
   for (ScheduledOp& step : result.backward) {
     const Op& op = program.ops[idx(step.op)];
     steps.push_back(&step);
@@ -167,7 +175,8 @@ Schedule schedule(const Program& program, bool keep, bool offload) {
 
 namespace {
 
-// Issues the weight gathers of a pass, each once the one before it is there.
+// Issues the weight gathers of a pass, each once the one before it is there; where that is the same
+// one, whose weights are in use, when it is wanted.
 class Gathers {
  public:
   Gathers(const Timeline& timeline, Machine& machine) : timeline_(timeline), machine_(machine) {}
@@ -179,20 +188,31 @@ class Gathers {
       }
     }
   }
-  void issue_next() {
-    if (next_ < expected_.size()) {
-      machine_.prefetch(expected_[next_].first, expected_[next_].second);
-      ++next_;
+  void begin() {
+    if (!expected_.empty()) {
+      issue_next();
     }
   }
   void forward(std::size_t part, int op) {
+    if (!is_prefetched(part, op)) {
+      machine_.forward(part, op);
+      return;
+    }
+    if (issued_ == there_) {
+      issue_next();
+    }
     machine_.forward(part, op);
-    if (is_prefetched(part, op)) {
+    ++there_;
+    if (issued_ < expected_.size() && expected_[issued_] != std::pair(part, op)) {
       issue_next();
     }
   }
 
  private:
+  void issue_next() {
+    const auto [part, op] = expected_[issued_++];
+    machine_.prefetch(part, op);
+  }
   [[nodiscard]] bool is_prefetched(std::size_t part, int op) const {
     return traits(timeline_[part].program().ops[idx(op)].kind).prefetched;
   }
@@ -200,8 +220,26 @@ class Gathers {
   const Timeline& timeline_;
   Machine& machine_;
   std::vector<std::pair<std::size_t, int>> expected_;  // in the order of their use
-  std::size_t next_ = 0;
+  std::size_t issued_ = 0;
+  std::size_t there_ = 0;
 };
+
+// Neighbours in a layer that are made again as a whole.
+void find_segments(Timeline& parts) {
+  for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    end = begin + 1;
+    if (!parts[begin].schedule().with_layer()) {
+      continue;
+    }
+    while (end < parts.size() && parts[end].schedule().with_layer() &&
+           parts[end].layer == parts[begin].layer) {
+      ++end;
+    }
+    for (std::size_t part = begin; part < end; ++part) {
+      parts[part].segment = {.begin = begin, .end = end};
+    }
+  }
+}
 
 // Every op of the part that reads the value can add to a gradient that is there.
 bool adds_to(const Program& program, ValueId value) {
@@ -223,13 +261,23 @@ Timeline linked(Timeline parts) {
     std::size_t port = 0;  // of its maker
     Place last;            // the last that reads it so far, or its maker
   };
+  find_segments(parts);
   std::map<std::string, Version> now;
   for (std::size_t part = 0; part < parts.size(); ++part) {
     const Program& program = parts[part].program();
+    const ScheduledPart::Segment segment = parts[part].segment;
+    parts[part].waiting.clear();
+    if (!parts[part].schedule().with_layer()) {
+      parts[part].waiting = parts[part].schedule().saved;
+    }
     parts[part].gradient_to.assign(program.reads.size(), {kNobody, -1});
     parts[part].readers.assign(program.writes.size(), {});
     for (std::size_t i = 0; i < program.reads.size(); ++i) {
       const auto found = now.find(program.reads[i].stream);
+      const bool enters = found == now.end() || found->second.made_by.part < segment.begin;
+      if (parts[part].schedule().with_layer() && enters) {
+        parts[part].waiting.push_back(program.reads[i].value);
+      }
       if (found == now.end()) {
         continue;
       }
@@ -247,6 +295,7 @@ Timeline linked(Timeline parts) {
       parts[version.made_by.part].readers[version.port].push_back(here);
       version.last = here;
     }
+    std::ranges::sort(parts[part].waiting);
     for (std::size_t i = 0; i < program.writes.size(); ++i) {
       const Place made{part, program.writes[i].value};
       now[program.writes[i].stream] = {.made_by = made, .port = i, .last = made};
@@ -255,37 +304,95 @@ Timeline linked(Timeline parts) {
   return parts;
 }
 
+namespace {
+
+// Runs a part forward.  What is in `kept` outlives it; what it writes goes to readers before `end`.
+void run_forward(
+    const Timeline& timeline,
+    std::size_t part,
+    const std::vector<ScheduledOp>& steps,
+    const std::vector<ValueId>& kept,
+    std::size_t end,
+    Gathers& gathers,
+    Machine& machine) {
+  const auto drop = [&](ValueId value) {
+    if (!std::ranges::binary_search(kept, value)) {
+      machine.drop_value(part, value);
+    }
+  };
+  for (const ScheduledOp& step : steps) {
+    gathers.forward(part, step.op);
+    std::ranges::for_each(step.dead_values, drop);
+  }
+  machine.hand_forward(part, end);
+  for (const Port& port : timeline[part].program().writes) {
+    drop(port.value);
+  }
+}
+
+// A part's turn in the backward pass.
+struct Turn {
+  std::size_t part = 0;
+  bool again = false;  // it runs forward once more; else its adjoints
+};
+
+// Last part first; a segment's parts run forward again, first part first, before its last's
+// adjoints.
+std::vector<Turn> backward_turns(const Timeline& timeline) {
+  std::vector<Turn> turns;
+  for (std::size_t part = timeline.size(); part-- > 0;) {
+    const auto [begin, end] = timeline[part].segment;
+    if (part + 1 == end) {
+      for (std::size_t again = begin; again < end; ++again) {
+        turns.push_back({.part = again, .again = true});
+      }
+    }
+    turns.push_back({.part = part});
+  }
+  return turns;
+}
+
+}  // namespace
+
 void walk_forward(const Timeline& timeline, Machine& machine) {
   Gathers gathers(timeline, machine);
   for (std::size_t part = 0; part < timeline.size(); ++part) {
     gathers.expect(part, timeline[part].schedule().forward);
   }
-  gathers.issue_next();
+  gathers.begin();
   for (std::size_t part = 0; part < timeline.size(); ++part) {
-    for (const ScheduledOp& step : timeline[part].schedule().forward) {
-      gathers.forward(part, step.op);
-      for (const ValueId value : step.dead_values) {
-        machine.drop_value(part, value);
+    const Schedule& schedule = timeline[part].schedule();
+    const std::vector<ValueId>& waiting = timeline[part].waiting;
+    run_forward(timeline, part, schedule.forward, waiting, timeline.size(), gathers, machine);
+    if (schedule.offload) {
+      for (const ValueId value : waiting) {
+        machine.offload(part, value);
       }
-    }
-    machine.hand_forward(part);
-    for (const ValueId value : timeline[part].schedule().offloaded) {
-      machine.offload(part, value);
     }
   }
 }
 
 void walk_backward(const Timeline& timeline, Machine& machine) {
+  const std::vector<Turn> turns = backward_turns(timeline);
   Gathers gathers(timeline, machine);
-  for (std::size_t part = timeline.size(); part-- > 0;) {
-    gathers.expect(part, timeline[part].schedule().backward);
+  for (const auto& [part, again] : turns) {
+    const Schedule& schedule = timeline[part].schedule();
+    gathers.expect(part, again ? schedule.again : schedule.backward);
   }
-  gathers.issue_next();
-  for (std::size_t part = timeline.size(); part-- > 0;) {
-    for (const ValueId value : timeline[part].schedule().offloaded) {
-      machine.fetch(part, value);
+  gathers.begin();
+  for (const auto& [part, again] : turns) {
+    const Schedule& schedule = timeline[part].schedule();
+    if (schedule.offload && again == schedule.with_layer()) {
+      for (const ValueId value : timeline[part].waiting) {
+        machine.fetch(part, value);
+      }
     }
-    for (const ScheduledOp& step : timeline[part].schedule().backward) {
+    if (again) {
+      const std::size_t end = timeline[part].segment.end;
+      run_forward(timeline, part, schedule.again, schedule.saved, end, gathers, machine);
+      continue;
+    }
+    for (const ScheduledOp& step : schedule.backward) {
       if (step.adjoint) {
         machine.adjoint(part, step.op);
       } else {

@@ -113,8 +113,10 @@ std::string why_not(const PartChoice& part, std::size_t ranks) {
     return ".recompute: '" + to_string(part.recompute) +
            "': the space flexsp recomputes nothing; set 'none', or check against another space";
   }
-  if (part.offload || !part.options.empty() || !part.in.empty()) {
-    return ": the space flexsp knows no offload, no options and no placements: leave them out";
+  if (part.offload || part.with_layer || !part.options.empty() || !part.in.empty()) {
+    return ": the space flexsp knows no offload, no layers made again as a whole, no options and "
+           "no "
+           "placements: leave them out";
   }
   return "";
 }
@@ -184,11 +186,13 @@ std::optional<Way> way_of(const LayerRuns& program, std::size_t ranks, std::stri
           part.strategy == "USP"
               ? std::map<std::string, std::int64_t>{{"ulysses_degree", kFlexspNode}}
               : std::map<std::string, std::int64_t>{};
-      if (part.offload || !part.in.empty() || part.options != options) {
-        why = place +
-              ": the space full knows no offload, no placements and no options but a "
-              "ulysses_degree of " +
-              text(kFlexspNode) + " of USP";
+      if (part.offload || part.with_layer || !part.in.empty() || part.options != options) {
+        why =
+            place +
+            ": the space full knows no offload, no layers made again as a whole, no placements and "
+            "no options but a "
+            "ulysses_degree of " +
+            text(kFlexspNode) + " of USP";
         return std::nullopt;
       }
     }

@@ -55,7 +55,7 @@ struct AdditiveCosts::Fold {
     sums.ranks.resize(seats.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
       const auto times = static_cast<double>(alike.size());
-      for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
+      for (const auto* steps : body->schedule.passes()) {
         for (const ScheduledOp& step : *steps) {
           add(body->program,
               body->program.ops[idx(step.op)],
@@ -63,7 +63,9 @@ struct AdditiveCosts::Fold {
               times);
         }
       }
-      add_copies_to_host(*body, times);
+      for (const std::size_t part : alike) {
+        add_copies_to_host(parts[part]);
+      }
     }
   }
 
@@ -124,14 +126,15 @@ struct AdditiveCosts::Fold {
     }
   }
 
-  // What is saved goes there and comes back.
-  void add_copies_to_host(const ScheduledPart::Body& body, double times) {
-    const double ways = body.schedule.backward.empty() ? 1 : 2;
-    for (const ValueId value : body.schedule.offloaded) {
+  // What waits goes there and comes back.
+  void add_copies_to_host(const ScheduledPart& part) {
+    if (!part.schedule().offload) {
+      return;
+    }
+    for (const ValueId value : part.waiting) {
       for (std::size_t r = 0; r < seats.ranks.size(); ++r) {
         sums.ranks[r].communication +=
-            times * ways *
-            static_cast<double>(bytes(body.program, value, seats.seat(r), precision)) /
+            2 * static_cast<double>(bytes(part.program(), value, seats.seat(r), precision)) /
             cluster.device(seats.ranks[r]).host_bytes_per_second;
       }
     }
@@ -173,7 +176,9 @@ std::function<double(const ScheduledPart& part)> part_seconds(
   GroupSeats seats{.ranks = std::vector<int>(idx(ranks)), .domain = ranks};
   std::iota(seats.ranks.begin(), seats.ranks.end(), 0);
   return [costs = std::make_shared<AdditiveCosts>(cluster, options),
-          seats](const ScheduledPart& part) { return costs->group({part}, seats).seconds().sum(); };
+          seats](const ScheduledPart& part) {
+    return costs->group(linked({part}), seats).seconds().sum();
+  };
 }
 
 }  // namespace paradyse

@@ -69,13 +69,13 @@ void AdditiveSums::run(const std::vector<GroupRun>& groups) {
 void AdditiveSums::count(const GroupRun& group) {
   for (const auto& [body, alike] : bodies(group.timeline)) {
     const auto times = static_cast<std::int64_t>(alike.size());
-    for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
+    for (const auto* steps : body->schedule.passes()) {
       for (const ScheduledOp& step : *steps) {
         const Op& op = body->program.ops[idx(step.op)];
         const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
         const std::vector<OpTraffic> sent = op_traffic(
             body->program, op, phase, group.seats, cluster_, precision_, exchange_costs_);
-        const bool again = steps == &body->schedule.backward && !step.adjoint;
+        const bool again = steps != &body->schedule.forward && !step.adjoint;
         for (std::size_t r = 0; r < group.seats.ranks.size(); ++r) {
           SimulatedRank& rank = ranks_[idx(group.seats.ranks[r] - domain_first_)];
           const Traffic& mine = sent[r].traffic;

@@ -86,7 +86,7 @@ class Scales {
     Burden burden;
     burden.seconds.resize(seats_.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
-      for (const auto* steps : {&body->schedule.forward, &body->schedule.backward}) {
+      for (const auto* steps : body->schedule.passes()) {
         for (const ScheduledOp& step : *steps) {
           const OpCost cost = op_cost(
               body->program,

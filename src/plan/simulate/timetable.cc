@@ -23,7 +23,7 @@ class Recorder final : public Machine {
     add(Instruction::Kind::fetch, part, -1, value);
   }
   void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
-  void hand_forward(std::size_t /*part*/) override {}
+  void hand_forward(std::size_t /*part*/, std::size_t /*end*/) override {}
   void hand_backward(std::size_t /*part*/) override {}
 
   void go_back() { back_ = true; }

@@ -104,6 +104,7 @@ std::string name(const LayerChoice& layer) {
   std::string offloaded;
   bool alike = true;
   bool all_offloaded = true;
+  const bool whole = made_again_whole(layer);
   for (const PartChoice& part : layer) {
     const std::string join = strategies.empty() ? "" : "+";
     strategies += join + canonical(part).strategy;
@@ -118,9 +119,10 @@ std::string name(const LayerChoice& layer) {
   }
   std::string text = strategies;
   if (!alike) {
-    text += ", recompute " + levels;
-  } else if (!layer.empty() && layer.front().recompute != Recompute::none) {
-    text += ", recompute " + to_string(layer.front().recompute);
+    text += ", recompute " + std::string(whole ? "layer+" : "") + levels;
+  } else if (whole || (!layer.empty() && layer.front().recompute != Recompute::none)) {
+    text += ", recompute " +
+            to_string(LayerRecompute{.parts = layer.front().recompute, .layer = whole});
   }
   if (!offloaded.empty()) {
     text += ", offload " + (!all_offloaded ? offloaded : layer.size() == 2 ? "both" : "all");

@@ -121,6 +121,54 @@ Recompute recompute(const std::string& name) {
   unknown("recompute level", name, names);
 }
 
+namespace {
+
+constexpr const char* kWholeLayer = "layer";
+
+}  // namespace
+
+std::string to_string(LayerRecompute recompute) {
+  if (!recompute.layer) {
+    return to_string(recompute.parts);
+  }
+  return recompute.parts == Recompute::none
+             ? kWholeLayer
+             : std::string(kWholeLayer) + "+" + to_string(recompute.parts);
+}
+
+std::vector<std::string> recompute_names() {
+  std::vector<std::string> names;
+  for (const bool layer : {false, true}) {
+    for (const Recompute level : kRecomputeLevels) {
+      names.push_back(to_string(LayerRecompute{.parts = level, .layer = layer}));
+    }
+  }
+  return names;
+}
+
+LayerRecompute layer_recompute(const std::string& name) {
+  for (const bool layer : {false, true}) {
+    for (const Recompute level : kRecomputeLevels) {
+      const LayerRecompute found{.parts = level, .layer = layer};
+      if (to_string(found) == name) {
+        return found;
+      }
+    }
+  }
+  unknown("recompute level", name, recompute_names());
+}
+
+void set_recompute(LayerChoice& layer, LayerRecompute recompute) {
+  for (PartChoice& part : layer) {
+    part.recompute = recompute.parts;
+    part.with_layer = recompute.layer;
+  }
+}
+
+bool made_again_whole(const LayerChoice& layer) {
+  return !layer.empty() && std::ranges::all_of(layer, &PartChoice::with_layer);
+}
+
 void apply(Recompute level, Program& program) {
   std::set<ValueId> light;  // what light ops make, or ops in the memory of that
   for (Op& op : program.ops) {

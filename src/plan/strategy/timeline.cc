@@ -17,9 +17,9 @@ namespace {
 
 using Body = std::shared_ptr<const ScheduledPart::Body>;
 
-Body body(Program program, Recompute level, bool keep, bool offload) {
+Body body(Program program, Recompute level, Keeping keeping) {
   apply(level, program);
-  Schedule order = schedule(program, keep, keep && offload);
+  Schedule order = schedule(program, keeping);
   return std::make_shared<ScheduledPart::Body>(
       ScheduledPart::Body{.program = std::move(program), .schedule = std::move(order)});
 }
@@ -32,10 +32,9 @@ ScheduledPart scheduled_move(
     const Layout& to,
     const Documents& documents,
     int domain,
-    bool keep) {
+    Keeping keeping) {
   return {
-      .body =
-          body(move_program(stream, from, to, documents, domain), Recompute::none, keep, false)};
+      .body = body(move_program(stream, from, to, documents, domain), Recompute::none, keeping)};
 }
 
 Layouts streams_of(
@@ -111,7 +110,7 @@ class Parts {
                           wanted,
                           reader.program().documents,
                           reader.program().domain,
-                          keep_)
+                          {.keep = keep_, .with_layer = reader.schedule().with_layer()})
                           .body;
     }
     if (known->second) {
@@ -151,7 +150,12 @@ ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool ke
   run.choice = choice;
   run.choice.strategy = runs.name;
   run.training = keep;
-  return {.layer = 0, .body = body(runs.build(run), choice.recompute, keep, choice.offload)};
+  return {
+      .layer = 0,
+      .body = body(
+          runs.build(run),
+          choice.recompute,
+          {.keep = keep, .offload = choice.offload, .with_layer = choice.with_layer})};
 }
 
 namespace {

@@ -26,7 +26,7 @@ using Weights = std::map<std::string, at::Tensor>;
 // What a row does beside the rows before it.
 struct Means {
   std::string name;
-  bool recompute = false;
+  LayerRecompute recompute = {};
   std::int64_t tiles = 1;
   Dtype dtype = Dtype::float32;
   bool offload = false;
@@ -40,8 +40,10 @@ std::vector<Means> all_means(const BenchMemoryRequest& request) {
     now.name = std::move(name);
     all.push_back(now);
   };
-  now.recompute = true;
+  now.recompute = {.parts = Recompute::full};
   add("+ recompute");
+  now.recompute.layer = true;
+  add("+ whole layers");
   now.tiles = request.tiles;
   add("+ chunking");
   now.dtype = Dtype::bfloat16;
@@ -117,15 +119,15 @@ class Subject {
         .model = &model_,
         .documents = packed(
             std::vector<std::int64_t>(idx(request_.samples), rows), means.ranks, model_.causal),
-        .recompute = means.recompute ? Recompute::full : Recompute::none,
+        .recompute = means.recompute,
         .tiles = means.tiles,
         .seconds = {}};
     task.documents.dims = dims_;
     return plan_of(task, plan_layouts(task, model_.layers));
   }
   [[nodiscard]] Plan split(const Means& means) const {
-    const Recompute level = means.recompute ? Recompute::full : Recompute::none;
-    LayerChoice layer = text_layer(means.ranks > 1 ? "UlyssesZ" : "DataZ", "gather", level, level);
+    LayerChoice layer = text_layer(means.ranks > 1 ? "UlyssesZ" : "DataZ", "gather");
+    set_recompute(layer, means.recompute);
     if (means.tiles > 1) {
       set_options(layer, {{kTilesOption, means.tiles}});
     }

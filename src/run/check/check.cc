@@ -67,11 +67,12 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
   return all;
 }
 
-Plan plan_of(const CheckSubject& subject, const Way& way, Recompute level, int ranks) {
+Plan plan_of(const CheckSubject& subject, const Way& way, LayerRecompute level, int ranks) {
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
     const auto& [attention, mlp] = way.layers[idx(l) % way.layers.size()];
-    layers.push_back(text_layer(attention, mlp, level, level));
+    layers.push_back(text_layer(attention, mlp));
+    set_recompute(layers.back(), level);
   }
   std::vector<std::int64_t> lengths;
   for (const auto& document : subject.documents) {
@@ -117,7 +118,7 @@ std::vector<CheckRow> check(const CheckRequest& request) {
            .device = request.device});
     }
     for (const Way& way : ways(request.strategies)) {
-      for (const Recompute level : kRecomputeLevels) {
+      for (const LayerRecompute level : kCheckedLevels) {
         CheckRow row = empty_row(way.name, level, dtype, request.ranks.size());
         for (std::size_t i = 0; i < request.ranks.size(); ++i) {
           for (std::size_t s = 0; s < request.subjects.size(); ++s) {

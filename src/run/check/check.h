@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
 #include "src/run/reference/reference_model.h"
@@ -41,6 +42,14 @@ std::vector<CheckSubject> built_in_subjects();
 
 // Loss and gradients by the reference in float64, from the weights as ranks of this type hold them.
 reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype);
+
+// What layers of a check make again: every level, and a layer as a whole.
+inline constexpr LayerRecompute kCheckedLevels[] = {
+    {.parts = Recompute::none},
+    {.parts = Recompute::light},
+    {.parts = Recompute::attention_output},
+    {.parts = Recompute::full},
+    {.parts = Recompute::light, .layer = true}};
 
 struct CheckRequest {
   std::vector<CheckSubject> subjects = built_in_subjects();

@@ -33,7 +33,7 @@ Tolerance tolerance(Dtype dtype) {
 
 }  // namespace
 
-CheckRow empty_row(const std::string& way, Recompute level, Dtype dtype, std::size_t ranks) {
+CheckRow empty_row(const std::string& way, LayerRecompute level, Dtype dtype, std::size_t ranks) {
   const Tolerance within = tolerance(dtype);
   return {
       .way = way,

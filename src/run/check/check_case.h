@@ -15,7 +15,7 @@
 namespace paradyse {
 
 // With the tolerances of the type, before anything ran, for so many numbers of ranks.
-CheckRow empty_row(const std::string& way, Recompute level, Dtype dtype, std::size_t ranks);
+CheckRow empty_row(const std::string& way, LayerRecompute level, Dtype dtype, std::size_t ranks);
 
 // Adds values that differ from one number to the next.
 void add_wave(const at::Tensor& vector, double height, double step);

@@ -52,7 +52,7 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
       .backend = request.backend,
       .device = request.device};
   // All ways on a number of ranks; they are the same ones on each.
-  const auto ways_on = [&](int ranks, Recompute level) {
+  const auto ways_on = [&](int ranks, LayerRecompute level) {
     LayoutTask task{.model = &model, .documents = {}, .recompute = level, .seconds = {}};
     task.documents =
         packed(std::vector<std::int64_t>(samples.size(), video ? 30 : 35), ranks, model.causal);
@@ -63,8 +63,8 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   for (const Dtype dtype : request.dtypes) {
     const reference::Answer expected =
         reference::grid_model(request.shape, whole_weights(model, fill_widely, dtype), samples);
-    std::map<std::pair<std::size_t, Recompute>, CheckRow> found;  // by way
-    for (const Recompute level : kRecomputeLevels) {
+    std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
+    for (const LayerRecompute level : kCheckedLevels) {
       for (std::size_t i = 0; i < request.ranks.size(); ++i) {
         const std::vector<LayoutWay> ways = ways_on(request.ranks[i], level);
         for (std::size_t way = 0; way < ways.size(); ++way) {

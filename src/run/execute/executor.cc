@@ -89,10 +89,8 @@ class Executor final : public Machine {
     const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
     const auto begin = Trace::Clock::now();
     naming_lack([&] { implementation(op.kind).forward(frames_[part], op); });
-    if (forward_pass_) {
-      for (const ValueId out : op.out) {
-        mark_saved(part, out);
-      }
+    for (const ValueId out : op.out) {
+      mark_saved(part, out);
     }
     record(part, i, forward_pass_ ? "forward" : "recompute", begin);
     timed(part, forward_pass_ ? PartPhase::forward : PartPhase::recompute);
@@ -128,17 +126,16 @@ class Executor final : public Machine {
       frames_[part].gradients[idx(out)] = at::Tensor();
     }
   }
-  void hand_forward(std::size_t part) override {
+  void hand_forward(std::size_t part, std::size_t end) override {
     const ScheduledPart& maker = timeline_[part];
     for (std::size_t i = 0; i < maker.readers.size(); ++i) {
       const ValueId out = maker.program().writes[i].value;
-      at::Tensor& tensor = frames_[part].values[idx(out)];
+      const at::Tensor& tensor = frames_[part].values[idx(out)];
       for (const Place& reader : maker.readers[i]) {
-        frames_[reader.part].values[idx(reader.value)] = tensor;
-        mark_saved(reader.part, reader.value);
-      }
-      if (!maker.schedule().saves(out)) {
-        tensor = at::Tensor();
+        if (reader.part < end) {
+          frames_[reader.part].values[idx(reader.value)] = tensor;
+          mark_saved(reader.part, reader.value);
+        }
       }
     }
   }
@@ -188,8 +185,10 @@ class Executor final : public Machine {
   }
   const Op& op_of(std::size_t part, int op) const { return timeline_[part].program().ops[idx(op)]; }
   const char* label(std::size_t part, int op) const { return labels_[part][idx(op)].c_str(); }
+  // What is made again in the backward pass is saved where its whole layer is.
   void mark_saved(std::size_t part, ValueId value) {
-    if (timeline_[part].schedule().saves(value)) {
+    const ScheduledPart& of = timeline_[part];
+    if (std::ranges::binary_search(forward_pass_ ? of.waiting : of.schedule().saved, value)) {
       Accountant::recategorize(frames_[part].values[idx(value)], Category::saved);
     }
   }

@@ -18,7 +18,7 @@ struct BenchLayoutRequest {
   GridShape shape;
   Documents documents;                 // samples, ranks and dims
   std::vector<std::string> ways = {};  // by name; none: all
-  Recompute recompute = Recompute::none;
+  LayerRecompute recompute = {};
   Dtype dtype = Dtype::float32;
   int repeats = 5;  // rounds that count, after one that does not
   std::int64_t memory_per_rank = 0;

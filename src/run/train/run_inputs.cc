@@ -185,7 +185,7 @@ SampleTask sample_task(
   task.memory_per_rank = memory_of(config);
   task.training = training;
   if (config.parallel.recompute != "auto") {
-    task.recompute = recompute(config.parallel.recompute);
+    task.recompute = layer_recompute(config.parallel.recompute);
   }
   return task;
 }

@@ -40,7 +40,7 @@ class Recorder : public Machine {
   void offload(std::size_t /*part*/, ValueId /*value*/) override {}
   void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
   void drop_gradients(std::size_t /*part*/, int /*op*/) override {}
-  void hand_forward(std::size_t /*part*/) override {}
+  void hand_forward(std::size_t /*part*/, std::size_t /*end*/) override {}
   void hand_backward(std::size_t /*part*/) override {}
 
  private:

@@ -19,6 +19,7 @@ namespace paradyse::check {
 struct VerbRun {
   std::int64_t layers = 0;
   std::vector<Verb> parts;
+  bool whole = false;  // made again as a whole
 };
 
 // What can be said of a program without a group.

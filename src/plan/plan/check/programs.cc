@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/check/findings.h"
@@ -37,6 +39,13 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
       checked.sound &= findings.known(path_to(here + ".parts", p) + ".strategy", [&] {
         verbs.parts.push_back(strategy(kind_of(choice.part), choice.strategy).verb);
       });
+    }
+    verbs.whole = made_again_whole(run.choice);
+    if (!verbs.whole && std::ranges::any_of(run.choice, &PartChoice::with_layer)) {
+      findings.say(
+          here + ".parts",
+          "some parts are made again with their layer, some are not: a layer is made again as a "
+          "whole, or each part by its own level");
     }
     checked.verbs.push_back(std::move(verbs));
   }

@@ -6,16 +6,17 @@
 namespace paradyse::check {
 namespace {
 
-// The first layer in which two sound programs use different verbs for part `part`, or -1.
+// The first layer in which two sound programs differ in what `of` says of a run, or -1.
+template <typename Of>
 std::int64_t first_difference(
-    const std::vector<VerbRun>& a, const std::vector<VerbRun>& b, std::size_t part) {
+    const std::vector<VerbRun>& a, const std::vector<VerbRun>& b, const Of& of) {
   std::int64_t layer = 0;
   std::size_t i = 0;
   std::size_t j = 0;
   std::int64_t a_end = a.empty() ? 0 : a[0].layers;
   std::int64_t b_end = b.empty() ? 0 : b[0].layers;
   while (i < a.size() && j < b.size()) {
-    if (a[i].parts[part] != b[j].parts[part]) {
+    if (of(a[i]) != of(b[j])) {
       return layer;
     }
     layer = std::min(a_end, b_end);
@@ -83,7 +84,8 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
   for_each_pair_of_a_domain(groups, [&](const CheckedGroup& a, const CheckedGroup& b) {
     const std::vector<std::string>& parts = layer_parts(findings.plan.model_name);
     for (std::size_t part = 0; part < parts.size(); ++part) {
-      const std::int64_t layer = first_difference(a.program->verbs, b.program->verbs, part);
+      const std::int64_t layer = first_difference(
+          a.program->verbs, b.program->verbs, [&](const VerbRun& run) { return run.parts[part]; });
       if (layer >= 0) {
         findings.say(
             b.path + ".program",
@@ -92,6 +94,14 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
                 verb_at(a.program->verbs, layer, part) +
                 "': groups of a weight domain run in lock-step");
       }
+    }
+    const std::int64_t layer = first_difference(
+        a.program->verbs, b.program->verbs, [](const VerbRun& run) { return run.whole; });
+    if (layer >= 0) {
+      findings.say(
+          b.path + ".program",
+          "of it and that of " + a.path + " one makes layer " + text(layer) +
+              " again as a whole, the other does not: groups of a weight domain run in lock-step");
     }
   });
 }

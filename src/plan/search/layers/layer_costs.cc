@@ -67,6 +67,7 @@ Verb verb(const PartChoice& choice) { return strategy(choice.part, choice.strate
 PartCost operator*(PartCost cost, double factor) {
   cost.wall *= factor;
   cost.busy *= factor;
+  cost.forward *= factor;
   return cost;
 }
 
@@ -76,9 +77,19 @@ PartCost operator+(const PartCost& attention, const PartCost& mlp) {
   return {
       .wall = attention.wall + mlp.wall,
       .busy = attention.busy + mlp.busy,
+      .forward = attention.forward + mlp.forward,
       .saved_bytes = attention.saved_bytes + mlp.saved_bytes,
-      .transient_bytes =
-          std::max(attention.transient_bytes - mlp.saved_bytes, mlp.transient_bytes)};
+      .transient_bytes = std::max(attention.transient_bytes - mlp.saved_bytes, mlp.transient_bytes),
+      .input_bytes = attention.input_bytes};
+}
+
+PartCost made_again_whole(PartCost layer) {
+  const double more = layer.wall > 0 ? layer.forward / layer.wall : 0;
+  layer.busy *= 1 + more;
+  layer.wall += layer.forward;
+  layer.transient_bytes += layer.saved_bytes - layer.input_bytes;
+  layer.saved_bytes = layer.input_bytes;
+  return layer;
 }
 
 LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& correction)
@@ -91,7 +102,10 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   if (!task.training) {
     levels = {Recompute::none};  // nothing is saved, so nothing is made again
   } else if (!task.recompute.empty()) {
-    levels = {recompute(task.recompute)};
+    const LayerRecompute asked = layer_recompute(task.recompute);
+    levels = {asked.parts};
+    part_by_part_ = !asked.layer;
+    whole_ = asked.layer;
   }
   const auto group = [&](const std::string& part) {
     return Task{
@@ -118,6 +132,8 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   if (mlps.empty()) {
     return;
   }
+  // The published planner has no such layers; it may be told to have no others.
+  whole_ &= task.training && (!part_by_part_ || !layer_planner(task.planner).splits_all);
   const int places = task.offload && task.training ? 2 : 1;
   // Seconds that do not go by the work are the same whatever the options; the published planner has
   // none.
@@ -145,7 +161,8 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
   for (const Strategy* attention : of_part("attention")) {
     for (const Recompute level : levels) {
       for (const Strategy* mlp : mlps) {
-        LayerChoice layer = text_layer(attention->name, mlp->name, level, level);
+        LayerChoice layer = text_layer(attention->name, mlp->name);
+        set_recompute(layer, {.parts = level, .layer = !part_by_part_});
         part_of(layer, "mlp") = canonical(part_of(layer, "mlp"));
         part_of(layer, "attention").options = options_of(*attention, task);
         part_of(layer, "mlp").options = options_of(*mlp, task);
@@ -187,13 +204,20 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
       cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
       cost.transient_bytes = std::max(cost.transient_bytes, held.peak_bytes - held.saved_bytes);
     } else {
+      const Program& program = parts.front().program();
+      for (const Port& port : program.reads) {
+        cost.input_bytes =
+            std::max(cost.input_bytes, bytes(program, port.value, seat, task_.precision));
+      }
       const PartFootprint held = part_footprint(parts.front(), seat, task_.precision);
       cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
       cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);
     }
   }
   question.work = together(of_ranks, task_.machine.cores);
-  cost.wall = seconds_->seconds(question).total();
+  const PartSeconds seconds = seconds_->seconds(question);
+  cost.wall = seconds.total();
+  cost.forward = seconds.phases[idx(PartPhase::forward)];
   const double sharing =
       std::max(1.0, static_cast<double>(task_.ranks) / static_cast<double>(task_.machine.cores));
   cost.busy = cost.wall / sharing;
@@ -231,8 +255,10 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
   return {
       .wall = between(a.wall, b.wall),
       .busy = between(a.busy, b.busy),
+      .forward = between(a.forward, b.forward),
       .saved_bytes = between(a.saved_bytes, b.saved_bytes),
-      .transient_bytes = between(a.transient_bytes, b.transient_bytes)};
+      .transient_bytes = between(a.transient_bytes, b.transient_bytes),
+      .input_bytes = between(a.input_bytes, b.input_bytes)};
 }
 
 bool LayerCosts::tries_options() const { return std::ranges::find(tried_, true) != tried_.end(); }
@@ -278,6 +304,9 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t 
     }
     layers = std::move(longer);
   }
+  if (whole_) {
+    add_whole(layers, part_by_part_);
+  }
   for (Partial& one : layers) {
     one.cost = one.cost * one.factor;
   }
@@ -296,7 +325,8 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t 
 
 PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t length) {
   std::optional<PartCost> sum;
-  for (const PartChoice& part : choice) {
+  for (PartChoice part : choice) {
+    part.with_layer = false;
     const auto way = std::find(ways_.begin(), ways_.end(), canonical(part));
     if (way == ways_.end()) {
       throw std::invalid_argument("layer costs: '" + name(choice) + "' is not among the ways");
@@ -304,7 +334,8 @@ PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t len
     const PartCost cost = read_off(idx(way - ways_.begin()), length);
     sum = sum ? *sum + cost : cost;
   }
-  return sum.value_or(PartCost{});
+  const PartCost layer = sum.value_or(PartCost{});
+  return made_again_whole(choice) ? made_again_whole(layer) : layer;
 }
 
 PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest) {

@@ -39,4 +39,24 @@ std::vector<Partial> unbeaten(std::vector<Partial> all, Comparable comparable) {
   return kept;
 }
 
+// Beside each layer, or in its stead, the same made again as a whole.  What waits on the host is
+// there for all parts or for none.
+inline void add_whole(std::vector<Partial>& layers, bool beside) {
+  std::vector<Partial> whole;
+  for (const Partial& one : layers) {
+    if (std::ranges::any_of(one.parts, &PartChoice::offload)) {
+      continue;  // what its parts keep while it runs is not known
+    }
+    Partial& again = whole.emplace_back(one);
+    again.cost = made_again_whole(one.cost);
+    for (PartChoice& part : again.parts) {
+      part.with_layer = true;
+    }
+  }
+  if (!beside) {
+    layers.clear();
+  }
+  layers.insert(layers.end(), whole.begin(), whole.end());
+}
+
 }  // namespace paradyse

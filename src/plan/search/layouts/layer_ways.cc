@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -24,10 +26,15 @@ PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
       .domain = ranks};
   of.streams = streams_of(*task.model, *of.part, choice, task.documents);
   const ScheduledPart part = scheduled_part(of, choice, task.training);
+  PartChoice whole = choice;
+  whole.with_layer = true;
+  const ScheduledPart again = scheduled_part(of, whole, task.training);
   PartCost cost;
   for (int rank = 0; rank < ranks; ++rank) {
     const Seat seat{.group_rank = rank, .domain_rank = rank};
-    cost.wall += seconds(totals({part}, seat, task.precision), task.machine);
+    const double once = seconds(totals({part}, seat, task.precision), task.machine);
+    cost.wall += once;
+    cost.forward += seconds(totals({again}, seat, task.precision), task.machine) - once;
     const PartFootprint held = part_footprint(part, seat, task.precision);
     cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
     cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);
@@ -37,7 +44,7 @@ PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
 
 std::vector<Recompute> levels_of(const LayerWaysTask& task) {
   if (task.recompute || !task.training) {
-    return {task.training ? task.recompute.value_or(Recompute::none) : Recompute::none};
+    return {task.training ? task.recompute.value_or(LayerRecompute{}).parts : Recompute::none};
   }
   return {std::begin(kRecomputeLevels), std::end(kRecomputeLevels)};
 }
@@ -65,6 +72,39 @@ std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) 
   return ways;
 }
 
+// Layers whose parts are made again one by one, and layers that are made again as a whole.
+bool tries_parts(const LayerWaysTask& task) {
+  return !task.training || !task.recompute || !task.recompute->layer;
+}
+bool tries_whole(const LayerWaysTask& task) {
+  return task.training && (!task.recompute || task.recompute->layer);
+}
+
+// Of the fullest rank, the streams that enter the layer.
+std::int64_t entering_bytes(const LayerWaysTask& task) {
+  std::map<std::string, std::int64_t> entering;
+  std::set<std::string> made;
+  for (const PartChoice& choice : task.layer) {
+    const Part& part = *task.model->part(choice.part);
+    const Layouts streams = streams_of(*task.model, part, choice, task.documents);
+    for (const std::string& name : part.reads) {
+      std::int64_t most = 0;
+      for (int rank = 0; rank < task.documents.ranks(); ++rank) {
+        most = std::max(most, streams.at(name).elements(rank) * task.precision.activation);
+      }
+      if (!made.contains(name)) {
+        entering.emplace(name, most);
+      }
+    }
+    made.insert(part.writes.begin(), part.writes.end());
+  }
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : entering) {
+    sum += bytes;
+  }
+  return sum;
+}
+
 // Always the fastest, and those that save least, alone and with what a layer needs for a while.
 std::vector<Partial> thinned(std::vector<Partial> all) {
   if (all.size() <= kMostKept) {
@@ -89,13 +129,18 @@ std::vector<Partial> thinned(std::vector<Partial> all) {
 
 std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
   std::vector<LayerChoice> all;
-  for (const Recompute level : levels_of(task)) {
-    for (const std::int64_t tiles : task.tiles) {
-      LayerChoice& way = all.emplace_back(task.layer);
-      for (PartChoice& part : way) {
-        part.recompute = level;
-        if (tiles > 1 && takes(task.model->part(part.part)->kind, part.strategy, kTilesOption)) {
-          part.options[kTilesOption] = tiles;
+  for (const bool whole : {false, true}) {
+    if (whole ? !tries_whole(task) : !tries_parts(task)) {
+      continue;
+    }
+    for (const Recompute level : levels_of(task)) {
+      for (const std::int64_t tiles : task.tiles) {
+        LayerChoice& way = all.emplace_back(task.layer);
+        set_recompute(way, {.parts = level, .layer = whole});
+        for (PartChoice& part : way) {
+          if (tiles > 1 && takes(task.model->part(part.part)->kind, part.strategy, kTilesOption)) {
+            part.options[kTilesOption] = tiles;
+          }
         }
       }
     }
@@ -121,6 +166,14 @@ LayerWays layer_ways(const LayerWaysTask& task) {
       }
     }
     layers = thinned(unbeaten(std::move(longer), any));
+  }
+  if (tries_whole(task)) {
+    const std::int64_t entering = entering_bytes(task);
+    for (Partial& one : layers) {
+      one.cost.input_bytes = entering;
+    }
+    add_whole(layers, tries_parts(task));
+    layers = thinned(unbeaten(std::move(layers), any));
   }
   LayerWays result;
   for (Partial& one : layers) {

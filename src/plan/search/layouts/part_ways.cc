@@ -113,7 +113,8 @@ LayoutCost PartWays::cost(const ScheduledPart& part, const ScheduledPart& all_ag
 
 std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::string* why) {
   choice.part = part.name;
-  choice.recompute = task_.recompute;
+  choice.recompute = task_.recompute.parts;
+  choice.with_layer = task_.recompute.layer;
   if (task_.tiles > 1 && takes(part.kind, choice.strategy, kTilesOption)) {
     choice.options[kTilesOption] = task_.tiles;
   }
@@ -190,7 +191,8 @@ LayoutCost PartWays::move(const std::string& stream, const Placement& from, cons
       placed(of, task_.documents, from),
       placed(of, task_.documents, to),
       task_.documents,
-      task_.documents.ranks());
+      task_.documents.ranks(),
+      {.with_layer = task_.recompute.layer});
   return cost(part, part);
 }
 

@@ -95,9 +95,7 @@ std::vector<LayoutWay> layout_ways(const LayoutTask& task, const std::string& mo
   LayoutTask of_rivals = task;
   of_rivals.documents.mesh.clear();
   for (LayoutRival& rival : layout_rivals(model_type, model)) {
-    for (PartChoice& part : rival.parts) {
-      part.recompute = task.recompute;
-    }
+    set_recompute(rival.parts, task.recompute);
     ways.push_back(
         {.name = rival.name,
          .plan = plan_of(of_rivals, std::vector<LayerChoice>(idx(model.layers), rival.parts))});

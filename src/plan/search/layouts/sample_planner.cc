@@ -45,6 +45,7 @@ std::vector<LayerChoice> with(
     for (PartChoice& part : layouts[layer]) {
       const PartChoice& same = part_of(way, part.part);
       part.recompute = same.recompute;
+      part.with_layer = same.with_layer;
       const auto tiles = same.options.find(kTilesOption);
       if (tiles != same.options.end() &&
           takes(model.part(part.part)->kind, part.strategy, kTilesOption)) {
@@ -61,7 +62,7 @@ SamplePlanner::SamplePlanner(SampleTask task)
     : task_(std::move(task)), model_(grid_model(task_.model)) {}
 
 Plan SamplePlanner::alike(
-    const std::vector<std::int64_t>& lengths, std::size_t at_once, Recompute level) const {
+    const std::vector<std::int64_t>& lengths, std::size_t at_once, LayerRecompute level) const {
   LayoutTask task{
       .model = &model_,
       .documents =
@@ -182,8 +183,8 @@ BatchPlanner::Answer SamplePlanner::plan(const std::vector<std::int64_t>& length
   if (cap != caps_.end()) {
     budget = budget == 0 ? cap->second : std::min(budget, cap->second);
   }
-  const Recompute level =
-      task_.training ? task_.recompute.value_or(Recompute::none) : Recompute::none;
+  const LayerRecompute level =
+      task_.training ? task_.recompute.value_or(LayerRecompute{}) : LayerRecompute{};
   PredictedBytes least;
   std::optional<Plan> best;
   for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
