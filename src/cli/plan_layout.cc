@@ -24,6 +24,7 @@ namespace {
 struct PlanLayoutOptions : GridOptions {
   int ranks = 0;
   std::string recompute;
+  bool offload = false;
   std::string objective = "elements";
   std::string cluster;
   std::string dtype = "bfloat16";
@@ -121,6 +122,7 @@ Plan within_memory(
        .machine = {},
        .precision = precision_of(dtype_option(options.dtype)),
        .memory_per_rank = memory_limit(options.memory_per_rank),
+       .offload = options.offload,
        .recompute = level});
   BatchPlanner::Answer answer = planner.plan(documents.lengths);
   if (!answer.plan) {
@@ -136,7 +138,8 @@ Plan within_memory(
 std::string how(const PartChoice& part) {
   const auto tiles = part.options.find(kTilesOption);
   return to_string(LayerRecompute{.parts = part.recompute, .layer = part.with_layer}) +
-         (tiles == part.options.end() ? "" : fmt::format(" in {} tiles", tiles->second));
+         (tiles == part.options.end() ? "" : fmt::format(" in {} tiles", tiles->second)) +
+         (part.offload ? ", offload" : "");
 }
 
 // Of each part how, for so many layers in a row.
@@ -356,10 +359,8 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       ->add_option(
           "--recompute",
           options->recompute,
-          "none, light, attention-output or full, of all parts, or layer, as a whole, and "
-          "layer+light "
-          "and so on; with --memory-per-rank the default "
-          "is what fits")
+          "none, light, attention-output or full, of all parts; layer, layer+light, ..., of layers "
+          "as a whole; with --memory-per-rank the default is what fits")
       ->default_str("none");
   command
       ->add_option(
@@ -373,6 +374,10 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       options->memory_per_rank,
       "Plan what fits, as in 8GiB, of training in --dtype: samples at once, and of each part what "
       "is made again and in how many tiles it runs");
+  command->add_flag(
+      "--offload",
+      options->offload,
+      "With --memory-per-rank: what parts save may wait in host memory");
   command->add_option("--objective", options->objective, "elements sent, or seconds on a --cluster")
       ->capture_default_str();
   command->add_option("--cluster", options->cluster, "Cluster file: seconds of every part");

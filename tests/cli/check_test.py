@@ -46,7 +46,7 @@ class CheckTest(ProgramTest):
         found = self.json_of("check", "--ranks", 2, 3, "--dtype", "float64", "--strategy", "DataZ")
         self.assertTrue(found["ok"])
         self.assertEqual(found["counts_differ"], [])
-        self.assertEqual(len(found["rows"]), 4 * 2)  # recompute levels, numbers of ranks
+        self.assertEqual(len(found["rows"]), 5 * 2)  # recompute levels and whole layers, numbers of ranks
         for row in found["rows"]:
             self.assertIn(row["ranks"], (2, 3))
             self.assertLessEqual(row["error"], row["tolerance"])

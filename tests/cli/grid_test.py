@@ -82,7 +82,7 @@ class GridTest(ProgramTest):
                             (self.protein, ["planned", "dap"])):
             found = self.json_of("check", "--model", model, "--ranks", "1,3", "--dtype", "float64")
             self.assertTrue(found["ok"])
-            self.assertEqual([row["strategy"] for row in found["rows"][::8]], ways)  # levels, ranks
+            self.assertEqual([row["strategy"] for row in found["rows"][::10]], ways)  # levels, ranks
             self.assertEqual(found["counts_differ"], [])
         self.assertIn("--strategy", self.error_of("check", "--model", self.video, "--strategy", "METP"))
         narrow = self.json_of("check", "--model", self.protein, "--ranks", "2", "--dtype", "bfloat16,float16")
@@ -137,12 +137,12 @@ class GridTest(ProgramTest):
         found = self.json_of("bench", "memory", "--model", self.protein, "--sequences", 24, "--residues", 32,
                              "--ranks", "2,3", "--svg", picture)
         names = [row["name"] for row in found["rows"]]
-        self.assertEqual(names, ["naive", "+ tiled attention", "+ recompute", "+ chunking", "+ mixed precision",
-                                 "+ offload", "+ 2 ranks", "+ 3 ranks"])
+        self.assertEqual(names, ["naive", "+ tiled attention", "+ recompute", "+ whole layers", "+ chunking",
+                                 "+ mixed precision", "+ offload", "+ 2 ranks", "+ 3 ranks"])
         rows = dict(zip(names, found["rows"]))
         peaks = [row["peak_bytes"] for row in found["rows"]]
         self.assertEqual(peaks, sorted(peaks, reverse=True))
-        self.assertLess(peaks[3], peaks[0] / 5)
+        self.assertLess(peaks[4], peaks[0] / 6)
         for name, row in rows.items():
             self.assertEqual(row["peak_is"], "measured")
             self.assertLess(abs(row["peak_bytes"] / row["counted_bytes"] - 1), 0.1 if name == "naive" else 0.02)

@@ -122,6 +122,28 @@ TEST(FlexspPlanner, LetsLongDocumentsShareAMicroBatch) {
   EXPECT_EQ(answer.plan->micro_batches.size(), 1U) << to_json(*answer.plan);
 }
 
+// Groups of a weight domain agree on layers made again as a whole, so each that takes what fits it
+// best leaves them alone: where plans of before fitted, there still is one.
+TEST(FlexspPlanner, GroupsSideBySideAgreeOnWholeLayers) {
+  const std::vector<std::int64_t> lengths = {9000, 200, 7000, 4000, 300, 5000};
+  PlanningTask part_by_part = task("groups-of-2", 4);
+  part_by_part.recompute = "full";
+  for (std::int64_t memory = std::int64_t{64} << 20; memory > std::int64_t{8} << 20;
+       memory -= memory / 8) {
+    part_by_part.memory_per_rank = memory;
+    const bool fits = batch_planner(part_by_part)->plan(lengths).plan.has_value();
+    const auto any = batch_planner(task("groups-of-2", 4, memory))->plan(lengths);
+    EXPECT_GE(any.plan.has_value(), fits) << memory << ": " << any.why_not;
+    PlanningTask whole = task("groups-of-2", 4, memory);
+    whole.recompute = "layer+full";
+    const auto least = batch_planner(whole)->plan(lengths);
+    EXPECT_GE(least.plan.has_value(), fits) << memory << ": " << least.why_not;
+    if (least.plan) {
+      EXPECT_TRUE(problems(*least.plan).empty());
+    }
+  }
+}
+
 TEST(FlexspPlanner, IsDeterministic) {
   const std::vector<std::int64_t> lengths = long_tailed(9, 40);
   const auto plan = [&] { return *batch_planner(task("flexsp", 4))->plan(lengths).plan; };

@@ -93,6 +93,54 @@ TEST(PartFootprint, AddsUpToTheModel) {
   }
 }
 
+// What is said of a layer made again as a whole is what two such layers more of a model save and
+// take; and at its peak no more than all that its parts keep besides.
+TEST(LayerCosts, OfLayersMadeAgainAsAWhole) {
+  for (const char* const level : {"layer", "layer+light", "layer+full"}) {
+    PlanningTask t = task(3);
+    t.recompute = level;
+    const Correction none;
+    LayerCosts costs(t, 3, none);
+    ASSERT_FALSE(costs.uniform().empty());
+    constexpr std::int64_t kLength = 512;  // a rung
+    for (const LayerChoice& choice : costs.uniform()) {
+      ASSERT_TRUE(made_again_whole(choice));
+      ModelShape longer = t.model;
+      longer.layers = t.model.layers + 2;
+      const auto parts_of = [&](const ModelShape& shape) {
+        return timeline(
+            text_model(shape),
+            packed({kLength}, 3, true),
+            3,
+            std::vector<LayerChoice>(idx(shape.layers), choice));
+      };
+      const Timeline few = parts_of(t.model);
+      const Timeline many = parts_of(longer);
+      std::int64_t saved = 0;
+      std::int64_t peak = 0;
+      double wall = 0;
+      for (int r = 0; r < 3; ++r) {
+        const Seat seat{.group_rank = r, .domain_rank = r};
+        const Footprint of_few = footprint(few, seat, t.precision, 0);
+        const Footprint of_many = footprint(many, seat, t.precision, 0);
+        saved = std::max(saved, of_many.saved_bytes - of_few.saved_bytes);
+        peak = std::max(peak, of_many.peak_bytes);
+        wall += seconds(totals(many, seat, t.precision), t.machine) -
+                seconds(totals(few, seat, t.precision), t.machine);
+      }
+      const PartCost layer = costs.layer(choice, kLength);
+      EXPECT_EQ(2 * layer.saved_bytes, saved) << name(choice);
+      EXPECT_NEAR(2 * layer.wall, wall / 2, 1e-9 * wall) << name(choice);  // on two cores
+      // what parts share is not in the sum
+      const PartCost rest = costs.rest(kLength);
+      const std::int64_t sum = rest.saved_bytes + longer.layers * layer.saved_bytes +
+                               std::max(layer.transient_bytes, rest.transient_bytes);
+      EXPECT_NEAR(static_cast<double>(sum), static_cast<double>(peak), 0.12 * double(peak))
+          << name(choice);
+    }
+  }
+}
+
 // A way's seconds are those of the closed form over its parts; read off between rungs they are
 // close to what the fold gives.
 TEST(LayerCosts, AreTheClosedFormsOfTheParts) {

@@ -145,6 +145,37 @@ TEST(SamplePlanner, LeansAndLearns) {
   EXPECT_EQ(hash(other.plan(clips).plan.value()), hash(plan));
 }
 
+// Layers made again as a whole save less than every other level, and are found where memory is
+// short as they are where they are asked for; with what waits on the host there is less still.
+TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
+  SampleTask video = video_task(2);
+  video.model = test::small_stdit(8);
+  SampleTask protein = protein_task(2);
+  protein.model = test::small_evoformer(8);
+  for (SampleTask task : {video, protein}) {
+    const Lengths samples(1, std::holds_alternative<StditShape>(task.model) ? 45 : 120);
+    const auto planned = [&](std::optional<LayerRecompute> recompute, std::int64_t memory) {
+      task.recompute = recompute;
+      task.memory_per_rank = memory;
+      const BatchPlanner::Answer answer = SamplePlanner(task).plan(samples);
+      EXPECT_TRUE(answer.plan.has_value()) << answer.why_not;
+      expect_whole(answer.plan.value(), task, samples);
+      EXPECT_TRUE(memory == 0 || peak(*answer.plan) <= memory);
+      return *answer.plan;
+    };
+    const auto whole = [](const Plan& plan) {
+      return std::ranges::any_of(choices(plan.programs.begin()->second), made_again_whole);
+    };
+    constexpr LayerRecompute kWhole{.parts = Recompute::full, .layer = true};
+    const std::int64_t by_parts = peak(planned(LayerRecompute{.parts = Recompute::full}, 0));
+    const std::int64_t least = peak(planned(kWhole, 0));
+    EXPECT_LT(least, by_parts);
+    EXPECT_TRUE(whole(planned(std::nullopt, least)));
+    const Plan asked = planned(kWhole, least);
+    EXPECT_TRUE(std::ranges::all_of(choices(asked.programs.begin()->second), made_again_whole));
+  }
+}
+
 TEST(SamplePlanner, GoesByTheLevelThatIsAsked) {
   SampleTask task = protein_task(2);
   task.recompute = LayerRecompute{.parts = Recompute::full};

@@ -264,8 +264,8 @@ TEST(Streams, GradientsOfSharedVersionsAddUp) {
         weights[s].push_back(unit(random));
       }
     }
-    const Timeline parts =
-        couplings(all, {.offload = trial % 3 == 0, .with_layer = trial % 2 == 0}, 1 + trial % 4);
+    const Timeline parts = couplings(
+        all, {.offload = trial % 3 == 0, .with_layer = trial % 2 == 0}, 1 + trial / 2 % 4);
     Player player(parts, inputs, weights);
     walk_forward(parts, player);
     const double loss = plainly(all, inputs, weights);

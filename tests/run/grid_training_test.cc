@@ -152,6 +152,25 @@ TEST_P(GridTraining, StaysWithinMemory) {
   EXPECT_LT(least, most);
 }
 
+// What is saved and the optimizer's moments wait in host memory: the same to the bit for less.
+TEST_P(GridTraining, LeavesMomentsOnTheHost) {
+  const Played here = run("here", {"parallel.ranks=2"});
+  const Played host = run("host", {"parallel.ranks=2", "optimizer.offload=true"});
+  expect_same(host, here, 0);
+  EXPECT_LT(host.summary.peak_bytes, here.summary.peak_bytes);
+  EXPECT_LE(host.summary.peak_bytes, host.steps.front().predicted_peak_bytes);
+  const std::int64_t budget = host.summary.peak_bytes - host.summary.peak_bytes / 5;
+  const std::vector<std::string> tight = {
+      "parallel.ranks=2",
+      "optimizer.offload=true",
+      "parallel.offload=true",
+      "parallel.memory_per_rank=" + std::to_string(budget)};
+  const Played both = run("both", tight);
+  expect_same(both, here);
+  EXPECT_LE(both.summary.peak_bytes, budget);
+  EXPECT_EQ(both.steps.front().retries, 0);
+}
+
 TEST_P(GridTraining, GoesOnAsIfItHadNotStopped) {
   const std::vector<std::string> settings = {"parallel.ranks=3", "checkpoint.every=1"};
   const Played straight = run("straight", settings);

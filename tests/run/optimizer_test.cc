@@ -124,6 +124,61 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   }
 }
 
+// Moments on the host are updated to the same bits, and no rank's memory has them.
+TEST(AdamW, LeavesItsMomentsOnTheHost) {
+  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
+  const auto documents = test::random_documents({7, 5}, model.vocab, 3);
+  std::vector<const std::vector<std::int32_t>*> pointers;
+  for (const auto& document : documents) {
+    pointers.push_back(&document);
+  }
+  const Plan plan = uniform_plan(
+      model,
+      {7, 5},
+      2,
+      std::vector<LayerChoice>(idx(model.layers), text_layer("UlyssesZ", "gather")));
+  const auto trained = [&](bool offload, Dtype dtype) {
+    RunConfig::Optimizer options;
+    options.offload = offload;
+    std::map<std::string, at::Tensor> reached;
+    run_local_ranks(2, {}, [&](Communicators& communicators) {
+      RankSession session(
+          communicators, text_model(model), {.dtype = dtype, .masters = narrow(dtype)});
+      session.parameters().initialize(1);
+      AdamW optimizer(session.parameters(), options);
+      Precision precision = precision_of(dtype);
+      const std::int64_t with = precision.trained();
+      precision.moments_on_host = true;
+      const std::int64_t moments = with - precision.trained();
+      EXPECT_EQ(
+          session.memory().live_bytes(Category::optimizer) >=
+              moments * stored_elements(model, 2, communicators.rank()),
+          !offload);
+      for (int s = 0; s < 3; ++s) {
+        session.parameters().zero_gradients();
+        session.play(plan, {.documents = pointers}, /*backward=*/true);
+        optimizer.step(0.01, 0.5);
+      }
+      collect(
+          session.parameters(),
+          Which::weights,
+          session.domain(),
+          [&](const std::string& name, const at::Tensor& tensor) {
+            reached[name] = tensor.clone();
+          });
+    });
+    return reached;
+  };
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+    const auto here = trained(false, dtype);
+    const auto host = trained(true, dtype);
+    ASSERT_FALSE(here.empty());
+    for (const auto& [name, weight] : here) {
+      EXPECT_TRUE(at::equal(host.at(name), weight)) << name << " " << to_string(dtype);
+    }
+  }
+}
+
 TEST(LossScale, HalvesAtOverflowsAndDoublesAfterManySteps) {
   LossScale off(false);
   EXPECT_TRUE(off.update(false));

@@ -89,4 +89,8 @@ struct MachineNumbers {
 // Seconds of forward, backward and recomputation of `seat`, alone on a core.
 double seconds(const Totals& totals, const MachineNumbers& machine);
 
+// Of what waits on the host: copied there and back, each byte read and written both times.
+double host_seconds(
+    const Timeline& timeline, Seat seat, Precision precision, const MachineNumbers& machine);
+
 }  // namespace paradyse

@@ -60,7 +60,8 @@ class DocumentPlans {
   // the correction or what lengths are held to changes.
   std::optional<DocumentPlan> best(std::int64_t length, int ranks, Caps caps = Caps::held);
   // The same for packed documents in groups of `ranks`, side by side, at the costs of a document of
-  // `length`, corrected as for their longest.
+  // `length`, corrected as for their longest.  Without `whole` no layer of it is made again as a
+  // whole unless the task asks for that: in that groups of a weight domain have to agree.
   struct Fitting {
     LayerRuns program = {};
     PredictedBytes bytes = {};
@@ -70,7 +71,8 @@ class DocumentPlans {
       std::int64_t length,
       int ranks,
       const std::vector<std::vector<std::int64_t>>& groups,
-      Caps caps = Caps::held);
+      Caps caps = Caps::held,
+      bool whole = true);
 
   // A document under one layer choice, by estimates; its group's longest has `longest` tokens, 0:
   // this is it.
@@ -90,12 +92,12 @@ class DocumentPlans {
     std::int64_t static_bytes = 0;
     PartCost rest;
   };
-  // `tried`, `longest`: as LayerCosts::ways().
+  // `among`, `longest`: as LayerCosts::ways().
   Choices choices(
       std::int64_t length,
       int ranks,
       Caps caps = Caps::held,
-      bool tried = true,
+      AmongWays among = {},
       std::int64_t longest = 0);
   // The ways that the layer planner leaves out of it, and why (rejected_ways), as numbers of the
   // whole model.

@@ -57,7 +57,13 @@ struct PartCost {
   double forward = 0;  // of `wall`, a forward pass
   std::int64_t saved_bytes = 0;  // of the fullest rank, as the next
   std::int64_t transient_bytes = 0;
-  std::int64_t input_bytes = 0;  // of what it reads
+  std::int64_t input_bytes = 0;  // of what it reads and does not leave on the host
+};
+
+// Which ways to run a layer are asked for.
+struct AmongWays {
+  bool tried = true;  // those with options that nobody asked for
+  bool whole = true;  // layers made again as a whole; where nothing else is asked for, always
 };
 
 class LayerCosts {
@@ -74,8 +80,7 @@ class LayerCosts {
     std::vector<LayerChoice> layers;
     std::vector<double> busy;
   };
-  // Without `tried`: none has an option that is only tried.
-  Ways ways(std::int64_t length, bool tried = true, std::int64_t longest = 0);
+  Ways ways(std::int64_t length, AmongWays among = {}, std::int64_t longest = 0);
   [[nodiscard]] bool tries_options() const;
 
   // Of one choice, corrected by what was measured for its attention strategy, as for ways(); and of
@@ -115,6 +120,6 @@ PartCost operator+(const PartCost& attention, const PartCost& mlp);
 
 // The cost of a layer that is made again as a whole: it keeps what it reads, and all that its parts
 // keep while its backward pass runs.
-PartCost made_again_whole(PartCost layer);
+PartCost whole_layer_cost(PartCost layer);
 
 }  // namespace paradyse

@@ -22,13 +22,15 @@ namespace paradyse {
 struct Precision {
   std::int64_t activation = 4;  // and the weights that ops read
   std::int64_t statistic = 4;
+  bool moments_on_host = false;  // the optimizer's, which take no device memory then
 
   // Activations are rounded: sums are made in a wider type.
   [[nodiscard]] constexpr bool narrow() const { return activation < statistic; }
-  // Of an element that is trained: weight, gradient, two moments and, of a narrow weight, the
-  // master that the optimizer updates.
+  // Of an element that is trained: weight, gradient, two moments unless they wait on the host, and,
+  // of a narrow weight, the master that the optimizer updates.
   [[nodiscard]] constexpr std::int64_t trained() const {
-    return activation + 3 * statistic + (narrow() ? statistic : 0);
+    const int moments = moments_on_host ? 0 : 2;
+    return activation + (1 + moments) * statistic + (narrow() ? statistic : 0);
   }
   // Of an element of a parameter that stays from step to step; evaluation has the weight alone.
   [[nodiscard]] constexpr std::int64_t static_bytes(bool training) const {

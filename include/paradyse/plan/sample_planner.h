@@ -26,6 +26,7 @@ struct SampleTask {
   Precision precision = {};
   std::int64_t memory_per_rank = 0;              // bytes; 0: no limit
   bool training = true;                          // else forward passes alone: nothing is saved
+  bool offload = false;                          // what parts save may wait in host memory
   std::optional<LayerRecompute> recompute = {};  // of all layers; none: the least that fits
 };
 

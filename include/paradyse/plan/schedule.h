@@ -23,7 +23,7 @@ struct ScheduledOp {
 
 struct Schedule {
   std::vector<ValueId> saved;  // ascending: what adjoints need or recomputation starts from
-  bool offload = false;        // what waits for the backward pass waits in host memory
+  bool offload = false;        // what waits for the part's adjoints waits in host memory
   std::vector<ScheduledOp> forward;
   // Of a part made again with its layer all ops once more, which save; `forward` saves nothing.
   std::vector<ScheduledOp> again = {};
@@ -41,8 +41,8 @@ struct Schedule {
 // How a part runs.
 struct Keeping {
   bool keep = true;      // else evaluation: nothing is saved and there is no backward pass
-  bool offload = false;  // all that waits goes to host memory once the part has run, and comes back
-                         // before its backward pass
+  bool offload = false;  // what the part keeps goes to host memory each time it has run, and comes
+                         // back for its next turn
   bool with_layer = false;  // the part is made again with its layer
 };
 
@@ -89,6 +89,9 @@ struct ScheduledPart {
   Segment segment = {};
   // Ascending: what waits from the forward pass to the backward pass.
   std::vector<ValueId> waiting = {};
+  // What goes to host memory and comes back: what waits, and what is saved while a layer is made
+  // again.
+  [[nodiscard]] std::vector<ValueId> through_host() const;
 
   [[nodiscard]] const Program& program() const { return body->program; }
   [[nodiscard]] const Schedule& schedule() const { return body->schedule; }

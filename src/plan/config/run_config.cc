@@ -143,6 +143,7 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "optimizer.clip_norm", .value = &c.optimizer.clip_norm, .range = from_zero},
       {.key = "optimizer.warmup_steps", .value = &c.optimizer.warmup_steps, .range = from_zero},
       {.key = "optimizer.min_lr_ratio", .value = &c.optimizer.min_lr_ratio, .range = share},
+      {.key = "optimizer.offload", .value = &c.optimizer.offload},
       {.key = "output.folder", .value = &c.output.folder},
       {.key = "output.name", .value = &c.output.name},
       {.key = "output.trace", .value = &c.output.trace},

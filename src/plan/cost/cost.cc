@@ -108,6 +108,17 @@ double seconds(const Totals& totals, const MachineNumbers& machine) {
          static_cast<double>(totals.traffic.collectives) * machine.collective_seconds;
 }
 
+double host_seconds(
+    const Timeline& timeline, Seat seat, Precision precision, const MachineNumbers& machine) {
+  std::int64_t waiting = 0;
+  for (const ScheduledPart& part : timeline) {
+    for (const ValueId value : part.through_host()) {
+      waiting += bytes(part.program(), value, seat, precision);
+    }
+  }
+  return 4 * static_cast<double>(waiting) / machine.touched_bytes_per_second;
+}
+
 PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision) {
   const Timeline alone = linked({part});
   Ledger ledger(alone, seat, precision, 0);

@@ -60,7 +60,8 @@ std::int64_t workspace(const OpView& view) {
   if (!view.forward()) {
     return 0;
   }
-  const auto [activation, statistic] = view.precision;
+  const std::int64_t activation = view.precision.activation;
+  const std::int64_t statistic = view.precision.statistic;
   const Extent x = view.extent(view.op.in[0]);
   const std::int64_t tile = largest_tile(view.op) / x.cols;
   const std::int64_t tokens = std::min(logits_tile_tokens(tile), x.rows);

@@ -50,7 +50,8 @@ std::vector<Exchange> ring_exchanges(const OpView& view) {
 std::int64_t ring_bytes(const OpView& view, const std::function<std::int64_t(int hop)>& tile) {
   const int p = ring_size(view.program, view.op);
   const auto block = [&](int hop) { return block_elements(view, hop) / rings(view); };
-  const auto [activation, statistic] = view.precision;
+  const std::int64_t activation = view.precision.activation;
+  const std::int64_t statistic = view.precision.statistic;
   const std::int64_t first = rings(view) > 1 ? block(0) : 0;  // half of a rank's own is a copy
   std::int64_t most = 0;
   for (int hop = 0; hop < p; ++hop) {

@@ -105,6 +105,17 @@ bool Schedule::saves(ValueId value) const {
   return std::binary_search(saved.begin(), saved.end(), value);
 }
 
+std::vector<ValueId> ScheduledPart::through_host() const {
+  std::vector<ValueId> values;
+  if (schedule().offload) {
+    values = waiting;
+    if (schedule().with_layer()) {
+      values.insert(values.end(), schedule().saved.begin(), schedule().saved.end());
+    }
+  }
+  return values;
+}
+
 Schedule schedule(const Program& program, Keeping keeping) {
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     for (const ValueId made : program.ops[i].out) {
@@ -175,16 +186,17 @@ Schedule schedule(const Program& program, Keeping keeping) {
 
 namespace {
 
-// Issues the weight gathers of a pass, each once the one before it is there; where that is the same
-// one, whose weights are in use, when it is wanted.
+// Issues the weight gathers of a pass, each once the one before it is there.  Of a part that has
+// just run again, whose weights may be in use, they wait until they are wanted.
 class Gathers {
  public:
   Gathers(const Timeline& timeline, Machine& machine) : timeline_(timeline), machine_(machine) {}
 
   void expect(std::size_t part, const std::vector<ScheduledOp>& steps) {
+    ++turns_;
     for (const ScheduledOp& step : steps) {
       if (!step.adjoint && is_prefetched(part, step.op)) {
-        expected_.emplace_back(part, step.op);
+        expected_.push_back({.part = part, .op = step.op, .turn = turns_});
       }
     }
   }
@@ -202,16 +214,20 @@ class Gathers {
       issue_next();
     }
     machine_.forward(part, op);
-    ++there_;
-    if (issued_ < expected_.size() && expected_[issued_] != std::pair(part, op)) {
+    const Gather& now = expected_[there_++];
+    if (issued_ == expected_.size()) {
+      return;
+    }
+    const Gather& next = expected_[issued_];
+    if (next.part != now.part || next.turn == now.turn) {
       issue_next();
     }
   }
 
  private:
   void issue_next() {
-    const auto [part, op] = expected_[issued_++];
-    machine_.prefetch(part, op);
+    const Gather& next = expected_[issued_++];
+    machine_.prefetch(next.part, next.op);
   }
   [[nodiscard]] bool is_prefetched(std::size_t part, int op) const {
     return traits(timeline_[part].program().ops[idx(op)].kind).prefetched;
@@ -219,7 +235,13 @@ class Gathers {
 
   const Timeline& timeline_;
   Machine& machine_;
-  std::vector<std::pair<std::size_t, int>> expected_;  // in the order of their use
+  struct Gather {
+    std::size_t part = 0;
+    int op = 0;
+    int turn = 0;  // of its part: a part may run forward, then again, then back
+  };
+  std::vector<Gather> expected_;  // in the order of their use
+  int turns_ = 0;
   std::size_t issued_ = 0;
   std::size_t there_ = 0;
 };
@@ -306,7 +328,8 @@ Timeline linked(Timeline parts) {
 
 namespace {
 
-// Runs a part forward.  What is in `kept` outlives it; what it writes goes to readers before `end`.
+// Runs a part forward.  What is in `kept` outlives it, perhaps on the host; what it writes goes to
+// readers before `end`.
 void run_forward(
     const Timeline& timeline,
     std::size_t part,
@@ -327,6 +350,11 @@ void run_forward(
   machine.hand_forward(part, end);
   for (const Port& port : timeline[part].program().writes) {
     drop(port.value);
+  }
+  if (timeline[part].schedule().offload) {
+    for (const ValueId value : kept) {
+      machine.offload(part, value);
+    }
   }
 }
 
@@ -362,13 +390,14 @@ void walk_forward(const Timeline& timeline, Machine& machine) {
   gathers.begin();
   for (std::size_t part = 0; part < timeline.size(); ++part) {
     const Schedule& schedule = timeline[part].schedule();
-    const std::vector<ValueId>& waiting = timeline[part].waiting;
-    run_forward(timeline, part, schedule.forward, waiting, timeline.size(), gathers, machine);
-    if (schedule.offload) {
-      for (const ValueId value : waiting) {
-        machine.offload(part, value);
-      }
-    }
+    run_forward(
+        timeline,
+        part,
+        schedule.forward,
+        timeline[part].waiting,
+        timeline.size(),
+        gathers,
+        machine);
   }
 }
 
@@ -382,8 +411,8 @@ void walk_backward(const Timeline& timeline, Machine& machine) {
   gathers.begin();
   for (const auto& [part, again] : turns) {
     const Schedule& schedule = timeline[part].schedule();
-    if (schedule.offload && again == schedule.with_layer()) {
-      for (const ValueId value : timeline[part].waiting) {
+    if (schedule.offload) {
+      for (const ValueId value : again ? timeline[part].waiting : schedule.saved) {
         machine.fetch(part, value);
       }
     }

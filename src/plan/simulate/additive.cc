@@ -126,12 +126,9 @@ struct AdditiveCosts::Fold {
     }
   }
 
-  // What waits goes there and comes back.
+  // There and back.
   void add_copies_to_host(const ScheduledPart& part) {
-    if (!part.schedule().offload) {
-      return;
-    }
-    for (const ValueId value : part.waiting) {
+    for (const ValueId value : part.through_host()) {
       for (std::size_t r = 0; r < seats.ranks.size(); ++r) {
         sums.ranks[r].communication +=
             2 * static_cast<double>(bytes(part.program(), value, seats.seat(r), precision)) /

@@ -110,13 +110,19 @@ class Parts {
                           wanted,
                           reader.program().documents,
                           reader.program().domain,
-                          {.keep = keep_, .with_layer = reader.schedule().with_layer()})
+                          keeping_of(reader))
                           .body;
     }
     if (known->second) {
       parts_.push_back({.layer = reader.layer, .body = known->second});
       version->second = {.maker = known->second, .value = 1};
     }
+  }
+
+  // Of a layer that is made again as a whole moves are part: what enters one may be what waits.
+  [[nodiscard]] Keeping keeping_of(const ScheduledPart& reader) const {
+    const bool whole = reader.schedule().with_layer();
+    return {.keep = keep_, .offload = whole && reader.schedule().offload, .with_layer = whole};
   }
 
   bool keep_;

@@ -30,7 +30,7 @@ struct File {
 
 }  // namespace
 
-at::Tensor to_host(const at::Tensor& tensor) {
+at::Tensor to_host(const at::Tensor& tensor, const char* what) {
   const std::size_t bytes = tensor.nbytes();
   if (bytes == 0) {
     return tensor;
@@ -44,8 +44,9 @@ at::Tensor to_host(const at::Tensor& tensor) {
   const std::string folder = set != nullptr && *set != '\0' ? set : "/tmp";
   const auto refuse = [&](int error) {
     throw std::runtime_error(fmt::format(
-        "offload: no room for {} of saved tensors in {}: {}; set TMPDIR to a folder with more",
+        "offload: no room for {} of {} in {}: {}; set TMPDIR to a folder with more",
         bytes_text(static_cast<std::int64_t>(bytes)),
+        what,
         folder,
         std::generic_category().message(error)));
   };

@@ -41,7 +41,6 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
       {"model.attention_dropout", config.model.attention_dropout >= 0},
       {"parallel.attention", parallel.attention != "auto"},
       {"parallel.mlp", parallel.mlp != "auto"},
-      {"parallel.offload", parallel.offload},
       {"costs.file", config.costs.file != "auto" && config.costs.file != "none"}};
   for (const auto& [key, differs] : said) {
     if (differs) {
@@ -138,6 +137,12 @@ std::pair<std::int64_t, std::int64_t> widths(const ModelFolder& model) {
 
 }  // namespace
 
+Precision precision_of(const RunConfig& config) {
+  Precision precision = precision_of(config.train.dtype);
+  precision.moments_on_host = config.optimizer.offload;
+  return precision;
+}
+
 PlanningTask planning_task(
     const RunConfig& config,
     const ModelShape& model,
@@ -149,7 +154,7 @@ PlanningTask planning_task(
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = machine;
-  task.precision = precision_of(config.train.dtype);
+  task.precision = precision_of(config);
   task.memory_per_rank = memory_of(config);
   task.training = training;
   task.attention = named(config.parallel.attention);
@@ -181,9 +186,10 @@ SampleTask sample_task(
   SampleTask task{.model = model, .dims = dims, .machine = {}};
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = machine;
-  task.precision = precision_of(config.train.dtype);
+  task.precision = precision_of(config);
   task.memory_per_rank = memory_of(config);
   task.training = training;
+  task.offload = config.parallel.offload;
   if (config.parallel.recompute != "auto") {
     task.recompute = layer_recompute(config.parallel.recompute);
   }

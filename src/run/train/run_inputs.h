@@ -28,6 +28,9 @@ Dataset data_at(
 // Which items each step trains on: drawn in the run's order until a step has its tokens, or rows.
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data);
 
+// Of what a rank holds of an element, by the type and where moments wait.
+Precision precision_of(const RunConfig& config);
+
 // What plans go by where there are no measured costs: a few numbers, taken here and now.
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend);
 

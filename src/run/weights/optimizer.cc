@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "paradyse/run/accountant.h"
+#include "src/run/memory/host_store.h"
 
 namespace paradyse {
 
@@ -77,14 +78,18 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
   const c10::InferenceMode no_autograd;
   const MemoryScope scope(Category::optimizer, "optimizer state");
   groups_[0].weight_decay = options.weight_decay;
-  const auto add = [](Group& group, const at::Tensor& weight, const at::Tensor& gradient) {
+  const auto zeros = [&](const at::Tensor& like) {
+    const at::Tensor here = at::zeros_like(like);
+    return options.offload ? to_host(here, "moments of the optimizer") : here;
+  };
+  const auto add = [&](Group& group, const at::Tensor& weight, const at::Tensor& gradient) {
     if (weight.numel() == 0) {
       return;
     }
     group.weights.push_back(weight);
     group.gradients.push_back(gradient);
-    group.means.push_back(at::zeros_like(gradient));
-    group.variances.push_back(at::zeros_like(gradient));
+    group.means.push_back(zeros(gradient));
+    group.variances.push_back(zeros(gradient));
   };
   for (PartParameters& part : parameters.parts()) {
     if (owns_stack(part)) {
@@ -139,22 +144,43 @@ void AdamW::step(double learning_rate, double gradient_scale) {
       }
       group.steps[i].add_(1);
     }
-    at::_fused_adamw_(
-        group.weights,
-        group.gradients,
-        group.means,
-        group.variances,
-        {},
-        group.steps,
-        learning_rate,
-        options_.beta1,
-        options_.beta2,
-        group.weight_decay,
-        options_.eps,
-        /*amsgrad=*/false,
-        /*maximize=*/false);
+    if (group.means.front().device() == group.weights.front().device()) {
+      update(group, learning_rate);
+      continue;
+    }
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      const MemoryScope scope(Category::optimizer, "fetched moments");
+      const c10::Device device = group.weights[i].device();
+      const Group one{
+          .weight_decay = group.weight_decay,
+          .weights = {group.weights[i]},
+          .gradients = {group.gradients[i]},
+          .means = {group.means[i].to(device)},
+          .variances = {group.variances[i].to(device)},
+          .steps = {group.steps[i]}};
+      update(one, learning_rate);
+      group.means[i].copy_(one.means.front());
+      group.variances[i].copy_(one.variances.front());
+    }
   }
   parameters_.round_masters();
+}
+
+void AdamW::update(const Group& group, double learning_rate) const {
+  at::_fused_adamw_(
+      group.weights,
+      group.gradients,
+      group.means,
+      group.variances,
+      {},
+      group.steps,
+      learning_rate,
+      options_.beta1,
+      options_.beta2,
+      group.weight_decay,
+      options_.eps,
+      /*amsgrad=*/false,
+      /*maximize=*/false);
 }
 
 }  // namespace paradyse

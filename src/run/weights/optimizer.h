@@ -46,7 +46,9 @@ class LossScale {
 };
 
 // AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
-// Narrow weights are rounded from their updated masters.
+// Narrow weights are rounded from their updated masters.  With `options.offload` the moments wait
+// in host memory (host_store.h): a CPU rank updates them where they lie, a GPU fetches those of one
+// tensor at a time (ZeRO-Offload, Ren et al. 2021, keeps them there and computes there).
 class AdamW {
  public:
   AdamW(Parameters& parameters, const RunConfig::Optimizer& options);
@@ -74,6 +76,8 @@ class AdamW {
     std::vector<at::Tensor> steps;
   };
   Parameters& parameters_;
+  void update(const Group& group, double learning_rate) const;
+
   RunConfig::Optimizer options_;
   std::vector<Group> groups_;
   std::int64_t steps_ = 0;

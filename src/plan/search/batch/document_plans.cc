@@ -111,10 +111,10 @@ bool DocumentPlans::forget_what_is_out_of_date() {
 }
 
 DocumentPlans::Choices DocumentPlans::choices(
-    std::int64_t length, int ranks, Caps caps, bool tried, std::int64_t longest) {
+    std::int64_t length, int ranks, Caps caps, AmongWays among, std::int64_t longest) {
   LayerCosts& costs = costs_.of(ranks);
   Choices found{
-      .ways = costs.ways(length, tried, longest),
+      .ways = costs.ways(length, among, longest),
       .static_bytes = static_bytes_,
       .rest = costs.rest(length)};
   for (LayerCost& way : found.ways.costs) {
@@ -148,7 +148,8 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
     std::int64_t length,
     int ranks,
     const std::vector<std::vector<std::int64_t>>& groups,
-    Caps caps) {
+    Caps caps,
+    bool whole) {
   if (task_.model.layers == 0) {
     Fitting nothing{.program = {}, .bytes = prediction_.bytes_of({}, groups, ranks)};
     return fits(nothing.bytes.total(), length, caps) ? std::optional(nothing) : std::nullopt;
@@ -158,7 +159,8 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
     longest = std::max(longest, longest_of(group));
   }
   const auto among = [&](bool tried) {
-    return program_among(choices(length, ranks, caps, tried, longest), length, ranks, groups, caps);
+    const Choices known = choices(length, ranks, caps, {.tried = tried, .whole = whole}, longest);
+    return program_among(known, length, ranks, groups, caps);
   };
   std::optional<Fitting> best = among(/*tried=*/true);
   // More ways are a finer search for what fits exactly, not always a better one.

@@ -179,6 +179,9 @@ class Groups {
       std::vector<std::string> programs;
       programs.reserve(micro_batch.size());
       int ranks = 0;
+      const bool alone =
+          micro_batch.size() == 1 &&
+          task.types[idx(micro_batch.front().type)].ranks == task.ranks;  // no other has to agree
       for (const Grouping::Group& group : micro_batch) {
         std::vector<std::int64_t> lengths;
         lengths.reserve(group.documents.size());
@@ -189,7 +192,7 @@ class Groups {
             std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
         const int size = task.types[idx(group.type)].ranks;
         const std::optional<DocumentPlans::Fitting> fitting =
-            documents_.program_for(tokens, size, {lengths}, caps_);
+            documents_.program_for(tokens, size, {lengths}, caps_, /*whole=*/alone);
         if (!fitting) {
           return std::nullopt;
         }

@@ -83,7 +83,7 @@ PartCost operator+(const PartCost& attention, const PartCost& mlp) {
       .input_bytes = attention.input_bytes};
 }
 
-PartCost made_again_whole(PartCost layer) {
+PartCost whole_layer_cost(PartCost layer) {
   const double more = layer.wall > 0 ? layer.forward / layer.wall : 0;
   layer.busy *= 1 + more;
   layer.wall += layer.forward;
@@ -206,8 +206,8 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
     } else {
       const Program& program = parts.front().program();
       for (const Port& port : program.reads) {
-        cost.input_bytes =
-            std::max(cost.input_bytes, bytes(program, port.value, seat, task_.precision));
+        const std::int64_t read = bytes(program, port.value, seat, task_.precision);
+        cost.input_bytes = std::max(cost.input_bytes, ways_[way].offload ? 0 : read);
       }
       const PartFootprint held = part_footprint(parts.front(), seat, task_.precision);
       cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
@@ -263,7 +263,7 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
 
 bool LayerCosts::tries_options() const { return std::ranges::find(tried_, true) != tried_.end(); }
 
-LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t longest) {
+LayerCosts::Ways LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t longest) {
   // Part after part; what another beats is in no way that counts.  The correction scales a whole
   // layer, so beside the same rest a part beats only those that are corrected like it; layers that
   // are corrected otherwise meet when all are corrected.
@@ -273,7 +273,7 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t 
   for (const std::string& part : layer_parts()) {
     std::vector<Partial> parts;
     for (std::size_t w = 0; w < ways_.size(); ++w) {
-      if (ways_[w].part == part && (tried || !tried_[w])) {
+      if (ways_[w].part == part && (among.tried || !tried_[w])) {
         const bool measured = part == "attention";
         parts.push_back(
             {.parts = {ways_[w]},
@@ -304,8 +304,9 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, bool tried, std::int64_t 
     }
     layers = std::move(longer);
   }
-  if (whole_) {
+  if (whole_ && (among.whole || !part_by_part_)) {
     add_whole(layers, part_by_part_);
+    layers = unbeaten(std::move(layers), alike);
   }
   for (Partial& one : layers) {
     one.cost = one.cost * one.factor;
@@ -335,7 +336,7 @@ PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t len
     sum = sum ? *sum + cost : cost;
   }
   const PartCost layer = sum.value_or(PartCost{});
-  return made_again_whole(choice) ? made_again_whole(layer) : layer;
+  return made_again_whole(choice) ? whole_layer_cost(layer) : layer;
 }
 
 PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest) {

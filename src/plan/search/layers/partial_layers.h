@@ -39,16 +39,12 @@ std::vector<Partial> unbeaten(std::vector<Partial> all, Comparable comparable) {
   return kept;
 }
 
-// Beside each layer, or in its stead, the same made again as a whole.  What waits on the host is
-// there for all parts or for none.
+// Beside each layer, or in its stead, the same made again as a whole.
 inline void add_whole(std::vector<Partial>& layers, bool beside) {
   std::vector<Partial> whole;
   for (const Partial& one : layers) {
-    if (std::ranges::any_of(one.parts, &PartChoice::offload)) {
-      continue;  // what its parts keep while it runs is not known
-    }
     Partial& again = whole.emplace_back(one);
-    again.cost = made_again_whole(one.cost);
+    again.cost = whole_layer_cost(one.cost);
     for (PartChoice& part : again.parts) {
       part.with_layer = true;
     }

@@ -33,7 +33,7 @@ PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
   for (int rank = 0; rank < ranks; ++rank) {
     const Seat seat{.group_rank = rank, .domain_rank = rank};
     const double once = seconds(totals({part}, seat, task.precision), task.machine);
-    cost.wall += once;
+    cost.wall += once + host_seconds(linked({part}), seat, task.precision, task.machine);
     cost.forward += seconds(totals({again}, seat, task.precision), task.machine) - once;
     const PartFootprint held = part_footprint(part, seat, task.precision);
     cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
@@ -49,6 +49,11 @@ std::vector<Recompute> levels_of(const LayerWaysTask& task) {
   return {std::begin(kRecomputeLevels), std::end(kRecomputeLevels)};
 }
 
+// Where what a part saves may wait: not on the host, on the host.
+std::vector<bool> places_of(const LayerWaysTask& task) {
+  return task.offload && task.training ? std::vector{false, true} : std::vector{false};
+}
+
 std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) {
   const std::vector<Recompute> levels = levels_of(task);
   const bool tiled = takes(task.model->part(part.part)->kind, part.strategy, kTilesOption);
@@ -60,13 +65,17 @@ std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) 
       }
       PartChoice choice = part;
       choice.recompute = level;
+      choice.with_layer = false;  // add_whole() knows what that costs
       if (levels.size() > 1 && canonical(choice).recompute != level) {
         continue;  // the same as another level
       }
       if (tiles > 1) {
         choice.options[kTilesOption] = tiles;
       }
-      ways.push_back({.parts = {choice}, .cost = cost_of(task, choice)});
+      for (const bool host : places_of(task)) {
+        choice.offload = host;
+        ways.push_back({.parts = {choice}, .cost = cost_of(task, choice)});
+      }
     }
   }
   return ways;
@@ -80,26 +89,26 @@ bool tries_whole(const LayerWaysTask& task) {
   return task.training && (!task.recompute || task.recompute->layer);
 }
 
-// Of the fullest rank, the streams that enter the layer.
-std::int64_t entering_bytes(const LayerWaysTask& task) {
-  std::map<std::string, std::int64_t> entering;
+// Of the fullest rank, what enters the layer and does not wait on the host: a stream that its
+// readers all leave there does.
+std::int64_t entering_bytes(const LayerWaysTask& task, const LayerChoice& layer) {
+  std::map<std::string, std::int64_t> here;
   std::set<std::string> made;
-  for (const PartChoice& choice : task.layer) {
+  for (const PartChoice& choice : layer) {
     const Part& part = *task.model->part(choice.part);
     const Layouts streams = streams_of(*task.model, part, choice, task.documents);
     for (const std::string& name : part.reads) {
-      std::int64_t most = 0;
       for (int rank = 0; rank < task.documents.ranks(); ++rank) {
-        most = std::max(most, streams.at(name).elements(rank) * task.precision.activation);
-      }
-      if (!made.contains(name)) {
-        entering.emplace(name, most);
+        if (!made.contains(name) && !choice.offload) {
+          std::int64_t& most = here[name];
+          most = std::max(most, streams.at(name).elements(rank) * task.precision.activation);
+        }
       }
     }
     made.insert(part.writes.begin(), part.writes.end());
   }
   std::int64_t sum = 0;
-  for (const auto& [name, bytes] : entering) {
+  for (const auto& [name, bytes] : here) {
     sum += bytes;
   }
   return sum;
@@ -135,11 +144,15 @@ std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
     }
     for (const Recompute level : levels_of(task)) {
       for (const std::int64_t tiles : task.tiles) {
-        LayerChoice& way = all.emplace_back(task.layer);
-        set_recompute(way, {.parts = level, .layer = whole});
-        for (PartChoice& part : way) {
-          if (tiles > 1 && takes(task.model->part(part.part)->kind, part.strategy, kTilesOption)) {
-            part.options[kTilesOption] = tiles;
+        for (const bool host : places_of(task)) {
+          LayerChoice& way = all.emplace_back(task.layer);
+          set_recompute(way, {.parts = level, .layer = whole});
+          for (PartChoice& part : way) {
+            part.offload = host;
+            const std::string& kind = task.model->part(part.part)->kind;
+            if (tiles > 1 && takes(kind, part.strategy, kTilesOption)) {
+              part.options[kTilesOption] = tiles;
+            }
           }
         }
       }
@@ -168,9 +181,8 @@ LayerWays layer_ways(const LayerWaysTask& task) {
     layers = thinned(unbeaten(std::move(longer), any));
   }
   if (tries_whole(task)) {
-    const std::int64_t entering = entering_bytes(task);
     for (Partial& one : layers) {
-      one.cost.input_bytes = entering;
+      one.cost.input_bytes = entering_bytes(task, one.parts);
     }
     add_whole(layers, tries_parts(task));
     layers = thinned(unbeaten(std::move(layers), any));

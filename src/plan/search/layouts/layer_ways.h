@@ -22,6 +22,7 @@ struct LayerWaysTask {
   MachineNumbers machine;
   Precision precision;
   bool training = true;
+  bool offload = false;                          // what parts save may wait in host memory
   std::optional<LayerRecompute> recompute = {};  // none: any
   std::vector<std::int64_t> tiles = {1, 4, 16};  // that are looked at
 };
@@ -35,7 +36,8 @@ struct LayerWays {
 // Those that no other beats in seconds, saved and transient bytes; where there are very many, some
 // of them, from the fastest to the smallest.
 LayerWays layer_ways(const LayerWaysTask& task);
-// All parts alike: one number of tiles, one level, alone or in a layer made again as a whole.
+// All parts alike: one number of tiles, one level, alone or in a layer made again as a whole, what
+// is saved here or on the host.
 std::vector<LayerChoice> ways_alike(const LayerWaysTask& task);
 
 }  // namespace paradyse

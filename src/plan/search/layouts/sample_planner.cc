@@ -46,6 +46,7 @@ std::vector<LayerChoice> with(
       const PartChoice& same = part_of(way, part.part);
       part.recompute = same.recompute;
       part.with_layer = same.with_layer;
+      part.offload = same.offload;
       const auto tiles = same.options.find(kTilesOption);
       if (tiles != same.options.end() &&
           takes(model.part(part.part)->kind, part.strategy, kTilesOption)) {
@@ -103,6 +104,7 @@ std::optional<Plan> SamplePlanner::within(
       .machine = task_.machine,
       .precision = task_.precision,
       .training = task_.training,
+      .offload = task_.offload,
       .recompute = task_.recompute};
   ways_task.documents.dims = task_.dims;
   ways_task.documents.mesh = task_.mesh;
@@ -160,7 +162,8 @@ void SamplePlanner::predict(Plan& plan) const {
         task_.precision.static_bytes(task_.training));
     double busy = 0;  // of cores
     for (const Seat& seat : built.seats) {
-      busy += seconds(totals(built.parts, seat, task_.precision), task_.machine);
+      busy += seconds(totals(built.parts, seat, task_.precision), task_.machine) +
+              host_seconds(built.parts, seat, task_.precision, task_.machine);
     }
     const double wall = busy / std::min(task_.ranks, task_.machine.cores);
     group.predicted.seconds = wall;
