@@ -238,6 +238,11 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   }
   const auto begin = std::chrono::steady_clock::now();
   std::optional<Plan> fitting;
+  if (options.offload && options.memory_per_rank.empty()) {
+    throw std::invalid_argument(
+        "--offload goes with --memory-per-rank: what waits on the host is planned where memory is "
+        "short");
+  }
   if (!options.memory_per_rank.empty()) {
     fitting = within_memory(options, shape, task.documents);
     // what is told of the layout is that of so many samples

@@ -97,6 +97,7 @@ int profile_on(
       .ranks = static_cast<int>(config.parallel.ranks),
       .lengths = lengths_of(options, config, model.shape),
       .dtype = config.train.dtype,
+      .moments_on_host = config.optimizer.offload,
       .memory_per_rank = parse_bytes(config.parallel.memory_per_rank),
       .seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds,
       .backend = backend,

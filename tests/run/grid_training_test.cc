@@ -152,13 +152,23 @@ TEST_P(GridTraining, StaysWithinMemory) {
   EXPECT_LT(least, most);
 }
 
-// What is saved and the optimizer's moments wait in host memory: the same to the bit for less.
+// The optimizer's moments wait in host memory, then what is saved, too: the same for less.
 TEST_P(GridTraining, LeavesMomentsOnTheHost) {
   const Played here = run("here", {"parallel.ranks=2"});
   const Played host = run("host", {"parallel.ranks=2", "optimizer.offload=true"});
   expect_same(host, here, 0);
   EXPECT_LT(host.summary.peak_bytes, here.summary.peak_bytes);
   EXPECT_LE(host.summary.peak_bytes, host.steps.front().predicted_peak_bytes);
+  // a checkpoint does not say where they were
+  const std::vector<std::string> settings = {"parallel.ranks=2", "checkpoint.every=1"};
+  EXPECT_TRUE(run(config("moved", settings), {}, 2).summary.interrupted);
+  std::vector<std::string> moved = settings;
+  moved.emplace_back("optimizer.offload=true");
+  const Played rest = run(config("moved", moved), {.resume = folder("moved")});
+  ASSERT_EQ(rest.steps.size(), 3U);
+  for (std::size_t step = 0; step < 3; ++step) {
+    EXPECT_EQ(rest.steps[step].loss, here.steps[step + 2].loss);
+  }
   const std::int64_t budget = host.summary.peak_bytes - host.summary.peak_bytes / 5;
   const std::vector<std::string> tight = {
       "parallel.ranks=2",

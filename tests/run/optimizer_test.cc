@@ -169,7 +169,7 @@ TEST(AdamW, LeavesItsMomentsOnTheHost) {
     });
     return reached;
   };
-  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+  for (const Dtype dtype : {Dtype::float32, Dtype::float64, Dtype::bfloat16}) {
     const auto here = trained(false, dtype);
     const auto host = trained(true, dtype);
     ASSERT_FALSE(here.empty());

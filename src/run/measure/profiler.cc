@@ -181,13 +181,20 @@ class Profiler {
  private:
   using Key = std::tuple<std::string, std::string, int, std::int64_t>;
 
+  // Of what a rank holds of an element.
+  [[nodiscard]] Precision precision() const {
+    Precision precision = precision_of(request_.dtype);
+    precision.moments_on_host = request_.moments_on_host;
+    return precision;
+  }
+
   // Of a model whose weights alone leave no room, cut as it is, no step can be measured.
   void expect_room() const {
     std::int64_t most = 0;
     for (int r = 0; r < request_.ranks; ++r) {
       most = std::max(most, stored_elements(cut_, request_.ranks, r));
     }
-    const std::int64_t bytes = most * precision_of(request_.dtype).trained();
+    const std::int64_t bytes = most * precision().trained();
     if (request_.memory_per_rank > 0 && bytes >= request_.memory_per_rank) {
       throw std::invalid_argument(fmt::format(
           "profile: parallel.memory_per_rank is {}, and parameters, gradients and optimizer alone "
@@ -264,7 +271,7 @@ class Profiler {
 
   // Bytes that the fold counts on the fullest rank: at the peak, and saved.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> counted(const Plan& plan) const {
-    const Precision precision = precision_of(request_.dtype);
+    const Precision precision = this->precision();
     const Model model = text_model(cut_);
     std::pair<std::int64_t, std::int64_t> most;
     for (int r = 0; r < request_.ranks; ++r) {
@@ -368,7 +375,9 @@ class Profiler {
     PartTimes times;
     RankSession session(communicators, text_model(cut_), session_options(&times));
     session.parameters().initialize(1);
-    const AdamW moments(session.parameters(), {});  // are there while a step runs
+    const AdamW moments(
+        session.parameters(),
+        {.offload = request_.moments_on_host});  // are there while a step runs
     for (;;) {
       const std::int64_t w =
           broadcast_number(me == 0 ? next() : 0, "profile", communicators.world());
@@ -598,7 +607,7 @@ class Profiler {
       RankSession session(communicators, text_model(model), session_options());
       Parameters& parameters = session.parameters();
       parameters.initialize(1);
-      AdamW adam(parameters, {});
+      AdamW adam(parameters, {.offload = request_.moments_on_host});
       std::vector<double> times;
       for (int i = 0; i < 6; ++i) {
         world.barrier({.op = "profile", .part = ""});

@@ -28,18 +28,10 @@ struct File {
   }
 };
 
-}  // namespace
-
-at::Tensor to_host(const at::Tensor& tensor, const char* what) {
-  const std::size_t bytes = tensor.nbytes();
-  if (bytes == 0) {
-    return tensor;
-  }
-  if (!tensor.is_cpu()) {  // pinned: it is fetched several times as fast
-    const HostScope uncounted;
-    const auto options = tensor.options().device(at::kCPU).pinned_memory(true);
-    return at::empty(tensor.sizes(), options).copy_(tensor);
-  }
+// So much of a file without a name, zeros until written.
+at::Tensor mapped(at::IntArrayRef sizes, const at::TensorOptions& options, const char* what) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
   const char* const set = std::getenv("TMPDIR");
   const std::string folder = set != nullptr && *set != '\0' ? set : "/tmp";
   const auto refuse = [&](int error) {
@@ -65,9 +57,30 @@ at::Tensor to_host(const at::Tensor& tensor, const char* what) {
   if (data == MAP_FAILED) {
     refuse(errno);
   }
-  at::Tensor copy = at::from_blob(
-      data, tensor.sizes(), [bytes](void* mapped) { munmap(mapped, bytes); }, tensor.options());
-  return copy.copy_(tensor);
+  return at::from_blob(data, sizes, [bytes](void* all) { munmap(all, bytes); }, options);
+}
+
+}  // namespace
+
+at::Tensor host_zeros(std::int64_t elements, const at::TensorOptions& like, const char* what) {
+  if (elements == 0 || !like.device().is_cpu()) {
+    const HostScope uncounted;
+    const bool pinned = !like.device().is_cpu();
+    return at::zeros({elements}, like.device(at::kCPU).pinned_memory(pinned));
+  }
+  return mapped({elements}, like, what);
+}
+
+at::Tensor to_host(const at::Tensor& tensor) {
+  if (tensor.nbytes() == 0) {
+    return tensor;
+  }
+  if (!tensor.is_cpu()) {  // pinned: it is fetched several times as fast
+    const HostScope uncounted;
+    const auto options = tensor.options().device(at::kCPU).pinned_memory(true);
+    return at::empty(tensor.sizes(), options).copy_(tensor);
+  }
+  return mapped(tensor.sizes(), tensor.options(), "saved tensors").copy_(tensor);
 }
 
 }  // namespace paradyse

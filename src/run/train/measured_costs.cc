@@ -60,6 +60,7 @@ std::optional<Costs> measured_costs(
        .ranks = ranks,
        .lengths = profile_lengths(longest),
        .dtype = config.train.dtype,
+       .moments_on_host = config.optimizer.offload,
        .memory_per_rank = parse_bytes(config.parallel.memory_per_rank),
        .seconds = config.costs.profile_seconds,
        .file = profile_path,

@@ -23,6 +23,9 @@ double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std
 
 namespace {
 
+// Elements of which a GPU has the moments at once: 8 MiB.
+constexpr std::int64_t kFetched = 1 << 20;
+
 bool owns_stack(const PartParameters& part) {
   const auto& matrices = part.weights.matrices;
   return !matrices.empty() && !matrices.front().tied;
@@ -78,18 +81,16 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
   const c10::InferenceMode no_autograd;
   const MemoryScope scope(Category::optimizer, "optimizer state");
   groups_[0].weight_decay = options.weight_decay;
-  const auto zeros = [&](const at::Tensor& like) {
-    const at::Tensor here = at::zeros_like(like);
-    return options.offload ? to_host(here, "moments of the optimizer") : here;
-  };
   const auto add = [&](Group& group, const at::Tensor& weight, const at::Tensor& gradient) {
     if (weight.numel() == 0) {
       return;
     }
     group.weights.push_back(weight);
     group.gradients.push_back(gradient);
-    group.means.push_back(zeros(gradient));
-    group.variances.push_back(zeros(gradient));
+    if (!options.offload) {
+      group.means.push_back(at::zeros_like(gradient));
+      group.variances.push_back(at::zeros_like(gradient));
+    }
   };
   for (PartParameters& part : parameters.parts()) {
     if (owns_stack(part)) {
@@ -99,6 +100,11 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
       add(groups_[1], part.vector_masters[v], part.vector_grads[v]);
     }
   }
+  if (options.offload) {
+    for (Group& group : groups_) {
+      leave_moments_on_host(group);
+    }
+  }
   const HostScope control;
   for (Group& group : groups_) {  // one counter a tensor, beside it, is what torch wants
     const at::Tensor counters = at::zeros(
@@ -106,6 +112,26 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
         at::TensorOptions().dtype(at::kFloat).device(parameters.device()));
     for (std::size_t i = 0; i < group.weights.size(); ++i) {
       group.steps.push_back(counters.select(0, static_cast<std::int64_t>(i)));
+    }
+  }
+}
+
+// All of a group in one place, and the tensors' own pieces of it.
+void AdamW::leave_moments_on_host(Group& group) {
+  std::int64_t elements = 0;
+  for (const at::Tensor& gradient : group.gradients) {
+    elements += gradient.numel();
+  }
+  for (std::vector<at::Tensor>* moments : {&group.means, &group.variances}) {
+    if (elements == 0) {
+      continue;
+    }
+    const at::Tensor all =
+        host_zeros(elements, group.gradients.front().options(), "moments of the optimizer");
+    std::int64_t begin = 0;
+    for (const at::Tensor& gradient : group.gradients) {
+      moments->push_back(all.narrow(0, begin, gradient.numel()).view(gradient.sizes()));
+      begin += gradient.numel();
     }
   }
 }
@@ -149,18 +175,23 @@ void AdamW::step(double learning_rate, double gradient_scale) {
       continue;
     }
     for (std::size_t i = 0; i < group.weights.size(); ++i) {
-      const MemoryScope scope(Category::optimizer, "fetched moments");
-      const c10::Device device = group.weights[i].device();
-      const Group one{
-          .weight_decay = group.weight_decay,
-          .weights = {group.weights[i]},
-          .gradients = {group.gradients[i]},
-          .means = {group.means[i].to(device)},
-          .variances = {group.variances[i].to(device)},
-          .steps = {group.steps[i]}};
-      update(one, learning_rate);
-      group.means[i].copy_(one.means.front());
-      group.variances[i].copy_(one.variances.front());
+      for (std::int64_t begin = 0; begin < group.weights[i].numel(); begin += kFetched) {
+        const MemoryScope scope(Category::optimizer, "fetched moments");
+        const auto slice = [&](const at::Tensor& whole) {
+          return whole.view(-1).slice(0, begin, begin + kFetched);
+        };
+        const c10::Device device = group.weights[i].device();
+        const Group one{
+            .weight_decay = group.weight_decay,
+            .weights = {slice(group.weights[i])},
+            .gradients = {slice(group.gradients[i])},
+            .means = {slice(group.means[i]).to(device)},
+            .variances = {slice(group.variances[i]).to(device)},
+            .steps = {group.steps[i]}};
+        update(one, learning_rate);
+        slice(group.means[i]).copy_(one.means.front());
+        slice(group.variances[i]).copy_(one.variances.front());
+      }
     }
   }
   parameters_.round_masters();

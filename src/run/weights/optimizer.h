@@ -47,8 +47,8 @@ class LossScale {
 
 // AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
 // Narrow weights are rounded from their updated masters.  With `options.offload` the moments wait
-// in host memory (host_store.h): a CPU rank updates them where they lie, a GPU fetches those of one
-// tensor at a time (ZeRO-Offload, Ren et al. 2021, keeps them there and computes there).
+// in host memory (host_store.h): a CPU rank updates them where they lie, a GPU fetches a few
+// at a time (ZeRO-Offload, Ren et al. 2021, keeps them there and computes there).
 class AdamW {
  public:
   AdamW(Parameters& parameters, const RunConfig::Optimizer& options);
@@ -76,6 +76,7 @@ class AdamW {
     std::vector<at::Tensor> steps;
   };
   Parameters& parameters_;
+  static void leave_moments_on_host(Group& group);
   void update(const Group& group, double learning_rate) const;
 
   RunConfig::Optimizer options_;

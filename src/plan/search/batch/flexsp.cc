@@ -255,8 +255,8 @@ class OneSize final : public DocumentPlanner {
     if (!answer.plan) {
       answer.why_not = "no plan fits in groups of " + std::to_string(size) +
                        " ranks: documents of up to " + std::to_string(longest_of(lengths)) +
-                       " tokens have no room in them. Give more memory, or another "
-                       "parallel.batch_planner";
+                       " tokens have no room in them. Give more memory, "
+                       "parallel.recompute = \"layer+full\", or another parallel.batch_planner";
     }
     return answer;
   }
