@@ -108,8 +108,8 @@ TEST(LayoutPlanner, SwitchesTheStream) {
   const Video video{.shape = {.depth = 2}};
   const Model model = stdit_model(video.shape);
   for (const Recompute level : kRecomputeLevels) {
-    const LayoutPlan plan =
-        plan_layouts({.model = &model, .documents = documents_of(video, 8), .recompute = level});
+    const LayoutPlan plan = plan_layouts(
+        {.model = &model, .documents = documents_of(video, 8), .recompute = {.parts = level}});
     const double u = 7.0 / 64 * elements(video);
     EXPECT_NEAR(plan.elements_forward, 2 * u, 1e-6 * u);
     EXPECT_NEAR(plan.elements_backward, 2 * u, 1e-6 * u);
