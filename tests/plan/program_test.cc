@@ -979,6 +979,16 @@ class Order : public Machine {
   const Timeline& timeline_;
 };
 
+// Of what an Order lists, all but the elements.
+std::vector<std::string> kinds_of(const std::vector<std::string>& weights) {
+  std::vector<std::string> kinds;
+  kinds.reserve(weights.size());
+  for (const std::string& one : weights) {
+    kinds.push_back(one.substr(0, one.find_last_of(' ')));
+  }
+  return kinds;
+}
+
 // The same for every strategy with the same verb, every recompute level, group size and documents:
 // so groups of different kinds can run side by side in a weight domain.
 TEST(WeightCollectives, ComeInOneOrderForAVerb) {
@@ -1011,13 +1021,8 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
     }
     // Forward: attention, MLP; backward: MLP's gather and scatter, then attention's.  Every gather
     // is issued one part ahead.
-    std::vector<std::string> kinds;
-    kinds.reserve(first.size());
-    for (const std::string& one : first) {
-      kinds.push_back(one.substr(0, one.find_last_of(' ')));
-    }
     EXPECT_EQ(
-        kinds,
+        kinds_of(first),
         (std::vector<std::string>{
             "0 attention gather",
             "-1 embedding forward",
@@ -1045,12 +1050,8 @@ TEST(WeightCollectives, OfALayerMadeAgain) {
   set_recompute(layers[1], {.parts = Recompute::light, .layer = true});
   const Timeline parts = timeline(any, layers);
   const Order order(parts);
-  std::vector<std::string> kinds;
-  for (const std::string& one : order.weights) {
-    kinds.push_back(one.substr(0, one.find_last_of(' ')));
-  }
   EXPECT_EQ(
-      kinds,
+      kinds_of(order.weights),
       (std::vector<std::string>{
           "0 attention gather",
           "-1 embedding forward",

@@ -30,7 +30,6 @@ struct Schedule {
   std::vector<ScheduledOp>
       backward;  // adjoints, last op first; what is recomputed, just before its need
 
-  [[nodiscard]] bool saves(ValueId value) const;
   [[nodiscard]] bool with_layer() const { return !again.empty(); }
   // In the order in which they run.
   [[nodiscard]] std::array<const std::vector<ScheduledOp>*, 3> passes() const {
@@ -102,8 +101,9 @@ struct ScheduledPart {
 using Timeline = std::vector<ScheduledPart>;
 
 // Fills in who reads what, what is made again together, and what waits.  Parts may read versions
-// that none before them makes. Throws std::logic_error for a part that cannot add to the gradient
-// that a later reader of the same version has left.
+// that none before them makes.
+// Throws std::logic_error for a part that cannot add to the gradient that a later reader of the
+// same version has left.
 Timeline linked(Timeline parts);
 
 class Machine {

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;  // keys in the order in which people read them
 
 constexpr const char* kFormat = "paradyse-plan";
-constexpr const char* kWholeLayer = "layer";  // of a run's "recompute"
+constexpr LayerRecompute kWholeLayer{.layer = true};  // what a run's "recompute" may say
 constexpr std::int64_t kVersion = 1;
 
 // --- writing -------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ Json json_of(const Plan& plan, Content content) {
       }
       Json& json_run = program.emplace_back(Json{{"layers", run.layers}});
       if (made_again_whole(run.choice)) {
-        json_run["recompute"] = kWholeLayer;
+        json_run["recompute"] = to_string(kWholeLayer);
       }
       json_run["parts"] = std::move(parts);
     }
@@ -297,10 +297,10 @@ LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
     run.choice.push_back(canonical(part_from(parts[i], names[i], names)));
   }
   if (node.has("recompute")) {
-    if (node.at("recompute").text() != kWholeLayer) {
+    if (node.at("recompute").text() != to_string(kWholeLayer)) {
       node.at("recompute")
           .fail(
-              std::string("expected \"") + kWholeLayer +
+              "expected \"" + to_string(kWholeLayer) +
               "\": the layer is made again as a whole; what a part makes again stands with the "
               "part");
     }

@@ -101,10 +101,6 @@ std::vector<ScheduledOp> all_forward(const Program& program, std::set<ValueId> k
 
 }  // namespace
 
-bool Schedule::saves(ValueId value) const {
-  return std::binary_search(saved.begin(), saved.end(), value);
-}
-
 std::vector<ValueId> ScheduledPart::through_host() const {
   std::vector<ValueId> values;
   if (schedule().offload) {

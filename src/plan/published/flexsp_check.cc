@@ -115,8 +115,7 @@ std::string why_not(const PartChoice& part, std::size_t ranks) {
   }
   if (part.offload || part.with_layer || !part.options.empty() || !part.in.empty()) {
     return ": the space flexsp knows no offload, no layers made again as a whole, no options and "
-           "no "
-           "placements: leave them out";
+           "no placements: leave them out";
   }
   return "";
 }
@@ -190,8 +189,7 @@ std::optional<Way> way_of(const LayerRuns& program, std::size_t ranks, std::stri
         why =
             place +
             ": the space full knows no offload, no layers made again as a whole, no placements and "
-            "no options but a "
-            "ulysses_degree of " +
+            "no options but a ulysses_degree of " +
             text(kFlexspNode) + " of USP";
         return std::nullopt;
       }

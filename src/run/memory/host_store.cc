@@ -63,10 +63,9 @@ at::Tensor mapped(at::IntArrayRef sizes, const at::TensorOptions& options, const
 }  // namespace
 
 at::Tensor host_zeros(std::int64_t elements, const at::TensorOptions& like, const char* what) {
-  if (elements == 0 || !like.device().is_cpu()) {
+  if (!like.device().is_cpu()) {
     const HostScope uncounted;
-    const bool pinned = !like.device().is_cpu();
-    return at::zeros({elements}, like.device(at::kCPU).pinned_memory(pinned));
+    return at::zeros({elements}, like.device(at::kCPU).pinned_memory(true));
   }
   return mapped({elements}, like, what);
 }

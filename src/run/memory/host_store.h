@@ -13,7 +13,8 @@ namespace paradyse {
 // Throws std::runtime_error naming the folder when there is no room.
 at::Tensor to_host(const at::Tensor& tensor);
 
-// So many zeros there, for tensors `like` these; `what`: for whoever there is no room for.
+// So many zeros there, at least one, for tensors `like` these; `what`: for whoever there is no room
+// for.
 at::Tensor host_zeros(std::int64_t elements, const at::TensorOptions& like, const char* what);
 
 }  // namespace paradyse

@@ -15,6 +15,14 @@ namespace {
 // What is kept of the layers that are half put together: looking at all takes the square of it.
 constexpr std::size_t kMostKept = 300;
 
+// Layers whose parts are made again one by one, and layers that are made again as a whole.
+bool tries_parts(const LayerWaysTask& task) {
+  return !task.training || !task.recompute || !task.recompute->layer;
+}
+bool tries_whole(const LayerWaysTask& task) {
+  return task.training && (!task.recompute || task.recompute->layer);
+}
+
 // Of the fullest rank, and seconds of all ranks.
 PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
   const int ranks = task.documents.ranks();
@@ -26,15 +34,20 @@ PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
       .domain = ranks};
   of.streams = streams_of(*task.model, *of.part, choice, task.documents);
   const ScheduledPart part = scheduled_part(of, choice, task.training);
-  PartChoice whole = choice;
-  whole.with_layer = true;
-  const ScheduledPart again = scheduled_part(of, whole, task.training);
+  std::optional<ScheduledPart> again;
+  if (tries_whole(task)) {
+    PartChoice whole = choice;
+    whole.with_layer = true;
+    again = scheduled_part(of, whole, task.training);
+  }
   PartCost cost;
   for (int rank = 0; rank < ranks; ++rank) {
     const Seat seat{.group_rank = rank, .domain_rank = rank};
     const double once = seconds(totals({part}, seat, task.precision), task.machine);
     cost.wall += once + host_seconds(linked({part}), seat, task.precision, task.machine);
-    cost.forward += seconds(totals({again}, seat, task.precision), task.machine) - once;
+    if (again) {
+      cost.forward += seconds(totals({*again}, seat, task.precision), task.machine) - once;
+    }
     const PartFootprint held = part_footprint(part, seat, task.precision);
     cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
     cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);
@@ -79,14 +92,6 @@ std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) 
     }
   }
   return ways;
-}
-
-// Layers whose parts are made again one by one, and layers that are made again as a whole.
-bool tries_parts(const LayerWaysTask& task) {
-  return !task.training || !task.recompute || !task.recompute->layer;
-}
-bool tries_whole(const LayerWaysTask& task) {
-  return task.training && (!task.recompute || task.recompute->layer);
 }
 
 // Of the fullest rank, what enters the layer and does not wait on the host: a stream that its
