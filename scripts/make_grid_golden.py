@@ -5,7 +5,7 @@
     /tmp/peer/bin/python scripts/make_grid_golden.py            # writes below tests/golden
 
 The judge is written here from the publications with torch.nn modules and their autograd, in float64: ST-DiT after
-Open-Sora (Zheng et al. 2024; adaLN-zero of Peebles and Xie 2023), the Evoformer after algorithms 6 to 15 of
+Open-Sora (Zheng et al. 2024; adaLN-zero of Peebles and Xie 2023), the Evoformer after algorithms 6 to 15 and 19 of
 AlphaFold 2's supplement (Jumper et al. 2021). It shares no line with the C++ reference and takes other ways where
 there are any: torch's own attention, products where the reference has einsum, loops where it has broadcasts.
 """
@@ -145,6 +145,26 @@ class Gated(nn.Module):
         return self.linear_o(torch.sigmoid(self.linear_g(x)) * o)
 
 
+class GlobalGated(nn.Module):
+    """Algorithm 19, column by column: one query a head, of the column's mean; heads share keys and values."""
+
+    def __init__(self, width, heads, head):
+        super().__init__()
+        self.heads = heads
+        self.linear_q = nn.Linear(width, heads * head, bias=False)
+        self.linear_k, self.linear_v = (nn.Linear(width, head, bias=False) for _ in range(2))
+        self.linear_g, self.linear_o = nn.Linear(width, heads * head), nn.Linear(heads * head, width)
+
+    def forward(self, x):  # [sequences, residues, width]
+        columns = []
+        for column in x.unbind(1):
+            q = self.linear_q(column).mean(0).view(self.heads, -1)  # the mean of queries, as published
+            k, v = self.linear_k(column), self.linear_v(column)
+            o = torch.softmax(q @ k.t() / k.shape[1] ** 0.5, -1) @ v  # [heads, head]
+            columns.append(self.linear_o(torch.sigmoid(self.linear_g(column)) * o.flatten()))
+        return torch.stack(columns, 1)
+
+
 class Transition(nn.Module):
     def __init__(self, width, factor):
         super().__init__()
@@ -209,29 +229,38 @@ class EvoformerBlock(nn.Module):
     def __init__(self, c):
         super().__init__()
         c_m, c_z, head, n = c["c_m"], c["c_z"], c["c_hidden"], c["transition_n"]
-        self.multimer = c["is_multimer"]
+        pair_head = c.get("c_hidden_pair_att", head)
+        self.multimer, self.over_all = c["is_multimer"], c.get("global_column_attention", False)
         self.msa_att_row = Named(
             layer_norm_m=nn.LayerNorm(c_m), layer_norm_z=nn.LayerNorm(c_z),
             linear_z=nn.Linear(c_z, c["no_heads_msa"], bias=False), mha=Gated(c_m, c["no_heads_msa"], head))
-        self.msa_att_col = Named(
-            _msa_att=Named(layer_norm_m=nn.LayerNorm(c_m), mha=Gated(c_m, c["no_heads_msa"], head)))
+        if self.over_all:
+            self.msa_att_col = Named(
+                layer_norm_m=nn.LayerNorm(c_m), global_attention=GlobalGated(c_m, c["no_heads_msa"], head))
+        else:
+            self.msa_att_col = Named(
+                _msa_att=Named(layer_norm_m=nn.LayerNorm(c_m), mha=Gated(c_m, c["no_heads_msa"], head)))
         C = c["c_hidden_mul"]
         self.core = Named(
             msa_transition=Transition(c_m, n),
             outer_product_mean=OuterProductMean(c_m, c_z, c["c_hidden_opm"]),
             tri_mul_out=Triangle(c_z, C, False), tri_mul_in=Triangle(c_z, C, True),
-            tri_att_start=TriangleAttention(c_z, c["no_heads_pair"], head, False),
-            tri_att_end=TriangleAttention(c_z, c["no_heads_pair"], head, True),
+            tri_att_start=TriangleAttention(c_z, c["no_heads_pair"], pair_head, False),
+            tri_att_end=TriangleAttention(c_z, c["no_heads_pair"], pair_head, True),
             pair_transition=Transition(c_z, n))
 
     def forward(self, m, z):
         core = self.core
         if self.multimer:
             z = core.outer_product_mean(m, z)
-        row, column = self.msa_att_row, self.msa_att_col._msa_att
+        row = self.msa_att_row
         bias = row.linear_z(row.layer_norm_z(z)).permute(2, 0, 1)
         m = m + row.mha(row.layer_norm_m(m), bias)
-        m = m + column.mha(column.layer_norm_m(m).transpose(0, 1)).transpose(0, 1)
+        if self.over_all:
+            m = m + self.msa_att_col.global_attention(self.msa_att_col.layer_norm_m(m))
+        else:
+            column = self.msa_att_col._msa_att
+            m = m + column.mha(column.layer_norm_m(m).transpose(0, 1)).transpose(0, 1)
         m = core.msa_transition(m)
         if not self.multimer:
             z = core.outer_product_mean(m, z)
@@ -271,7 +300,9 @@ MODELS = {
     "grid_stdit": (VIDEO, {"frames": 5, "patches": 3}, 2),
     "grid_stdit_text": (VIDEO | {"caption_channels": 3}, {"frames": 3, "patches": 4, "text": 5}, 2),
     "grid_evoformer": (PROTEIN, {"sequences": 5, "residues": 4}, 1),
-    "grid_multimer": (PROTEIN | {"is_multimer": True}, {"sequences": 3, "residues": 7}, 1)}
+    "grid_multimer": (PROTEIN | {"is_multimer": True}, {"sequences": 3, "residues": 7}, 1),
+    "grid_extra_msa": (PROTEIN | {"global_column_attention": True, "c_hidden_pair_att": 3},
+                       {"sequences": 6, "residues": 3}, 1)}
 
 
 def sample_of(config, dims):
@@ -319,9 +350,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=GOLDEN)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
     arguments = parser.parse_args()
     torch.set_default_dtype(torch.float64)
-    for name in MODELS:
+    for name in arguments.models:
         make(name, arguments.out / name, arguments.seed)
 
 

@@ -49,6 +49,10 @@ std::vector<Subject> subjects() {
       {.name = "evoformer",
        .shape = protein,
        .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
+  all.push_back(
+      {.name = "extra MSA",
+       .shape = test::small_extra_msa(2),
+       .dims = {{"sequences", 7}, {"residues", 3}, {"i", 3}, {"j", 3}}});
   protein.multimer = true;
   all.push_back(
       {.name = "multimer",

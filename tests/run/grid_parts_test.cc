@@ -282,7 +282,15 @@ std::vector<Subject> subjects() {
       {.name = "evoformer",
        .shape = test::small_evoformer(1),
        .lengths = {20},
-       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}},
+      {.name = "extra MSA",
+       .shape = test::small_extra_msa(1),
+       .lengths = {20},
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}},
+      {.name = "extra MSA of one sequence",
+       .shape = test::small_extra_msa(1),
+       .lengths = {3},
+       .dims = {{"sequences", 1}, {"residues", 3}, {"i", 3}, {"j", 3}}}};
 }
 
 // Each stream that the part reads at each of its dims and whole, on every axis.
@@ -322,7 +330,12 @@ std::vector<std::map<std::string, Placement>> all_places(
 TEST(GridParts, RunInTilesWhereAnAxisIsABatch) {
   std::set<std::pair<std::string, std::string>> tiled;
   for (const char* kind :
-       {"axial_attention", "cross_attention", "mlp", "outer_product", "triangle"}) {
+       {"axial_attention",
+        "cross_attention",
+        "global_attention",
+        "mlp",
+        "outer_product",
+        "triangle"}) {
     for (const Strategy& strategy : strategies(kind)) {
       if (takes(kind, strategy.name, kTilesOption)) {
         tiled.insert({kind, strategy.name});
@@ -334,6 +347,7 @@ TEST(GridParts, RunInTilesWhereAnAxisIsABatch) {
       (std::set<std::pair<std::string, std::string>>{
           {"axial_attention", "Local"},
           {"axial_attention", "Branch"},
+          {"global_attention", "Local"},
           {"mlp", "hold"},
           {"mlp", "gather"},
           {"mlp", "pass"},

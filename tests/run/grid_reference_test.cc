@@ -77,7 +77,8 @@ TEST_P(GridReference, SaysWhatPyTorchSays) {
 INSTANTIATE_TEST_SUITE_P(
     Models,
     GridReference,
-    testing::Values("grid_stdit", "grid_stdit_text", "grid_evoformer", "grid_multimer"),
+    testing::Values(
+        "grid_stdit", "grid_stdit_text", "grid_evoformer", "grid_multimer", "grid_extra_msa"),
     [](const auto& of) { return std::string(of.param); });
 
 // Without data the same tensors are made; but torch adds gradients that meet in place only where

@@ -29,4 +29,12 @@ inline EvoformerShape small_evoformer(std::int64_t blocks) {
       .transition = 2};
 }
 
+// The extra-MSA stack: columns attend globally; heads of two widths.
+inline EvoformerShape small_extra_msa(std::int64_t blocks) {
+  EvoformerShape shape = small_evoformer(blocks);
+  shape.pair_head_dim = 3;
+  shape.global_column = true;
+  return shape;
+}
+
 }  // namespace paradyse::test

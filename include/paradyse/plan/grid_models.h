@@ -35,10 +35,12 @@ struct EvoformerShape {
   std::int64_t msa_heads = 8;
   std::int64_t pair_heads = 4;
   std::int64_t head_dim = 32;
+  std::int64_t pair_head_dim = 0;  // of triangle attention; 0: as the others
   std::int64_t outer_channels = 32;
   std::int64_t triangle_channels = 128;
   std::int64_t transition = 4;  // times as wide
   bool multimer = false;        // the outer product mean comes first
+  bool global_column = false;   // columns attend globally, as in the extra-MSA stack
 
   friend bool operator==(const EvoformerShape&, const EvoformerShape&) = default;
 };
@@ -62,14 +64,15 @@ inline constexpr std::int64_t kMsaClasses = 23;
 Model stdit_model(const StditShape& shape);
 // Streams m (sequences, residues) and z (i, j), of every layer nine parts: row_attention,
 // column_attention, msa_transition, outer_product_mean, triangle_outgoing, triangle_incoming,
-// triangle_starting, triangle_ending, pair_transition.  A batch brings "msa" and "pair" features,
-// and labels of letters that were masked.
+// triangle_starting, triangle_ending, pair_transition; or, of the extra-MSA stack (algorithm 18),
+// global_column_attention in the second's place.  A batch brings "msa" and "pair" features, and
+// labels of letters that were masked.
 Model evoformer_model(const EvoformerShape& shape);
 Model grid_model(const GridShape& shape);
 
 // "stdit", "evoformer".
 std::string model_type(const GridShape& shape);
-// What plans call it (layer_parts() in strategy.h): its type, "stdit-text" or "evoformer-multimer".
+// What plans call it (layer_parts() in strategy.h): its type, and "-text", "-multimer", "-global".
 std::string architecture(const GridShape& shape);
 // SHA-256 of its sizes.
 std::string fingerprint(const GridShape& shape);
@@ -80,9 +83,9 @@ nlohmann::ordered_json config_of(const GridShape& shape);
 // Whether it is a preset's name, or a TOML file or folder that says one of their types.
 bool is_grid_model(const std::string& preset_or_path);
 
-// A preset ("stdit", "evoformer": published sizes), or a TOML file or the config.json of a folder
-// with `model_type` and keys of the shape's names; those left out are as published.  Throws
-// std::invalid_argument that names the file, the key and what would be accepted.
+// A preset ("stdit", "evoformer", "extra-msa": published sizes), or a TOML file or the config.json
+// of a folder with `model_type` and keys of the shape's names; those left out are as published.
+// Throws std::invalid_argument that names the file, the key and what would be accepted.
 GridShape read_grid_shape(const std::string& preset_or_path);
 
 }  // namespace paradyse

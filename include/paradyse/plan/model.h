@@ -50,6 +50,9 @@ struct PartShape {
 inline constexpr const char* kAxialAttention = "axial_attention";
 // And of those whose rows attend to all rows of the last stream that they read.
 inline constexpr const char* kCrossAttention = "cross_attention";
+// And of those that attend along a dim with one query a head for the whole line, the mean of its
+// rows; heads share one key and value head (Jumper et al. 2021, algorithm 19).
+inline constexpr const char* kGlobalAttention = "global_attention";
 
 struct Part {
   std::string name;                 // plans, traces and costs call it so

@@ -48,6 +48,8 @@ enum class OpKind {
   adaptive_norm,    // (x, c) -> xn: normed, then scaled and shifted by a row of c
   adaptive_gate,    // (y, c) -> y times a row of c
   gate,             // (y, g) -> y sigmoid(g)
+  line_mean,        // (x) -> the mean of the rows of each line
+  spread,           // (y) -> a line's row given to every row of it; with a `tile` to some rows
   outer_product,    // (a, b) -> o, the mean over sequences of outer products
   triangle,         // (a, b) -> o, of each channel the product of two matrices
   batch_input,      // () -> x, of what the batch brings the tensor of x's name; it has no gradient
@@ -96,7 +98,8 @@ struct Op {
   // a partition of a sum.
   bool transposed = false;
   // linear: [group rank] the rows of x that are read, or (`transposed`) of y that are made; empty:
-  // all; outer_product: the residues of a, rows of o, by number among those that the rank has.
+  // all; outer_product: the residues of a, rows of o, by number among those that the rank has;
+  // spread: rows of its result, which are those of whole lines.
   // `fresh`: those rows of an operand taken over in place are not there yet.
   std::vector<Interval> tile = {};
   bool fresh = false;

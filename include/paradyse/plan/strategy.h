@@ -135,8 +135,8 @@ const Strategy& strategy(const std::string& kind, const std::string& name);
 // Whether a strategy that is known has this option.
 bool takes(const std::string& kind, const std::string& name, const std::string& option);
 
-// The parts of a layer, in the order of a plan, by what plans call the model: "stdit", "evoformer",
-// "evoformer-multimer"; of every other name attention and mlp, each of the kind of its name.
+// The parts of a layer, in the order of a plan, by what plans call a model of several dims
+// (architecture()); of every other name attention and mlp, each of the kind of its name.
 const std::vector<std::string>& layer_parts(const std::string& model_name = {});
 
 // The kind of the parts that are called so in any model: "mlp" of "spatial_mlp".  Of an unknown

@@ -134,6 +134,14 @@ class Writer {
   ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);
   // Terms of a sum added up: a partition, or, where `to` is none, one that is gathered.
   ValueId added_up(ValueId terms, Layout to, const std::string& name);
+  // Of a line along the part's dim the mean of its rows: as x lies, but for one row a line, which
+  // ranks that have parts of it have terms of.
+  ValueId line_mean(ValueId x);
+  // A line's row given to every row of it, of rows that lie like this, or to those of a tile; made
+  // again for the backward pass, never saved.
+  ValueId spread(ValueId y, Layout out, std::vector<Interval> tile = {});
+  // The same rows, of each line one.
+  [[nodiscard]] Layout one_a_line(Layout rows) const;
   // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B], with a tile of these i of each
   // rank's; and [C, i, j] of two such.
   ValueId outer_product(ValueId a, ValueId b, Layout out, std::vector<Interval> tile = {});

@@ -22,19 +22,22 @@ struct Attention {
   std::string norm;
   std::int64_t width = 0;
   std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t key_heads = 0;  // 0: as many
   std::string bias = {};       // the linear that makes one; "": none
   std::string pair_norm = {};  // where it is made from another stream
 };
 
 PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, int domain) {
-  const Cuts heads = scaled(even_cuts(a.heads, domain), shape.head_dim);
+  const Cuts heads = scaled(even_cuts(a.heads, domain), a.head_dim);
+  const Cuts keys = a.key_heads == 0 ? heads : even_cuts(a.key_heads * a.head_dim, domain);
   PartWeights part{
       .part = a.part,
       .prefix = "blocks.",
       .matrices =
           {matrix("q", a.core + "linear_q", heads, a.width, Side::input),
-           matrix("k", a.core + "linear_k", heads, a.width, Side::input),
-           matrix("v", a.core + "linear_v", heads, a.width, Side::input),
+           matrix("k", a.core + "linear_k", keys, a.width, Side::input),
+           matrix("v", a.core + "linear_v", keys, a.width, Side::input),
            matrix("gate", a.core + "linear_g", heads, a.width, Side::input),
            matrix("o", a.core + "linear_o", heads, a.width, Side::output)},
       .vectors = {}};
@@ -46,7 +49,7 @@ PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, i
   if (!a.pair_norm.empty()) {
     add_norm(part, Role::pair_norm, a.pair_norm, shape.pair_hidden);
   }
-  part.vectors.push_back({Role::gate, a.core + "linear_g.bias", a.heads * shape.head_dim, 1.0});
+  part.vectors.push_back({Role::gate, a.core + "linear_g.bias", a.heads * a.head_dim, 1.0});
   part.vectors.push_back({Role::out_bias, a.core + "linear_o.bias", a.width});
   return part;
 }
@@ -172,14 +175,7 @@ class Block {
   [[nodiscard]] std::vector<Part> parts() const {
     std::vector<Part> parts = {
         row_attention(),
-        attention(
-            "m",
-            "sequences",
-            {.part = "column_attention",
-             .core = "msa_att_col._msa_att.mha.",
-             .norm = "msa_att_col._msa_att.layer_norm_m",
-             .width = shape_.msa_hidden,
-             .heads = shape_.msa_heads}),
+        shape_.global_column ? global_column_attention() : column_attention(),
         transition("msa_transition", "m", "core.msa_transition", shape_.msa_hidden),
         outer_product(),
         triangle("triangle_outgoing", "j", "core.tri_mul_out"),
@@ -197,7 +193,6 @@ class Block {
   [[nodiscard]] PartShape common(std::int64_t width) const {
     return {
         .hidden = width,
-        .head_dim = shape_.head_dim,
         .ffn = shape_.transition * width,
         .activation = Activation::relu,
         .norm_eps = 1e-5};
@@ -211,6 +206,7 @@ class Block {
         .norm = prefix + "layer_norm",
         .width = shape_.pair_hidden,
         .heads = shape_.pair_heads,
+        .head_dim = shape_.pair_head_dim > 0 ? shape_.pair_head_dim : shape_.head_dim,
         .bias = prefix + "linear"};
   }
 
@@ -225,8 +221,37 @@ class Block {
         .shape = common(a.width),
         .weights = [shape = shape_, a](int domain) { return attention_weights(shape, a, domain); }};
     part.shape.heads = part.shape.kv_heads = a.heads;
+    part.shape.head_dim = a.head_dim;
     part.shape.gated_heads = true;
     part.shape.pair = a.bias.empty() ? "" : "z";
+    return part;
+  }
+
+  [[nodiscard]] Part column_attention() const {
+    return attention(
+        "m",
+        "sequences",
+        {.part = "column_attention",
+         .core = "msa_att_col._msa_att.mha.",
+         .norm = "msa_att_col._msa_att.layer_norm_m",
+         .width = shape_.msa_hidden,
+         .heads = shape_.msa_heads,
+         .head_dim = shape_.head_dim});
+  }
+
+  [[nodiscard]] Part global_column_attention() const {
+    Part part = attention(
+        "m",
+        "sequences",
+        {.part = "global_column_attention",
+         .core = "msa_att_col.global_attention.",
+         .norm = "msa_att_col.layer_norm_m",
+         .width = shape_.msa_hidden,
+         .heads = shape_.msa_heads,
+         .head_dim = shape_.head_dim,
+         .key_heads = 1});
+    part.kind = kGlobalAttention;
+    part.shape.kv_heads = 1;
     return part;
   }
 
@@ -239,6 +264,7 @@ class Block {
          .norm = "msa_att_row.layer_norm_m",
          .width = shape_.msa_hidden,
          .heads = shape_.msa_heads,
+         .head_dim = shape_.head_dim,
          .bias = "msa_att_row.linear_z",
          .pair_norm = "msa_att_row.layer_norm_z"});
     part.reads = {"m", "z"};

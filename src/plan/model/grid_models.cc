@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -20,13 +20,23 @@
 namespace paradyse {
 namespace {
 
+const std::vector<std::string> kPresets = {"stdit", "evoformer", "extra-msa"};
 constexpr std::int64_t kMost = std::int64_t{1} << 20;
+
+template <typename Shape>
+struct Flag {
+  const char* key = "";
+  bool Shape::* value = nullptr;
+};
+constexpr Flag<EvoformerShape> kEvoformerFlags[] = {
+    {"is_multimer", &EvoformerShape::multimer},
+    {"global_column_attention", &EvoformerShape::global_column}};
 
 template <typename Shape>
 struct Size {
   const char* key = "";
   std::int64_t Shape::* value = nullptr;
-  bool optional = false;  // 0: the model has nothing of the kind, and files need not say so
+  bool optional = false;  // 0: the model has nothing of its own, and files need not say so
 };
 constexpr Size<StditShape> kStditSizes[] = {
     {"depth", &StditShape::depth},
@@ -44,6 +54,7 @@ constexpr Size<EvoformerShape> kEvoformerSizes[] = {
     {"no_heads_msa", &EvoformerShape::msa_heads},
     {"no_heads_pair", &EvoformerShape::pair_heads},
     {"c_hidden", &EvoformerShape::head_dim},
+    {"c_hidden_pair_att", &EvoformerShape::pair_head_dim, true},
     {"c_hidden_opm", &EvoformerShape::outer_channels},
     {"c_hidden_mul", &EvoformerShape::triangle_channels},
     {"transition_n", &EvoformerShape::transition}};
@@ -58,14 +69,13 @@ Shape read_sizes(
     const toml::table& table,
     const std::string& source,
     const Size<Shape> (&known)[sizes],
-    std::optional<bool Shape::*> flag,
-    const char* flag_key) {
+    std::span<const Flag<Shape>> flags) {
   std::vector<std::string> keys = {"model_type"};
   for (const Size<Shape>& size : known) {
     keys.emplace_back(size.key);
   }
-  if (flag) {
-    keys.emplace_back(flag_key);
+  for (const Flag<Shape>& flag : flags) {
+    keys.emplace_back(flag.key);
   }
   Shape shape;
   for (const auto& [name, node] : table) {
@@ -77,12 +87,13 @@ Shape read_sizes(
       }
       refuse(source, key, "is not known" + did_you_mean(key, keys) + "; keys are " + list);
     }
-    if (flag && key == flag_key) {
-      if (!node.is_boolean()) {
-        refuse(source, key, "expected true or false");
-      }
-      shape.** flag = node.template value<bool>().value_or(false);
+  }
+  for (const Flag<Shape>& flag : flags) {
+    const toml::node* const node = table.get(flag.key);
+    if (node != nullptr && !node->is_boolean()) {
+      refuse(source, flag.key, "expected true or false");
     }
+    shape.*flag.value = node != nullptr && node->template value<bool>().value_or(false);
   }
   for (const Size<Shape>& size : known) {
     const toml::node* const node = table.get(size.key);
@@ -125,7 +136,7 @@ void check(const StditShape& shape, const std::string& source) {
 GridShape shape_of(const toml::table& table, const std::string& source) {
   const std::string type = table["model_type"].value_or(std::string());
   if (type == "stdit") {
-    auto shape = read_sizes<StditShape>(table, source, kStditSizes, {}, "");
+    auto shape = read_sizes<StditShape>(table, source, kStditSizes, {});
     if (table.get("num_key_value_heads") == nullptr) {
       shape.kv_heads = shape.heads;
     }
@@ -136,8 +147,7 @@ GridShape shape_of(const toml::table& table, const std::string& source) {
     return shape;
   }
   if (type == "evoformer") {
-    return read_sizes<EvoformerShape>(
-        table, source, kEvoformerSizes, &EvoformerShape::multimer, "is_multimer");
+    return read_sizes<EvoformerShape>(table, source, kEvoformerSizes, kEvoformerFlags);
   }
   refuse(
       source,
@@ -175,9 +185,8 @@ toml::table read_table(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) {
     throw std::invalid_argument(
-        file.string() + ": no such file" +
-        did_you_mean(file.string(), std::vector<std::string>{"stdit", "evoformer"}) +
-        "; give a folder, a TOML file with model_type, or a preset: stdit, evoformer");
+        file.string() + ": no such file" + did_you_mean(file.string(), kPresets) +
+        "; give a folder, a TOML file with model_type, or a preset: stdit, evoformer, extra-msa");
   }
   std::ostringstream text;
   text << stream.rdbuf();
@@ -215,6 +224,7 @@ std::string architecture(const GridShape& shape) {
   const auto* const protein = std::get_if<EvoformerShape>(&shape);
   const auto* const video = std::get_if<StditShape>(&shape);
   return model_type(shape) + (protein != nullptr && protein->multimer ? "-multimer" : "") +
+         (protein != nullptr && protein->global_column ? "-global" : "") +
          (video != nullptr && video->caption_channels > 0 ? "-text" : "");
 }
 
@@ -250,13 +260,15 @@ nlohmann::ordered_json config_of(const GridShape& shape) {
   } else {
     const auto& protein = std::get<EvoformerShape>(shape);
     add(protein, kEvoformerSizes);
-    config["is_multimer"] = protein.multimer;
+    for (const Flag<EvoformerShape>& flag : kEvoformerFlags) {
+      config[flag.key] = protein.*flag.value;
+    }
   }
   return config;
 }
 
 bool is_grid_model(const std::string& preset_or_path) {
-  if (preset_or_path == "stdit" || preset_or_path == "evoformer") {
+  if (std::ranges::find(kPresets, preset_or_path) != kPresets.end()) {
     return true;
   }
   const std::filesystem::path file = file_of(preset_or_path);
@@ -279,6 +291,10 @@ GridShape read_grid_shape(const std::string& preset_or_path) {
   }
   if (preset_or_path == "evoformer") {
     return EvoformerShape{};
+  }
+  if (preset_or_path == "extra-msa") {
+    return EvoformerShape{
+        .blocks = 4, .msa_hidden = 64, .head_dim = 8, .pair_head_dim = 32, .global_column = true};
   }
   const std::filesystem::path file = file_of(preset_or_path);
   return shape_of(read_table(file), file.string());

@@ -24,6 +24,8 @@ extern const OpTraits kAdd;
 extern const OpTraits kAdaptiveNorm;
 extern const OpTraits kAdaptiveGate;
 extern const OpTraits kGate;
+extern const OpTraits kLineMean;
+extern const OpTraits kSpread;
 extern const OpTraits kOuterProduct;
 extern const OpTraits kTriangle;
 extern const OpTraits kBatchInput;
@@ -56,6 +58,8 @@ constexpr Row kTable[] = {
     {OpKind::adaptive_norm, &kAdaptiveNorm},
     {OpKind::adaptive_gate, &kAdaptiveGate},
     {OpKind::gate, &kGate},
+    {OpKind::line_mean, &kLineMean},
+    {OpKind::spread, &kSpread},
     {OpKind::outer_product, &kOuterProduct},
     {OpKind::triangle, &kTriangle},
     {OpKind::batch_input, &kBatchInput},

@@ -20,7 +20,9 @@ Names all_names() {
        {GridShape(StditShape{.depth = 1}),
         GridShape(StditShape{.depth = 1, .caption_channels = 1}),
         GridShape(EvoformerShape{.blocks = 1}),
-        GridShape(EvoformerShape{.blocks = 1, .multimer = true})}) {
+        GridShape(EvoformerShape{.blocks = 1, .multimer = true}),
+        GridShape(EvoformerShape{.blocks = 1, .global_column = true}),
+        GridShape(EvoformerShape{.blocks = 1, .multimer = true, .global_column = true})}) {
     std::vector<std::string>& parts = names.parts[architecture(shape)];
     for (const ModelPart& one : grid_model(shape).parts) {
       if (one.layer == 0) {

@@ -14,6 +14,8 @@ Strategy all_gather_kv();
 Strategy local_attention();
 Strategy branch_attention();
 Strategy cross_attention();
+Strategy global_local();
+Strategy global_switch();
 Strategy outer_product_gather();
 Strategy outer_product_scatter();
 Strategy triangle_gather();
@@ -55,6 +57,8 @@ std::vector<Strategy>& strategy_table() {
       along_a_dim(all_gather_kv()),
       along_a_dim(megatron_ts()),
       cross_attention(),
+      global_local(),
+      global_switch(),
       outer_product_gather(),
       outer_product_scatter(),
       triangle_gather(),

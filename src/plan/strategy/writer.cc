@@ -514,6 +514,28 @@ ValueId Writer::added_up(ValueId terms, Layout to, const std::string& name) {
   return redistribute(own, std::move(to), name);
 }
 
+Layout Writer::one_a_line(Layout rows) const {
+  rows.dims[rows.place(part_->along)] = {.name = "line", .size = 1};
+  return rows;
+}
+
+ValueId Writer::line_mean(ValueId x) {
+  const Value in = program_.values[idx(x)];
+  Layout out = one_a_line(in.layout);
+  out.partial = ranks() > 1 && !in.layout.dims[in.layout.place(part_->along)].cuts.empty();
+  const ValueId mean = value(in.name + "_mean", std::move(out));
+  op(OpKind::line_mean, {x}, {mean});
+  return mean;
+}
+
+ValueId Writer::spread(ValueId y, Layout out, std::vector<Interval> tile) {
+  const ValueId all = value(program_.values[idx(y)].name + "_lines", std::move(out));
+  Op& spread = op(OpKind::spread, {y}, {all});
+  spread.tile = std::move(tile);
+  spread.recompute = true;
+  return all;
+}
+
 ValueId Writer::outer_product(ValueId a, ValueId b, Layout out, std::vector<Interval> tile) {
   const ValueId o = value("o", std::move(out));
   Op& product = op(OpKind::outer_product, {a, b}, {o});

@@ -26,6 +26,8 @@ Run add, add_adjoint;
 Run adaptive_norm, adaptive_norm_adjoint;
 Run adaptive_gate, adaptive_gate_adjoint;
 Run gate, gate_adjoint;
+Run line_mean, line_mean_adjoint;
+Run spread, spread_adjoint;
 Run outer_product, outer_product_adjoint;
 Run triangle, triangle_adjoint;
 Run batch_input, batch_input_adjoint;
@@ -52,6 +54,8 @@ constexpr OpImplementation kTable[] = {
     {OpKind::adaptive_norm, adaptive_norm, adaptive_norm_adjoint},
     {OpKind::adaptive_gate, adaptive_gate, adaptive_gate_adjoint},
     {OpKind::gate, gate, gate_adjoint},
+    {OpKind::line_mean, line_mean, line_mean_adjoint},
+    {OpKind::spread, spread, spread_adjoint},
     {OpKind::outer_product, outer_product, outer_product_adjoint},
     {OpKind::triangle, triangle, triangle_adjoint},
     {OpKind::batch_input, batch_input, batch_input_adjoint},

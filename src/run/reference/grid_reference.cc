@@ -165,6 +165,20 @@ at::Tensor evoformer_part(
     return stream("m") + gated_attention(mn, weights, "msa_att_col._msa_att.mha.", shape.msa_heads)
                              .transpose(0, 1);
   }
+  if (part == "global_column_attention") {  // algorithm 19
+    const std::string core = "msa_att_col.global_attention.";
+    const at::Tensor mn =
+        layer_norm(stream("m"), weights, "msa_att_col.layer_norm_m").transpose(0, 1);
+    const at::Tensor o = attend(
+        linear(mn.mean(1, /*keepdim=*/true), weights, core + "linear_q"),
+        linear(mn, weights, core + "linear_k"),
+        linear(mn, weights, core + "linear_v"),
+        shape.msa_heads,
+        /*key_heads=*/1);
+    const at::Tensor y =
+        linear(at::sigmoid(linear(mn, weights, core + "linear_g")) * o, weights, core + "linear_o");
+    return stream("m") + y.transpose(0, 1);
+  }
   if (part == "msa_transition") {
     return stream("m") + transition(stream("m"), weights, "core.msa_transition");
   }
@@ -262,7 +276,7 @@ at::Tensor evoformer_loss(
       {"z", linear(sample.inputs.at("pair"), weights, "input_embedder.linear_z")}};
   std::vector<std::pair<const char*, const char*>> parts = {
       {"row_attention", "m"},
-      {"column_attention", "m"},
+      {shape.global_column ? "global_column_attention" : "column_attention", "m"},
       {"msa_transition", "m"},
       {"outer_product_mean", "z"},
       {"triangle_outgoing", "z"},

@@ -54,6 +54,8 @@ LayoutRival axial(const Model& model) {
       {"row_attention",
        {.part = {}, .strategy = "Local", .in = {{"m", {"S(sequences)"}}, {"z", {"S(i)"}}}}},
       {"column_attention", {.part = {}, .strategy = "Local", .in = {{"m", {"S(residues)"}}}}},
+      {"global_column_attention",
+       {.part = {}, .strategy = "Local", .in = {{"m", {"S(residues)"}}}}},
       {"msa_transition", {.part = {}, .strategy = "gather", .in = {{"m", {"S(residues)"}}}}},
       {"outer_product_mean",
        {.part = {}, .strategy = "gather", .in = {{"m", {"S(residues)"}}, {"z", {"S(i)"}}}}},
