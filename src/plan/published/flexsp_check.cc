@@ -45,7 +45,7 @@ void for_each_group(
 // "": ranks follow one another.
 std::string why_apart(const std::string& path, const PlanGroup& group, const char* space) {
   for (std::size_t i = 1; i < group.ranks.size(); ++i) {
-    if (group.ranks[i] != group.ranks[i - 1] + 1) {
+    if (group.ranks[i] - std::int64_t{group.ranks[i - 1]} != 1) {
       return path_to(path + ".ranks", i) + ": rank " + text(group.ranks[i]) +
              " stands after rank " + text(group.ranks[i - 1]) +
              ": ranks of a group follow one another in the space " + space;
