@@ -213,9 +213,10 @@ TEST(Planner, MixesLayersWhereMemoryIsShort) {
 }
 
 // What fits alone fits together: for any budget there is a plan exactly when the longest document
-// has one, and more memory never takes a plan away.  PARADYSE_TEST_LONG=1 tries more documents.
+// has one, and more memory never takes a plan away.  PARADYSE_TEST_LONG=1 tries more documents: a
+// plan takes 80 ms, and under sanitizers a second.
 TEST(Planner, PlansWhateverItsLongestDocumentFits) {
-  const std::uint64_t seeds = std::getenv("PARADYSE_TEST_LONG") != nullptr ? 6 : 3;
+  const std::uint64_t seeds = std::getenv("PARADYSE_TEST_LONG") != nullptr ? 6 : 1;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const std::vector<std::int64_t> lengths = long_tailed(seed, 8);
     const std::vector<std::int64_t> longest = {*std::max_element(lengths.begin(), lengths.end())};
