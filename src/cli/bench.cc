@@ -46,6 +46,7 @@ Json to_json(const BenchStepRow& row) {
   return {
       {"length", row.length},
       {"documents", row.documents},
+      {"tokens", row.tokens},
       {"step_s", row.step_s},
       {"best_s", row.best_s},
       {"worst_s", row.worst_s},
@@ -123,14 +124,12 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
   request.samples = data.samples(0);
   const SampleTask task{
       .model = shape,
-      .dims = data.dims,
       .ranks = request.ranks,
       .machine = {},
       .precision = precision_of(request.dtype),
       .memory_per_rank = request.memory_per_rank,
       .recompute = level};
-  const BatchPlanner::Answer answer =
-      SamplePlanner(task).plan(std::vector<std::int64_t>(request.samples.size(), data.rows()));
+  const BatchPlanner::Answer answer = SamplePlanner(task).plan(data.sizes);
   if (!answer.plan) {
     throw std::invalid_argument(
         "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);

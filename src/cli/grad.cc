@@ -240,28 +240,34 @@ Plan layouts_of(
   if (options.plan.empty()) {
     SamplePlanner planner(
         {.model = shape,
-         .dims = data.dims,
          .ranks = ranks == 0 ? 1 : ranks,
          .machine = {},
          .precision = precision_of(dtype_option(options.dtype))});
-    return planner.plan(std::vector<std::int64_t>(idx(data.size()), data.rows())).plan.value();
+    return planner.plan(data.sizes).plan.value();
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
-  if (plan.dims != data.dims || std::ssize(plan.lengths) != data.size()) {
-    const auto text = [](std::int64_t samples, const std::map<std::string, std::int64_t>& dims) {
-      std::string sizes = fmt::format("{} of", samples);
-      for (const auto& [name, size] : dims) {
-        sizes += fmt::format(" {} {}", name, size);
+  if (const BatchSizes sizes = sizes_of(plan);
+      sizes.dims != data.sizes.dims || std::ssize(plan.lengths) != data.size()) {
+    const auto text = [](const BatchSizes& batch) {
+      std::string in_order;
+      for (std::size_t first = 0, next = 0; first < batch.dims.size(); first = next) {
+        while (next < batch.dims.size() && batch.dims[next] == batch.dims[first]) {
+          ++next;
+        }
+        in_order += fmt::format("{}{} of", first == 0 ? "" : ", then ", next - first);
+        for (const auto& [name, size] : batch.dims[first]) {
+          in_order += fmt::format(" {} {}", name, size);
+        }
       }
-      return sizes;
+      return in_order;
     };
     throw std::invalid_argument(fmt::format(
         "{}: the plan is for samples of other sizes ({}) than {} has ({}); plan for these",
         options.plan,
-        text(std::ssize(plan.lengths), plan.dims),
+        text(sizes),
         options.data,
-        text(data.size(), data.dims)));
+        text(data.sizes)));
   }
   return plan;
 }
@@ -389,7 +395,7 @@ void add_grad(CLI::App& app, Common& common) {
           "--model",
           options->model,
           "Hugging Face model folder, or TOML model file; without model.safetensors the weights "
-          "are random (seed 1).  Also stdit and evoformer, and TOML files of these types")
+          "are random (seed 1).  Also stdit, evoformer, extra-msa, and TOML files of these types")
       ->required();
   command
       ->add_option(

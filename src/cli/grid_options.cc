@@ -28,7 +28,8 @@ void refuse_other(const char* option, bool given, const std::string& type) {
 }  // namespace
 
 void add_grid_options(CLI::App& command, GridOptions& options) {
-  command.add_option("--model", options.model, "Preset, stdit or evoformer, or a TOML file")
+  command
+      .add_option("--model", options.model, "Preset, stdit, evoformer or extra-msa, or a TOML file")
       ->required();
   command
       .add_option(

@@ -116,6 +116,55 @@ class GridTest(ProgramTest):
         self.assertIn("no caption_channels", self.error_of(
             "plan", "layout", "--model", self.video, "--frames", 5, "--tokens", 6, "--text-tokens", 3, "--ranks", 2))
 
+    def test_texts_and_alignments_have_sizes_of_their_own(self):
+        text = self.write("text.toml", STDIT + "caption_channels = 3\n")
+        draw = random.Random(2)
+        latents = ([2, 2, 5, 4, 6], [draw.gauss(0, 1) for _ in range(2 * 2 * 5 * 4 * 6)])
+        words = [draw.gauss(0, 1) for _ in range(24)]
+
+        def answer(model, *more):
+            found = self.json_of(*self.grad(model, *more))
+            return found["loss"], read_tensors(self.out)
+
+        # what is masked is not there, whatever it is
+        write_tensors(self.frames, {"latents": latents, "text": ([2, 4, 3], words), "text_mask": ([2, 4], [1] * 6 + [0] * 2)})
+        loss, gradients = answer(text)
+        write_tensors(self.frames, {"latents": latents, "text": ([2, 4, 3], words[:18] + [float("nan")] * 6),
+                                    "text_mask": ([2, 4], [1] * 6 + [0] * 2)})
+        for ranks in (1, 2, 3, 4):
+            other, others = answer(text, "--ranks", ranks)
+            self.assertAlmostEqual(other, loss, delta=1e-10)
+            self.assertLess(gradient_error(others, gradients), 1e-10)
+        write_tensors(self.frames, {"latents": latents, "text": ([2, 2, 3], words[:6] + words[12:18])})
+        short, _ = answer(text)
+        write_tensors(self.frames, {"latents": latents, "text": ([2, 4, 3], words), "text_mask": ([2, 4], [1, 1, 0, 0] * 2)})
+        self.assertAlmostEqual(answer(text)[0], short, delta=1e-10)
+        self.assertGreater(abs(short - loss), 1e-9)
+
+        self.alignment.write_text(ALIGNMENT + "# STOCKHOLM 1.0\nsix ACD\nseven CDA\n//\n")
+        loss, gradients = answer(self.protein)
+        for ranks in (2, 3, 4):
+            other, others = answer(self.protein, "--ranks", ranks)
+            self.assertAlmostEqual(other, loss, delta=1e-10)
+            self.assertLess(gradient_error(others, gradients), 1e-10)
+        row, = self.json_of("bench", "step", "--model", self.protein, "--data", self.alignment, "--ranks", 2,
+                            "--repeats", 1)["rows"]
+        self.assertEqual(row["tokens"], 35 + 6)
+        self.run_program(*self.layout(self.protein, 2))
+        self.assertIn("samples of other sizes", self.error_of(*self.grad(self.protein, "--plan", self.plan)))
+
+    def test_columns_attend_globally(self):
+        extra = self.write("extra.toml", EVOFORMER + "global_column_attention = true\nc_hidden_pair_att = 4\n")
+        found = self.json_of("check", "--model", extra, "--ranks", "1,3", "--dtype", "float64,bfloat16")
+        self.assertTrue(found["ok"])
+        self.assertEqual(found["counts_differ"], [])
+        plan = self.json_of("plan", "layout", "--model", "extra-msa", "--sequences", 512, "--residues", 256,
+                            "--ranks", 8, "--out", self.plan)
+        parts = {part["part"]: part["strategy"] for part in plan["parts"]}
+        self.assertIn("global_column_attention", parts)
+        self.assertLess(plan["elements_per_rank_forward"], plan["rivals"]["dap"]["elements_per_rank_forward"])
+        self.assertTrue(self.json_of("plan", "check", self.plan, "--model", "extra-msa")["ok"])
+
     def test_steps_are_measured(self):
         for model, data, samples in ((self.video, self.frames, 2), (self.protein, self.alignment, 1)):
             step = ["bench", "step", "--model", model, "--data", data, "--ranks", 3, "--repeats", 2]

@@ -64,6 +64,48 @@ void expect_whole(const Plan& plan, const SampleTask& task, const Lengths& lengt
   EXPECT_TRUE(problems(plan, {.grid = &task.model}).empty());
 }
 
+// Samples of a size run together, by one program; each group says what it has.
+TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
+  SampleTask task = video_task(3);
+  task.dims = {};
+  std::get<StditShape>(task.model) = test::with_text(test::small_stdit(3));
+  const auto video = [](std::int64_t frames, std::int64_t text) {
+    return DimSizes{{"frames", frames}, {"patches", 9}, {"text", text}};
+  };
+  const BatchSizes batch{
+      .lengths = {45, 45, 27, 45}, .dims = {video(5, 4), video(5, 7), video(3, 4), video(5, 4)}};
+  const std::int64_t free = peak(SamplePlanner(task).plan(batch).plan.value());
+  for (const std::int64_t memory : {std::int64_t{0}, free - free / 5}) {
+    task.memory_per_rank = memory;
+    SamplePlanner planner(task);
+    const Plan plan = planner.plan(batch).plan.value();
+    EXPECT_EQ(sizes_of(plan), batch);
+    EXPECT_TRUE(problems(plan, {.grid = &task.model}).empty());
+    EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan);
+    EXPECT_EQ(hash(planner.plan(batch).plan.value()), hash(plan));
+    if (memory == 0) {
+      ASSERT_EQ(plan.micro_batches.size(), 3U);
+      EXPECT_EQ(plan.micro_batches[0].groups[0].documents, (Lengths{0, 3}));
+      EXPECT_EQ(plan.micro_batches[1].groups[0].dims, batch.dims[1]);
+    } else {
+      EXPECT_LE(peak(plan), memory);
+      const Plan less = planner.leaner(plan).value();
+      EXPECT_EQ(sizes_of(less), batch);
+      EXPECT_LT(peak(less), peak(plan));
+    }
+    Plan wrong = plan;
+    wrong.micro_batches[1].groups[0].dims["text"] = 0;
+    wrong.micro_batches[1].groups[0].dims["words"] = 3;
+    const std::vector<std::string> found = problems(wrong, {.grid = &task.model});
+    EXPECT_THAT(found, testing::Contains(HasSubstr("micro_batches[1].groups[0].dims.text: 0")));
+    EXPECT_THAT(found, testing::Contains(HasSubstr("micro_batches[1].groups[0].dims.words")));
+  }
+  task.memory_per_rank = 10;
+  const std::string why = SamplePlanner(task).plan(batch).why_not;
+  EXPECT_THAT(why, HasSubstr("one sample needs"));
+  EXPECT_THAT(why, HasSubstr("frames 5, patches 9, text 4"));
+}
+
 TEST(SamplePlanner, TakesAllAtOnceWhereNothingIsShort) {
   for (const int ranks : {1, 2, 3, 4}) {
     const Lengths clips(7, 45);

@@ -56,14 +56,15 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
   test::write_tensors(
       file.path, {{"latents", latents}, {"timesteps", at::tensor({1.0, 0.25}, at::kDouble)}});
   const GridData data = read_frames(file.path, kShape);
-  EXPECT_EQ(data.dims, (std::map<std::string, std::int64_t>{{"frames", 3}, {"patches", 6}}));
-  EXPECT_EQ(data.rows(), 18);
+  const DimSizes dims = {{"frames", 3}, {"patches", 6}};
+  EXPECT_THAT(data.sizes.dims, ElementsAre(dims, dims));
+  EXPECT_THAT(data.sizes.lengths, ElementsAre(18, 18));
   ASSERT_EQ(data.size(), 2);
   const std::vector<Sample> samples = data.samples(7);
   const Model model = stdit_model(kShape);
   for (std::size_t b = 0; b < 2; ++b) {
     const Sample& sample = samples[b];
-    EXPECT_NO_THROW(check_sample(sample, model, data.dims));
+    EXPECT_NO_THROW(check_sample(sample, model, dims));
     EXPECT_EQ(scored(sample, model), 18 * 16);
     const double t = b == 0 ? 1.0 : 0.25;
     const at::Tensor& patches = sample.inputs.at("patches");
@@ -128,6 +129,54 @@ TEST(Frames, AreRefusedByWhatIsWrong) {
       {"1.5", "from 0"});
 }
 
+// What is masked of a text is no part of the sample, whatever stands there.
+TEST(Frames, BringTheTextThatIsNotMasked) {
+  StditShape shape = kShape;
+  shape.caption_channels = 3;
+  const File file("text.safetensors");
+  at::Tensor text = at::arange(2 * 4 * 3, at::kDouble).view({2, 4, 3});
+  const auto write = [&](const at::Tensor& mask) {
+    test::write_tensors(
+        file.path, {{"latents", at::ones({2, 4, 3, 4, 6})}, {"text", text}, {"text_mask", mask}});
+  };
+  text[1][1].fill_(std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor mask = at::tensor({1, 1, 1, 1, 1, 0, 0, 1}, at::kLong).view({2, 4});
+  for (const at::ScalarType type : {at::kBool, at::kLong, at::kFloat}) {
+    write(mask.to(type));
+    const GridData data = read_frames(file.path, shape);
+    EXPECT_EQ(data.sizes.dims[0].at("text"), 4);
+    EXPECT_EQ(data.sizes.dims[1].at("text"), 2);
+    const std::vector<Sample> samples = data.samples(7);
+    EXPECT_TRUE(at::equal(samples[0].inputs.at("text"), text[0]));
+    EXPECT_TRUE(at::equal(samples[1].inputs.at("text"), at::stack({text[1][0], text[1][3]})));
+    for (std::size_t b = 0; b < 2; ++b) {
+      EXPECT_NO_THROW(check_sample(samples[b], stdit_model(shape), data.sizes.dims[b]));
+    }
+  }
+  const auto refused = [&](const at::Tensor& wrong, const std::string& what) {
+    write(wrong);
+    expect_refused([&] { read_frames(file.path, shape); }, {what});
+  };
+  refused(at::ones({2, 4}), "clip 1 of 'text' has numbers that are not finite");
+  refused(at::ones({2, 3}), "'text_mask' is [2, 3]");
+  refused(at::zeros({2, 4}), "leaves clip 0 no token");
+  write(mask);
+  expect_refused([&] { read_frames(file.path, kShape); }, {"no caption_channels"});
+}
+
+TEST(Alignments, HaveSizesOfTheirOwn) {
+  const File file("two.sto");
+  std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACD\nb A-D\n//\n# STOCKHOLM 1.0\na ACDEF\n//\n";
+  const GridData data = read_alignments(file.path);
+  EXPECT_THAT(data.sizes.lengths, ElementsAre(6, 5));
+  EXPECT_EQ(data.sizes.dims[0].at("sequences"), 2);
+  EXPECT_EQ(data.sizes.dims[1].at("j"), 5);
+  const std::vector<Sample> samples = data.samples(7);
+  for (std::size_t a = 0; a < 2; ++a) {
+    EXPECT_NO_THROW(check_sample(samples[a], evoformer_model({.blocks = 1}), data.sizes.dims[a]));
+  }
+}
+
 TEST(Alignments, AreReadAlike) {
   const File stockholm("a.sto");
   std::ofstream(stockholm.path) << "# STOCKHOLM 1.0\n#=GF ID x\n\nfirst  AC-\nsecond .cD\n\n"
@@ -156,10 +205,11 @@ TEST(Alignments, BecomeFeaturesAndLabels) {
   const Model model = evoformer_model({.blocks = 1});
   ASSERT_EQ(data.size(), 1);
   const Sample sample = data.sample(0, 3, 0);
-  EXPECT_NO_THROW(check_sample(sample, model, data.dims));
-  EXPECT_EQ(data.dims.at("sequences"), 40);
-  EXPECT_EQ(data.dims.at("i"), 25);  // the first row has a gap
-  const std::int64_t rows = data.rows();
+  const DimSizes& dims = data.sizes.dims.front();
+  EXPECT_NO_THROW(check_sample(sample, model, dims));
+  EXPECT_EQ(dims.at("sequences"), 40);
+  EXPECT_EQ(dims.at("i"), 25);  // the first row has a gap
+  const std::int64_t rows = data.sizes.lengths.front();
   const std::int64_t predicted = scored(sample, model);
   EXPECT_NEAR(static_cast<double>(predicted) / static_cast<double>(rows), 0.15, 0.04);
   const at::Tensor letters =

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
@@ -211,6 +212,54 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
           return;
         }
       }
+    }
+  }
+}
+
+// Texts and alignments of several sizes in a batch.
+TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
+  const auto video = [](std::int64_t frames, std::int64_t text) {
+    return DimSizes{{"frames", frames}, {"patches", 3}, {"text", text}};
+  };
+  const auto protein = [](std::int64_t s, std::int64_t r) {
+    return DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
+  };
+  for (const auto& [shape, batch] : std::vector<std::pair<GridShape, BatchSizes>>{
+           {test::with_text(test::small_stdit(2)),
+            {.lengths = {12, 12, 15, 12},
+             .dims = {video(4, 5), video(4, 1), video(5, 2), video(4, 5)}}},
+           {test::small_extra_msa(2),
+            {.lengths = {15, 8, 15}, .dims = {protein(5, 3), protein(2, 4), protein(3, 5)}}}}) {
+    const Model model = grid_model(shape);
+    std::vector<Sample> samples;
+    for (const DimSizes& dims : batch.dims) {
+      samples.push_back(synthetic_samples(model, dims, 1).front());
+    }
+    const reference::Weights weights = weights_of(model);
+    const reference::Answer expected = reference::grid_model(shape, weights, samples);
+    for (const int ranks : {1, 2, 3, 4, 6}) {
+      SamplePlanner planner({.model = shape, .ranks = ranks, .machine = {}});
+      const Plan plan = planner.plan(batch).plan.value();
+      GradientRequest request{
+          .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+      request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+      const GradientAnswer answer = gradients(request);
+      EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
+      for (std::size_t s = 0; s < samples.size(); ++s) {
+        EXPECT_NEAR(
+            answer.batch.loss_sums[s],
+            expected.documents[s].sum,
+            kNear * expected.documents[s].sum);
+      }
+      const GradientError error = compare_gradients(answer.gradients, expected.gradients);
+      EXPECT_LE(error.worst, kNear) << error.worst_name;
+      for (int r = 0; r < ranks; ++r) {
+        const RankReport predicted = predicted_of(plan, model, r, Dtype::float64);
+        EXPECT_EQ(answer.ranks[idx(r)].bytes_sent, predicted.bytes_sent);
+        EXPECT_EQ(answer.ranks[idx(r)].peak_bytes, predicted.peak_bytes);
+      }
+      std::swap(request.samples[0], request.samples[1]);  // of another size
+      EXPECT_THROW(gradients(request), std::invalid_argument);
     }
   }
 }

@@ -106,7 +106,9 @@ class StepPlansTest : public testing::Test {
   }
   StepPlans::Options options() {
     return {
-        .lengths = lengths_, .note = [this](const std::string& line) { notes_.push_back(line); }};
+        .steps = lengths_.size(),
+        .batch = [this](std::size_t step) { return BatchSizes{.lengths = lengths_[step]}; },
+        .note = [this](const std::string& line) { notes_.push_back(line); }};
   }
   static PlanningTask task() {
     PlanningTask t;

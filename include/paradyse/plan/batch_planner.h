@@ -27,7 +27,10 @@ class BatchPlanner {
     std::optional<Plan> plan = {};
     std::string why_not = {};
   };
-  virtual Answer plan(const std::vector<std::int64_t>& lengths) = 0;
+  virtual Answer plan(const BatchSizes& batch) = 0;
+  Answer plan(const std::vector<std::int64_t>& lengths) {
+    return plan(BatchSizes{.lengths = lengths});
+  }
 
   // What every rank took for every micro-batch of a plan, so that later plans know better; says so
   // when the machine has changed.  A group that waits for a slower one tells nothing of itself.
@@ -60,7 +63,8 @@ class DocumentPlanner : public BatchPlanner {
   explicit DocumentPlanner(PlanningTask task) : documents_(std::move(task)) {}
 
   // Remembered until the planner learns something; the last 1,024 lists of lengths.
-  Answer plan(const std::vector<std::int64_t>& lengths) final;
+  using BatchPlanner::plan;
+  Answer plan(const BatchSizes& batch) final;
   // Whether the last answer was there already.
   [[nodiscard]] bool was_cached() const { return cached_; }
   std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds) final;

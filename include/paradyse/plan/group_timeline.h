@@ -18,9 +18,9 @@ struct GroupTask {
   LayerRuns layers;
   std::vector<std::int64_t> lengths;  // tokens of its documents
   int ranks = 1;
-  std::vector<double> shares;                     // as in PlanGroup
-  std::vector<int> mesh = {};                     // the same
-  std::map<std::string, std::int64_t> dims = {};  // as in Plan
+  std::vector<double> shares;  // as in PlanGroup
+  std::vector<int> mesh = {};  // the same
+  DimSizes dims = {};          // of its documents
   int weight_domain = 1;
   bool keep = true;  // else evaluation: nothing is saved, and dropout is off
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct Dim {
   [[nodiscard]] Piece piece(int rank) const;
   friend bool operator==(const Dim&, const Dim&) = default;
 };
+
+// Of a sample of several dims: how large each is, by name.
+using DimSizes = std::map<std::string, std::int64_t>;
 
 // A matrix as ops see it.
 struct Extent {

@@ -56,6 +56,7 @@ struct PlanGroup {
   // [rank of the group] by which its documents are cut (token_cuts); none: evenly.
   std::vector<double> shares = {};
   std::vector<int> mesh = {};  // sizes of axes, whose product is its ranks; none: one axis
+  DimSizes dims = {};          // of its documents, in place of Plan::dims
   Predicted predicted = {};
 
   friend bool operator==(const PlanGroup&, const PlanGroup&) = default;
@@ -76,8 +77,8 @@ struct Plan {
   std::string cluster_sha256;
   int ranks = 1;
   int weight_domain = 1;
-  std::vector<std::int64_t> lengths;              // tokens of the global batch's documents
-  std::map<std::string, std::int64_t> dims = {};  // sizes that all of them have, beside it
+  std::vector<std::int64_t> lengths;  // tokens of the global batch's documents
+  DimSizes dims = {};                 // sizes that all of them have, beside it
   std::map<std::string, LayerRuns> programs;
   std::vector<PlanMicroBatch> micro_batches;
   Predicted predicted;
@@ -87,6 +88,18 @@ struct Plan {
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+// The dims of a group's documents.
+const DimSizes& dims_of(const Plan& plan, const PlanGroup& group);
+// What a plan is made for: of each document its tokens; of each sample of a model of several dims
+// its rows, and its dims.
+struct BatchSizes {
+  std::vector<std::int64_t> lengths;
+  std::vector<DimSizes> dims = {};  // [sample]; of documents: empty
+
+  friend auto operator<=>(const BatchSizes&, const BatchSizes&) = default;
+};
+BatchSizes sizes_of(const Plan& plan);
 
 // The plan as JSON text, indented for people; ends in a newline.
 std::string to_json(const Plan& plan);

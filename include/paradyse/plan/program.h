@@ -126,7 +126,7 @@ struct Documents {
   std::vector<double> shares = {};  // [rank] by which documents are cut; empty: evenly
   // Sizes of the dims that all documents have, and of the axes of the group's mesh (placement.h);
   // none: one axis.
-  std::map<std::string, std::int64_t> dims = {};
+  DimSizes dims = {};
   std::vector<int> mesh = {};
 
   [[nodiscard]] int ranks() const { return static_cast<int>(cuts.size()); }

@@ -19,7 +19,7 @@ namespace paradyse {
 
 struct SampleTask {
   GridShape model;
-  std::map<std::string, std::int64_t> dims;  // of every sample: Plan::dims
+  DimSizes dims = {};  // of every sample of a batch that says nothing of them
   int ranks = 1;
   std::vector<int> mesh = {};  // of the ranks, as in PlanGroup
   MachineNumbers machine;      // for predicted seconds
@@ -30,17 +30,18 @@ struct SampleTask {
   std::optional<LayerRecompute> recompute = {};  // of all layers; none: the least that fits
 };
 
-// The same for the same task on every machine.  A list of lengths says how many samples there are;
-// each is the rows of one.
+// The same for the same task on every machine.  Samples of unlike sizes run after each other, those
+// of one size by one program.
 class SamplePlanner final : public BatchPlanner {
  public:
   explicit SamplePlanner(SampleTask task);
 
-  // Of all samples at once, half of them, and so on down to one, the plan that takes least by the
-  // closed form, whose layers are those of plan_layers() and whose bytes are counted; without a
-  // limit all at once, and nothing made again.
-  // Throws std::invalid_argument where a part has no way to run.
-  Answer plan(const std::vector<std::int64_t>& lengths) override;
+  using BatchPlanner::plan;
+  // Of all samples of a size at once, half of them, and so on down to one, the plan that takes
+  // least by the closed form, whose layers are those of plan_layers() and whose bytes are counted;
+  // without a limit all at once, and nothing made again. Throws std::invalid_argument where a part
+  // has no way to run.
+  Answer plan(const BatchSizes& batch) override;
   // Layouts are counted, not measured: steps teach nothing.
   std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds) override;
   std::optional<Plan> leaner(const Plan& plan) override;
@@ -48,9 +49,14 @@ class SamplePlanner final : public BatchPlanner {
   void learn(const Learned& learned) override;
 
  private:
-  // So many samples at once, all layers made again alike.
+  // Of samples of one size.
+  Answer plan_alike(const std::vector<std::int64_t>& lengths, const DimSizes& dims);
+  // The same, so many at once, all layers made again alike.
   [[nodiscard]] Plan alike(
-      const std::vector<std::int64_t>& lengths, std::size_t at_once, LayerRecompute level) const;
+      const std::vector<std::int64_t>& lengths,
+      const DimSizes& dims,
+      std::size_t at_once,
+      LayerRecompute level) const;
   // The same with layers that fit; nothing where none do, and `least`, unless it was less, the
   // bytes of what needs least.
   [[nodiscard]] std::optional<Plan> within(
@@ -59,8 +65,8 @@ class SamplePlanner final : public BatchPlanner {
 
   SampleTask task_;
   Model model_;
-  DocumentPlans::HeldTo caps_;                       // by the rows of a sample
-  std::map<std::vector<std::int64_t>, Plan> plans_;  // forgotten whenever something is learned
+  DocumentPlans::HeldTo caps_;        // by the rows of a sample
+  std::map<BatchSizes, Plan> plans_;  // of one size each; forgotten whenever something is learned
 };
 
 }  // namespace paradyse

@@ -29,7 +29,10 @@ std::vector<std::int64_t> row_sizes(
 std::int64_t scored(const Sample& sample, const Model& model);
 
 // Throws std::invalid_argument, naming input and sizes, where one is missing or not as the model
-// and `dims` (Plan::dims) have it, or not finite, and for labels of another number than rows.
+// and `dims` (Plan::dims) have it, and for labels of another number than rows.
+void check_sizes(
+    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
+// The same, and for inputs that are not finite and labels that are no classes.
 void check_sample(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
 

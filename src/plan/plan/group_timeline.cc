@@ -25,7 +25,7 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .ranks = static_cast<int>(group.ranks.size()),
       .shares = group.shares,
       .mesh = group.mesh,
-      .dims = plan.dims,
+      .dims = dims_of(plan, group),
       .weight_domain = plan.weight_domain,
       .keep = keep};
   for (const std::int64_t document : group.documents) {

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/json_text.h"
@@ -133,6 +134,9 @@ Json json_of(const Plan& plan, Content content) {
       }
       if (!group.mesh.empty()) {
         one["mesh"] = group.mesh;
+      }
+      if (!group.dims.empty()) {
+        one["dims"] = group.dims;
       }
       if (all) {
         put(one, group.predicted);
@@ -311,8 +315,16 @@ LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
   return run;
 }
 
+DimSizes dims_from(const JsonNode& node) {
+  DimSizes dims;
+  for (const auto& [name, size] : node.members()) {
+    dims[name] = size.integer<std::int64_t>();
+  }
+  return dims;
+}
+
 PlanGroup group_from(const JsonNode& node) {
-  node.allow({"ranks", "documents", "program", "shares", "mesh", "predicted"});
+  node.allow({"ranks", "documents", "program", "shares", "mesh", "dims", "predicted"});
   PlanGroup group{
       .ranks = node.at("ranks").integers<int>(),
       .documents = node.at("documents").integers<std::int64_t>(),
@@ -331,6 +343,9 @@ PlanGroup group_from(const JsonNode& node) {
     if (group.mesh.empty()) {
       node.at("mesh").fail("no axes: give their sizes, or leave the key out for one axis");
     }
+  }
+  if (node.has("dims")) {
+    group.dims = dims_from(node.at("dims"));
   }
   return group;
 }
@@ -363,9 +378,7 @@ Plan plan_from(const JsonNode& root) {
   plan.weight_domain = root.at("weight_domain").integer<int>();
   plan.lengths = root.at("lengths").integers<std::int64_t>();
   if (root.has("dims")) {
-    for (const auto& [name, size] : root.at("dims").members()) {
-      plan.dims[name] = size.integer<std::int64_t>();
-    }
+    plan.dims = dims_from(root.at("dims"));
   }
   for (const auto& [name, program] : root.at("programs").members()) {
     LayerRuns& runs = plan.programs[name];
@@ -419,6 +432,26 @@ LayerRuns runs_of(const std::vector<LayerChoice>& choices) {
     ++program.back().layers;
   }
   return program;
+}
+
+const DimSizes& dims_of(const Plan& plan, const PlanGroup& group) {
+  return group.dims.empty() ? plan.dims : group.dims;
+}
+
+BatchSizes sizes_of(const Plan& plan) {
+  BatchSizes batch{.lengths = plan.lengths};
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      const DimSizes& dims = dims_of(plan, group);
+      for (const std::int64_t document : group.documents) {
+        if (!dims.empty() && document >= 0 && document < std::ssize(plan.lengths)) {
+          batch.dims.resize(plan.lengths.size());
+          batch.dims[idx(document)] = dims;
+        }
+      }
+    }
+  }
+  return batch;
 }
 
 std::string to_json(const Plan& plan) { return json_text(json_of(plan, Content::all)); }

@@ -22,7 +22,9 @@ std::int64_t size_of(const std::string& dim, const Documents& documents) {
   const auto found = documents.dims.find(dim);
   if (found == documents.dims.end()) {
     throw std::invalid_argument(
-        "dim '" + dim + "' has no size: say it in the plan's dims, as in {\"" + dim + "\": 16}");
+        "dim '" + dim +
+        "' has no size: say it in the dims of the plan, or of its group, as in {\"" + dim +
+        "\": 16}");
   }
   return found->second;
 }

@@ -523,6 +523,11 @@ ValueId Writer::line_mean(ValueId x) {
   const Value in = program_.values[idx(x)];
   Layout out = one_a_line(in.layout);
   out.partial = ranks() > 1 && !in.layout.dims[in.layout.place(part_->along)].cuts.empty();
+  if (out.partial && !is_partition(in.layout, ranks())) {
+    throw std::invalid_argument(
+        program_.part + ": a mean over '" + part_->along + "' adds up terms of all ranks, and at " +
+        to_string(in.layout) + " some have copies: cut the stream over all ranks");
+  }
   const ValueId mean = value(in.name + "_mean", std::move(out));
   op(OpKind::line_mean, {x}, {mean});
   return mean;

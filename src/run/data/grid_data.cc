@@ -161,8 +161,8 @@ Sample clip_sample(
   at::Tensor& time = sample.inputs["time"];
   time = at::empty({kTimeFeatures}, at::kDouble);
   sinusoids(1000 * t, kTimeFeatures, time.mutable_data_ptr<double>());
-  if (clips.text.defined()) {
-    sample.inputs["text"] = clips.text[like].to(at::kDouble);
+  if (!clips.text.empty()) {
+    sample.inputs["text"] = clips.text[idx(like)].to(at::kDouble);
   }
   return sample;
 }
@@ -178,18 +178,6 @@ at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_
 at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw) {
   Draw numbers(seed, draw);
   return normal(sizes, numbers);
-}
-
-std::int64_t GridData::size() const {
-  const auto* const clips = std::get_if<Clips>(&content);
-  return clips != nullptr
-             ? clips->latents.size(0)
-             : static_cast<std::int64_t>(std::get<std::vector<Alignment>>(content).size());
-}
-
-std::int64_t GridData::rows() const {
-  return dims.contains("frames") ? dims.at("frames") * dims.at("patches")
-                                 : dims.at("sequences") * dims.at("residues");
 }
 
 Sample GridData::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const {
@@ -209,16 +197,24 @@ std::vector<Sample> GridData::samples(std::uint64_t seed) const {
 
 std::string GridData::fingerprint() const {
   Xxh64 hash;
-  for (const auto& [name, size] : dims) {
-    hash.add(fmt::format("{} {} ", name, size));
+  const DimSizes* before = nullptr;
+  for (const DimSizes& dims : sizes.dims) {
+    if (before != nullptr && *before == dims) {
+      continue;
+    }
+    before = &dims;
+    for (const auto& [name, size] : dims) {
+      hash.add(fmt::format("{} {} ", name, size));
+    }
   }
   if (const auto* const clips = std::get_if<Clips>(&content)) {
     hash.add(fmt::format("{} ", clips->patch));
     add(hash, clips->latents);
-    for (const at::Tensor& given : {clips->timesteps, clips->text}) {
-      if (given.defined()) {
-        add(hash, given);
-      }
+    if (clips->timesteps.defined()) {
+      add(hash, clips->timesteps);
+    }
+    for (const at::Tensor& text : clips->text) {
+      add(hash, text);
     }
   } else {
     for (const Alignment& alignment : std::get<std::vector<Alignment>>(content)) {
@@ -233,7 +229,8 @@ std::string GridData::fingerprint() const {
 
 namespace {
 
-at::Tensor text_of(
+// Of each clip the tokens that are not masked.
+std::vector<at::Tensor> text_of(
     const SafetensorsReader& reader,
     const std::filesystem::path& file,
     std::int64_t clips,
@@ -250,12 +247,30 @@ at::Tensor text_of(
       text.size(2) != shape.caption_channels) {
     refuse(file, fmt::format("{}, and it is [{}]", needed, fmt::join(text.sizes(), ", ")));
   }
+  at::Tensor mask = at::ones({clips, text.size(1)}, at::kLong);
+  if (reader.contains("text_mask")) {
+    mask = reader.view("text_mask").clone();
+    if (mask.sizes() != at::IntArrayRef({clips, text.size(1)})) {
+      refuse(
+          file,
+          fmt::format(
+              "'text_mask' is [{}]; needed is one number for each token of 'text', [{}, {}]",
+              fmt::join(mask.sizes(), ", "),
+              clips,
+              text.size(1)));
+    }
+  }
+  std::vector<at::Tensor> all;
   for (std::int64_t b = 0; b < clips; ++b) {
-    if (!at::isfinite(text[b]).all().item<bool>()) {
+    all.push_back(text[b].index_select(0, mask[b].ne(0).nonzero().view({-1})));
+    if (all.back().size(0) == 0) {
+      refuse(file, fmt::format("'text_mask' leaves clip {} no token to attend to", b));
+    }
+    if (!at::isfinite(all.back()).all().item<bool>()) {
       refuse(file, fmt::format("clip {} of 'text' has numbers that are not finite", b));
     }
   }
-  return text;
+  return all;
 }
 
 }  // namespace
@@ -263,9 +278,11 @@ at::Tensor text_of(
 GridData read_frames(const std::filesystem::path& file, const StditShape& shape) {
   const SafetensorsReader reader(file);
   for (const auto& [name, stored] : reader.tensors()) {
-    if (name != "latents" && name != "timesteps" && name != "text") {
+    if (name != "latents" && name != "timesteps" && name != "text" && name != "text_mask") {
       refuse(
-          file, fmt::format("tensor '{}' is not known; there are latents, timesteps, text", name));
+          file,
+          fmt::format(
+              "tensor '{}' is not known; there are latents, timesteps, text, text_mask", name));
     }
   }
   Clips clips{
@@ -306,43 +323,36 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
     }
   }
   const std::int64_t patches = latents.size(3) / shape.patch * (latents.size(4) / shape.patch);
-  std::map<std::string, std::int64_t> dims = {{"frames", latents.size(2)}, {"patches", patches}};
   if (shape.caption_channels > 0) {
     clips.text = text_of(reader, file, latents.size(0), shape);
-    dims["text"] = clips.text.size(1);
-  } else if (reader.contains("text")) {
-    refuse(file, "has a 'text', and the model has no caption_channels: it attends to none");
+  } else if (reader.contains("text") || reader.contains("text_mask")) {
+    refuse(
+        file,
+        "has a 'text' or 'text_mask', and the model has no caption_channels: it attends to none");
   }
-  return {.content = std::move(clips), .dims = std::move(dims)};
+  GridData data{.content = {}, .sizes = {}};
+  for (std::int64_t b = 0; b < latents.size(0); ++b) {
+    data.sizes.lengths.push_back(latents.size(2) * patches);
+    DimSizes& dims =
+        data.sizes.dims.emplace_back(DimSizes{{"frames", latents.size(2)}, {"patches", patches}});
+    if (!clips.text.empty()) {
+      dims["text"] = clips.text[idx(b)].size(0);
+    }
+  }
+  data.content = std::move(clips);
+  return data;
 }
 
 GridData read_alignments(const std::filesystem::path& file) {
   std::vector<Alignment> alignments = read_alignment_file(file);
-  const auto dims_of = [](const Alignment& alignment) {
-    const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
-    return std::map<std::string, std::int64_t>{
-        {"sequences", static_cast<std::int64_t>(alignment.letters.size())},
-        {"residues", r},
-        {"i", r},
-        {"j", r}};
-  };
-  const std::map<std::string, std::int64_t> dims = dims_of(alignments.front());
-  for (std::size_t a = 1; a < alignments.size(); ++a) {
-    const std::map<std::string, std::int64_t> other = dims_of(alignments[a]);
-    if (other != dims) {
-      refuse(
-          file,
-          fmt::format(
-              "alignment {} has {} sequences of {} residues, the first {} of {}; a batch has one "
-              "size",
-              a,
-              other.at("sequences"),
-              other.at("residues"),
-              dims.at("sequences"),
-              dims.at("residues")));
-    }
+  BatchSizes sizes;
+  for (const Alignment& alignment : alignments) {
+    const auto s = std::ssize(alignment.letters);
+    const auto r = std::ssize(alignment.letters.front());
+    sizes.lengths.push_back(s * r);
+    sizes.dims.push_back({{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}});
   }
-  return {.content = std::move(alignments), .dims = dims};
+  return {.content = std::move(alignments), .sizes = std::move(sizes)};
 }
 
 GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/sample.h"
 
 namespace paradyse {
@@ -28,9 +28,10 @@ std::vector<Alignment> read_alignment_file(const std::filesystem::path& file);
 
 // Clips of video as they are read.
 struct Clips {
-  at::Tensor latents;    // [B, C, T, h, w], as stored
-  at::Tensor timesteps;  // [B] float64; undefined: drawn
-  at::Tensor text;       // [B, tokens, caption_channels], as stored; undefined: the model has none
+  at::Tensor latents;            // [B, C, T, h, w], as stored
+  at::Tensor timesteps;          // [B] float64; undefined: drawn
+  std::vector<at::Tensor> text;  // [B] of [tokens, caption_channels], as stored; empty: the model
+                                 // has none
   std::int64_t patch = 1;
 };
 
@@ -47,13 +48,11 @@ at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_
 // float64, the same for (seed, draw) on every machine.
 at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw);
 
-// Samples of equal sizes.
 struct GridData {
   std::variant<Clips, std::vector<Alignment>> content;
-  std::map<std::string, std::int64_t> dims;  // of a sample: Plan::dims
+  BatchSizes sizes;  // of the samples; rows: frames times patches, or letters
 
-  [[nodiscard]] std::int64_t size() const;  // samples
-  [[nodiscard]] std::int64_t rows() const;  // of a sample: frames times patches, letters
+  [[nodiscard]] std::int64_t size() const { return std::ssize(sizes.lengths); }
   // Sample `i`.  Noise, its level and masks are those of (seed, draw), the same on every machine.
   [[nodiscard]] Sample sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const;
   // All of them, each as the draw of its number.
@@ -66,13 +65,14 @@ GridData read_grid_data(const std::filesystem::path& file, const GridShape& shap
 
 // A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
 // these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn; of a model with text
-// also `text` [B, tokens, caption_channels], of every clip as many tokens.  A patch is `patch` x
+// also `text` [B, tokens, caption_channels], and where clips have other numbers of tokens
+// `text_mask` [B, tokens]: those that are 0 are no part of the sample.  A patch is `patch` x
 // `patch` of a frame.  Of a sample x_t = t x + (1 - t) noise, and the velocity that is to be
 // predicted is x - noise (rectified flow, Liu et al. 2022).
 // Throws std::runtime_error naming the file, what is found and what is needed.
 GridData read_frames(const std::filesystem::path& file, const StditShape& shape);
 
-// Every alignment of the file, which must be of one size, is a sample: 15 % of the letters are to
+// Every alignment of the file is a sample: 15 % of the letters are to
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
 // and 10 % stay (Jumper et al. 2021, supplement 1.2.7).
 GridData read_alignments(const std::filesystem::path& file);

@@ -41,7 +41,7 @@ std::int64_t scored(const Sample& sample, const Model& model) {
              : sample.inputs.at(predicted).numel();
 }
 
-void check_sample(
+void check_sizes(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims) {
   for (const Stream& input : model.inputs()) {
     const auto found = sample.inputs.find(input.name);
@@ -57,10 +57,6 @@ void check_sample(
           fmt::join(found->second.sizes(), ", "),
           fmt::join(sizes, ", ")));
     }
-    if (!at::isfinite(found->second).all().item<bool>()) {
-      throw std::invalid_argument(
-          fmt::format("'{}' of a sample has numbers that are not finite", input.name));
-    }
   }
   if (!model.parts.back().part->input.empty()) {
     return;
@@ -72,6 +68,20 @@ void check_sample(
   if (static_cast<std::int64_t>(sample.labels.size()) != rows) {
     throw std::invalid_argument(fmt::format(
         "a sample has {} labels for {} rows; each takes one", sample.labels.size(), rows));
+  }
+}
+
+void check_sample(
+    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims) {
+  check_sizes(sample, model, dims);
+  for (const Stream& input : model.inputs()) {
+    if (!at::isfinite(sample.inputs.at(input.name)).all().item<bool>()) {
+      throw std::invalid_argument(
+          fmt::format("'{}' of a sample has numbers that are not finite", input.name));
+    }
+  }
+  if (!model.parts.back().part->input.empty()) {
+    return;
   }
   const std::int64_t classes = model.parts.back().part->weights(1).matrices.front().rows;
   for (const std::int32_t label : sample.labels) {

@@ -43,8 +43,10 @@ GradientAnswer gradients(const GradientRequest& request) {
   check_ids(request.documents, request.model.vocab(), "token id", 0);
   check_ids(request.labels, request.model.vocab(), "label", kNoLabel);
   std::vector<const Sample*> samples;
-  for (const Sample& sample : request.samples) {
-    check_sample(sample, request.model, plan.dims);
+  const BatchSizes sizes = sizes_of(plan);
+  for (std::size_t s = 0; s < request.samples.size(); ++s) {
+    const Sample& sample = request.samples[s];
+    check_sample(sample, request.model, s < sizes.dims.size() ? sizes.dims[s] : plan.dims);
     samples.push_back(&sample);
   }
   std::vector<const std::vector<std::int32_t>*> documents;

@@ -43,6 +43,12 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         of_samples ? "samples" : "documents",
         given));
   }
+  if (of_samples) {
+    const BatchSizes sizes = sizes_of(plan);
+    for (std::size_t s = 0; s < batch.samples.size(); ++s) {
+      check_sizes(*batch.samples[s], model, sizes.dims.empty() ? plan.dims : sizes.dims[s]);
+    }
+  }
   if (model.masked_lm && batch.labels.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
         "the model predicts masked tokens: it takes labels for each of the {} documents, there are "

@@ -112,7 +112,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     const Plan& plan = measured.plan;
     BenchStepRow row{
         .length = plan.lengths.front(),
-        .documents = static_cast<std::int64_t>(plan.lengths.size())};
+        .documents = static_cast<std::int64_t>(plan.lengths.size()),
+        .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0})};
     count_flops(plan, model, row);
     const auto documents = pointers(measured.documents);
     std::vector<double> steps;
@@ -206,7 +207,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     row.forward_backward_s = row.step_s - row.optimizer_s;
     row.cpu_s = cpu;
     row.idle_s = std::max(0.0, wall * result.cores - cpu);
-    row.tokens_per_s = static_cast<double>(row.documents * row.length) / row.step_s;
+    row.tokens_per_s = static_cast<double>(row.tokens) / row.step_s;
     const double speed = machine.matmul_flops_per_second * result.cores;
     row.model_utilisation = row.model_flops / row.step_s / speed;
     row.hardware_utilisation = row.hardware_flops / row.step_s / speed;

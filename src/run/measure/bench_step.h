@@ -34,12 +34,13 @@ struct BenchStepRequest {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-// One length, or all samples, `length` rows each.  With a one-rank strategy each rank has a
-// document of that length, else all share one.
+// One length, or all samples; `length`: rows of the first.  With a one-rank strategy each rank has
+// a document of that length, else all share one.
 struct BenchStepRow {
   std::int64_t length = 0;
   std::int64_t documents = 0;
-  double step_s = 0;  // median of forward, backward and optimizer
+  std::int64_t tokens = 0;  // of all documents, or rows of all samples
+  double step_s = 0;        // median of forward, backward and optimizer
   double best_s = 0;
   double worst_s = 0;
   double forward_backward_s = 0;  // median

@@ -7,8 +7,14 @@ namespace paradyse::ops {
 void line_mean(Frame& frame, const Op& op) {
   const Lines lines = lines_of(frame, op, op.in[0], op.out[0]);
   at::Tensor m = lines.one(frame.make(op.out[0]));
-  at::sum_out(m, lines.all(frame.value(op.in[0])), 1, /*keepdim=*/true);
-  m.mul_(1 / static_cast<double>(lines.whole));
+  if (lines.rows == 0) {
+    m.zero_();
+    return;
+  }
+  at::mean_out(m, lines.all(frame.value(op.in[0])), 1, /*keepdim=*/true);
+  if (lines.rows != lines.whole) {
+    m.mul_(static_cast<double>(lines.rows) / static_cast<double>(lines.whole));
+  }
 }
 
 void line_mean_adjoint(Frame& frame, const Op& op) {

@@ -1,5 +1,6 @@
 #include "src/run/train/dataset.h"
 
+#include <numeric>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -19,16 +20,24 @@ void add(Xxh64& hash, const Tokens& tokens) {
 
 Dataset::Dataset(Corpus corpus) : corpus_(std::move(corpus)) {
   for (const Tokens& document : corpus_.documents) {
-    lengths_.push_back(static_cast<std::int64_t>(document.size()));
+    sizes_.lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
 }
 
-Dataset::Dataset(GridData samples)
-    : samples_(std::move(samples)),
-      lengths_(idx(samples_->size()), samples_->rows()),
-      dims_(samples_->dims) {
-  corpus_.counts.documents = samples_->size();
-  corpus_.counts.tokens = samples_->size() * samples_->rows();
+Dataset::Dataset(GridData samples) : samples_(std::move(samples)), sizes_(samples_->sizes) {
+  corpus_.counts.documents = size();
+  corpus_.counts.tokens = std::accumulate(lengths().begin(), lengths().end(), std::int64_t{0});
+}
+
+BatchSizes Dataset::sizes(std::span<const std::int64_t> items) const {
+  BatchSizes of_items;
+  for (const std::int64_t item : items) {
+    of_items.lengths.push_back(sizes_.lengths[idx(item)]);
+    if (!sizes_.dims.empty()) {
+      of_items.dims.push_back(sizes_.dims[idx(item)]);
+    }
+  }
+  return of_items;
 }
 
 std::string Dataset::fingerprint() const {

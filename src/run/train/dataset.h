@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,12 +19,12 @@ class Dataset {
   explicit Dataset(GridData samples);
 
   // Documents, or samples.
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(lengths_.size()); }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(lengths()); }
   // [item] Its tokens, or rows.
-  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return sizes_.lengths; }
+  // Of these items.
+  [[nodiscard]] BatchSizes sizes(std::span<const std::int64_t> items) const;
   [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
-  // Of a sample: Plan::dims.  Empty: these are documents.
-  [[nodiscard]] const std::map<std::string, std::int64_t>& dims() const { return dims_; }
   // Null: these are documents.
   [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] std::string fingerprint() const;  // of what is in it
@@ -35,8 +34,7 @@ class Dataset {
 
   Corpus corpus_;
   std::optional<GridData> samples_;
-  std::vector<std::int64_t> lengths_;
-  std::map<std::string, std::int64_t> dims_;
+  BatchSizes sizes_;
 };
 
 // Some items of a data set as a session takes them; both live as long as the batch.

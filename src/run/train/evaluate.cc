@@ -42,16 +42,14 @@ EvalResult evaluate_data(
   for (std::int64_t next = 0; next < data.size();) {
     const std::int64_t first = next;
     std::vector<std::int64_t> items;
-    std::vector<std::int64_t> lengths;
     std::int64_t tokens = 0;
     while (next < data.size() && (tokens < tokens_per_batch || items.empty())) {
       items.push_back(next);
-      lengths.push_back(data.lengths()[idx(next++)]);
-      tokens += lengths.back();
+      tokens += data.lengths()[idx(next++)];
     }
     std::optional<Plan> plan;
     if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
-      plan = plan_or_throw(*planner, lengths);
+      plan = plan_or_throw(*planner, data.sizes(items));
     }
     plan = session.broadcast(std::move(plan));
     if (!plan) {
@@ -74,13 +72,10 @@ EvalResult evaluate_data(
 namespace {
 
 std::unique_ptr<BatchPlanner> planner_of(
-    const RunConfig& config,
-    const ModelFolder& model,
-    const std::map<std::string, std::int64_t>& dims,
-    const MachineNumbers& machine) {
+    const RunConfig& config, const ModelFolder& model, const MachineNumbers& machine) {
   if (model.grid) {
     return std::make_unique<SamplePlanner>(
-        sample_task(config, *model.grid, dims, /*training=*/false, machine));
+        sample_task(config, *model.grid, /*training=*/false, machine));
   }
   return batch_planner(planning_task(config, model.shape, /*training=*/false, machine));
 }
@@ -92,7 +87,7 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
   const ModelFolder model = model_at(config);
   const Dataset data = data_at("data.path", config.data.path, config, model);
   const MachineNumbers machine = machine_for(config, model, backend);
-  const std::unique_ptr<BatchPlanner> planner = planner_of(config, model, data.dims(), machine);
+  const std::unique_ptr<BatchPlanner> planner = planner_of(config, model, machine);
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {

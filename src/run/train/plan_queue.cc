@@ -21,13 +21,12 @@ PlanQueue::~PlanQueue() {
   }
 }
 
-void PlanQueue::ask(
-    std::size_t step, std::vector<std::int64_t> lengths, BatchPlanner::Learned learned) {
+void PlanQueue::ask(std::size_t step, BatchSizes sizes, BatchPlanner::Learned learned) {
   {
     const std::lock_guard lock(mutex_);
     batches_.push_back(std::make_shared<Batch>(Batch{
         .step = step,
-        .lengths = std::move(lengths),
+        .sizes = std::move(sizes),
         .learned = std::move(learned),
         .asked = Clock::now()}));
   }
@@ -114,7 +113,7 @@ void PlanQueue::plan(Batch& batch) {
       learned_ = batch.learned;
     }
     const auto begin = Clock::now();
-    batch.plan = plan_or_throw(*planner_, batch.lengths);
+    batch.plan = plan_or_throw(*planner_, batch.sizes);
     batch.plan->planner_seconds = seconds_since(begin);
   } catch (...) {
     batch.error = std::current_exception();

@@ -26,7 +26,7 @@ class PlanQueue {
   PlanQueue(const PlanQueue&) = delete;
   PlanQueue& operator=(const PlanQueue&) = delete;
 
-  void ask(std::size_t step, std::vector<std::int64_t> lengths, BatchPlanner::Learned learned);
+  void ask(std::size_t step, BatchSizes sizes, BatchPlanner::Learned learned);
 
   // Of a step that was asked for.  Whether its planning is over, once it is or `seconds` since it
   // was asked for are.
@@ -44,7 +44,7 @@ class PlanQueue {
   using Clock = std::chrono::steady_clock;
   struct Batch {
     std::size_t step = 0;
-    std::vector<std::int64_t> lengths;
+    BatchSizes sizes;
     BatchPlanner::Learned learned;
     Clock::time_point asked;
     bool begun = false;

@@ -178,12 +178,8 @@ PlanningTask planning_task(
 }
 
 SampleTask sample_task(
-    const RunConfig& config,
-    const GridShape& model,
-    const std::map<std::string, std::int64_t>& dims,
-    bool training,
-    const MachineNumbers& machine) {
-  SampleTask task{.model = model, .dims = dims, .machine = {}};
+    const RunConfig& config, const GridShape& model, bool training, const MachineNumbers& machine) {
+  SampleTask task{.model = model, .machine = {}};
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = machine;
   task.precision = precision_of(config);
@@ -272,8 +268,8 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const D
   return steps;
 }
 
-Plan plan_or_throw(BatchPlanner& planner, const std::vector<std::int64_t>& lengths) {
-  BatchPlanner::Answer answer = planner.plan(lengths);
+Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch) {
+  BatchPlanner::Answer answer = planner.plan(batch);
   if (!answer.plan) {
     throw std::runtime_error(answer.why_not);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,16 +40,12 @@ PlanningTask planning_task(
     bool training,
     const MachineNumbers& machine,
     const std::optional<Costs>& costs = std::nullopt);
-// Of a model of several dims, for samples of these (Plan::dims).
+// Of a model of several dims.
 SampleTask sample_task(
-    const RunConfig& config,
-    const GridShape& model,
-    const std::map<std::string, std::int64_t>& dims,
-    bool training,
-    const MachineNumbers& machine);
+    const RunConfig& config, const GridShape& model, bool training, const MachineNumbers& machine);
 
-// A plan for documents of these lengths; why there is none as std::runtime_error.
-Plan plan_or_throw(BatchPlanner& planner, const std::vector<std::int64_t>& lengths);
+// A plan for such a batch; why there is none as std::runtime_error.
+Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch);
 
 // The model's weights, or random ones where it has none.
 void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed);

@@ -47,7 +47,12 @@ std::vector<at::Tensor> sampled_clips(
   const std::vector<std::int64_t> sizes = clips.latents.sizes().slice(1).vec();
   std::optional<Plan> plan;
   if (session.rank() == 0) {
-    plan = plan_or_throw(*planner, std::vector<std::int64_t>(idx(count), like.rows()));
+    BatchSizes batch;
+    for (std::int64_t i = 0; i < count; ++i) {
+      batch.lengths.push_back(like.sizes.lengths[idx(i % like.size())]);
+      batch.dims.push_back(like.sizes.dims[idx(i % like.size())]);
+    }
+    plan = plan_or_throw(*planner, batch);
   }
   plan = session.broadcast(std::move(plan));
   std::vector<at::Tensor> x;
@@ -64,7 +69,7 @@ std::vector<at::Tensor> sampled_clips(
           x.push_back(normal_noise(sizes, seed, static_cast<std::uint64_t>(i)));
         }
         const double t = static_cast<double>(step) * dt;
-        const std::int64_t text_of = i % clips.latents.size(0);
+        const std::int64_t text_of = i % like.size();
         samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips, text_of));
         batch.push_back(&samples.back());
         velocities.push_back(at::empty_like(samples.back().inputs.at("velocity")));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -22,11 +23,23 @@ PlanningTask with(PlanningTask task, const char* planner) {
   return task;
 }
 
-// "frames 5, patches 6".
-std::string text_of(const std::map<std::string, std::int64_t>& dims) {
+// How many there are of each: "2 of frames 5, patches 6".
+using Counts = std::map<DimSizes, int>;
+Counts counts_of(const BatchSizes& batch) {
+  Counts counts;
+  for (const DimSizes& dims : batch.dims) {
+    ++counts[dims];
+  }
+  return counts;
+}
+std::string text_of(const Counts& counts) {
   std::string text;
-  for (const auto& [name, size] : dims) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, size);
+  for (const auto& [dims, count] : counts) {
+    text += fmt::format("{}{} of", text.empty() ? "" : "; ", count);
+    const char* between = " ";
+    for (const auto& [name, size] : dims) {
+      text += fmt::format("{}{} {}", std::exchange(between, ", "), name, size);
+    }
   }
   return text.empty() ? "one dim" : text;
 }
@@ -53,7 +66,6 @@ StepPlans::Planners sample_planners(const SampleTask& task) {
   planners.steps = std::make_unique<SamplePlanner>(task);
   planners.fallback = std::make_unique<SamplePlanner>(task);
   planners.ranks = task.ranks;
-  planners.dims = task.dims;
   planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
     return problems(plan, {.grid = &model, .precision = precision});
   };
@@ -77,8 +89,8 @@ StepPlans::Step StepPlans::take(std::size_t step) {
 }
 
 void StepPlans::ask_until(std::size_t step) {
-  for (; *next_ <= step && *next_ < options_.lengths.size(); ++*next_) {
-    queue_.ask(*next_, options_.lengths[*next_], learned());
+  for (; *next_ <= step && *next_ < options_.steps; ++*next_) {
+    queue_.ask(*next_, options_.batch(*next_), learned());
   }
 }
 
@@ -105,7 +117,7 @@ StepPlans::Step StepPlans::made(std::size_t step) {
 
 std::optional<Plan> StepPlans::fallback(std::size_t step) {
   const auto begin = std::chrono::steady_clock::now();
-  std::optional<Plan> plan = planners_.fallback->plan(options_.lengths[step]).plan;
+  std::optional<Plan> plan = planners_.fallback->plan(options_.batch(step)).plan;
   if (plan) {
     plan->planner_name = kFallback;
     plan->planner_seconds = seconds_since(begin);
@@ -159,37 +171,38 @@ Plan StepPlans::recorded(std::size_t step) const {
         step));
   }
   Plan plan = read_plan(file);
-  if (plan.lengths != options_.lengths[step]) {
+  if (sizes_of(plan) != options_.batch(step)) {
     throw std::runtime_error(fmt::format(
-        "--replay: {} is for documents of other lengths than this run draws for step {}: give "
+        "--replay: {} is for documents of other sizes than this run draws for step {}: give "
         "the data, data.seed and train.tokens_per_step of that run",
         file.string(),
         step + 1));
   }
-  expect_playable(plan, "--replay: " + file.string());
+  expect_playable(plan, step, "--replay: " + file.string());
   return plan;
 }
 
-// Its documents are numbered as the step draws them: by length, those of one length in turn.
+// Its documents are numbered as the step draws them: by size, those of one size in turn.
 Plan StepPlans::same_for_all(std::size_t step) const {
   Plan plan = read_plan(options_.plan);
-  expect_playable(plan, "--plan: " + options_.plan.string());
-  const std::vector<std::int64_t>& drawn = options_.lengths[step];
-  const auto by_length = [](const std::vector<std::int64_t>& lengths) {
-    std::vector<std::int64_t> order(lengths.size());
+  expect_playable(plan, step, "--plan: " + options_.plan.string());
+  const BatchSizes of_plan = sizes_of(plan);
+  const BatchSizes of_step = options_.batch(step);
+  const std::vector<std::int64_t>& drawn = of_step.lengths;
+  const auto size = [](const BatchSizes& batch, std::int64_t d) {
+    return std::pair(batch.lengths[idx(d)], batch.dims.empty() ? DimSizes() : batch.dims[idx(d)]);
+  };
+  const auto by_size = [&](const BatchSizes& batch) {
+    std::vector<std::int64_t> order(batch.lengths.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::int64_t d) { return lengths[idx(d)]; });
+    std::ranges::stable_sort(order, {}, [&](std::int64_t d) { return size(batch, d); });
     return order;
   };
-  const std::vector<std::int64_t> wanted = by_length(plan.lengths);
-  const std::vector<std::int64_t> there = by_length(drawn);
+  const std::vector<std::int64_t> wanted = by_size(of_plan);
+  const std::vector<std::int64_t> there = by_size(of_step);
   std::vector<std::int64_t> number(wanted.size());  // [document of the plan]
-  const auto length = [](const std::vector<std::int64_t>& lengths, std::int64_t d) {
-    return lengths[idx(d)];
-  };
   for (std::size_t i = 0; i < std::max(wanted.size(), there.size()); ++i) {
-    if (wanted.size() != there.size() ||
-        length(plan.lengths, wanted[i]) != length(drawn, there[i])) {
+    if (wanted.size() != there.size() || size(of_plan, wanted[i]) != size(of_step, there[i])) {
       throw std::runtime_error(fmt::format(
           "--plan: {} is for {} documents of {} tokens, and step {} draws {} of {}: give data of "
           "these lengths alone and train.tokens_per_step = {}",
@@ -214,7 +227,7 @@ Plan StepPlans::same_for_all(std::size_t step) const {
   return plan;
 }
 
-void StepPlans::expect_playable(const Plan& plan, const std::string& from) const {
+void StepPlans::expect_playable(const Plan& plan, std::size_t step, const std::string& from) const {
   if (plan.ranks != planners_.ranks) {
     throw std::runtime_error(fmt::format(
         "{} is for {} ranks, and there are {}: set parallel.ranks",
@@ -222,12 +235,15 @@ void StepPlans::expect_playable(const Plan& plan, const std::string& from) const
         plan.ranks,
         planners_.ranks));
   }
-  if (plan.dims != planners_.dims) {
+  const Counts of_plan = counts_of(sizes_of(plan));
+  const Counts of_step = counts_of(options_.batch(step));
+  if (of_plan != of_step) {
     throw std::runtime_error(fmt::format(
-        "{} is for samples of {}, and the data have {}; plan for these",
+        "{} is for samples of other sizes ({}) than step {} draws ({}); plan for these",
         from,
-        text_of(plan.dims),
-        text_of(planners_.dims)));
+        text_of(of_plan),
+        step + 1,
+        text_of(of_step)));
   }
   if (const auto wrong = planners_.problems(plan); !wrong.empty()) {
     throw std::runtime_error(from + ": " + wrong.front());

@@ -30,10 +30,11 @@ class StepPlans {
   static constexpr const char* kFallback = "whole-or-split";
 
   struct Options {
-    std::vector<std::vector<std::int64_t>> lengths;  // tokens of the documents of each step
-    std::filesystem::path replay = {};               // folder of a run, for the plans of its steps
-    std::filesystem::path plan = {};                 // a plan file, for every step
-    bool correct = false;                            // by what steps take
+    std::size_t steps = 0;
+    std::function<BatchSizes(std::size_t step)> batch;
+    std::filesystem::path replay = {};  // folder of a run, for the plans of its steps
+    std::filesystem::path plan = {};    // a plan file, for every step
+    bool correct = false;               // by what steps take
     // A plan is late when its step begins and so much time is over since it was asked for.
     double planning_seconds = 1e6;
     // Of steps that were begun before the run was resumed: whether the plan was late.
@@ -46,7 +47,6 @@ class StepPlans {
     std::unique_ptr<BatchPlanner> fallback;
     DocumentPlanner* documents = nullptr;  // the fallback, if it is one
     int ranks = 1;
-    std::map<std::string, std::int64_t> dims = {};  // of samples: Plan::dims
     std::function<std::vector<std::string>(const Plan& plan)> problems;
   };
   StepPlans(Planners planners, Options options);
@@ -85,7 +85,7 @@ class StepPlans {
   [[nodiscard]] Plan recorded(std::size_t step) const;
   [[nodiscard]] Plan same_for_all(std::size_t step) const;
   // Throws std::runtime_error for a plan of this file that does not fit the run.
-  void expect_playable(const Plan& plan, const std::string& from) const;
+  void expect_playable(const Plan& plan, std::size_t step, const std::string& from) const;
 
   Options options_;
   Planners planners_;  // the fallback learns, too: the queue's has what it is handed

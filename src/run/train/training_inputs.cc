@@ -1,6 +1,8 @@
 #include "src/run/train/training_inputs.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -12,24 +14,40 @@
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
-std::vector<std::vector<std::int64_t>> TrainingInputs::lengths() const {
-  std::vector<std::vector<std::int64_t>> all;
-  for (std::size_t step = 0; step < steps.size(); ++step) {
-    std::vector<std::int64_t>& of_step = all.emplace_back();
-    for (const std::int64_t item : steps[step]) {
-      of_step.push_back(data.lengths()[idx(item)]);
-    }
-  }
-  return all;
-}
-
 std::int64_t TrainingInputs::longest() const {
   std::int64_t most = 0;
-  for (const std::vector<std::int64_t>& of_step : lengths()) {
-    for (const std::int64_t n : of_step) {
-      most = std::max(most, n);
+  for (const std::vector<std::int64_t>& items : steps) {
+    for (const std::int64_t item : items) {
+      most = std::max(most, data.lengths()[idx(item)]);
     }
   }
+  return most;
+}
+
+std::vector<BatchSizes> TrainingInputs::largest() const {
+  if (data.samples() == nullptr) {
+    return {{.lengths = {longest()}}};
+  }
+  std::set<BatchSizes> sizes;
+  const auto add = [&](const Dataset& items_of, std::int64_t item) {
+    sizes.insert(items_of.sizes({&item, 1}));
+  };
+  for (const std::vector<std::int64_t>& items : steps) {
+    for (const std::int64_t item : items) {
+      add(data, item);
+    }
+  }
+  for (std::int64_t item = 0; evaluation && item < evaluation->size(); ++item) {
+    add(*evaluation, item);
+  }
+  std::vector<BatchSizes> most;
+  std::ranges::copy_if(sizes, std::back_inserter(most), [&](const BatchSizes& one) {
+    return std::ranges::none_of(sizes, [&](const BatchSizes& other) {
+      return other != one && std::ranges::all_of(one.dims.front(), [&](const auto& dim) {
+               return other.dims.front().at(dim.first) >= dim.second;
+             });
+    });
+  });
   return most;
 }
 
@@ -88,12 +106,6 @@ TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem
   }
   if (!config.data.eval_path.empty()) {
     inputs.evaluation = data_at("data.eval_path", config.data.eval_path, config, inputs.model);
-    if (inputs.evaluation->dims() != inputs.data.dims()) {
-      throw std::invalid_argument(fmt::format(
-          "data.eval_path: {} has samples of other sizes than {}; give some of the same",
-          config.data.eval_path,
-          config.data.path));
-    }
   }
   return inputs;
 }

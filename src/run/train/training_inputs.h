@@ -29,9 +29,12 @@ struct TrainingInputs {
   std::optional<Dataset> evaluation;
 
   [[nodiscard]] std::int64_t first_step() const { return from ? from->state.step : 0; }
-  // Tokens of the items of every step, and the most that one of any has.
-  [[nodiscard]] std::vector<std::vector<std::int64_t>> lengths() const;
+  // The items of a step, and the most tokens that one of any has.
+  [[nodiscard]] BatchSizes batch(std::size_t step) const { return data.sizes(steps[step]); }
   [[nodiscard]] std::int64_t longest() const;
+  // Each by itself: the longest document; or samples, also of the evaluation, of which no other has
+  // as much of every dim.
+  [[nodiscard]] std::vector<BatchSizes> largest() const;
   // Powers of four from the shortest to the longest item of the data, and that one.
   [[nodiscard]] std::vector<std::int64_t> typical_lengths() const;
   [[nodiscard]] BatchItems items(std::size_t step, std::uint64_t seed) const;

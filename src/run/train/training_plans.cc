@@ -47,14 +47,14 @@ std::unique_ptr<StepPlans> training_plans(
   };
   const std::optional<GridShape>& grid = inputs.model.grid;
   auto plans = std::make_unique<StepPlans>(
-      grid ? sample_planners(
-                 sample_task(config, *grid, inputs.data.dims(), /*training=*/true, numbers.machine))
+      grid ? sample_planners(sample_task(config, *grid, /*training=*/true, numbers.machine))
            : document_planners(
                  planning_task(
                      config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
                  hooks.planner ? hooks.planner : batch_planner),
       StepPlans::Options{
-          .lengths = inputs.lengths(),
+          .steps = inputs.steps.size(),
+          .batch = [&inputs](std::size_t step) { return inputs.batch(step); },
           .replay = from.replay,
           .plan = from.plan,
           .correct = costs && config.costs.correct,
@@ -77,10 +77,10 @@ std::unique_ptr<StepPlans> training_plans(
     hooks.planned(
         plans->documents()->documents().table(inputs.typical_lengths()), inputs.data.counts());
   }
-  if (!plans->given()) {  // samples are alike, so that this is the plan of most steps
-    plan_or_throw(
-        plans->planner(),
-        grid ? inputs.lengths().front() : std::vector<std::int64_t>{inputs.longest()});
+  if (!plans->given()) {  // what fits not even by itself shows before the first step
+    for (const BatchSizes& alone : inputs.largest()) {
+      plan_or_throw(plans->planner(), alone);
+    }
   }
   if (inputs.from) {
     plans->learn(still_true(inputs.from->state, loaded, numbers));

@@ -88,7 +88,7 @@ void check_placements(
           findings.model->stream(stream),
           {.lengths = {},
            .cuts = Cuts(group.ranks.size()),
-           .dims = findings.plan.dims,
+           .dims = dims_of(findings.plan, group),
            .mesh = group.mesh},
           placement);
     } catch (const std::invalid_argument& error) {

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <set>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 
@@ -8,9 +10,10 @@ namespace {
 
 // More tokens than any batch has: a bound below which counts of bytes and operations fit 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+constexpr std::int64_t kMostOfDim = std::int64_t{1} << 24;
 
 // Row dims of the model's streams, beside those that the documents give.
-std::set<std::string> dims_of(const Model& model) {
+std::set<std::string> known_dims(const Model& model) {
   std::set<std::string> dims;
   for (const Stream& stream : model.streams) {
     dims.insert(stream.rows.begin(), stream.rows.end());
@@ -20,16 +23,19 @@ std::set<std::string> dims_of(const Model& model) {
   return dims;
 }
 
-void check_dims(Findings& findings) {
-  for (const auto& [name, size] : findings.plan.dims) {
-    const std::string path = path_to("dims", name);
-    if (size < 1) {
-      findings.say(path, text(size) + ": a dim has at least 1 element");
+// Of the plan or of a group, so many of whose samples run together.
+void check_dims(
+    Findings& findings, const DimSizes& dims, const std::string& at, std::size_t samples) {
+  for (const auto& [name, size] : dims) {
+    const std::string path = path_to(at, name);
+    if (size < 1 || size > kMostOfDim) {
+      findings.say(path, text(size) + ": a dim has 1 to " + text(kMostOfDim) + " elements");
+      findings.sizes_sound = false;
     }
     if (!findings.model) {
       continue;
     }
-    const std::set<std::string> there = dims_of(*findings.model);
+    const std::set<std::string> there = known_dims(*findings.model);
     if (!there.contains(name)) {
       std::string list;
       for (const std::string& dim : there) {
@@ -39,6 +45,45 @@ void check_dims(Findings& findings) {
           path,
           list.empty() ? "the model's documents have tokens and nothing else: leave it out"
                        : "no stream of the model has this dim; there are " + list);
+    }
+  }
+  if (!findings.sizes_sound || !findings.model) {
+    return;
+  }
+  for (const Stream& stream : findings.model->streams) {
+    std::int64_t most = kMostTokens / std::max<std::int64_t>(1, static_cast<std::int64_t>(samples));
+    for (const std::string& dim : stream.rows) {
+      const auto found = dims.find(dim);
+      most /= found == dims.end() ? 1 : found->second;
+    }
+    if (most < 1) {
+      findings.say(
+          at,
+          "stream " + stream.name + " has more rows than " + text(kMostTokens) +
+              ": that is more than any batch has");
+      findings.sizes_sound = false;
+    }
+  }
+}
+
+// The rows of a sample are those of the stream that the loss is of.
+void check_rows(Findings& findings, const PlanGroup& group) {
+  const DimSizes& dims = dims_of(findings.plan, group);
+  std::int64_t rows = 1;
+  for (const std::string& dim :
+       findings.model->stream(findings.model->parts.back().part->reads.front()).rows) {
+    const auto found = dims.find(dim);
+    if (dim != "batch" && found == dims.end()) {
+      return;  // whoever builds it says so
+    }
+    rows *= dim == "batch" ? 1 : found->second;
+  }
+  for (const std::int64_t document : group.documents) {
+    if (findings.document_exists(document) && findings.plan.lengths[idx(document)] != rows) {
+      findings.say(
+          path_to("lengths", idx(document)),
+          text(findings.plan.lengths[idx(document)]) + " rows, and by its dims the sample has " +
+              text(rows));
     }
   }
 }
@@ -110,7 +155,20 @@ void check_sizes(Findings& findings) {
         "document " + text(d) + " has " + text(n) + " tokens: the model has learned " +
             text(positions) + " positions: cut it");
   }
-  check_dims(findings);
+  check_dims(findings, findings.plan.dims, "dims", findings.plan.lengths.size());
+  for (std::size_t m = 0; m < findings.plan.micro_batches.size(); ++m) {
+    const std::vector<PlanGroup>& groups = findings.plan.micro_batches[m].groups;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      check_dims(
+          findings,
+          groups[g].dims,
+          path_to(path_to("micro_batches", m) + ".groups", g) + ".dims",
+          groups[g].documents.size());
+      if (findings.sizes_sound && findings.model && !findings.model->inputs().empty()) {
+        check_rows(findings, groups[g]);
+      }
+    }
+  }
 }
 
 }  // namespace paradyse::check

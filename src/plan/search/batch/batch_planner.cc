@@ -30,7 +30,8 @@ struct Mean {
 
 }  // namespace
 
-BatchPlanner::Answer DocumentPlanner::plan(const std::vector<std::int64_t>& lengths) {
+BatchPlanner::Answer DocumentPlanner::plan(const BatchSizes& batch) {
+  const std::vector<std::int64_t>& lengths = batch.lengths;
   if (documents_.forget_what_is_out_of_date()) {
     plans_.clear();
   }

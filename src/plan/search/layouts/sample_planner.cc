@@ -22,13 +22,68 @@ bool takes_several(const Model& model) {
   });
 }
 
-PredictedBytes fullest(const Plan& plan) {
-  PredictedBytes most;
-  for (const PlanMicroBatch& micro : plan.micro_batches) {
-    const PredictedBytes bytes = micro.groups.front().predicted.bytes.value_or(PredictedBytes{});
-    most = bytes.total() > most.total() ? bytes : most;
+PredictedBytes bytes_of(const PlanGroup& group) {
+  return group.predicted.bytes.value_or(PredictedBytes{});
+}
+
+const PlanMicroBatch& fullest(const Plan& plan) {
+  return *std::ranges::max_element(plan.micro_batches, {}, [](const PlanMicroBatch& micro) {
+    return bytes_of(micro.groups.front()).total();
+  });
+}
+
+PredictedBytes most_bytes(const Plan& plan) { return bytes_of(fullest(plan).groups.front()); }
+
+// Plans remembered.
+constexpr std::size_t kPlansKept = 1024;
+
+// Samples of a batch that have the same sizes.
+struct OneSize {
+  DimSizes dims;
+  std::vector<std::int64_t> samples = {};  // by number in the batch
+  std::vector<std::int64_t> lengths = {};  // of these
+};
+
+// "frames 5, patches 6".
+std::string text_of(const DimSizes& dims) {
+  std::string text;
+  for (const auto& [name, size] : dims) {
+    text += (text.empty() ? "" : ", ") + name + " " + std::to_string(size);
   }
-  return most;
+  return text;
+}
+
+// What is the same for all sizes, of a plan of one.
+Plan empty_copy(Plan plan, const std::vector<std::int64_t>& lengths) {
+  plan.lengths = lengths;
+  plan.dims.clear();
+  plan.programs.clear();
+  plan.micro_batches.clear();
+  plan.predicted = Predicted();
+  plan.predicted.seconds = 0;
+  return plan;
+}
+
+// Puts a plan of the samples of one size behind what there is.
+void add(Plan of_one, const OneSize& size, Plan& whole) {
+  const LayerRuns& program = of_one.programs.begin()->second;
+  auto same = std::ranges::find_if(
+      whole.programs, [&](const auto& known) { return known.second == program; });
+  if (same == whole.programs.end()) {
+    const std::string number =
+        whole.programs.empty() ? "" : " " + std::to_string(whole.programs.size() + 1);
+    same = whole.programs.emplace(of_one.programs.begin()->first + number, program).first;
+  }
+  for (PlanMicroBatch& micro : of_one.micro_batches) {
+    PlanGroup& group = micro.groups.front();
+    group.program = same->first;
+    group.dims = size.dims;
+    for (std::int64_t& document : group.documents) {
+      document = size.samples[idx(document)];
+    }
+    whole.micro_batches.push_back(std::move(micro));
+  }
+  *whole.predicted.seconds += of_one.predicted.seconds.value_or(0);
 }
 
 double seconds_of(const Plan& plan) { return plan.predicted.seconds.value_or(0); }
@@ -63,14 +118,17 @@ SamplePlanner::SamplePlanner(SampleTask task)
     : task_(std::move(task)), model_(grid_model(task_.model)) {}
 
 Plan SamplePlanner::alike(
-    const std::vector<std::int64_t>& lengths, std::size_t at_once, LayerRecompute level) const {
+    const std::vector<std::int64_t>& lengths,
+    const DimSizes& dims,
+    std::size_t at_once,
+    LayerRecompute level) const {
   LayoutTask task{
       .model = &model_,
       .documents =
           packed(std::vector<std::int64_t>(at_once, lengths.front()), task_.ranks, model_.causal),
       .recompute = level,
       .seconds = {}};
-  task.documents.dims = task_.dims;
+  task.documents.dims = dims;
   task.documents.mesh = task_.mesh;
   Plan plan = plan_of(task, plan_layouts(task, model_.layers), task_.model, 0);
   const PlanGroup group = plan.micro_batches.front().groups.front();
@@ -91,7 +149,7 @@ Plan SamplePlanner::alike(
 
 std::optional<Plan> SamplePlanner::within(
     std::int64_t budget, const Plan& alike, std::size_t at_once, PredictedBytes& least) const {
-  const PredictedBytes whole = fullest(alike);
+  const PredictedBytes whole = most_bytes(alike);
   if (whole.total() <= budget) {
     return alike;
   }
@@ -106,7 +164,7 @@ std::optional<Plan> SamplePlanner::within(
       .training = task_.training,
       .offload = task_.offload,
       .recompute = task_.recompute};
-  ways_task.documents.dims = task_.dims;
+  ways_task.documents.dims = alike.dims;
   ways_task.documents.mesh = task_.mesh;
   const LayerWays ways = layer_ways(ways_task);
   std::optional<Plan> best;
@@ -114,7 +172,7 @@ std::optional<Plan> SamplePlanner::within(
     Plan tried = alike;
     tried.programs.begin()->second = runs_of(layers);
     predict(tried);
-    const PredictedBytes bytes = fullest(tried);
+    const PredictedBytes bytes = most_bytes(tried);
     if (bytes.total() > budget) {
       least = least.total() == 0 || bytes.total() < least.total() ? bytes : least;
       return false;
@@ -173,12 +231,46 @@ void SamplePlanner::predict(Plan& plan) const {
   plan.predicted.seconds = total;
 }
 
-BatchPlanner::Answer SamplePlanner::plan(const std::vector<std::int64_t>& lengths) {
-  if (const auto found = plans_.find(lengths); found != plans_.end()) {
-    return {.plan = found->second, .why_not = {}};
-  }
-  if (lengths.empty()) {
+BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
+  if (batch.lengths.empty()) {
     return {.plan = std::nullopt, .why_not = "there are no samples"};
+  }
+  std::vector<OneSize> sizes;  // as they come
+  for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
+    const DimSizes& dims = batch.dims.empty() ? task_.dims : batch.dims[i];
+    auto found = std::ranges::find(sizes, dims, &OneSize::dims);
+    if (found == sizes.end()) {
+      found = sizes.insert(found, {.dims = dims});
+    }
+    found->samples.push_back(static_cast<std::int64_t>(i));
+    found->lengths.push_back(batch.lengths[i]);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<Plan> whole;
+  for (const OneSize& one : sizes) {
+    Answer answer = plan_alike(one.lengths, one.dims);
+    if (!answer.plan) {
+      answer.why_not += sizes.size() > 1 ? ". It is one of " + text_of(one.dims) : "";
+      return answer;
+    }
+    if (sizes.size() == 1) {
+      return answer;
+    }
+    if (!whole) {
+      whole = empty_copy(*answer.plan, batch.lengths);
+    }
+    add(*std::move(answer.plan), one, *whole);
+  }
+  whole->planner_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {.plan = std::move(whole), .why_not = {}};
+}
+
+BatchPlanner::Answer SamplePlanner::plan_alike(
+    const std::vector<std::int64_t>& lengths, const DimSizes& dims) {
+  const BatchSizes known{.lengths = lengths, .dims = {dims}};
+  if (const auto found = plans_.find(known); found != plans_.end()) {
+    return {.plan = found->second, .why_not = {}};
   }
   const auto begin = std::chrono::steady_clock::now();
   const auto cap = caps_.find(log2_bucket(lengths.front()));
@@ -192,7 +284,7 @@ BatchPlanner::Answer SamplePlanner::plan(const std::vector<std::int64_t>& length
   std::optional<Plan> best;
   for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
        at_once = (at_once + 1) / 2) {
-    Plan all = alike(lengths, at_once, level);
+    Plan all = alike(lengths, dims, at_once, level);
     std::optional<Plan> tried = budget == 0 ? std::move(all) : within(budget, all, at_once, least);
     if (tried && (!best || seconds_of(*tried) < seconds_of(*best))) {
       best = std::move(tried);
@@ -204,7 +296,9 @@ BatchPlanner::Answer SamplePlanner::plan(const std::vector<std::int64_t>& length
   if (best) {
     best->planner_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    plans_.emplace(lengths, *best);
+    if (plans_.size() < kPlansKept) {
+      plans_.emplace(known, *best);
+    }
     return {.plan = std::move(best), .why_not = {}};
   }
   return {
@@ -223,13 +317,14 @@ std::optional<std::string> SamplePlanner::observe(const Plan&, const RankSeconds
 }
 
 std::optional<Plan> SamplePlanner::leaner(const Plan& plan) {
-  const std::int64_t most = fullest(plan).total();
+  const PlanGroup& group = fullest(plan).groups.front();
+  const std::int64_t most = bytes_of(group).total();
   if (most == 0) {
     return std::nullopt;
   }
-  caps_[log2_bucket(plan.lengths.front())] = most - most / 20;
+  caps_[log2_bucket(plan.lengths.at(idx(group.documents.front())))] = most - most / 20;
   plans_.clear();
-  return this->plan(plan.lengths).plan;
+  return this->plan(sizes_of(plan)).plan;
 }
 
 void SamplePlanner::learn(const Learned& learned) {
