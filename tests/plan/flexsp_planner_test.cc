@@ -52,7 +52,7 @@ std::vector<std::int64_t> long_tailed(unsigned seed, int count) {
   return lengths;
 }
 
-std::set<std::size_t> sizes_of(const Plan& plan) {
+std::set<std::size_t> group_sizes(const Plan& plan) {
   std::set<std::size_t> sizes;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (const PlanGroup& group : micro.groups) {
@@ -93,7 +93,7 @@ TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
     }
     EXPECT_EQ(problems(*answer.plan, context), std::vector<std::string>{});
     EXPECT_LE(*answer.plan->predicted.seconds, *other.plan->predicted.seconds);
-    for (const std::size_t size : sizes_of(*answer.plan)) {
+    for (const std::size_t size : group_sizes(*answer.plan)) {
       grouped += size > 1 && size < idx(ranks) ? 1 : 0;
     }
   }
@@ -108,7 +108,7 @@ TEST(FlexspPlanner, PutsTwoMiddlingDocumentsSideBySide) {
   t.machine.sent_bytes_per_second = 2e8;
   const BatchPlanner::Answer answer = batch_planner(t)->plan({6000, 6000});
   ASSERT_TRUE(answer.plan);
-  EXPECT_TRUE(sizes_of(*answer.plan).contains(2)) << to_json(*answer.plan);
+  EXPECT_TRUE(group_sizes(*answer.plan).contains(2)) << to_json(*answer.plan);
   EXPECT_EQ(answer.plan->micro_batches.size(), 1U);
 }
 

@@ -94,6 +94,15 @@ TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
       EXPECT_LT(peak(less), peak(plan));
     }
     Plan wrong = plan;
+    wrong.lengths[2] = 28;
+    EXPECT_THAT(
+        problems(wrong, {.grid = &task.model}),
+        testing::Contains(HasSubstr("lengths[2]: 28 rows, and by its dims the sample has 27")));
+    wrong.micro_batches[1].groups[0].dims["frames"] = std::int64_t{1} << 60;
+    EXPECT_THAT(
+        problems(wrong, {.grid = &task.model}),
+        testing::Contains(
+            HasSubstr("micro_batches[1].groups[0].dims.frames: 1152921504606846976")));
     wrong.micro_batches[1].groups[0].dims["text"] = 0;
     wrong.micro_batches[1].groups[0].dims["words"] = 3;
     const std::vector<std::string> found = problems(wrong, {.grid = &task.model});

@@ -171,11 +171,12 @@ Plan StepPlans::recorded(std::size_t step) const {
         step));
   }
   Plan plan = read_plan(file);
-  if (sizes_of(plan) != options_.batch(step)) {
+  if (const BatchSizes drawn = options_.batch(step); sizes_of(plan) != drawn) {
     throw std::runtime_error(fmt::format(
-        "--replay: {} is for documents of other sizes than this run draws for step {}: give "
+        "--replay: {} is for documents of other {} than this run draws for step {}: give "
         "the data, data.seed and train.tokens_per_step of that run",
         file.string(),
+        plan.lengths != drawn.lengths ? "lengths" : "sizes",
         step + 1));
   }
   expect_playable(plan, step, "--replay: " + file.string());
