@@ -20,7 +20,6 @@
 namespace paradyse {
 namespace {
 
-const std::vector<std::string> kPresets = {"stdit", "evoformer", "extra-msa"};
 constexpr std::int64_t kMost = std::int64_t{1} << 20;
 
 template <typename Shape>
@@ -58,6 +57,11 @@ constexpr Size<EvoformerShape> kEvoformerSizes[] = {
     {"c_hidden_opm", &EvoformerShape::outer_channels},
     {"c_hidden_mul", &EvoformerShape::triangle_channels},
     {"transition_n", &EvoformerShape::transition}};
+
+const std::vector<std::string>& presets() {
+  static const std::vector<std::string> all = {"stdit", "evoformer", "extra-msa"};
+  return all;
+}
 
 [[noreturn]] void refuse(
     const std::string& source, const std::string& key, const std::string& why) {
@@ -185,7 +189,7 @@ toml::table read_table(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) {
     throw std::invalid_argument(
-        file.string() + ": no such file" + did_you_mean(file.string(), kPresets) +
+        file.string() + ": no such file" + did_you_mean(file.string(), presets()) +
         "; give a folder, a TOML file with model_type, or a preset: stdit, evoformer, extra-msa");
   }
   std::ostringstream text;
@@ -268,7 +272,7 @@ nlohmann::ordered_json config_of(const GridShape& shape) {
 }
 
 bool is_grid_model(const std::string& preset_or_path) {
-  if (std::ranges::find(kPresets, preset_or_path) != kPresets.end()) {
+  if (std::ranges::find(presets(), preset_or_path) != presets().end()) {
     return true;
   }
   const std::filesystem::path file = file_of(preset_or_path);

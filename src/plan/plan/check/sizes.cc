@@ -67,11 +67,10 @@ void check_dims(
 }
 
 // The rows of a sample are those of the stream that the loss is of.
-void check_rows(Findings& findings, const PlanGroup& group) {
+void check_rows(Findings& findings, const Model& model, const PlanGroup& group) {
   const DimSizes& dims = dims_of(findings.plan, group);
   std::int64_t rows = 1;
-  for (const std::string& dim :
-       findings.model->stream(findings.model->parts.back().part->reads.front()).rows) {
+  for (const std::string& dim : model.stream(model.parts.back().part->reads.front()).rows) {
     const auto found = dims.find(dim);
     if (dim != "batch" && found == dims.end()) {
       return;  // whoever builds it says so
@@ -165,7 +164,7 @@ void check_sizes(Findings& findings) {
           path_to(path_to("micro_batches", m) + ".groups", g) + ".dims",
           groups[g].documents.size());
       if (findings.sizes_sound && findings.model && !findings.model->inputs().empty()) {
-        check_rows(findings, groups[g]);
+        check_rows(findings, *findings.model, groups[g]);
       }
     }
   }

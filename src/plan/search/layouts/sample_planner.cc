@@ -83,7 +83,8 @@ void add(Plan of_one, const OneSize& size, Plan& whole) {
     }
     whole.micro_batches.push_back(std::move(micro));
   }
-  *whole.predicted.seconds += of_one.predicted.seconds.value_or(0);
+  whole.predicted.seconds =
+      whole.predicted.seconds.value_or(0) + of_one.predicted.seconds.value_or(0);
 }
 
 double seconds_of(const Plan& plan) { return plan.predicted.seconds.value_or(0); }
@@ -246,7 +247,7 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
     found->lengths.push_back(batch.lengths[i]);
   }
   const auto begin = std::chrono::steady_clock::now();
-  std::optional<Plan> whole;
+  Plan whole;
   for (const OneSize& one : sizes) {
     Answer answer = plan_alike(one.lengths, one.dims);
     if (!answer.plan) {
@@ -256,12 +257,12 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
     if (sizes.size() == 1) {
       return answer;
     }
-    if (!whole) {
+    if (whole.programs.empty()) {
       whole = empty_copy(*answer.plan, batch.lengths);
     }
-    add(*std::move(answer.plan), one, *whole);
+    add(*std::move(answer.plan), one, whole);
   }
-  whole->planner_seconds =
+  whole.planner_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return {.plan = std::move(whole), .why_not = {}};
 }
