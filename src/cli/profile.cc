@@ -17,6 +17,8 @@
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/profiler.h"
+#include "src/run/train/measured_costs.h"
+#include "src/run/train/run_inputs.h"
 
 namespace paradyse::cli {
 namespace {
@@ -52,6 +54,18 @@ std::vector<std::int64_t> lengths_of(
   return lengths;
 }
 
+// Of a video or protein model.
+BatchSizes samples_of(
+    const ProfileOptions& options, const RunConfig& config, const ModelFolder& model) {
+  if (!options.lengths.empty()) {
+    throw std::invalid_argument(
+        "profile: --lengths is of language models; of a model of type " + model_type(*model.grid) +
+        " the largest sample of data.path is profiled, half of it and a "
+        "quarter");
+  }
+  return data_at("data.path", config.data.path, config, model).samples()->sizes;
+}
+
 std::size_t count(const Profile& profile, Outcome outcome) {
   return idx(std::count_if(profile.steps.begin(), profile.steps.end(), [&](const StepProbe& step) {
     return step.outcome == outcome;
@@ -69,7 +83,11 @@ std::size_t different(const Profile& profile, Outcome outcome) {
   return steps.size();
 }
 
-bool rounds_are_missing(const Profile& profile, const std::vector<std::int64_t>& lengths) {
+bool rounds_are_missing(const Profile& profile, const ProfileRequest& request) {
+  std::vector<std::int64_t> lengths = request.lengths;
+  for (const DimSizes& dims : request.sizes) {
+    lengths.push_back(rows_of(*request.grid, dims));
+  }
   std::map<std::tuple<std::string, std::string, int, std::int64_t>, int> rounds;
   for (const StepProbe& step : profile.steps) {
     if (!std::binary_search(lengths.begin(), lengths.end(), step.length)) {
@@ -91,20 +109,20 @@ int profile_on(
   if (config.model.path.empty()) {
     throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
   }
-  const ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
-  ProfileRequest request{
-      .model = model.shape,
-      .ranks = static_cast<int>(config.parallel.ranks),
-      .lengths = lengths_of(options, config, model.shape),
-      .dtype = config.train.dtype,
-      .moments_on_host = config.optimizer.offload,
-      .memory_per_rank = parse_bytes(config.parallel.memory_per_rank),
-      .seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds,
-      .backend = backend,
-      .device = device_named(config.parallel.device),
-      .stop = &catch_interrupts()};
-  const ProfileHeader header =
-      profile_header(request.model, request.ranks, request.dtype, *backend, request.device);
+  const ModelFolder model = model_at(config);
+  const BatchSizes samples = model.grid ? samples_of(options, config, model) : BatchSizes();
+  ProfileRequest request = profile_request(config, model, 64, samples, *backend);
+  if (model.grid && request.sizes.size() < 3) {
+    throw std::invalid_argument(
+        "profile: data.path: a quarter, a half and all of the largest sample are no three sizes; "
+        "give larger ones");
+  }
+  if (!model.grid) {
+    request.lengths = lengths_of(options, config, model.shape);
+  }
+  request.seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds;
+  request.stop = &catch_interrupts();
+  const ProfileHeader header = profile_header(request);
   request.file =
       options.out.empty() ? profile_file(config, header) : std::filesystem::path(options.out);
   std::error_code error;
@@ -124,10 +142,9 @@ int profile_on(
   const bool interrupted = request.stop->load();
   const std::size_t measured = different(rounds, Outcome::measured);
   const std::size_t without_time = different(rounds, Outcome::time);
-  const std::string go_on =
-      interrupted || without_time > 0 || rounds_are_missing(rounds, request.lengths)
-          ? "the same command goes on with it (--seconds gives it more time)"
-          : "it is complete";
+  const std::string go_on = interrupted || without_time > 0 || rounds_are_missing(rounds, request)
+                                ? "the same command goes on with it (--seconds gives it more time)"
+                                : "it is complete";
   if (common.json) {
     print_json(
         {{"file", request.file.string()},

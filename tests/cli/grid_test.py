@@ -255,7 +255,35 @@ name = "{model.stem}"
             self.assertAlmostEqual(
                 self.json_of("grad", "--model", trained, "--data", data, "--out", self.out)["loss"],
                 summary["eval_loss"], delta=1e-4)
-        self.assertIn("model of several dims", self.error_of("profile", "-c", run))
+
+    def test_parts_are_profiled(self):
+        for model, data, rows in ((self.video, self.frames, 60), (self.protein, self.alignment, 35)):
+            run = self.write("run.toml", f"""
+[model]
+path = "{model}"
+[data]
+path = "{data}"
+[parallel]
+ranks = 3
+[train]
+steps = 2
+tokens_per_step = {rows}
+[output]
+folder = "{self.folder}"
+name = "{model.stem}"
+""")
+            said = self.run_program("train", "-c", run).stderr
+            self.assertIn("plans are the layouts that send least\n", said)
+            made = self.json_of("profile", "-c", run, "--seconds", 300)
+            self.assertEqual(made["steps_without_time"], 0)
+            self.assertEqual(made["steps_measured"], (7 if model == self.video else 2) * 2 * 3)
+            self.assertEqual(self.json_of("profile", "-c", run, "--seconds", 300), made)  # all is there
+            fitted = self.json_of("fit", "--profile", made["file"])
+            self.assertIn(fitted["best"], ("structured", "hybrid"))
+            said = self.run_program("train", "-c", run, "--set", f"output.name={model.stem}2").stderr
+            self.assertIn("their seconds go by measured costs", said)
+            self.assertIn("--lengths is of language models", self.error_of("profile", "-c", run, "--lengths", 64))
+        self.assertIn("data.path", self.error_of("profile", "--model", self.video))
 
     def test_what_is_wrong_is_named(self):
         self.run_program(*self.layout(self.video, 2))

@@ -302,7 +302,6 @@ TEST_P(GridTraining, RefusesWhatIsOfLanguageModels) {
     return std::string();
   };
   EXPECT_THAT(refusal("parallel.attention=UlyssesZ"), HasSubstr("parallel.attention"));
-  EXPECT_THAT(refusal("costs.file=measure"), HasSubstr("costs.file"));
   EXPECT_THAT(refusal("model.dropout=0.1"), HasSubstr("model.dropout"));
   EXPECT_FALSE(fs::exists(folder("refused")));
 }

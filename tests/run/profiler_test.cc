@@ -14,8 +14,11 @@
 #include <unistd.h>
 
 #include "paradyse/plan/layer_costs.h"
+#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/accountant.h"
+#include "src/plan/profile/fit.h"
 #include "src/run/comm/observed.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
 
@@ -220,6 +223,64 @@ TEST(Profiler, MeasuresTwiceInGroupsOfEverySize) {
   }
   EXPECT_EQ(read_profile(file), found);
   std::filesystem::remove(file);
+}
+
+// The planned layout and every rival's, at three sizes; what is fitted to it predicts plans.
+TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
+  for (const GridShape& shape :
+       {GridShape(test::small_stdit(3)), GridShape(test::small_evoformer(2))}) {
+    const std::filesystem::path file =
+        std::filesystem::temp_directory_path() /
+        ("profiler_test.grid." + std::to_string(getpid()) + ".jsonl");
+    const bool video = std::holds_alternative<StditShape>(shape);
+    const DimSizes largest =
+        video ? DimSizes{{"frames", 8}, {"patches", 12}}
+              : DimSizes{{"sequences", 8}, {"residues", 12}, {"i", 12}, {"j", 12}};
+    const std::vector<DimSizes> sizes = profile_sizes(
+        shape,
+        {.lengths = {6, 96},
+         .dims = {
+             {video ? DimSizes{{"frames", 2}, {"patches", 3}}
+                    : DimSizes{{"sequences", 2}, {"residues", 3}, {"i", 3}, {"j", 3}}},
+             largest}});
+    ASSERT_EQ(sizes.size(), 3U);
+    EXPECT_EQ(sizes.back(), largest);
+    const ProfileRequest request{
+        .ranks = kRanks,
+        .grid = shape,
+        .sizes = sizes,
+        .seconds = 300,
+        .probe_seconds = 0,
+        .file = file};
+    const Profile found = profile(request);
+    EXPECT_EQ(read_profile(file), found);
+    std::filesystem::remove(file);
+    std::set<std::string> ways;
+    for (const StepProbe& step : found.steps) {
+      ASSERT_EQ(step.outcome, Outcome::measured);
+      EXPECT_EQ(step.peak_bytes, step.counted_peak_bytes) << step.attention << step.mlp;
+      ways.insert(step.attention);
+    }
+    EXPECT_EQ(ways.size(), video ? 7U : 2U);
+    std::set<std::string> parts;
+    for (const PartProbe& part : found.parts) {
+      parts.insert(part.part);
+    }
+    for (const std::string& part : layer_parts(architecture(shape))) {
+      EXPECT_TRUE(parts.contains(part)) << part;
+    }
+    EXPECT_TRUE(parts.contains("move") && parts.contains("rest") && parts.contains("optimizer"));
+
+    const Costs costs = fit(found);
+    SampleTask task{.model = shape, .dims = largest, .ranks = kRanks, .machine = {}};
+    task.machine.cores = costs.header.cores;
+    const Plan closed = SamplePlanner(task).plan({96}).plan.value();
+    task.seconds = costs.structured;
+    const Plan measured = SamplePlanner(task).plan({96}).plan.value();
+    EXPECT_GT(measured.predicted.seconds, 0);
+    EXPECT_NE(measured.predicted.seconds, closed.predicted.seconds);
+    EXPECT_EQ(hash(measured), hash(closed));  // no memory is short
+  }
 }
 
 }  // namespace

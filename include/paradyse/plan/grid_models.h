@@ -70,6 +70,13 @@ Model stdit_model(const StditShape& shape);
 Model evoformer_model(const EvoformerShape& shape);
 Model grid_model(const GridShape& shape);
 
+// Pairs of blocks, or blocks.
+std::int64_t layers_of(const GridShape& shape);
+GridShape with_layers(GridShape shape, std::int64_t layers);
+// Rows of a sample with such dims, which plans call its length: frames times patches, or letters.
+// Throws std::out_of_range where one is missing.
+std::int64_t rows_of(const GridShape& shape, const DimSizes& dims);
+
 // "stdit", "evoformer".
 std::string model_type(const GridShape& shape);
 // What plans call it (layer_parts() in strategy.h): its type, and "-text", "-multimer", "-global".

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,15 +15,20 @@
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
+#include "paradyse/plan/time_model.h"
 
 namespace paradyse {
+
+struct SecondsTask;
 
 struct SampleTask {
   GridShape model;
   DimSizes dims = {};  // of every sample of a batch that says nothing of them
   int ranks = 1;
   std::vector<int> mesh = {};  // of the ranks, as in PlanGroup
-  MachineNumbers machine;      // for predicted seconds
+  MachineNumbers machine;      // for seconds by the closed form, and how many cores ranks share
+  std::shared_ptr<const TimeModel> seconds = {};  // of parts, as measured; none: the closed form
+  double step_seconds = 0;                        // of what a step takes besides: the update
   Precision precision = {};
   std::int64_t memory_per_rank = 0;              // bytes; 0: no limit
   bool training = true;                          // else forward passes alone: nothing is saved
@@ -62,6 +68,7 @@ class SamplePlanner final : public BatchPlanner {
   [[nodiscard]] std::optional<Plan> within(
       std::int64_t budget, const Plan& alike, std::size_t at_once, PredictedBytes& least) const;
   void predict(Plan& plan) const;
+  [[nodiscard]] SecondsTask seconds_task() const;
 
   SampleTask task_;
   Model model_;

@@ -220,6 +220,25 @@ Model grid_model(const GridShape& shape) {
       shape);
 }
 
+std::int64_t layers_of(const GridShape& shape) {
+  const auto* const video = std::get_if<StditShape>(&shape);
+  return video != nullptr ? video->depth : std::get<EvoformerShape>(shape).blocks;
+}
+
+GridShape with_layers(GridShape shape, std::int64_t layers) {
+  if (auto* const video = std::get_if<StditShape>(&shape)) {
+    video->depth = layers;
+  } else {
+    std::get<EvoformerShape>(shape).blocks = layers;
+  }
+  return shape;
+}
+
+std::int64_t rows_of(const GridShape& shape, const DimSizes& dims) {
+  return std::holds_alternative<StditShape>(shape) ? dims.at("frames") * dims.at("patches")
+                                                   : dims.at("sequences") * dims.at("residues");
+}
+
 std::string model_type(const GridShape& shape) {
   return std::holds_alternative<StditShape>(shape) ? "stdit" : "evoformer";
 }

@@ -55,6 +55,16 @@ std::vector<PartProbe> measured_parts(const Profile& profile) {
     throw std::invalid_argument(
         "the profile has no parts of layers to fit: let `paradyse profile` run to its end");
   }
+  if (layer_parts(profile.header.model) != layer_parts()) {
+    // Of a video or protein model other strategies of the part answer for one that was measured too
+    // seldom: a rival's may not fit where the planned layout does.
+    std::erase_if(parts, [&](const PartProbe& probe) {
+      return lengths[described(probe)].size() < kLeastLengths;
+    });
+    if (!parts.empty()) {
+      return parts;
+    }
+  }
   for (const auto& [name, its] : lengths) {
     if (its.size() < kLeastLengths) {
       throw std::invalid_argument(
@@ -257,6 +267,13 @@ Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions
 Costs fit(const Profile& profile, const FitOptions& options) {
   const Profile rounds = with_whole_steps(profile);
   return fit_pooled(pooled(rounds), rounds, options);
+}
+
+// An update touches what is trained wherever it lies.
+double Costs::update_seconds(std::int64_t elements, Precision precision, bool training) const {
+  precision.moments_on_host = false;
+  return step_seconds + optimizer_seconds_per_byte *
+                            static_cast<double>(elements * precision.static_bytes(training));
 }
 
 const TimeModel& Costs::model() const { return *model(""); }

@@ -64,6 +64,9 @@ struct Costs {
   double step_seconds = 0;                // of a step, whatever its size
   std::vector<HeldOutError> errors = {};
 
+  // Of a step what is no micro-batch: the update of so many elements of the fullest rank.
+  [[nodiscard]] double update_seconds(
+      std::int64_t elements, Precision precision, bool training) const;
   [[nodiscard]] const TimeModel& model() const;  // the best
   // "structured" or "hybrid"; "": the best.  Throws std::invalid_argument for another name.
   [[nodiscard]] std::shared_ptr<const TimeModel> model(const std::string& name) const;

@@ -103,12 +103,7 @@ void go_by(const Costs& costs, PlanningTask& task) {
   for (int r = 0; r < task.ranks; ++r) {
     most = std::max(most, stored_elements(task.model, task.ranks, r));
   }
-  // An update touches what is trained wherever it lies.
-  Precision precision = task.precision;
-  precision.moments_on_host = false;
-  task.step_seconds =
-      costs.step_seconds + costs.optimizer_seconds_per_byte *
-                               static_cast<double>(most * precision.static_bytes(task.training));
+  task.step_seconds = costs.update_seconds(most, task.precision, task.training);
 }
 
 }  // namespace paradyse

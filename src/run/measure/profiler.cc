@@ -17,7 +17,8 @@
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/bytes_text.h"
-#include "src/plan/base/sha256.h"
+#include "src/plan/search/layouts/wall_seconds.h"
+#include "src/run/data/synthetic_samples.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/part_times.h"
@@ -26,6 +27,7 @@
 #include "src/run/measure/bench_comm.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measure.h"
+#include "src/run/measure/profile_subject.h"
 #include "src/run/weights/optimizer.h"
 
 namespace paradyse {
@@ -49,85 +51,8 @@ Spread spread(const std::vector<double>& values) {
       .most = *std::max_element(values.begin(), values.end())};
 }
 
-// One step to measure: all layers alike, in groups of so many ranks, side by side, each with such a
-// document.
-struct Wish {
-  LayerChoice layer;
-  std::int64_t length = 0;
-  int ranks = 1;  // of a group
-  int round = 0;
-};
-
-// Sizes between one rank and all of which groups fill the ranks: a power of two each.
-std::vector<int> sizes_between(int ranks) {
-  std::vector<int> sizes;
-  for (int size = 2; size < ranks; size *= 2) {
-    if (ranks % size == 0) {
-      sizes.push_back(size);
-    }
-  }
-  return sizes;
-}
-
-// Whether groups of `size` ranks can run it beside others of their weight domain.
-bool suits_groups(const Strategy& s, const Model& model, int size, int ranks) {
-  const Task group{
-      .part = model.part("attention"),
-      .documents = {.lengths = {}, .cuts = Cuts(idx(size))},
-      .domain = ranks};
-  return !s.one_rank && s.verb == Verb::gather &&
-         misfits(group, {.part = "attention", .strategy = s.name}).empty();
-}
-
-std::vector<Wish> wishes(const ProfileRequest& request) {
-  const Model model = text_model(request.model);
-  std::vector<Wish> all;
-  const auto add = [&](int round, std::int64_t length, Recompute level) {
-    // Each verb with every attention in turn: ranks wait in one part for what delays them in the
-    // other.
-    auto turn = idx(round);
-    for (const Strategy& s : strategies("attention")) {
-      if (request.ranks == 1 && !s.one_rank) {
-        continue;  // on one rank all strategies compute alike
-      }
-      const Verb mlp = s.one_rank ? Verb::gather : kVerbs[turn++ % std::size(kVerbs)];
-      all.push_back(
-          {.layer = text_layer(s.name, to_string(mlp), level, level),
-           .length = length,
-           .ranks = s.one_rank ? 1 : request.ranks,
-           .round = round});
-    }
-    if (level != Recompute::none) {
-      return;  // what making again takes is known from all ranks together
-    }
-    for (const int size : sizes_between(request.ranks)) {
-      for (const Strategy& s : strategies("attention")) {
-        if (suits_groups(s, model, size, request.ranks)) {
-          all.push_back(
-              {.layer = text_layer(s.name, "gather", level, level),
-               .length = length,
-               .ranks = size,
-               .round = round});
-        }
-      }
-    }
-  };
-  // The most telling levels first, at all lengths: time may end it.
-  for (int round = 0; round < kProfileRounds; ++round) {
-    for (const auto& levels :
-         {std::pair(Recompute::none, Recompute::full),
-          std::pair(Recompute::light, Recompute::attention_output)}) {
-      for (const std::int64_t length : request.lengths) {
-        add(round, length, levels.first);
-        add(round, length, levels.second);
-      }
-    }
-  }
-  return all;
-}
-
 // Of one repeat on all ranks.
-struct Sample {
+struct Repeat {
   PartTimes::Seconds parts;      // mean over the ranks
   PartTimes::Seconds processor;  // of a core
   double step = 0;
@@ -138,19 +63,15 @@ struct Sample {
 class Profiler {
  public:
   explicit Profiler(const ProfileRequest& request)
-      : request_(request), wishes_(wishes(request)), cut_(request.model) {
-    cut_.layers = std::min<std::int64_t>(2, cut_.layers);
+      : request_(request), subject_(profile_subject(request)), cores_(subject_.header.cores) {
     expect_room();
-    const ProfileHeader header = profile_header(
-        request.model, request.ranks, request.dtype, *request.backend, request.device);
-    cores_ = header.cores;
     probe_seconds_ = std::min(
         request.probe_seconds,
         std::max(
             kLeastProbeSeconds,
-            kProfileRounds * request.seconds / (2 * static_cast<double>(wishes_.size()))));
+            kProfileRounds * request.seconds / (2 * static_cast<double>(subject_.steps.size()))));
     if (request.backend->leads()) {
-      writer_.emplace(request.file, header, known_);
+      writer_.emplace(request.file, subject_.header, known_);
       // there may be time or memory now for what there was none then
       std::erase_if(known_.steps, [&](const StepProbe& step) {
         if (step.outcome == Outcome::memory) {
@@ -159,6 +80,7 @@ class Profiler {
         return step.outcome != Outcome::measured;
       });
       for (const StepProbe& step : known_.steps) {
+        expect_same_dims(step);
         ++rounds_[key_of(step)];
       }
     }
@@ -188,11 +110,27 @@ class Profiler {
     return precision;
   }
 
+  // As many rows may be other dims, of which parts do other work.
+  void expect_same_dims(const StepProbe& known) const {
+    for (const ProfileStep& step : subject_.steps) {
+      if (request_.grid && step.probe.length == known.length && step.probe.mlp != known.mlp) {
+        throw std::invalid_argument(fmt::format(
+            "profile: {} has steps of {} rows, {}, and those of this data are {}; name another "
+            "file "
+            "with --out",
+            request_.file.string(),
+            known.length,
+            known.mlp,
+            step.probe.mlp));
+      }
+    }
+  }
+
   // Of a model whose weights alone leave no room, cut as it is, no step can be measured.
   void expect_room() const {
     std::int64_t most = 0;
     for (int r = 0; r < request_.ranks; ++r) {
-      most = std::max(most, stored_elements(cut_, request_.ranks, r));
+      most = std::max(most, stored_elements(subject_.model, request_.ranks, r));
     }
     const std::int64_t bytes = most * precision().trained();
     if (request_.memory_per_rank > 0 && bytes >= request_.memory_per_rank) {
@@ -204,25 +142,8 @@ class Profiler {
     }
   }
 
-  [[nodiscard]] static Key key_of(const Wish& wish) {
-    return {
-        part_of(wish.layer, "attention").strategy,
-        to_string(wish.layer.front().recompute),
-        wish.ranks,
-        wish.length};
-  }
   [[nodiscard]] static Key key_of(const StepProbe& probe) {
     return {probe.attention, probe.recompute, probe.ranks, probe.length};
-  }
-
-  [[nodiscard]] StepProbe step_probe(const Wish& wish, Outcome outcome) const {
-    return {
-        .attention = part_of(wish.layer, "attention").strategy,
-        .mlp = part_of(wish.layer, "mlp").strategy,
-        .recompute = to_string(wish.layer.front().recompute),
-        .ranks = wish.ranks,
-        .length = wish.length,
-        .outcome = outcome};
   }
 
   void add(const StepProbe& probe) {
@@ -235,52 +156,30 @@ class Profiler {
     known_.parts.push_back(probe);
   }
   // The rounds of what cannot be measured are over.  That is written down once, unless some were.
-  void give_up(const Wish& wish, Outcome why) {
-    int& rounds = rounds_[key_of(wish)];
-    const StepProbe probe = step_probe(wish, why);
+  void give_up(const ProfileStep& wish, Outcome why) {
+    int& rounds = rounds_[key_of(wish.probe)];
+    StepProbe probe = wish.probe;
+    probe.outcome = why;
     if (rounds == 0) {
       known_.steps.push_back(probe);
-      if (why != Outcome::memory || told_.insert(key_of(wish)).second) {
+      if (why != Outcome::memory || told_.insert(key_of(probe)).second) {
         writer_->add(probe);
       }
     }
     rounds = kProfileRounds;
   }
 
-  [[nodiscard]] Plan plan_of(const Wish& wish) const {
-    const int groups = request_.ranks / wish.ranks;
-    Plan plan = uniform_plan(
-        cut_,
-        std::vector<std::int64_t>(idx(groups), wish.length),
-        request_.ranks,
-        std::vector<LayerChoice>(idx(cut_.layers), wish.layer));
-    if (groups > 1 && wish.ranks > 1) {
-      std::vector<PlanGroup>& its = plan.micro_batches.front().groups;
-      const std::string program = its.front().program;
-      its.clear();
-      for (int g = 0; g < groups; ++g) {
-        PlanGroup& group = its.emplace_back(
-            PlanGroup{.ranks = {}, .documents = {std::int64_t{g}}, .program = program});
-        for (int r = 0; r < wish.ranks; ++r) {
-          group.ranks.push_back(g * wish.ranks + r);
-        }
-      }
-    }
-    return plan;
-  }
-
   // Bytes that the fold counts on the fullest rank: at the peak, and saved.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> counted(const Plan& plan) const {
     const Precision precision = this->precision();
-    const Model model = text_model(cut_);
     std::pair<std::int64_t, std::int64_t> most;
     for (int r = 0; r < request_.ranks; ++r) {
-      const RankPart part = rank_part(plan, plan.micro_batches.front(), model, r, true);
+      const RankPart part = rank_part(plan, plan.micro_batches.front(), subject_.model, r, true);
       const Footprint foot = footprint(
           part.timeline,
           part.seat,
           precision,
-          stored_elements(cut_, request_.ranks, r) * precision.trained());
+          stored_elements(subject_.model, request_.ranks, r) * precision.trained());
       most.first = std::max(most.first, foot.peak_bytes);
       most.second = std::max(most.second, foot.saved_bytes);
     }
@@ -289,7 +188,7 @@ class Profiler {
 
   // Seconds that the wish may take, from what is known of shorter ones in groups of the size, else
   // in groups of any; 0: nothing is known.
-  [[nodiscard]] double guess(const Wish& wish) const {
+  [[nodiscard]] double guess(const StepProbe& wish) const {
     const auto from_steps = [&](const auto& alike) {
       double best = 0;
       std::int64_t from = 0;
@@ -313,15 +212,16 @@ class Profiler {
 
   // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
   std::int64_t next() {
-    for (std::size_t w = 0; w < wishes_.size(); ++w) {
-      if (rounds_[key_of(wishes_[w])] > wishes_[w].round) {
+    const std::vector<ProfileStep>& steps = subject_.steps;
+    for (std::size_t w = 0; w < steps.size(); ++w) {
+      if (rounds_[key_of(steps[w].probe)] > steps[w].round) {
         continue;
       }
       if (request_.stop != nullptr && request_.stop->load()) {
         return -1;
       }
-      if (can_run(wishes_[w])) {
-        show(wishes_[w]);
+      if (can_run(steps[w])) {
+        show(steps[w]);
         return static_cast<std::int64_t>(w);
       }
     }
@@ -329,19 +229,19 @@ class Profiler {
   }
 
   // Whether memory and time suffice; where they do not for the first of its rounds, that is kept.
-  bool can_run(const Wish& wish) {
-    if (request_.memory_per_rank > 0 && counted(plan_of(wish)).first > request_.memory_per_rank) {
+  bool can_run(const ProfileStep& wish) {
+    if (request_.memory_per_rank > 0 && counted(wish.plan).first > request_.memory_per_rank) {
       give_up(wish, Outcome::memory);
       return false;
     }
-    if (seconds_since(begin_) + guess(wish) > request_.seconds) {
+    if (seconds_since(begin_) + guess(wish.probe) > request_.seconds) {
       give_up(wish, Outcome::time);
       return false;
     }
     return true;
   }
 
-  void show(const Wish& wish) {
+  void show(const ProfileStep& wish) {
     if (request_.progress) {
       std::int64_t done = 0;
       for (const auto& [key, rounds] : rounds_) {
@@ -349,14 +249,10 @@ class Profiler {
       }
       request_.progress(
           {.probes = done,
-           .of = static_cast<std::int64_t>(wishes_.size()),
+           .of = static_cast<std::int64_t>(subject_.steps.size()),
            .seconds = seconds_since(begin_),
            .seconds_of = request_.seconds,
-           .what = fmt::format(
-               "{}, {} tokens{}",
-               name(wish.layer),
-               wish.length,
-               wish.ranks == request_.ranks ? "" : fmt::format(" in groups of {}", wish.ranks))});
+           .what = wish.what});
     }
   }
 
@@ -373,7 +269,7 @@ class Profiler {
     const int me = communicators.rank();
     optimizer(communicators);
     PartTimes times;
-    RankSession session(communicators, text_model(cut_), session_options(&times));
+    RankSession session(communicators, subject_.model, session_options(&times));
     session.parameters().initialize(1);
     const AdamW moments(
         session.parameters(),
@@ -384,8 +280,8 @@ class Profiler {
       if (w < 0) {
         break;
       }
-      const Wish& wish = wishes_[idx(w)];
-      std::vector<Sample> samples;
+      const ProfileStep& wish = subject_.steps[idx(w)];
+      std::vector<Repeat> samples;
       const auto lack =
           within_memory(communicators, [&] { samples = measure(wish, session, times); });
       if (me != 0) {
@@ -400,12 +296,23 @@ class Profiler {
   }
 
   // The same repeats on all ranks; rank 0 has the samples.
-  std::vector<Sample> measure(const Wish& wish, RankSession& session, const PartTimes& times) {
+  std::vector<Repeat> measure(
+      const ProfileStep& wish, RankSession& session, const PartTimes& times) {
     Communicator& world = session.world();
-    const Plan plan = plan_of(wish);
-    const auto tokens = synthetic_documents(plan.lengths.size(), wish.length, cut_.vocab);
+    const Plan& plan = wish.plan;
+    const bool of_samples = !subject_.model.inputs().empty();
+    const std::vector<std::vector<std::int32_t>> tokens =
+        of_samples
+            ? std::vector<std::vector<std::int32_t>>()
+            : synthetic_documents(plan.lengths.size(), wish.probe.length, subject_.model.vocab());
+    std::vector<Sample> drawn;
+    if (of_samples) {
+      const HostScope host;  // no memory of a rank
+      drawn = synthetic_samples(subject_.model, plan.dims, std::ssize(plan.lengths));
+    }
     const auto documents = pointers(tokens);
-    std::vector<Sample> samples;
+    const auto samples_of = pointers(drawn);
+    std::vector<Repeat> samples;
     const auto begin = Clock::now();
     for (bool more = true; more;) {
       session.parameters().zero_gradients();
@@ -413,7 +320,10 @@ class Profiler {
       world.barrier({.op = "profile: a repeat", .part = ""});
       const auto start = Clock::now();
       const BatchResult result = session.play(
-          plan, synthetic_batch(documents, session.parameters().model()), /*backward=*/true);
+          plan,
+          of_samples ? Batch{.documents = {}, .samples = samples_of}
+                     : synthetic_batch(documents, subject_.model),
+          /*backward=*/true);
       synchronize(request_.device);
       const auto nanoseconds = [](double seconds) {
         return static_cast<std::int64_t>(std::llround(seconds * 1e9));
@@ -426,7 +336,7 @@ class Profiler {
         }
       }
       const std::size_t numbers = kPartPhases * times.seconds().size();
-      Sample sample;
+      Repeat sample;
       sample.parts.resize(times.seconds().size());
       sample.processor.resize(times.seconds().size());
       for (const std::vector<std::int64_t>& of_rank : gather(mine, world)) {
@@ -453,19 +363,28 @@ class Profiler {
     return samples;
   }
 
-  void keep(const Wish& wish, const std::vector<Sample>& samples) {
-    const Plan plan = plan_of(wish);
+  // Several layouts of a video or protein model run the same part by the same strategy, from
+  // elsewhere: in each round that is kept which runs first.
+  [[nodiscard]] bool keeps(const PartProbe& part, const ProfileStep& wish) const {
+    const auto same = std::ranges::count_if(known_.parts, [&](const PartProbe& known) {
+      return known.part == part.part && known.strategy == part.strategy &&
+             known.recompute == part.recompute && known.length == wish.probe.length;
+    });
+    return !request_.grid || same <= wish.round;
+  }
+
+  void keep(const ProfileStep& wish, const std::vector<Repeat>& samples) {
+    const Plan& plan = wish.plan;
     const Precision precision = precision_of(request_.dtype);
-    const Model model = text_model(cut_);
     std::vector<RankPart> ranks;
     for (int r = 0; r < request_.ranks; ++r) {
-      ranks.push_back(rank_part(plan, plan.micro_batches.front(), model, r, true));
+      ranks.push_back(rank_part(plan, plan.micro_batches.front(), subject_.model, r, true));
     }
     const Timeline& parts = ranks.front().timeline;
-    // The parts of one kind: of a layer, the mean over the layers; of the rest, the sum.
+    // Parts of one name: of layers, the mean over them; of the rest, the sum.
     const auto probe = [&](PartProbe one, const std::vector<std::size_t>& which, double share) {
-      one.ranks = wish.ranks;
-      one.length = wish.length;
+      one.ranks = wish.probe.ranks;
+      one.length = wish.probe.length;
       std::vector<PartWork> works(ranks.size());
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         for (const std::size_t i : which) {
@@ -474,9 +393,9 @@ class Profiler {
         works[r] *= share;
       }
       one.work = together(works, cores_);
-      const auto of_samples = [&](std::size_t phase, PartTimes::Seconds Sample::* seconds) {
+      const auto of_samples = [&](std::size_t phase, PartTimes::Seconds Repeat::* seconds) {
         std::vector<double> values;
-        for (const Sample& sample : samples) {
+        for (const Repeat& sample : samples) {
           double sum = 0;
           for (const std::size_t i : which) {
             sum += (sample.*seconds)[i][phase];
@@ -486,41 +405,52 @@ class Profiler {
         return spread(values);
       };
       for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
-        one.seconds[phase] = of_samples(phase, &Sample::parts);
+        one.seconds[phase] = of_samples(phase, &Repeat::parts);
       }
       if (request_.ranks > cores_ && request_.device.is_cpu()) {
         auto& processor = one.processor_seconds.emplace();
         for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
-          processor[phase] = of_samples(phase, &Sample::processor).median;
+          processor[phase] = of_samples(phase, &Repeat::processor).median;
         }
       }
       add(one);
     };
-    std::vector<std::size_t> attention;
-    std::vector<std::size_t> mlp;
+    const std::vector<LayerChoice> layers = choices(plan.programs.begin()->second);
+    std::vector<std::pair<PartProbe, std::vector<std::size_t>>> of_layers;  // by name and strategy
     std::vector<std::size_t> rest;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      (parts[i].layer < 0                       ? rest
-       : parts[i].program().part == "attention" ? attention
-                                                : mlp)
-          .push_back(i);
-    }
-    for (const PartChoice& part : wish.layer) {
-      if (cut_.layers > 0) {
-        const PartChoice choice = canonical(part);
-        probe(
-            {.part = choice.part,
-             .strategy = choice.strategy,
-             .recompute = to_string(choice.recompute)},
-            choice.part == "attention" ? attention : mlp,
-            1.0 / static_cast<double>(cut_.layers));
+      const std::string name = costed_name(parts[i]);
+      if (name == "rest") {
+        rest.push_back(i);
+        continue;
+      }
+      PartProbe one{.part = name, .recompute = wish.probe.recompute};
+      if (name != "move") {
+        const PartChoice choice = canonical(part_of(layers[idx(parts[i].layer)], name));
+        one.strategy = choice.strategy;
+        one.recompute = to_string(choice.recompute);
+      }
+      const auto same = std::ranges::find_if(of_layers, [&](const auto& known) {
+        return known.first.part == one.part && known.first.strategy == one.strategy;
+      });
+      if (same == of_layers.end()) {
+        of_layers.push_back({one, {i}});
+      } else {
+        same->second.push_back(i);
       }
     }
-    probe({.part = "rest"}, rest, 1);
+    for (const auto& [one, which] : of_layers) {
+      if (keeps(one, wish)) {
+        probe(one, which, 1.0 / static_cast<double>(which.size()));
+      }
+    }
+    if (const PartProbe one{.part = "rest"}; keeps(one, wish)) {
+      probe(one, rest, 1);
+    }
 
-    StepProbe step = step_probe(wish, Outcome::measured);
+    StepProbe step = wish.probe;
     std::vector<double> seconds;
-    for (const Sample& sample : samples) {
+    for (const Repeat& sample : samples) {
       seconds.push_back(sample.step);
       step.saved_bytes = std::max(step.saved_bytes, sample.saved_bytes);
       step.peak_bytes = std::max(step.peak_bytes, sample.peak_bytes);
@@ -573,7 +503,7 @@ class Profiler {
     if (!known_.kernels.empty()) {
       return;
     }
-    for (const KernelProbe& probe : measure_kernels(request_.model, request_.device)) {
+    for (const KernelProbe& probe : measure_kernels(subject_.kernels, request_.device)) {
       writer_->add(probe);
       known_.kernels.push_back(probe);
     }
@@ -593,10 +523,9 @@ class Profiler {
       return;
     }
     const Precision precision = precision_of(request_.dtype);
-    for (const std::int64_t layers :
-         std::set<std::int64_t>{0, cut_.layers, request_.model.layers}) {
-      ModelShape model = request_.model;
-      model.layers = layers;
+    for (const std::int64_t layers : std::set<std::int64_t>(
+             subject_.optimizer_layers.begin(), subject_.optimizer_layers.end())) {
+      const Model model = subject_.of_layers(layers);
       std::int64_t most = 0;
       for (int r = 0; r < request_.ranks; ++r) {
         most = std::max(most, stored_elements(model, request_.ranks, r) * precision.trained());
@@ -604,7 +533,7 @@ class Profiler {
       if (request_.memory_per_rank > 0 && most > request_.memory_per_rank) {
         continue;
       }
-      RankSession session(communicators, text_model(model), session_options());
+      RankSession session(communicators, model, session_options());
       Parameters& parameters = session.parameters();
       parameters.initialize(1);
       AdamW adam(parameters, {.offload = request_.moments_on_host});
@@ -632,8 +561,7 @@ class Profiler {
   }
 
   const ProfileRequest& request_;
-  std::vector<Wish> wishes_;
-  ModelShape cut_;
+  ProfileSubject subject_;
   int cores_ = 1;
   double probe_seconds_ = 0;
   Clock::time_point begin_;
@@ -653,25 +581,6 @@ std::vector<std::int64_t> profile_lengths(std::int64_t longest) {
   }
   lengths.push_back(longest);
   return lengths;
-}
-
-ProfileHeader profile_header(
-    const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device) {
-  ModelShape one_layer = model;
-  one_layer.layers = std::min<std::int64_t>(1, model.layers);
-  const std::string machine = machine_name(device);
-  return {
-      .machine = machine,
-      .machine_sha256 = sha256_hex(machine),
-      .model = model.architecture,
-      .model_sha256 = fingerprint(one_layer),
-      .hidden = model.hidden,
-      .layers = std::min<std::int64_t>(2, model.layers),
-      .ranks = ranks,
-      .cores = shared_cores(ranks, backend, device),
-      .backend = backend.name(),
-      .device = device.is_cpu() ? "cpu" : "cuda",
-      .dtype = dtype};
 }
 
 Profile profile(const ProfileRequest& request) {

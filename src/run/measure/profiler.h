@@ -6,22 +6,28 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
+#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
 
 namespace paradyse {
 
 struct ProfileRequest {
-  ModelShape model;
+  ModelShape model = {};
   int ranks = 1;
   std::vector<std::int64_t> lengths = {};  // ascending
+  // In place of both: a video or protein model, and sizes of samples, ascending in rows.
+  std::optional<GridShape> grid = {};
+  std::vector<DimSizes> sizes = {};
   Dtype dtype = Dtype::float32;
   bool moments_on_host = false;      // optimizer.offload
   std::int64_t memory_per_rank = 0;  // bytes; what would not fit is not run
@@ -44,16 +50,24 @@ constexpr int kProfileRounds = 3;
 // Doublings from 64 tokens up to the longest document.
 std::vector<std::int64_t> profile_lengths(std::int64_t longest);
 
+// Of the sample with most rows a quarter of every dim, half of it, and all; fewer where these are
+// no three sizes.
+std::vector<DimSizes> profile_sizes(const GridShape& model, const BatchSizes& samples);
+
 // The header that a profile made now would have: what a profile or costs file has to agree with.
 ProfileHeader profile_header(
     const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
+ProfileHeader profile_header(
+    const GridShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
+ProfileHeader profile_header(const ProfileRequest& request);
 
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
 // length, with random tokens and weights, several times each; in groups of 2, 4, ... ranks, as many
 // side by side as fill the ranks, those strategies that such groups can run, with nothing made
-// again; then collectives, kernels and the optimizer.  Every process calls it; the one that leads
-// (backend.h) writes the file and gets the profile.  Throws what read_profile() and ProfileWriter
-// throw.
+// again; or of a video or protein model the planned layout and every rival's, with nothing made
+// again and with all.  Then collectives, kernels and the optimizer.  Every process calls it; the
+// one that leads (backend.h) writes the file and gets the profile.  Throws what read_profile() and
+// ProfileWriter throw.
 Profile profile(const ProfileRequest& request);
 
 }  // namespace paradyse

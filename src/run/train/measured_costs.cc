@@ -7,8 +7,8 @@
 
 #include "paradyse/run/accountant.h"
 #include "src/plan/profile/run_costs.h"
+#include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
-#include "src/run/measure/profiler.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -29,45 +29,54 @@ bool agreed(bool mine, int ranks, Backend& backend) {
 
 }  // namespace
 
-std::optional<Costs> measured_costs(
+ProfileRequest profile_request(
     const RunConfig& config,
-    const ModelShape& model,
+    const ModelFolder& model,
     std::int64_t longest,
-    Backend& backend,
-    c10::Device device,
-    const TrainHooks& hooks) {
+    const BatchSizes& samples,
+    Backend& backend) {
+  ProfileRequest request{
+      .ranks = static_cast<int>(config.parallel.ranks),
+      .dtype = config.train.dtype,
+      .moments_on_host = config.optimizer.offload,
+      .memory_per_rank = memory_of(config),
+      .seconds = config.costs.profile_seconds,
+      .backend = {std::shared_ptr<Backend>(), &backend},  // it lives as long as the run
+      .device = device_named(config.parallel.device)};
+  if (model.grid) {
+    request.grid = model.grid;
+    request.sizes = profile_sizes(*model.grid, samples);
+  } else {
+    request.model = model.shape;
+    request.lengths = profile_lengths(longest);
+  }
+  return request;
+}
+
+std::optional<Costs> measured_costs(
+    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks) {
   const auto note = [&](const std::string& line) {
     if (hooks.note) {
       hooks.note(line);
     }
   };
-  const auto ranks = static_cast<int>(config.parallel.ranks);
-  const ProfileHeader header = profile_header(model, ranks, config.train.dtype, backend, device);
+  Backend& backend = *request.backend;
+  const ProfileHeader header = profile_header(request);
   std::optional<Costs> there = costs_of(config, header);
-  if (config.costs.file != "measure" || agreed(there.has_value(), ranks, backend)) {
+  if (config.costs.file != "measure" || agreed(there.has_value(), request.ranks, backend)) {
     return there;
   }
-  const std::filesystem::path profile_path = profile_file(config, header);
+  request.file = profile_file(config, header);
+  request.progress = hooks.profiling;
+  request.stop = hooks.stop;
   if (backend.leads()) {
-    std::filesystem::create_directories(profile_path.parent_path());
+    std::filesystem::create_directories(request.file.parent_path());
     note(fmt::format(
         "measuring what strategies take here, once, for {:.0f} s (costs.profile_seconds; "
         "costs.file = \"none\" does without)",
         config.costs.profile_seconds));
   }
-  const Profile measured = profile(
-      {.model = model,
-       .ranks = ranks,
-       .lengths = profile_lengths(longest),
-       .dtype = config.train.dtype,
-       .moments_on_host = config.optimizer.offload,
-       .memory_per_rank = parse_bytes(config.parallel.memory_per_rank),
-       .seconds = config.costs.profile_seconds,
-       .file = profile_path,
-       .backend = {std::shared_ptr<Backend>(), &backend},  // it lives as long as the run
-       .device = device,
-       .progress = hooks.profiling,
-       .stop = hooks.stop});
+  const Profile measured = profile(request);
   if (!backend.leads()) {
     return std::nullopt;
   }
@@ -91,10 +100,16 @@ PlanningNumbers planning_numbers(
   PlanningNumbers numbers;
   numbers.machine =
       inputs.from ? inputs.from->state.machine : machine_for(config, inputs.model, backend);
-  if (!inputs.model.grid) {
-    numbers.costs = measured_costs(
-        config, inputs.model.shape, inputs.typical_lengths().back(), backend, inputs.device, hooks);
-  }
+  const GridData* const samples = inputs.data.samples();
+  numbers.costs = measured_costs(
+      config,
+      profile_request(
+          config,
+          inputs.model,
+          samples != nullptr ? 0 : inputs.typical_lengths().back(),
+          samples != nullptr ? samples->sizes : BatchSizes(),
+          backend),
+      hooks);
   return numbers;
 }
 

@@ -9,24 +9,27 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/model_shape.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/train.h"
 #include "src/plan/profile/fit.h"
+#include "src/run/measure/profiler.h"
 #include "src/run/train/training_inputs.h"
 
 namespace paradyse {
 
-// Those of costs.file; with costs.file = "measure" and none there, of a profile made now, up to
-// documents of `longest` tokens.  Nothing where plans are to go by a closed form.  Every process
-// calls it; where something is measured, the one that leads (backend.h) alone has the costs.
-std::optional<Costs> measured_costs(
+// What a profile of the run is of, up to documents of `longest` tokens, or to these samples.
+ProfileRequest profile_request(
     const RunConfig& config,
-    const ModelShape& model,
+    const ModelFolder& model,
     std::int64_t longest,
-    Backend& backend,
-    c10::Device device,
-    const TrainHooks& hooks);
+    const BatchSizes& samples,
+    Backend& backend);
+
+// Those of costs.file; with costs.file = "measure" and none there, of such a profile made now.
+// Nothing where plans are to go by a closed form.  Every process calls it; where something is
+// measured, the one that leads (backend.h) alone has the costs.
+std::optional<Costs> measured_costs(
+    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks);
 
 struct PlanningNumbers {
   MachineNumbers machine;

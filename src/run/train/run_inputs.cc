@@ -40,8 +40,7 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
       {"model.dropout", config.model.dropout >= 0},
       {"model.attention_dropout", config.model.attention_dropout >= 0},
       {"parallel.attention", parallel.attention != "auto"},
-      {"parallel.mlp", parallel.mlp != "auto"},
-      {"costs.file", config.costs.file != "auto" && config.costs.file != "none"}};
+      {"parallel.mlp", parallel.mlp != "auto"}};
   for (const auto& [key, differs] : said) {
     if (differs) {
       throw std::invalid_argument(fmt::format(
@@ -114,14 +113,6 @@ Dataset data_at(
 
 namespace {
 
-std::int64_t memory_of(const RunConfig& config) {
-  try {
-    return parse_bytes(config.parallel.memory_per_rank);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
-  }
-}
-
 // Of what the model computes with most: columns of a stream, and of a head.
 std::pair<std::int64_t, std::int64_t> widths(const ModelFolder& model) {
   if (!model.grid) {
@@ -136,6 +127,14 @@ std::pair<std::int64_t, std::int64_t> widths(const ModelFolder& model) {
 }
 
 }  // namespace
+
+std::int64_t memory_of(const RunConfig& config) {
+  try {
+    return parse_bytes(config.parallel.memory_per_rank);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
+  }
+}
 
 Precision precision_of(const RunConfig& config) {
   Precision precision = precision_of(config.train.dtype);
@@ -178,7 +177,11 @@ PlanningTask planning_task(
 }
 
 SampleTask sample_task(
-    const RunConfig& config, const GridShape& model, bool training, const MachineNumbers& machine) {
+    const RunConfig& config,
+    const GridShape& model,
+    bool training,
+    const MachineNumbers& machine,
+    const std::optional<Costs>& costs) {
   SampleTask task{.model = model, .machine = {}};
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.machine = machine;
@@ -188,6 +191,16 @@ SampleTask sample_task(
   task.offload = config.parallel.offload;
   if (config.parallel.recompute != "auto") {
     task.recompute = layer_recompute(config.parallel.recompute);
+  }
+  if (costs) {  // the other model knows lengths, and samples have several dims
+    task.seconds = costs->structured;
+    task.machine.cores = costs->header.cores;
+    const Model its = grid_model(model);
+    std::int64_t most = 0;
+    for (int r = 0; r < task.ranks; ++r) {
+      most = std::max(most, stored_elements(its, task.ranks, r));
+    }
+    task.step_seconds = costs->update_seconds(most, task.precision, training);
   }
   return task;
 }

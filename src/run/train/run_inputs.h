@@ -27,6 +27,9 @@ Dataset data_at(
 // Which items each step trains on: drawn in the run's order until a step has its tokens, or rows.
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data);
 
+// Bytes of parallel.memory_per_rank; 0: no limit.
+std::int64_t memory_of(const RunConfig& config);
+
 // Of what a rank holds of an element, by the type and where moments wait.
 Precision precision_of(const RunConfig& config);
 
@@ -42,7 +45,11 @@ PlanningTask planning_task(
     const std::optional<Costs>& costs = std::nullopt);
 // Of a model of several dims.
 SampleTask sample_task(
-    const RunConfig& config, const GridShape& model, bool training, const MachineNumbers& machine);
+    const RunConfig& config,
+    const GridShape& model,
+    bool training,
+    const MachineNumbers& machine,
+    const std::optional<Costs>& costs = std::nullopt);
 
 // A plan for such a batch; why there is none as std::runtime_error.
 Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch);

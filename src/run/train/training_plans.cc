@@ -47,7 +47,7 @@ std::unique_ptr<StepPlans> training_plans(
   };
   const std::optional<GridShape>& grid = inputs.model.grid;
   auto plans = std::make_unique<StepPlans>(
-      grid ? sample_planners(sample_task(config, *grid, /*training=*/true, numbers.machine))
+      grid ? sample_planners(sample_task(config, *grid, /*training=*/true, numbers.machine, costs))
            : document_planners(
                  planning_task(
                      config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
@@ -57,7 +57,7 @@ std::unique_ptr<StepPlans> training_plans(
           .batch = [&inputs](std::size_t step) { return inputs.batch(step); },
           .replay = from.replay,
           .plan = from.plan,
-          .correct = costs && config.costs.correct,
+          .correct = costs && !grid && config.costs.correct,
           .planning_seconds = config.parallel.planning_seconds,
           .decided = leads && inputs.from ? plans_were_late(from.resume, inputs.first_step())
                                           : std::map<std::size_t, bool>(),
@@ -66,7 +66,8 @@ std::unique_ptr<StepPlans> training_plans(
     return plans;
   }
   note(
-      grid    ? std::string("plans are the layouts that send least")
+      grid ? std::string("plans are the layouts that send least") +
+                 (costs ? "; their seconds go by measured costs" : "")
       : costs ? fmt::format(
                     "plans go by the {} model of measured costs{}",
                     costs->best,

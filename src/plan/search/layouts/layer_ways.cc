@@ -40,14 +40,13 @@ PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
     whole.with_layer = true;
     again = scheduled_part(of, whole, task.training);
   }
-  PartCost cost;
+  PartCost cost{.wall = wall_seconds(part, task.seconds)};
+  if (again) {
+    cost.forward = std::max(0.0, wall_seconds(*again, task.seconds) - cost.wall);
+  }
+  cost.wall += copying_seconds(linked({part}), task.seconds);
   for (int rank = 0; rank < ranks; ++rank) {
     const Seat seat{.group_rank = rank, .domain_rank = rank};
-    const double once = seconds(totals({part}, seat, task.precision), task.machine);
-    cost.wall += once + host_seconds(linked({part}), seat, task.precision, task.machine);
-    if (again) {
-      cost.forward += seconds(totals({*again}, seat, task.precision), task.machine) - once;
-    }
     const PartFootprint held = part_footprint(part, seat, task.precision);
     cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
     cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);

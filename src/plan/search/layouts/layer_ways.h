@@ -12,6 +12,7 @@
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/search/layouts/wall_seconds.h"
 
 namespace paradyse {
 
@@ -19,7 +20,7 @@ struct LayerWaysTask {
   const Model* model = nullptr;
   Documents documents;
   LayerChoice layer;
-  MachineNumbers machine;
+  SecondsTask seconds;
   Precision precision;
   bool training = true;
   bool offload = false;                          // what parts save may wait in host memory

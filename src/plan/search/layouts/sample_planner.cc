@@ -11,6 +11,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/layouts/layer_ways.h"
+#include "src/plan/search/layouts/wall_seconds.h"
 
 namespace paradyse {
 namespace {
@@ -160,7 +161,7 @@ std::optional<Plan> SamplePlanner::within(
       .documents = packed(
           std::vector<std::int64_t>(at_once, alike.lengths.front()), task_.ranks, model_.causal),
       .layer = layouts[layouts.size() / 2],
-      .machine = task_.machine,
+      .seconds = seconds_task(),
       .precision = task_.precision,
       .training = task_.training,
       .offload = task_.offload,
@@ -207,6 +208,14 @@ std::optional<Plan> SamplePlanner::within(
   return best;
 }
 
+SecondsTask SamplePlanner::seconds_task() const {
+  return {
+      .ranks = task_.ranks,
+      .machine = task_.machine,
+      .precision = task_.precision,
+      .seconds = task_.seconds};
+}
+
 void SamplePlanner::predict(Plan& plan) const {
   double total = 0;
   for (PlanMicroBatch& micro : plan.micro_batches) {
@@ -219,12 +228,7 @@ void SamplePlanner::predict(Plan& plan) const {
         task_.ranks,
         task_.precision,
         task_.precision.static_bytes(task_.training));
-    double busy = 0;  // of cores
-    for (const Seat& seat : built.seats) {
-      busy += seconds(totals(built.parts, seat, task_.precision), task_.machine) +
-              host_seconds(built.parts, seat, task_.precision, task_.machine);
-    }
-    const double wall = busy / std::min(task_.ranks, task_.machine.cores);
+    const double wall = wall_seconds(built.parts, seconds_task());
     group.predicted.seconds = wall;
     micro.predicted.seconds = wall;
     total += wall;
@@ -255,6 +259,7 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
       return answer;
     }
     if (sizes.size() == 1) {
+      answer.plan->predicted.seconds = seconds_of(*answer.plan) + task_.step_seconds;
       return answer;
     }
     if (whole.programs.empty()) {
@@ -262,6 +267,7 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
     }
     add(*std::move(answer.plan), one, whole);
   }
+  whole.predicted.seconds = seconds_of(whole) + task_.step_seconds;
   whole.planner_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return {.plan = std::move(whole), .why_not = {}};
