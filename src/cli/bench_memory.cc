@@ -102,11 +102,7 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
   if (options.text == 0 && (clip == nullptr || clip->caption_channels == 0)) {
     sizes.text = 0;  // there is none
   }
-  if (auto* const video = std::get_if<StditShape>(&shape)) {
-    video->depth = options.layers;
-  } else {
-    std::get<EvoformerShape>(shape).blocks = options.layers;
-  }
+  shape = with_layers(shape, options.layers);
   request.model.grid = shape;
   request.dims = documents_of(sizes, shape, 1).dims;
   for (const Size& size : kSizes) {

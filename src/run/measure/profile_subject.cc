@@ -5,11 +5,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/sha256.h"
+#include "src/plan/layout/dims_text.h"
 #include "src/run/measure/machine.h"
 
 namespace paradyse {
@@ -169,15 +169,6 @@ ProfileSubject text_subject(const ProfileRequest& request) {
 }
 
 // --- video and protein models --------------------------------------------------------------------
-
-// "frames 8, patches 64".
-std::string text_of(const DimSizes& dims) {
-  std::vector<std::string> sizes;
-  for (const auto& [name, size] : dims) {
-    sizes.push_back(fmt::format("{} {}", name, size));
-  }
-  return fmt::format("{}", fmt::join(sizes, ", "));
-}
 
 std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& cut) {
   // The layouts are those of the largest size, so that each is measured at all.

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/layout/dims_text.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
 
@@ -32,14 +33,10 @@ Counts counts_of(const BatchSizes& batch) {
   }
   return counts;
 }
-std::string text_of(const Counts& counts) {
+std::string counts_text(const Counts& counts) {
   std::string text;
   for (const auto& [dims, count] : counts) {
-    text += fmt::format("{}{} of", text.empty() ? "" : "; ", count);
-    const char* between = " ";
-    for (const auto& [name, size] : dims) {
-      text += fmt::format("{}{} {}", std::exchange(between, ", "), name, size);
-    }
+    text += fmt::format("{}{} of {}", text.empty() ? "" : "; ", count, text_of(dims));
   }
   return text.empty() ? "one dim" : text;
 }
@@ -242,9 +239,9 @@ void StepPlans::expect_playable(const Plan& plan, std::size_t step, const std::s
     throw std::runtime_error(fmt::format(
         "{} is for samples of other sizes ({}) than step {} draws ({}); plan for these",
         from,
-        text_of(of_plan),
+        counts_text(of_plan),
         step + 1,
-        text_of(of_step)));
+        counts_text(of_step)));
   }
   if (const auto wrong = planners_.problems(plan); !wrong.empty()) {
     throw std::runtime_error(from + ": " + wrong.front());

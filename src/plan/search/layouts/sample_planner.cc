@@ -10,6 +10,7 @@
 #include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/layout/dims_text.h"
 #include "src/plan/search/layouts/layer_ways.h"
 #include "src/plan/search/layouts/wall_seconds.h"
 
@@ -44,15 +45,6 @@ struct OneSize {
   std::vector<std::int64_t> samples = {};  // by number in the batch
   std::vector<std::int64_t> lengths = {};  // of these
 };
-
-// "frames 5, patches 6".
-std::string text_of(const DimSizes& dims) {
-  std::string text;
-  for (const auto& [name, size] : dims) {
-    text += (text.empty() ? "" : ", ") + name + " " + std::to_string(size);
-  }
-  return text;
-}
 
 // What is the same for all sizes, of a plan of one.
 Plan empty_copy(Plan plan, const std::vector<std::int64_t>& lengths) {

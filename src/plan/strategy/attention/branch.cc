@@ -11,23 +11,12 @@
 namespace paradyse {
 namespace {
 
-// Row dims but the one that is attended along, by number from 1.
-std::vector<const Dim*> others(const Layout& rows, const std::string& along) {
-  std::vector<const Dim*> found;
-  for (std::size_t d = 0; d + 1 < rows.dims.size(); ++d) {
-    if (rows.dims[d].name != along) {
-      found.push_back(&rows.dims[d]);
-    }
-  }
-  return found;
-}
-
 std::string no_such_dim(std::int64_t number, const Task& task) {
   if (task.part == nullptr || task.streams.empty()) {
     return "";
   }
   const Layout& rows = task.streams.at(task.part->reads.front());
-  const auto dims = std::ssize(others(rows, task.part->along));
+  const auto dims = std::ssize(other_rows(rows, task.part->along));
   return number <= dims ? "" : "there are " + std::to_string(dims) + " other dims";
 }
 
@@ -35,7 +24,7 @@ Program build(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
   const std::string& along = task.part->along;
-  const std::vector<const Dim*> dims = others(rows, along);
+  const std::vector<const Dim*> dims = other_rows(rows, along);
   if (dims.empty()) {
     throw std::invalid_argument(
         task.part->name + ": 'Branch' switches to another dim, and there is only '" + along + "'");

@@ -55,32 +55,23 @@ Program build_at(Writer& w, const Task& task, const Layout& at) {
 Program build_local(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
-  const std::string& along = task.part->along;
-  if (!rows.dims[rows.place(along)].cuts.empty() && w.ranks() > 1) {
-    throw std::invalid_argument(
-        task.part->name + ": 'Local' attends along '" + along + "', and " + to_string(rows) +
-        " cuts it: place the stream otherwise, or take SwitchKV");
-  }
+  expect_whole_lines(task, rows, "SwitchKV");
   return build_at(w, task, rows);
 }
 
 Program build_switch(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
-  const Dim* longest = nullptr;  // of the others
-  for (std::size_t d = 0; d + 1 < rows.dims.size(); ++d) {
-    const Dim& dim = rows.dims[d];
-    if (dim.name != task.part->along && (longest == nullptr || dim.size > longest->size)) {
-      longest = &dim;
-    }
-  }
-  if (longest == nullptr) {
+  const std::vector<const Dim*> others = other_rows(rows, task.part->along);
+  if (others.empty()) {
     throw std::invalid_argument(
         task.part->name + ": 'SwitchKV' switches to another dim, and there is only '" +
         task.part->along + "'");
   }
+  const Dim& longest =
+      **std::ranges::max_element(others, {}, [](const Dim* dim) { return dim->size; });
   return build_at(
-      w, task, w.lined_up(rows.whole()).cut(longest->name, even_cuts(longest->size, w.ranks())));
+      w, task, w.lined_up(rows.whole()).cut(longest.name, even_cuts(longest.size, w.ranks())));
 }
 
 }  // namespace

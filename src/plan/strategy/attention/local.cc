@@ -1,7 +1,5 @@
 // Local: every rank attends along lines that it has whole, and sends nothing (the parts of DSP,
 // Zhao et al. 2024, between its switches); weights gathered (ZeRO-3).
-#include <stdexcept>
-
 #include "src/plan/strategy/attention/places.h"
 #include "src/plan/strategy/table.h"
 
@@ -11,12 +9,7 @@ namespace {
 Program build(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
-  const std::string& along = task.part->along;
-  if (!rows.dims[rows.place(along)].cuts.empty() && w.ranks() > 1) {
-    throw std::invalid_argument(
-        task.part->name + ": 'Local' attends along '" + along + "', and " + to_string(rows) +
-        " cuts it: place the stream otherwise, or take a strategy that exchanges");
-  }
+  expect_whole_lines(task, rows, "a strategy that exchanges");
   return attention_at(
       w,
       task.shape(),

@@ -1,5 +1,6 @@
 #include "src/plan/strategy/attention/places.h"
 
+#include <stdexcept>
 #include <utility>
 
 #include "src/plan/strategy/table.h"
@@ -43,6 +44,25 @@ Program attention_at(Writer& w, const PartShape& shape, const AttentionPlaces& p
         /*fresh=*/!tile.rows.empty());
   }
   return w.residual(w.redistribute(y, w.layout(w.input()), "y_T"));
+}
+
+void expect_whole_lines(const Task& task, const Layout& rows, const char* instead) {
+  const std::string& along = task.part->along;
+  if (!rows.dims[rows.place(along)].cuts.empty() && task.documents.ranks() > 1) {
+    throw std::invalid_argument(
+        task.part->name + ": 'Local' attends along '" + along + "', and " + to_string(rows) +
+        " cuts it: place the stream otherwise, or take " + instead);
+  }
+}
+
+std::vector<const Dim*> other_rows(const Layout& rows, const std::string& along) {
+  std::vector<const Dim*> found;
+  for (std::size_t d = 0; d + 1 < rows.dims.size(); ++d) {
+    if (rows.dims[d].name != along) {
+      found.push_back(&rows.dims[d]);
+    }
+  }
+  return found;
 }
 
 Option line_tiles_option() {

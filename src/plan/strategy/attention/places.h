@@ -1,6 +1,7 @@
 // Attention whose cores are one program: they differ in where its values lie.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "paradyse/plan/writer.h"
@@ -18,6 +19,12 @@ struct AttentionPlaces {
 
 // Weights gathered; the result goes back to where the part's stream lies.
 Program attention_at(Writer& w, const PartShape& shape, const AttentionPlaces& places);
+
+// Throws std::invalid_argument where ranks have parts of the lines that 'Local' attends along;
+// `instead`: what to take then.
+void expect_whole_lines(const Task& task, const Layout& rows, const char* instead);
+// Row dims but the one that is attended along, in their order.
+std::vector<const Dim*> other_rows(const Layout& rows, const std::string& along);
 
 // token_tiles, of strategies that give a rank whole lines with all their heads.
 Option line_tiles_option();
