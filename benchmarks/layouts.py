@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Layouts of a video transformer on clusters that are only described: seconds of a pair of blocks by plan and rival.
+"""Layouts on clusters that are only described: seconds of a pair of video blocks, or of a LLaMA layer, by plan and rival.
 
     benchmarks/layouts.py [--paradyse build/release/paradyse] --out benchmarks/results/layouts_simulated.json
     benchmarks/layouts.py --table benchmarks/results/layouts_simulated.json
 
 ST-DiT XL/2 (28 pairs, width 1152, 16 heads) in bfloat16, forward and backward, nothing recomputed; one node of 8 H100
 and the four (frames, tokens of a frame) of the DSP publication's first version, whose samples a second stand beside
-ours; 128 H100 with 0.5 to 4 M tokens.
+ours; 128 H100 with 0.5 to 4 M tokens.  Llama 3 70B: one document on 8 to 64 H100 of nodes of 8.
 """
 import argparse
 import json
@@ -17,16 +17,38 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # (frames, tokens): samples a second by Ulysses and by DSP, 8 GPUs (arXiv 2403.10266v1)
 PUBLISHED = {(64, 4096): (1.15, 2.03), (128, 4096): (0.67, 1.44), (256, 4096): (0.33, 0.885), (128, 9216): (0.232, 0.735)}
 CASES = [(8, frames, tokens) for frames, tokens in PUBLISHED] + [(128, frames, 4096) for frames in (128, 256, 512, 1024)]
+# Ranks, tokens of the document.
+TEXT_CASES = [(ranks, tokens) for ranks in (8, 16, 64) for tokens in (8192, 32768, 131072)]
+
+
+def planned(program, ranks, cluster, *model):
+    command = [program, "plan", "layout", *model, "--ranks", ranks,
+               "--objective", "seconds", "--cluster", ROOT / f"configs/clusters/{cluster}.toml", "--json"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
+    plan = json.loads(done.stdout)
+    return {"seconds": plan["seconds"],
+            "rivals": {name: rival["seconds"] for name, rival in plan["rivals"].items()},
+            "parts": [[part["strategy"], part["in"]["x"]] for part in plan["parts"]]}
 
 
 def run(program, ranks, frames, tokens):
-    command = [program, "plan", "layout", "--model", "stdit", "--frames", frames, "--tokens", tokens, "--ranks", ranks,
-               "--objective", "seconds", "--cluster", ROOT / f"configs/clusters/{ranks}xH100.toml", "--json"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
-    plan = json.loads(done.stdout)
-    return {"ranks": ranks, "frames": frames, "tokens": tokens, "seconds": plan["seconds"],
-            "rivals": {name: rival["seconds"] for name, rival in plan["rivals"].items()},
-            "parts": [[part["strategy"], part["in"]["x"]] for part in plan["parts"]]}
+    return {"ranks": ranks, "frames": frames, "tokens": tokens,
+            **planned(program, ranks, f"{ranks}xH100", "--model", "stdit", "--frames", frames, "--tokens", tokens)}
+
+
+def run_text(program, ranks, tokens):
+    return {"ranks": ranks, "tokens": tokens,
+            **planned(program, ranks, "64xH100", "--model", ROOT / "configs/models/llama-70b.toml", "--tokens", tokens)}
+
+
+def text_table(rows):
+    names = list(rows[0]["rivals"])
+    print("| GPUs | tokens | attention, MLP | ms a layer | " + " | ".join(names) + " |")
+    print("|---" * (len(names) + 4) + "|")
+    for row in rows:
+        print(f"| {row['ranks']} | {row['tokens']} | {', '.join(name for name, _ in row['parts'])} | "
+              f"{1e3 * row['seconds']:.1f} | "
+              + " | ".join(f"{row['rivals'][name] / row['seconds']:.2f}" for name in names) + " |")
 
 
 def table(rows):
@@ -48,9 +70,13 @@ def main():
     options = parser.parse_args()
     if options.out:
         rows = [run(options.paradyse, *case) for case in CASES]
-        options.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        text = [run_text(options.paradyse, *case) for case in TEXT_CASES]
+        options.out.write_text(json.dumps({"rows": rows, "text": text}, indent=1) + "\n")
     if options.table:
-        table(json.loads(options.table.read_text())["rows"])
+        found = json.loads(options.table.read_text())
+        table(found["rows"])
+        print()
+        text_table(found["text"])
 
 
 if __name__ == "__main__":

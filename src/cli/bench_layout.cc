@@ -30,11 +30,12 @@ int bench_layout_on(
     const std::shared_ptr<Backend>& backend,
     const BenchLayoutOptions& options,
     const Common& common) {
-  const GridShape shape = shape_of(options);
+  const ModelFolder model = model_of(options);
   const int ranks = ranks_of(options.backend, options.ranks, 4);
   const std::vector<BenchLayoutRow> rows = bench_layout(
-      {.shape = shape,
-       .documents = documents_of(options, shape, ranks),
+      {.model = model,
+       .type = layout_type(model),
+       .documents = documents_of(options, model, ranks),
        .ways = options.ways,
        .recompute = layer_recompute(options.recompute),
        .dtype = dtype_option(options.dtype),
@@ -112,7 +113,7 @@ void add_bench_layout(CLI::App& bench, Common& common) {
       bench,
       common,
       "layout",
-      "Seconds, bytes and peaks of a video or protein model by every layout, in turns",
+      "Seconds, bytes and peaks of a model by every layout, in turns",
       run_bench_layout);
   add_grid_options(*command, *options);
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")

@@ -42,26 +42,6 @@ constexpr Size kSizes[] = {
     {"sequences", &GridOptions::sequences, 64, 64},
     {"residues", &GridOptions::residues, 96, 96}};
 
-void refuse_options_of_grids(const BenchMemoryOptions& options) {
-  const std::pair<const char*, bool> given[] = {
-      {"--batch", options.batch > 1},
-      {"--frames", options.frames > 0},
-      {"--text-tokens", options.text > 0},
-      {"--sequences", options.sequences > 0},
-      {"--residues", options.residues > 0},
-      {"--width", options.width > 0},
-      {"--kv-ratio", options.kv_ratio > 0}};
-  for (const auto& [option, is_given] : given) {
-    if (is_given) {
-      throw std::invalid_argument(fmt::format(
-          "{} is of video and protein models; --model {} is a language model: one document of "
-          "--tokens",
-          option,
-          options.model));
-    }
-  }
-}
-
 BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
   if (!options.mesh.empty()) {
     throw std::invalid_argument("--mesh: bench memory runs on one axis of --ranks; leave it out");
@@ -82,6 +62,10 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
   }
   if (!request.model.grid) {
     refuse_options_of_grids(options);
+    if (options.batch > 1) {
+      throw std::invalid_argument(
+          "--batch is of video models; of a language model one document of --tokens is looked at");
+    }
     request.model.shape = without_dropout(request.model.shape);  // so that rows come to the same
     request.model.shape.layers = options.layers;
     const std::int64_t tokens = options.tokens == 0 ? 1024 : options.tokens;

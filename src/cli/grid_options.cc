@@ -1,6 +1,7 @@
 #include "src/cli/grid_options.h"
 
 #include <cmath>
+#include <filesystem>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -29,21 +30,24 @@ void refuse_other(const char* option, bool given, const std::string& type) {
 
 void add_grid_options(CLI::App& command, GridOptions& options) {
   command
-      .add_option("--model", options.model, "Preset, stdit, evoformer or extra-msa, or a TOML file")
+      .add_option(
+          "--model",
+          options.model,
+          "Preset, stdit, evoformer or extra-msa; a TOML file or folder, of a language model, too")
       ->required();
   command
       .add_option(
           "--mesh", options.mesh, "Axes of the ranks, as in 2,4 (default: one); a dim each is cut")
       ->delimiter(',')
       ->check(whole_numbers(1, 4096));
-  command.add_option("--batch", options.batch, "Samples of a video model")
+  command.add_option("--batch", options.batch, "Samples of a video model; documents")
       ->check(whole_numbers(1, 1 << 20))
       ->capture_default_str();
   const auto size = [&](const char* name, std::int64_t& value, const char* what) {
     command.add_option(name, value, what)->check(whole_numbers(1, 1 << 24));
   };
   size("--frames", options.frames, "Of a video, as latents have them");
-  size("--tokens", options.tokens, "Patches of a frame");
+  size("--tokens", options.tokens, "Patches of a frame; tokens of a document");
   size("--text-tokens", options.text, "Of a caption, where the model has caption_channels");
   size("--sequences", options.sequences, "Of an alignment");
   size("--residues", options.residues, "Of a sequence");
@@ -128,6 +132,61 @@ Documents documents_of(const GridOptions& options, const GridShape& shape, int r
   }
   documents.mesh = options.mesh;
   return documents;
+}
+
+ModelFolder model_of(const GridOptions& options) {
+  if (is_grid_model(options.model) || !std::filesystem::exists(options.model)) {  // a preset?
+    ModelFolder model{.path = options.model, .shape = {}};
+    model.grid = shape_of(options);
+    return model;
+  }
+  ModelFolder model = reading([&] { return open_any_model(options.model); }, "--model");
+  refuse_options_of_grids(options);
+  model.shape = without_dropout(model.shape);
+  const std::int64_t positions = model.shape.learned_positions ? model.shape.max_positions : 0;
+  if (positions > 0 && options.tokens > positions) {
+    throw std::invalid_argument(fmt::format(
+        "--tokens {}: --model {} has learned {} positions; take at most so many",
+        options.tokens,
+        options.model,
+        positions));
+  }
+  return model;
+}
+
+Documents documents_of(const GridOptions& options, const ModelFolder& model, int ranks) {
+  if (model.grid) {
+    return documents_of(options, *model.grid, ranks);
+  }
+  if (!options.mesh.empty()) {
+    throw std::invalid_argument(
+        "--mesh: documents have one dim, that of their tokens, and one axis cuts it; leave it out");
+  }
+  const std::int64_t tokens = needed("--tokens", options.tokens, options.model);
+  return packed(std::vector<std::int64_t>(idx(options.batch), tokens), ranks, model.shape.causal);
+}
+
+void refuse_options_of_grids(const GridOptions& options) {
+  const std::pair<const char*, bool> given[] = {
+      {"--frames", options.frames > 0},
+      {"--text-tokens", options.text > 0},
+      {"--sequences", options.sequences > 0},
+      {"--residues", options.residues > 0},
+      {"--width", options.width > 0},
+      {"--kv-ratio", options.kv_ratio > 0}};
+  for (const auto& [option, is_given] : given) {
+    if (is_given) {
+      throw std::invalid_argument(fmt::format(
+          "{} is of video and protein models; --model {} is a language model, of documents of "
+          "--tokens",
+          option,
+          options.model));
+    }
+  }
+}
+
+std::string layout_type(const ModelFolder& model) {
+  return model.grid ? model_type(*model.grid) : "text";
 }
 
 }  // namespace paradyse::cli

@@ -1,4 +1,4 @@
-// What commands are told of a model of several dims and its samples.
+// What commands are told of a model and its samples: of several dims, or documents.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/program.h"
+#include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
 
 namespace paradyse::cli {
@@ -30,5 +31,13 @@ void add_grid_options(CLI::App& command, GridOptions& options);
 // that is missing, of another type of model, or not to be had.
 GridShape shape_of(const GridOptions& options);
 Documents documents_of(const GridOptions& options, const GridShape& shape, int ranks);
+
+// The same, or a language model, without dropout, whose --batch documents have --tokens each.
+ModelFolder model_of(const GridOptions& options);
+Documents documents_of(const GridOptions& options, const ModelFolder& model, int ranks);
+// Throws std::invalid_argument where an option is given that language models do not have.
+void refuse_options_of_grids(const GridOptions& options);
+// What layout_rivals() calls its type: "stdit", "evoformer", "text".
+std::string layout_type(const ModelFolder& model);
 
 }  // namespace paradyse::cli

@@ -1,4 +1,4 @@
-// paradyse plan layout: where the streams of a model of several dims lie, part after part.
+// paradyse plan layout: where the streams of a model lie, part after part.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -210,8 +210,8 @@ void print_memory(const Plan& plan) {
 
 int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   expect_one_of("--objective", options.objective, {"elements", "seconds"});
-  const GridShape shape = shape_of(options);
-  const Model model = grid_model(shape);
+  const ModelFolder folder = model_of(options);
+  const Model model = folder.model();
   std::optional<Cluster> cluster;
   if (!options.cluster.empty()) {
     cluster = read_cluster(options.cluster);
@@ -225,7 +225,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   }
   LayoutTask task{
       .model = &model,
-      .documents = documents_of(options, shape, options.ranks),
+      .documents = documents_of(options, folder, options.ranks),
       .recompute =
           options.recompute.empty() ? LayerRecompute{} : layer_recompute(options.recompute),
       .tiles = options.tiles,
@@ -244,7 +244,12 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
         "short");
   }
   if (!options.memory_per_rank.empty()) {
-    fitting = within_memory(options, shape, task.documents);
+    if (!folder.grid) {
+      throw std::invalid_argument(
+          "--memory-per-rank is of video and protein models; of a language model paradyse plan "
+          "layers --model ... --capacity plans what fits");
+    }
+    fitting = within_memory(options, *folder.grid, task.documents);
     // what is told of the layout is that of so many samples
     const std::size_t at_once = fitting->micro_batches.front().groups.front().documents.size();
     Documents fewer = packed(
@@ -262,19 +267,22 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     const LayoutPlan whole = plan_layouts(task, model.layers);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    write_plan(options.out, plan_of(task, whole, shape, seconds));
+    write_plan(
+        options.out,
+        folder.grid ? plan_of(task, whole, *folder.grid, seconds)
+                    : plan_of(task, whole, folder.shape, seconds));
   }
   Json rivals = Json::object();
   std::vector<std::pair<std::string, LayoutPlan>> costs;
   LayoutTask of_rivals = task;  // they know one axis
   of_rivals.documents.mesh.clear();
-  for (const LayoutRival& rival : layout_rivals(model_type(shape), model)) {
+  for (const LayoutRival& rival : layout_rivals(layout_type(folder), model)) {
     costs.emplace_back(rival.name, cost_of(of_rivals, rival));
     rivals[rival.name] = json_of(costs.back().second);
   }
   if (common.json) {
     Json json = json_of(plan);
-    json["model"] = model_type(shape);
+    json["model"] = folder.grid ? model_type(*folder.grid) : folder.shape.architecture;
     json["ranks"] = options.ranks;
     json["objective"] = options.objective;
     json["layers"] = plan.layers.size();
@@ -354,7 +362,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       plan,
       common,
       "layout",
-      "Plan where the streams of a model of several dims lie, part after part",
+      "Plan where the streams of a model lie, part after part",
       run_plan_layout);
   command->add_option("--ranks", options->ranks, "Of the group")
       ->check(whole_numbers(1, 4096))

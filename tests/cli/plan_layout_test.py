@@ -1,9 +1,10 @@
 """paradyse plan layout: elements that plans and rivals send, and what is refused."""
 
+import json
 import pathlib
 import unittest
 
-from support import ProgramTest
+from support import GOLDEN, ProgramTest, gradient_error, read_tensors
 
 MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs" / "models"
 A100 = MODELS.parent / "clusters" / "8xA100-80GB.toml"
@@ -85,6 +86,51 @@ class PlanLayoutTest(ProgramTest):
         self.assertIn("--objective elements", self.error_of(
             *self.video("--memory-per-rank", "1GiB", "--objective", "seconds", "--cluster", A100)))
 
+    def text(self, tokens, ranks, *arguments, model=MODELS / "llama-70b.toml"):
+        return ["plan", "layout", "--model", model, "--tokens", tokens, "--ranks", ranks, *arguments]
+
+    def test_language_models(self):
+        plan = self.json_of(*self.text(65536, 8))
+        self.assertEqual((plan["model"], plan["layers"]), ("llama", 1))
+        self.assertEqual(sorted(plan["rivals"]),
+                         ["all-gather-kv", "megatron-lm", "megatron-sp", "metp", "ring", "ulysses", "usp"])
+        self.assertEqual([part["part"] for part in plan["parts"]], ["attention", "mlp"])
+        for rival in plan["rivals"].values():
+            self.assertLessEqual(both(plan), both(rival))
+        # sequence shards in attention, head and width shards beside: faster than either alone
+        plan = self.json_of(*self.text(32768, 16, "--objective", "seconds", "--cluster",
+                                       MODELS.parent / "clusters" / "64xH100.toml"))
+        self.assertEqual([part["strategy"] for part in plan["parts"]], ["AllGatherKV", "hold"])
+        self.assertLess(plan["seconds"], 0.95 * min(rival["seconds"] for rival in plan["rivals"].values()))
+
+    def test_planned_layouts_of_language_models_are_played(self):
+        file = self.folder / "plan.json"
+        model = GOLDEN / "hf_llama_gqa"
+        documents = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [9, 8, 7, 6, 5, 4, 3, 2, 1]]
+        data = self.write("two.jsonl", "".join(json.dumps({"tokens": one}) + "\n" for one in documents))
+        gradients = []
+        for ranks in (1, 3, 4):
+            self.run_program(*self.text(9, ranks, "--batch", 2, "--out", file, model=model))
+            self.assertTrue(self.json_of("plan", "check", file, "--model", model)["ok"])
+            out = self.folder / f"{ranks}.safetensors"
+            self.run_program("grad", "--model", model, "--data", data, "--plan", file, "--dtype", "float64", "--out", out)
+            gradients.append(read_tensors(out))
+            file.unlink()
+        for other in gradients[1:]:
+            self.assertLessEqual(gradient_error(other, gradients[0]), 1e-10)
+        found = self.json_of("bench", "layout", "--model", model, "--tokens", 9, "--batch", 2, "--ranks", 2,
+                             "--repeats", 1, "--ways", "planned,megatron-sp")
+        for row in found["rows"]:
+            self.assertGreater(row["peak_bytes"], row["saved_bytes"])
+        self.assertEqual([row["way"] for row in found["rows"]], ["planned", "megatron-sp"])
+
+    def test_what_language_models_have_not_is_refused(self):
+        self.assertIn("takes --tokens", self.error_of("plan", "layout", "--model", MODELS / "llama-70b.toml", "--ranks", 2))
+        self.assertIn("--frames is of video", self.error_of(*self.text(64, 2, "--frames", 4)))
+        self.assertIn("leave it out", self.error_of(*self.text(64, 4, "--mesh", "2,2")))
+        self.assertIn("plan layers", self.error_of(*self.text(64, 4, "--memory-per-rank", "1GiB")))
+        self.assertIn("learned", self.error_of(*self.text(1 << 20, 4, model=GOLDEN / "hf_gpt2")))
+
     def test_what_cannot_be_is_refused(self):
         self.assertIn("did you mean 'stdit'", self.error_of(*self.video(model="sdtit")))
         self.assertIn("--tokens", self.error_of("plan", "layout", "--model", "stdit", "--frames", 4, "--ranks", 2))
@@ -97,7 +143,7 @@ class PlanLayoutTest(ProgramTest):
         wrong = self.write("small.toml", 'model_type = "stdit"\ndepth = 0\n')
         self.assertIn("depth: expected a whole number from 1", self.error_of(*self.video(model=wrong)))
         wrong = self.write("type.toml", 'model_type = "video"\n')
-        self.assertIn("'video' is no model of several dims", self.error_of(*self.video(model=wrong)))
+        self.assertIn('model_type is "video"; accepted is', self.error_of(*self.video(model=wrong)))
 
 
 if __name__ == "__main__":

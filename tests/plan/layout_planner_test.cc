@@ -9,8 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/simulate/additive.h"
+#include "tests/support/odd_seconds.h"
 
 namespace paradyse {
 namespace {
@@ -175,8 +177,8 @@ TEST(LayoutPlanner, NeedsLessThanDynamicAxialParallelism) {
   }
 }
 
-TEST(LayoutPlanner, PlansSecondsOnACluster) {
-  const Cluster cluster{
+Cluster eight_h100() {
+  return {
       .name = "H100",
       .ranks_per_node = 8,
       .devices =
@@ -192,6 +194,10 @@ TEST(LayoutPlanner, PlansSecondsOnACluster) {
             .host_bytes_per_second = 50e9}},
       .inside_node = {.bytes_per_second = 400e9, .latency_seconds = 8e-6},
       .between_nodes = {.bytes_per_second = 50e9, .latency_seconds = 15e-6}};
+}
+
+TEST(LayoutPlanner, PlansSecondsOnACluster) {
+  const Cluster cluster = eight_h100();
   const Video video{.shape = {.depth = 2}};
   const Model model = stdit_model(video.shape);
   LayoutTask task{
@@ -208,6 +214,114 @@ TEST(LayoutPlanner, PlansSecondsOnACluster) {
   EXPECT_THROW(plan_layouts(task), std::invalid_argument);
 }
 
+// A language model whose query heads share key and value heads, rho of them a query head.
+ModelShape grouped_text() {
+  ModelShape shape;
+  shape.hidden = 256;
+  shape.layers = 3;
+  shape.heads = 16;
+  shape.kv_heads = 8;
+  shape.head_dim = 16;
+  shape.ffn = 512;
+  shape.vocab = 64;
+  return shape;
+}
+
+// M elements of x, f = (p - 1) / p; on ranks that the key and value heads are shared out to.
+TEST(LayoutPlanner, CountsLanguageModelsByTheirClosedForms) {
+  const Model model = text_model(grouped_text());
+  const double rho = 0.5;
+  for (const int p : {2, 4, 8}) {
+    const LayoutTask task{.model = &model, .documents = packed({4096, 1024}, p, true)};
+    const double f = (p - 1.0) / p;
+    const double M = (4096 + 1024) * 256.0;
+    const auto rivals = rivals_of(task, "text");
+    const auto expect = [&](const char* name, double forward, double backward) {
+      EXPECT_NEAR(rivals.at(name).elements_forward / forward, 1, 1e-9) << name << " on " << p;
+      EXPECT_NEAR(rivals.at(name).elements_backward / backward, 1, 1e-9) << name << " on " << p;
+    };
+    expect("ulysses", (2 + 2 * rho) * f * M / p, (2 + 2 * rho) * f * M / p);
+    // going back keys and values are gathered, or go round, again
+    expect("ring", 2 * rho * f * M, 4 * rho * f * M);
+    expect("all-gather-kv", 2 * rho * f * M, 4 * rho * f * M);
+    expect("metp", 2 * rho * f * M, 4 * rho * f * M);
+    expect("megatron-sp", 4 * f * M, 6 * f * M);
+    expect("megatron-lm", 4 * f * M, 4 * f * M);
+    const LayoutPlan ours = plan_layouts(task);
+    for (const auto& [name, rival] : rivals) {
+      EXPECT_LE(ours.elements(), rival.elements() * (1 + 1e-9)) << name << " on " << p;
+    }
+  }
+}
+
+// Sharded by tokens, keys and values gathered, in attention; by the width in the MLP, whose weights
+// stay where they are: faster than any strategy alone.
+TEST(LayoutPlanner, MixesSequenceAndHeadShards) {
+  const Cluster cluster = eight_h100();
+  ModelShape shape = grouped_text();
+  shape.hidden = 8192;
+  shape.heads = 64;
+  shape.head_dim = 128;
+  shape.ffn = 28672;
+  const Model model = text_model(shape);
+  const auto gain = [&](std::int64_t tokens) {
+    const LayoutTask task{
+        .model = &model,
+        .documents = packed({tokens}, 8, true),
+        .objective = LayoutTask::Objective::seconds,
+        .seconds = part_seconds(cluster, 8, {})};
+    const LayoutPlan plan = plan_layouts(task);
+    double best = 1e9;
+    for (const auto& [name, rival] : rivals_of(task, "text")) {
+      EXPECT_LE(plan.seconds, rival.seconds * (1 + 1e-9)) << name;
+      best = std::min(best, rival.seconds);
+    }
+    return best / plan.seconds;
+  };
+  double most = 1;
+  for (std::int64_t tokens = 4096; tokens <= 65536; tokens *= 2) {
+    most = std::max(most, gain(tokens));
+  }
+  EXPECT_GT(most, 1.05);
+}
+
+// Whatever is planned, its moves to and from where the ends have x included, is what its programs
+// come to.
+TEST(LayoutPlanner, SaysOfLanguageModelsWhatTheyComeTo) {
+  const ModelShape shape = grouped_text();
+  const Model model = text_model(shape);
+  int moved = 0;
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      LayoutTask task{.model = &model, .documents = packed({33, 7}, ranks, true), .seconds = {}};
+      if (seed > 0) {
+        task.objective = LayoutTask::Objective::seconds;
+        task.seconds = test::odd_seconds(seed);
+      }
+      const LayoutPlan layouts = plan_layouts(task, model.layers);
+      const Plan plan = plan_of(task, layouts, shape, 0.5);
+      const GroupTimeline built =
+          group_timeline(plan, plan.micro_batches[0].groups[0], model, true);
+      GroupElements sum;
+      double seconds = 0;
+      for (const ScheduledPart& part : built.parts) {
+        const bool is_move = part.weights < 0;
+        moved += static_cast<int>(is_move);
+        if (seed > 0 && (is_move || part.layer >= 0)) {
+          seconds += task.seconds(part);
+        }
+        for (const Seat seat : built.seats) {
+          sum += sent_in_group(part, seat);
+        }
+      }
+      EXPECT_NEAR(layouts.elements_forward, static_cast<double>(sum.forward) / ranks, 1e-9);
+      EXPECT_NEAR(layouts.elements_backward, static_cast<double>(sum.backward) / ranks, 1e-9);
+      EXPECT_NEAR(layouts.seconds, seconds, 1e-9 * (1 + seconds));
+    }
+  }
+  EXPECT_GT(moved, 0);
+}
+
 TEST(LayoutPlanner, SaysWhatCannotBe) {
   const Video video{
       .frames = 1,
@@ -218,6 +332,10 @@ TEST(LayoutPlanner, SaysWhatCannotBe) {
   const LayoutPlan plan = plan_layouts({.model = &model, .documents = documents_of(video, 4)});
   EXPECT_EQ(plan.elements(), 0);
   EXPECT_THROW(layout_rivals("llama", model), std::invalid_argument);
+  const Model text = text_model(grouped_text());
+  LayoutTask on_a_mesh{.model = &text, .documents = packed({64}, 4, true)};
+  on_a_mesh.documents.mesh = {2, 2};
+  EXPECT_THROW(plan_layouts(on_a_mesh), std::invalid_argument);
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "tests/support/equality.h"
+#include "tests/support/odd_seconds.h"
 
 namespace paradyse {
 namespace {
@@ -205,6 +207,28 @@ TEST_P(Models, StreamsLieAsPlansSay) {
       expect_equal(c, plan, Dtype::float64, 1e-10);
       expect_equal(c, plan, Dtype::float32, 2e-5);
       ++number;
+    }
+  }
+}
+
+// What `plan layout` plans: by elements, and by seconds that make it mix whatever can be built.
+TEST_P(Models, LayoutsArePlanned) {
+  const Case c = its_case();
+  const Model model = text_model(c.model);
+  for (const int ranks : {1, 2, 3, 4, 6}) {
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      LayoutTask task{
+          .model = &model,
+          .documents = packed(c.lengths, ranks, c.model.causal),
+          .recompute = {.parts = kRecomputeLevels[(seed + idx(ranks)) % 4], .layer = seed == 2},
+          .tiles = 1 + static_cast<std::int64_t>(seed),
+          .seconds = {}};
+      if (seed > 0) {
+        task.objective = LayoutTask::Objective::seconds;
+        task.seconds = test::odd_seconds(seed);
+      }
+      const Plan plan = plan_of(task, plan_layouts(task, model.layers), c.model, 0);
+      expect_equal(c, plan, Dtype::float64, 1e-10);
     }
   }
 }

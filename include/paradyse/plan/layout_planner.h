@@ -14,6 +14,7 @@
 
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/model.h"
+#include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/program.h"
 #include "paradyse/plan/strategy.h"
@@ -65,9 +66,9 @@ struct LayoutPlan {
 // Throws std::invalid_argument where a part has no way to run.
 LayoutPlan plan_layouts(const LayoutTask& task);
 
-// The same of so many layers, from where streams are made wherever the first part wants them to
-// where they are read as they lie: what they cost in all, without the parts that nobody needs.
-// `otherwise` is not asked.
+// The same of so many layers, from where streams are made to where they are read: what they cost in
+// all, without the parts that nobody needs.  A model with inputs makes and reads them wherever
+// layers want them, another at home (timeline() in strategy.h).  `otherwise` is not asked.
 LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers);
 // One group of all ranks that runs such layers.
 Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers);
@@ -76,13 +77,15 @@ Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts);
 // the checker finds fault.
 Plan plan_of(
     const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds);
+Plan plan_of(
+    const LayoutTask& task, const LayoutPlan& layouts, const ModelShape& shape, double seconds);
 
 // Another who plans so: a strategy and placements for each part.
 struct LayoutRival {
   std::string name;
   std::vector<PartChoice> parts;  // of a layer, in the model's order; `in` for every stream
 };
-// Those of the model's type: "stdit" or "evoformer".
+// Those of the model's type: "stdit", "evoformer" or "text".
 //   dsp           the stream is switched to where lines are whole (Zhao et al. 2024)
 //   ulysses       frames are cut, temporal attention exchanges heads (Jacobs et al. 2023)
 //   ulysses-both  the same in both blocks
@@ -91,6 +94,8 @@ struct LayoutRival {
 //                 al. 2022)
 //   megatron-lm   the same, and every rank has all of the stream (Shoeybi et al. 2019)
 //   dap           dynamic axial parallelism (Cheng et al. 2022), with adjoints that are adjoints
+// Of "text" tokens are cut, and these run all layers: ulysses, usp (Fang & Zhao 2024), ring,
+// all-gather-kv (Grattafiori et al. 2024), metp (ParaDySe), megatron-sp, megatron-lm.
 std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Model& model);
 
 // The planned layout ("planned") and every rival's, as plans of all layers by the task's level of

@@ -19,7 +19,7 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
        .documents = request.documents,
        .recompute = request.recompute,
        .seconds = {}},
-      model_type(request.shape));
+      request.type);
   std::string names;
   for (const LayoutWay& way : all) {
     names += (names.empty() ? "" : ", ") + way.name;
@@ -40,11 +40,21 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
 }  // namespace
 
 std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
-  const Model model = grid_model(request.shape);
+  const Model model = request.model.model();
   const std::vector<LayoutWay> ways = ways_of(request, model);
-  const std::vector<Sample> samples = synthetic_samples(
-      model, request.documents.dims, static_cast<std::int64_t>(request.documents.lengths.size()));
-  const std::vector<const Sample*> batch = pointers(samples);
+  const std::vector<std::int64_t>& lengths = request.documents.lengths;
+  std::vector<Sample> samples;
+  std::vector<std::vector<std::int32_t>> documents;
+  if (request.model.grid) {
+    samples =
+        synthetic_samples(model, request.documents.dims, static_cast<std::int64_t>(lengths.size()));
+  } else {
+    documents = synthetic_documents(lengths.size(), lengths.front(), model.vocab());
+  }
+  const std::vector<const Sample*> of_samples = pointers(samples);
+  const std::vector<const std::vector<std::int32_t>*> of_documents = pointers(documents);
+  Batch batch = synthetic_batch(of_documents, model);
+  batch.samples = of_samples;
   std::vector<BenchLayoutRow> rows;
   for (const LayoutWay& way : ways) {
     rows.push_back({.way = way.name, .seconds = {}});
@@ -65,8 +75,7 @@ std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
           world.barrier({.op = counts ? "bench: a step" : "bench: warm", .part = ""});
           const std::int64_t before = communicators.counters().bytes_sent;
           const auto begin = std::chrono::steady_clock::now();
-          result =
-              session.play(ways[way].plan, {.documents = {}, .samples = batch}, /*backward=*/true);
+          result = session.play(ways[way].plan, batch, /*backward=*/true);
           world.barrier({.op = "bench", .part = ""});
           seconds = seconds_since(begin);
           sent = communicators.counters().bytes_sent - before;

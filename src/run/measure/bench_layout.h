@@ -1,5 +1,5 @@
-// How long forward and backward of a model of several dims take by the planned layout and by each
-// rival's, in turns: what `paradyse bench layout` measures.
+// How long forward and backward of a model take by the planned layout and by each rival's, in
+// turns: what `paradyse bench layout` measures.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/weights.h"
 
 namespace paradyse {
 
 struct BenchLayoutRequest {
-  GridShape shape;
-  Documents documents;                 // samples, ranks and dims
+  ModelFolder model;
+  std::string type;                    // of its rivals, as layout_rivals() takes it
+  Documents documents;                 // samples and their dims, or alike documents; and ranks
   std::vector<std::string> ways = {};  // by name; none: all
   LayerRecompute recompute = {};
   Dtype dtype = Dtype::float32;

@@ -64,17 +64,54 @@ Choices choices_of(PartWays& parts, const LayoutTask& task) {
   return choices;
 }
 
+// What is in no layer makes and reads streams at home, unless a batch brings what they are made of.
+bool ends_at_home(const Model& model) { return model.inputs().empty(); }
+
+Placement home_of(const Stream& stream) { return {"S(" + stream.home + ")"}; }
+
+// [places of all streams, the last one's fastest] What it costs from where streams are made, or to
+// where they are read.
+enum class Border { first, last };
+std::vector<double> border_costs(PartWays& parts, const LayoutTask& task, Border border) {
+  if (!ends_at_home(*task.model)) {
+    return {};
+  }
+  std::vector<double> costs = {0};
+  for (const PartWays::PlacedStream& stream : parts.streams()) {
+    const Placement home = home_of(task.model->stream(stream.name));
+    std::vector<double> longer;
+    for (const double before : costs) {
+      for (const Placement& place : stream.places) {
+        const LayoutCost move = border == Border::first ? parts.move(stream.name, home, place)
+                                                        : parts.move(stream.name, place, home);
+        longer.push_back(before + value(task, move));
+      }
+    }
+    costs = std::move(longer);
+  }
+  return costs;
+}
+
+void add(const LayoutCost& cost, LayoutPlan& plan) {
+  plan.elements_forward += cost.forward;
+  plan.elements_backward += cost.backward;
+  plan.seconds += cost.seconds;
+}
+
 // Ways one after the other with the moves between them, for ever or once.
 LayoutPlan costs_of(
-    PartWays& parts, const std::vector<std::vector<const PartWay*>>& layers, bool for_ever = true) {
+    PartWays& parts,
+    const Model& model,
+    const std::vector<std::vector<const PartWay*>>& layers,
+    bool for_ever = true) {
   std::map<std::string, Placement> now;  // where streams lie: after the last layer, then on the way
   for (const std::vector<const PartWay*>& layer : layers) {
     for (const PartWay* way : layer) {
       for (const auto& [stream, place] : way->choice.in) {
         if (for_ever) {
           now[stream] = place;
-        } else {
-          now.try_emplace(stream, place);  // made where it is wanted first
+        } else {  // made at home, or where it is wanted first
+          now.try_emplace(stream, ends_at_home(model) ? home_of(model.stream(stream)) : place);
         }
       }
     }
@@ -99,9 +136,12 @@ LayoutPlan costs_of(
       part.elements_forward = cost.forward;
       part.elements_backward = cost.backward;
       part.seconds = cost.seconds;
-      plan.elements_forward += cost.forward;
-      plan.elements_backward += cost.backward;
-      plan.seconds += cost.seconds;
+      add(cost, plan);
+    }
+  }
+  if (!for_ever && ends_at_home(model)) {
+    for (const auto& [stream, place] : now) {
+      add(parts.move(stream, place, home_of(model.stream(stream))), plan);
     }
   }
   const auto count = for_ever ? static_cast<double>(layers.size()) : 1.0;
@@ -131,8 +171,12 @@ std::vector<std::vector<const PartWay*>> ways_of(const Choices& choices, const L
 LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers) {
   PartWays parts(task);
   const Choices choices = choices_of(parts, task);
-  const LayoutPath path = cheapest_path(choices.graph, idx(layers));
-  LayoutPlan plan = costs_of(parts, ways_of(choices, path), /*for_ever=*/false);
+  const LayoutPath path = cheapest_path(
+      choices.graph,
+      idx(layers),
+      border_costs(parts, task, Border::first),
+      border_costs(parts, task, Border::last));
+  LayoutPlan plan = costs_of(parts, *task.model, ways_of(choices, path), /*for_ever=*/false);
   // What nobody reads is not run: it stays in the plan, and costs nothing.
   const std::vector<bool> needed = task.model->needed();
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -190,15 +234,33 @@ Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts) {
   return plan_of(task, layers);
 }
 
+namespace {
+
+void expect_sound(const Plan& plan, const CheckContext& context) {
+  if (const std::vector<std::string> wrong = problems(plan, context); !wrong.empty()) {
+    throw std::logic_error("layouts: the plan is not sound: " + wrong.front());
+  }
+}
+
+}  // namespace
+
 Plan plan_of(
     const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds) {
   Plan plan = plan_of(task, layouts);
   plan.model_name = architecture(shape);
   plan.model_sha256 = fingerprint(shape);
   plan.planner_seconds = seconds;
-  if (const std::vector<std::string> wrong = problems(plan, {.grid = &shape}); !wrong.empty()) {
-    throw std::logic_error("layouts: the plan is not sound: " + wrong.front());
-  }
+  expect_sound(plan, {.grid = &shape});
+  return plan;
+}
+
+Plan plan_of(
+    const LayoutTask& task, const LayoutPlan& layouts, const ModelShape& shape, double seconds) {
+  Plan plan = plan_of(task, layouts);
+  plan.model_name = shape.architecture;
+  plan.model_sha256 = fingerprint(shape);
+  plan.planner_seconds = seconds;
+  expect_sound(plan, {.model = &shape});
   return plan;
 }
 
@@ -206,7 +268,7 @@ LayoutPlan plan_layouts(const LayoutTask& task) {
   PartWays parts(task);
   const Choices choices = choices_of(parts, task);
   const LayoutPath path = cheapest_cycle(choices.graph);
-  LayoutPlan plan = costs_of(parts, ways_of(choices, path));
+  LayoutPlan plan = costs_of(parts, *task.model, ways_of(choices, path));
   // What a part would cost otherwise: the best plan without its way.
   for (std::size_t layer = 0; layer < path.layers.size(); ++layer) {
     for (std::size_t part = 0; part < path.layers[layer].size(); ++part) {
@@ -236,7 +298,7 @@ LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival) {
   for (const PartWay& way : ways) {
     layer.push_back(&way);
   }
-  return costs_of(parts, {layer});
+  return costs_of(parts, *task.model, {layer});
 }
 
 }  // namespace paradyse

@@ -46,6 +46,12 @@ PartWays::PartWays(const LayoutTask& task) : task_(task) {
   if (task.objective == LayoutTask::Objective::seconds && !task.seconds) {
     throw std::invalid_argument("layouts: there are no seconds to plan by; give a cluster");
   }
+  if (!task.documents.mesh.empty() && task.model->inputs().empty()) {
+    throw std::invalid_argument(
+        "layouts: streams of this model begin and end cut over all ranks, and a placement on a "
+        "mesh "
+        "of axes cuts a dim over one: leave the mesh out");
+  }
   for (const Stream& stream : task.model->streams) {
     if (!stream.home.empty()) {
       streams_.push_back({.name = stream.name, .places = places_of(stream)});
@@ -153,6 +159,28 @@ std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::s
   }
 }
 
+// The choice by its strategy's defaults and by every other value that planners try, but for tiles,
+// which are the task's.
+std::vector<PartChoice> PartWays::with_options(
+    const Part& part, const Strategy& strategy, const PartChoice& choice) const {
+  std::vector<PartChoice> all = {choice};
+  const Task task{
+      .part = *std::ranges::find(parts_, &part, &std::shared_ptr<const Part>::get),
+      .choice = choice,
+      .documents = task_.documents,
+      .domain = task_.documents.ranks()};
+  for (const Option& option : strategy.options) {
+    if (option.candidates == nullptr || std::string(option.name) == kTilesOption) {
+      continue;
+    }
+    for (const std::int64_t value : option.candidates(task)) {
+      all.push_back(choice);
+      all.back().options[option.name] = value;
+    }
+  }
+  return all;
+}
+
 std::vector<PartWay> PartWays::all(const Part& part) {
   std::vector<PartChoice> choices = {{}};
   for (const PlacedStream& stream : streams_) {
@@ -171,10 +199,12 @@ std::vector<PartWay> PartWays::all(const Part& part) {
   std::vector<PartWay> found;
   for (const PartChoice& at : choices) {
     for (const Strategy& strategy : strategies(part.kind)) {
-      PartChoice choice = at;
-      choice.strategy = strategy.name;
-      if (std::optional<PartWay> one = way(part, std::move(choice))) {
-        found.push_back(*std::move(one));
+      PartChoice plain = at;
+      plain.strategy = strategy.name;
+      for (PartChoice& choice : with_options(part, strategy, plain)) {
+        if (std::optional<PartWay> one = way(part, std::move(choice))) {
+          found.push_back(*std::move(one));
+        }
       }
     }
   }
@@ -182,17 +212,15 @@ std::vector<PartWay> PartWays::all(const Part& part) {
 }
 
 LayoutCost PartWays::move(const std::string& stream, const Placement& from, const Placement& to) {
-  if (from == to) {
+  const Stream& of = task_.model->stream(stream);
+  const Layout lies = placed(of, task_.documents, from);
+  const Layout shall = placed(of, task_.documents, to);
+  const int ranks = task_.documents.ranks();
+  if (from == to || lie_alike(lies, shall, ranks)) {  // timeline() writes no move
     return {};
   }
-  const Stream& of = task_.model->stream(stream);
   const ScheduledPart part = scheduled_move(
-      stream,
-      placed(of, task_.documents, from),
-      placed(of, task_.documents, to),
-      task_.documents,
-      task_.documents.ranks(),
-      {.with_layer = task_.recompute.layer});
+      stream, lies, shall, task_.documents, ranks, {.with_layer = task_.recompute.layer});
   return cost(part, part);
 }
 

@@ -48,6 +48,8 @@ class PartWays {
       const std::string& stream, const Placement& from, const Placement& to) const;
 
  private:
+  [[nodiscard]] std::vector<PartChoice> with_options(
+      const Part& part, const Strategy& strategy, const PartChoice& choice) const;
   [[nodiscard]] std::vector<Placement> places_of(const Stream& stream) const;
   LayoutCost cost(const ScheduledPart& part, const ScheduledPart& all_again);
 

@@ -47,6 +47,32 @@ LayoutRival video(const VideoWay& way, const Model& model) {
   return rival;
 }
 
+// Of language models: a strategy of attention, one of the MLP, and where x lies.
+struct TextWay {
+  const char* name = "";
+  const char* attention = "";
+  const char* mlp = "";
+  const char* place = "S(tokens)";
+};
+
+constexpr TextWay kTextWays[] = {
+    {"ulysses", "UlyssesZ", "gather"},
+    {"usp", "USP", "gather"},
+    {"ring", "MegatronCZ", "gather"},
+    {"all-gather-kv", "AllGatherKV", "gather"},
+    {"metp", "METP", "pass"},
+    {"megatron-sp", "MegatronTS", "hold"},
+    {"megatron-lm", "MegatronTS", "hold", "R"}};
+
+LayoutRival text(const TextWay& way) {
+  const std::map<std::string, Placement> in = {{"x", {way.place}}};
+  return {
+      .name = way.name,
+      .parts = {
+          {.part = "attention", .strategy = way.attention, .in = in},
+          {.part = "mlp", .strategy = way.mlp, .in = in}}};
+}
+
 // Figure 4 of the publication: m is switched between its attentions and back, z between the
 // triangle updates; what an update needs beside is gathered.
 LayoutRival axial(const Model& model) {
@@ -84,6 +110,10 @@ std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Mode
     }
   } else if (model_type == "evoformer") {
     rivals.push_back(axial(model));
+  } else if (model_type == "text") {
+    for (const TextWay& way : kTextWays) {
+      rivals.push_back(text(way));
+    }
   } else {
     throw std::invalid_argument("no rivals are known for a model of type '" + model_type + "'");
   }
