@@ -28,7 +28,8 @@ def planned(program, ranks, cluster, *model):
     plan = json.loads(done.stdout)
     return {"seconds": plan["seconds"],
             "rivals": {name: rival["seconds"] for name, rival in plan["rivals"].items()},
-            "parts": [[part["strategy"], part["in"]["x"]] for part in plan["parts"]]}
+            "parts": [[part["strategy"] + "".join(f" {value}" for value in part.get("options", {}).values()), part["in"]["x"]]
+                      for part in plan["parts"]]}
 
 
 def run(program, ranks, frames, tokens):
@@ -42,6 +43,8 @@ def run_text(program, ranks, tokens):
 
 
 def text_table(rows):
+    if not rows:
+        return
     names = list(rows[0]["rivals"])
     print("| GPUs | tokens | attention, MLP | ms a layer | " + " | ".join(names) + " |")
     print("|---" * (len(names) + 4) + "|")
@@ -76,7 +79,7 @@ def main():
         found = json.loads(options.table.read_text())
         table(found["rows"])
         print()
-        text_table(found["text"])
+        text_table(found.get("text", []))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/median.h"
+#include "src/plan/simulate/additive.h"
 
 namespace paradyse::cli {
 namespace {
@@ -19,6 +20,7 @@ struct BenchLayoutOptions : GridOptions {
   int ranks = 0;
   std::vector<std::string> ways;
   std::string recompute = "none";
+  std::string cluster;
   std::string dtype = "float32";
   int repeats = 5;
   std::string memory_per_rank;
@@ -32,12 +34,20 @@ int bench_layout_on(
     const Common& common) {
   const ModelFolder model = model_of(options);
   const int ranks = ranks_of(options.backend, options.ranks, 4);
+  std::optional<Cluster> cluster;
+  std::function<double(const ScheduledPart& part)> seconds;
+  if (!options.cluster.empty()) {
+    cluster = cluster_of(options.cluster, ranks);
+    seconds =
+        part_seconds(*cluster, ranks, {.precision = precision_of(dtype_option(options.dtype))});
+  }
   const std::vector<BenchLayoutRow> rows = bench_layout(
       {.model = model,
        .type = layout_type(model),
        .documents = documents_of(options, model, ranks),
        .ways = options.ways,
        .recompute = layer_recompute(options.recompute),
+       .seconds = seconds,
        .dtype = dtype_option(options.dtype),
        .repeats = options.repeats,
        .memory_per_rank = memory_limit(options.memory_per_rank),
@@ -125,6 +135,10 @@ void add_bench_layout(CLI::App& bench, Common& common) {
       ->add_option(
           "--recompute", options->recompute, "none, light, attention-output, full or layer")
       ->capture_default_str();
+  command->add_option(
+      "--cluster",
+      options->cluster,
+      "Plan what takes least on this cluster (default: sends least)");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Rounds that count")

@@ -69,14 +69,7 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
     request.model.shape = without_dropout(request.model.shape);  // so that rows come to the same
     request.model.shape.layers = options.layers;
     const std::int64_t tokens = options.tokens == 0 ? 1024 : options.tokens;
-    const std::int64_t positions = request.model.model().positions();
-    if (positions > 0 && tokens > positions) {
-      throw std::invalid_argument(fmt::format(
-          "--tokens {}: --model {} has learned {} positions; take at most so many",
-          tokens,
-          options.model,
-          positions));
-    }
+    expect_positions(options, request.model.shape, tokens);
     request.dims = {{"tokens", tokens}};
     request.small_dims = {{"tokens", std::min<std::int64_t>(tokens, 256)}};
     return request;

@@ -135,7 +135,9 @@ Documents documents_of(const GridOptions& options, const GridShape& shape, int r
 }
 
 ModelFolder model_of(const GridOptions& options) {
-  if (is_grid_model(options.model) || !std::filesystem::exists(options.model)) {  // a preset?
+  std::error_code unknown;
+  const bool is_there = std::filesystem::exists(options.model, unknown);
+  if (is_grid_model(options.model) || !is_there) {  // no preset: shape_of() says so
     ModelFolder model{.path = options.model, .shape = {}};
     model.grid = shape_of(options);
     return model;
@@ -143,14 +145,7 @@ ModelFolder model_of(const GridOptions& options) {
   ModelFolder model = reading([&] { return open_any_model(options.model); }, "--model");
   refuse_options_of_grids(options);
   model.shape = without_dropout(model.shape);
-  const std::int64_t positions = model.shape.learned_positions ? model.shape.max_positions : 0;
-  if (positions > 0 && options.tokens > positions) {
-    throw std::invalid_argument(fmt::format(
-        "--tokens {}: --model {} has learned {} positions; take at most so many",
-        options.tokens,
-        options.model,
-        positions));
-  }
+  expect_positions(options, model.shape, options.tokens);
   return model;
 }
 
@@ -183,6 +178,24 @@ void refuse_options_of_grids(const GridOptions& options) {
           options.model));
     }
   }
+}
+
+void expect_positions(const GridOptions& options, const ModelShape& shape, std::int64_t tokens) {
+  if (shape.learned_positions && tokens > shape.max_positions) {
+    throw std::invalid_argument(fmt::format(
+        "--tokens {}: --model {} has learned {} positions; take at most so many",
+        tokens,
+        options.model,
+        shape.max_positions));
+  }
+}
+
+Cluster cluster_of(const std::string& file, int ranks) {
+  Cluster cluster = read_cluster(file);
+  if (cluster.ranks() < ranks) {
+    throw std::invalid_argument(fmt::format("--ranks {}: {} has {}", ranks, file, cluster.ranks()));
+  }
+  return cluster;
 }
 
 std::string layout_type(const ModelFolder& model) {

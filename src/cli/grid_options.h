@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/cluster.h"
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/program.h"
 #include "paradyse/run/weights.h"
@@ -37,6 +38,10 @@ ModelFolder model_of(const GridOptions& options);
 Documents documents_of(const GridOptions& options, const ModelFolder& model, int ranks);
 // Throws std::invalid_argument where an option is given that language models do not have.
 void refuse_options_of_grids(const GridOptions& options);
+// Throws std::invalid_argument where the model has learned fewer positions.
+void expect_positions(const GridOptions& options, const ModelShape& shape, std::int64_t tokens);
+// A cluster file with at least so many devices.  Throws std::invalid_argument naming --ranks.
+Cluster cluster_of(const std::string& file, int ranks);
 // What layout_rivals() calls its type: "stdit", "evoformer", "text".
 std::string layout_type(const ModelFolder& model);
 

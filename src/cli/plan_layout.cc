@@ -59,6 +59,15 @@ std::string collectives(const PlannedPart& part) {
   return text.empty() ? "-" : text;
 }
 
+// "USP, ulysses_degree 8".
+std::string strategy_text(const PartChoice& choice) {
+  std::string text = choice.strategy;
+  for (const auto& [option, value] : choice.options) {
+    text += fmt::format(", {} {}", option, value);
+  }
+  return text;
+}
+
 Json json_of(const PlannedPart& part, const std::map<std::string, Placement>& out) {
   Json json = {
       {"part", part.choice.part},
@@ -69,6 +78,9 @@ Json json_of(const PlannedPart& part, const std::map<std::string, Placement>& ou
       {"elements_per_rank_forward", part.elements_forward},
       {"elements_per_rank_backward", part.elements_backward},
       {"next_best_costs_more", part.otherwise < 0 ? Json() : Json(part.otherwise)}};
+  if (!part.choice.options.empty()) {
+    json["options"] = part.choice.options;
+  }
   if (part.seconds > 0) {
     json["seconds"] = part.seconds;
   }
@@ -214,11 +226,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   const Model model = folder.model();
   std::optional<Cluster> cluster;
   if (!options.cluster.empty()) {
-    cluster = read_cluster(options.cluster);
-    if (cluster->ranks() < options.ranks) {
-      throw std::invalid_argument(
-          fmt::format("--ranks {}: {} has {}", options.ranks, options.cluster, cluster->ranks()));
-    }
+    cluster = cluster_of(options.cluster, options.ranks);
   } else if (options.objective == "seconds") {
     throw std::invalid_argument(
         "--objective seconds takes --cluster FILE (configs/clusters/): seconds are those of one");
@@ -317,7 +325,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
       fmt::print(
           "{:<20} {:<11} {:<28} {:<34} {:>14.0f} {:>14.0f}\n",
           part.choice.part,
-          part.choice.strategy,
+          strategy_text(part.choice),
           streams,
           collectives(part),
           part.elements_forward,

@@ -101,6 +101,13 @@ class PlanLayoutTest(ProgramTest):
         plan = self.json_of(*self.text(32768, 16, "--objective", "seconds", "--cluster",
                                        MODELS.parent / "clusters" / "64xH100.toml"))
         self.assertEqual([part["strategy"] for part in plan["parts"]], ["AllGatherKV", "hold"])
+        # fewer tokens than ranks: some have none, nobody has copies
+        plan = self.json_of(*self.text(3, 4))
+        self.assertEqual([part["in"] for part in plan["parts"]], [{"x": "S(tokens)"}] * 2)
+        by_degree = self.text(131072, 16, "--objective", "seconds", "--cluster",
+                              MODELS.parent / "clusters" / "64xH100.toml")
+        self.assertEqual(self.json_of(*by_degree)["parts"][0]["options"], {"ulysses_degree": 8})
+        self.assertIn("USP, ulysses_degree 8", self.run_program(*by_degree).stdout)
         self.assertLess(plan["seconds"], 0.95 * min(rival["seconds"] for rival in plan["rivals"].values()))
 
     def test_planned_layouts_of_language_models_are_played(self):
@@ -123,6 +130,10 @@ class PlanLayoutTest(ProgramTest):
         for row in found["rows"]:
             self.assertGreater(row["peak_bytes"], row["saved_bytes"])
         self.assertEqual([row["way"] for row in found["rows"]], ["planned", "megatron-sp"])
+        # by seconds short documents leave weights where they are, as Megatron does
+        by_seconds = self.json_of("bench", "layout", "--model", model, "--tokens", 9, "--batch", 2, "--ranks", 2,
+                                  "--repeats", 1, "--ways", "planned", "--cluster", A100)
+        self.assertLess(by_seconds["rows"][0]["bytes_sent"], found["rows"][0]["bytes_sent"])
 
     def test_what_language_models_have_not_is_refused(self):
         self.assertIn("takes --tokens", self.error_of("plan", "layout", "--model", MODELS / "llama-70b.toml", "--ranks", 2))
@@ -143,7 +154,9 @@ class PlanLayoutTest(ProgramTest):
         wrong = self.write("small.toml", 'model_type = "stdit"\ndepth = 0\n')
         self.assertIn("depth: expected a whole number from 1", self.error_of(*self.video(model=wrong)))
         wrong = self.write("type.toml", 'model_type = "video"\n')
-        self.assertIn('model_type is "video"; accepted is', self.error_of(*self.video(model=wrong)))
+        message = self.error_of(*self.video(model=wrong))
+        self.assertIn('model_type is "video"; accepted is "llama"', message)
+        self.assertIn('"stdit", "evoformer"', message)
 
 
 if __name__ == "__main__":

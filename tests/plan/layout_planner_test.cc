@@ -293,7 +293,11 @@ TEST(LayoutPlanner, SaysOfLanguageModelsWhatTheyComeTo) {
   int moved = 0;
   for (const int ranks : {1, 2, 3, 4, 8}) {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
-      LayoutTask task{.model = &model, .documents = packed({33, 7}, ranks, true), .seconds = {}};
+      LayoutTask task{
+          .model = &model,
+          .documents = packed({33, 7}, ranks, true),
+          .recompute = {.layer = seed % 2 == 1},
+          .seconds = {}};
       if (seed > 0) {
         task.objective = LayoutTask::Objective::seconds;
         task.seconds = test::odd_seconds(seed);

@@ -234,7 +234,8 @@ bool Keys::flag(const std::string& key, bool absent) const {
 std::string Keys::name(
     const std::string& key,
     const std::string& absent,
-    const std::vector<std::string>& accepted) const {
+    const std::vector<std::string>& accepted,
+    const std::string& hint) const {
   const json* value = find(key);
   if (value == nullptr) {
     return absent;
@@ -246,7 +247,7 @@ std::string Keys::name(
       list += list.empty() ? "" : ", ";
       list += json(one).dump();
     }
-    refuse(key, "accepted is " + list);
+    refuse(key, "accepted is " + list + hint);
   }
   return value->get<std::string>();
 }

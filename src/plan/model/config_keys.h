@@ -41,11 +41,12 @@ class Keys {
   // From 0 to below 1.
   [[nodiscard]] double probability(const std::string& key, double absent) const;
   [[nodiscard]] bool flag(const std::string& key, bool absent) const;
-  // One of `accepted`.
+  // One of `accepted`; `hint` ends the message of another.
   [[nodiscard]] std::string name(
       const std::string& key,
       const std::string& absent,
-      const std::vector<std::string>& accepted) const;
+      const std::vector<std::string>& accepted,
+      const std::string& hint = {}) const;
   // The row of an embedding of `vocab` rows that `pad_token_id` names; -1: none.  Null says "none",
   // other than leaving the key out; a negative id counts from the end, as torch's does.
   [[nodiscard]] std::int64_t padding_id(std::int64_t absent, std::int64_t vocab) const;

@@ -41,7 +41,11 @@ const Family& family_of(const Keys& keys) {
   for (const Family& family : families()) {
     types.push_back(family.model_type);
   }
-  const std::string type = keys.name("model_type", "llama", types);
+  const std::string type = keys.name(
+      "model_type",
+      "llama",
+      types,
+      R"(; of models of several dims, where they are taken, "stdit", "evoformer")");
   return families()[idx(std::find(types.begin(), types.end(), type) - types.begin())];
 }
 

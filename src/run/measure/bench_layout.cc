@@ -18,7 +18,9 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
       {.model = &model,
        .documents = request.documents,
        .recompute = request.recompute,
-       .seconds = {}},
+       .objective =
+           request.seconds ? LayoutTask::Objective::seconds : LayoutTask::Objective::elements,
+       .seconds = request.seconds},
       request.type);
   std::string names;
   for (const LayoutWay& way : all) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct BenchLayoutRequest {
   Documents documents;                 // samples and their dims, or alike documents; and ranks
   std::vector<std::string> ways = {};  // by name; none: all
   LayerRecompute recompute = {};
+  // What parts take, for a plan by seconds; none: by elements.
+  std::function<double(const ScheduledPart& part)> seconds = {};
   Dtype dtype = Dtype::float32;
   int repeats = 5;  // rounds that count, after one that does not
   std::int64_t memory_per_rank = 0;

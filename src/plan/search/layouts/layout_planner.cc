@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/search/layouts/layout_graph.h"
@@ -64,11 +65,6 @@ Choices choices_of(PartWays& parts, const LayoutTask& task) {
   return choices;
 }
 
-// What is in no layer makes and reads streams at home, unless a batch brings what they are made of.
-bool ends_at_home(const Model& model) { return model.inputs().empty(); }
-
-Placement home_of(const Stream& stream) { return {"S(" + stream.home + ")"}; }
-
 // [places of all streams, the last one's fastest] What it costs from where streams are made, or to
 // where they are read.
 enum class Border { first, last };
@@ -82,8 +78,9 @@ std::vector<double> border_costs(PartWays& parts, const LayoutTask& task, Border
     std::vector<double> longer;
     for (const double before : costs) {
       for (const Placement& place : stream.places) {
-        const LayoutCost move = border == Border::first ? parts.move(stream.name, home, place)
-                                                        : parts.move(stream.name, place, home);
+        const LayoutCost move = border == Border::first
+                                    ? parts.move(stream.name, home, place)
+                                    : parts.move(stream.name, place, home, /*in_layer=*/false);
         longer.push_back(before + value(task, move));
       }
     }
@@ -141,7 +138,7 @@ LayoutPlan costs_of(
   }
   if (!for_ever && ends_at_home(model)) {
     for (const auto& [stream, place] : now) {
-      add(parts.move(stream, place, home_of(model.stream(stream))), plan);
+      add(parts.move(stream, place, home_of(model.stream(stream)), /*in_layer=*/false), plan);
     }
   }
   const auto count = for_ever ? static_cast<double>(layers.size()) : 1.0;
@@ -236,32 +233,34 @@ Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts) {
 
 namespace {
 
-void expect_sound(const Plan& plan, const CheckContext& context) {
+Plan named(Plan plan, std::string model, std::string sha256, double seconds) {
+  plan.model_name = std::move(model);
+  plan.model_sha256 = std::move(sha256);
+  plan.planner_seconds = seconds;
+  return plan;
+}
+
+Plan sound(Plan plan, const CheckContext& context) {
   if (const std::vector<std::string> wrong = problems(plan, context); !wrong.empty()) {
     throw std::logic_error("layouts: the plan is not sound: " + wrong.front());
   }
+  return plan;
 }
 
 }  // namespace
 
 Plan plan_of(
     const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds) {
-  Plan plan = plan_of(task, layouts);
-  plan.model_name = architecture(shape);
-  plan.model_sha256 = fingerprint(shape);
-  plan.planner_seconds = seconds;
-  expect_sound(plan, {.grid = &shape});
-  return plan;
+  return sound(
+      named(plan_of(task, layouts), architecture(shape), fingerprint(shape), seconds),
+      {.grid = &shape});
 }
 
 Plan plan_of(
     const LayoutTask& task, const LayoutPlan& layouts, const ModelShape& shape, double seconds) {
-  Plan plan = plan_of(task, layouts);
-  plan.model_name = shape.architecture;
-  plan.model_sha256 = fingerprint(shape);
-  plan.planner_seconds = seconds;
-  expect_sound(plan, {.model = &shape});
-  return plan;
+  return sound(
+      named(plan_of(task, layouts), shape.architecture, fingerprint(shape), seconds),
+      {.model = &shape});
 }
 
 LayoutPlan plan_layouts(const LayoutTask& task) {

@@ -42,11 +42,15 @@ double value(const LayoutTask& task, const LayoutCost& cost) {
   return main + kBetweenEquals * other;
 }
 
+bool ends_at_home(const Model& model) { return model.inputs().empty(); }
+
+Placement home_of(const Stream& stream) { return {"S(" + stream.home + ")"}; }
+
 PartWays::PartWays(const LayoutTask& task) : task_(task) {
   if (task.objective == LayoutTask::Objective::seconds && !task.seconds) {
     throw std::invalid_argument("layouts: there are no seconds to plan by; give a cluster");
   }
-  if (!task.documents.mesh.empty() && task.model->inputs().empty()) {
+  if (!task.documents.mesh.empty() && ends_at_home(*task.model)) {
     throw std::invalid_argument(
         "layouts: streams of this model begin and end cut over all ranks, and a placement on a "
         "mesh "
@@ -93,7 +97,7 @@ std::vector<Placement> PartWays::places_of(const Stream& stream) const {
     }
   }
   if (found.empty()) {
-    found.emplace_back(axes, "R");
+    found.push_back(ends_at_home(*task_.model) ? home_of(stream) : Placement(axes, "R"));
   }
   return found;
 }
@@ -211,7 +215,8 @@ std::vector<PartWay> PartWays::all(const Part& part) {
   return found;
 }
 
-LayoutCost PartWays::move(const std::string& stream, const Placement& from, const Placement& to) {
+LayoutCost PartWays::move(
+    const std::string& stream, const Placement& from, const Placement& to, bool in_layer) {
   const Stream& of = task_.model->stream(stream);
   const Layout lies = placed(of, task_.documents, from);
   const Layout shall = placed(of, task_.documents, to);
@@ -220,7 +225,12 @@ LayoutCost PartWays::move(const std::string& stream, const Placement& from, cons
     return {};
   }
   const ScheduledPart part = scheduled_move(
-      stream, lies, shall, task_.documents, ranks, {.with_layer = task_.recompute.layer});
+      stream,
+      lies,
+      shall,
+      task_.documents,
+      ranks,
+      {.with_layer = in_layer && task_.recompute.layer});
   return cost(part, part);
 }
 

@@ -26,6 +26,10 @@ struct PartWay {
   std::vector<std::string> collectives;  // forward
 };
 
+// What is in no layer makes and reads streams at home, unless a batch brings what they are made of.
+bool ends_at_home(const Model& model);
+Placement home_of(const Stream& stream);  // on one axis
+
 class PartWays {
  public:
   explicit PartWays(const LayoutTask& task);
@@ -43,7 +47,9 @@ class PartWays {
   [[nodiscard]] std::vector<PartWay> all(const Part& part);
   // That of a choice; nothing, and why, where it cannot be built.
   std::optional<PartWay> way(const Part& part, PartChoice choice, std::string* why = nullptr);
-  LayoutCost move(const std::string& stream, const Placement& from, const Placement& to);
+  // `in_layer`: made again with its layer, where layers are made again as a whole.
+  LayoutCost move(
+      const std::string& stream, const Placement& from, const Placement& to, bool in_layer = true);
   [[nodiscard]] std::string collective_of(
       const std::string& stream, const Placement& from, const Placement& to) const;
 
