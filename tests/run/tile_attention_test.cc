@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "src/run/kernels/cpu/lane_attention.h"
 #include "src/run/kernels/cpu/products.h"
 
 namespace paradyse {
@@ -162,6 +163,8 @@ TEST(TileAttention, OddSizesInAllTypes) {
   for (const std::int64_t tokens : {1, 2, 7, 63, 64, 65, 130}) {
     expect_all_types(Inputs(whole(tokens), 3, 10, true), "causal");
     expect_all_types(Inputs(whole(tokens), 1, 8, false), "bidirectional");
+    expect_all_types(Inputs(whole(tokens), 3, 16, true), "causal, in lanes");
+    expect_all_types(Inputs(whole(tokens), 2, 32, false), "bidirectional, in lanes");
   }
 }
 
@@ -193,6 +196,82 @@ RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
   expect_near(computed(in, at::kFloat, small(1, 5)), want, 2e-5, "float32");
 }
 
+// Heads as wide as lanes are for, in all numbers of lanes that this machine has: tiles of queries
+// that are not full, keys that some of a tile see, keys beyond a step, merged blocks.
+TEST(LaneAttention, IsSoftmaxWrittenOut) {
+  struct Block {
+    std::int64_t queries, keys, diagonal;
+  };
+  for (const std::int64_t D : {16, 32, 64, 128}) {
+    for (int lanes = 8; lanes <= kernels::lanes_for(D); lanes *= 2) {
+      for (const auto& [queries, keys, diagonal] :
+           {Block{1, 1, 0},
+            Block{5, 7, 2},
+            Block{48, 96, 0},
+            Block{49, 97, -3},
+            Block{100, 250, 300},
+            Block{97, 31, -40},
+            Block{130, 200, 0}}) {
+        for (const std::int64_t cut : {std::int64_t{0}, keys / 3}) {
+          SCOPED_TRACE(
+              testing::Message() << D << " wide, " << lanes << " lanes, " << queries << " x "
+                                 << keys << " at " << diagonal << ", cut at " << cut);
+          const Inputs in({{0, queries}, {0, keys}, diagonal}, 1, D, true, 2);
+          const auto rows = [](const at::Tensor& x) {
+            return at::constant_pad_nd(x, {0, 3}, 7).to(at::kFloat).contiguous();
+          };
+          const std::int64_t stride = D + 3;
+          const at::Tensor q = rows(in.q), k = rows(in.k), v = rows(in.v), g = rows(in.grad_o);
+          const at::Tensor o = at::full_like(q, 7);
+          const at::Tensor l = at::full({queries}, 7, o.options());
+          const at::Tensor grad_q = at::zeros_like(q);
+          const at::Tensor grad_k = at::zeros_like(k), grad_v = at::zeros_like(v);
+          const auto part = [&](std::int64_t first, std::int64_t last) {
+            return kernels::LaneAttention{
+                .queries = queries,
+                .keys = last - first,
+                .diagonal = diagonal - first,
+                .width = D,
+                .scale = static_cast<float>(in.attention.scale),
+                .q = {q.const_data_ptr<float>(), stride},
+                .k = {k.const_data_ptr<float>() + first * stride, stride},
+                .v = {v.const_data_ptr<float>() + first * stride, stride},
+                .o = {o.mutable_data_ptr<float>(), stride},
+                .l = {l.mutable_data_ptr<float>(), 1}};
+          };
+          const auto each = [&](auto body) {
+            if (cut > 0) {
+              body(0, cut);
+            }
+            body(cut, keys);
+          };
+          each([&](std::int64_t first, std::int64_t last) {
+            kernels::attend_in_lanes(lanes, part(first, last), first > 0);
+          });
+          each([&](std::int64_t first, std::int64_t last) {
+            kernels::attend_adjoint_in_lanes(
+                lanes,
+                part(first, last),
+                {.o = {g.const_data_ptr<float>(), stride},
+                 .q = {grad_q.mutable_data_ptr<float>(), stride},
+                 .k = {grad_k.mutable_data_ptr<float>() + first * stride, stride},
+                 .v = {grad_v.mutable_data_ptr<float>() + first * stride, stride}});
+          });
+          const auto head = [&](const at::Tensor& x) { return x.narrow(1, 0, D).to(at::kDouble); };
+          expect_near(
+              {head(o), l.to(at::kDouble).unsqueeze(1), head(grad_q), head(grad_k), head(grad_v)},
+              expected(in),
+              2e-5,
+              "float32");
+          // Nothing beside the head is touched.
+          EXPECT_TRUE((o.narrow(1, D, 3) == 7).all().item<bool>());
+          EXPECT_TRUE((grad_k.narrow(1, D, 3) == 0).all().item<bool>());
+        }
+      }
+    }
+  }
+}
+
 // Scores up to 1e4 and next to nothing: exponentials must neither overflow nor vanish.
 TEST(TileAttention, HugeAndTinyScores) {
   for (const double size : {1e-4, 60.0}) {
@@ -211,11 +290,13 @@ TEST(TileAttention, HugeAndTinyScores) {
 
 TEST(TileAttention, NotANumberStays) {
   for (const int pieces : {1, 2}) {
-    Inputs in(whole(70), 1, 4, true);
-    in.k[40][1] = std::numeric_limits<double>::quiet_NaN();
-    const Results got = computed(in, at::kFloat, pieces);
-    EXPECT_FALSE(got.o.narrow(0, 0, 40).isnan().any().item<bool>());
-    EXPECT_TRUE(got.o.narrow(0, 40, 30).isnan().all().item<bool>());
+    for (const std::int64_t D : {4, 16}) {
+      Inputs in(whole(70), 1, D, true);
+      in.k[40][1] = std::numeric_limits<double>::quiet_NaN();
+      const Results got = computed(in, at::kFloat, pieces);
+      EXPECT_FALSE(got.o.narrow(0, 0, 40).isnan().any().item<bool>());
+      EXPECT_TRUE(got.o.narrow(0, 40, 30).isnan().all().item<bool>());
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/cpu/lane_attention.h"
 #include "src/run/kernels/cpu/products.h"
 
 // Scores are kept in base 2 (times log2(e), folded into their product), so that exponentials are
@@ -155,6 +156,69 @@ void for_tiles(const Attention& attention, Start start, Body body, Done done) {
       body(mine, Interval{j, std::min(j + tile.keys, seen)}, i + diagonal - j);
     }
     done(mine, seen);
+  }
+}
+
+// Heads that are float32 throughout, of a width that lanes are for, without a bias.
+bool in_lanes(const Attention& attention, const AttentionTensors& tensors) {
+  return tensors.q.matrix.scalar_type() == at::kFloat && !tensors.bias.matrix.defined() &&
+         tensors.o.matrix.scalar_type() == at::kFloat && kernels::lanes_for(attention.head_dim) > 0;
+}
+
+template <typename T>
+kernels::HeadRows<T> lane_rows(const Columns& columns, Interval tokens, std::int64_t column = 0) {
+  const Rows<T> found = rows<T>(columns, tokens, column);
+  return {found.data, found.stride};
+}
+
+kernels::LaneAttention lanes_of(
+    const Attention& attention, const AttentionTensors& tensors, std::int64_t head) {
+  const AttentionBlock& block = attention.block;
+  const std::int64_t first = head * attention.head_dim;
+  return {
+      .queries = block.queries.size(),
+      .keys = block.keys.size(),
+      .diagonal = attention.causal ? block.diagonal : block.keys.size(),
+      .width = attention.head_dim,
+      .scale = static_cast<float>(attention.scale),
+      .q = lane_rows<const float>(tensors.q, block.queries, first),
+      .k = lane_rows<const float>(tensors.k, block.keys),
+      .v = lane_rows<const float>(tensors.v, block.keys),
+      .o = lane_rows<float>(tensors.o, block.queries, first),
+      .l = lane_rows<float>(tensors.l, block.queries, head)};
+}
+
+// What the tiles below would hold is held all the same: how much a step needs is planned without
+// knowing the machine that it will run on.
+at::Tensor scratch_of_tiles(const Attention& attention, std::int64_t tiles, std::int64_t rows) {
+  const AttentionTile size = attention_tile(attention.block);
+  return scratch<float>(tiles * size.queries * size.keys + rows * size.queries);
+}
+
+void attend_lanes(const Attention& attention, const AttentionTensors& tensors, bool merge) {
+  const at::Tensor held = scratch_of_tiles(attention, 1, 3);
+  const int lanes = kernels::lanes_for(attention.head_dim);
+  for (std::int64_t head = 0; head < attention.heads; ++head) {
+    kernels::attend_in_lanes(lanes, lanes_of(attention, tensors, head), merge);
+  }
+}
+
+void attend_adjoint_lanes(
+    const Attention& attention,
+    const AttentionTensors& tensors,
+    const AttentionGradients& gradients) {
+  const at::Tensor held = scratch_of_tiles(attention, 2, 2);
+  const int lanes = kernels::lanes_for(attention.head_dim);
+  const AttentionBlock& block = attention.block;
+  for (std::int64_t head = 0; head < attention.heads; ++head) {
+    const std::int64_t first = head * attention.head_dim;
+    kernels::attend_adjoint_in_lanes(
+        lanes,
+        lanes_of(attention, tensors, head),
+        {.o = lane_rows<const float>(gradients.o, block.queries, first),
+         .q = lane_rows<float>(gradients.q, block.queries, first),
+         .k = lane_rows<float>(gradients.k, block.keys),
+         .v = lane_rows<float>(gradients.v, block.keys)});
   }
 }
 
@@ -321,6 +385,9 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
   if (through_aten(tensors.q.matrix)) {
     return aten::attend(attention, tensors, merge);
   }
+  if (in_lanes(attention, tensors)) {
+    return attend_lanes(attention, tensors, merge);
+  }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend", [&] {
         attend_of<scalar_t>(attention, tensors, merge);
@@ -333,6 +400,9 @@ void attend_adjoint(
     const AttentionGradients& gradients) {
   if (through_aten(tensors.q.matrix)) {
     return aten::attend_adjoint(attention, tensors, gradients);
+  }
+  if (in_lanes(attention, tensors)) {
+    return attend_adjoint_lanes(attention, tensors, gradients);
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend_adjoint", [&] {

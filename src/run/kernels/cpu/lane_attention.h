@@ -1,0 +1,66 @@
+// Attention of one float32 head of 16, 32, 64 or 128, a query in each lane of a vector: scores
+// never leave registers and first-level cache (FlashAttention-2, Dao 2023, transposed).
+//
+// A tile of queries is stored column by column, so scores of a key, their maximum, sum and mask are
+// vectors over queries, and keys and values are read where they lie.  Products are blocks of
+// registers, since a BLAS is slow at sums of 16 or 32 terms.
+#pragma once
+
+#include <cstdint>
+
+// Vectors of the compiler's own, for x86-64.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define PARADYSE_HAS_LANES 1
+#else
+#define PARADYSE_HAS_LANES 0
+#endif
+
+namespace paradyse::kernels {
+
+// Rows `stride` elements apart.
+template <typename T>
+struct HeadRows {
+  T* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+// Query i sees keys [0, i + diagonal], of those there are.
+struct LaneAttention {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+  std::int64_t diagonal = 0;  // keys: all see all
+  std::int64_t width = 0;     // of the head
+  float scale = 1;            // of q k
+  HeadRows<const float> q = {};
+  HeadRows<const float> k = {};
+  HeadRows<const float> v = {};
+  HeadRows<float> o = {};
+  HeadRows<float> l = {};  // log-sum-exp, one column
+};
+
+struct LaneGradients {
+  HeadRows<const float> o = {};
+  HeadRows<float> q = {};
+  HeadRows<float> k = {};
+  HeadRows<float> v = {};
+};
+
+// The most lanes, 16 or 8, that this machine has for a head so wide; 0: it has no such vectors
+// (AVX-512, AVX2), or the head another width.
+int lanes_for(std::int64_t width);
+
+// As ops::attend() and ops::attend_adjoint() of one head, to whose gradients is added; in as many
+// lanes as lanes_for() says, or fewer.
+void attend_in_lanes(int lanes, const LaneAttention& attention, bool merge);
+void attend_adjoint_in_lanes(
+    int lanes, const LaneAttention& attention, const LaneGradients& gradients);
+
+#if PARADYSE_HAS_LANES
+// The same in 8 lanes (lane_attention_v3.cc) and in 16 (lane_attention_v4.cc).
+void attend_v3(const LaneAttention& attention, bool merge);
+void attend_v4(const LaneAttention& attention, bool merge);
+void attend_adjoint_v3(const LaneAttention& attention, const LaneGradients& gradients);
+void attend_adjoint_v4(const LaneAttention& attention, const LaneGradients& gradients);
+#endif
+
+}  // namespace paradyse::kernels
