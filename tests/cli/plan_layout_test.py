@@ -101,6 +101,7 @@ class PlanLayoutTest(ProgramTest):
         plan = self.json_of(*self.text(32768, 16, "--objective", "seconds", "--cluster",
                                        MODELS.parent / "clusters" / "64xH100.toml"))
         self.assertEqual([part["strategy"] for part in plan["parts"]], ["AllGatherKV", "hold"])
+        self.assertLess(plan["seconds"], 0.95 * min(rival["seconds"] for rival in plan["rivals"].values()))
         # fewer tokens than ranks: some have none, nobody has copies
         plan = self.json_of(*self.text(3, 4))
         self.assertEqual([part["in"] for part in plan["parts"]], [{"x": "S(tokens)"}] * 2)
@@ -108,7 +109,6 @@ class PlanLayoutTest(ProgramTest):
                               MODELS.parent / "clusters" / "64xH100.toml")
         self.assertEqual(self.json_of(*by_degree)["parts"][0]["options"], {"ulysses_degree": 8})
         self.assertIn("USP, ulysses_degree 8", self.run_program(*by_degree).stdout)
-        self.assertLess(plan["seconds"], 0.95 * min(rival["seconds"] for rival in plan["rivals"].values()))
 
     def test_planned_layouts_of_language_models_are_played(self):
         file = self.folder / "plan.json"

@@ -119,6 +119,7 @@ struct Accountant::State {
   std::array<std::int64_t, kCategories> live_by_category{};
   std::int64_t peak = 0;
   std::array<std::int64_t, kCategories> at_peak{};
+  std::int64_t most = 0;  // the peak of all time, which reset_peak() leaves alone
   std::unordered_map<std::size_t, std::vector<void*>> free_blocks;  // by capacity
   std::int64_t free_bytes = 0;
   Header* blocks = nullptr;
@@ -130,6 +131,7 @@ struct Accountant::State {
     if (live > peak) {
       peak = live;
       at_peak = live_by_category;
+      most = std::max(most, peak);
     }
   }
 
@@ -267,7 +269,7 @@ struct Accountant::State {
       } else {
         // Keep at most as much as was ever needed at once; when lengths change, other sizes go
         // first.
-        if (free_bytes + capacity > peak) {
+        if (free_bytes + capacity > most) {
           release_free_blocks();
         }
         free_blocks[header->capacity].push_back(header);

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""The table of docs/performance.md of what benchmarks/attention.cc has measured.
+
+    benchmarks/attention_table.py benchmarks/results/attention.json
+"""
+import collections
+import json
+import statistics
+import sys
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        runs = [run for run in json.load(file)["benchmarks"] if run["run_type"] == "iteration"]
+    rates = collections.defaultdict(list)
+    for run in runs:
+        rates[run["run_name"].split("/min_time")[0]].append(run["flops"] / 1e9)
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+
+    def both(who, what):  # GFLOP/s of forward and backward together, two and five parts of the work
+        return 7 / (2 / middle[f"{who}/forward/{what}"] + 5 / middle[f"{who}/backward/{what}"])
+
+    print("| type | width | tokens | forward | backward | both | of products | torch's | ours / torch's |")
+    print("|---" * 9 + "|")
+    for kind in ("float32", "bfloat16"):
+        for width in (16, 32, 64, 128):
+            for tokens in (64, 256, 1024, 4096):
+                what = f"{kind}/{width}/{tokens}"
+                ours, torchs = both("ours", what), both("torch", what)
+                print(f"| {kind} | {width} | {tokens:,} | {middle['ours/forward/' + what]:.1f} | "
+                      f"{middle['ours/backward/' + what]:.1f} | {ours:.1f} | "
+                      f"{100 * ours / middle['product/' + kind]:.0f} % | {torchs:.1f} | {ours / torchs:.2f} |")
+    print("\nproducts: " + ", ".join(f"{kind} {middle['product/' + kind]:.1f}" for kind in ("float32", "bfloat16")))
+
+
+if __name__ == "__main__":
+    main()
