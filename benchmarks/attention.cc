@@ -1,10 +1,10 @@
 // Attention of one core, forward and backward, in GFLOP/s of what is below the diagonal, beside
-// torch's flash kernel and products of 512 x 256 x 512 (Google Benchmark):
+// torch's flash kernel and products of 512 x 256 x 512 (Google Benchmark).  Built by
 //
-//   cmake --preset release -DPARADYSE_BENCHMARKS=ON && cmake --build --preset release --target
-//   benchmark.attention && build/release/bin/benchmark.attention --benchmark_repetitions=5 \
-//   --benchmark_enable_random_interleaving=true --benchmark_format=json > FILE
-//   benchmarks/attention_table.py FILE
+//   cmake --preset release -DPARADYSE_BENCHMARKS=ON
+//   cmake --build --preset release --target benchmark.attention
+//
+// and run by `benchmarks/record.sh attention`.
 #include <cmath>
 #include <cstdint>
 #include <string>

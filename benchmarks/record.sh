@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures again what the documents state and stores it below benchmarks/results/.
 #
-#     benchmarks/record.sh comm steps mixed published planner costs dtypes
+#     benchmarks/record.sh comm steps mixed published planner attention costs dtypes
 #
 # On a quiet machine; an argument a group, none: all.  What needs other programs beside ours has
 # scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `bench switching`), and so has what
@@ -45,6 +45,11 @@ planner() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON
   build/release/bin/benchmark.layer_planner > $results/layer_planner.txt
 }
 
+attention() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON
+  build/release/bin/benchmark.attention --benchmark_repetitions=3 --benchmark_enable_random_interleaving=true \
+    --benchmark_format=json > $results/attention.json
+}
+
 costs() {
   local folder
   folder=$(mktemp -d)
@@ -84,7 +89,7 @@ PYTHON
 }
 
 if (($# == 0)); then
-  set -- comm steps mixed published planner costs dtypes
+  set -- comm steps mixed published planner attention costs dtypes
 fi
 for group; do
   $group

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "src/plan/base/bytes_text.h"
 #include "src/run/memory/device_blocks.h"
@@ -74,6 +75,39 @@ TEST_F(AccountantTest, NestedAccountantsAreSeparate) {
   const at::Tensor y = tensor(3);
   EXPECT_EQ(outer.live_bytes(), 3);
   EXPECT_EQ(inner.live_bytes(), 7);
+}
+
+// Bytes of blocks so large that the C library maps each by itself.
+std::int64_t mapped_bytes() { return static_cast<std::int64_t>(mallinfo2().hblkhd); }
+
+// A step's blocks serve the next step, whose peak is counted anew; with a budget they give way to
+// blocks of other sizes.
+TEST_F(AccountantTest, BlocksWaitForTheNextStep) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  const std::int64_t before = mapped_bytes();
+  const auto held = [&] { return (mapped_bytes() - before) / kMiB; };
+  {
+    Accountant memory("rank 0");
+    const MemoryScope scope(memory, Category::saved, "step");
+    for (int step = 0; step < 3; ++step) {
+      memory.reset_peak();
+      {
+        const at::Tensor small = tensor(100);
+      }
+      EXPECT_EQ(held(), step == 0 ? 0 : 64) << step;
+      const at::Tensor large = tensor(64 * kMiB - 1000);
+      EXPECT_EQ(held(), 64) << step;
+    }
+  }
+  EXPECT_EQ(held(), 0);
+  Accountant memory("rank 0", 100 * kMiB);
+  const MemoryScope scope(memory, Category::saved, "step");
+  {
+    const at::Tensor one = tensor(64 * kMiB - 1000);
+  }
+  EXPECT_EQ(held(), 64);
+  const at::Tensor other = tensor(48 * kMiB - 1000);
+  EXPECT_EQ(held(), 48);
 }
 
 TEST_F(AccountantTest, RecategorizeMovesWholeStorages) {

@@ -272,6 +272,28 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
   }
 }
 
+// Sums over many keys are no one chain of float32.
+TEST(LaneAttention, KeepsItsDigitsOverManyKeys) {
+  const std::int64_t keys = 32768;
+  Inputs in({{0, 3}, {0, keys}, keys}, 1, 16, false);
+  in.k.zero_();
+  in.v.fill_(0.1);
+  in.grad_o.fill_(1);
+  const Results got = computed(in, at::kFloat);
+  EXPECT_LE((got.o - 0.1).abs().max().item<double>(), 1e-6);
+  EXPECT_LE((got.grad_v * static_cast<double>(keys) - 3).abs().max().item<double>(), 1e-5);
+}
+
+// What a query does not see has no part in its gradients, be it ever so large.
+TEST(LaneAttention, HiddenKeysLeaveNoTrace) {
+  Inputs in(whole(40), 1, 16, true);
+  in.v[30].fill_(3e38);
+  in.grad_o.fill_(1);
+  const Results got = computed(in, at::kFloat);
+  EXPECT_TRUE(got.grad_q.narrow(0, 0, 30).isfinite().all().item<bool>());
+  EXPECT_TRUE(got.o.narrow(0, 0, 30).isfinite().all().item<bool>());
+}
+
 // Scores up to 1e4 and next to nothing: exponentials must neither overflow nor vanish.
 TEST(TileAttention, HugeAndTinyScores) {
   for (const double size : {1e-4, 60.0}) {

@@ -119,7 +119,8 @@ struct Accountant::State {
   std::array<std::int64_t, kCategories> live_by_category{};
   std::int64_t peak = 0;
   std::array<std::int64_t, kCategories> at_peak{};
-  std::int64_t most = 0;  // the peak of all time, which reset_peak() leaves alone
+  std::int64_t taken = 0;  // capacities of live blocks
+  std::int64_t most = 0;   // the most of them ever, which reset_peak() leaves alone
   std::unordered_map<std::size_t, std::vector<void*>> free_blocks;  // by capacity
   std::int64_t free_bytes = 0;
   Header* blocks = nullptr;
@@ -131,7 +132,6 @@ struct Accountant::State {
     if (live > peak) {
       peak = live;
       at_peak = live_by_category;
-      most = std::max(most, peak);
     }
   }
 
@@ -223,10 +223,13 @@ struct Accountant::State {
       blocks->previous = header;
     }
     blocks = header;
+    taken += static_cast<std::int64_t>(capacity);
+    most = std::max(most, taken);
     count(header->category, static_cast<std::int64_t>(bytes));
     return header;
   }
   void leave(const Header* header) {
+    taken -= static_cast<std::int64_t>(header->capacity);
     count(header->category, -static_cast<std::int64_t>(header->bytes));
     (header->previous != nullptr ? header->previous->next : blocks) = header->next;
     if (header->next != nullptr) {
@@ -245,6 +248,12 @@ struct Accountant::State {
       found->second.pop_back();
       free_bytes -= static_cast<std::int64_t>(capacity);
     } else {
+      // When lengths change, blocks of other sizes that wait for reuse make room: all there are
+      // stay within the budget, or half as much again as was ever needed at once.
+      const std::int64_t room = budget > 0 ? budget : most + most / 2;
+      if (taken + free_bytes + static_cast<std::int64_t>(capacity) > room) {
+        release_free_blocks();
+      }
       block = system_allocate(capacity);
       if (block == nullptr) {
         release_free_blocks();
@@ -263,17 +272,11 @@ struct Accountant::State {
     {
       const std::lock_guard lock(mutex);
       leave(header);
-      const auto capacity = static_cast<std::int64_t>(header->capacity);
       if (abandoned) {
         std::free(header);
       } else {
-        // Keep at most as much as was ever needed at once; when lengths change, other sizes go
-        // first.
-        if (free_bytes + capacity > most) {
-          release_free_blocks();
-        }
         free_blocks[header->capacity].push_back(header);
-        free_bytes += capacity;
+        free_bytes += static_cast<std::int64_t>(header->capacity);
       }
       last = abandoned && blocks == nullptr;
     }

@@ -152,6 +152,7 @@ PARADYSE_INLINE void score(
 }
 
 // lanes[column][query] = factor lanes + the sum over keys of weights[key][query] rows[key][column].
+// The sum is made first: one chain over all keys would lose what a BLAS does not.
 template <typename V, int D>
 PARADYSE_INLINE void add_rows(
     const float* weights,
@@ -165,10 +166,9 @@ PARADYSE_INLINE void add_rows(
     Floats sums[V::kBlock][V::kVectors];
 #pragma GCC unroll 16
     for (int d = 0; d < V::kBlock; ++d) {
-      load_all<V>(lanes + (column + d) * V::kQueries, sums[d]);
 #pragma GCC unroll 4
       for (int v = 0; v < V::kVectors; ++v) {
-        sums[d][v] *= factor[v];
+        sums[d][v] = Floats{};
       }
     }
     const float* row = rows.data + first * rows.stride + column;
@@ -182,7 +182,11 @@ PARADYSE_INLINE void add_rows(
     }
 #pragma GCC unroll 16
     for (int d = 0; d < V::kBlock; ++d) {
-      store_all<V>(sums[d], lanes + (column + d) * V::kQueries);
+      float* const to = lanes + (column + d) * V::kQueries;
+#pragma GCC unroll 4
+      for (int v = 0; v < V::kVectors; ++v) {
+        store<V>(to + v * V::kLanes, load<V>(to + v * V::kLanes) * factor[v] + sums[d][v]);
+      }
     }
   }
 }
@@ -297,12 +301,13 @@ PARADYSE_INLINE void attend_of(const LaneAttention& a, bool merge) {
     }
     for (std::int64_t key = 0; key < seen.some; key += kStep<V, D>) {
       const auto count = static_cast<int>(std::min<std::int64_t>(kStep<V, D>, seen.some - key));
+      const auto hidden = static_cast<int>(std::clamp<std::int64_t>(seen.all - key, 0, count));
       score<V, D>(q, a.k, key, count, scores);
       Floats factor[V::kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < V::kVectors; ++v) {
         float* const mine = scores + v * V::kLanes;
-        for (auto k = static_cast<int>(std::max<std::int64_t>(0, seen.all - key)); k < count; ++k) {
+        for (int k = hidden; k < count; ++k) {
           const typename V::Ints sees = visible<V>(v, key + k - first - a.diagonal);
           store<V>(mine + k * kQueries, sees ? load<V>(mine + k * kQueries) : all<V>(kNothing));
         }
@@ -344,8 +349,8 @@ PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradien
   alignas(64) float q[D * kQueries];
   alignas(64) float grad_o[D * kQueries];
   alignas(64) float grad_q[D * kQueries];
-  alignas(64) float p[kStep<V, D> * kQueries];
-  alignas(64) float d[kStep<V, D> * kQueries];
+  alignas(64) float p[kStep<V, D> * kQueries] = {};  // rows beyond the keys are multiplied, too
+  alignas(64) float d[kStep<V, D> * kQueries] = {};
   alignas(64) float log_sum[kQueries] = {};
   alignas(64) float dot[kQueries] = {};
   Floats once[V::kVectors];
@@ -384,11 +389,13 @@ PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradien
         const Floats mean = load<V>(dot + v * V::kLanes);
         for (int k = 0; k < count; ++k) {
           Floats power = powers_of_two<V>(load<V>(p_lanes + k * kQueries) - shift);
+          Floats slope = power * (load<V>(d_lanes + k * kQueries) - mean);
           if (k >= hidden) {
-            power = visible<V>(v, key + k - first - a.diagonal) ? power : Floats{};
+            const typename V::Ints sees = visible<V>(v, key + k - first - a.diagonal);
+            power = sees ? power : Floats{};
+            slope = sees ? slope : Floats{};
           }
           store<V>(p_lanes + k * kQueries, power);
-          const Floats slope = power * (load<V>(d_lanes + k * kQueries) - mean);
           store<V>(d_lanes + k * kQueries, slope);
         }
       }
