@@ -9,13 +9,24 @@ import statistics
 import sys
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        runs = [run for run in json.load(file)["benchmarks"] if run["run_type"] == "iteration"]
+def rates_of(runs):
+    """What is worth keeping of a run of benchmark.attention: flops a second of each repetition, by name."""
     rates = collections.defaultdict(list)
     for run in runs:
-        rates[run["run_name"].split("/min_time")[0]].append(run["flops"] / 1e9)
-    middle = {name: statistics.median(values) for name, values in rates.items()}
+        if run["run_type"] == "iteration":
+            rates[run["run_name"].split("/min_time")[0]].append(round(run["flops"]))
+    return rates
+
+
+def main():
+    if sys.argv[1] == "--keep":  # from standard input to standard output
+        found = json.load(sys.stdin)
+        json.dump({"context": {"num_cpus": found["context"]["num_cpus"]}, "flops": rates_of(found["benchmarks"])},
+                  sys.stdout, indent=0)
+        return
+    with open(sys.argv[1], encoding="utf-8") as file:
+        rates = json.load(file)["flops"]
+    middle = {name: statistics.median(values) / 1e9 for name, values in rates.items()}
 
     def both(who, what):  # GFLOP/s of forward and backward together, two and five parts of the work
         return 7 / (2 / middle[f"{who}/forward/{what}"] + 5 / middle[f"{who}/backward/{what}"])

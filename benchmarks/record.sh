@@ -47,7 +47,7 @@ planner() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON
 
 attention() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON
   build/release/bin/benchmark.attention --benchmark_repetitions=3 --benchmark_enable_random_interleaving=true \
-    --benchmark_format=json > $results/attention.json
+    --benchmark_format=json | benchmarks/attention_table.py --keep > $results/attention.json
 }
 
 costs() {
