@@ -309,7 +309,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     return kOk;
   }
   fmt::print(
-      "{:<20} {:<11} {:<28} {:<34} {:>14} {:>14}\n",
+      "{:<20} {:<22} {:<28} {:<34} {:>14} {:>14}\n",
       "part",
       "strategy",
       "streams",
@@ -323,7 +323,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
         streams += (streams.empty() ? "" : ", ") + stream + " at " + to_string(place);
       }
       fmt::print(
-          "{:<20} {:<11} {:<28} {:<34} {:>14.0f} {:>14.0f}\n",
+          "{:<20} {:<22} {:<28} {:<34} {:>14.0f} {:>14.0f}\n",
           part.choice.part,
           strategy_text(part.choice),
           streams,
