@@ -53,8 +53,7 @@ PartWays::PartWays(const LayoutTask& task) : task_(task) {
   if (!task.documents.mesh.empty() && ends_at_home(*task.model)) {
     throw std::invalid_argument(
         "layouts: streams of this model begin and end cut over all ranks, and a placement on a "
-        "mesh "
-        "of axes cuts a dim over one: leave the mesh out");
+        "mesh of axes cuts a dim over one: leave the mesh out");
   }
   for (const Stream& stream : task.model->streams) {
     if (!stream.home.empty()) {
