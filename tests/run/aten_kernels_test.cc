@@ -219,6 +219,24 @@ TEST(AtenKernels, Rotations) {
   }
 }
 
+// Far from zero, too, where exponentials would overflow.
+TEST(AtenKernels, Swiglu) {
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [t, F] : kSizes) {
+      for (const double height : {1.0, 100.0}) {
+        const at::Tensor h = strided(t, 2 * F, 1, type) * height;
+        expect_same(
+            "swiglu",
+            {h, strided(t, F, 2, type), strided(t, F, 3, type), strided(t, 2 * F, 4, type)},
+            [](const auto& own) {
+              kernels::swiglu(own[0], own[1]);
+              kernels::swiglu_adjoint(own[0], own[2], own[3]);
+            });
+      }
+    }
+  }
+}
+
 TEST(AtenKernels, Products) {
   for (const at::ScalarType type : kTypes) {
     for (const std::int64_t m : {0, 1, 5, 200}) {

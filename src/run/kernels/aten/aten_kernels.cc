@@ -174,6 +174,25 @@ void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
   });
 }
 
+void swiglu(const at::Tensor& h, const at::Tensor& a) {
+  const std::int64_t F = a.size(1);
+  at::Tensor to = a;
+  at::silu_out(to, h.narrow(1, 0, F));
+  to.mul_(h.narrow(1, F, F));
+}
+
+// Each result's place serves as the other's scratch.
+void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h) {
+  const std::int64_t F = grad_a.size(1);
+  const at::Tensor gate = h.narrow(1, 0, F);
+  at::Tensor grad_gate = grad_h.narrow(1, 0, F);
+  at::Tensor grad_up = grad_h.narrow(1, F, F);
+  at::mul_out(grad_up, grad_a, h.narrow(1, F, F));
+  at::silu_backward_out(grad_gate, grad_up, gate);
+  at::silu_out(grad_up, gate);
+  grad_up.mul_(grad_a);
+}
+
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
   const at::ScalarType sums = sum_type(a.scalar_type());
   if (a.scalar_type() != sums && a.is_cuda()) {

@@ -51,6 +51,8 @@ void dropout(
     const at::Tensor& from,
     const at::Tensor& to);
 void rotate(const at::Tensor& x, const kernels::Rotation& rotation);
+void swiglu(const at::Tensor& h, const at::Tensor& a);
+void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h);
 
 // a b in the type of its sums.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);

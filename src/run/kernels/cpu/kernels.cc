@@ -276,6 +276,37 @@ inline __attribute__((always_inline)) float power_of_two(float x) {
 }
 inline __attribute__((always_inline)) double power_of_two(double x) { return std::exp2(x); }
 
+// 1 / (1 + exp(-x)): of exp(-|x|), which never overflows.
+template <typename S>
+inline __attribute__((always_inline)) S sigmoid(S x) {
+  constexpr auto kLog2e = static_cast<S>(1.4426950408889634);
+  const S e = power_of_two((x < 0 ? x : -x) * kLog2e);
+  return (x < 0 ? e : S{1}) / (1 + e);
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void swiglu_row(const T* h, T* a, std::int64_t F) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < F; ++i) {
+    const auto gate = static_cast<Sum<T>>(h[i]);
+    a[i] = static_cast<T>(gate * sigmoid(gate) * static_cast<Sum<T>>(h[F + i]));
+  }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) void swiglu_adjoint_row(
+    const T* h, const T* grad_a, T* grad_h, std::int64_t F) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < F; ++i) {
+    const auto gate = static_cast<Sum<T>>(h[i]);
+    const auto up = static_cast<Sum<T>>(h[F + i]);
+    const auto da = static_cast<Sum<T>>(grad_a[i]);
+    const Sum<T> s = sigmoid(gate);
+    grad_h[i] = static_cast<T>(da * up * s * (1 + gate * (1 - s)));
+    grad_h[F + i] = static_cast<T>(da * gate * s);
+  }
+}
+
 template <typename T>
 inline __attribute__((always_inline)) void softmax_rows(
     const Scores& scores, std::int64_t first_visible, void* maxima, void* sums, void* factors) {
@@ -605,6 +636,46 @@ PARADYSE_CLONES void softmax_adjoint_call(
       });
 }
 
+struct SwigluCall {
+  at::ScalarType type;
+  const void* h;
+  std::int64_t h_stride;
+  std::int64_t rows;
+  std::int64_t F;
+};
+
+PARADYSE_CLONES void swiglu_call(const SwigluCall& call, void* a, std::int64_t a_stride) {
+  with_type(
+      call.type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < call.rows; ++r) {
+          swiglu_row<T>(
+              static_cast<const T*>(call.h) + r * call.h_stride,
+              static_cast<T*>(a) + r * a_stride,
+              call.F);
+        }
+      });
+}
+
+PARADYSE_CLONES void swiglu_adjoint_call(
+    const SwigluCall& call,
+    const void* grad_a,
+    std::int64_t grad_a_stride,
+    void* grad_h,
+    std::int64_t grad_h_stride) {
+  with_type(
+      call.type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < call.rows; ++r) {
+          swiglu_adjoint_row<T>(
+              static_cast<const T*>(call.h) + r * call.h_stride,
+              static_cast<const T*>(grad_a) + r * grad_a_stride,
+              static_cast<T*>(grad_h) + r * grad_h_stride,
+              call.F);
+        }
+      });
+}
+
 PARADYSE_CLONES void scale_call(
     at::ScalarType type,
     void* data,
@@ -766,6 +837,28 @@ void rotate(const at::Tensor& x, const Rotation& rotation) {
       rotation.sines.const_data_ptr(),
       rotation.positions,
       rotation.inverse);
+}
+
+void swiglu(const at::Tensor& h, const at::Tensor& a) {
+  if (through_aten(h)) {
+    return aten::swiglu(h, a);
+  }
+  swiglu_call(
+      {h.scalar_type(), h.const_data_ptr(), h.stride(0), h.size(0), a.size(1)},
+      a.mutable_data_ptr(),
+      a.stride(0));
+}
+
+void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h) {
+  if (through_aten(h)) {
+    return aten::swiglu_adjoint(h, grad_a, grad_h);
+  }
+  swiglu_adjoint_call(
+      {h.scalar_type(), h.const_data_ptr(), h.stride(0), h.size(0), grad_a.size(1)},
+      grad_a.const_data_ptr(),
+      grad_a.stride(0),
+      grad_h.mutable_data_ptr(),
+      grad_h.stride(0));
 }
 
 void softmax_tile(

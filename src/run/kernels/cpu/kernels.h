@@ -75,6 +75,12 @@ struct Rotation {
 //   x [t, >= heads * D]
 void rotate(const at::Tensor& x, const Rotation& rotation);
 
+// SwiGLU (Shazeer 2020): a = silu(gate) up, silu(x) = x / (1 + exp(-x)).
+//   h [t, 2F]: gate, then up; a [t, F]
+void swiglu(const at::Tensor& h, const at::Tensor& a);
+// grad_h from grad_a [t, F]: d gate = da up silu'(gate), d up = da silu(gate).
+void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h);
+
 // A tile of attention scores in base 2.
 struct Scores {
   at::ScalarType type = at::kFloat;  // of the values they are made from
