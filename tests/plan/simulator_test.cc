@@ -97,14 +97,19 @@ std::string text(const LayerChoice& choice, int ranks) {
 }
 
 // Calls `check(choice, ranks, plan)` for all choices and some ranks; lengths divide nothing.
+// `overlaps`: whether messages travel beside work.
 void for_all(
     const std::vector<int>& ranks,
-    const std::function<void(const LayerChoice&, const Plan&, const Cluster&)>& check) {
+    const std::function<void(const LayerChoice&, const Plan&, const Cluster&)>& check,
+    const std::vector<bool>& overlaps = {false, true}) {
   for (const int p : ranks) {
     for (const LayerChoice& choice : all_choices()) {
-      SCOPED_TRACE(text(choice, p));
-      const Plan plan = uniform_plan(model(), {37, 101, 5}, p, alike(choice));
-      check(choice, plan, cluster(p));
+      Plan plan = uniform_plan(model(), {37, 101, 5}, p, alike(choice));
+      for (const bool overlap : overlaps) {
+        SCOPED_TRACE(text(choice, p) + (overlap ? ", overlap" : ""));
+        plan.overlap = overlap;
+        check(choice, plan, cluster(p));
+      }
     }
   }
 }
@@ -339,9 +344,39 @@ void expect_causal(const Plan& plan, const ModelShape& m, const Cluster& c) {
 }
 
 TEST(Simulator, NoOpBeginsBeforeItsInputs) {
-  for_all({1, 2, 4}, [](const LayerChoice&, const Plan& plan, const Cluster& c) {
-    expect_causal(plan, model(), c);
-  });
+  // A step of what is begun is no op: not all of it has to be over where the next begins.
+  for_all(
+      {1, 2, 4},
+      [](const LayerChoice&, const Plan& plan, const Cluster& c) {
+        expect_causal(plan, model(), c);
+      },
+      {false});
+}
+
+// With messages beside work the same is computed and sent, and less of it waited for.
+TEST(Simulator, MessagesTravelBesideWork) {
+  ModelShape even = model();
+  even.vocab = 128;
+  even.kv_heads = 4;
+  for (const char* name : {"MegatronTS", "UlyssesZ", "AllGatherKV", "METP", "DataZ"}) {
+    const LayerChoice choice = text_layer(name, to_string(strategy("attention", name).verb));
+    Plan plan = uniform_plan(even, {256, 256}, 2, alike(choice));
+    const Simulation without = simulate(plan, even, cluster(2));
+    plan.overlap = true;
+    const Simulation with = simulate(plan, even, cluster(2));
+    double exposed[2] = {};
+    for (std::size_t r = 0; r < 2; ++r) {
+      EXPECT_NEAR(with.ranks[r].compute_seconds, without.ranks[r].compute_seconds, 1e-12) << name;
+      EXPECT_NEAR(
+          with.ranks[r].communication_seconds, without.ranks[r].communication_seconds, 1e-12)
+          << name;
+      EXPECT_EQ(with.ranks[r].traffic, without.ranks[r].traffic) << name;
+      exposed[0] += without.ranks[r].exposed_seconds;
+      exposed[1] += with.ranks[r].exposed_seconds;
+    }
+    EXPECT_LT(exposed[1], exposed[0]) << name;
+    EXPECT_LT(with.seconds, without.seconds) << name;
+  }
 }
 
 // A rank's time is what it computes, what it waits for the wire and what it waits for others; the

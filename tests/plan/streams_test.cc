@@ -143,6 +143,7 @@ class Player final : public Machine {
       }
     }
   }
+  void begin_adjoint(std::size_t /*part*/, int /*op*/) override {}
   void adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     if (op.kind == OpKind::cross_entropy) {

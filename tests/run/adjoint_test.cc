@@ -343,12 +343,18 @@ TEST(Adjoint, Attention) {
   }
 }
 
-TEST(Table, IssuesWhatIsPrefetched) {
+// What moves may be sent for ahead, and its adjoint may end later than it begins, as that of
+// products may.
+TEST(Table, BeginsWhatTheScheduleBegins) {
   for (int i = 0; i < static_cast<int>(OpKind::count); ++i) {
     const OpImplementation& run = implementation(static_cast<OpKind>(i));
     EXPECT_NE(run.forward, nullptr);
     EXPECT_NE(run.adjoint, nullptr);
-    EXPECT_EQ(run.issue != nullptr, traits(run.kind).prefetched) << to_string(run.kind);
+    const OpTraits& of_kind = traits(run.kind);
+    const bool moves = of_kind.only_moves && of_kind.meets != OpTraits::Meets::nobody;
+    EXPECT_EQ(run.issue != nullptr, moves) << to_string(run.kind);
+    EXPECT_EQ(run.begin_adjoint != nullptr, moves || of_kind.operands_first) << to_string(run.kind);
+    EXPECT_EQ(run.end_adjoint != nullptr, run.begin_adjoint != nullptr) << to_string(run.kind);
   }
 }
 

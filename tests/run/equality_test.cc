@@ -62,6 +62,71 @@ TEST_F(Equality, PureStrategiesAtEveryRecomputeLevel) {
   }
 }
 
+// Messages beside work change no bit, and bytes are what the folds say, to the byte; so do tokens
+// that are kept.
+TEST_F(Equality, OverlapChangesNoBit) {
+  const auto ways = [] {
+    std::vector<LayerChoice> layers;
+    for (const auto& [attention, mlp] : test::pure_strategies()) {
+      layers.push_back(text_layer(attention, mlp));
+    }
+    for (const char* const mlp : {"hold", "gather"}) {
+      layers.push_back(text_layer("MegatronTS", mlp));
+      set_options(layers.back(), {{"keep_gathered", 1}});
+    }
+    return layers;
+  }();
+  for (const Case& c : cases()) {
+    const test::Weights weights = test::random_weights(c.model, 11);
+    for (const int p : {1, 2, 3, 4}) {
+      for (LayerChoice layer : ways) {
+        for (const LayerRecompute level : test::recompute_levels()) {
+          set_recompute(layer, level);
+          SCOPED_TRACE(c.name + " on " + std::to_string(p) + ": " + name(layer));
+          Plan plan = uniform_plan(
+              c.model,
+              c.lengths,
+              p,
+              std::vector<LayerChoice>(static_cast<std::size_t>(c.model.layers), layer));
+          for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+            GradientRequest request{
+                .model = text_model(c.model),
+                .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },
+                .plan = &plan,
+                .documents = test::random_documents(c.lengths, c.model.vocab, 7),
+                .dtype = dtype};
+            plan.overlap = false;
+            const GradientAnswer without = gradients(request);
+            plan.overlap = true;
+            const GradientAnswer with = gradients(request);
+            ASSERT_EQ(with.batch.loss, without.batch.loss);
+            for (const auto& [tensor, gradient] : without.gradients) {
+              ASSERT_TRUE(at::equal(gradient, with.gradients.at(tensor))) << tensor;
+            }
+            for (int r = 0; r < p; ++r) {
+              const Precision precision = precision_of(dtype);
+              const RankReport counted = predicted_report(
+                  plan,
+                  request.model,
+                  r,
+                  precision,
+                  stored_elements(c.model, p, r) * (precision.activation + precision.statistic));
+              const RankReport& measured = with.ranks[static_cast<std::size_t>(r)];
+              EXPECT_EQ(measured.bytes_sent, counted.bytes_sent);
+              EXPECT_EQ(measured.bytes_sent, without.ranks[static_cast<std::size_t>(r)].bytes_sent);
+              EXPECT_EQ(measured.saved_bytes, counted.saved_bytes);
+              EXPECT_NEAR(
+                  static_cast<double>(measured.peak_bytes),
+                  static_cast<double>(counted.peak_bytes),
+                  0.02 * static_cast<double>(counted.peak_bytes));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // Labels that are no next tokens: they move to the token before before tokens are cut over ranks.
 TEST_F(Equality, LabelsOfACausalModel) {
   const Case c{
@@ -420,13 +485,16 @@ TEST_F(Equality, TheCountedPeakIsABudgetThatSuffices) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
         SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
-        const Plan plan = uniform_plan(
+        Plan plan = uniform_plan(
             c.model,
             c.lengths,
             p,
             std::vector<LayerChoice>(
                 static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level)));
-        test::expect_peak_is_a_budget(c.model, plan, documents, weights);
+        for (const bool overlap : {false, true}) {
+          plan.overlap = overlap;
+          test::expect_peak_is_a_budget(c.model, plan, documents, weights);
+        }
       }
     }
   }

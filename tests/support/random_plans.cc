@@ -64,6 +64,7 @@ class PlanMaker {
       }
       dice_.shuffle(micro.groups);
     }
+    plan_.overlap = dice_.one_in(2);
     return std::move(plan_);
   }
 

@@ -22,7 +22,8 @@ struct GroupTask {
   std::vector<int> mesh = {};  // the same
   DimSizes dims = {};          // of its documents
   int weight_domain = 1;
-  bool keep = true;  // else evaluation: nothing is saved, and dropout is off
+  bool keep = true;      // else evaluation: nothing is saved, and dropout is off
+  bool overlap = false;  // as in Plan
 
   friend bool operator==(const GroupTask&, const GroupTask&) = default;
 };

@@ -51,12 +51,17 @@ std::int64_t bytes(const Program& program, ValueId value, Seat seat, Precision p
 
 enum class Phase { forward, adjoint };
 
+// Of an adjoint in two steps (OpTraits::operands_first): the operands' gradients, then the
+// weights'.
+enum class Half { both, operands, weights };
+
 struct OpView {
   const Program& program;
   const Op& op;
   Seat seat;
   Phase phase = Phase::forward;
   Precision precision;
+  Half half = Half::both;
 
   [[nodiscard]] bool forward() const { return phase == Phase::forward; }
   [[nodiscard]] const Value& value(ValueId id) const { return program.values[idx(id)]; }
@@ -104,7 +109,8 @@ struct OpTraits {
   int rings = 0;                // a ring op: so many rings, one after the other, in its forward
   bool only_moves = false;      // traced as communication
   bool receives_first = false;  // forward: what is exchanged is there before it computes
-  bool prefetched = false;      // its forward is issued one ahead (Machine::prefetch)
+  bool prefetched = false;      // its forward is issued ahead (Machine::prefetch)
+  bool operands_first = false;  // its adjoint may make operands' gradients in a step of their own
 
   bool weights = false;   // makes weights, which are never saved
   bool loss = false;      // its forward makes its first operand's gradient; its adjoint hands it on

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <ranges>
 #include <vector>
 
 #include "paradyse/plan/index.h"
@@ -14,16 +15,24 @@
 
 namespace paradyse {
 
-// One op or its adjoint, and what nobody reads after it.
+// One op or its adjoint, and what nobody reads after it.  `begin`: only its beginning, so that what
+// is sent travels beside the ops that follow; the rest is a step of its own.
 struct ScheduledOp {
   int op = 0;
   bool adjoint = false;
+  bool begin = false;
   std::vector<ValueId> dead_values = {};
 };
+
+// The ops of a pass once each: without beginnings.
+inline auto whole(const std::vector<ScheduledOp>& steps) {
+  return steps | std::views::filter([](const ScheduledOp& step) { return !step.begin; });
+}
 
 struct Schedule {
   std::vector<ValueId> saved;  // ascending: what adjoints need or recomputation starts from
   bool offload = false;        // what waits for the part's adjoints waits in host memory
+  bool overlap = false;        // messages travel beside work (Keeping)
   std::vector<ScheduledOp> forward;
   // Of a part made again with its layer all ops once more, which save; `forward` saves nothing.
   std::vector<ScheduledOp> again = {};
@@ -43,6 +52,11 @@ struct Keeping {
   bool offload = false;  // what the part keeps goes to host memory each time it has run, and comes
                          // back for its next turn
   bool with_layer = false;  // the part is made again with its layer
+  // Messages travel beside work that does not need them, which takes memory for longer: weights are
+  // gathered two ahead; sums of their gradients are waited for when the next begin; what a
+  // product's adjoint sends on is sent before the weights' gradient is made; and what is gathered
+  // again is asked for a product ahead.  The same numbers, bit by bit.
+  bool overlap = false;
 };
 
 // Values that must live until the backward pass: what the adjoints need, or, where the producer is
@@ -110,9 +124,12 @@ class Machine {
  public:
   virtual ~Machine() = default;
 
-  // What `op` gathers (OpTraits::prefetched) will be wanted soon.
+  // What `op` receives will be wanted soon: forward() waits for it.
   virtual void prefetch(std::size_t part, int op) = 0;
   virtual void forward(std::size_t part, int op) = 0;
+  // The adjoint's beginning: gradients of a product's operands (OpTraits::operands_first), or what
+  // a move sends; adjoint() does the rest.
+  virtual void begin_adjoint(std::size_t part, int op) = 0;
   virtual void adjoint(std::size_t part, int op) = 0;
   virtual void drop_value(std::size_t part, ValueId value) = 0;
   // Moves a saved value to host memory, and back.
@@ -127,7 +144,8 @@ class Machine {
   virtual void hand_backward(std::size_t part) = 0;
 };
 
-// Weights are gathered one ahead: the next ones are prefetched once those of an op are there.
+// Weights are gathered one ahead: the next ones are prefetched once those of an op are there.  With
+// `overlap` two ahead, and the sum of a weight gradient over the domain ends when the next begins.
 void walk_forward(const Timeline& timeline, Machine& machine);
 void walk_backward(const Timeline& timeline, Machine& machine);
 

@@ -46,7 +46,7 @@ GroupElements sent_in_group(const ScheduledPart& part, Seat seat) {
   constexpr Precision kElements{.activation = 1, .statistic = 1};
   GroupElements sum;
   const auto add = [&](const std::vector<ScheduledOp>& steps, std::int64_t& into) {
-    for (const ScheduledOp& step : steps) {
+    for (const ScheduledOp& step : whole(steps)) {
       const Op& op = part.program().ops[idx(step.op)];
       if (traits(op.kind).meets == OpTraits::Meets::group) {
         const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
@@ -67,7 +67,7 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
   for (const ScheduledPart& part : timeline) {
     const Program& program = part.program();
     const auto run = [&](const std::vector<ScheduledOp>& steps, Work& forward) {
-      for (const ScheduledOp& step : steps) {
+      for (const ScheduledOp& step : whole(steps)) {
         const Op& op = program.ops[idx(step.op)];
         const OpView view{
             program, op, seat, step.adjoint ? Phase::adjoint : Phase::forward, precision};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "paradyse/plan/cost.h"
@@ -22,12 +23,13 @@ class Ledger : public Machine {
   void prefetch(std::size_t part, int op) override {
     const ValueId out = op_of(part, op).out[0];
     values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
+    begun_.insert({part, op});
   }
 
   void forward(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
-    if (traits(op.kind).weights) {
-      return;  // in place, or there since its prefetch
+    if (begun_.erase({part, i}) != 0 || traits(op.kind).weights) {
+      return;  // there since its prefetch, or in place
     }
     if (op.in_place) {
       values_[{part, op.out[0]}] = values_[{part, op.in.back()}];
@@ -40,23 +42,29 @@ class Ledger : public Machine {
     use(workspace_bytes({program(part), op, seat_, Phase::forward, precision_}));
   }
 
+  void begin_adjoint(std::size_t part, int i) override {
+    const Op& op = op_of(part, i);
+    begun_.insert({part, i});
+    hold_gradients(
+        part, op, [&](ValueId in) { return !program(part).values[idx(in)].over_domain; });
+    use(workspace_bytes({program(part), op, seat_, Phase::adjoint, precision_, Half::operands}));
+  }
+
   void adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     if (traits(op.kind).loss) {  // the gradient was made by the forward
       gradients_[{part, op.in[0]}] = values_[{part, op.out[0]}];
       return;
     }
-    for (std::size_t operand = 0; operand < op.in.size(); ++operand) {
-      const ValueId in = op.in[operand];
-      if (shares_gradient(op, operand)) {
-        gradients_[{part, in}] = gradients_[{part, op.out[0]}];
-      } else if (
-          !is_held(program(part), in) && !is_given(program(part), in) &&
-          !gradients_.contains({part, in})) {
-        gradients_[{part, in}] = hold(gradient_bytes(part, in));
-      }
-    }
-    use(workspace_bytes({program(part), op, seat_, Phase::adjoint, precision_}));
+    const bool begun = begun_.erase({part, i}) != 0;
+    hold_gradients(part, op, [](ValueId) { return true; });
+    use(workspace_bytes(
+        {program(part),
+         op,
+         seat_,
+         Phase::adjoint,
+         precision_,
+         begun ? Half::weights : Half::both}));
   }
 
   void drop_value(std::size_t part, ValueId value) override { values_.erase({part, value}); }
@@ -126,6 +134,20 @@ class Ledger : public Machine {
     return wide ? local_extent(program(part), value, seat_).elements() * precision_.statistic
                 : bytes(program(part), value, seat_, precision_);
   }
+  // Those of an op's operands for which `wanted` is true, and that are not there yet.
+  template <typename Wanted>
+  void hold_gradients(std::size_t part, const Op& op, Wanted wanted) {
+    for (std::size_t operand = 0; operand < op.in.size(); ++operand) {
+      const ValueId in = op.in[operand];
+      if (shares_gradient(op, operand)) {
+        gradients_[{part, in}] = gradients_[{part, op.out[0]}];
+      } else if (
+          wanted(in) && !is_held(program(part), in) && !is_given(program(part), in) &&
+          !gradients_.contains({part, in})) {
+        gradients_[{part, in}] = hold(gradient_bytes(part, in));
+      }
+    }
+  }
   Memory hold(std::int64_t count) {
     live_ += count;
     peak_ = std::max(peak_, live_);
@@ -141,6 +163,7 @@ class Ledger : public Machine {
   std::int64_t host_ = 0;
   std::map<Key, Memory> values_;
   std::map<Key, Memory> gradients_;
+  std::set<std::pair<std::size_t, int>> begun_;  // ops whose rest is still to come
 };
 
 }  // namespace paradyse

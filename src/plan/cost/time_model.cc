@@ -60,7 +60,7 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
     add(step, PartPhase::forward);
   }
   for (const auto* steps : {&part.schedule().again, &part.schedule().backward}) {
-    for (const ScheduledOp& step : *steps) {
+    for (const ScheduledOp& step : whole(*steps)) {
       add(step, PartPhase::recompute);
     }
   }

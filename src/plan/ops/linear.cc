@@ -67,13 +67,13 @@ std::int64_t workspace(const OpView& view) {
       continue;
     }
     const bool makes_in = op.transposed == view.forward();  // columns of the product that is made
-    if (view.forward() || !is_given(view.program, op.in[0])) {
+    if (view.half != Half::weights && (view.forward() || !is_given(view.program, op.in[0]))) {
       most = std::max(most, product_bytes(tokens, makes_in ? in : out, view.precision));
     }
     // Else the weights' gradient is added to straight away, in float32.
     const bool rounded =
         !weight(view, term).wide_gradient && !is_held(view.program, op.in[idx(term.operand)]);
-    if (!view.forward() && rounded) {
+    if (view.half != Half::operands && !view.forward() && rounded) {
       most = std::max(most, product_bytes(out, in, view.precision));
     }
   }
@@ -84,6 +84,7 @@ std::int64_t workspace(const OpView& view) {
 
 extern const OpTraits kLinear = {
     .name = "linear",
+    .operands_first = true,
     .products = true,
     .shares = OpTraits::Shares::last,
     .adds = adds,

@@ -27,7 +27,8 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .mesh = group.mesh,
       .dims = dims_of(plan, group),
       .weight_domain = plan.weight_domain,
-      .keep = keep};
+      .keep = keep,
+      .overlap = plan.overlap};
   for (const std::int64_t document : group.documents) {
     task.lengths.push_back(plan.lengths.at(idx(document)));
   }
@@ -43,7 +44,12 @@ Documents packed(const GroupTask& task, bool causal) {
 
 Timeline timeline(const GroupTask& task, const Model& model) {
   return timeline(
-      model, packed(task, model.causal), task.weight_domain, choices(task.layers), task.keep);
+      model,
+      packed(task, model.causal),
+      task.weight_domain,
+      choices(task.layers),
+      task.keep,
+      task.overlap);
 }
 
 GroupTimeline group_timeline(

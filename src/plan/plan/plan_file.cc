@@ -106,6 +106,9 @@ Json json_of(const Plan& plan, Content content) {
       {"lengths", plan.lengths},
       {"programs", Json::object()},
       {"micro_batches", Json::array()}};
+  if (plan.overlap) {
+    json["overlap"] = true;
+  }
   if (!plan.dims.empty()) {
     json["dims"] = plan.dims;
   }
@@ -358,6 +361,7 @@ Plan plan_from(const JsonNode& root) {
        "model",
        "cluster",
        "weight_domain",
+       "overlap",
        "lengths",
        "dims",
        "programs",
@@ -376,6 +380,7 @@ Plan plan_from(const JsonNode& root) {
   plan.cluster_sha256 = cluster.at("sha256").text();
   plan.ranks = cluster.at("ranks").integer<int>();
   plan.weight_domain = root.at("weight_domain").integer<int>();
+  plan.overlap = root.has("overlap") && root.at("overlap").truth();
   plan.lengths = root.at("lengths").integers<std::int64_t>();
   if (root.has("dims")) {
     plan.dims = dims_from(root.at("dims"));

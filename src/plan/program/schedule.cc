@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
@@ -99,6 +100,78 @@ std::vector<ScheduledOp> all_forward(const Program& program, std::set<ValueId> k
   return forward;
 }
 
+// A move inside the group.
+bool is_move(const Program& program, const ScheduledOp& step) {
+  const OpTraits& of_kind = traits(program.ops[idx(step.op)].kind);
+  return of_kind.only_moves && of_kind.meets == OpTraits::Meets::group;
+}
+
+bool is_work(const Program& program, const ScheduledOp& step) {
+  const OpTraits& of_kind = traits(program.ops[idx(step.op)].kind);
+  return of_kind.products || of_kind.core;
+}
+
+// What is moved again, from what takes no work to make, is asked for in front of the work before
+// it.
+void ask_early(const Program& program, std::vector<ScheduledOp>& steps) {
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    if (steps[k].adjoint || steps[k].begin || !is_move(program, steps[k])) {
+      continue;
+    }
+    // From there back: what is made again for it goes with it.
+    std::vector<ScheduledOp> early = {{.op = steps[k].op, .begin = true}};
+    std::vector<ScheduledOp> passed;
+    std::vector<ValueId> wanted = program.ops[idx(steps[k].op)].in;
+    std::size_t to = k;
+    bool found = false;
+    while (to > 0 && !found) {
+      const ScheduledOp& step = steps[--to];
+      const Op& op = program.ops[idx(step.op)];
+      const bool makes = !step.adjoint && std::ranges::any_of(op.out, [&](ValueId out) {
+        return std::ranges::find(wanted, out) != wanted.end();
+      });
+      if (makes && (is_work(program, step) || traits(op.kind).meets != OpTraits::Meets::nobody)) {
+        break;
+      }
+      (makes ? early : passed).insert((makes ? early : passed).begin(), step);
+      if (makes) {
+        wanted.insert(wanted.end(), op.in.begin(), op.in.end());
+      }
+      found = step.adjoint && (is_work(program, step) || is_move(program, step));
+    }
+    if (!found) {
+      continue;
+    }
+    early.insert(early.end(), passed.begin(), passed.end());
+    steps.erase(
+        steps.begin() + static_cast<std::ptrdiff_t>(to),
+        steps.begin() + static_cast<std::ptrdiff_t>(k));
+    steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(to), early.begin(), early.end());
+    ++k;
+  }
+}
+
+// A product whose operand was moved hands that gradient to the move before it makes the weights'.
+void send_early(const Program& program, std::vector<ScheduledOp>& steps) {
+  std::vector<ScheduledOp> result;
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    const Op& product = program.ops[idx(steps[k].op)];
+    std::size_t move = k + 1;
+    while (move < steps.size() && steps[move].adjoint &&
+           traits(program.ops[idx(steps[move].op)].kind).weights) {
+      ++move;
+    }
+    if (steps[k].adjoint && traits(product.kind).operands_first &&
+        !is_given(program, product.in[0]) && move < steps.size() && steps[move].adjoint &&
+        is_move(program, steps[move]) && program.ops[idx(steps[move].op)].out[0] == product.in[0]) {
+      result.push_back({.op = steps[k].op, .adjoint = true, .begin = true});
+      result.push_back({.op = steps[move].op, .adjoint = true, .begin = true});
+    }
+    result.push_back(steps[k]);
+  }
+  steps = std::move(result);
+}
+
 }  // namespace
 
 std::vector<ValueId> ScheduledPart::through_host() const {
@@ -131,6 +204,7 @@ Schedule schedule(const Program& program, Keeping keeping) {
   Schedule result;
   result.saved.assign(keeper.saved.begin(), keeper.saved.end());
   result.offload = keeping.keep && keeping.offload;
+  result.overlap = keeping.overlap;
   for (const Op& op : program.ops) {
     if (op.in_place && keeper.saved.contains(op.in.back())) {
       throw std::logic_error(
@@ -169,6 +243,10 @@ Schedule schedule(const Program& program, Keeping keeping) {
     }
     result.backward.push_back({.op = i, .adjoint = true});
   }
+  if (keeping.overlap) {
+    ask_early(program, result.backward);
+    send_early(program, result.backward);
+  }
   std::vector<ScheduledOp*> steps;
   std::vector<std::vector<ValueId>> touched;
   for (ScheduledOp& step : result.backward) {
@@ -182,64 +260,153 @@ Schedule schedule(const Program& program, Keeping keeping) {
 
 namespace {
 
-// Issues the weight gathers of a pass, each once the one before it is there.  Of a part that has
-// just run again, whose weights may be in use, they wait until they are wanted.
-class Gathers {
+// What travels over the weight domain in a pass: gathers of weights, each issued once the one
+// before it is there; of a part that runs again, or has just run again, whose weights may be in
+// use, once it is wanted.  Sums of their gradients end where they begin.
+//
+// With overlap gathers are two ahead, and a sum ends when the next begins.  Both keep out of the
+// way of what parts move inside their groups, which is waited for sooner: they begin when the part
+// that runs has moved all.  Whatever groups move, they come in one order, since each begins before
+// the next of them is asked for.
+class OverDomain {
  public:
-  Gathers(const Timeline& timeline, Machine& machine) : timeline_(timeline), machine_(machine) {}
+  OverDomain(const Timeline& timeline, Machine& machine)
+      : timeline_(timeline),
+        machine_(machine),
+        overlap_(!timeline.empty() && timeline.front().schedule().overlap) {}
 
   void expect(std::size_t part, const std::vector<ScheduledOp>& steps) {
     ++turns_;
     for (const ScheduledOp& step : steps) {
-      if (!step.adjoint && is_prefetched(part, step.op)) {
+      if (!step.adjoint && kind_of(part, step).prefetched) {
         expected_.push_back({.part = part, .op = step.op, .turn = turns_});
       }
     }
   }
-  void begin() {
-    if (!expected_.empty()) {
-      issue_next();
+  void begin() { go_on(); }
+  // A part begins to run these steps.
+  void enter(std::size_t part, const std::vector<ScheduledOp>& steps) {
+    if (overlap_) {
+      moves_ = std::ranges::count_if(
+          steps, [&](const ScheduledOp& step) { return is_move(timeline_[part].program(), step); });
+      go_on_after_moves();
     }
   }
-  void forward(std::size_t part, int op) {
-    if (!is_prefetched(part, op)) {
-      machine_.forward(part, op);
+  // Runs one of them.
+  void run(std::size_t part, const ScheduledOp& step) {
+    if (step.begin) {
+      step.adjoint ? machine_.begin_adjoint(part, step.op) : machine_.prefetch(part, step.op);
+    } else if (!step.adjoint) {
+      forward(part, step);
+    } else if (overlap_ && kind_of(part, step).prefetched) {
+      go_on();
+      asked_ = {{.part = part, .op = step.op}};
       return;
+    } else {
+      make_way(part, step);
+      machine_.adjoint(part, step.op);
     }
-    if (issued_ == there_) {
-      issue_next();
+    if (step.adjoint && !step.begin) {
+      machine_.drop_gradients(part, step.op);
     }
-    machine_.forward(part, op);
-    const Gather& now = expected_[there_++];
-    if (issued_ == expected_.size()) {
-      return;
+  }
+  // It is over, and what nobody reads after it is gone.
+  void ran(std::size_t part, const ScheduledOp& step) {
+    if (step.adjoint && kind_of(part, step).prefetched) {
+      return;  // its sum is not in a hurry
     }
-    const Gather& next = expected_[issued_];
-    if (next.part != now.part || next.turn == now.turn) {
-      issue_next();
+    if (overlap_ && is_move(timeline_[part].program(), step)) {
+      --moves_;
     }
+    go_on_after_moves();
+  }
+  void finish() {
+    begin_sum();
+    end_sum();
   }
 
  private:
-  void issue_next() {
-    const Gather& next = expected_[issued_++];
-    machine_.prefetch(next.part, next.op);
-  }
-  [[nodiscard]] bool is_prefetched(std::size_t part, int op) const {
-    return traits(timeline_[part].program().ops[idx(op)].kind).prefetched;
-  }
-
-  const Timeline& timeline_;
-  Machine& machine_;
-  struct Gather {
+  struct Place {
     std::size_t part = 0;
     int op = 0;
     int turn = 0;  // of its part: a part may run forward, then again, then back
   };
-  std::vector<Gather> expected_;  // in the order of their use
+
+  [[nodiscard]] const OpTraits& kind_of(std::size_t part, const ScheduledOp& step) const {
+    return traits(timeline_[part].program().ops[idx(step.op)].kind);
+  }
+  void forward(std::size_t part, const ScheduledOp& step) {
+    if (!kind_of(part, step).prefetched) {
+      make_way(part, step);
+      machine_.forward(part, step.op);
+      return;
+    }
+    if (issued_ == there_) {
+      begin_sum();
+      issue_next();
+    }
+    machine_.forward(part, step.op);
+    now_ = there_++;
+    wanted_ = there_ + ahead();
+  }
+  // For an op that meets the domain itself.
+  void make_way(std::size_t part, const ScheduledOp& step) {
+    if (overlap_ && kind_of(part, step).meets == OpTraits::Meets::domain) {
+      go_on();
+    }
+  }
+  void go_on_after_moves() {
+    if (moves_ == 0) {
+      go_on();
+    }
+  }
+  void go_on() {
+    begin_sum();
+    while (issued_ < std::min(wanted_, expected_.size()) && !is_in_use()) {
+      issue_next();
+    }
+  }
+  // The next one's part has weights, or is to get some, of another turn.
+  [[nodiscard]] bool is_in_use() const {
+    const Place& next = expected_[issued_];
+    return std::any_of(
+        expected_.begin() + static_cast<std::ptrdiff_t>(now_),
+        expected_.begin() + static_cast<std::ptrdiff_t>(issued_),
+        [&](const Place& other) { return other.part == next.part && other.turn != next.turn; });
+  }
+  void issue_next() {
+    const Place& next = expected_[issued_++];
+    machine_.prefetch(next.part, next.op);
+  }
+  void begin_sum() {
+    if (!asked_.empty()) {
+      end_sum();
+      machine_.begin_adjoint(asked_.front().part, asked_.front().op);
+      under_way_.swap(asked_);
+    }
+  }
+  void end_sum() {
+    if (!under_way_.empty()) {
+      const Place over = under_way_.front();
+      under_way_.clear();
+      machine_.adjoint(over.part, over.op);
+      machine_.drop_gradients(over.part, over.op);
+    }
+  }
+  [[nodiscard]] std::size_t ahead() const { return overlap_ ? 2 : 1; }
+
+  const Timeline& timeline_;
+  Machine& machine_;
+  bool overlap_;
+  std::ptrdiff_t moves_ = 0;  // of the part that runs, still to come
   int turns_ = 0;
+  std::vector<Place> expected_;   // gathers, in the order of their use
+  std::size_t wanted_ = ahead();  // so many are to be issued
   std::size_t issued_ = 0;
   std::size_t there_ = 0;
+  std::size_t now_ = 0;           // the last that is there
+  std::vector<Place> asked_;      // a sum that is yet to begin, if any
+  std::vector<Place> under_way_;  // and one that is yet to end
 };
 
 // Neighbours in a layer that are made again as a whole.
@@ -332,16 +499,18 @@ void run_forward(
     const std::vector<ScheduledOp>& steps,
     const std::vector<ValueId>& kept,
     std::size_t end,
-    Gathers& gathers,
+    OverDomain& over_domain,
     Machine& machine) {
   const auto drop = [&](ValueId value) {
     if (!std::ranges::binary_search(kept, value)) {
       machine.drop_value(part, value);
     }
   };
+  over_domain.enter(part, steps);
   for (const ScheduledOp& step : steps) {
-    gathers.forward(part, step.op);
+    over_domain.run(part, step);
     std::ranges::for_each(step.dead_values, drop);
+    over_domain.ran(part, step);
   }
   machine.hand_forward(part, end);
   for (const Port& port : timeline[part].program().writes) {
@@ -379,11 +548,11 @@ std::vector<Turn> backward_turns(const Timeline& timeline) {
 }  // namespace
 
 void walk_forward(const Timeline& timeline, Machine& machine) {
-  Gathers gathers(timeline, machine);
+  OverDomain over_domain(timeline, machine);
   for (std::size_t part = 0; part < timeline.size(); ++part) {
-    gathers.expect(part, timeline[part].schedule().forward);
+    over_domain.expect(part, timeline[part].schedule().forward);
   }
-  gathers.begin();
+  over_domain.begin();
   for (std::size_t part = 0; part < timeline.size(); ++part) {
     const Schedule& schedule = timeline[part].schedule();
     run_forward(
@@ -392,19 +561,19 @@ void walk_forward(const Timeline& timeline, Machine& machine) {
         schedule.forward,
         timeline[part].waiting,
         timeline.size(),
-        gathers,
+        over_domain,
         machine);
   }
 }
 
 void walk_backward(const Timeline& timeline, Machine& machine) {
   const std::vector<Turn> turns = backward_turns(timeline);
-  Gathers gathers(timeline, machine);
+  OverDomain over_domain(timeline, machine);
   for (const auto& [part, again] : turns) {
     const Schedule& schedule = timeline[part].schedule();
-    gathers.expect(part, again ? schedule.again : schedule.backward);
+    over_domain.expect(part, again ? schedule.again : schedule.backward);
   }
-  gathers.begin();
+  over_domain.begin();
   for (const auto& [part, again] : turns) {
     const Schedule& schedule = timeline[part].schedule();
     if (schedule.offload) {
@@ -414,24 +583,20 @@ void walk_backward(const Timeline& timeline, Machine& machine) {
     }
     if (again) {
       const std::size_t end = timeline[part].segment.end;
-      run_forward(timeline, part, schedule.again, schedule.saved, end, gathers, machine);
+      run_forward(timeline, part, schedule.again, schedule.saved, end, over_domain, machine);
       continue;
     }
+    over_domain.enter(part, schedule.backward);
     for (const ScheduledOp& step : schedule.backward) {
-      if (step.adjoint) {
-        machine.adjoint(part, step.op);
-      } else {
-        gathers.forward(part, step.op);
-      }
+      over_domain.run(part, step);
       for (const ValueId value : step.dead_values) {
         machine.drop_value(part, value);
       }
-      if (step.adjoint) {
-        machine.drop_gradients(part, step.op);
-      }
+      over_domain.ran(part, step);
     }
     machine.hand_backward(part);
   }
+  over_domain.finish();
 }
 
 }  // namespace paradyse

@@ -56,7 +56,7 @@ struct AdditiveCosts::Fold {
     for (const auto& [body, alike] : bodies(parts)) {
       const auto times = static_cast<double>(alike.size());
       for (const auto* steps : body->schedule.passes()) {
-        for (const ScheduledOp& step : *steps) {
+        for (const ScheduledOp& step : whole(*steps)) {
           add(body->program,
               body->program.ops[idx(step.op)],
               step.adjoint ? Phase::adjoint : Phase::forward,

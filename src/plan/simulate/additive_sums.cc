@@ -70,7 +70,7 @@ void AdditiveSums::count(const GroupRun& group) {
   for (const auto& [body, alike] : bodies(group.timeline)) {
     const auto times = static_cast<std::int64_t>(alike.size());
     for (const auto* steps : body->schedule.passes()) {
-      for (const ScheduledOp& step : *steps) {
+      for (const ScheduledOp& step : whole(*steps)) {
         const Op& op = body->program.ops[idx(step.op)];
         const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
         const std::vector<OpTraffic> sent = op_traffic(

@@ -28,6 +28,11 @@ class Trailing final : public Ledger {
     Ledger::forward(part, op);
     end();
   }
+  void begin_adjoint(std::size_t part, int op) override {
+    begin();
+    Ledger::begin_adjoint(part, op);
+    end();
+  }
   void adjoint(std::size_t part, int op) override {
     begin();
     Ledger::adjoint(part, op);
@@ -93,6 +98,9 @@ std::vector<std::int64_t> memory_signature(
     for (const Op& op : program.ops) {
       for (const Phase phase : {Phase::forward, Phase::adjoint}) {
         numbers.push_back(workspace_bytes({program, op, seat, phase, precision}));
+      }
+      for (const Half half : {Half::operands, Half::weights}) {
+        numbers.push_back(workspace_bytes({program, op, seat, Phase::adjoint, precision, half}));
       }
     }
   }

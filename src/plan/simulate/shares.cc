@@ -87,7 +87,7 @@ class Scales {
     burden.seconds.resize(seats_.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
       for (const auto* steps : body->schedule.passes()) {
-        for (const ScheduledOp& step : *steps) {
+        for (const ScheduledOp& step : whole(*steps)) {
           const OpCost cost = op_cost(
               body->program,
               body->program.ops[idx(step.op)],

@@ -14,6 +14,7 @@ class Recorder final : public Machine {
 
   void prefetch(std::size_t part, int op) override { add(Instruction::Kind::prefetch, part, op); }
   void forward(std::size_t part, int op) override { add(Instruction::Kind::forward, part, op); }
+  void begin_adjoint(std::size_t part, int op) override { add(Instruction::Kind::begin, part, op); }
   void adjoint(std::size_t part, int op) override { add(Instruction::Kind::adjoint, part, op); }
   void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
   void offload(std::size_t part, ValueId value) override {
@@ -43,6 +44,7 @@ Span::What what(const Instruction& instruction) {
       return Span::What::prefetch;
     case Instruction::Kind::forward:
       return instruction.recompute ? Span::What::recompute : Span::What::forward;
+    case Instruction::Kind::begin:
     case Instruction::Kind::adjoint:
       return Span::What::backward;
     case Instruction::Kind::offload:
@@ -104,7 +106,7 @@ void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups
       mine.at = 0;
       mine.stage = 0;
       mine.domain_meetings = 0;
-      mine.pending = nullptr;
+      mine.under_way.clear();
       mine.here = nullptr;
       ready_.push_back(rank);
     }
@@ -134,7 +136,7 @@ const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
   }
   const Instruction& instruction = group.instructions[at];
   const ScheduledPart& part = group.timeline[instruction.part];
-  const bool adjoint = instruction.kind == Instruction::Kind::adjoint;
+  const bool adjoint = instruction.goes_back();
   std::unique_ptr<const OpCost>& found = costs.of_op[{part.body.get(), {instruction.op, adjoint}}];
   if (found == nullptr) {
     found = std::make_unique<OpCost>(op_cost(
@@ -150,34 +152,65 @@ const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
   return *known;
 }
 
-// Its communication lane is busy with weights that others have not come for yet.
-bool Timetable::waits_for_weights(int rank) {
-  Clock& mine = clock(rank);
-  if (mine.pending == nullptr || mine.pending->over) {
-    return false;
-  }
-  mine.pending->waiting.push_back(rank);
-  return true;
-}
-
-// Post: true when the meeting is over.
-bool Timetable::come(int rank, JointOp& meeting, double seconds, int needed, bool wait) {
-  const bool first = meeting.members.empty();
-  const bool as_much = first || meeting.seconds == seconds;
-  meeting.needed = needed;
-  meeting.seconds = seconds;
-  meeting.ready = std::max(meeting.ready, clock(rank).compute);
-  meeting.members.push_back(rank);
-  meeting.instructions.push_back(&clock(rank).group->instructions[clock(rank).at]);
-  expect_same(rank, meeting, as_much);
-  if (static_cast<int>(meeting.members.size()) == needed) {
-    finish(meeting);
-    return true;
-  }
-  if (wait) {
-    meeting.waiting.push_back(rank);
+// Its communication lane is busy with what others have not come for yet.
+bool Timetable::waits_for_others(int rank) {
+  for (const auto& [op, meeting] : clock(rank).under_way) {
+    if (meeting != nullptr && !meeting->over) {
+      meeting->waiting.push_back(rank);
+      return true;
+    }
   }
   return false;
+}
+
+// The rank's instruction exchanges something with others, or is a ring.
+bool Timetable::meets(int rank) {
+  const Clock& mine = clock(rank);
+  const OpCost& costs = cost(*mine.group, mine.at);
+  const Instruction& instruction = mine.group->instructions[mine.at];
+  const Op& op = mine.group->timeline[instruction.part].program().ops[idx(instruction.op)];
+  const bool domain_wide = traits(op.kind).meets == OpTraits::Meets::domain &&
+                           costs.traffic[mine.group_rank].traffic.collectives > 0;
+  return domain_wide || !costs.met.meetings.empty();
+}
+
+// To where the rank's instruction meets others; `wait`: it goes on when that is over.
+Timetable::JointOp* Timetable::come(int rank, bool wait) {
+  const Clock& mine = clock(rank);
+  const Instruction& instruction = mine.group->instructions[mine.at];
+  const OpCost& costs = cost(*mine.group, mine.at);
+  const Op& op = mine.group->timeline[instruction.part].program().ops[idx(instruction.op)];
+  JointOp* meeting = nullptr;
+  double seconds = costs.met.domain_seconds;
+  int needed = domain_;
+  if (traits(op.kind).meets == OpTraits::Meets::domain) {
+    if (mine.domain_meetings == over_domain_.size()) {
+      over_domain_.push_back(std::make_unique<JointOp>());
+    }
+    meeting = over_domain_[clock(rank).domain_meetings++].get();
+  } else {
+    const int number = costs.met.meeting_of[mine.group_rank];
+    meeting = &of_groups_[{mine.group, {mine.at, number}}];
+    seconds = costs.met.seconds[idx(number)];
+    needed = static_cast<int>(costs.met.meetings[idx(number)].size());
+    if (!costs.hop_seconds.empty()) {
+      meeting->ring = &costs;
+      meeting->group = mine.group;
+    }
+  }
+  const bool as_much = meeting->members.empty() || meeting->seconds == seconds;
+  meeting->needed = needed;
+  meeting->seconds = seconds;
+  meeting->ready = std::max(meeting->ready, mine.compute);
+  meeting->members.push_back(rank);
+  meeting->instructions.push_back(&instruction);
+  expect_same(rank, *meeting, as_much);
+  if (static_cast<int>(meeting->members.size()) == needed) {
+    finish(*meeting);
+  } else if (wait) {
+    meeting->waiting.push_back(rank);
+  }
+  return meeting;
 }
 
 // All of a meeting mean the same by it, and (`as_much`) exchange as much.
@@ -189,16 +222,13 @@ void Timetable::expect_same(int rank, const JointOp& meeting, bool as_much) cons
   const int other = meeting.members.front();
   const Instruction& mine = *meeting.instructions.back();
   const Instruction& theirs = *meeting.instructions.front();
-  const auto adjoint = [](const Instruction& instruction) {
-    return instruction.kind == Instruction::Kind::adjoint;
-  };
-  if (as_much && mine.part == theirs.part && adjoint(mine) == adjoint(theirs) &&
+  if (as_much && mine.part == theirs.part && mine.goes_back() == theirs.goes_back() &&
       op_of(rank, mine).kind == op_of(other, theirs).kind) {
     return;
   }
   const auto text = [&](int member, const Instruction& instruction) {
     return to_string(op_of(member, instruction).kind) +
-           (adjoint(instruction) ? " backward" : " forward") + " of part " +
+           (instruction.goes_back() ? " backward" : " forward") + " of part " +
            std::to_string(instruction.part);
   };
   throw std::invalid_argument(
@@ -279,7 +309,7 @@ void Timetable::shift(
 // in the end they go home.
 void Timetable::ring_round(
     const std::vector<RingSeat>& seats, const OpCost& cost, const Instruction& instruction) {
-  const bool adjoint = instruction.kind == Instruction::Kind::adjoint;
+  const bool adjoint = instruction.goes_back();
   const std::size_t p = seats.size();
   const RingBlocks& ring = cost.met.ring;
   const auto wait_for_shift = [&] {
@@ -363,6 +393,32 @@ void Timetable::done(int rank) {
   mine.here = nullptr;
 }
 
+// A prefetch, or an adjoint's beginning: what is sent travels on, and nobody waits.
+bool Timetable::begin(int rank) {
+  if (waits_for_others(rank)) {
+    return false;
+  }
+  Clock& mine = clock(rank);
+  const Instruction& instruction = mine.group->instructions[mine.at];
+  const OpCost& costs = cost(*mine.group, mine.at);
+  const Op& op = mine.group->timeline[instruction.part].program().ops[idx(instruction.op)];
+  const OpTraits& kind = traits(op.kind);
+  send(rank, costs);
+  if (instruction.goes_back()) {
+    mine.sums.model_flops += costs.work[mine.group_rank].matmul_flops;
+  }
+  if (instruction.goes_back() || !kind.receives_first) {
+    compute(
+        rank,
+        costs.compute_seconds[mine.group_rank] * (kind.operands_first ? 0.5 : 1),
+        instruction);
+  }
+  mine.under_way[{instruction.part, instruction.op}] =
+      meets(rank) ? come(rank, /*wait=*/false) : nullptr;
+  done(rank);
+  return true;
+}
+
 bool Timetable::advance(int rank) {
   using Kind = Instruction::Kind;
   Clock& mine = clock(rank);
@@ -374,7 +430,7 @@ bool Timetable::advance(int rank) {
   }
 
   if (instruction.kind == Kind::offload || instruction.kind == Kind::fetch) {
-    if (waits_for_weights(rank)) {
+    if (waits_for_others(rank)) {
       return false;
     }
     const int world_rank = domain_first_ + rank;
@@ -389,39 +445,33 @@ bool Timetable::advance(int rank) {
     return true;
   }
 
+  if (instruction.kind == Kind::prefetch || instruction.kind == Kind::begin) {
+    return begin(rank);
+  }
   const Op& op = part.program().ops[idx(instruction.op)];
   const OpCost& costs = cost(group, mine.at);
   const bool adjoint = instruction.kind == Kind::adjoint;
-  const auto over_domain_meeting = [&]() -> JointOp& {
-    if (mine.domain_meetings == over_domain_.size()) {
-      over_domain_.push_back(std::make_unique<JointOp>());
-    }
-    return *over_domain_[mine.domain_meetings++];
-  };
-  if (instruction.kind == Kind::prefetch) {
-    if (waits_for_weights(rank)) {
-      return false;
-    }
-    JointOp& meeting = over_domain_meeting();
-    mine.pending = &meeting;
-    send(rank, costs);
-    come(rank, meeting, costs.met.domain_seconds, domain_, /*wait=*/false);
-    done(rank);
-    return true;
-  }
   const OpTraits& kind = traits(op.kind);
   // All else is made before it is sent.
   const bool compute_last = kind.receives_first && !adjoint;
   const auto compute_now = [&] {
     compute(rank, costs.compute_seconds[mine.group_rank], instruction);
   };
-  if (kind.prefetched && !adjoint) {
-    if (waits_for_weights(rank)) {
-      return false;
+  if (const auto asked = mine.under_way.find({instruction.part, instruction.op});
+      asked != mine.under_way.end()) {
+    if (JointOp* meeting = asked->second; meeting != nullptr) {
+      if (!meeting->over) {
+        meeting->waiting.push_back(rank);
+        return false;
+      }
+      wait_until(rank, meeting->end);
     }
-    wait_until(rank, mine.pending->end);
-    mine.pending = nullptr;
-    compute_now();
+    mine.under_way.erase(asked);
+    if (kind.operands_first) {
+      compute(rank, costs.compute_seconds[mine.group_rank] * 0.5, instruction);
+    } else if (compute_last) {
+      compute_now();
+    }
     done(rank);
     return true;
   }
@@ -440,37 +490,17 @@ bool Timetable::advance(int rank) {
     mine.stage = 1;
   }
   if (mine.stage == 1) {
-    const bool domain_wide = kind.meets == OpTraits::Meets::domain &&
-                             costs.traffic[mine.group_rank].traffic.collectives > 0;
-    if (!domain_wide && costs.met.meetings.empty()) {
+    if (!meets(rank)) {
       done(rank);
       return true;
     }
-    if (waits_for_weights(rank)) {
+    if (waits_for_others(rank)) {
       return false;
     }
     mine.stage = 2;
-    if (domain_wide) {
-      mine.here = &over_domain_meeting();
-      if (!come(rank, *mine.here, costs.met.domain_seconds, domain_, /*wait=*/true)) {
-        return false;
-      }
-    } else {
-      const int number = costs.met.meeting_of[mine.group_rank];
-      const auto m = idx(number);
-      mine.here = &of_groups_[{&group, {mine.at, number}}];
-      if (!costs.hop_seconds.empty()) {
-        mine.here->ring = &costs;
-        mine.here->group = &group;
-      }
-      if (!come(
-              rank,
-              *mine.here,
-              costs.met.seconds[m],
-              static_cast<int>(costs.met.meetings[m].size()),
-              /*wait=*/true)) {
-        return false;
-      }
+    mine.here = come(rank, /*wait=*/true);
+    if (!mine.here->over) {
+      return false;
     }
   }
   if (mine.here->ring == nullptr) {

@@ -15,12 +15,14 @@ namespace paradyse {
 
 // A call of the walk that takes time.
 struct Instruction {
-  enum class Kind { prefetch, forward, adjoint, offload, fetch };
+  enum class Kind { prefetch, forward, begin, adjoint, offload, fetch };  // begin: of an adjoint
   Kind kind = Kind::forward;
   std::size_t part = 0;
   int op = -1;             // or
   ValueId value = -1;      // of an offload or fetch
   bool recompute = false;  // a forward of the backward pass
+
+  [[nodiscard]] bool goes_back() const { return kind == Kind::begin || kind == Kind::adjoint; }
 };
 std::vector<Instruction> instructions(const Timeline& timeline);
 
@@ -69,9 +71,10 @@ class Timetable {
     std::size_t at = 0;               // instruction
     int stage = 0;                    // of it
     std::size_t domain_meetings = 0;  // so far
-    JointOp* pending = nullptr;       // the weights that are on their way
-    JointOp* here = nullptr;          // what it waits in
-    double began = 0;                 // the instruction
+    // By part and op: what is asked for or begun, and its rest still to come; null: nobody meets.
+    std::map<std::pair<std::size_t, int>, JointOp*> under_way;
+    JointOp* here = nullptr;  // what it waits in
+    double began = 0;         // the instruction
   };
 
   struct RingSeat {
@@ -90,8 +93,9 @@ class Timetable {
   };
 
   const OpCost& cost(const GroupRun& group, std::size_t at);
+  [[nodiscard]] bool meets(int rank);
+  JointOp* come(int rank, bool wait);
   bool advance(int rank);  // one instruction further; false: it waits
-  bool come(int rank, JointOp& meeting, double seconds, int needed, bool wait);
   void expect_same(int rank, const JointOp& meeting, bool as_much) const;
   void finish(JointOp& meeting);
   void finish_ring(JointOp& meeting);
@@ -110,7 +114,8 @@ class Timetable {
   void done(int rank);  // with the instruction
   void tell(int rank, Lane lane, double begin, double end, const Instruction& instruction) const;
   void tell_memory(int rank, double at, std::int64_t bytes) const;
-  bool waits_for_weights(int rank);
+  bool waits_for_others(int rank);
+  bool begin(int rank);
   Clock& clock(int rank) { return clocks_[idx(rank)]; }
 
   const Cluster& cluster_;

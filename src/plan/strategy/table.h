@@ -24,4 +24,9 @@ std::string strategies_with(const std::string& kind, const std::string& option);
 // The option of every MLP strategy.
 Option token_tiles_option();
 
+// Of what gathers tokens in front of weights that are held: whether they are gathered again for the
+// backward pass.
+inline constexpr const char* kKeepOption = "keep_gathered";
+Option keep_gathered_option();
+
 }  // namespace paradyse

@@ -74,7 +74,7 @@ struct Version {
 // once for a maker and a reader.
 class Parts {
  public:
-  explicit Parts(bool keep) : keep_(keep) {}
+  Parts(bool keep, bool overlap) : keep_(keep), overlap_(overlap) {}
 
   // How a stream lies after the parts so far; null: none of them made it.
   [[nodiscard]] const Layout* lies(const std::string& stream) const {
@@ -122,10 +122,15 @@ class Parts {
   // Of a layer that is made again as a whole moves are part: what enters one may be what waits.
   [[nodiscard]] Keeping keeping_of(const ScheduledPart& reader) const {
     const bool whole = reader.schedule().with_layer();
-    return {.keep = keep_, .offload = whole && reader.schedule().offload, .with_layer = whole};
+    return {
+        .keep = keep_,
+        .offload = whole && reader.schedule().offload,
+        .with_layer = whole,
+        .overlap = overlap_};
   }
 
   bool keep_;
+  bool overlap_;
   Timeline parts_;
   std::map<std::string, Version> now_;
   using Pair = std::tuple<const void*, const void*, std::string>;  // maker, reader, stream
@@ -144,7 +149,7 @@ Task task_of(const Model& model, const std::string& part, Documents documents, i
       .domain = domain};
 }
 
-ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep) {
+ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep, bool overlap) {
   if (const std::vector<Misfit> wrong = misfits(task, choice); !wrong.empty()) {
     const Misfit& first = wrong.front();
     throw std::invalid_argument(
@@ -161,7 +166,10 @@ ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool ke
       .body = body(
           runs.build(run),
           choice.recompute,
-          {.keep = keep, .offload = choice.offload, .with_layer = choice.with_layer})};
+          {.keep = keep,
+           .offload = choice.offload,
+           .with_layer = choice.with_layer,
+           .overlap = overlap})};
 }
 
 namespace {
@@ -215,7 +223,8 @@ Timeline timeline(
     const Documents& documents,
     int domain,
     std::span<const LayerChoice> layers,
-    bool keep) {
+    bool keep,
+    bool overlap) {
   if (static_cast<std::int64_t>(layers.size()) != model.layers) {
     throw std::invalid_argument(
         "a plan for " + std::to_string(layers.size()) + " layers does not fit a model of " +
@@ -224,7 +233,7 @@ Timeline timeline(
   const std::vector<bool> needed = model.needed();
   // Layers are alike: each distinct choice is built once.
   std::map<std::pair<const Part*, PartChoice>, Body> built;
-  Parts parts(keep);
+  Parts parts(keep, overlap);
   for (std::size_t i = 0; i < model.parts.size(); ++i) {
     const auto& [layer, site, part] = model.parts[i];
     if (!needed[i]) {
@@ -239,7 +248,7 @@ Timeline timeline(
                                : streams_of(model, *part, choice, documents),
           .documents = documents,
           .domain = domain};
-      made = scheduled_part(task, choice, keep).body;
+      made = scheduled_part(task, choice, keep, overlap).body;
     }
     parts.add({.layer = layer, .weights = static_cast<int>(i), .site = site, .body = made});
   }

@@ -78,7 +78,9 @@ Plan plan_of(const CheckSubject& subject, const Way& way, LayerRecompute level, 
   for (const auto& document : subject.documents) {
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
-  return uniform_plan(subject.model, lengths, ranks, layers);
+  Plan plan = uniform_plan(subject.model, lengths, ranks, layers);
+  plan.overlap = true;
+  return plan;
 }
 
 }  // namespace

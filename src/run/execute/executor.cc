@@ -8,6 +8,7 @@
 #include "src/run/execute/executor.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -96,14 +97,13 @@ class Executor final : public Machine {
     timed(part, forward_pass_ ? PartPhase::forward : PartPhase::recompute);
   }
 
+  void begin_adjoint(std::size_t part, int i) override {
+    begun_.insert({part, i});
+    go_back(part, i, implementation(op_of(part, i).kind).begin_adjoint);
+  }
   void adjoint(std::size_t part, int i) override {
-    const Op& op = op_of(part, i);
-    const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
-    const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
-    const auto begin = Trace::Clock::now();
-    naming_lack([&] { implementation(op.kind).adjoint(frames_[part], op); });
-    record(part, i, "backward", begin);
-    timed(part, PartPhase::backward);
+    const OpImplementation& of_kind = implementation(op_of(part, i).kind);
+    go_back(part, i, begun_.erase({part, i}) != 0 ? of_kind.end_adjoint : of_kind.adjoint);
   }
 
   void drop_value(std::size_t part, ValueId value) override {
@@ -192,6 +192,15 @@ class Executor final : public Machine {
       Accountant::recategorize(frames_[part].values[idx(value)], Category::saved);
     }
   }
+  void go_back(std::size_t part, int i, void (*step)(Frame&, const Op&)) {
+    const Op& op = op_of(part, i);
+    const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
+    const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
+    const auto begin = Trace::Clock::now();
+    naming_lack([&] { step(frames_[part], op); });
+    record(part, i, "backward", begin);
+    timed(part, PartPhase::backward);
+  }
   void timed(std::size_t part, PartPhase phase) const {
     if (rank_.part_times != nullptr) {
       synchronize(frames_[part].device);  // what a GPU has still to do is part of it
@@ -217,6 +226,7 @@ class Executor final : public Machine {
   std::vector<Frame> frames_;
   std::vector<std::vector<std::string>> labels_;
   MicroBatchResult result_;
+  std::set<std::pair<std::size_t, int>> begun_;  // adjoints whose rest is still to come
   bool forward_pass_ = true;
 };
 

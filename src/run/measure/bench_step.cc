@@ -51,14 +51,30 @@ void count_flops(const Plan& plan, const Model& model, BenchStepRow& row) {
 class TimedCommunication final : public CommunicationObserver {
  public:
   explicit TimedCommunication(Breakdown& breakdown) : breakdown_(breakdown) {}
-  void enter(Moment /*moment*/, const Call& /*call*/) override {
+  void enter(Moment /*moment*/, const Call& call) override {
     before_ = breakdown_.enter(Breakdown::communication);
+    counts_ = !call.part.empty();
+    since_ = Clock::now();
   }
-  void leave() override { breakdown_.enter(before_); }
+  void leave() override {
+    if (counts_) {
+      exposed_ += Clock::now() - since_;
+    }
+    breakdown_.enter(before_);
+  }
+
+  void restart() { exposed_ = {}; }
+  // Wall seconds in which parts of the model sent, received or waited.
+  [[nodiscard]] double exposed_seconds() const {
+    return std::chrono::duration<double>(exposed_).count();
+  }
 
  private:
   Breakdown& breakdown_;
   Breakdown::Part before_ = Breakdown::between;
+  bool counts_ = false;
+  Clock::time_point since_;
+  Clock::duration exposed_{};
 };
 
 // What is measured as one row.
@@ -109,7 +125,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   result.cores = std::min(machine.cores, request.ranks);
   const auto samples = pointers(request.samples);
   for (const Case& measured : cases_of(request)) {
-    const Plan& plan = measured.plan;
+    Plan plan = measured.plan;
+    plan.overlap = request.overlap;
     BenchStepRow row{
         .length = plan.lengths.front(),
         .documents = static_cast<std::int64_t>(plan.lengths.size()),
@@ -151,6 +168,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         }
         if (i == 1) {
           breakdown.restart();
+          timed.restart();
         }
         const std::int64_t sent_before = communicators.counters().bytes_sent;
         const auto begin = Clock::now();
@@ -178,7 +196,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       }
       const double used = me == request.backend->first_rank() ? cpu_seconds() - cpu_before : 0.0;
       const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
-      std::vector<std::int64_t> mine = {in_us(used), session.memory().peak_bytes()};
+      std::vector<std::int64_t> mine = {
+          in_us(used), session.memory().peak_bytes(), in_us(timed.exposed_seconds())};
       for (const double seconds : breakdown.seconds()) {
         mine.push_back(in_us(request.breakdown ? seconds : 0));
       }
@@ -190,8 +209,9 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         for (const auto& of_rank : numbers) {
           cpu += a_step(of_rank[0]);
           peak = std::max(peak, of_rank[1]);
+          row.exposed_s += a_step(of_rank[2]) / request.ranks;
           for (std::size_t part = 0; part < row.parts_s.size(); ++part) {
-            row.parts_s[part] += a_step(of_rank[2 + part]);
+            row.parts_s[part] += a_step(of_rank[3 + part]);
           }
         }
         wall = std::accumulate(steps.begin(), steps.end(), 0.0) / request.repeats;

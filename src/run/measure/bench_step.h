@@ -27,7 +27,8 @@ struct BenchStepRequest {
   std::vector<Sample> samples = {};
   std::optional<Plan> plan = {};
   Dtype dtype = Dtype::float32;
-  int repeats = 5;  // counted steps, after one that is not
+  bool overlap = true;  // as in Plan
+  int repeats = 5;      // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
@@ -49,6 +50,8 @@ struct BenchStepRow {
   // Of them, by Breakdown::Part; 0 where it was not asked for.
   std::array<double, Breakdown::kParts> parts_s{};
   double idle_s = 0;        // the cores' seconds a step that no rank used, mean
+  double exposed_s = 0;     // wall seconds a step in which a rank's parts sent, received or waited
+                            // for messages, mean over ranks; 0 where no breakdown was asked for
   double tokens_per_s = 0;  // by step_s
   double model_flops = 0;   // a step: matrix products and causal attention, backward twice forward
   double hardware_flops = 0;     // what was executed: with recomputation

@@ -6,6 +6,11 @@
 
 namespace paradyse {
 
+void Frame::await(ValueId id) {
+  pending[idx(id)]->wait();
+  pending[idx(id)].reset();
+}
+
 at::Tensor& Frame::value(ValueId id) {
   at::Tensor& tensor = values.at(idx(id));
   if (!tensor.defined()) {

@@ -37,14 +37,18 @@ struct Frame {
   at::ScalarType statistic = at::kFloat;
   c10::Device device = c10::Device(c10::kCPU);
 
-  std::vector<at::Tensor> values;                 // by ValueId; undefined: not there
-  std::vector<at::Tensor> gradients;              // by ValueId
-  std::vector<std::unique_ptr<Pending>> pending;  // gathers under way, by the ValueId they make
+  std::vector<at::Tensor> values;     // by ValueId; undefined: not there
+  std::vector<at::Tensor> gradients;  // by ValueId
+  // Messages under way, by the ValueId that they make, or whose gradient they send on.
+  std::vector<std::unique_ptr<Pending>> pending;
 
   [[nodiscard]] const Program& program() const { return part->program(); }
   [[nodiscard]] Call call(const char* op, bool stable = false) const {
     return {.op = op, .part = program().part, .layer = part->layer, .stable_source = stable};
   }
+
+  // Waits for the message of this value.
+  void await(ValueId id);
 
   // The value, which must be there (a schedule that frees too early is our mistake).
   at::Tensor& value(ValueId id);

@@ -5,7 +5,8 @@
 //
 // Transposed and in place, the product is added to the last operand, whose memory y takes over.
 // Adjoint: dx = dy w and dw = dy^T x, or dx = dy w^T and dw = x^T dy; dx is a sum over terms.  A
-// `tile` cuts x (or, transposed, y) and its gradient to the rows that the op reads (or makes).
+// `tile` cuts x (or, transposed, y) and its gradient to the rows that the op reads (or makes).  In
+// two steps dx comes first, of all terms, then dw.
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 #include "src/run/kernels/cpu/products.h"
@@ -56,41 +57,53 @@ void linear(Frame& frame, const Op& op) {
   }
 }
 
-void linear_adjoint(Frame& frame, const Op& op) {
+namespace {
+
+void make_gradients(Frame& frame, const Op& op, Half half) {
   at::Tensor x = frame.value(op.in[0]);
   at::Tensor grad_y = frame.gradient(op.out[0]);
   if (op.in_place) {
     frame.gradients[idx(op.in.back())] = grad_y;
   }
-  const bool given = is_given(frame.program(), op.in[0]);
+  const bool no_x = half == Half::weights || is_given(frame.program(), op.in[0]);
   auto [grad_x, accumulate] =
-      given ? std::pair<at::Tensor, bool>() : frame.gradient_target(op.in[0]);
+      no_x ? std::pair<at::Tensor, bool>() : frame.gradient_target(op.in[0]);
   if (op.transposed) {
     grad_y = tile_of(grad_y, frame, op);
-  } else if (!op.tile.empty() && !given) {
-    if (!accumulate) {  // the first tile of several
-      grad_x.zero_();
-      accumulate = true;
-    }
+  } else if (!op.tile.empty()) {
     x = tile_of(x, frame, op);
-    grad_x = tile_of(grad_x, frame, op);
+    if (!no_x) {
+      if (!accumulate) {  // the first tile of several
+        grad_x.zero_();
+        accumulate = true;
+      }
+      grad_x = tile_of(grad_x, frame, op);
+    }
   }
   std::int64_t column = 0;
   for (const Term& term : terms(frame, op)) {
     const ValueId weight = op.in[idx(term.operand)];
-    const at::Tensor w = matrix_of(frame.value(weight), term);
     const at::Tensor grad_columns = op.transposed ? grad_y : grad_y.narrow(1, column, term.rows);
     column += term.rows;
-    const auto [gradient, add] = frame.weight_gradient_target(weight);
-    const at::Tensor grad_w = matrix_of(gradient, term);
-    if (!given) {
+    const auto [gradient, add] = half == Half::operands ? std::pair<at::Tensor, bool>()
+                                                        : frame.weight_gradient_target(weight);
+    if (!no_x) {
+      const at::Tensor w = matrix_of(frame.value(weight), term);
       product(grad_columns, op.transposed ? w.t() : w, grad_x, accumulate);
       accumulate = true;
     }
-    const at::Tensor left = op.transposed ? x.t() : grad_columns.t();
-    const at::Tensor& right = op.transposed ? grad_y : x;
-    product(left, right, grad_w, add);
+    if (half != Half::operands) {
+      const at::Tensor left = op.transposed ? x.t() : grad_columns.t();
+      const at::Tensor& right = op.transposed ? grad_y : x;
+      product(left, right, matrix_of(gradient, term), add);
+    }
   }
 }
+
+}  // namespace
+
+void linear_adjoint(Frame& frame, const Op& op) { make_gradients(frame, op, Half::both); }
+void linear_operands(Frame& frame, const Op& op) { make_gradients(frame, op, Half::operands); }
+void linear_weights(Frame& frame, const Op& op) { make_gradients(frame, op, Half::weights); }
 
 }  // namespace paradyse::ops

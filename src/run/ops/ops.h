@@ -13,8 +13,11 @@ struct OpImplementation {
   OpKind kind;
   void (*forward)(Frame&, const Op&);
   void (*adjoint)(Frame&, const Op&);
-  // Of a kind that is prefetched: begins the forward, which then waits for it.
+  // Of a kind that receives: begins the forward, which then waits for it.
   void (*issue)(Frame&, const Op&) = nullptr;
+  // The adjoint in two steps, where the kind has them.
+  void (*begin_adjoint)(Frame&, const Op&) = nullptr;
+  void (*end_adjoint)(Frame&, const Op&) = nullptr;
 };
 
 const OpImplementation& implementation(OpKind kind);

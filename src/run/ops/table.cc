@@ -10,12 +10,13 @@ using Run = void(Frame& frame, const Op& op);
 Run embed, embed_adjoint;
 Run norm, norm_adjoint;
 Run hold_weights, hold_weights_adjoint;
-Run gather_weights, gather_weights_adjoint, issue_gather;
-Run linear, linear_adjoint;
+Run gather_weights, gather_weights_adjoint, issue_gather, begin_gather_adjoint, end_gather_adjoint;
+Run linear, linear_adjoint, linear_operands, linear_weights;
 Run bias, bias_adjoint;
 Run qk_norm, qk_norm_adjoint;
 Run rope, rope_adjoint;
-Run redistribute, redistribute_adjoint;
+Run redistribute, redistribute_adjoint, issue_redistribute, begin_redistribute_adjoint,
+    end_redistribute_adjoint;
 Run attention, attention_adjoint;
 Run ring_attention, ring_attention_adjoint;
 Run score_attention, score_attention_adjoint;
@@ -38,12 +39,22 @@ constexpr OpImplementation kTable[] = {
     {OpKind::embed, embed, embed_adjoint},
     {OpKind::norm, norm, norm_adjoint},
     {OpKind::hold_weights, hold_weights, hold_weights_adjoint},
-    {OpKind::gather_weights, gather_weights, gather_weights_adjoint, issue_gather},
-    {OpKind::linear, linear, linear_adjoint},
+    {OpKind::gather_weights,
+     gather_weights,
+     gather_weights_adjoint,
+     issue_gather,
+     begin_gather_adjoint,
+     end_gather_adjoint},
+    {OpKind::linear, linear, linear_adjoint, nullptr, linear_operands, linear_weights},
     {OpKind::bias, bias, bias_adjoint},
     {OpKind::qk_norm, qk_norm, qk_norm_adjoint},
     {OpKind::rope, rope, rope_adjoint},
-    {OpKind::redistribute, redistribute, redistribute_adjoint},
+    {OpKind::redistribute,
+     redistribute,
+     redistribute_adjoint,
+     issue_redistribute,
+     begin_redistribute_adjoint,
+     end_redistribute_adjoint},
     {OpKind::attention, attention, attention_adjoint},
     {OpKind::ring_attention, ring_attention, ring_attention_adjoint},
     {OpKind::score_attention, score_attention, score_attention_adjoint},

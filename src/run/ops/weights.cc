@@ -3,7 +3,7 @@
 // Held: w is the parameter itself, this rank's elements.  Gathered: w has the elements that the op
 // wants, from all ranks of the weight domain; *issued* ahead, waited for when the op runs.
 // Adjoint of a gather: dw is summed over the domain into the owners' gradients; a rank without a
-// reader of w joins with zeros.
+// reader of w joins with zeros.  It may end later than it began: dw stays until then.
 #include "paradyse/plan/index.h"
 #include "src/run/ops/frame.h"
 
@@ -23,15 +23,13 @@ void issue_gather(Frame& frame, const Op& op) {
 }
 
 void gather_weights(Frame& frame, const Op& op) {
-  auto& pending = frame.pending[idx(op.out[0])];
-  if (pending == nullptr) {
+  if (frame.pending[idx(op.out[0])] == nullptr) {
     issue_gather(frame, op);
   }
-  pending->wait();
-  pending.reset();
+  frame.await(op.out[0]);
 }
 
-void gather_weights_adjoint(Frame& frame, const Op& op) {
+void begin_gather_adjoint(Frame& frame, const Op& op) {
   at::Tensor& grad_w = frame.gradients[idx(op.out[0])];
   if (!grad_w.defined()) {  // no linear of this rank read it: it still joins with zeros
     const Extent extent = local_extent(frame.program(), op.out[0], frame.rank->seat);
@@ -39,14 +37,19 @@ void gather_weights_adjoint(Frame& frame, const Op& op) {
     grad_w =
         frame.empty(extent.rows, extent.cols, wide ? frame.statistic : frame.activation).zero_();
   }
-  frame.rank->domain
-      ->exchange_sum(
-          grad_w,
-          frame.parameters->stack_grad,
-          op.copies[0].table(),
-          true,
-          frame.call("gather_weights"))
-      ->wait();
+  frame.pending[idx(op.out[0])] = frame.rank->domain->exchange_sum(
+      grad_w,
+      frame.parameters->stack_grad,
+      op.copies[0].table(),
+      true,
+      frame.call("gather_weights"));
+}
+
+void end_gather_adjoint(Frame& frame, const Op& op) { frame.await(op.out[0]); }
+
+void gather_weights_adjoint(Frame& frame, const Op& op) {
+  begin_gather_adjoint(frame, op);
+  end_gather_adjoint(frame, op);
 }
 
 }  // namespace paradyse::ops

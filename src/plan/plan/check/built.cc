@@ -1,5 +1,7 @@
 #include <map>
+#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
@@ -29,13 +31,24 @@ class Recorder : public Machine {
   // Those over the weight domain.
   [[nodiscard]] const std::vector<Collective>& over_domain() const { return over_domain_; }
 
-  void prefetch(std::size_t part, int op) override { record(part, op, Phase::forward); }
+  void prefetch(std::size_t part, int op) override {
+    asked_.insert({part, op});
+    record(part, op, Phase::forward);
+  }
   void forward(std::size_t part, int op) override {
-    if (!traits(op_of(part, op).kind).prefetched) {  // recorded when it was
+    if (asked_.erase({part, op}) == 0) {
       record(part, op, Phase::forward);
     }
   }
-  void adjoint(std::size_t part, int op) override { record(part, op, Phase::adjoint); }
+  void begin_adjoint(std::size_t part, int op) override {
+    begun_.insert({part, op});
+    record(part, op, Phase::adjoint);
+  }
+  void adjoint(std::size_t part, int op) override {
+    if (begun_.erase({part, op}) == 0) {
+      record(part, op, Phase::adjoint);
+    }
+  }
   void drop_value(std::size_t /*part*/, ValueId /*value*/) override {}
   void offload(std::size_t /*part*/, ValueId /*value*/) override {}
   void fetch(std::size_t /*part*/, ValueId /*value*/) override {}
@@ -75,6 +88,8 @@ class Recorder : public Machine {
 
   const Timeline& timeline_;
   Precision precision_;
+  std::set<std::pair<std::size_t, int>> asked_;  // recorded, and yet to run
+  std::set<std::pair<std::size_t, int>> begun_;
   std::vector<Collective> over_domain_;
 };
 

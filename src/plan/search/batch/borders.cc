@@ -343,8 +343,7 @@ std::optional<Plan> Borders::best_of_borders(
     if (!plan) {
       continue;
     }
-    documents().prediction().predict(*plan);
-    if (all_fit(documents(), *plan, caps)) {
+    if (predicted_to_fit(documents(), *plan, caps)) {
       return plan;
     }
   }

@@ -79,8 +79,7 @@ class Groups {
       if (!problems(*plan, {.model = &of.model, .precision = of.precision}).empty()) {
         return std::nullopt;
       }
-      documents_.prediction().predict(*plan);
-      if (all_fit(documents_, *plan, caps_)) {
+      if (predicted_to_fit(documents_, *plan, caps_)) {
         return plan;
       }
     }

@@ -61,4 +61,15 @@ bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps) {
   });
 }
 
+bool predicted_to_fit(DocumentPlans& documents, Plan& plan, Caps caps) {
+  for (const bool overlap : {true, false}) {
+    plan.overlap = overlap;
+    documents.prediction().predict(plan);
+    if (all_fit(documents, plan, caps)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace paradyse

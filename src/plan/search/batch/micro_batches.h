@@ -25,5 +25,7 @@ std::string use(Plan& plan, const LayerRuns& program);
 
 // Whether what is predicted of every group finds room.
 bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps);
+// Predicts a plan, with messages beside work where all fit so; whether all fit.
+bool predicted_to_fit(DocumentPlans& documents, Plan& plan, Caps caps);
 
 }  // namespace paradyse

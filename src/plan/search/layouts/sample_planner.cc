@@ -244,6 +244,8 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
   }
   const auto begin = std::chrono::steady_clock::now();
   Plan whole;
+  std::size_t overlapped =
+      0;  // sizes with room for messages beside work: all of them, or none is so
   for (const OneSize& one : sizes) {
     Answer answer = plan_alike(one.lengths, one.dims);
     if (!answer.plan) {
@@ -257,7 +259,12 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
     if (whole.programs.empty()) {
       whole = empty_copy(*answer.plan, batch.lengths);
     }
+    overlapped += answer.plan->overlap ? 1 : 0;
     add(*std::move(answer.plan), one, whole);
+  }
+  whole.overlap = overlapped == sizes.size();
+  if (overlapped > 0 && !whole.overlap) {
+    predict(whole);
   }
   whole.predicted.seconds = seconds_of(whole) + task_.step_seconds;
   whole.planner_seconds =
@@ -293,6 +300,12 @@ BatchPlanner::Answer SamplePlanner::plan_alike(
     }
   }
   if (best) {
+    Plan overlapped = *best;
+    overlapped.overlap = true;
+    predict(overlapped);
+    if (budget == 0 || most_bytes(overlapped).total() <= budget) {
+      best = std::move(overlapped);
+    }
     best->planner_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (plans_.size() < kPlansKept) {

@@ -58,7 +58,7 @@ Program build(const Task& task) {
 
   const ValueId xn = w.normed_input();
   const Layout all = w.lined_up(w.layout(xn).whole());
-  const ValueId xg = w.redistribute(xn, all, "xg", /*again=*/true);
+  const ValueId xg = w.redistribute(xn, all, "xg", task.option(kKeepOption, 0) == 0);
   const ValueId qkv = w.qkv(
       xg,
       stacks,
@@ -83,6 +83,7 @@ Strategy megatron_ts() {
       .name = "MegatronTS",
       .verb = Verb::hold,
       .build = build,
+      .options = {keep_gathered_option()},
       .summary = "own heads over the whole sequence; weights stay where they are"};
 }
 

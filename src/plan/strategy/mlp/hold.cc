@@ -29,7 +29,8 @@ Program build(const Task& task) {
     out_terms.push_back({held("down", "down")});
   }
   const ValueId xn = w.normed_input();
-  const ValueId xg = w.redistribute(xn, w.layout(xn).whole(), "xg", /*again=*/true);
+  const ValueId xg =
+      w.redistribute(xn, w.layout(xn).whole(), "xg", task.option(kKeepOption, 0) == 0);
   const std::int64_t tiles = std::clamp<std::int64_t>(
       task.option(kTilesOption, 1), 1, std::max<std::int64_t>(1, task.documents.tokens()));
   if (tiles > 1) {
@@ -45,7 +46,22 @@ Program build(const Task& task) {
   return w.residual(w.added_up(y, w.layout(w.input()), "y_T"));
 }
 
+std::string not_one(std::int64_t value, const Task& /*task*/) {
+  return value == 1 ? "" : "1 keeps them; leave it out to gather them again";
+}
+std::vector<std::int64_t> keep(const Task& /*task*/) { return {1}; }
+
 }  // namespace
+
+Option keep_gathered_option() {
+  return {
+      .name = kKeepOption,
+      .meaning =
+          "1: tokens gathered from all ranks are kept for the backward pass (default: gathered "
+          "again)",
+      .why_not = not_one,
+      .candidates = keep};
+}
 
 Strategy mlp_hold() {
   return {
@@ -53,7 +69,7 @@ Strategy mlp_hold() {
       .name = "hold",
       .verb = Verb::hold,
       .build = build,
-      .options = {token_tiles_option()},
+      .options = {token_tiles_option(), keep_gathered_option()},
       .summary = "all tokens, own piece of the width; weights stay where they are"};
 }
 
