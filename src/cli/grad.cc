@@ -243,7 +243,9 @@ Plan layouts_of(
          .ranks = ranks == 0 ? 1 : ranks,
          .machine = {},
          .precision = precision_of(dtype_option(options.dtype))});
-    return planner.plan(data.sizes).plan.value();
+    Plan plan = planner.plan(data.sizes).plan.value();
+    plan.overlap = false;  // as lean as the plans of documents
+    return plan;
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);

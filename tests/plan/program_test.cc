@@ -1035,6 +1035,7 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
   for (const ModelShape& m : {gqa(), odd()}) {
     const int domain = 4;
     std::vector<std::string> first;
+    std::vector<std::string> overlapped;
     std::mt19937 random(5);
     for (const int p : {1, 2, 3, 4}) {
       for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{32, 16}, {}, {3}}) {
@@ -1050,12 +1051,15 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
             part_of(layer, "attention").strategy =
                 p == 1 && trial % 2 == 0 ? "DataZ" : gathering[trial % 3];
           }
-          const Timeline parts = timeline(any, layers);
-          const Order order(parts);
-          if (first.empty()) {
-            first = order.weights;
+          for (const bool overlap : {false, true}) {
+            const Timeline parts = timeline(any, layers, /*keep=*/true, overlap);
+            const Order order(parts);
+            std::vector<std::string>& expected = overlap ? overlapped : first;
+            if (expected.empty()) {
+              expected = order.weights;
+            }
+            ASSERT_EQ(order.weights, expected);
           }
-          ASSERT_EQ(order.weights, first);
         }
       }
     }

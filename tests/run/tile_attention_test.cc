@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/lane_attention.h"
 #include "src/run/kernels/cpu/products.h"
 
@@ -197,7 +198,8 @@ RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
 }
 
 // Heads as wide as lanes are for, in all numbers of lanes that this machine has: tiles of queries
-// that are not full, keys that some of a tile see, keys beyond a step, merged blocks.
+// that are not full, keys that some of a tile see, keys beyond a step, merged blocks; with room for
+// copies of some keys, or of all.
 TEST(LaneAttention, IsSoftmaxWrittenOut) {
   struct Block {
     std::int64_t queries, keys, diagonal;
@@ -211,11 +213,18 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
             Block{49, 97, -3},
             Block{100, 250, 300},
             Block{97, 31, -40},
-            Block{130, 200, 0}}) {
-        for (const std::int64_t cut : {std::int64_t{0}, keys / 3}) {
+            Block{130, 0, 0},
+            Block{130, 200, 0},
+            Block{200, 500, 40},
+            Block{300, 310, -20}}) {
+        // of nothing, of a step or two of keys, of all
+        for (const auto& [cut, rooms] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+                 {0, 0}, {keys / 3, 0}, {0, 100}, {keys / 3, 210}, {0, 1000}}) {
           SCOPED_TRACE(
               testing::Message() << D << " wide, " << lanes << " lanes, " << queries << " x "
-                                 << keys << " at " << diagonal << ", cut at " << cut);
+                                 << keys << " at " << diagonal << ", cut at " << cut
+                                 << ", room for copies of " << rooms);
+          std::vector<float> room(idx(rooms == 0 ? 0 : rooms * 4 * D + queries), 7.0F);
           const Inputs in({{0, queries}, {0, keys}, diagonal}, 1, D, true, 2);
           const auto rows = [](const at::Tensor& x) {
             return at::constant_pad_nd(x, {0, 3}, 7).to(at::kFloat).contiguous();
@@ -246,7 +255,7 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
             body(cut, keys);
           };
           each([&](std::int64_t first, std::int64_t last) {
-            kernels::attend_in_lanes(lanes, part(first, last), first > 0);
+            kernels::attend_in_lanes(lanes, part(first, last), first > 0, room);
           });
           each([&](std::int64_t first, std::int64_t last) {
             kernels::attend_adjoint_in_lanes(
@@ -255,7 +264,8 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
                 {.o = {g.const_data_ptr<float>(), stride},
                  .q = {grad_q.mutable_data_ptr<float>(), stride},
                  .k = {grad_k.mutable_data_ptr<float>() + first * stride, stride},
-                 .v = {grad_v.mutable_data_ptr<float>() + first * stride, stride}});
+                 .v = {grad_v.mutable_data_ptr<float>() + first * stride, stride}},
+                room);
           });
           const auto head = [&](const at::Tensor& x) { return x.narrow(1, 0, D).to(at::kDouble); };
           expect_near(

@@ -54,6 +54,15 @@ PredictedBytes fullest_rank(
     Precision precision,
     std::int64_t static_bytes);
 
+// Lets messages travel beside work (Plan::overlap) where so every rank stays within `memory` bytes;
+// 0: no limit.  `static_bytes` as above.
+void overlap_where_it_fits(
+    Plan& plan,
+    const Model& model,
+    Precision precision,
+    std::int64_t static_bytes,
+    std::int64_t memory);
+
 // Where world rank `rank` is in a micro-batch.  Throws std::invalid_argument where it is in no
 // group.
 struct RankPlace {

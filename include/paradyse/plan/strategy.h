@@ -157,8 +157,8 @@ PartChoice& part_of(LayerChoice& layer, const std::string& part);
 // Every option of every strategy of these kinds once, by name.
 std::vector<Option> all_options(const std::vector<std::string>& kinds = layer_parts());
 
-// Puts options where they belong: to the part whose strategy has them; else to the part whose
-// kind has them, where misfits() says what is wrong.
+// Puts options where they belong: to each part whose strategy has them; else to the first part
+// whose kind has them, where misfits() says what is wrong.
 void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& options);
 
 // The name by which plans call the same choice, whatever it was called: an MLP's published name

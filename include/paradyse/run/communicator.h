@@ -6,8 +6,9 @@
 // carries a name and peers compare names, so a rank that took another path is found, not waited
 // for.
 //
-// All ranks wait for operations under way in the same order.  A backend has room for at least 8; to
-// issue one more than it has completes the oldest first.
+// All ranks wait for operations under way in the same order; for those with a stable source (Call),
+// which need nothing of other ranks but that they have issued them, in any.  A backend has room for
+// at least 8; to issue one more than it has completes the oldest first.
 //
 // Every wait has a deadline; past it CommunicatorError names the operation and the ranks that did
 // not come.  When a rank fails, abort() frees all that wait for it.

@@ -83,6 +83,25 @@ PredictedBytes fullest_rank(
   return fullest;
 }
 
+void overlap_where_it_fits(
+    Plan& plan,
+    const Model& model,
+    Precision precision,
+    std::int64_t static_bytes,
+    std::int64_t memory) {
+  plan.overlap = true;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      if (memory > 0 && plan.overlap) {
+        const GroupTimeline built = group_timeline(plan, group, model, /*keep=*/true);
+        const PredictedBytes most = fullest_rank(
+            built.parts, built.seats, model, plan.weight_domain, precision, static_bytes);
+        plan.overlap = most.total() <= memory;
+      }
+    }
+  }
+}
+
 RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int rank) {
   for (std::size_t g = 0; g < micro_batch.groups.size(); ++g) {
     const PlanGroup& group = micro_batch.groups[g];

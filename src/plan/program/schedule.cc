@@ -266,8 +266,9 @@ namespace {
 //
 // With overlap gathers are two ahead, and a sum ends when the next begins.  Both keep out of the
 // way of what parts move inside their groups, which is waited for sooner: they begin when the part
-// that runs has moved all.  Whatever groups move, they come in one order, since each begins before
-// the next of them is asked for.
+// that runs has moved all.  Whatever groups move, they come in one order: all that is wanted begins
+// before a sum is asked for or an op meets the domain itself, the sum that waits always before
+// gathers.
 class OverDomain {
  public:
   OverDomain(const Timeline& timeline, Machine& machine)

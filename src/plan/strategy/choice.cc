@@ -67,20 +67,22 @@ PartChoice& part_of(LayerChoice& layer, const std::string& part) {
 
 void set_options(LayerChoice& layer, const std::map<std::string, std::int64_t>& options) {
   for (const auto& [name, value] : options) {
-    PartChoice* place = nullptr;
+    PartChoice* of_kind = nullptr;
+    bool taken = false;
     for (PartChoice& choice : layer) {
       if (find_option(strategy(kind_of(choice.part), choice.strategy), name) != nullptr) {
-        place = &choice;
-        break;
-      }
-      if (place == nullptr && !strategies_with(kind_of(choice.part), name).empty()) {
-        place = &choice;
+        choice.options[name] = value;
+        taken = true;
+      } else if (of_kind == nullptr && !strategies_with(kind_of(choice.part), name).empty()) {
+        of_kind = &choice;
       }
     }
-    if (place == nullptr) {
+    if (!taken && of_kind == nullptr) {
       throw std::invalid_argument("no part of a layer has an option '" + name + "'");
     }
-    place->options[name] = value;
+    if (!taken) {
+      of_kind->options[name] = value;
+    }
   }
 }
 

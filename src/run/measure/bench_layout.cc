@@ -43,7 +43,10 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
 
 std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
   const Model model = request.model.model();
-  const std::vector<LayoutWay> ways = ways_of(request, model);
+  std::vector<LayoutWay> ways = ways_of(request, model);
+  for (LayoutWay& way : ways) {
+    way.plan.overlap = request.memory_per_rank == 0;
+  }
   const std::vector<std::int64_t>& lengths = request.documents.lengths;
   std::vector<Sample> samples;
   std::vector<std::vector<std::int32_t>> documents;

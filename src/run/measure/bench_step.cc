@@ -126,7 +126,12 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   const auto samples = pointers(request.samples);
   for (const Case& measured : cases_of(request)) {
     Plan plan = measured.plan;
-    plan.overlap = request.overlap;
+    if (!request.overlap) {
+      plan.overlap = false;
+    } else if (!request.plan) {
+      const Precision precision = precision_of(request.dtype);
+      overlap_where_it_fits(plan, model, precision, precision.trained(), request.memory_per_rank);
+    }
     BenchStepRow row{
         .length = plan.lengths.front(),
         .documents = static_cast<std::int64_t>(plan.lengths.size()),

@@ -27,7 +27,7 @@ struct BenchStepRequest {
   std::vector<Sample> samples = {};
   std::optional<Plan> plan = {};
   Dtype dtype = Dtype::float32;
-  bool overlap = true;  // as in Plan
+  bool overlap = true;  // messages travel beside work, where `plan` says so or memory allows it
   int repeats = 5;      // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent

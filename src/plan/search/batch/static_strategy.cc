@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
 namespace {
@@ -103,7 +104,7 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
     plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
     tokens += lengths[d];
   }
-  documents.prediction().predict(plan);
+  predicted_to_fit(documents, plan, Caps::held);  // by its tokens it does
   return plan;
 }
 

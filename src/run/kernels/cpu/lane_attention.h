@@ -2,11 +2,13 @@
 // never leave registers and first-level cache (FlashAttention-2, Dao 2023, transposed).
 //
 // A tile of queries is stored column by column, so scores of a key, their maximum, sum and mask are
-// vectors over queries, and keys and values are read where they lie.  Products are blocks of
-// registers, since a BLAS is slow at sums of 16 or 32 terms.
+// vectors over queries.  Products are blocks of registers, since a BLAS is slow at sums of 16 or 32
+// terms.  Keys and values are copied side by side first, as many as find room: rows of a head lie a
+// token's whole width apart, and so push one another out of a few places of the first-level cache.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 // Vectors of the compiler's own, for x86-64.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -36,6 +38,12 @@ struct LaneAttention {
   HeadRows<const float> v = {};
   HeadRows<float> o = {};
   HeadRows<float> l = {};  // log-sum-exp, one column
+
+  // Of keys that come part by part: whether some came before these, and how many are still to come.
+  // Meanwhile o is not yet divided by its sum, which is in `sums`, and l is the maximum in base 2.
+  bool goes_on = false;
+  std::int64_t to_come = 0;
+  float* sums = nullptr;  // [queries]
 };
 
 struct LaneGradients {
@@ -50,13 +58,17 @@ struct LaneGradients {
 int lanes_for(std::int64_t width);
 
 // As ops::attend() and ops::attend_adjoint() of one head, to whose gradients is added; in as many
-// lanes as lanes_for() says, or fewer.
-void attend_in_lanes(int lanes, const LaneAttention& attention, bool merge);
+// lanes as lanes_for() says, or fewer.  `room`: for copies of keys, any number of floats.
+void attend_in_lanes(
+    int lanes, const LaneAttention& attention, bool merge, std::span<float> room = {});
 void attend_adjoint_in_lanes(
-    int lanes, const LaneAttention& attention, const LaneGradients& gradients);
+    int lanes,
+    const LaneAttention& attention,
+    const LaneGradients& gradients,
+    std::span<float> room = {});
 
 #if PARADYSE_HAS_LANES
-// The same in 8 lanes (lane_attention_v3.cc) and in 16 (lane_attention_v4.cc).
+// The same in 8 lanes (lane_attention_v3.cc) and in 16 (lane_attention_v4.cc), keys as they lie.
 void attend_v3(const LaneAttention& attention, bool merge);
 void attend_v4(const LaneAttention& attention, bool merge);
 void attend_adjoint_v3(const LaneAttention& attention, const LaneGradients& gradients);

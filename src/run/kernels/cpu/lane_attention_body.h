@@ -279,25 +279,32 @@ PARADYSE_INLINE void attend_of(const LaneAttention& a, bool merge) {
   alignas(64) float before[kQueries];
   for (std::int64_t first = 0; first < a.queries; first += kQueries) {
     const Seen seen = seen_by(a, first, kQueries);
-    if (seen.some == 0 && merge) {
+    if (seen.some == 0 && (merge || a.goes_on)) {
       continue;
     }
+    const bool over = a.to_come == 0 || first + seen.queries + a.diagonal <= a.keys;
     to_lanes<V, D>(a.q, first, seen.queries, a.scale * kLog2e, q);
     Floats maximum[V::kVectors];
     Floats sum[V::kVectors];
-    if (merge) {
+    const bool loads = merge || a.goes_on;
+    if (loads) {
       to_lanes<V, D>({a.o.data, a.o.stride}, first, seen.queries, 1, o);
       std::fill_n(before, kQueries, kNothing);
       for (int r = 0; r < seen.queries; ++r) {
-        before[r] = a.l.data[(first + r) * a.l.stride] * kLog2e;
+        before[r] = a.l.data[(first + r) * a.l.stride] * (a.goes_on ? 1 : kLog2e);
       }
     } else {
       std::memset(o, 0, sizeof(o));
     }
 #pragma GCC unroll 4
     for (int v = 0; v < V::kVectors; ++v) {
-      maximum[v] = merge ? load<V>(before + v * V::kLanes) : all<V>(kNothing);
+      maximum[v] = loads ? load<V>(before + v * V::kLanes) : all<V>(kNothing);
       sum[v] = maximum[v] > all<V>(kNothing) ? all<V>(1) : Floats{};
+    }
+    if (a.goes_on) {
+      for (int r = 0; r < seen.queries; ++r) {
+        sum[r / V::kLanes][r % V::kLanes] = a.sums[first + r];
+      }
     }
     for (std::int64_t key = 0; key < seen.some; key += kStep<V, D>) {
       const auto count = static_cast<int>(std::min<std::int64_t>(kStep<V, D>, seen.some - key));
@@ -331,13 +338,19 @@ PARADYSE_INLINE void attend_of(const LaneAttention& a, bool merge) {
     }
     for (int r = 0; r < seen.queries; ++r) {
       const float total = sum[r / V::kLanes][r % V::kLanes];
-      const float inverse = total == 0 ? 0 : 1 / total;
+      const float highest = maximum[r / V::kLanes][r % V::kLanes];
+      const float factor = !over ? 1 : total == 0 ? 0 : 1 / total;
       float* const row = a.o.data + (first + r) * a.o.stride;
       for (int d = 0; d < D; ++d) {
-        row[d] = o[d * kQueries + r] * inverse;
+        row[d] = o[d * kQueries + r] * factor;
       }
-      a.l.data[(first + r) * a.l.stride] =
-          total == 0 ? kNothing : (maximum[r / V::kLanes][r % V::kLanes] + std::log2(total)) * kLn2;
+      float& l = a.l.data[(first + r) * a.l.stride];
+      if (over) {
+        l = total == 0 ? kNothing : (highest + std::log2(total)) * kLn2;
+      } else {
+        l = highest;
+        a.sums[first + r] = total;
+      }
     }
   }
 }
@@ -349,6 +362,8 @@ PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradien
   alignas(64) float q[D * kQueries];
   alignas(64) float grad_o[D * kQueries];
   alignas(64) float grad_q[D * kQueries];
+  alignas(64) float q_rows[D * kQueries];
+  alignas(64) float o_rows[D * kQueries];            // of the gradient
   alignas(64) float p[kStep<V, D> * kQueries] = {};  // rows beyond the keys are multiplied, too
   alignas(64) float d[kStep<V, D> * kQueries] = {};
   alignas(64) float log_sum[kQueries] = {};
@@ -363,6 +378,10 @@ PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradien
     to_lanes<V, D>(a.q, first, seen.queries, a.scale * kLog2e, q);
     to_lanes<V, D>(g.o, first, seen.queries, 1, grad_o);
     std::memset(grad_q, 0, sizeof(grad_q));
+    for (int r = 0; r < seen.queries; ++r) {
+      std::memcpy(q_rows + r * D, a.q.data + (first + r) * a.q.stride, sizeof(float) * D);
+      std::memcpy(o_rows + r * D, g.o.data + (first + r) * g.o.stride, sizeof(float) * D);
+    }
     for (int r = 0; r < seen.queries; ++r) {
       const float* const o_row = a.o.data + (first + r) * a.o.stride;
       const float* const g_row = g.o.data + (first + r) * g.o.stride;
@@ -400,8 +419,8 @@ PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradien
         }
       }
       add_rows<V, D>(d, a.k, key, count, once, grad_q);
-      add_outer<V, D>(p, g.o, first, seen.queries, 1, g.v, key, count);
-      add_outer<V, D>(d, a.q, first, seen.queries, a.scale, g.k, key, count);
+      add_outer<V, D>(p, {o_rows, D}, 0, seen.queries, 1, g.v, key, count);
+      add_outer<V, D>(d, {q_rows, D}, 0, seen.queries, a.scale, g.k, key, count);
     }
     for (int r = 0; r < seen.queries; ++r) {
       float* const row = g.q.data + (first + r) * g.q.stride;

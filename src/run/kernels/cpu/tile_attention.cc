@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
@@ -188,18 +189,22 @@ kernels::LaneAttention lanes_of(
       .l = lane_rows<float>(tensors.l, block.queries, head)};
 }
 
-// What the tiles below would hold is held all the same: how much a step needs is planned without
-// knowing the machine that it will run on.
+// What the tiles below would hold is held all the same, for copies of keys: how much a step needs
+// is planned without knowing the machine that it will run on.
 at::Tensor scratch_of_tiles(const Attention& attention, std::int64_t tiles, std::int64_t rows) {
   const AttentionTile size = attention_tile(attention.block);
   return scratch<float>(tiles * size.queries * size.keys + rows * size.queries);
+}
+
+std::span<float> room_in(const at::Tensor& scratch) {
+  return {scratch.mutable_data_ptr<float>(), static_cast<std::size_t>(scratch.numel())};
 }
 
 void attend_lanes(const Attention& attention, const AttentionTensors& tensors, bool merge) {
   const at::Tensor held = scratch_of_tiles(attention, 1, 3);
   const int lanes = kernels::lanes_for(attention.head_dim);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
-    kernels::attend_in_lanes(lanes, lanes_of(attention, tensors, head), merge);
+    kernels::attend_in_lanes(lanes, lanes_of(attention, tensors, head), merge, room_in(held));
   }
 }
 
@@ -218,7 +223,8 @@ void attend_adjoint_lanes(
         {.o = lane_rows<const float>(gradients.o, block.queries, first),
          .q = lane_rows<float>(gradients.q, block.queries, first),
          .k = lane_rows<float>(gradients.k, block.keys),
-         .v = lane_rows<float>(gradients.v, block.keys)});
+         .v = lane_rows<float>(gradients.v, block.keys)},
+        room_in(held));
   }
 }
 
