@@ -37,6 +37,8 @@ def main():
         for width in (16, 32, 64, 128):
             for tokens in (64, 256, 1024, 4096):
                 what = f"{kind}/{width}/{tokens}"
+                if f"ours/forward/{what}" not in middle:  # filtered out
+                    continue
                 ours, torchs = both("ours", what), both("torch", what)
                 print(f"| {kind} | {width} | {tokens:,} | {middle['ours/forward/' + what]:.1f} | "
                       f"{middle['ours/backward/' + what]:.1f} | {ours:.1f} | "

@@ -76,7 +76,10 @@ TEST(StaticStrategy, RunsAllDocumentsByOneStrategyWithinMemory) {
 }
 
 TEST(StaticStrategy, PacksInOrderAndRecomputesOnlyWhereItMust) {
-  const std::int64_t bytes = most_bytes(*StaticStrategy(task(), "UlyssesZ", {}).plan({900}));
+  // Without room for messages beside work.
+  const std::int64_t ample = most_bytes(*StaticStrategy(task(), "UlyssesZ", {}).plan({900}));
+  const std::int64_t bytes =
+      most_bytes(*StaticStrategy(task(ample - 1), "UlyssesZ", {}).plan({900}));
   StaticStrategy plain(task(bytes), "UlyssesZ", {});
   StaticStrategy leaner(task(bytes), "UlyssesZ", {.recomputes = true});
   const std::optional<Plan> packed = plain.plan({40, 300, 20, 900, 10, 350, 400});

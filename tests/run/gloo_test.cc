@@ -146,7 +146,8 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
         const test::Weights weights = test::random_weights(model, 11);
         for (const auto& layers : ways()) {
           SCOPED_TRACE(model.architecture + " " + name(layers[0]) + ", " + name(layers[1]));
-          const Plan plan = uniform_plan(model, lengths, p, layers);
+          Plan plan = uniform_plan(model, lengths, p, layers);
+          plan.overlap = true;
           GradientRequest request{
               .model = text_model(model),
               .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },

@@ -146,7 +146,8 @@ TEST_F(Shares, HoldInFloat32) {
           const Recompute level = p == 3 ? Recompute::light : Recompute::none;
           const Plan plan = uniform_plan(
               c.model, c.lengths, p, alike(c, text_layer(attention, mlp, level, level)));
-          expect_equal(c, cut(plan, shares), Dtype::float32, 2e-5);
+          // Over two keys the gradient of a query is a difference of nearly equal numbers.
+          expect_equal(c, cut(plan, shares), Dtype::float32, c.name == "one_token" ? 5e-5 : 2e-5);
         }
       }
     }

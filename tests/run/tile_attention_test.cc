@@ -213,7 +213,6 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
             Block{49, 97, -3},
             Block{100, 250, 300},
             Block{97, 31, -40},
-            Block{130, 0, 0},
             Block{130, 200, 0},
             Block{200, 500, 40},
             Block{300, 310, -20}}) {

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Tokens/s of training steps of `paradyse bench step` with a rank a core beside the same model in one process of
+PyTorch with as many threads, in turn in one run.
+
+    benchmarks/one_process.py --python VENV/bin/python [--repeats 3] [--json FILE]
+
+VENV needs torch 2.11; torch.compile takes a C++ compiler.  The model is that of configs/models/bench.toml, a
+document a core; a step is forward, backward, clipping and AdamW (fused).  In bfloat16 PyTorch runs under autocast,
+with float32 weights, and again with bfloat16 weights and moments; ours has float32 masters and moments.  Of the
+steps of a run the median counts, and of PyTorch's ways the fastest of each repeat.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+
+MODEL = "configs/models/bench.toml"
+
+
+def peer(args):
+    """One way of PyTorch: a JSON line of the seconds of its steps for each length."""
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    H, N, V = args.hidden, args.heads, args.vocab
+
+    def turned(x, cos, sin):
+        left, right = x.chunk(2, -1)
+        return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = nn.ModuleList(nn.RMSNorm(H, eps=1e-5) for _ in range(2))
+            self.qkv, self.o = nn.Linear(H, 3 * H, bias=False), nn.Linear(H, H, bias=False)
+            self.gate_up, self.down = nn.Linear(H, 2 * args.ffn, bias=False), nn.Linear(args.ffn, H, bias=False)
+
+        def forward(self, x, cos, sin):
+            q, k, v = self.qkv(self.norms[0](x)).unflatten(-1, (3, N, H // N)).permute(2, 0, 3, 1, 4)
+            o = F.scaled_dot_product_attention(turned(q, cos, sin), turned(k, cos, sin), v, is_causal=True)
+            x = x + self.o(o.transpose(1, 2).flatten(2))
+            gate, up = self.gate_up(self.norms[1](x)).chunk(2, -1)
+            return x + self.down(F.silu(gate) * up)
+
+    class Llama(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(V, H), nn.Linear(H, V, bias=False)
+            self.layers, self.norm = nn.ModuleList(Layer() for _ in range(args.layers)), nn.RMSNorm(H, eps=1e-5)
+
+        def forward(self, tokens, cos, sin):
+            x = self.embed(tokens)
+            for layer in self.layers:
+                x = layer(x, cos, sin)
+            logits = self.head(self.norm(x))[:, :-1]
+            return F.cross_entropy(logits.reshape(-1, V).float(), tokens[:, 1:].reshape(-1))
+
+    narrow = args.dtype == "bfloat16"
+    pure = narrow and args.way.endswith("pure")
+    model = Llama()
+    model = model.to(torch.bfloat16) if pure else model
+    run = torch.compile(model, dynamic=False) if args.way.startswith("compile") else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    for length in args.lengths:
+        angles = torch.arange(length)[:, None] / 10000 ** (torch.arange(0, H // N, 2) / (H // N))
+        cos, sin = angles.cos(), angles.sin()
+        if pure:
+            cos, sin = cos.bfloat16(), sin.bfloat16()
+        tokens = torch.randint(0, V, (args.threads, length))
+        seconds = []
+        for _ in range(steps_of(args, length) + 2):
+            begin = time.perf_counter()
+            with torch.autocast("cpu", torch.bfloat16, enabled=narrow and not pure):
+                loss = run(tokens, cos, sin)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            seconds.append(time.perf_counter() - begin)
+        print(json.dumps({"length": length, "seconds": seconds[2:]}), flush=True)
+
+
+def steps_of(args, length):
+    return max(1, min(args.steps, 3 * 4096 // length))
+
+
+def theirs(args, way, dtype):
+    command = [args.python, __file__, "--peer", "--way", way, "--dtype", dtype, "--lengths", args.lengths,
+               "--threads", str(args.cores), "--steps", str(args.steps)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": str(args.cores)})
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {row["length"]: statistics.median(row["seconds"]) for row in rows}
+
+
+def ours(args, dtype):
+    found = {}
+    for length in args.lengths.split(","):
+        command = [args.paradyse, "bench", "step", "--model", MODEL, "--ranks", str(args.cores), "--attention", "DataZ",
+                   "--lengths", length, "--dtype", dtype, "--repeats", str(steps_of(args, int(length)) + 1), "--json"]
+        row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"][0]
+        found[row["length"]] = row["step_s"]
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="of an environment with torch")
+    parser.add_argument("--paradyse", default="build/release/paradyse")
+    parser.add_argument("--lengths", default="256,1024,4096,16384")
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--steps", type=int, default=5, help="of a run, whose median counts; fewer of long documents")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json")
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--dtype", default="float32", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.peer:
+        with open(MODEL, "rb") as file:
+            shape = tomllib.load(file)
+        args.hidden, args.heads, args.layers = (shape[k] for k in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
+        args.ffn, args.vocab = shape["intermediate_size"], shape["vocab_size"]
+        args.lengths = [int(n) for n in args.lengths.split(",")]
+        peer(args)
+        return
+    seconds = {}  # dtype -> way -> length -> [repeat]
+    for repeat in range(args.repeats):
+        for dtype in args.dtypes.split(","):
+            kinds = ["", " pure"] if dtype == "bfloat16" else [""]
+            ways = {"paradyse": lambda: ours(args, dtype)}
+            for way in (how + kind for how in ("eager", "compile") for kind in kinds):
+                ways[way] = lambda way=way: theirs(args, way, dtype)
+            for name, run in ways.items():
+                for length, s in run().items():
+                    seconds.setdefault(dtype, {}).setdefault(name, {}).setdefault(length, []).append(s)
+        report(args, seconds, repeat + 1)  # what is there so far
+
+
+def report(args, seconds, repeats):
+    rows = []
+    print(f"{repeats} of {args.repeats} repeats; tokens/s, median; ours / the fastest of theirs, median (least - most)")
+    for dtype, ways in seconds.items():
+        for length in ways["paradyse"]:
+            of = {name: lengths[length] for name, lengths in ways.items()}
+            best = [min(s[i] for name, s in of.items() if name != "paradyse") for i in range(repeats)]
+            ratios = [other / own for own, other in zip(of["paradyse"], best)]
+            rate = {name: args.cores * length / statistics.median(s) for name, s in of.items()}
+            rows.append({"dtype": dtype, "length": length, "seconds": of, "ratio": statistics.median(ratios),
+                         "least": min(ratios), "most": max(ratios)})
+            print(f"{dtype:9} {length:6}  " + "  ".join(f"{name} {r:.0f}" for name, r in rate.items()) +
+                  f"  {statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})", flush=True)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as out:
+            json.dump({"model": MODEL, "cores": args.cores, "steps": args.steps, "rows": rows}, out, indent=1)
+
+
+if __name__ == "__main__":
+    main()
