@@ -244,8 +244,7 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
   }
   const auto begin = std::chrono::steady_clock::now();
   Plan whole;
-  std::size_t overlapped =
-      0;  // sizes with room for messages beside work: all of them, or none is so
+  std::size_t overlapped = 0;  // sizes with room for messages beside work: counts if all have it
   for (const OneSize& one : sizes) {
     Answer answer = plan_alike(one.lengths, one.dims);
     if (!answer.plan) {
