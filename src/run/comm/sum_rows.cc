@@ -4,19 +4,25 @@
 #include <stdexcept>
 #include <string>
 
+#include "src/run/kernels/cpu/vectors.h"
+
 namespace paradyse {
 namespace {
 
+using kernels::put;
+using kernels::wide;
+
 // Element by element over stretches that stay in the first cache.
 template <typename To, typename Source, typename Sum>
-void sum(To* to, const std::vector<const void*>& sources, std::int64_t count, bool accumulate) {
+inline __attribute__((always_inline)) void sum(
+    To* to, const std::vector<const void*>& sources, std::int64_t count, bool accumulate) {
   constexpr std::int64_t kStretch = 1024;
   Sum part[kStretch];
   for (std::int64_t begin = 0; begin < count; begin += kStretch) {
     const std::int64_t n = std::min(kStretch, count - begin);
     if (accumulate) {
       for (std::int64_t i = 0; i < n; ++i) {
-        part[i] = static_cast<Sum>(to[begin + i]);
+        part[i] = wide(to[begin + i]);
       }
     } else {
       std::fill(part, part + n, Sum{0});
@@ -24,18 +30,18 @@ void sum(To* to, const std::vector<const void*>& sources, std::int64_t count, bo
     for (const void* source : sources) {
       const Source* from = static_cast<const Source*>(source) + begin;
       for (std::int64_t i = 0; i < n; ++i) {
-        part[i] += static_cast<Sum>(from[i]);
+        part[i] += wide(from[i]);
       }
     }
     for (std::int64_t i = 0; i < n; ++i) {
-      to[begin + i] = static_cast<To>(part[i]);
+      put(to[begin + i], part[i]);
     }
   }
 }
 
 }  // namespace
 
-void sum_into(
+PARADYSE_CLONES void sum_into(
     void* to,
     at::ScalarType to_type,
     const std::vector<const void*>& sources,

@@ -11,15 +11,7 @@
 #include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/cpu/products.h"
-
-// Compiled for the wide vectors of newer machines as well; the fitting one is chosen at load.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_THREAD__)  // which is not ready yet when they are chosen
-#define PARADYSE_CLONES \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define PARADYSE_CLONES
-#endif
+#include "src/run/kernels/cpu/vectors.h"
 
 namespace paradyse::kernels {
 namespace {
@@ -34,12 +26,12 @@ inline __attribute__((always_inline)) void norm_rows(
     T* out = y + r * H;
     Sum<T> squares = 0;
     for (std::int64_t i = 0; i < H; ++i) {
-      const auto v = static_cast<Sum<T>>(in[i]);
+      const auto v = wide(in[i]);
       squares += v * v;
     }
     const Sum<T> inverse = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
     for (std::int64_t i = 0; i < H; ++i) {
-      out[i] = static_cast<T>(static_cast<Sum<T>>(in[i]) * inverse * static_cast<Sum<T>>(w[i]));
+      put(out[i], wide(in[i]) * inverse * wide(w[i]));
     }
   }
 }
@@ -63,25 +55,24 @@ inline __attribute__((always_inline)) void norm_adjoint_rows(
     Sum<T> squares = 0;
     Sum<T> dot = 0;
     for (std::int64_t i = 0; i < H; ++i) {
-      const auto v = static_cast<Sum<T>>(in[i]);
+      const auto v = wide(in[i]);
       squares += v * v;
-      dot += v * static_cast<Sum<T>>(w[i]) * static_cast<Sum<T>>(g[i]);
+      dot += v * wide(w[i]) * wide(g[i]);
     }
     const Sum<T> s = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
     const Sum<T> c = s * s * dot / static_cast<Sum<T>>(H);
     if (accumulate) {
       for (std::int64_t i = 0; i < H; ++i) {
-        const auto v = static_cast<Sum<T>>(in[i]);
-        const auto gi = static_cast<Sum<T>>(g[i]);
-        out[i] = static_cast<T>(
-            static_cast<Sum<T>>(out[i]) + s * (static_cast<Sum<T>>(w[i]) * gi - v * c));
+        const auto v = wide(in[i]);
+        const auto gi = wide(g[i]);
+        put(out[i], wide(out[i]) + s * (wide(w[i]) * gi - v * c));
         grad_w[i] += gi * v * s;
       }
     } else {
       for (std::int64_t i = 0; i < H; ++i) {
-        const auto v = static_cast<Sum<T>>(in[i]);
-        const auto gi = static_cast<Sum<T>>(g[i]);
-        out[i] = static_cast<T>(s * (static_cast<Sum<T>>(w[i]) * gi - v * c));
+        const auto v = wide(in[i]);
+        const auto gi = wide(g[i]);
+        put(out[i], s * (wide(w[i]) * gi - v * c));
         grad_w[i] += gi * v * s;
       }
     }
@@ -93,19 +84,17 @@ inline __attribute__((always_inline)) void layer_norm_row(
     const T* in, const T* w, const T* b, Sum<T> eps, T* out, std::int64_t H) {
   Sum<T> total = 0;
   for (std::int64_t i = 0; i < H; ++i) {
-    total += static_cast<Sum<T>>(in[i]);
+    total += wide(in[i]);
   }
   const Sum<T> mean = total / static_cast<Sum<T>>(H);
   Sum<T> squares = 0;
   for (std::int64_t i = 0; i < H; ++i) {
-    const Sum<T> v = static_cast<Sum<T>>(in[i]) - mean;
+    const Sum<T> v = wide(in[i]) - mean;
     squares += v * v;
   }
   const Sum<T> inverse = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
   for (std::int64_t i = 0; i < H; ++i) {
-    out[i] = static_cast<T>(
-        (static_cast<Sum<T>>(in[i]) - mean) * inverse * static_cast<Sum<T>>(w[i]) +
-        static_cast<Sum<T>>(b[i]));
+    put(out[i], (wide(in[i]) - mean) * inverse * wide(w[i]) + wide(b[i]));
   }
 }
 
@@ -126,25 +115,25 @@ inline __attribute__((always_inline)) void layer_norm_adjoint_row(
   Sum<T> total = 0;
   Sum<T> sum_g = 0;
   for (std::int64_t i = 0; i < H; ++i) {
-    total += static_cast<Sum<T>>(in[i]);
-    sum_g += static_cast<Sum<T>>(w[i]) * static_cast<Sum<T>>(grad_y[i]);
+    total += wide(in[i]);
+    sum_g += wide(w[i]) * wide(grad_y[i]);
   }
   const Sum<T> mean = total / count;
   Sum<T> squares = 0;
   Sum<T> dot = 0;
   for (std::int64_t i = 0; i < H; ++i) {
-    const Sum<T> v = static_cast<Sum<T>>(in[i]) - mean;
+    const Sum<T> v = wide(in[i]) - mean;
     squares += v * v;
-    dot += v * static_cast<Sum<T>>(w[i]) * static_cast<Sum<T>>(grad_y[i]);
+    dot += v * wide(w[i]) * wide(grad_y[i]);
   }
   const Sum<T> s = 1 / std::sqrt(squares / count + eps);
   const Sum<T> mean_g = sum_g / count;
   const Sum<T> mean_gn = s * dot / count;
   for (std::int64_t i = 0; i < H; ++i) {
-    const Sum<T> n = (static_cast<Sum<T>>(in[i]) - mean) * s;
-    const auto g = static_cast<Sum<T>>(grad_y[i]);
-    const Sum<T> own = s * (static_cast<Sum<T>>(w[i]) * g - mean_g - n * mean_gn);
-    out[i] = static_cast<T>(accumulate ? static_cast<Sum<T>>(out[i]) + own : own);
+    const Sum<T> n = (wide(in[i]) - mean) * s;
+    const auto g = wide(grad_y[i]);
+    const Sum<T> own = s * (wide(w[i]) * g - mean_g - n * mean_gn);
+    put(out[i], accumulate ? wide(out[i]) + own : own);
     grad_w[i] += g * n;
     grad_b[i] += g;
   }
@@ -155,8 +144,7 @@ inline __attribute__((always_inline)) void add_row_to_rows(
     Y* y, std::int64_t stride, const B* b, std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < cols; ++i) {
-      y[r * stride + i] =
-          static_cast<Y>(static_cast<Sum<B>>(y[r * stride + i]) + static_cast<Sum<B>>(b[i]));
+      put(y[r * stride + i], wide(y[r * stride + i]) + wide(b[i]));
     }
   }
 }
@@ -166,7 +154,7 @@ inline __attribute__((always_inline)) void sum_rows(
     const T* y, std::int64_t stride, Sum<T>* sums, std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < cols; ++i) {
-      sums[i] += static_cast<Sum<T>>(y[r * stride + i]);
+      sums[i] += wide(y[r * stride + i]);
     }
   }
 }
@@ -224,10 +212,45 @@ inline __attribute__((always_inline)) void dropout_rows(
           c);
       const std::int64_t count = std::min<std::int64_t>(H - i, std::int64_t{4} * kDraws);
       for (std::int64_t k = 0; k < count; ++k) {
-        const auto v = static_cast<Sum<T>>(from[row + i + k]);
-        to[row + i + k] =
-            c[k & 3][k >> 2] < threshold ? static_cast<T>(Sum<T>{0}) : static_cast<T>(v * scale);
+        const auto v = wide(from[row + i + k]);
+        put(to[row + i + k], c[k & 3][k >> 2] < threshold ? Sum<T>{0} : v * scale);
       }
+    }
+  }
+}
+
+// So many narrow elements at once are made numbers, and the results rounded: of loops that do one
+// of these at a time a compiler makes vectors.
+constexpr std::int64_t kStretch = 128;
+
+// `count` elements as numbers: where they are, or in `room`.
+template <typename T>
+inline __attribute__((always_inline)) const Sum<T>* numbers(
+    const T* from, Sum<T>* room, std::int64_t count) {
+  if constexpr (std::is_same_v<T, Sum<T>>) {
+    return from;
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      room[i] = wide(from[i]);
+    }
+    return room;
+  }
+}
+// Where numbers go that are to become the elements `to`: there, or first to `room`.
+template <typename T>
+inline __attribute__((always_inline)) Sum<T>* place(T* to, Sum<T>* room) {
+  if constexpr (std::is_same_v<T, Sum<T>>) {
+    return to;
+  } else {
+    return room;
+  }
+}
+template <typename T>
+inline __attribute__((always_inline)) void put_all(
+    T* to, const Sum<T>* placed, std::int64_t count) {
+  if constexpr (!std::is_same_v<T, Sum<T>>) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      put(to[i], placed[i]);
     }
   }
 }
@@ -249,11 +272,23 @@ inline __attribute__((always_inline)) void rotate_rows(
     for (std::int64_t h = 0; h < heads; ++h) {
       T* low = x + r * stride + 2 * half * h;
       T* high = low + half;
-      for (std::int64_t i = 0; i < half; ++i) {
-        const auto a = static_cast<Sum<T>>(low[i]);
-        const auto b = static_cast<Sum<T>>(high[i]);
-        low[i] = static_cast<T>(a * c[i] - sign * b * s[i]);
-        high[i] = static_cast<T>(b * c[i] + sign * a * s[i]);
+      Sum<T> low_room[kStretch];
+      Sum<T> high_room[kStretch];
+      for (std::int64_t begin = 0; begin < half; begin += kStretch) {
+        const std::int64_t count = std::min(kStretch, half - begin);
+        const Sum<T>* a = numbers(low + begin, low_room, count);
+        const Sum<T>* b = numbers(high + begin, high_room, count);
+        Sum<T>* const turned_a = place(low + begin, low_room);
+        Sum<T>* const turned_b = place(high + begin, high_room);
+#pragma omp simd
+        for (std::int64_t i = 0; i < count; ++i) {
+          const Sum<T> first = a[i];
+          const Sum<T> second = b[i];
+          turned_a[i] = first * c[begin + i] - sign * second * s[begin + i];
+          turned_b[i] = second * c[begin + i] + sign * first * s[begin + i];
+        }
+        put_all(low + begin, turned_a, count);
+        put_all(high + begin, turned_b, count);
       }
     }
   }
@@ -286,24 +321,44 @@ inline __attribute__((always_inline)) S sigmoid(S x) {
 
 template <typename T>
 inline __attribute__((always_inline)) void swiglu_row(const T* h, T* a, std::int64_t F) {
+  Sum<T> gate_room[kStretch];
+  Sum<T> up_room[kStretch];
+  for (std::int64_t begin = 0; begin < F; begin += kStretch) {
+    const std::int64_t count = std::min(kStretch, F - begin);
+    const Sum<T>* const gate = numbers(h + begin, gate_room, count);
+    const Sum<T>* const up = numbers(h + F + begin, up_room, count);
+    Sum<T>* const product = place(a + begin, up_room);
 #pragma omp simd
-  for (std::int64_t i = 0; i < F; ++i) {
-    const auto gate = static_cast<Sum<T>>(h[i]);
-    a[i] = static_cast<T>(gate * sigmoid(gate) * static_cast<Sum<T>>(h[F + i]));
+    for (std::int64_t i = 0; i < count; ++i) {
+      product[i] = gate[i] * sigmoid(gate[i]) * up[i];
+    }
+    put_all(a + begin, product, count);
   }
 }
 
 template <typename T>
 inline __attribute__((always_inline)) void swiglu_adjoint_row(
     const T* h, const T* grad_a, T* grad_h, std::int64_t F) {
+  Sum<T> gate_room[kStretch];
+  Sum<T> up_room[kStretch];
+  Sum<T> grad_room[kStretch];
+  for (std::int64_t begin = 0; begin < F; begin += kStretch) {
+    const std::int64_t count = std::min(kStretch, F - begin);
+    const Sum<T>* const gate = numbers(h + begin, gate_room, count);
+    const Sum<T>* const up = numbers(h + F + begin, up_room, count);
+    const Sum<T>* const da = numbers(grad_a + begin, grad_room, count);
+    Sum<T>* const grad_gate = place(grad_h + begin, up_room);
+    Sum<T>* const grad_up = place(grad_h + F + begin, grad_room);
 #pragma omp simd
-  for (std::int64_t i = 0; i < F; ++i) {
-    const auto gate = static_cast<Sum<T>>(h[i]);
-    const auto up = static_cast<Sum<T>>(h[F + i]);
-    const auto da = static_cast<Sum<T>>(grad_a[i]);
-    const Sum<T> s = sigmoid(gate);
-    grad_h[i] = static_cast<T>(da * up * s * (1 + gate * (1 - s)));
-    grad_h[F + i] = static_cast<T>(da * gate * s);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Sum<T> g = gate[i];
+      const Sum<T> d = da[i];
+      const Sum<T> s = sigmoid(g);
+      grad_gate[i] = d * up[i] * s * (1 + g * (1 - s));
+      grad_up[i] = d * g * s;
+    }
+    put_all(grad_h + begin, grad_gate, count);
+    put_all(grad_h + F + begin, grad_up, count);
   }
 }
 
@@ -333,7 +388,7 @@ inline __attribute__((always_inline)) void softmax_rows(
     if constexpr (!std::is_same_v<T, S>) {
       T* narrow = static_cast<T*>(scores.narrow) + r * cols;
       for (std::int64_t c = 0; c < cols; ++c) {
-        narrow[c] = static_cast<T>(row[c]);
+        put(narrow[c], row[c]);
       }
     }
     const S factor = seen == 0 ? 1 : std::exp2(maximum - highest);
@@ -371,8 +426,8 @@ inline __attribute__((always_inline)) void softmax_adjoint_rows(
       T* narrow_p = static_cast<T*>(p_scores.narrow) + r * cols;
       T* narrow_d = static_cast<T*>(d_scores.narrow) + r * cols;
       for (std::int64_t c = 0; c < cols; ++c) {
-        narrow_p[c] = static_cast<T>(p[c]);
-        narrow_d[c] = static_cast<T>(d[c]);
+        put(narrow_p[c], p[c]);
+        put(narrow_d[c], d[c]);
       }
     }
   }
@@ -536,11 +591,6 @@ PARADYSE_CLONES void add_to_rows_call(
       });
 }
 
-struct StridedRows {
-  const void* data = nullptr;
-  std::int64_t stride = 0;
-};
-
 PARADYSE_CLONES void sum_products_call(
     at::ScalarType type,
     StridedRows a,
@@ -556,7 +606,7 @@ PARADYSE_CLONES void sum_products_call(
           const T* const x = static_cast<const T*>(a.data) + r * a.stride;
           const T* const y = static_cast<const T*>(b.data) + r * b.stride;
           for (std::int64_t i = 0; i < cols; ++i) {
-            to[i] += static_cast<Sum<T>>(x[i]) * static_cast<Sum<T>>(y[i]);
+            to[i] += wide(x[i]) * wide(y[i]);
           }
         }
       });
@@ -672,6 +722,28 @@ PARADYSE_CLONES void swiglu_adjoint_call(
               static_cast<const T*>(grad_a) + r * grad_a_stride,
               static_cast<T*>(grad_h) + r * grad_h_stride,
               call.F);
+        }
+      });
+}
+
+PARADYSE_CLONES void dot_call(
+    at::ScalarType type,
+    StridedRows a,
+    StridedRows b,
+    std::int64_t rows,
+    std::int64_t cols,
+    void* dots) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const T* const x = static_cast<const T*>(a.data) + r * a.stride;
+          const T* const y = static_cast<const T*>(b.data) + r * b.stride;
+          Sum<T> sum = 0;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            sum += wide(x[i]) * wide(y[i]);
+          }
+          static_cast<Sum<T>*>(dots)[r] = sum;
         }
       });
 }
@@ -873,6 +945,16 @@ void softmax_tile_adjoint(
     const void* log_sum,
     const void* dot) {
   softmax_adjoint_call(p, d, first_visible, log_sum, dot);
+}
+
+void dot_rows(
+    at::ScalarType type,
+    StridedRows a,
+    StridedRows b,
+    std::int64_t rows,
+    std::int64_t cols,
+    void* dots) {
+  dot_call(type, a, b, rows, cols, dots);
 }
 
 void scale_rows(

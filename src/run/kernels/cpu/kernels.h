@@ -105,6 +105,20 @@ void softmax_tile_adjoint(
     const void* log_sum,
     const void* dot);
 
+// Rows of numbers, `stride` elements apart.
+struct StridedRows {
+  const void* data = nullptr;
+  std::int64_t stride = 0;
+};
+// dots [rows], in the type of sums: row r of a times row r of b.
+void dot_rows(
+    at::ScalarType type,
+    StridedRows a,
+    StridedRows b,
+    std::int64_t rows,
+    std::int64_t cols,
+    void* dots);
+
 // Multiplies row r by factor[r].
 void scale_rows(
     at::ScalarType type,

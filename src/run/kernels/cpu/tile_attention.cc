@@ -333,14 +333,12 @@ void attend_adjoint_of(
         attention,
         [&](Interval queries) {
           for (std::int64_t r = 0; r < queries.size(); ++r) {
-            const std::int64_t t = queries.begin + r;
-            log_sum[r] = l_rows.data[t * l_rows.stride] * kLog2e;
-            dot[r] = 0;
-            for (std::int64_t i = 0; i < D; ++i) {
-              dot[r] += static_cast<S>(o_rows.data[t * o_rows.stride + i]) *
-                        static_cast<S>(grad_o_rows.data[t * grad_o_rows.stride + i]);
-            }
+            log_sum[r] = l_rows.data[(queries.begin + r) * l_rows.stride] * kLog2e;
           }
+          const auto from = [&](const Rows<const T>& all) {
+            return kernels::StridedRows{all.from(queries.begin).data, all.stride};
+          };
+          kernels::dot_rows(kType<T>, from(o_rows), from(grad_o_rows), queries.size(), D, dot);
         },
         [&](Interval queries, Interval keys, std::int64_t first_visible) {
           const std::int64_t n = queries.size();
