@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Exposed seconds of a step over `gloo`, with messages beside work and without, in turn in one run.
+"""Exposed seconds of a step over `gloo`: all messages waited for at once, beside work, and beside work with gathered
+weights kept for the backward pass, in turn in one run.
 
     benchmarks/overlap.py [--ranks 2] [--repeats 5] [--json FILE]
 
@@ -23,12 +24,14 @@ WAYS = {
     "METP": ["--attention", "METP"],
     "AllGatherKV": ["--attention", "AllGatherKV"],
 }
+# How messages travel.
+MESSAGES = {"at once": ["--no-overlap"], "beside work": [], "weights kept": ["--no-reshard-after-forward"]}
 
 
-def step(args, way, overlap):
+def step(args, way, messages):
     command = [args.paradyse, "launch", "-n", str(args.ranks), "--", "bench", "step", "--model", args.model,
                *WAYS[way], "--lengths", args.lengths, "--repeats", str(args.steps), "--breakdown", "--json",
-               *([] if overlap else ["--no-overlap"])]
+               *MESSAGES[messages]]
     rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"]
     return {row["length"]: row for row in rows}
 
@@ -44,27 +47,26 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
     args = parser.parse_args()
-    found = {}  # (way, length) -> overlap -> [repeat] of rows
+    found = {}  # (way, length) -> messages -> [repeat] of rows
     for repeat in range(args.repeats):
         for way in args.ways.split(";"):
-            for overlap in (False, True) if repeat % 2 else (True, False):
-                for length, row in step(args, way, overlap).items():
-                    found.setdefault((way, length), {}).setdefault(overlap, []).append(row)
+            for messages in list(MESSAGES)[::1 if repeat % 2 else -1]:
+                for length, row in step(args, way, messages).items():
+                    found.setdefault((way, length), {}).setdefault(messages, []).append(row)
     rows = []
     for (way, length), of in found.items():
-        row = {"way": way, "length": length}
-        for key in ("exposed_s", "step_s", "peak_bytes"):
-            before, after = ([r[key] for r in of[overlap]] for overlap in (False, True))
-            ratios = [b / a for a, b in zip(before, after)]
-            row |= {key: {"without": before, "with": after, "ratio": statistics.median(ratios), "least": min(ratios),
-                          "most": max(ratios)}}
-        rows.append(row)
-        exposed, whole, peak = row["exposed_s"], row["step_s"], row["peak_bytes"]
-        share = [100 * statistics.median(exposed[k]) / statistics.median(whole[k]) for k in ("without", "with")]
-        print(f"{way:24} {length:5}  exposed {statistics.median(exposed['without']) * 1e3:6.2f} -> "
-              f"{statistics.median(exposed['with']) * 1e3:6.2f} ms ({share[0]:4.1f} -> {share[1]:4.1f} % of the step), "
-              f"{exposed['ratio']:.2f} ({exposed['least']:.2f} - {exposed['most']:.2f}); step {whole['ratio']:.2f} "
-              f"({whole['least']:.2f} - {whole['most']:.2f}); peak {peak['ratio']:.3f}")
+        for messages, after in of.items():
+            row = {"way": way, "length": length, "messages": messages}
+            for key in ("exposed_s", "step_s", "peak_bytes"):
+                numbers = [r[key] for r in after]
+                ratios = [b / a[key] for a, b in zip(of["at once"], numbers)]
+                row[key] = {"repeats": numbers, "median": statistics.median(numbers),
+                            "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+            rows.append(row)
+            exposed, whole, peak = row["exposed_s"], row["step_s"], row["peak_bytes"]
+            print(f"{way:24} {length:5} {messages:12} exposed {exposed['median'] * 1e3:6.1f} ms, {exposed['ratio']:.2f} "
+                  f"({exposed['least']:.2f} - {exposed['most']:.2f}); step {whole['median'] * 1e3:5.0f} ms, "
+                  f"{whole['ratio']:.2f} ({whole['least']:.2f} - {whole['most']:.2f}); peak {peak['ratio']:.3f}")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as out:
             json.dump({"model": args.model, "ranks": args.ranks, "cores": os.cpu_count(), "rows": rows}, out, indent=1)

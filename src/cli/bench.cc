@@ -28,6 +28,7 @@ struct BenchStepOptions {
   StrategyOptions options;
   bool breakdown = false;
   bool no_overlap = false;
+  bool keep_weights = false;
   std::string dtype = "float32";
   int repeats = 5;
   std::string memory_per_rank = "0";
@@ -48,6 +49,8 @@ Json to_json(const BenchStepRow& row) {
       {"length", row.length},
       {"documents", row.documents},
       {"tokens", row.tokens},
+      {"overlap", row.messages.overlap},
+      {"reshard_after_forward", row.messages.reshard_after_forward},
       {"step_s", row.step_s},
       {"best_s", row.best_s},
       {"worst_s", row.worst_s},
@@ -61,6 +64,11 @@ Json to_json(const BenchStepRow& row) {
       {"hardware_utilisation", row.hardware_utilisation},
       {"peak_bytes", row.peak_bytes},
       {"bytes_sent", row.bytes_sent}};
+}
+
+std::string text_of(Messages messages) {
+  return std::string(messages.overlap ? "beside work" : "at once") +
+         (messages.reshard_after_forward ? "" : ", weights kept");
 }
 
 // Shares of the cores' time.
@@ -159,12 +167,17 @@ int bench_step_on(
       .model = reading([&] { return open_any_model(options.model); }),
       .ranks = ranks_of(options.backend, options.ranks, 4),
       .dtype = dtype_option(options.dtype),
-      .overlap = !options.no_overlap,
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
       .breakdown = options.breakdown,
       .backend = backend,
       .device = device_named(options.backend.device)};
+  if (options.no_overlap) {
+    request.overlap = false;
+  }
+  if (options.keep_weights) {
+    request.reshard_after_forward = false;
+  }
   if (request.model.grid) {
     add_samples(options, request);
   } else {
@@ -191,7 +204,6 @@ int bench_step_on(
          {"mlp", mlp},
          {"recompute", made_again(options)},
          {"dtype", options.dtype},
-         {"overlap", request.overlap},
          {"ranks", request.ranks},
          {"backend", backend->name()},
          {"device", options.backend.device},
@@ -223,7 +235,8 @@ int bench_step_on(
        "model util",
        "hardware util",
        "peak",
-       "sent by rank 0"}};
+       "sent by rank 0",
+       "messages"}};
   for (const BenchStepRow& row : result.rows) {
     rows.push_back(
         {fmt::format("{}", row.length),
@@ -237,7 +250,8 @@ int bench_step_on(
          fmt::format("{:.0f} %", 100 * row.model_utilisation),
          fmt::format("{:.0f} %", 100 * row.hardware_utilisation),
          bytes_text(row.peak_bytes),
-         bytes_text(row.bytes_sent)});
+         bytes_text(row.bytes_sent),
+         text_of(row.messages)});
   }
   std::fputs(aligned(rows, 0).c_str(), stdout);
   if (options.breakdown) {
@@ -304,6 +318,11 @@ void add_bench(CLI::App& app, Common& common) {
       "--no-overlap",
       options->no_overlap,
       "Wait for every message at once: none travels beside work, which takes less memory");
+  command->add_flag(
+      "--no-reshard-after-forward",
+      options->keep_weights,
+      "Keep gathered weights for the backward pass instead of gathering them again, which may take "
+      "a whole model's memory (with --memory-per-rank the default is what fits)");
   command->add_flag("--breakdown", options->breakdown, "Also say where the time of the cores goes");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");

@@ -244,7 +244,7 @@ Plan layouts_of(
          .machine = {},
          .precision = precision_of(dtype_option(options.dtype))});
     Plan plan = planner.plan(data.sizes).plan.value();
-    plan.overlap = false;  // as lean as the plans of documents
+    plan.messages.overlap = false;  // as lean as the plans of documents
     return plan;
   }
   Plan plan = read_plan(options.plan);

@@ -59,6 +59,22 @@ class BenchStepTest(ProgramTest):
             for name, seconds in parts.items():  # a processor's clock may tick too slowly for more
                 self.assertGreaterEqual(seconds, 0, name)
 
+    def test_how_messages_travel(self):
+        sent = {}
+        for options, overlap, reshard in (
+                ([], True, True), (["--no-overlap"], False, True), (["--no-reshard-after-forward"], True, False),
+                (["--no-overlap", "--no-reshard-after-forward"], False, False),
+                (["--memory-per-rank", "1GiB"], True, False),
+                (["--memory-per-rank", "1GiB", "--no-overlap"], False, False)):
+            row = self.bench("--attention", "UlyssesZ", "--ranks", 2, *options)["rows"][0]
+            self.assertEqual((row["overlap"], row["reshard_after_forward"]), (overlap, reshard), options)
+            sent.setdefault(reshard, set()).add(row["bytes_sent"])
+        self.assertEqual([len(sent[reshard]) for reshard in (False, True)], [1, 1])
+        self.assertLess(max(sent[False]), min(sent[True]))
+        shown = self.run_program("bench", "step", "--model", self.model, "--lengths", 8, "--ranks", 2, "--repeats", 1,
+                                 "--no-reshard-after-forward").stdout
+        self.assertIn("beside work, weights kept", shown)
+
     def test_options_of_a_layer(self):
         tiled = self.bench("--attention", "UlyssesZ", "--recompute", "full", "--token-tiles", 2)
         whole = self.bench("--attention", "UlyssesZ", "--recompute", "full")

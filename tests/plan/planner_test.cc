@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/group_timeline.h"
 
 namespace paradyse {
 namespace {
@@ -104,6 +105,43 @@ TEST(Planner, GivesSoundPlansThatFit) {
       }
     }
   }
+}
+
+// Each way of messages is taken where it fits to the byte, and not where a byte is missing.
+TEST(Messages, TravelAsThereIsRoom) {
+  const Model m = text_model(model());
+  const Precision precision = precision_of(Dtype::float32);
+  const std::int64_t held = precision.trained();
+  Plan plan = uniform_plan(
+      model(), {300}, 2, std::vector<LayerChoice>(4, text_layer("UlyssesZ", "gather")));
+  const auto peak = [&](Messages messages) {
+    Plan one = plan;
+    one.messages = messages;
+    const GroupTimeline built = group_timeline(one, one.micro_batches[0].groups[0], m, true);
+    return fullest_rank(built.parts, built.seats, m, 2, precision, held).total();
+  };
+  const auto found = [&](std::int64_t memory) {
+    let_messages_travel(plan, m, precision, held, memory);
+    return plan.messages;
+  };
+  const Messages kept{.overlap = true, .reshard_after_forward = false};
+  const Messages beside{.overlap = true};
+  EXPECT_EQ(found(peak(kept)), kept);
+  EXPECT_EQ(found(peak(kept) - 1), beside);
+  EXPECT_EQ(found(peak(beside)), beside);
+  EXPECT_EQ(found(peak(beside) - 1), Messages{});
+  EXPECT_EQ(found(1), Messages{});
+  EXPECT_EQ(found(0), beside);  // no limit is known: weights may need more than there is
+  plan.programs.begin()->second.front().choice.front().offload = true;
+  EXPECT_EQ(found(std::int64_t{1} << 40), beside);  // what is kept would go to the host, too
+}
+
+TEST(Planner, KeepsWeightsWhereItsMemoryIsKnownToSuffice) {
+  EXPECT_TRUE(Planner(task(2, 0)).plan({300}).plan->messages.reshard_after_forward);
+  PlanningTask roomy = task(2, std::int64_t{1} << 32);
+  EXPECT_FALSE(Planner(roomy).plan({300}).plan->messages.reshard_after_forward);
+  roomy.training = false;
+  EXPECT_TRUE(Planner(roomy).plan({300}).plan->messages.reshard_after_forward);
 }
 
 TEST(Planner, IsDeterministic) {

@@ -81,8 +81,8 @@ Timeline timeline(
     const Group& group,
     std::span<const LayerChoice> layers,
     bool keep = true,
-    bool overlap = false) {
-  return timeline(group.model, group.documents, group.domain, layers, keep, overlap);
+    Messages messages = {}) {
+  return timeline(group.model, group.documents, group.domain, layers, keep, messages);
 }
 
 Program attention_program(const std::string& name, const Group& group, Recompute level) {
@@ -466,7 +466,7 @@ TEST(Recomputation, SavesWhatTheLevelSays) {
   }
 }
 
-// A higher level saves no more, on any rank, and weights are never saved.
+// A higher level saves no more, on any rank, and weights are not saved unless they are kept.
 TEST(Recomputation, SavesLessAtEachLevel) {
   const ModelShape m = odd();
   for (const Group& any : all_tasks(m)) {
@@ -678,8 +678,8 @@ TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
   for (const ModelShape& m : {gqa(), odd()}) {
     for (const Group& any : all_tasks(m)) {
       for (int trial = 0; trial < 8; ++trial) {
-        const Timeline parts =
-            timeline(any, random_choices(any, random), /*keep=*/true, /*overlap=*/trial % 2 == 1);
+        const Messages messages{.overlap = trial % 2 == 1, .reshard_after_forward = trial % 4 < 2};
+        const Timeline parts = timeline(any, random_choices(any, random), /*keep=*/true, messages);
         Judge judge(parts);
         walk_forward(parts, judge);
         std::set<std::pair<std::size_t, ValueId>> saved;
@@ -1034,8 +1034,12 @@ std::vector<std::string> kinds_of(const std::vector<std::string>& weights) {
 TEST(WeightCollectives, ComeInOneOrderForAVerb) {
   for (const ModelShape& m : {gqa(), odd()}) {
     const int domain = 4;
-    std::vector<std::string> first;
-    std::vector<std::string> overlapped;
+    const std::vector<Messages> ways = {
+        {},
+        {.overlap = true},
+        {.reshard_after_forward = false},
+        {.overlap = true, .reshard_after_forward = false}};
+    std::vector<std::vector<std::string>> expected(ways.size());
     std::mt19937 random(5);
     for (const int p : {1, 2, 3, 4}) {
       for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{32, 16}, {}, {3}}) {
@@ -1051,14 +1055,13 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
             part_of(layer, "attention").strategy =
                 p == 1 && trial % 2 == 0 ? "DataZ" : gathering[trial % 3];
           }
-          for (const bool overlap : {false, true}) {
-            const Timeline parts = timeline(any, layers, /*keep=*/true, overlap);
+          for (std::size_t way = 0; way < ways.size(); ++way) {
+            const Timeline parts = timeline(any, layers, /*keep=*/true, ways[way]);
             const Order order(parts);
-            std::vector<std::string>& expected = overlap ? overlapped : first;
-            if (expected.empty()) {
-              expected = order.weights;
+            if (expected[way].empty()) {
+              expected[way] = order.weights;
             }
-            ASSERT_EQ(order.weights, expected);
+            ASSERT_EQ(order.weights, expected[way]);
           }
         }
       }
@@ -1066,7 +1069,7 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
     // Forward: attention, MLP; backward: MLP's gather and scatter, then attention's.  Every gather
     // is issued one part ahead.
     EXPECT_EQ(
-        kinds_of(first),
+        kinds_of(expected[0]),
         (std::vector<std::string>{
             "0 attention gather",
             "-1 embedding forward",
@@ -1090,7 +1093,7 @@ TEST(WeightCollectives, ComeInOneOrderForAVerb) {
 TEST(WeightCollectives, TravelBesideWork) {
   const Group any = task(gqa(), {20, 7}, 2, 4);
   const std::vector<LayerChoice> layers(2, text_layer("UlyssesZ", "gather"));
-  const Timeline parts = timeline(any, layers, /*keep=*/true, /*overlap=*/true);
+  const Timeline parts = timeline(any, layers, /*keep=*/true, {.overlap = true});
   const Order order(parts);
   EXPECT_EQ(
       kinds_of(order.weights),
@@ -1116,10 +1119,43 @@ TEST(WeightCollectives, TravelBesideWork) {
           "0 attention scatter"}));
 }
 
+// What a layer gathered it has, where weights are kept; one that is made again gathers again.
+TEST(WeightCollectives, AreFewerWhereWeightsAreKept) {
+  const Group any = task(gqa(), {20, 7}, 2, 4);
+  std::vector<LayerChoice> layers(2, text_layer("UlyssesZ", "gather"));
+  const Messages kept{.reshard_after_forward = false};
+  const std::vector<std::string> forward = {
+      "0 attention gather",
+      "-1 embedding forward",
+      "0 mlp gather",
+      "1 attention gather",
+      "1 mlp gather",
+      "-1 head forward"};
+  std::vector<std::string> expected = forward;
+  const auto then = [&](const std::vector<std::string>& kinds) {
+    expected.insert(expected.end(), kinds.begin(), kinds.end());
+  };
+  then({"1 mlp scatter", "1 attention scatter"});
+  then({"0 mlp scatter", "0 attention scatter", "-1 embedding scatter"});
+  EXPECT_EQ(kinds_of(Order(timeline(any, layers, /*keep=*/true, kept)).weights), expected);
+
+  set_recompute(layers[0], {.parts = Recompute::none, .layer = true});
+  expected = forward;
+  then({"0 attention gather", "1 mlp scatter", "1 attention scatter", "0 mlp gather"});
+  then({"0 mlp scatter", "0 attention scatter", "-1 embedding scatter"});
+  EXPECT_EQ(kinds_of(Order(timeline(any, layers, /*keep=*/true, kept)).weights), expected);
+
+  const Program program = attention_program("UlyssesZ", any, Recompute::full);
+  for (const ScheduledOp& step : schedule(program, {.messages = kept}).backward) {
+    EXPECT_TRUE(
+        step.adjoint || !traits(program.ops[static_cast<std::size_t>(step.op)].kind).prefetched);
+  }
+}
+
 // What an op of a part's backward pass does, as text: "send x_T back".
 std::vector<std::string> backward_steps(const Program& program) {
   std::vector<std::string> steps;
-  for (const ScheduledOp& step : schedule(program, {.overlap = true}).backward) {
+  for (const ScheduledOp& step : schedule(program, {.messages = {.overlap = true}}).backward) {
     const Op& op = program.ops[static_cast<std::size_t>(step.op)];
     const std::string& made = program.values[static_cast<std::size_t>(op.out[0])].name;
     steps.push_back(std::string(step.begin ? "begin " : "") + made + (step.adjoint ? " back" : ""));

@@ -139,6 +139,7 @@ TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
     const Lengths samples(
         std::holds_alternative<StditShape>(task.model) ? 5 : 2,
         std::holds_alternative<StditShape>(task.model) ? 45 : 120);
+    task.memory_per_rank = std::int64_t{1} << 40;  // without a limit weights would not be kept
     const Plan free = SamplePlanner(task).plan(samples).plan.value();
     std::int64_t last = peak(free);
     double last_seconds = *free.predicted.seconds;

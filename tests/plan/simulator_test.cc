@@ -97,17 +97,20 @@ std::string text(const LayerChoice& choice, int ranks) {
 }
 
 // Calls `check(choice, ranks, plan)` for all choices and some ranks; lengths divide nothing.
-// `overlaps`: whether messages travel beside work.
+// `ways`: how messages travel.
 void for_all(
     const std::vector<int>& ranks,
     const std::function<void(const LayerChoice&, const Plan&, const Cluster&)>& check,
-    const std::vector<bool>& overlaps = {false, true}) {
+    const std::vector<Messages>& ways = {
+        {}, {.overlap = true}, {.overlap = true, .reshard_after_forward = false}}) {
   for (const int p : ranks) {
     for (const LayerChoice& choice : all_choices()) {
       Plan plan = uniform_plan(model(), {37, 101, 5}, p, alike(choice));
-      for (const bool overlap : overlaps) {
-        SCOPED_TRACE(text(choice, p) + (overlap ? ", overlap" : ""));
-        plan.overlap = overlap;
+      for (const Messages messages : ways) {
+        SCOPED_TRACE(
+            text(choice, p) + (messages.overlap ? ", overlap" : "") +
+            (messages.reshard_after_forward ? "" : ", weights kept"));
+        plan.messages = messages;
         check(choice, plan, cluster(p));
       }
     }
@@ -350,7 +353,7 @@ TEST(Simulator, NoOpBeginsBeforeItsInputs) {
       [](const LayerChoice&, const Plan& plan, const Cluster& c) {
         expect_causal(plan, model(), c);
       },
-      {false});
+      {{}, {.reshard_after_forward = false}});
 }
 
 // With messages beside work the same is computed and sent, and less of it waited for.
@@ -362,7 +365,7 @@ TEST(Simulator, MessagesTravelBesideWork) {
     const LayerChoice choice = text_layer(name, to_string(strategy("attention", name).verb));
     Plan plan = uniform_plan(even, {256, 256}, 2, alike(choice));
     const Simulation without = simulate(plan, even, cluster(2));
-    plan.overlap = true;
+    plan.messages.overlap = true;
     const Simulation with = simulate(plan, even, cluster(2));
     double exposed[2] = {};
     for (std::size_t r = 0; r < 2; ++r) {

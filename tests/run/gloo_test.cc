@@ -147,7 +147,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
         for (const auto& layers : ways()) {
           SCOPED_TRACE(model.architecture + " " + name(layers[0]) + ", " + name(layers[1]));
           Plan plan = uniform_plan(model, lengths, p, layers);
-          plan.overlap = true;
+          plan.messages = {.overlap = true, .reshard_after_forward = layers[0] == layers[1]};
           GradientRequest request{
               .model = text_model(model),
               .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },

@@ -3,8 +3,10 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "src/run/kernels/cpu/kernels.h"
@@ -64,7 +66,7 @@ TYPED_TEST(VectorsTest, OfTwoNearestTheEvenOneIsTaken) {
 // In the kernels, whose arithmetic the compiler may rearrange.
 TYPED_TEST(VectorsTest, KernelsRoundAsTorchDoes) {
   constexpr auto kType = c10::CppTypeToScalarType<TypeParam>::value;
-  const at::Tensor bits = at::arange(0x8000, at::kInt).to(at::kShort);
+  const at::Tensor bits = at::arange(-0x8000, 0x8000, at::kInt).to(at::kShort);
   const at::Tensor numbers = bits.view(kType).reshape({1, -1});
   for (const double added : {0.0, 1e-7, 3e-5, 0.37, 1000.0, 65504.0}) {
     const at::Tensor row = at::full({numbers.size(1)}, added, kType);
@@ -73,6 +75,63 @@ TYPED_TEST(VectorsTest, KernelsRoundAsTorchDoes) {
     const at::Tensor expected = (numbers.to(at::kFloat) + row.to(at::kFloat)).to(kType);
     EXPECT_TRUE(at::equal(sum.isnan(), expected.isnan())) << added;
     EXPECT_TRUE(at::equal(sum.nan_to_num(0, 9, -9), expected.nan_to_num(0, 9, -9))) << added;
+  }
+}
+
+// Rows of no whole number of stretches, beside torch's operations in float32.
+TYPED_TEST(VectorsTest, KernelsOfLongRows) {
+  constexpr auto kType = c10::CppTypeToScalarType<TypeParam>::value;
+  const double ulp = kType == at::kHalf ? 1e-3 : 8e-3;
+  at::Generator generator = at::detail::createCPUGenerator(5);
+  const auto draw = [&](std::int64_t rows, std::int64_t cols) {
+    return at::randn({rows, cols}, generator, at::kFloat).mul_(3).to(kType);
+  };
+  const auto expect_near = [&](const at::Tensor& found, const at::Tensor& expected) {
+    EXPECT_TRUE(at::allclose(found.to(at::kFloat), expected.to(at::kFloat), ulp, 1e-4));
+  };
+  for (const std::int64_t F : {1, 127, 129, 300}) {
+    SCOPED_TRACE(F);
+    const at::Tensor h = draw(3, 2 * F);
+    const at::Tensor grad_a = draw(3, F);
+    const at::Tensor a = at::empty({3, F}, kType);
+    const at::Tensor grad_h = at::empty({3, 2 * F}, kType);
+    swiglu(h, a);
+    swiglu_adjoint(h, grad_a, grad_h);
+    const at::Tensor gate = h.narrow(1, 0, F).to(at::kFloat);
+    const at::Tensor up = h.narrow(1, F, F).to(at::kFloat);
+    const at::Tensor da = grad_a.to(at::kFloat);
+    const at::Tensor s = at::sigmoid(gate);
+    expect_near(a, gate * s * up);
+    expect_near(grad_h.narrow(1, 0, F), da * up * s * (1 + gate * (1 - s)));
+    expect_near(grad_h.narrow(1, F, F), da * gate * s);
+
+    const at::Tensor x = draw(2, 2 * F);
+    const at::Tensor angles = draw(4, F).to(at::kFloat);
+    const std::vector<std::int64_t> positions = {3, 1};
+    at::Tensor turned = x.clone();
+    const at::Tensor cosines = angles.cos();
+    const at::Tensor sines = angles.sin();
+    rotate(
+        turned,
+        {.heads = 1,
+         .head_dim = 2 * F,
+         .cosines = cosines,
+         .sines = sines,
+         .positions = positions});
+    for (std::int64_t r = 0; r < 2; ++r) {
+      const std::int64_t t = positions[static_cast<std::size_t>(r)];
+      const at::Tensor low = x[r].narrow(0, 0, F).to(at::kFloat);
+      const at::Tensor high = x[r].narrow(0, F, F).to(at::kFloat);
+      expect_near(turned[r].narrow(0, 0, F), low * cosines[t] - high * sines[t]);
+      expect_near(turned[r].narrow(0, F, F), high * cosines[t] + low * sines[t]);
+    }
+
+    std::vector<float> dots(3);
+    const at::Tensor other = draw(3, F);
+    dot_rows(kType, {grad_a.const_data_ptr(), F}, {other.const_data_ptr(), F}, 3, F, dots.data());
+    const at::Tensor expected = (da * other.to(at::kFloat)).sum(1);
+    EXPECT_TRUE(at::allclose(
+        at::from_blob(dots.data(), {3}, at::kFloat), expected, 1e-5, 1e-4 * std::sqrt(F)));
   }
 }
 

@@ -64,7 +64,7 @@ class PlanMaker {
       }
       dice_.shuffle(micro.groups);
     }
-    plan_.overlap = dice_.one_in(2);
+    plan_.messages = {.overlap = dice_.one_in(2), .reshard_after_forward = dice_.one_in(2)};
     return std::move(plan_);
   }
 

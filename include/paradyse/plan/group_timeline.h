@@ -2,6 +2,7 @@
 // and explanations ask here and nowhere else, so they speak of the same programs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,8 +23,8 @@ struct GroupTask {
   std::vector<int> mesh = {};  // the same
   DimSizes dims = {};          // of its documents
   int weight_domain = 1;
-  bool keep = true;      // else evaluation: nothing is saved, and dropout is off
-  bool overlap = false;  // as in Plan
+  bool keep = true;        // else evaluation: nothing is saved, and dropout is off
+  Messages messages = {};  // as in Plan
 
   friend bool operator==(const GroupTask&, const GroupTask&) = default;
 };
@@ -54,9 +55,21 @@ PredictedBytes fullest_rank(
     Precision precision,
     std::int64_t static_bytes);
 
-// Lets messages travel beside work (Plan::overlap) where so every rank stays within `memory` bytes;
-// 0: no limit.  `static_bytes` as above.
-void overlap_where_it_fits(
+// How messages of a plan may travel, the fastest and fullest first: gathered weights kept and
+// beside work, beside work alone, neither.  Weights are kept only within a limit of `memory` bytes,
+// 0: none, since a model may be larger than a rank; and not by a plan whose parts wait on the host.
+std::vector<Messages> ways_of_messages(const Plan& plan, std::int64_t memory);
+
+// Gives the plan the first of them with which it `fits()`; false: it has the last, and does not.
+template <typename Fits>
+bool let_messages_travel(Plan& plan, std::int64_t memory, Fits fits) {
+  return std::ranges::any_of(ways_of_messages(plan, memory), [&](Messages messages) {
+    plan.messages = messages;
+    return fits();
+  });
+}
+// With which every rank stays within `memory` bytes.  `static_bytes` as above.
+void let_messages_travel(
     Plan& plan,
     const Model& model,
     Precision precision,

@@ -112,7 +112,7 @@ struct OpTraits {
   bool prefetched = false;      // its forward is issued ahead (Machine::prefetch)
   bool operands_first = false;  // its adjoint may make operands' gradients in a step of their own
 
-  bool weights = false;   // makes weights, which are never saved
+  bool weights = false;   // makes weights: recomputed at every level
   bool loss = false;      // its forward makes its first operand's gradient; its adjoint hands it on
   bool given = false;     // its results are the batch's: nobody makes a gradient of them
   bool light = false;     // made again by Recompute::light

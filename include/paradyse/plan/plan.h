@@ -77,7 +77,7 @@ struct Plan {
   std::string cluster_sha256;
   int ranks = 1;
   int weight_domain = 1;
-  bool overlap = false;  // messages travel beside work (schedule.h), which takes memory for longer
+  Messages messages = {};
   std::vector<std::int64_t> lengths;  // tokens of the global batch's documents
   DimSizes dims = {};                 // sizes that all of them have, beside it
   std::map<std::string, LayerRuns> programs;

@@ -32,7 +32,7 @@ inline auto whole(const std::vector<ScheduledOp>& steps) {
 struct Schedule {
   std::vector<ValueId> saved;  // ascending: what adjoints need or recomputation starts from
   bool offload = false;        // what waits for the part's adjoints waits in host memory
-  bool overlap = false;        // messages travel beside work (Keeping)
+  bool overlap = false;        // messages travel beside work (Messages)
   std::vector<ScheduledOp> forward;
   // Of a part made again with its layer all ops once more, which save; `forward` saves nothing.
   std::vector<ScheduledOp> again = {};
@@ -46,21 +46,34 @@ struct Schedule {
   }
 };
 
+// How messages travel: the same for all parts and ranks, which meet in one order.
+struct Messages {
+  // Beside work that does not need them, which takes memory for longer: weights are gathered two
+  // ahead; sums of their gradients are waited for when the next begin; what a product's adjoint
+  // sends on is sent before the weights' gradient is made; and what is gathered again is asked for
+  // a product ahead.  The same numbers, bit by bit.
+  bool overlap = false;
+  // Gathered weights are freed when a part has run forward, and gathered again for its adjoints, as
+  // by FSDP2's option of this name.  Else they are kept with what a part saves: at the end of the
+  // forward pass every rank has all that parts gathered which are not made again with their layer.
+  // The same numbers, too.
+  bool reshard_after_forward = true;
+
+  friend bool operator==(const Messages&, const Messages&) = default;
+};
+
 // How a part runs.
 struct Keeping {
   bool keep = true;      // else evaluation: nothing is saved and there is no backward pass
   bool offload = false;  // what the part keeps goes to host memory each time it has run, and comes
                          // back for its next turn
   bool with_layer = false;  // the part is made again with its layer
-  // Messages travel beside work that does not need them, which takes memory for longer: weights are
-  // gathered two ahead; sums of their gradients are waited for when the next begin; what a
-  // product's adjoint sends on is sent before the weights' gradient is made; and what is gathered
-  // again is asked for a product ahead.  The same numbers, bit by bit.
-  bool overlap = false;
+  Messages messages = {};
 };
 
 // Values that must live until the backward pass: what the adjoints need, or, where the producer is
-// recomputed, what the producer needs to run again.  Weights are recomputed, hence never saved.
+// recomputed, what the producer needs to run again.  Weights are recomputed, hence saved only where
+// they are not resharded.
 // Throws std::logic_error for a program whose values do not know their makers, or whose ops
 // overwrite what is saved, or a gradient that another reader's adjoint has left.
 Schedule schedule(const Program& program, Keeping keeping = {});

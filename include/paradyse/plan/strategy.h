@@ -207,7 +207,7 @@ Task task_of(const Model& model, const std::string& part, Documents documents, i
 
 // One part, scheduled.  Throws like timeline().
 ScheduledPart scheduled_part(
-    const Task& task, const PartChoice& choice, bool keep = true, bool overlap = false);
+    const Task& task, const PartChoice& choice, bool keep = true, Messages messages = {});
 
 // A part without weights that stores a stream otherwise, scheduled; in no layer.
 ScheduledPart scheduled_move(
@@ -219,7 +219,7 @@ ScheduledPart scheduled_move(
     Keeping keeping = {});
 
 // All parts of a micro-batch on one group, scheduled.  `layers`: a choice for each layer.  Without
-// `keep` (evaluation) nothing is saved, and dropout is off.  `overlap`: as in Keeping.
+// `keep` (evaluation) nothing is saved, and dropout is off.  `messages`: how they travel.
 //
 // Where a part is to read a stream that lies otherwise, a part is put in between that moves it,
 // "move x": one redistribute, no weights.  So whoever chooses placements writes no moves.  Parts
@@ -236,6 +236,6 @@ Timeline timeline(
     int domain,
     std::span<const LayerChoice> layers,
     bool keep = true,
-    bool overlap = false);
+    Messages messages = {});
 
 }  // namespace paradyse

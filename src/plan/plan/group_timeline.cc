@@ -28,7 +28,7 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .dims = dims_of(plan, group),
       .weight_domain = plan.weight_domain,
       .keep = keep,
-      .overlap = plan.overlap};
+      .messages = plan.messages};
   for (const std::int64_t document : group.documents) {
     task.lengths.push_back(plan.lengths.at(idx(document)));
   }
@@ -49,7 +49,7 @@ Timeline timeline(const GroupTask& task, const Model& model) {
       task.weight_domain,
       choices(task.layers),
       task.keep,
-      task.overlap);
+      task.messages);
 }
 
 GroupTimeline group_timeline(
@@ -83,23 +83,36 @@ PredictedBytes fullest_rank(
   return fullest;
 }
 
-void overlap_where_it_fits(
+std::vector<Messages> ways_of_messages(const Plan& plan, std::int64_t memory) {
+  std::vector<Messages> ways = {{.overlap = true}, {}};
+  const bool offloads = std::ranges::any_of(plan.programs, [](const auto& program) {
+    return std::ranges::any_of(program.second, [](const LayerRun& run) {
+      return std::ranges::any_of(run.choice, &PartChoice::offload);
+    });
+  });
+  if (memory > 0 && !offloads) {
+    ways.insert(ways.begin(), {.overlap = true, .reshard_after_forward = false});
+  }
+  return ways;
+}
+
+void let_messages_travel(
     Plan& plan,
     const Model& model,
     Precision precision,
     std::int64_t static_bytes,
     std::int64_t memory) {
-  plan.overlap = true;
-  for (const PlanMicroBatch& micro : plan.micro_batches) {
-    for (const PlanGroup& group : micro.groups) {
-      if (memory > 0 && plan.overlap) {
-        const GroupTimeline built = group_timeline(plan, group, model, /*keep=*/true);
-        const PredictedBytes most = fullest_rank(
-            built.parts, built.seats, model, plan.weight_domain, precision, static_bytes);
-        plan.overlap = most.total() <= memory;
-      }
-    }
-  }
+  const auto fits = [&](const PlanGroup& group) {
+    const GroupTimeline built = group_timeline(plan, group, model, /*keep=*/true);
+    const PredictedBytes most =
+        fullest_rank(built.parts, built.seats, model, plan.weight_domain, precision, static_bytes);
+    return most.total() <= memory;
+  };
+  let_messages_travel(plan, memory, [&] {
+    return memory == 0 || std::ranges::all_of(plan.micro_batches, [&](const auto& micro) {
+             return std::ranges::all_of(micro.groups, fits);
+           });
+  });
 }
 
 RankPlace rank_place(const Plan& plan, const PlanMicroBatch& micro_batch, int rank) {

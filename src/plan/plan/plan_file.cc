@@ -106,8 +106,11 @@ Json json_of(const Plan& plan, Content content) {
       {"lengths", plan.lengths},
       {"programs", Json::object()},
       {"micro_batches", Json::array()}};
-  if (plan.overlap) {
+  if (plan.messages.overlap) {
     json["overlap"] = true;
+  }
+  if (!plan.messages.reshard_after_forward) {
+    json["reshard_after_forward"] = false;
   }
   if (!plan.dims.empty()) {
     json["dims"] = plan.dims;
@@ -362,6 +365,7 @@ Plan plan_from(const JsonNode& root) {
        "cluster",
        "weight_domain",
        "overlap",
+       "reshard_after_forward",
        "lengths",
        "dims",
        "programs",
@@ -380,7 +384,10 @@ Plan plan_from(const JsonNode& root) {
   plan.cluster_sha256 = cluster.at("sha256").text();
   plan.ranks = cluster.at("ranks").integer<int>();
   plan.weight_domain = root.at("weight_domain").integer<int>();
-  plan.overlap = root.has("overlap") && root.at("overlap").truth();
+  plan.messages = {
+      .overlap = root.has("overlap") && root.at("overlap").truth(),
+      .reshard_after_forward =
+          !root.has("reshard_after_forward") || root.at("reshard_after_forward").truth()};
   plan.lengths = root.at("lengths").integers<std::int64_t>();
   if (root.has("dims")) {
     plan.dims = dims_from(root.at("dims"));

@@ -1,4 +1,4 @@
-// Where in a part's backward pass messages begin, ahead of what waits for them (Plan::overlap).
+// Where in a part's backward pass messages begin, ahead of what waits for them (Messages::overlap).
 #pragma once
 
 #include <vector>

@@ -16,7 +16,7 @@ namespace {
 // Finds what is kept and which ops run again, starting from what the adjoints need.
 class Keeper {
  public:
-  explicit Keeper(const Program& program) : program_(program) {
+  Keeper(const Program& program, Messages messages) : program_(program), messages_(messages) {
     for (const Op& op : program.ops) {
       for (const ValueId value : op.needs) {
         keep(value);
@@ -29,7 +29,7 @@ class Keeper {
  private:
   void keep(ValueId value) {
     const int op = program_.values[idx(value)].maker;
-    if (op < 0 || !program_.ops[idx(op)].recompute) {
+    if (op < 0 || !runs_again(program_.ops[idx(op)])) {
       saved.insert(value);
       return;
     }
@@ -39,7 +39,11 @@ class Keeper {
       }
     }
   }
+  [[nodiscard]] bool runs_again(const Op& op) const {
+    return op.recompute && (messages_.reshard_after_forward || !traits(op.kind).prefetched);
+  }
   const Program& program_;
+  Messages messages_;
 };
 
 // Adjoints run last op first: the last reader of a value makes its gradient, those before it add.
@@ -114,7 +118,7 @@ Schedule schedule(const Program& program, Keeping keeping) {
       }
     }
   }
-  Keeper keeper(program);
+  Keeper keeper(program, keeping.messages);
   if (!keeping.keep) {
     keeper.saved.clear();
     keeper.rerun.clear();
@@ -122,7 +126,7 @@ Schedule schedule(const Program& program, Keeping keeping) {
   Schedule result;
   result.saved.assign(keeper.saved.begin(), keeper.saved.end());
   result.offload = keeping.keep && keeping.offload;
-  result.overlap = keeping.overlap;
+  result.overlap = keeping.messages.overlap;
   for (const Op& op : program.ops) {
     if (op.in_place && keeper.saved.contains(op.in.back())) {
       throw std::logic_error(
@@ -161,7 +165,7 @@ Schedule schedule(const Program& program, Keeping keeping) {
     }
     result.backward.push_back({.op = i, .adjoint = true});
   }
-  if (keeping.overlap) {
+  if (keeping.messages.overlap) {
     ask_early(program, result.backward);
     send_early(program, result.backward);
   }

@@ -74,7 +74,7 @@ struct Version {
 // once for a maker and a reader.
 class Parts {
  public:
-  Parts(bool keep, bool overlap) : keep_(keep), overlap_(overlap) {}
+  Parts(bool keep, Messages messages) : keep_(keep), messages_(messages) {}
 
   // How a stream lies after the parts so far; null: none of them made it.
   [[nodiscard]] const Layout* lies(const std::string& stream) const {
@@ -126,11 +126,11 @@ class Parts {
         .keep = keep_,
         .offload = whole && reader.schedule().offload,
         .with_layer = whole,
-        .overlap = overlap_};
+        .messages = messages_};
   }
 
   bool keep_;
-  bool overlap_;
+  Messages messages_;
   Timeline parts_;
   std::map<std::string, Version> now_;
   using Pair = std::tuple<const void*, const void*, std::string>;  // maker, reader, stream
@@ -149,7 +149,8 @@ Task task_of(const Model& model, const std::string& part, Documents documents, i
       .domain = domain};
 }
 
-ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool keep, bool overlap) {
+ScheduledPart scheduled_part(
+    const Task& task, const PartChoice& choice, bool keep, Messages messages) {
   if (const std::vector<Misfit> wrong = misfits(task, choice); !wrong.empty()) {
     const Misfit& first = wrong.front();
     throw std::invalid_argument(
@@ -169,7 +170,7 @@ ScheduledPart scheduled_part(const Task& task, const PartChoice& choice, bool ke
           {.keep = keep,
            .offload = choice.offload,
            .with_layer = choice.with_layer,
-           .overlap = overlap})};
+           .messages = messages})};
 }
 
 namespace {
@@ -224,7 +225,7 @@ Timeline timeline(
     int domain,
     std::span<const LayerChoice> layers,
     bool keep,
-    bool overlap) {
+    Messages messages) {
   if (static_cast<std::int64_t>(layers.size()) != model.layers) {
     throw std::invalid_argument(
         "a plan for " + std::to_string(layers.size()) + " layers does not fit a model of " +
@@ -233,7 +234,7 @@ Timeline timeline(
   const std::vector<bool> needed = model.needed();
   // Layers are alike: each distinct choice is built once.
   std::map<std::pair<const Part*, PartChoice>, Body> built;
-  Parts parts(keep, overlap);
+  Parts parts(keep, messages);
   for (std::size_t i = 0; i < model.parts.size(); ++i) {
     const auto& [layer, site, part] = model.parts[i];
     if (!needed[i]) {
@@ -248,7 +249,7 @@ Timeline timeline(
                                : streams_of(model, *part, choice, documents),
           .documents = documents,
           .domain = domain};
-      made = scheduled_part(task, choice, keep, overlap).body;
+      made = scheduled_part(task, choice, keep, messages).body;
     }
     parts.add({.layer = layer, .weights = static_cast<int>(i), .site = site, .body = made});
   }

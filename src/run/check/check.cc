@@ -79,7 +79,7 @@ Plan plan_of(const CheckSubject& subject, const Way& way, LayerRecompute level, 
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
   Plan plan = uniform_plan(subject.model, lengths, ranks, layers);
-  plan.overlap = true;
+  plan.messages.overlap = true;
   return plan;
 }
 

@@ -71,7 +71,7 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
           const auto [row, fresh] = found.try_emplace(
               {way, level}, empty_row(ways[way].name, level, dtype, request.ranks.size()));
           Plan plan = ways[way].plan;
-          plan.overlap = true;
+          plan.messages.overlap = true;
           run_case(of, plan, expected, i, row->second);
         }
       }

@@ -45,7 +45,7 @@ std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
   const Model model = request.model.model();
   std::vector<LayoutWay> ways = ways_of(request, model);
   for (LayoutWay& way : ways) {
-    way.plan.overlap = request.memory_per_rank == 0;
+    way.plan.messages.overlap = request.memory_per_rank == 0;
   }
   const std::vector<std::int64_t>& lengths = request.documents.lengths;
   std::vector<Sample> samples;

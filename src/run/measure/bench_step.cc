@@ -126,16 +126,19 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   const auto samples = pointers(request.samples);
   for (const Case& measured : cases_of(request)) {
     Plan plan = measured.plan;
-    if (!request.overlap) {
-      plan.overlap = false;
-    } else if (!request.plan) {
+    if (!request.plan) {
       const Precision precision = precision_of(request.dtype);
-      overlap_where_it_fits(plan, model, precision, precision.trained(), request.memory_per_rank);
+      let_messages_travel(plan, model, precision, precision.trained(), request.memory_per_rank);
     }
+    plan.messages = {
+        .overlap = request.overlap.value_or(plan.messages.overlap),
+        .reshard_after_forward =
+            request.reshard_after_forward.value_or(plan.messages.reshard_after_forward)};
     BenchStepRow row{
         .length = plan.lengths.front(),
         .documents = static_cast<std::int64_t>(plan.lengths.size()),
-        .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0})};
+        .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
+        .messages = plan.messages};
     count_flops(plan, model, row);
     const auto documents = pointers(measured.documents);
     std::vector<double> steps;

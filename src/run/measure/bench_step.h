@@ -27,8 +27,10 @@ struct BenchStepRequest {
   std::vector<Sample> samples = {};
   std::optional<Plan> plan = {};
   Dtype dtype = Dtype::float32;
-  bool overlap = true;  // messages travel beside work, where `plan` says so or memory allows it
-  int repeats = 5;      // counted steps, after one that is not
+  // Of Messages; default: as `plan` says, or memory allows.
+  std::optional<bool> overlap = {};
+  std::optional<bool> reshard_after_forward = {};
+  int repeats = 5;  // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
@@ -41,7 +43,8 @@ struct BenchStepRow {
   std::int64_t length = 0;
   std::int64_t documents = 0;
   std::int64_t tokens = 0;  // of all documents, or rows of all samples
-  double step_s = 0;        // median of forward, backward and optimizer
+  Messages messages = {};
+  double step_s = 0;  // median of forward, backward and optimizer
   double best_s = 0;
   double worst_s = 0;
   double forward_backward_s = 0;  // median

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 
 namespace paradyse {
@@ -62,14 +63,12 @@ bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps) {
 }
 
 bool predicted_to_fit(DocumentPlans& documents, Plan& plan, Caps caps) {
-  for (const bool overlap : {true, false}) {
-    plan.overlap = overlap;
+  const PlanningTask& task = documents.task();
+  const std::int64_t memory = task.training ? task.memory_per_rank : 0;  // else nothing to keep for
+  return let_messages_travel(plan, memory, [&] {
     documents.prediction().predict(plan);
-    if (all_fit(documents, plan, caps)) {
-      return true;
-    }
-  }
-  return false;
+    return all_fit(documents, plan, caps);
+  });
 }
 
 }  // namespace paradyse

@@ -244,7 +244,7 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
   }
   const auto begin = std::chrono::steady_clock::now();
   Plan whole;
-  std::size_t overlapped = 0;  // sizes with room for messages beside work: counts if all have it
+  std::vector<Messages> ways;  // [size]
   for (const OneSize& one : sizes) {
     Answer answer = plan_alike(one.lengths, one.dims);
     if (!answer.plan) {
@@ -258,11 +258,14 @@ BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
     if (whole.programs.empty()) {
       whole = empty_copy(*answer.plan, batch.lengths);
     }
-    overlapped += answer.plan->overlap ? 1 : 0;
+    ways.push_back(answer.plan->messages);
     add(*std::move(answer.plan), one, whole);
   }
-  whole.overlap = overlapped == sizes.size();
-  if (overlapped > 0 && !whole.overlap) {
+  // What there is room for at every size.
+  whole.messages = {
+      .overlap = std::ranges::all_of(ways, &Messages::overlap),
+      .reshard_after_forward = std::ranges::any_of(ways, &Messages::reshard_after_forward)};
+  if (std::ranges::any_of(ways, [&](Messages way) { return way != whole.messages; })) {
     predict(whole);
   }
   whole.predicted.seconds = seconds_of(whole) + task_.step_seconds;
@@ -290,9 +293,18 @@ BatchPlanner::Answer SamplePlanner::plan_alike(
   for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
        at_once = (at_once + 1) / 2) {
     Plan all = alike(lengths, dims, at_once, level);
-    std::optional<Plan> tried = budget == 0 ? std::move(all) : within(budget, all, at_once, least);
-    if (tried && (!best || seconds_of(*tried) < seconds_of(*best))) {
-      best = std::move(tried);
+    for (const bool reshard : {true, false}) {
+      if (!reshard && (task_.memory_per_rank == 0 || task_.offload || !task_.training)) {
+        break;  // as ways_of_messages()
+      }
+      if (!reshard) {
+        all.messages.reshard_after_forward = false;
+        predict(all);
+      }
+      std::optional<Plan> tried = budget == 0 ? all : within(budget, all, at_once, least);
+      if (tried && (!best || seconds_of(*tried) < seconds_of(*best))) {
+        best = std::move(tried);
+      }
     }
     if (at_once == 1 || budget == 0) {
       break;
@@ -300,7 +312,7 @@ BatchPlanner::Answer SamplePlanner::plan_alike(
   }
   if (best) {
     Plan overlapped = *best;
-    overlapped.overlap = true;
+    overlapped.messages.overlap = true;
     predict(overlapped);
     if (budget == 0 || most_bytes(overlapped).total() <= budget) {
       best = std::move(overlapped);
