@@ -75,6 +75,10 @@ TYPED_TEST(VectorsTest, KernelsRoundAsTorchDoes) {
     const at::Tensor expected = (numbers.to(at::kFloat) + row.to(at::kFloat)).to(kType);
     EXPECT_TRUE(at::equal(sum.isnan(), expected.isnan())) << added;
     EXPECT_TRUE(at::equal(sum.nan_to_num(0, 9, -9), expected.nan_to_num(0, 9, -9))) << added;
+    const at::Tensor flat = numbers.flatten().clone();
+    add_numbers(flat, row.to(at::kFloat));
+    EXPECT_TRUE(at::equal(flat.isnan(), sum[0].isnan())) << added;
+    EXPECT_TRUE(at::equal(flat.nan_to_num(0, 9, -9), sum[0].nan_to_num(0, 9, -9))) << added;
   }
 }
 

@@ -863,7 +863,7 @@ void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
     auto* const sums = to.mutable_data_ptr<scalar_t>();
     const auto* const added = numbers.const_data_ptr<Sum<scalar_t>>();
     for (std::int64_t i = 0; i < numbers.size(0); ++i) {
-      sums[i] = static_cast<scalar_t>(static_cast<Sum<scalar_t>>(sums[i]) + added[i]);
+      put(sums[i], wide(sums[i]) + added[i]);
     }
   });
 }
