@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures again what the documents state and stores it below benchmarks/results/.
 #
-#     benchmarks/record.sh comm steps mixed published planner attention costs dtypes
+#     benchmarks/record.sh comm steps mixed published planner attention passes costs dtypes
 #
 # On a quiet machine; an argument a group, none: all.  What needs other programs beside ours has
 # scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `bench switching`), and so has what
@@ -50,6 +50,11 @@ attention() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON
     --benchmark_format=json | benchmarks/attention_table.py --keep > $results/attention.json
 }
 
+passes() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON
+  build/release/bin/benchmark.passes --benchmark_repetitions=3 --benchmark_enable_random_interleaving=true \
+    --benchmark_format=json | benchmarks/passes_table.py --keep > $results/passes.json
+}
+
 costs() {
   local folder
   folder=$(mktemp -d)
@@ -89,7 +94,7 @@ PYTHON
 }
 
 if (($# == 0)); then
-  set -- comm steps mixed published planner attention costs dtypes
+  set -- comm steps mixed published planner attention passes costs dtypes
 fi
 for group; do
   $group

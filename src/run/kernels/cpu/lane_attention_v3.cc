@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 #include <numbers>
+#include <type_traits>
+#include <utility>
 
 #include "src/run/kernels/cpu/lane_attention.h"
 

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""The table of docs/performance.md of what benchmarks/passes.cc has measured.
+
+    benchmarks/passes_table.py benchmarks/results/passes.json
+"""
+import collections
+import json
+import statistics
+import sys
+
+
+def main():
+    if sys.argv[1] == "--keep":  # what is worth keeping: bytes a second of each repetition, by name
+        rates = collections.defaultdict(list)
+        for run in json.load(sys.stdin)["benchmarks"]:
+            if run["run_type"] == "iteration":
+                rates[run["run_name"].split("/min_time")[0]].append(round(run["bytes"]))
+        json.dump({"bytes": rates}, sys.stdout, indent=0)
+        return
+    with open(sys.argv[1], encoding="utf-8") as file:
+        rates = {name: statistics.median(values) / 1e9 for name, values in json.load(file)["bytes"].items()}
+    sizes = list(dict.fromkeys(tuple(name.split("/")[1:3]) for name in rates))
+    names = list(dict.fromkeys(name.split("/", 3)[3] for name in rates))
+    print("| GB/s: torch's, ours | " + " | ".join(f"{kind}, {int(tokens):,}" for kind, tokens in sizes) + " |")
+    print("|---" * (len(sizes) + 1) + "|")
+    for name in names:
+        cells = [[rates[f"{who}/{kind}/{tokens}/{name}"] for who in ("torch", "ours")] for kind, tokens in sizes]
+        print(f"| {name} | " + " | ".join(f"{before:.1f}, {after:.1f}" for before, after in cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
