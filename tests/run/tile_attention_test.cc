@@ -235,7 +235,7 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
           const at::Tensor grad_q = at::zeros_like(q);
           const at::Tensor grad_k = at::zeros_like(k), grad_v = at::zeros_like(v);
           const auto part = [&](std::int64_t first, std::int64_t last) {
-            return kernels::LaneAttention{
+            return kernels::LaneAttention<float>{
                 .queries = queries,
                 .keys = last - first,
                 .diagonal = diagonal - first,
@@ -260,7 +260,8 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
             kernels::attend_adjoint_in_lanes(
                 lanes,
                 part(first, last),
-                {.o = {g.const_data_ptr<float>(), stride},
+                {.result = {o.const_data_ptr<float>(), stride},
+                 .o = {g.const_data_ptr<float>(), stride},
                  .q = {grad_q.mutable_data_ptr<float>(), stride},
                  .k = {grad_k.mutable_data_ptr<float>() + first * stride, stride},
                  .v = {grad_v.mutable_data_ptr<float>() + first * stride, stride}},
@@ -275,6 +276,34 @@ TEST(LaneAttention, IsSoftmaxWrittenOut) {
           // Nothing beside the head is touched.
           EXPECT_TRUE((o.narrow(1, D, 3) == 7).all().item<bool>());
           EXPECT_TRUE((grad_k.narrow(1, D, 3) == 0).all().item<bool>());
+        }
+      }
+    }
+  }
+}
+
+// Narrow elements become float32 a part of queries and of keys at a time; heads that share keys,
+// and results of either type.
+TEST(LaneAttention, NarrowTypesAreRoundedOnce) {
+  for (const std::int64_t D : {16, 32, 64, 128}) {
+    for (const AttentionBlock& block :
+         {whole(300),
+          AttentionBlock{{0, 200}, {0, 700}, 500},
+          AttentionBlock{{5, 175}, {9, 210}, -20},
+          AttentionBlock{{0, 800}, {0, 2100}, 1100}}) {
+      for (const auto& [type, tolerance] :
+           {std::pair{at::kBFloat16, 0.03}, std::pair{at::kHalf, 0.004}}) {
+        SCOPED_TRACE(testing::Message() << D << " wide, " << block.keys.size() << " keys");
+        Inputs in(block, 2, D, true);
+        for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.grad_o}) {
+          *x = x->to(type).to(at::kDouble);
+        }
+        const Results want = expected(in);
+        const Results got = computed(in, type);
+        expect_near(got, want, tolerance, "one block");
+        expect_near(computed(in, type, 3), want, tolerance, "merged blocks, wide results");
+        if (kernels::lanes_for(D) > 0 && type == at::kHalf) {  // nothing was rounded on the way
+          EXPECT_LE(off(got.l, want.l), 2e-5);
         }
       }
     }

@@ -255,6 +255,28 @@ inline __attribute__((always_inline)) void put_all(
   }
 }
 
+// Pairs of columns i and half + i of heads that lie one after the other.
+template <typename T>
+inline __attribute__((always_inline)) void rotate_heads(
+    T* x,
+    std::int64_t heads,
+    std::int64_t half,
+    const Sum<T>* cosines,
+    const Sum<T>* sines,
+    Sum<T> sign) {
+  for (std::int64_t h = 0; h < heads; ++h) {
+    T* const low = x + 2 * half * h;
+    T* const high = low + half;
+#pragma omp simd
+    for (std::int64_t i = 0; i < half; ++i) {
+      const Sum<T> first = wide(low[i]);
+      const Sum<T> second = wide(high[i]);
+      put(low[i], first * cosines[i] - sign * second * sines[i]);
+      put(high[i], second * cosines[i] + sign * first * sines[i]);
+    }
+  }
+}
+
 template <typename T>
 inline __attribute__((always_inline)) void rotate_rows(
     T* x,
@@ -266,30 +288,23 @@ inline __attribute__((always_inline)) void rotate_rows(
     const std::int64_t* positions,
     std::int64_t rows,
     Sum<T> sign) {
+  constexpr std::int64_t kRoom = 1024;  // as many heads as find room are made numbers at once
+  const std::int64_t at_once = half == 0 ? 0 : kRoom / (2 * half);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const Sum<T>* c = cosines + positions[r] * half;
-    const Sum<T>* s = sines + positions[r] * half;
-    for (std::int64_t h = 0; h < heads; ++h) {
-      T* low = x + r * stride + 2 * half * h;
-      T* high = low + half;
-      Sum<T> low_room[kStretch];
-      Sum<T> high_room[kStretch];
-      for (std::int64_t begin = 0; begin < half; begin += kStretch) {
-        const std::int64_t count = std::min(kStretch, half - begin);
-        const Sum<T>* a = numbers(low + begin, low_room, count);
-        const Sum<T>* b = numbers(high + begin, high_room, count);
-        Sum<T>* const turned_a = place(low + begin, low_room);
-        Sum<T>* const turned_b = place(high + begin, high_room);
-#pragma omp simd
-        for (std::int64_t i = 0; i < count; ++i) {
-          const Sum<T> first = a[i];
-          const Sum<T> second = b[i];
-          turned_a[i] = first * c[begin + i] - sign * second * s[begin + i];
-          turned_b[i] = second * c[begin + i] + sign * first * s[begin + i];
-        }
-        put_all(low + begin, turned_a, count);
-        put_all(high + begin, turned_b, count);
-      }
+    T* const row = x + r * stride;
+    const Sum<T>* const c = cosines + positions[r] * half;
+    const Sum<T>* const s = sines + positions[r] * half;
+    if (std::is_same_v<T, Sum<T>> || at_once == 0) {
+      rotate_heads(row, heads, half, c, s, sign);
+      continue;
+    }
+    Sum<T> room[kRoom];
+    for (std::int64_t h = 0; h < heads; h += at_once) {
+      const std::int64_t some = std::min(at_once, heads - h);
+      T* const begin = row + 2 * half * h;
+      numbers(begin, room, some * 2 * half);
+      rotate_heads(room, some, half, c, s, sign);
+      put_all(begin, room, some * 2 * half);
     }
   }
 }
@@ -726,6 +741,41 @@ PARADYSE_CLONES void swiglu_adjoint_call(
       });
 }
 
+PARADYSE_CLONES void to_numbers_call(
+    at::ScalarType type, StridedRows from, std::int64_t rows, std::int64_t cols, void* to) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const T* const row = static_cast<const T*>(from.data) + r * from.stride;
+          Sum<T>* const wide_row = static_cast<Sum<T>*>(to) + r * cols;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            wide_row[i] = wide(row[i]);
+          }
+        }
+      });
+}
+
+PARADYSE_CLONES void from_numbers_call(
+    at::ScalarType type,
+    const void* from,
+    std::int64_t rows,
+    std::int64_t cols,
+    void* to,
+    std::int64_t stride) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const Sum<T>* const wide_row = static_cast<const Sum<T>*>(from) + r * cols;
+          T* const row = static_cast<T*>(to) + r * stride;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            put(row[i], wide_row[i]);
+          }
+        }
+      });
+}
+
 PARADYSE_CLONES void dot_call(
     at::ScalarType type,
     StridedRows a,
@@ -945,6 +995,21 @@ void softmax_tile_adjoint(
     const void* log_sum,
     const void* dot) {
   softmax_adjoint_call(p, d, first_visible, log_sum, dot);
+}
+
+void rows_to_numbers(
+    at::ScalarType type, StridedRows from, std::int64_t rows, std::int64_t cols, void* to) {
+  to_numbers_call(type, from, rows, cols, to);
+}
+
+void numbers_to_rows(
+    at::ScalarType type,
+    const void* from,
+    std::int64_t rows,
+    std::int64_t cols,
+    void* to,
+    std::int64_t stride) {
+  from_numbers_call(type, from, rows, cols, to, stride);
 }
 
 void dot_rows(

@@ -110,6 +110,18 @@ struct StridedRows {
   const void* data = nullptr;
   std::int64_t stride = 0;
 };
+// to [rows, cols], side by side, in the type of sums.
+void rows_to_numbers(
+    at::ScalarType type, StridedRows from, std::int64_t rows, std::int64_t cols, void* to);
+// Back, rounded: `to`, rows `stride` elements apart.
+void numbers_to_rows(
+    at::ScalarType type,
+    const void* from,
+    std::int64_t rows,
+    std::int64_t cols,
+    void* to,
+    std::int64_t stride);
+
 // dots [rows], in the type of sums: row r of a times row r of b.
 void dot_rows(
     at::ScalarType type,

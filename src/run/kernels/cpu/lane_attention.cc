@@ -1,67 +1,126 @@
 #include "src/run/kernels/cpu/lane_attention.h"
 
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
+
+#include <c10/core/ScalarType.h>
+
+#include "src/run/kernels/cpu/kernels.h"
 
 namespace paradyse::kernels {
 
 #if PARADYSE_HAS_LANES
 namespace {
 
-void attend_as_it_lies(int lanes, const LaneAttention& attention, bool merge) {
-  return lanes == 16 ? attend_v4(attention, merge) : attend_v3(attention, merge);
-}
-void attend_adjoint_as_it_lies(
-    int lanes, const LaneAttention& attention, const LaneGradients& gradients) {
-  return lanes == 16 ? attend_adjoint_v4(attention, gradients)
-                     : attend_adjoint_v3(attention, gradients);
-}
+template <typename T>
+constexpr bool kIsFloat = std::is_same_v<T, float>;
 
-// Keys of a part of which `copies` rows each are to find room; 0: it does not pay.
-std::int64_t keys_at_once(const LaneAttention& a, std::int64_t floats, std::int64_t copies) {
-  constexpr std::int64_t kStep = 96;      // a part is whole steps of the kernels
-  constexpr std::int64_t kQueries = 128;  // fewer read keys too seldom
-  const std::int64_t keys = floats / (copies * a.width);
-  return a.keys == 0 || a.queries < kQueries || keys < std::min(kStep, a.keys)
-             ? 0
-             : std::max(keys / kStep * kStep, std::min(keys, a.keys));
-}
+// Keys that are copied at a time are whole steps of the kernels, narrow queries whole tiles.
+constexpr std::int64_t kStep = 96;
 
-HeadRows<const float> copied(
-    HeadRows<const float> rows,
-    std::int64_t first,
-    std::int64_t count,
+// What is copied at a time: rows of q (backward: of o and its gradient, too), and of k and v
+// (backward of float32, whose gradients lie as k and v do: room for them, too).
+struct Copies {
+  std::int64_t queries = 0;  // 0: read where they are
+  std::int64_t keys = 0;     // 0: so are keys, or there is no room
+};
+
+template <typename T>
+Copies copies_in(
+    LanePass pass,
+    std::int64_t queries,
+    std::int64_t keys,
     std::int64_t width,
-    float* to) {
-  for (std::int64_t r = 0; r < count; ++r) {
-    std::memcpy(
-        to + r * width,
-        rows.data + (first + r) * rows.stride,
-        static_cast<std::size_t>(width) * sizeof(float));
+    std::int64_t floats) {
+  constexpr std::int64_t kFewest = 128;  // fewer queries read float32 keys too seldom
+  const bool forward = pass == LanePass::forward;
+  const std::int64_t mine = kIsFloat<T> ? 0 : std::min(kStep, queries);
+  const std::int64_t left =
+      floats - (forward ? queries : 0) - (forward ? 1 : 3) * mine * width;  // sums, copies
+  const std::int64_t fit = left / ((kIsFloat<T> && !forward ? 4 : 2) * width);
+  if (keys == 0 || (kIsFloat<T> && queries < kFewest) || fit < std::min(kStep, keys)) {
+    return {.queries = mine};
   }
+  return {.queries = mine, .keys = fit < keys ? fit / kStep * kStep : keys};
+}
+
+template <typename T>
+HeadRows<const float> copied(
+    HeadRows<const T> rows, std::int64_t first, std::int64_t count, std::int64_t width, float* to) {
+  rows_to_numbers(
+      c10::CppTypeToScalarType<T>::value,
+      {rows.data + first * rows.stride, rows.stride},
+      count,
+      width,
+      to);
   return {to, width};
 }
 
+// Rows from `first` on, as float32: a copy of `count`, or, float32 already, where they are.
+template <typename T>
+HeadRows<const float> as_floats(
+    HeadRows<const T> rows, std::int64_t first, std::int64_t count, std::int64_t width, float* to) {
+  if constexpr (kIsFloat<T>) {
+    return {rows.data + first * rows.stride, rows.stride};
+  } else {
+    return copied(rows, first, count, width, to);
+  }
+}
+
+HeadRows<float> from(HeadRows<float> rows, std::int64_t first) {
+  return {rows.data + first * rows.stride, rows.stride};
+}
+
 void add_rows(
-    const float* from, HeadRows<float> to, std::int64_t first, std::int64_t count, int width) {
+    const float* rows, HeadRows<float> to, std::int64_t first, std::int64_t count, int width) {
   for (std::int64_t r = 0; r < count; ++r) {
     float* const row = to.data + (first + r) * to.stride;
     for (int c = 0; c < width; ++c) {
-      row[c] += from[r * width + c];
+      row[c] += rows[r * width + c];
     }
   }
 }
 
-// The part of keys [first, first + count) copied to `room`.
-LaneAttention part(const LaneAttention& all, std::int64_t first, std::int64_t count, float* room) {
-  LaneAttention some = all;
-  some.keys = count;
-  some.diagonal = all.diagonal - first;
-  some.k = copied(all.k, first, count, all.width, room);
-  some.v = copied(all.v, first, count, all.width, room + count * all.width);
-  some.goes_on = first > 0;
-  some.to_come = all.keys - first - count;
-  return some;
+// body(attention of float32 rows, its first query, its first key) for each part of keys that find
+// room for copies, and, of narrow types, each part of queries.
+template <typename T, typename Body>
+void for_parts(const LaneAttention<T>& all, Copies copies, float* q, float* k, const Body& body) {
+  const std::int64_t step = copies.queries == 0 ? all.queries : copies.queries;
+  for (std::int64_t key = 0; key < all.keys; key += copies.keys) {
+    const std::int64_t keys = std::min(copies.keys, all.keys - key);
+    const auto k_rows = copied(all.k, key, keys, all.width, k);
+    const auto v_rows = copied(all.v, key, keys, all.width, k + keys * all.width);
+    for (std::int64_t query = 0; query < all.queries; query += step) {
+      const std::int64_t queries = std::min(step, all.queries - query);
+      if (key > 0 && query + queries + all.diagonal <= key) {
+        continue;  // see none of these
+      }
+      body(
+          LaneAttention<float>{
+              .queries = queries,
+              .keys = keys,
+              .diagonal = all.diagonal + query - key,
+              .width = all.width,
+              .scale = all.scale,
+              .q = as_floats(all.q, query, queries, all.width, q),
+              .k = k_rows,
+              .v = v_rows,
+              .l = from(all.l, query),
+              .goes_on = key > 0,
+              .to_come = all.keys - key - keys},
+          query,
+          key);
+    }
+  }
+}
+
+void attend_as_it_lies(int lanes, const LaneAttention<float>& attention, bool merge) {
+  return lanes == 16 ? attend_v4(attention, merge) : attend_v3(attention, merge);
+}
+void attend_adjoint_as_it_lies(
+    int lanes, const LaneAttention<float>& attention, const LaneGradients<float>& gradients) {
+  return lanes == 16 ? attend_adjoint_v4(attention, gradients)
+                     : attend_adjoint_v3(attention, gradients);
 }
 
 }  // namespace
@@ -73,55 +132,122 @@ int lanes_for(std::int64_t width) {
   return width == 16 || width == 32 || width == 64 || width == 128 ? lanes : 0;
 }
 
-void attend_in_lanes(int lanes, const LaneAttention& attention, bool merge, std::span<float> room) {
-  const std::int64_t left = static_cast<std::int64_t>(room.size()) - attention.queries;
-  const std::int64_t at_once = keys_at_once(attention, left, 2);
-  if (at_once == 0) {
-    return attend_as_it_lies(lanes, attention, merge);
-  }
-  for (std::int64_t first = 0; first < attention.keys; first += at_once) {
-    LaneAttention some = part(
-        attention,
-        first,
-        std::min(at_once, attention.keys - first),
-        room.data() + attention.queries);
-    some.sums = room.data();
-    attend_as_it_lies(lanes, some, merge);
-  }
+template <typename T>
+bool has_lane_room(
+    LanePass pass,
+    std::int64_t queries,
+    std::int64_t keys,
+    std::int64_t width,
+    std::int64_t floats) {
+  return kIsFloat<T> || copies_in<T>(pass, queries, keys, width, floats).keys > 0;
 }
 
+template <typename T>
+void attend_in_lanes(
+    int lanes, const LaneAttention<T>& attention, bool merge, std::span<float> room) {
+  const Copies copies = copies_in<T>(
+      LanePass::forward,
+      attention.queries,
+      attention.keys,
+      attention.width,
+      static_cast<std::int64_t>(room.size()));
+  if constexpr (kIsFloat<T>) {
+    if (copies.keys == 0) {
+      return attend_as_it_lies(lanes, attention, merge);
+    }
+  }
+  float* const sums = room.data();
+  float* const q = sums + attention.queries;
+  float* const k = q + copies.queries * attention.width;
+  for_parts(
+      attention, copies, q, k, [&](LaneAttention<float> part, std::int64_t query, std::int64_t) {
+        part.o = from(attention.o, query);
+        part.sums = sums + query;
+        attend_as_it_lies(lanes, part, merge);
+      });
+}
+
+template <typename T>
 void attend_adjoint_in_lanes(
     int lanes,
-    const LaneAttention& attention,
-    const LaneGradients& gradients,
+    const LaneAttention<T>& attention,
+    const LaneGradients<T>& gradients,
     std::span<float> room) {
-  const std::int64_t at_once = keys_at_once(attention, static_cast<std::int64_t>(room.size()), 4);
-  if (at_once == 0) {
-    return attend_adjoint_as_it_lies(lanes, attention, gradients);
+  const std::int64_t D = attention.width;
+  const Copies copies = copies_in<T>(
+      LanePass::backward,
+      attention.queries,
+      attention.keys,
+      D,
+      static_cast<std::int64_t>(room.size()));
+  if constexpr (kIsFloat<T>) {
+    if (copies.keys == 0) {
+      return attend_adjoint_as_it_lies(lanes, attention, gradients);
+    }
   }
-  const auto width = static_cast<int>(attention.width);
-  for (std::int64_t first = 0; first < attention.keys; first += at_once) {
-    const std::int64_t count = std::min(at_once, attention.keys - first);
-    float* const k = room.data() + 2 * count * width;
-    float* const v = k + count * width;
-    std::fill(k, v + count * width, 0.0F);
-    LaneGradients some = gradients;
-    some.k = {k, width};
-    some.v = {v, width};
-    attend_adjoint_as_it_lies(lanes, part(attention, first, count, room.data()), some);
-    add_rows(k, gradients.k, first, count, width);
-    add_rows(v, gradients.v, first, count, width);
-  }
+  float* const q = room.data();
+  float* const o = q + copies.queries * D;
+  float* const grad_o = o + copies.queries * D;
+  float* const k = grad_o + copies.queries * D;
+  for_parts(
+      attention,
+      copies,
+      q,
+      k,
+      [&](const LaneAttention<float>& part, std::int64_t query, std::int64_t key) {
+        LaneGradients<float> some = {
+            .result = as_floats(gradients.result, query, part.queries, D, o),
+            .o = as_floats(gradients.o, query, part.queries, D, grad_o),
+            .q = from(gradients.q, query),
+            .k = from(gradients.k, key),
+            .v = from(gradients.v, key)};
+        if constexpr (kIsFloat<T>) {  // theirs lie as far apart as keys do
+          float* const grad_k = k + 2 * part.keys * D;
+          float* const grad_v = grad_k + part.keys * D;
+          std::fill(grad_k, grad_v + part.keys * D, 0.0F);
+          some.k = {grad_k, D};
+          some.v = {grad_v, D};
+          attend_adjoint_as_it_lies(lanes, part, some);
+          add_rows(grad_k, gradients.k, key, part.keys, static_cast<int>(D));
+          add_rows(grad_v, gradients.v, key, part.keys, static_cast<int>(D));
+        } else {
+          attend_adjoint_as_it_lies(lanes, part, some);
+        }
+      });
 }
-#else  // no head has lanes, so nobody calls these
+#else  // no head has lanes, so nobody calls the rest
 int lanes_for(std::int64_t /*width*/) { return 0; }
+template <typename T>
+bool has_lane_room(
+    LanePass /*pass*/,
+    std::int64_t /*queries*/,
+    std::int64_t /*keys*/,
+    std::int64_t /*width*/,
+    std::int64_t /*floats*/) {
+  return false;
+}
+template <typename T>
 void attend_in_lanes(
-    int /*lanes*/, const LaneAttention& /*attention*/, bool /*merge*/, std::span<float> /*room*/) {}
+    int /*lanes*/,
+    const LaneAttention<T>& /*attention*/,
+    bool /*merge*/,
+    std::span<float> /*room*/) {}
+template <typename T>
 void attend_adjoint_in_lanes(
     int /*lanes*/,
-    const LaneAttention& /*attention*/,
-    const LaneGradients& /*gradients*/,
+    const LaneAttention<T>& /*attention*/,
+    const LaneGradients<T>& /*gradients*/,
     std::span<float> /*room*/) {}
 #endif
+
+#define PARADYSE_INSTANCE(T)                                                           \
+  template bool has_lane_room<T>(                                                      \
+      LanePass, std::int64_t, std::int64_t, std::int64_t, std::int64_t);               \
+  template void attend_in_lanes(int, const LaneAttention<T>&, bool, std::span<float>); \
+  template void attend_adjoint_in_lanes(                                               \
+      int, const LaneAttention<T>&, const LaneGradients<T>&, std::span<float>);
+PARADYSE_INSTANCE(float)
+PARADYSE_INSTANCE(at::BFloat16)
+PARADYSE_INSTANCE(at::Half)
 
 }  // namespace paradyse::kernels

@@ -400,14 +400,15 @@ struct Tile {
   std::int64_t keys = 0;
 };
 
-PARADYSE_INLINE Tile tile_at(const LaneAttention& a, std::int64_t first, int most) {
+PARADYSE_INLINE Tile tile_at(const LaneAttention<float>& a, std::int64_t first, int most) {
   const auto queries = static_cast<int>(std::min<std::int64_t>(most, a.queries - first));
   return {first, queries, std::clamp<std::int64_t>(first + queries + a.diagonal, 0, a.keys)};
 }
 
 // Of the step of keys from `key` on.
 template <typename V, int D>
-PARADYSE_INLINE SeenKeys<V> seen_by(const LaneAttention& a, const Tile& tile, std::int64_t key) {
+PARADYSE_INLINE SeenKeys<V> seen_by(
+    const LaneAttention<float>& a, const Tile& tile, std::int64_t key) {
   SeenKeys<V> seen;
   seen.count = static_cast<int>(std::min<std::int64_t>(kStep<V, D>, tile.keys - key));
   for (int v = 0; v < V::kVectors; ++v) {
@@ -422,7 +423,7 @@ PARADYSE_INLINE SeenKeys<V> seen_by(const LaneAttention& a, const Tile& tile, st
 // Lanes of vector v of which the query sees the key.
 template <typename V>
 PARADYSE_INLINE typename V::Ints visible(
-    const LaneAttention& a, const Tile& tile, int v, std::int64_t key) {
+    const LaneAttention<float>& a, const Tile& tile, int v, std::int64_t key) {
   typename V::Ints lane;
   for (int i = 0; i < V::kLanes; ++i) {
     lane[i] = i;
@@ -431,7 +432,7 @@ PARADYSE_INLINE typename V::Ints visible(
 }
 
 template <typename V, int D>
-void attend_tile(const LaneAttention& a, const Tile& tile, bool merge) {
+void attend_tile(const LaneAttention<float>& a, const Tile& tile, bool merge) {
   using Floats = typename V::Floats;
   constexpr int kQueries = V::kQueries;
   alignas(64) float q[D * kQueries];
@@ -510,7 +511,8 @@ void attend_tile(const LaneAttention& a, const Tile& tile, bool merge) {
 }
 
 template <typename V, int D>
-void attend_adjoint_tile(const LaneAttention& a, const LaneGradients& g, const Tile& tile) {
+void attend_adjoint_tile(
+    const LaneAttention<float>& a, const LaneGradients<float>& g, const Tile& tile) {
   using Floats = typename V::Floats;
   constexpr int kQueries = V::kQueries;
   alignas(64) float q[D * kQueries];
@@ -531,7 +533,7 @@ void attend_adjoint_tile(const LaneAttention& a, const LaneGradients& g, const T
     log_sum[r] = a.l.data[(first + r) * a.l.stride] * kLog2e;
   }
   Floats dots[V::kVectors];
-  dot_rows<V, D>({a.o.data, a.o.stride}, g.o, first, queries, dots);
+  dot_rows<V, D>(g.result, g.o, first, queries, dots);
   Floats factor[V::kVectors];
   std::fill_n(factor, V::kVectors, all<V>(1));
   for (std::int64_t key = 0; key < keys; key += kStep<V, D>) {
@@ -571,7 +573,7 @@ void attend_adjoint_tile(const LaneAttention& a, const LaneGradients& g, const T
 
 // `body` of each tile of queries and of the vectors that it fills.
 template <typename V, typename Body>
-PARADYSE_INLINE void each_tile(const LaneAttention& a, const Body& body) {
+PARADYSE_INLINE void each_tile(const LaneAttention<float>& a, const Body& body) {
   for (std::int64_t first = 0; first < a.queries; first += V::kQueries) {
     const Tile tile = tile_at(a, first, V::kQueries);
     with_constant<1, V::kVectors + 1>(
@@ -581,7 +583,7 @@ PARADYSE_INLINE void each_tile(const LaneAttention& a, const Body& body) {
 }
 
 template <typename V, int D>
-PARADYSE_INLINE void attend_of(const LaneAttention& a, bool merge) {
+PARADYSE_INLINE void attend_of(const LaneAttention<float>& a, bool merge) {
   each_tile<V>(a, [&](const Tile& tile, auto lanes) PARADYSE_INLINED {
     if (tile.keys > 0 || !(merge || a.goes_on)) {
       attend_tile<decltype(lanes), D>(a, tile, merge);
@@ -590,7 +592,8 @@ PARADYSE_INLINE void attend_of(const LaneAttention& a, bool merge) {
 }
 
 template <typename V, int D>
-PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradients& g) {
+PARADYSE_INLINE void attend_adjoint_of(
+    const LaneAttention<float>& a, const LaneGradients<float>& g) {
   each_tile<V>(a, [&](const Tile& tile, auto lanes) PARADYSE_INLINED {
     if (tile.keys > 0) {
       attend_adjoint_tile<decltype(lanes), D>(a, g, tile);
@@ -600,7 +603,7 @@ PARADYSE_INLINE void attend_adjoint_of(const LaneAttention& a, const LaneGradien
 
 // The widths that lanes_for() names.
 template <typename V>
-PARADYSE_INLINE void attend_any(const LaneAttention& a, bool merge) {
+PARADYSE_INLINE void attend_any(const LaneAttention<float>& a, bool merge) {
   switch (a.width) {
     case 16:
       return attend_of<V, 16>(a, merge);
@@ -614,7 +617,8 @@ PARADYSE_INLINE void attend_any(const LaneAttention& a, bool merge) {
 }
 
 template <typename V>
-PARADYSE_INLINE void attend_adjoint_any(const LaneAttention& a, const LaneGradients& g) {
+PARADYSE_INLINE void attend_adjoint_any(
+    const LaneAttention<float>& a, const LaneGradients<float>& g) {
   switch (a.width) {
     case 16:
       return attend_adjoint_of<V, 16>(a, g);

@@ -16,11 +16,12 @@
 
 namespace paradyse::kernels {
 
-void attend_v3(const LaneAttention& attention, bool merge) {
+void attend_v3(const LaneAttention<float>& attention, bool merge) {
   attend_any<Lanes<8, 3, 4>>(attention, merge);
 }
 
-void attend_adjoint_v3(const LaneAttention& attention, const LaneGradients& gradients) {
+void attend_adjoint_v3(
+    const LaneAttention<float>& attention, const LaneGradients<float>& gradients) {
   attend_adjoint_any<Lanes<8, 3, 4>>(attention, gradients);
 }
 

@@ -56,7 +56,7 @@ class SumRows {
     memory_ = scratch<Sum<T>>(tokens_ * D);
     rows_ = {memory_.template mutable_data_ptr<Sum<T>>(), D};
     if (load) {
-      each([](T& narrow, Sum<T>& sum) { sum = static_cast<Sum<T>>(narrow); });
+      kernels::rows_to_numbers(kType<T>, {narrow_.data, narrow_.stride}, tokens_, D_, rows_.data);
     }
   }
 
@@ -64,20 +64,11 @@ class SumRows {
 
   void store() {
     if (!wide_) {
-      each([](T& narrow, Sum<T>& sum) { narrow = static_cast<T>(sum); });
+      kernels::numbers_to_rows(kType<T>, rows_.data, tokens_, D_, narrow_.data, narrow_.stride);
     }
   }
 
  private:
-  template <typename Body>
-  void each(Body body) {
-    for (std::int64_t t = 0; t < tokens_; ++t) {
-      for (std::int64_t d = 0; d < D_; ++d) {
-        body(narrow_.data[t * narrow_.stride + d], rows_.data[t * D_ + d]);
-      }
-    }
-  }
-
   std::int64_t tokens_;
   std::int64_t D_;
   bool wide_;
@@ -160,72 +151,112 @@ void for_tiles(const Attention& attention, Start start, Body body, Done done) {
   }
 }
 
-// Heads that are float32 throughout, of a width that lanes are for, without a bias.
-bool in_lanes(const Attention& attention, const AttentionTensors& tensors) {
-  return tensors.q.matrix.scalar_type() == at::kFloat && !tensors.bias.matrix.defined() &&
-         tensors.o.matrix.scalar_type() == at::kFloat && kernels::lanes_for(attention.head_dim) > 0;
+// What the tiles below would hold is held all the same, for copies: how much a step needs is
+// planned without knowing the machine that it will run on.
+template <typename T>
+std::int64_t lane_floats(const Attention& attention, kernels::LanePass pass) {
+  const bool forward = pass == kernels::LanePass::forward;
+  const AttentionTile size = attention_tile(attention.block);
+  const std::int64_t tiles = (forward ? 1 : 2) * size.queries * size.keys;
+  const std::int64_t narrow = kNarrow<T> ? tiles * static_cast<std::int64_t>(sizeof(T)) / 4 : 0;
+  return tiles + narrow + (forward ? 3 : 2) * size.queries;
+}
+
+// Whether products in bfloat16 go through AMX, which wide heads keep busy.
+bool has_amx() {
+#if PARADYSE_HAS_LANES
+  static const bool has = __builtin_cpu_supports("amx-bf16") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
+// Heads of a width that lanes are for, without a bias.
+template <typename T>
+bool in_lanes(const Attention& attention, const AttentionTensors& tensors, kernels::LanePass pass) {
+  const std::int64_t D = attention.head_dim;
+  return !tensors.bias.matrix.defined() && kernels::lanes_for(D) > 0 &&
+         !(std::is_same_v<T, at::BFloat16> && D >= 64 && has_amx()) &&
+         kernels::has_lane_room<T>(
+             pass,
+             attention.block.queries.size(),
+             attention.block.keys.size(),
+             D,
+             lane_floats<T>(attention, pass));
 }
 
 template <typename T>
-kernels::HeadRows<T> lane_rows(const Columns& columns, Interval tokens, std::int64_t column = 0) {
-  const Rows<T> found = rows<T>(columns, tokens, column);
+kernels::HeadRows<T> lane_rows(Rows<T> found) {
   return {found.data, found.stride};
 }
+template <typename T>
+kernels::HeadRows<T> lane_rows(const Columns& columns, Interval tokens, std::int64_t column = 0) {
+  return lane_rows(rows<T>(columns, tokens, column));
+}
 
-kernels::LaneAttention lanes_of(
+template <typename T>
+kernels::LaneAttention<T> lanes_of(
     const Attention& attention, const AttentionTensors& tensors, std::int64_t head) {
   const AttentionBlock& block = attention.block;
-  const std::int64_t first = head * attention.head_dim;
   return {
       .queries = block.queries.size(),
       .keys = block.keys.size(),
       .diagonal = attention.causal ? block.diagonal : block.keys.size(),
       .width = attention.head_dim,
       .scale = static_cast<float>(attention.scale),
-      .q = lane_rows<const float>(tensors.q, block.queries, first),
-      .k = lane_rows<const float>(tensors.k, block.keys),
-      .v = lane_rows<const float>(tensors.v, block.keys),
-      .o = lane_rows<float>(tensors.o, block.queries, first),
+      .q = lane_rows<const T>(tensors.q, block.queries, head * attention.head_dim),
+      .k = lane_rows<const T>(tensors.k, block.keys),
+      .v = lane_rows<const T>(tensors.v, block.keys),
       .l = lane_rows<float>(tensors.l, block.queries, head)};
-}
-
-// What the tiles below would hold is held all the same, for copies of keys: how much a step needs
-// is planned without knowing the machine that it will run on.
-at::Tensor scratch_of_tiles(const Attention& attention, std::int64_t tiles, std::int64_t rows) {
-  const AttentionTile size = attention_tile(attention.block);
-  return scratch<float>(tiles * size.queries * size.keys + rows * size.queries);
 }
 
 std::span<float> room_in(const at::Tensor& scratch) {
   return {scratch.mutable_data_ptr<float>(), static_cast<std::size_t>(scratch.numel())};
 }
 
+template <typename T>
 void attend_lanes(const Attention& attention, const AttentionTensors& tensors, bool merge) {
-  const at::Tensor held = scratch_of_tiles(attention, 1, 3);
-  const int lanes = kernels::lanes_for(attention.head_dim);
+  const std::int64_t D = attention.head_dim;
+  const at::Tensor held = scratch<float>(lane_floats<T>(attention, kernels::LanePass::forward));
+  const int lanes = kernels::lanes_for(D);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
-    kernels::attend_in_lanes(lanes, lanes_of(attention, tensors, head), merge, room_in(held));
+    SumRows<T> o_sums(tensors.o, attention.block.queries, head * D, D, merge);
+    kernels::LaneAttention<T> one = lanes_of<T>(attention, tensors, head);
+    one.o = lane_rows(o_sums.sums());
+    kernels::attend_in_lanes(lanes, one, merge, room_in(held));
+    o_sums.store();
   }
 }
 
+template <typename T>
 void attend_adjoint_lanes(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  const at::Tensor held = scratch_of_tiles(attention, 2, 2);
-  const int lanes = kernels::lanes_for(attention.head_dim);
-  const AttentionBlock& block = attention.block;
+  const std::int64_t D = attention.head_dim;
+  const Interval queries = attention.block.queries;
+  const Interval keys = attention.block.keys;
+  const at::Tensor held = scratch<float>(lane_floats<T>(attention, kernels::LanePass::backward));
+  const int lanes = kernels::lanes_for(D);
+  SumRows<T> grad_k_sums(gradients.k, keys, 0, D, true);
+  SumRows<T> grad_v_sums(gradients.v, keys, 0, D, true);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
-    const std::int64_t first = head * attention.head_dim;
+    SumRows<T> grad_q_sums(gradients.q, queries, head * D, D, true);
     kernels::attend_adjoint_in_lanes(
         lanes,
-        lanes_of(attention, tensors, head),
-        {.o = lane_rows<const float>(gradients.o, block.queries, first),
-         .q = lane_rows<float>(gradients.q, block.queries, first),
-         .k = lane_rows<float>(gradients.k, block.keys),
-         .v = lane_rows<float>(gradients.v, block.keys)},
+        lanes_of<T>(attention, tensors, head),
+        kernels::LaneGradients<T>{
+            .result = lane_rows<const T>(tensors.o, queries, head * D),
+            .o = lane_rows<const T>(gradients.o, queries, head * D),
+            .q = lane_rows(grad_q_sums.sums()),
+            .k = lane_rows(grad_k_sums.sums()),
+            .v = lane_rows(grad_v_sums.sums())},
         room_in(held));
+    grad_q_sums.store();
   }
+  grad_k_sums.store();
+  grad_v_sums.store();
 }
 
 template <typename T>
@@ -389,11 +420,13 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
   if (through_aten(tensors.q.matrix)) {
     return aten::attend(attention, tensors, merge);
   }
-  if (in_lanes(attention, tensors)) {
-    return attend_lanes(attention, tensors, merge);
-  }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend", [&] {
+        if constexpr (!std::is_same_v<scalar_t, double>) {
+          if (in_lanes<scalar_t>(attention, tensors, kernels::LanePass::forward)) {
+            return attend_lanes<scalar_t>(attention, tensors, merge);
+          }
+        }
         attend_of<scalar_t>(attention, tensors, merge);
       });
 }
@@ -405,11 +438,13 @@ void attend_adjoint(
   if (through_aten(tensors.q.matrix)) {
     return aten::attend_adjoint(attention, tensors, gradients);
   }
-  if (in_lanes(attention, tensors)) {
-    return attend_adjoint_lanes(attention, tensors, gradients);
-  }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend_adjoint", [&] {
+        if constexpr (!std::is_same_v<scalar_t, double>) {
+          if (in_lanes<scalar_t>(attention, tensors, kernels::LanePass::backward)) {
+            return attend_adjoint_lanes<scalar_t>(attention, tensors, gradients);
+          }
+        }
         attend_adjoint_of<scalar_t>(attention, tensors, gradients);
       });
 }
