@@ -1,6 +1,7 @@
 // Element-wise ops of a LLaMA's layer on one core, in GB/s of what one pass over memory touches
 // (each operand and result once; of a sum of gradients, what it is added to, too): as loops of our
-// own, and as the sequences of torch's operations that they stood for; beside a copy.  Built by
+// own, and as the sequences of torch's operations that they stood for; beside a copy.  Tables of
+// angles are not counted; a copy and a sum are torch's on both sides.  Built by
 //
 //   cmake --preset release -DPARADYSE_BENCHMARKS=ON
 //   cmake --build --preset release --target benchmark.passes

@@ -8,6 +8,10 @@ import json
 import statistics
 import sys
 
+SIZES = [(kind, tokens) for kind in ("float32", "bfloat16") for tokens in (256, 1024, 4096)]
+PASSES = ("copy", "add", "norm", "add, then norm", "add, norm, by rows", "norm, adjoint", "rope", "swiglu",
+          "swiglu, adjoint", "bias", "bias, adjoint")
+
 
 def main():
     if sys.argv[1] == "--keep":  # what is worth keeping: bytes a second of each repetition, by name
@@ -19,12 +23,10 @@ def main():
         return
     with open(sys.argv[1], encoding="utf-8") as file:
         rates = {name: statistics.median(values) / 1e9 for name, values in json.load(file)["bytes"].items()}
-    sizes = list(dict.fromkeys(tuple(name.split("/")[1:3]) for name in rates))
-    names = list(dict.fromkeys(name.split("/", 3)[3] for name in rates))
-    print("| GB/s: torch's, ours | " + " | ".join(f"{kind}, {int(tokens):,}" for kind, tokens in sizes) + " |")
-    print("|---" * (len(sizes) + 1) + "|")
-    for name in names:
-        cells = [[rates[f"{who}/{kind}/{tokens}/{name}"] for who in ("torch", "ours")] for kind, tokens in sizes]
+    print("| GB/s: torch's, ours | " + " | ".join(f"{kind}, {tokens:,}" for kind, tokens in SIZES) + " |")
+    print("|---" * (len(SIZES) + 1) + "|")
+    for name in PASSES:
+        cells = [[rates[f"{who}/{kind}/{tokens}/{name}"] for who in ("torch", "ours")] for kind, tokens in SIZES]
         print(f"| {name} | " + " | ".join(f"{before:.1f}, {after:.1f}" for before, after in cells) + " |")
 
 

@@ -29,6 +29,7 @@ struct BenchStepOptions {
   bool breakdown = false;
   bool no_overlap = false;
   bool keep_weights = false;
+  double clip_norm = 0;
   std::string dtype = "float32";
   int repeats = 5;
   std::string memory_per_rank = "0";
@@ -60,6 +61,7 @@ Json to_json(const BenchStepRow& row) {
       {"tokens_per_s", row.tokens_per_s},
       {"model_flops", row.model_flops},
       {"hardware_flops", row.hardware_flops},
+      {"touched_bytes", row.touched_bytes},
       {"model_utilisation", row.model_utilisation},
       {"hardware_utilisation", row.hardware_utilisation},
       {"peak_bytes", row.peak_bytes},
@@ -167,6 +169,7 @@ int bench_step_on(
       .model = reading([&] { return open_any_model(options.model); }),
       .ranks = ranks_of(options.backend, options.ranks, 4),
       .dtype = dtype_option(options.dtype),
+      .clip_norm = options.clip_norm,
       .repeats = options.repeats,
       .memory_per_rank = memory_limit(options.memory_per_rank),
       .breakdown = options.breakdown,
@@ -323,6 +326,13 @@ void add_bench(CLI::App& app, Common& common) {
       options->keep_weights,
       "Keep gathered weights for the backward pass instead of gathering them again, which may take "
       "a whole model's memory (with --memory-per-rank the default is what fits)");
+  command
+      ->add_option(
+          "--clip-norm",
+          options->clip_norm,
+          "Clip the norm of all gradients to this, as training does; 0: no clipping")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--breakdown", options->breakdown, "Also say where the time of the cores goes");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");

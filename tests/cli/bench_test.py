@@ -34,6 +34,20 @@ class BenchStepTest(ProgramTest):
             self.assertGreater(row["bytes_sent"], 0)
             self.assertNotIn("core_seconds", row)
 
+    def test_gradients_are_clipped(self):
+        found = self.bench("--attention", "MegatronTS", "--ranks", 2, "--clip-norm", "1e-3")
+        self.assertEqual(len(found["rows"]), 2)
+        self.assertIn("clip-norm", self.error_of(
+            "bench", "step", "--model", self.model, "--lengths", "8", "--clip-norm", "-1"))
+
+    def test_narrow_types_touch_fewer_bytes(self):
+        wide, narrow = (self.bench("--attention", "DataZ", "--ranks", 2, "--dtype", dtype)["rows"]
+                        for dtype in ("float32", "bfloat16"))
+        for of_wide, of_narrow in zip(wide, narrow):
+            self.assertEqual(of_narrow["model_flops"], of_wide["model_flops"])
+            self.assertGreater(of_narrow["touched_bytes"], 0.45 * of_wide["touched_bytes"])
+            self.assertLess(of_narrow["touched_bytes"], 0.75 * of_wide["touched_bytes"])
+
     def test_a_document_for_each_rank(self):
         found = self.bench("--attention", "DataZ", "--ranks", 3)
         for row, length in zip(found["rows"], (40, 9)):

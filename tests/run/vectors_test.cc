@@ -109,25 +109,39 @@ TYPED_TEST(VectorsTest, KernelsOfLongRows) {
     expect_near(grad_h.narrow(1, 0, F), da * up * s * (1 + gate * (1 - s)));
     expect_near(grad_h.narrow(1, F, F), da * gate * s);
 
-    const at::Tensor x = draw(2, 2 * F);
-    const at::Tensor angles = draw(4, F).to(at::kFloat);
-    const std::vector<std::int64_t> positions = {3, 1};
-    at::Tensor turned = x.clone();
-    const at::Tensor cosines = angles.cos();
-    const at::Tensor sines = angles.sin();
-    rotate(
-        turned,
-        {.heads = 1,
-         .head_dim = 2 * F,
-         .cosines = cosines,
-         .sines = sines,
-         .positions = positions});
-    for (std::int64_t r = 0; r < 2; ++r) {
-      const std::int64_t t = positions[static_cast<std::size_t>(r)];
-      const at::Tensor low = x[r].narrow(0, 0, F).to(at::kFloat);
-      const at::Tensor high = x[r].narrow(0, F, F).to(at::kFloat);
-      expect_near(turned[r].narrow(0, 0, F), low * cosines[t] - high * sines[t]);
-      expect_near(turned[r].narrow(0, F, F), high * cosines[t] + low * sines[t]);
+    // heads that are made numbers all at once, a few at a time, one by one, and element by element
+    for (const auto& [heads, half] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, F}, {7, F}, {3, 4 * F}}) {
+      const at::Tensor x = draw(2, 2 * heads * half + 5);
+      const at::Tensor angles = draw(4, half).to(at::kFloat);
+      const std::vector<std::int64_t> positions = {3, 1};
+      const at::Tensor cosines = angles.cos();
+      const at::Tensor sines = angles.sin();
+      for (const bool inverse : {false, true}) {
+        const at::Tensor turned = x.clone();
+        rotate(
+            turned.narrow(1, 0, 2 * heads * half),
+            {.heads = heads,
+             .head_dim = 2 * half,
+             .cosines = cosines,
+             .sines = sines,
+             .positions = positions,
+             .inverse = inverse});
+        for (std::int64_t r = 0; r < 2; ++r) {
+          const std::int64_t t = positions[static_cast<std::size_t>(r)];
+          const at::Tensor s_t = inverse ? -sines[t] : sines[t];
+          for (std::int64_t head = 0; head < heads; ++head) {
+            const auto halves = [&](const at::Tensor& of, std::int64_t which) {
+              return of[r].narrow(0, (2 * head + which) * half, half).to(at::kFloat);
+            };
+            const at::Tensor low = halves(x, 0), high = halves(x, 1);
+            expect_near(halves(turned, 0), low * cosines[t] - high * s_t);
+            expect_near(halves(turned, 1), high * cosines[t] + low * s_t);
+          }
+        }
+        EXPECT_TRUE(
+            at::equal(turned.narrow(1, 2 * heads * half, 5), x.narrow(1, 2 * heads * half, 5)));
+      }
     }
 
     std::vector<float> dots(3);

@@ -32,14 +32,16 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Operations of a step on all ranks: of the mathematics, and as executed.
-void count_flops(const Plan& plan, const Model& model, BenchStepRow& row) {
+// What a step does on all ranks, by the folds: of the mathematics, and as executed.
+void count_work(const Plan& plan, const Model& model, Precision precision, BenchStepRow& row) {
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (int r = 0; r < plan.ranks; ++r) {
       const RankPart part = rank_part(plan, micro, model, r, true);
-      const Totals sum = totals(part.timeline, part.seat, precision_of(Dtype::float32));
+      const Totals sum = totals(part.timeline, part.seat, precision);
       const auto all = [](const Work& work) { return work.matmul_flops + work.attention_flops; };
       row.hardware_flops += all(sum.forward) + all(sum.recompute) + all(sum.backward);
+      row.touched_bytes +=
+          sum.forward.touched_bytes + sum.recompute.touched_bytes + sum.backward.touched_bytes;
       // the fused head makes its gradients in the forward; flash attention recomputes its scores
       row.model_flops +=
           sum.forward.matmul_flops + sum.backward.matmul_flops + 3 * sum.forward.attention_flops;
@@ -139,7 +141,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         .documents = static_cast<std::int64_t>(plan.lengths.size()),
         .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
         .messages = plan.messages};
-    count_flops(plan, model, row);
+    count_work(plan, model, precision_of(request.dtype), row);
     const auto documents = pointers(measured.documents);
     std::vector<double> steps;
     std::vector<double> optimizing;
@@ -191,7 +193,9 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
         {
           const TimedPart timed_part(
               request.breakdown ? &breakdown : nullptr, Breakdown::optimizer);
-          optimizer.step(1e-4, 1.0);
+          const double norm =
+              request.clip_norm > 0 ? gradient_norm(parameters, session.domain()) : 0.0;
+          optimizer.step(1e-4, norm > request.clip_norm ? request.clip_norm / norm : 1.0);
           synchronize(request.device);
         }
         world.barrier({.op = "bench", .part = ""});

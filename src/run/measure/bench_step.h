@@ -30,7 +30,8 @@ struct BenchStepRequest {
   // Of Messages; default: as `plan` says, or memory allows.
   std::optional<bool> overlap = {};
   std::optional<bool> reshard_after_forward = {};
-  int repeats = 5;  // counted steps, after one that is not
+  double clip_norm = 0;  // of all gradients; 0: not clipped
+  int repeats = 5;       // counted steps, after one that is not
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
@@ -58,6 +59,7 @@ struct BenchStepRow {
   double tokens_per_s = 0;  // by step_s
   double model_flops = 0;   // a step: matrix products and causal attention, backward twice forward
   double hardware_flops = 0;     // what was executed: with recomputation
+  double touched_bytes = 0;      // a step: each operand and result of element-wise ops, once
   double model_utilisation = 0;  // of the measured matrix-product speed of all cores in use
   double hardware_utilisation = 0;
   std::int64_t peak_bytes = 0;  // of the fullest rank

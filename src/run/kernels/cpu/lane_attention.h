@@ -25,6 +25,8 @@ template <typename T>
 struct HeadRows {
   T* data = nullptr;
   std::int64_t stride = 0;
+
+  [[nodiscard]] HeadRows from(std::int64_t row) const { return {data + row * stride, stride}; }
 };
 
 // Query i sees keys [0, i + diagonal], of those there are.  T: float, at::BFloat16 or at::Half.
@@ -38,7 +40,7 @@ struct LaneAttention {
   HeadRows<const T> q = {};
   HeadRows<const T> k = {};
   HeadRows<const T> v = {};
-  HeadRows<float> o = {};  // made, by attend_in_lanes()
+  HeadRows<float> o = {};  // of attend_in_lanes() alone
   HeadRows<float> l = {};  // log-sum-exp, one column
 
   // Of keys that come part by part: whether some came before these, and how many are still to come.
@@ -61,19 +63,7 @@ struct LaneGradients {
 // (AVX-512, AVX2), or the head another width.
 int lanes_for(std::int64_t width);
 
-// As ops::attend() and ops::attend_adjoint() of one head, to whose gradients is added; in as many
-// lanes as lanes_for() says, or fewer.  `room`: for copies, any number of floats; of narrow types
-// has_lane_room() must be true of it.
-template <typename T>
-void attend_in_lanes(
-    int lanes, const LaneAttention<T>& attention, bool merge, std::span<float> room = {});
-template <typename T>
-void attend_adjoint_in_lanes(
-    int lanes,
-    const LaneAttention<T>& attention,
-    const LaneGradients<T>& gradients,
-    std::span<float> room = {});
-
+// Whether narrow types find room for copies in so many floats; float32 needs none.
 enum class LanePass { forward, backward };
 template <typename T>
 bool has_lane_room(
@@ -82,6 +72,18 @@ bool has_lane_room(
     std::int64_t keys,
     std::int64_t width,
     std::int64_t floats);
+
+// As ops::attend() and ops::attend_adjoint() of one head, to whose gradients is added; in as many
+// lanes as lanes_for() says, or fewer.  `room`: for copies; of narrow types has_lane_room() of it.
+template <typename T>
+void attend_in_lanes(
+    int lanes, const LaneAttention<T>& attention, bool merge, std::span<float> room);
+template <typename T>
+void attend_adjoint_in_lanes(
+    int lanes,
+    const LaneAttention<T>& attention,
+    const LaneGradients<T>& gradients,
+    std::span<float> room);
 
 #if PARADYSE_HAS_LANES
 // The same in 8 lanes (lane_attention_v3.cc) and in 16 (lane_attention_v4.cc), rows as they lie.

@@ -119,8 +119,12 @@ PARADYSE_INLINE typename V::Floats powers_of_two(const typename V::Floats& x) {
 }
 
 // Keys of a step: what stands in the first-level cache.
+template <int D>
+constexpr int kStep = D > 64 ? 48 : 96;
+// No block of keys goes beyond a step, none of columns beyond a head.
 template <typename V, int D>
-constexpr int kStep = D > 64 ? 48 : 96;  // a multiple of kBlock and of kOuter
+constexpr bool kBlocksFit =
+    kStep<D> % V::kBlock == 0 && kStep<D> % V::kOuter == 0 && D % V::kBlock == 0;
 
 // square[i][j] and square[j][i] change places, in ever larger blocks (Eklundh, 1972).
 template <typename V, int Size, int... Lane>
@@ -226,15 +230,16 @@ PARADYSE_INLINE void dot_rows(
   }
 }
 
-// Of keys [first, first + count): how many some lane of each vector sees, and how many all do. Keys
-// that a vector does not see are not computed for it.
+// Of keys [first, first + count): how many some lane of each vector sees, and how many all do.
+// Beyond those that some lane sees, scores of a vector are not computed: memory of tiles holds
+// anything there, and nobody reads it.
 template <typename V>
 struct SeenKeys {
   int count = 0;
   int some[V::kVectors];
   int all[V::kVectors];
 
-  // The first vector that sees the key: later ones do, too.
+  // The first vector of which some lane sees the key: later ones do, too.
   PARADYSE_INLINE int from(int key) const {
     int vector = 0;
     while (vector + 1 < V::kVectors && some[vector] <= key) {
@@ -341,7 +346,7 @@ PARADYSE_INLINE void add_rows(
 }
 
 // result[key][column] += factor times the sum over queries of weights[key][query]
-// rows[query][column].  Weights of a vector that sees some of a block of keys are all read.
+// rows[query][column].  Of a block of keys that a vector sees some of, all its weights are read.
 template <typename V, int D>
 PARADYSE_INLINE void add_outer(
     const float* weights,
@@ -410,7 +415,7 @@ template <typename V, int D>
 PARADYSE_INLINE SeenKeys<V> seen_by(
     const LaneAttention<float>& a, const Tile& tile, std::int64_t key) {
   SeenKeys<V> seen;
-  seen.count = static_cast<int>(std::min<std::int64_t>(kStep<V, D>, tile.keys - key));
+  seen.count = static_cast<int>(std::min<std::int64_t>(kStep<D>, tile.keys - key));
   for (int v = 0; v < V::kVectors; ++v) {
     const std::int64_t lane = tile.first + v * V::kLanes + a.diagonal - key;
     const auto some = std::clamp<std::int64_t>(lane + V::kLanes, 0, seen.count);
@@ -433,11 +438,12 @@ PARADYSE_INLINE typename V::Ints visible(
 
 template <typename V, int D>
 void attend_tile(const LaneAttention<float>& a, const Tile& tile, bool merge) {
+  static_assert(kBlocksFit<V, D>);
   using Floats = typename V::Floats;
   constexpr int kQueries = V::kQueries;
   alignas(64) float q[D * kQueries];
   alignas(64) float o[D * kQueries];
-  alignas(64) float scores[kStep<V, D> * kQueries];
+  alignas(64) float scores[kStep<D> * kQueries];
   alignas(64) float before[kQueries];
   const auto [first, queries, keys] = tile;
   const bool over = a.to_come == 0 || first + queries + a.diagonal <= a.keys;
@@ -465,7 +471,7 @@ void attend_tile(const LaneAttention<float>& a, const Tile& tile, bool merge) {
     }
   }
   Floats factor[V::kVectors];
-  for (std::int64_t key = 0; key < keys; key += kStep<V, D>) {
+  for (std::int64_t key = 0; key < keys; key += kStep<D>) {
     const SeenKeys<V> seen = seen_by<V, D>(a, tile, key);
     score<V, D>(q, a.k, key, seen, scores);
 #pragma GCC unroll 4
@@ -513,15 +519,16 @@ void attend_tile(const LaneAttention<float>& a, const Tile& tile, bool merge) {
 template <typename V, int D>
 void attend_adjoint_tile(
     const LaneAttention<float>& a, const LaneGradients<float>& g, const Tile& tile) {
+  static_assert(kBlocksFit<V, D>);
   using Floats = typename V::Floats;
   constexpr int kQueries = V::kQueries;
   alignas(64) float q[D * kQueries];
   alignas(64) float grad_o[D * kQueries];
   alignas(64) float grad_q[D * kQueries];
   alignas(64) float q_rows[D * kQueries];
-  alignas(64) float o_rows[D * kQueries];  // of the gradient
-  alignas(64) float p[kStep<V, D> * kQueries];
-  alignas(64) float d[kStep<V, D> * kQueries];
+  alignas(64) float grad_o_rows[D * kQueries];
+  alignas(64) float p[kStep<D> * kQueries];
+  alignas(64) float d[kStep<D> * kQueries];
   alignas(64) float log_sum[kQueries] = {};
   const auto [first, queries, keys] = tile;
   to_lanes<V, D>(a.q, first, queries, a.scale * kLog2e, q);
@@ -529,14 +536,14 @@ void attend_adjoint_tile(
   std::memset(grad_q, 0, sizeof(grad_q));
   for (int r = 0; r < queries; ++r) {
     std::memcpy(q_rows + r * D, a.q.data + (first + r) * a.q.stride, sizeof(float) * D);
-    std::memcpy(o_rows + r * D, g.o.data + (first + r) * g.o.stride, sizeof(float) * D);
+    std::memcpy(grad_o_rows + r * D, g.o.data + (first + r) * g.o.stride, sizeof(float) * D);
     log_sum[r] = a.l.data[(first + r) * a.l.stride] * kLog2e;
   }
   Floats dots[V::kVectors];
   dot_rows<V, D>(g.result, g.o, first, queries, dots);
   Floats factor[V::kVectors];
   std::fill_n(factor, V::kVectors, all<V>(1));
-  for (std::int64_t key = 0; key < keys; key += kStep<V, D>) {
+  for (std::int64_t key = 0; key < keys; key += kStep<D>) {
     const SeenKeys<V> seen = seen_by<V, D>(a, tile, key);
     score<V, D>(q, a.k, key, seen, p);
     score<V, D>(grad_o, a.v, key, seen, d);
@@ -557,14 +564,14 @@ void attend_adjoint_tile(
         store<V>(d_lanes + k * kQueries, slope);
       }
       // the rest of a block of which it sees some
-      const int end = std::min(seen.some[v] + V::kOuter, kStep<V, D>);
+      const int end = (seen.some[v] + V::kOuter - 1) / V::kOuter * V::kOuter;
       for (int k = seen.some[v]; k < end; ++k) {
         store<V>(p_lanes + k * kQueries, Floats{});
         store<V>(d_lanes + k * kQueries, Floats{});
       }
     }
     add_rows<V, D>(d, a.k, key, seen, factor, grad_q);
-    add_outer<V, D>(p, {o_rows, D}, queries, 1, g.v, key, seen);
+    add_outer<V, D>(p, {grad_o_rows, D}, queries, 1, g.v, key, seen);
     add_outer<V, D>(d, {q_rows, D}, queries, a.scale, g.k, key, seen);
   }
   std::fill_n(factor, V::kVectors, all<V>(a.scale));

@@ -126,6 +126,16 @@ void product_of(const at::Tensor& a, const at::Tensor& b, at::Tensor to, bool ac
 
 }  // namespace
 
+bool bfloat16_products_have_amx() {
+#if defined(__x86_64__)
+  static const bool have =
+      cblas_gemm_bf16bf16f32 != nullptr && __builtin_cpu_supports("amx-bf16") != 0;
+  return have;
+#else
+  return false;
+#endif
+}
+
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate) {
   if (through_aten(to)) {
     return aten::product(a, b, to, accumulate);

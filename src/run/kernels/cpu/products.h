@@ -20,6 +20,9 @@ inline constexpr bool kNarrow = !std::is_same_v<T, Sum<T>>;
 // A narrow result is made in float32, product_tile_rows(n) rows at a time, and then rounded.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate);
 
+// Whether bfloat16 products go through the matrix unit of this processor (AMX).
+bool bfloat16_products_have_amx();
+
 // Rows of numbers, `stride` elements apart.
 template <typename T>
 struct Rows {

@@ -154,36 +154,31 @@ void for_tiles(const Attention& attention, Start start, Body body, Done done) {
 // What the tiles below would hold is held all the same, for copies: how much a step needs is
 // planned without knowing the machine that it will run on.
 template <typename T>
-std::int64_t lane_floats(const Attention& attention, kernels::LanePass pass) {
+std::int64_t lane_bytes(const Attention& attention, kernels::LanePass pass) {
   const bool forward = pass == kernels::LanePass::forward;
   const AttentionTile size = attention_tile(attention.block);
   const std::int64_t tiles = (forward ? 1 : 2) * size.queries * size.keys;
-  const std::int64_t narrow = kNarrow<T> ? tiles * static_cast<std::int64_t>(sizeof(T)) / 4 : 0;
-  return tiles + narrow + (forward ? 3 : 2) * size.queries;
+  const std::int64_t rows = (forward ? 3 : 2) * size.queries;
+  return (tiles + rows) * static_cast<std::int64_t>(sizeof(float)) +
+         (kNarrow<T> ? tiles * static_cast<std::int64_t>(sizeof(T)) : 0);
+}
+constexpr std::int64_t floats_in(std::int64_t bytes) {
+  return bytes / static_cast<std::int64_t>(sizeof(float));
 }
 
-// Whether products in bfloat16 go through AMX, which wide heads keep busy.
-bool has_amx() {
-#if PARADYSE_HAS_LANES
-  static const bool has = __builtin_cpu_supports("amx-bf16") != 0;
-  return has;
-#else
-  return false;
-#endif
-}
-
-// Heads of a width that lanes are for, without a bias.
+// Heads of a width that lanes are for, without a bias; where tiles have AMX, it is as fast as lanes
+// from sums of 64 terms on (docs/performance.md).
 template <typename T>
 bool in_lanes(const Attention& attention, const AttentionTensors& tensors, kernels::LanePass pass) {
   const std::int64_t D = attention.head_dim;
   return !tensors.bias.matrix.defined() && kernels::lanes_for(D) > 0 &&
-         !(std::is_same_v<T, at::BFloat16> && D >= 64 && has_amx()) &&
+         !(std::is_same_v<T, at::BFloat16> && D >= 64 && bfloat16_products_have_amx()) &&
          kernels::has_lane_room<T>(
              pass,
              attention.block.queries.size(),
              attention.block.keys.size(),
              D,
-             lane_floats<T>(attention, pass));
+             floats_in(lane_bytes<T>(attention, pass)));
 }
 
 template <typename T>
@@ -211,14 +206,17 @@ kernels::LaneAttention<T> lanes_of(
       .l = lane_rows<float>(tensors.l, block.queries, head)};
 }
 
-std::span<float> room_in(const at::Tensor& scratch) {
-  return {scratch.mutable_data_ptr<float>(), static_cast<std::size_t>(scratch.numel())};
+std::span<float> room_in(const at::Tensor& bytes) {
+  return {
+      reinterpret_cast<float*>(bytes.mutable_data_ptr<std::uint8_t>()),
+      static_cast<std::size_t>(floats_in(bytes.numel()))};
 }
 
 template <typename T>
 void attend_lanes(const Attention& attention, const AttentionTensors& tensors, bool merge) {
   const std::int64_t D = attention.head_dim;
-  const at::Tensor held = scratch<float>(lane_floats<T>(attention, kernels::LanePass::forward));
+  const at::Tensor held =
+      scratch<std::uint8_t>(lane_bytes<T>(attention, kernels::LanePass::forward));
   const int lanes = kernels::lanes_for(D);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
     SumRows<T> o_sums(tensors.o, attention.block.queries, head * D, D, merge);
@@ -237,7 +235,8 @@ void attend_adjoint_lanes(
   const std::int64_t D = attention.head_dim;
   const Interval queries = attention.block.queries;
   const Interval keys = attention.block.keys;
-  const at::Tensor held = scratch<float>(lane_floats<T>(attention, kernels::LanePass::backward));
+  const at::Tensor held =
+      scratch<std::uint8_t>(lane_bytes<T>(attention, kernels::LanePass::backward));
   const int lanes = kernels::lanes_for(D);
   SumRows<T> grad_k_sums(gradients.k, keys, 0, D, true);
   SumRows<T> grad_v_sums(gradients.v, keys, 0, D, true);
