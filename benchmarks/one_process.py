@@ -7,8 +7,9 @@ PyTorch with as many threads, in turn in one run.
 VENV needs torch 2.11; torch.compile takes a C++ compiler.  The model is that of configs/models/bench.toml, a
 document a core; a step is forward, backward, clipping and AdamW (fused).  One process has all weights, so ours keeps
 what it gathers, too.  In bfloat16 PyTorch runs under autocast, with float32 weights, and again with bfloat16 weights
-and moments; ours has float32 masters and moments.  Of the steps of a run the median counts, after two that do not
-(above 4,096 tokens after one), and of PyTorch's ways the fastest of each repeat.
+and moments; ours has float32 masters and moments.  PyTorch's processes stay, warm, while they take turns with ours,
+which starts anew: these machines change their speed from one minute to the next.  Of the steps of a turn the median
+counts, and of PyTorch's ways the fastest of each repeat.
 """
 import argparse
 import json
@@ -23,7 +24,7 @@ MODEL = "configs/models/bench.toml"
 
 
 def peer(args):
-    """One way of PyTorch: a JSON line of the seconds of its steps for each length."""
+    """One way of PyTorch: for each number on standard input so many steps, and a line of their seconds."""
     import torch
     import torch.nn.functional as F
     from torch import nn
@@ -69,43 +70,67 @@ def peer(args):
     model = model.to(torch.bfloat16) if pure else model
     run = torch.compile(model, dynamic=False) if args.way.startswith("compile") else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    for length in args.lengths:
-        angles = torch.arange(length)[:, None] / 10000 ** (torch.arange(0, H // N, 2) / (H // N))
-        cos, sin = angles.cos(), angles.sin()
-        if pure:
-            cos, sin = cos.bfloat16(), sin.bfloat16()
-        tokens = torch.randint(0, V, (args.threads, length))
+    length = int(args.lengths)
+    angles = torch.arange(length)[:, None] / 10000 ** (torch.arange(0, H // N, 2) / (H // N))
+    cos, sin = angles.cos(), angles.sin()
+    if pure:
+        cos, sin = cos.bfloat16(), sin.bfloat16()
+    tokens = torch.randint(0, V, (args.threads, length))
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow and not pure):
+            loss = run(tokens, cos, sin)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    for _ in range(2 if length <= 4096 else 1):
+        step()
+    print("ready", flush=True)
+    for line in sys.stdin:
         seconds = []
-        warm = 2 if length <= 4096 else 1
-        for _ in range(warm + steps_of(args, length)):
+        for _ in range(int(line)):
             begin = time.perf_counter()
-            with torch.autocast("cpu", torch.bfloat16, enabled=narrow and not pure):
-                loss = run(tokens, cos, sin)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            step()
             seconds.append(time.perf_counter() - begin)
-        print(json.dumps({"length": length, "seconds": seconds[warm:]}), flush=True)
+        print(json.dumps(seconds), flush=True)
 
 
 def steps_of(args, length):
     return max(1, min(args.steps, 3 * 4096 // length))
 
 
-def theirs(args, way, dtype, length):
-    command = [args.python, __file__, "--peer", "--way", way, "--dtype", dtype, "--lengths", str(length),
-               "--threads", str(args.cores), "--steps", str(args.steps)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": str(args.cores)})
-    row = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-    return statistics.median(row["seconds"])
+class Theirs:
+    """A process of PyTorch that has made its first steps."""
+
+    def __init__(self, args, way, dtype, length):
+        self.process = subprocess.Popen(
+            [args.python, __file__, "--peer", "--way", way, "--dtype", dtype, "--lengths", str(length),
+             "--threads", str(args.cores)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(args.cores)})
+        self.line()  # "ready"
+
+    def line(self):
+        found = self.process.stdout.readline()
+        if not found:
+            raise SystemExit(f"one_process.py: {' '.join(self.process.args)} ended: {self.process.wait()}")
+        return found
+
+    def seconds(self, steps):
+        print(steps, file=self.process.stdin, flush=True)
+        return statistics.median(json.loads(self.line()))
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def ours(args, dtype, length):
     command = [args.paradyse, "bench", "step", "--model", MODEL, "--ranks", str(args.cores), "--attention", "DataZ",
                "--no-reshard-after-forward", "--clip-norm", "1", "--lengths", str(length), "--dtype", dtype,
-               "--repeats", str(steps_of(args, length) + 1), "--json"]
+               "--repeats", str(steps_of(args, length)), "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"][0]["step_s"]
 
 
@@ -116,8 +141,8 @@ def main():
     parser.add_argument("--lengths", default="256,1024,4096,16384")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
-    parser.add_argument("--steps", type=int, default=5, help="of a run, whose median counts; fewer of long documents")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20, help="of a turn, whose median counts; fewer of long documents")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--way", help=argparse.SUPPRESS)
@@ -129,39 +154,36 @@ def main():
             shape = tomllib.load(file)
         args.hidden, args.heads, args.layers = (shape[k] for k in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
         args.ffn, args.vocab = shape["intermediate_size"], shape["vocab_size"]
-        args.lengths = [int(n) for n in args.lengths.split(",")]
         peer(args)
         return
-    seconds = {}  # dtype -> way -> length -> [repeat]
-    for repeat in range(args.repeats):
-        for dtype in args.dtypes.split(","):
-            kinds = ["", " pure"] if dtype == "bfloat16" else [""]
-            for length in map(int, args.lengths.split(",")):
-                # one after the other, for these machines change their speed from one minute to the next
-                took = {"paradyse": ours(args, dtype, length)}
-                for way in (how + kind for how in ("eager", "compile") for kind in kinds):
-                    took[way] = theirs(args, way, dtype, length)
-                for way, s in took.items():
-                    seconds.setdefault(dtype, {}).setdefault(way, {}).setdefault(length, []).append(s)
-        report(args, seconds, repeat + 1)  # what is there so far
-
-
-def report(args, seconds, repeats):
     rows = []
-    print(f"{repeats} of {args.repeats} repeats; tokens/s, median; ours / the fastest of theirs, median (least - most)")
-    for dtype, ways in seconds.items():
-        for length in ways["paradyse"]:
-            of = {name: lengths[length] for name, lengths in ways.items()}
-            best = [min(s[i] for name, s in of.items() if name != "paradyse") for i in range(repeats)]
-            ratios = [other / own for own, other in zip(of["paradyse"], best)]
-            rate = {name: args.cores * length / statistics.median(s) for name, s in of.items()}
-            rows.append({"dtype": dtype, "length": length, "seconds": of, "ratio": statistics.median(ratios),
-                         "least": min(ratios), "most": max(ratios)})
-            print(f"{dtype:9} {length:6}  " + "  ".join(f"{name} {r:.0f}" for name, r in rate.items()) +
-                  f"  {statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})", flush=True)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as out:
-            json.dump({"model": MODEL, "cores": args.cores, "steps": args.steps, "rows": rows}, out, indent=1)
+    print("tokens/s, median; ours / the fastest of theirs, median (least - most)", flush=True)
+    for dtype in args.dtypes.split(","):
+        kinds = ["", " pure"] if dtype == "bfloat16" else [""]
+        for length in map(int, args.lengths.split(",")):
+            peers = {way: Theirs(args, way, dtype, length)
+                     for way in (how + kind for how in ("eager", "compile") for kind in kinds)}
+            seconds = {"paradyse": []} | {way: [] for way in peers}
+            for _ in range(args.repeats):
+                seconds["paradyse"].append(ours(args, dtype, length))
+                for way, process in peers.items():
+                    seconds[way].append(process.seconds(steps_of(args, length)))
+            for process in peers.values():
+                process.end()
+            rows.append(row_of(args, dtype, length, seconds))
+            if args.json:  # what is there so far
+                with open(args.json, "w", encoding="utf-8") as out:
+                    json.dump({"model": MODEL, "cores": args.cores, "steps": args.steps, "rows": rows}, out, indent=1)
+
+
+def row_of(args, dtype, length, seconds):
+    best = [min(s[i] for way, s in seconds.items() if way != "paradyse") for i in range(args.repeats)]
+    ratios = [other / own for own, other in zip(seconds["paradyse"], best)]
+    print(f"{dtype:9} {length:6}  " +
+          "  ".join(f"{way} {args.cores * length / statistics.median(s):.0f}" for way, s in seconds.items()) +
+          f"  {statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})", flush=True)
+    return {"dtype": dtype, "length": length, "seconds": seconds, "ratio": statistics.median(ratios),
+            "least": min(ratios), "most": max(ratios)}
 
 
 if __name__ == "__main__":

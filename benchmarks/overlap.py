@@ -43,6 +43,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--lengths", default="256,512,1024,2048")
     parser.add_argument("--ways", default=";".join(WAYS), help="of those named in this file, apart by ;")
+    parser.add_argument("--base", help="the way whose messages at once ratios are to; default: each to its own")
     parser.add_argument("--steps", type=int, default=15, help="of a run")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
@@ -55,11 +56,12 @@ def main():
                     found.setdefault((way, length), {}).setdefault(messages, []).append(row)
     rows = []
     for (way, length), of in found.items():
+        before = found[args.base or way, length]["at once"]
         for messages, after in of.items():
             row = {"way": way, "length": length, "messages": messages}
             for key in ("exposed_s", "step_s", "peak_bytes"):
                 numbers = [r[key] for r in after]
-                ratios = [b / a[key] for a, b in zip(of["at once"], numbers)]
+                ratios = [b / a[key] for a, b in zip(before, numbers)]
                 row[key] = {"repeats": numbers, "median": statistics.median(numbers),
                             "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
             rows.append(row)
@@ -69,7 +71,8 @@ def main():
                   f"{whole['ratio']:.2f} ({whole['least']:.2f} - {whole['most']:.2f}); peak {peak['ratio']:.3f}")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as out:
-            json.dump({"model": args.model, "ranks": args.ranks, "cores": os.cpu_count(), "rows": rows}, out, indent=1)
+            json.dump({"model": args.model, "ranks": args.ranks, "cores": os.cpu_count(), "base": args.base, "rows": rows},
+                      out, indent=1)
 
 
 if __name__ == "__main__":
