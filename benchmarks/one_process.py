@@ -2,7 +2,7 @@
 """Tokens/s of training steps of `paradyse bench step` with a rank a core beside the same model in one process of
 PyTorch with as many threads, in turn in one run.
 
-    benchmarks/one_process.py --python VENV/bin/python [--repeats 3] [--json FILE]
+    benchmarks/one_process.py --python VENV/bin/python [--repeats 5] [--json FILE]
 
 VENV needs torch 2.11; torch.compile takes a C++ compiler.  The model is that of configs/models/bench.toml, a
 document a core; a step is forward, backward, clipping and AdamW (fused).  One process has all weights, so ours keeps
@@ -12,6 +12,7 @@ which starts anew: these machines change their speed from one minute to the next
 counts, and of PyTorch's ways the fastest of each repeat.
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -89,6 +90,7 @@ def peer(args):
         step()
     print("ready", flush=True)
     for line in sys.stdin:
+        step()  # after standing idle; ours makes one that does not count, too
         seconds = []
         for _ in range(int(line)):
             begin = time.perf_counter()
@@ -110,20 +112,21 @@ class Theirs:
              "--threads", str(args.cores)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "OMP_NUM_THREADS": str(args.cores)})
-        self.line()  # "ready"
+        self.line("ready")
 
-    def line(self):
-        found = self.process.stdout.readline()
-        if not found:
-            raise SystemExit(f"one_process.py: {' '.join(self.process.args)} ended: {self.process.wait()}")
-        return found
+    def line(self, begin):
+        for found in self.process.stdout:
+            if found.startswith(begin):
+                return found
+        raise SystemExit(f"one_process.py: {' '.join(self.process.args)} ended: {self.process.wait()}")
 
     def seconds(self, steps):
-        print(steps, file=self.process.stdin, flush=True)
-        return statistics.median(json.loads(self.line()))
+        with contextlib.suppress(BrokenPipeError):  # then there is no line
+            print(steps, file=self.process.stdin, flush=True)
+        return statistics.median(json.loads(self.line("[")))
 
     def end(self):
-        self.process.stdin.close()
+        self.process.kill()
         self.process.wait()
 
 
@@ -161,15 +164,16 @@ def main():
     for dtype in args.dtypes.split(","):
         kinds = ["", " pure"] if dtype == "bfloat16" else [""]
         for length in map(int, args.lengths.split(",")):
-            peers = {way: Theirs(args, way, dtype, length)
-                     for way in (how + kind for how in ("eager", "compile") for kind in kinds)}
-            seconds = {"paradyse": []} | {way: [] for way in peers}
-            for _ in range(args.repeats):
-                seconds["paradyse"].append(ours(args, dtype, length))
-                for way, process in peers.items():
-                    seconds[way].append(process.seconds(steps_of(args, length)))
-            for process in peers.values():
-                process.end()
+            with contextlib.ExitStack() as ended:
+                turns = {"paradyse": lambda: ours(args, dtype, length)}
+                for way in (how + kind for how in ("eager", "compile") for kind in kinds):
+                    process = Theirs(args, way, dtype, length)
+                    ended.callback(process.end)
+                    turns[way] = lambda process=process: process.seconds(steps_of(args, length))
+                seconds = {way: [] for way in turns}
+                for repeat in range(args.repeats):
+                    for way in list(turns)[::-1 if repeat % 2 else 1]:
+                        seconds[way].append(turns[way]())
             rows.append(row_of(args, dtype, length, seconds))
             if args.json:  # what is there so far
                 with open(args.json, "w", encoding="utf-8") as out:

@@ -48,6 +48,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json")
     args = parser.parse_args()
+    if args.base and args.base not in args.ways.split(";"):
+        parser.error(f"--base {args.base} is not among --ways")
     found = {}  # (way, length) -> messages -> [repeat] of rows
     for repeat in range(args.repeats):
         for way in args.ways.split(";"):

@@ -330,9 +330,8 @@ void add_bench(CLI::App& app, Common& common) {
       ->add_option(
           "--clip-norm",
           options->clip_norm,
-          "Clip the norm of all gradients to this, as training does; 0: no clipping")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+          "Clip the norm of all gradients to this, as training does (default: no clipping)")
+      ->check(numbers(1e-6));
   command->add_flag("--breakdown", options->breakdown, "Also say where the time of the cores goes");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");

@@ -227,7 +227,8 @@ TYPED_TEST(LaneAttentionTest, IsSoftmaxWrittenOut) {
             Block{97, 31, -40},
             Block{130, 200, 0},
             Block{200, 500, 40},
-            Block{300, 310, -20}}) {
+            Block{300, 310, -20},
+            Block{130, 50, -200}}) {
         // of nothing, of a step or two of keys, of all
         for (const auto& [cut, rooms] : std::vector<std::pair<std::int64_t, std::int64_t>>{
                  {0, 0}, {keys / 3, 0}, {0, 130}, {keys / 3, 130}, {0, 1000}}) {
@@ -308,21 +309,87 @@ TYPED_TEST(LaneAttentionTest, IsSoftmaxWrittenOut) {
   }
 }
 
-// Queries beyond a run of those that have all their keys before the next have any.
-TEST(LaneAttention, ManyQueriesTakeNoMoreRoom) {
+// More queries than a run of those that have all their keys before the next have any, keys in
+// parts of 96: the least room that does, which is of no number of queries.
+TYPED_TEST(LaneAttentionTest, ManyQueriesTakeNoMoreRoom) {
+  using T = TypeParam;
+  constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
+  constexpr bool kNarrow = kType != at::kFloat;
+  using kernels::LanePass;
   constexpr std::int64_t D = 16;
-  const std::int64_t tokens = 8100;
-  Inputs in({{0, tokens}, {0, 200}, -100}, 1, D, true);
-  const Results want = expected(in);
-  expect_near(computed(in, at::kFloat), want, 2e-5, "float32");
-  expect_near(computed(in, at::kHalf), want, 0.01, "float16");
-  if (kernels::lanes_for(D) > 0) {
-    const auto fits = [&](std::int64_t queries) {
-      return kernels::has_lane_room<at::Half>(
-          kernels::LanePass::forward, queries, 100, D, 42 * 96 + 3 * 96 * D);
-    };
-    EXPECT_TRUE(fits(tokens));
-    EXPECT_TRUE(fits(1000 * tokens));
+  constexpr std::int64_t kRun = 42 * 96;
+  const std::int64_t queries = 8100;
+  const std::int64_t keys = 250;
+  const std::int64_t forward = kRun + (kNarrow ? 3 : 2) * 96 * D;
+  const std::int64_t backward = (kNarrow ? 5 : 4) * 96 * D;
+  if (kNarrow && kernels::lanes_for(D) > 0) {
+    for (const std::int64_t many : {queries, 1000 * queries}) {
+      EXPECT_TRUE(kernels::has_lane_room<T>(LanePass::forward, many, keys, D, forward));
+      EXPECT_TRUE(kernels::has_lane_room<T>(LanePass::backward, many, keys, D, backward));
+    }
+    EXPECT_FALSE(kernels::has_lane_room<T>(LanePass::forward, queries, keys, D, forward - 1));
+    EXPECT_FALSE(kernels::has_lane_room<T>(LanePass::backward, queries, keys, D, backward - 1));
+  }
+  // a first run that sees nothing, all of several that see parts of the keys
+  for (const std::int64_t diagonal : {-4100, -3900, -7950, 100}) {
+    for (const std::int64_t cut : {0, 120}) {
+      for (int lanes = 8; lanes <= kernels::lanes_for(D); lanes *= 2) {
+        SCOPED_TRACE(testing::Message() << diagonal << ", cut at " << cut << ", " << lanes);
+        Inputs in({{0, queries}, {0, keys}, diagonal}, 1, D, true);
+        for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.grad_o}) {
+          *x = x->to(kType).to(at::kDouble);
+        }
+        const at::Tensor q = in.q.to(kType), k = in.k.to(kType), v = in.v.to(kType);
+        const at::Tensor g = in.grad_o.to(kType);
+        const at::Tensor o = at::full({queries, D}, 7, at::kFloat);
+        const at::Tensor l = at::full({queries}, 7, at::kFloat);
+        const at::Tensor grad_q = at::zeros({queries, D}, at::kFloat);
+        const at::Tensor grad_k = at::zeros({keys, D}, at::kFloat);
+        const at::Tensor grad_v = at::zeros_like(grad_k);
+        const auto each = [&](auto body) {
+          if (cut > 0) {
+            body(0, cut);
+          }
+          body(cut, keys);
+        };
+        const auto part = [&](std::int64_t first, std::int64_t last) {
+          return kernels::LaneAttention<T>{
+              .queries = queries,
+              .keys = last - first,
+              .diagonal = diagonal - first,
+              .width = D,
+              .scale = static_cast<float>(in.attention.scale),
+              .q = {q.const_data_ptr<T>(), D},
+              .k = {k.const_data_ptr<T>() + first * D, D},
+              .v = {v.const_data_ptr<T>() + first * D, D},
+              .o = {o.mutable_data_ptr<float>(), D},
+              .l = {l.mutable_data_ptr<float>(), 1}};
+        };
+        each([&](std::int64_t first, std::int64_t last) {
+          std::vector<float> room(idx(forward), NAN);
+          kernels::attend_in_lanes<T>(lanes, part(first, last), first > 0, room);
+        });
+        const at::Tensor result = o.to(kType);
+        each([&](std::int64_t first, std::int64_t last) {
+          std::vector<float> room(idx(backward), NAN);
+          kernels::attend_adjoint_in_lanes<T>(
+              lanes,
+              part(first, last),
+              {.result = {result.const_data_ptr<T>(), D},
+               .o = {g.const_data_ptr<T>(), D},
+               .q = {grad_q.mutable_data_ptr<float>(), D},
+               .k = {grad_k.mutable_data_ptr<float>() + first * D, D},
+               .v = {grad_v.mutable_data_ptr<float>() + first * D, D}},
+              room);
+        });
+        const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
+        expect_near(
+            {wide(o), wide(l).unsqueeze(1), wide(grad_q), wide(grad_k), wide(grad_v)},
+            expected(in, wide(result)),
+            2e-5,
+            "runs");
+      }
+    }
   }
 }
 

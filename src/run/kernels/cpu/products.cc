@@ -127,7 +127,7 @@ void product_of(const at::Tensor& a, const at::Tensor& b, at::Tensor to, bool ac
 }  // namespace
 
 bool bfloat16_products_have_amx() {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__)
   static const bool have =
       cblas_gemm_bf16bf16f32 != nullptr && __builtin_cpu_supports("amx-bf16") != 0;
   return have;
