@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -199,18 +200,86 @@ RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
   expect_near(computed(in, at::kFloat, small(1, 5)), want, 2e-5, "float32");
 }
 
-// Heads as wide as lanes are for, in all numbers of lanes that this machine has: tiles of queries
-// that are not full, keys that some of a tile see, keys beyond a step, merged blocks; with room for
-// copies of some keys, or of all.
+// One head as elements of T through lanes, its keys in two blocks where `cut` says, in rooms of so
+// many floats, against everything written out: sums are float32's in all types.
+template <typename T>
+void expect_softmax_in_lanes(
+    Inputs in, int lanes, std::int64_t cut, std::int64_t forward_room, std::int64_t backward_room) {
+  constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
+  for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.grad_o}) {
+    *x = x->to(kType).to(at::kDouble);
+  }
+  const std::int64_t D = in.attention.head_dim;
+  const std::int64_t queries = in.attention.block.queries.end;
+  const std::int64_t keys = in.attention.block.keys.end;
+  const auto rows = [](const at::Tensor& x) {
+    return at::constant_pad_nd(x, {0, 3}, 7).to(kType).contiguous();
+  };
+  const std::int64_t stride = D + 3;
+  const at::Tensor q = rows(in.q), k = rows(in.k), v = rows(in.v), g = rows(in.grad_o);
+  const at::Tensor o = at::full({queries, stride}, 7, at::kFloat);
+  const at::Tensor l = at::full({queries}, 7, at::kFloat);
+  const at::Tensor grad_q = at::zeros({queries, stride}, at::kFloat);
+  const at::Tensor grad_k = at::zeros({keys, stride}, at::kFloat);
+  const at::Tensor grad_v = at::zeros_like(grad_k);
+  const auto part = [&](std::int64_t first, std::int64_t last) {
+    return kernels::LaneAttention<T>{
+        .queries = queries,
+        .keys = last - first,
+        .diagonal = in.attention.block.diagonal - first,
+        .width = D,
+        .scale = static_cast<float>(in.attention.scale),
+        .q = {q.const_data_ptr<T>(), stride},
+        .k = {k.const_data_ptr<T>() + first * stride, stride},
+        .v = {v.const_data_ptr<T>() + first * stride, stride},
+        .o = {o.mutable_data_ptr<float>(), stride},
+        .l = {l.mutable_data_ptr<float>(), 1}};
+  };
+  const auto each = [&](auto body) {
+    if (cut > 0) {
+      body(0, cut);
+    }
+    body(cut, keys);
+  };
+  // what is not written first must not be read
+  each([&](std::int64_t first, std::int64_t last) {
+    std::vector<float> room(idx(forward_room), NAN);
+    kernels::attend_in_lanes<T>(lanes, part(first, last), first > 0, room);
+  });
+  const at::Tensor result = o.to(kType);
+  each([&](std::int64_t first, std::int64_t last) {
+    std::vector<float> room(idx(backward_room), NAN);
+    kernels::attend_adjoint_in_lanes<T>(
+        lanes,
+        part(first, last),
+        {.result = {result.const_data_ptr<T>(), stride},
+         .o = {g.const_data_ptr<T>(), stride},
+         .q = {grad_q.mutable_data_ptr<float>(), stride},
+         .k = {grad_k.mutable_data_ptr<float>() + first * stride, stride},
+         .v = {grad_v.mutable_data_ptr<float>() + first * stride, stride}},
+        room);
+  });
+  const auto head = [&](const at::Tensor& x) { return x.narrow(1, 0, D).to(at::kDouble); };
+  expect_near(
+      {head(o), l.to(at::kDouble).unsqueeze(1), head(grad_q), head(grad_k), head(grad_v)},
+      expected(in, head(result)),
+      2e-5,
+      "in lanes");
+  // Nothing beside the head is touched.
+  EXPECT_TRUE((o.narrow(1, D, 3) == 7).all().item<bool>());
+  EXPECT_TRUE((grad_k.narrow(1, D, 3) == 0).all().item<bool>());
+}
+
 template <typename T>
 class LaneAttentionTest : public testing::Test {};
 using LaneTypes = testing::Types<float, at::BFloat16, at::Half>;
 TYPED_TEST_SUITE(LaneAttentionTest, LaneTypes);
 
+// Heads as wide as lanes are for, in all numbers of lanes that this machine has: tiles of queries
+// that are not full, keys that some of a tile see, keys beyond a step, merged blocks; with room for
+// copies of some keys, or of all.
 TYPED_TEST(LaneAttentionTest, IsSoftmaxWrittenOut) {
   using T = TypeParam;
-  constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
-  constexpr bool kNarrow = kType != at::kFloat;
   using kernels::LanePass;
   struct Block {
     std::int64_t queries, keys, diagonal;
@@ -236,73 +305,16 @@ TYPED_TEST(LaneAttentionTest, IsSoftmaxWrittenOut) {
               testing::Message() << D << " wide, " << lanes << " lanes, " << queries << " x "
                                  << keys << " at " << diagonal << ", cut at " << cut
                                  << ", room for copies of " << rooms);
-          // what is not written first must not be read
-          std::vector<float> room(idx(rooms == 0 ? 0 : rooms * 4 * D + queries), NAN);
-          if (kNarrow && rooms == 0) {
+          const std::int64_t room = rooms == 0 ? 0 : rooms * 4 * D + queries;
+          if (!std::is_same_v<T, float> && rooms == 0) {
             EXPECT_FALSE(kernels::has_lane_room<T>(LanePass::forward, queries, keys, D, 0));
             continue;
           }
           for (const LanePass pass : {LanePass::forward, LanePass::backward}) {
-            EXPECT_TRUE(kernels::has_lane_room<T>(
-                pass, queries, keys, D, static_cast<std::int64_t>(room.size())));
+            EXPECT_TRUE(kernels::has_lane_room<T>(pass, queries, keys, D, room));
           }
-          Inputs in({{0, queries}, {0, keys}, diagonal}, 1, D, true, 2);
-          for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.grad_o}) {
-            *x = x->to(kType).to(at::kDouble);
-          }
-          const auto rows = [](const at::Tensor& x) {
-            return at::constant_pad_nd(x, {0, 3}, 7).to(kType).contiguous();
-          };
-          const std::int64_t stride = D + 3;
-          const at::Tensor q = rows(in.q), k = rows(in.k), v = rows(in.v), g = rows(in.grad_o);
-          const at::Tensor o = at::full({queries, stride}, 7, at::kFloat);
-          const at::Tensor l = at::full({queries}, 7, at::kFloat);
-          const at::Tensor grad_q = at::zeros({queries, stride}, at::kFloat);
-          const at::Tensor grad_k = at::zeros({keys, stride}, at::kFloat);
-          const at::Tensor grad_v = at::zeros_like(grad_k);
-          const auto part = [&](std::int64_t first, std::int64_t last) {
-            return kernels::LaneAttention<T>{
-                .queries = queries,
-                .keys = last - first,
-                .diagonal = diagonal - first,
-                .width = D,
-                .scale = static_cast<float>(in.attention.scale),
-                .q = {q.const_data_ptr<T>(), stride},
-                .k = {k.const_data_ptr<T>() + first * stride, stride},
-                .v = {v.const_data_ptr<T>() + first * stride, stride},
-                .o = {o.mutable_data_ptr<float>(), stride},
-                .l = {l.mutable_data_ptr<float>(), 1}};
-          };
-          const auto each = [&](auto body) {
-            if (cut > 0) {
-              body(0, cut);
-            }
-            body(cut, keys);
-          };
-          each([&](std::int64_t first, std::int64_t last) {
-            kernels::attend_in_lanes<T>(lanes, part(first, last), first > 0, room);
-          });
-          const at::Tensor result = o.to(kType);
-          each([&](std::int64_t first, std::int64_t last) {
-            kernels::attend_adjoint_in_lanes<T>(
-                lanes,
-                part(first, last),
-                {.result = {result.const_data_ptr<T>(), stride},
-                 .o = {g.const_data_ptr<T>(), stride},
-                 .q = {grad_q.mutable_data_ptr<float>(), stride},
-                 .k = {grad_k.mutable_data_ptr<float>() + first * stride, stride},
-                 .v = {grad_v.mutable_data_ptr<float>() + first * stride, stride}},
-                room);
-          });
-          const auto head = [&](const at::Tensor& x) { return x.narrow(1, 0, D).to(at::kDouble); };
-          expect_near(
-              {head(o), l.to(at::kDouble).unsqueeze(1), head(grad_q), head(grad_k), head(grad_v)},
-              expected(in, head(result)),
-              2e-5,
-              "sums are float32's");
-          // Nothing beside the head is touched.
-          EXPECT_TRUE((o.narrow(1, D, 3) == 7).all().item<bool>());
-          EXPECT_TRUE((grad_k.narrow(1, D, 3) == 0).all().item<bool>());
+          expect_softmax_in_lanes<T>(
+              Inputs({{0, queries}, {0, keys}, diagonal}, 1, D, true, 2), lanes, cut, room, room);
         }
       }
     }
@@ -313,8 +325,7 @@ TYPED_TEST(LaneAttentionTest, IsSoftmaxWrittenOut) {
 // parts of 96: the least room that does, which is of no number of queries.
 TYPED_TEST(LaneAttentionTest, ManyQueriesTakeNoMoreRoom) {
   using T = TypeParam;
-  constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
-  constexpr bool kNarrow = kType != at::kFloat;
+  constexpr bool kNarrow = !std::is_same_v<T, float>;
   using kernels::LanePass;
   constexpr std::int64_t D = 16;
   constexpr std::int64_t kRun = 42 * 96;
@@ -335,59 +346,8 @@ TYPED_TEST(LaneAttentionTest, ManyQueriesTakeNoMoreRoom) {
     for (const std::int64_t cut : {0, 120}) {
       for (int lanes = 8; lanes <= kernels::lanes_for(D); lanes *= 2) {
         SCOPED_TRACE(testing::Message() << diagonal << ", cut at " << cut << ", " << lanes);
-        Inputs in({{0, queries}, {0, keys}, diagonal}, 1, D, true);
-        for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.grad_o}) {
-          *x = x->to(kType).to(at::kDouble);
-        }
-        const at::Tensor q = in.q.to(kType), k = in.k.to(kType), v = in.v.to(kType);
-        const at::Tensor g = in.grad_o.to(kType);
-        const at::Tensor o = at::full({queries, D}, 7, at::kFloat);
-        const at::Tensor l = at::full({queries}, 7, at::kFloat);
-        const at::Tensor grad_q = at::zeros({queries, D}, at::kFloat);
-        const at::Tensor grad_k = at::zeros({keys, D}, at::kFloat);
-        const at::Tensor grad_v = at::zeros_like(grad_k);
-        const auto each = [&](auto body) {
-          if (cut > 0) {
-            body(0, cut);
-          }
-          body(cut, keys);
-        };
-        const auto part = [&](std::int64_t first, std::int64_t last) {
-          return kernels::LaneAttention<T>{
-              .queries = queries,
-              .keys = last - first,
-              .diagonal = diagonal - first,
-              .width = D,
-              .scale = static_cast<float>(in.attention.scale),
-              .q = {q.const_data_ptr<T>(), D},
-              .k = {k.const_data_ptr<T>() + first * D, D},
-              .v = {v.const_data_ptr<T>() + first * D, D},
-              .o = {o.mutable_data_ptr<float>(), D},
-              .l = {l.mutable_data_ptr<float>(), 1}};
-        };
-        each([&](std::int64_t first, std::int64_t last) {
-          std::vector<float> room(idx(forward), NAN);
-          kernels::attend_in_lanes<T>(lanes, part(first, last), first > 0, room);
-        });
-        const at::Tensor result = o.to(kType);
-        each([&](std::int64_t first, std::int64_t last) {
-          std::vector<float> room(idx(backward), NAN);
-          kernels::attend_adjoint_in_lanes<T>(
-              lanes,
-              part(first, last),
-              {.result = {result.const_data_ptr<T>(), D},
-               .o = {g.const_data_ptr<T>(), D},
-               .q = {grad_q.mutable_data_ptr<float>(), D},
-               .k = {grad_k.mutable_data_ptr<float>() + first * D, D},
-               .v = {grad_v.mutable_data_ptr<float>() + first * D, D}},
-              room);
-        });
-        const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
-        expect_near(
-            {wide(o), wide(l).unsqueeze(1), wide(grad_q), wide(grad_k), wide(grad_v)},
-            expected(in, wide(result)),
-            2e-5,
-            "runs");
+        expect_softmax_in_lanes<T>(
+            Inputs({{0, queries}, {0, keys}, diagonal}, 1, D, true), lanes, cut, forward, backward);
       }
     }
   }
