@@ -175,6 +175,7 @@ int bench_step_on(
       .breakdown = options.breakdown,
       .backend = backend,
       .device = device_named(options.backend.device)};
+  request.model.shape.tiles = tiles_for(request.device, request.model.shape, request.dtype);
   if (options.no_overlap) {
     request.overlap = false;
   }

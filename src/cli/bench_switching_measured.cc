@@ -132,6 +132,7 @@ BenchSwitchingRequest request_of(
   request.order = options.order;
   PlanningTask& task = request.task;
   task.model = model.shape;
+  task.model.tiles = tiles_for(request.device, model.shape, config.train.dtype);
   task.ranks = ranks;
   task.precision = precision_of(config.train.dtype);
   task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);

@@ -307,6 +307,7 @@ Question text_question(const GradOptions& options, int ranks, std::int64_t memor
     shape.attention_dropout = options.attention_dropout;
   }
   expect_trainable(shape);
+  shape.tiles = tiles_for(device_named(options.backend.device), shape, dtype_option(options.dtype));
   Corpus corpus = reading([&] {
     return read_corpus(
         {.path = options.data, .min_tokens = 0, .vocab = shape.vocab, .labels = shape.masked_lm});

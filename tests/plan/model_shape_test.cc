@@ -734,5 +734,30 @@ TEST(ModelShape, FingerprintNamesTheMathematics) {
   EXPECT_EQ(fingerprint(same), fingerprint(shape));
 }
 
+// The whole vocabulary where it takes at most 1.5 GiB, else as many rows as do.
+TEST(Tiles, OfAGpuHoldTheVocabulary) {
+  ModelShape model = read(small_config());
+  model.hidden = 2048;
+  model.vocab = 128256;
+  EXPECT_EQ(gpu_tiles(model, 2).vocabulary, 128256);
+  EXPECT_EQ(gpu_tiles(model, 2).logits_tokens(32000), 2097);
+  EXPECT_EQ(gpu_tiles(model, 2).product_rows(2048), 0);
+  model.hidden = 16384;
+  EXPECT_EQ(gpu_tiles(model, 4).vocabulary, (std::int64_t{3} << 29) / (16384 * 4));
+  // Those of a CPU: a token at least, and 64 rows.
+  EXPECT_EQ(Tiles().logits_tokens(std::int64_t{1} << 30), 1);
+  EXPECT_EQ(Tiles().product_rows(std::int64_t{1} << 30), 64);
+}
+
+// Models are the same computed in other tiles.
+TEST(Tiles, AreNoPartOfAModelsName) {
+  ModelShape model = read(small_config());
+  const std::string name = fingerprint(model);
+  model.tiles = gpu_tiles(model, 2);
+  EXPECT_EQ(fingerprint(model), name);
+  EXPECT_EQ(with_tiles(text_model(model), {}).tiles(), Tiles());
+  EXPECT_EQ(text_model(model).tiles(), model.tiles);
+}
+
 }  // namespace
 }  // namespace paradyse

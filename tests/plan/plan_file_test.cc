@@ -107,6 +107,9 @@ Plan random_plan(std::mt19937& random) {
   plan.cluster_sha256 = sha256_hex(std::to_string(pick(0, 99)));
   plan.weight_domain = static_cast<int>(pick(1, 4));
   plan.messages = {.overlap = pick(0, 1) == 1, .reshard_after_forward = pick(0, 1) == 1};
+  if (pick(0, 1) == 1) {
+    plan.tiles = {.vocabulary = pick(1, 99), .logits = pick(1, 99), .products = pick(0, 9)};
+  }
   const int domains = static_cast<int>(pick(1, 3));
   plan.ranks = plan.weight_domain * domains;
 
@@ -587,6 +590,7 @@ TEST(PlanHash, ChangesWithWhatIsDone) {
       [](Json& j) { j["weight_domain"] = 2; },
       [](Json& j) { j["overlap"] = true; },
       [](Json& j) { j["reshard_after_forward"] = false; },
+      [](Json& j) { j["tiles"] = {{"vocabulary", 9}, {"logits", 9}, {"products", 0}}; },
       [](Json& j) { j["programs"]["long"][0]["parts"][0]["recompute"] = "light"; },
       [](Json& j) { j["programs"]["long"][0]["parts"][0]["offload"] = true; },
       [](Json& j) { j["programs"]["predicted"] = Json::array(); },

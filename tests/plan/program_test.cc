@@ -395,9 +395,10 @@ TEST(ClosedForm, DataZSendsWeightsOnly) {
 // several tiles comes twice, for the sums and for the gradients.
 TEST(ClosedForm, EndsOfTheModel) {
   ModelShape m = gqa();
-  for (const std::int64_t vocab : {std::int64_t{48}, kVocabularyTile, 2 * kVocabularyTile + 16}) {
+  for (const std::int64_t vocab :
+       {std::int64_t{48}, Tiles().vocabulary, 2 * Tiles().vocabulary + 16}) {
     m.vocab = vocab;
-    const bool tiles = vocab > kVocabularyTile;
+    const bool tiles = vocab > Tiles().vocabulary;
     for (const int p : {1, 2, 4, 8}) {
       const Group even = even_task(m, p);
       const std::int64_t table = vocab * m.hidden / p * (p - 1);

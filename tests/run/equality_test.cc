@@ -515,5 +515,38 @@ TEST_F(Equality, TheCountedPeakIsABudgetThatSuffices) {
   }
 }
 
+// What ranks send and hold follows from the tiles of the plan, whatever their sizes.
+TEST_F(Equality, TilesOfAPlanAreCounted) {
+  const Case c = cases().front();
+  const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
+  const Weights weights = test::random_weights(c.model, 11);
+  for (const Tiles tiles :
+       {Tiles{.vocabulary = 5, .logits = 17, .products = 1},
+        Tiles{
+            .vocabulary = 1000, .logits = std::int64_t{1} << 26, .products = std::int64_t{1} << 30},
+        gpu_tiles(c.model, 4)}) {
+    for (const int p : {1, 2, 3, 4}) {
+      for (const auto& [attention, mlp] :
+           {std::pair{"UlyssesZ", "gather"}, {"MegatronTS", "hold"}}) {
+        SCOPED_TRACE(
+            std::string(attention) + " on " + std::to_string(p) + ", tiles of " +
+            std::to_string(tiles.vocabulary) + " ids");
+        Plan plan = uniform_plan(
+            c.model,
+            c.lengths,
+            p,
+            std::vector<LayerChoice>(
+                static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
+        plan.tiles = tiles;
+        test::expect_equal(c, plan, Dtype::float64, 1e-10);
+        test::expect_peak_is_a_budget(c.model, plan, documents, weights);
+        if (tiles.products > 0) {
+          test::expect_within_rounding(c, plan, Dtype::bfloat16);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace paradyse

@@ -25,6 +25,7 @@ struct GroupTask {
   int weight_domain = 1;
   bool keep = true;        // else evaluation: nothing is saved, and dropout is off
   Messages messages = {};  // as in Plan
+  Tiles tiles = {};        // the same
 
   friend bool operator==(const GroupTask&, const GroupTask&) = default;
 };

@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/tiles.h"
 
 namespace paradyse {
 
@@ -42,6 +43,7 @@ struct PartShape {
   std::string pair = {};      // attention: a bias of scores is made from this stream; "": none
   bool gated_heads = false;   // attention: heads are multiplied by a sigmoid of the input
   std::int64_t channels = 0;  // outer product, triangle multiplication: of their operands
+  Tiles tiles = {};           // in which it is computed
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
 };
@@ -91,6 +93,10 @@ struct Model {
   // has learned something (0: it knows none, any number will do).
   [[nodiscard]] std::int64_t vocab() const { return parts.front().part->shape.vocab; }
   [[nodiscard]] std::int64_t positions() const { return parts.front().part->shape.positions; }
+  // In which all its parts are computed.
+  [[nodiscard]] Tiles tiles() const {
+    return parts.empty() ? Tiles{} : parts.front().part->shape.tiles;
+  }
   // Throw std::invalid_argument, naming those there are, for another name.
   [[nodiscard]] const Stream& stream(const std::string& name) const;
   [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& name) const;
@@ -104,6 +110,8 @@ struct Model {
 
 // Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
 Model text_model(const ModelShape& shape);
+// The same model, computed in other tiles.
+Model with_tiles(const Model& model, Tiles tiles);
 // What the parts of its layers compute with.
 PartShape shape_of(const ModelShape& model);
 

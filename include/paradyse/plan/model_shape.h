@@ -12,6 +12,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "paradyse/plan/tiles.h"
+
 namespace paradyse {
 
 // gelu: exact, by the error function.  swiglu has two operands, the others one.
@@ -76,6 +78,9 @@ struct ModelShape {
   double embedding_dropout = 0.0;
   double residual_dropout = 0.0;
   double attention_dropout = 0.0;  // not implemented: training refuses it (expect_trainable)
+
+  // How large products are made where it is planned for: no mathematics, and no part of its name.
+  Tiles tiles = {};
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
   // Rows of the position embedding.

@@ -78,6 +78,7 @@ struct Plan {
   int ranks = 1;
   int weight_domain = 1;
   Messages messages = {};
+  Tiles tiles = {};
   std::vector<std::int64_t> lengths;  // tokens of the global batch's documents
   DimSizes dims = {};                 // sizes that all of them have, beside it
   std::map<std::string, LayerRuns> programs;

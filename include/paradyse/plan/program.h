@@ -233,15 +233,6 @@ struct AttentionTile {
 };
 AttentionTile attention_tile(const AttentionBlock& block);
 
-// Rows of an embedding or head tile: vocabularies up to this size need one tile.
-inline constexpr std::int64_t kVocabularyTile = 8192;
-// Elements of a tile of logits at most (unless the tile is one token high).
-inline constexpr std::int64_t kLogitsTile = std::int64_t{1} << 18;
-// Tokens of a tile of logits.
-std::int64_t logits_tile_tokens(std::int64_t vocabulary_tile_rows);
-// Rows in which a bfloat16 or float16 product of so many columns is made in float32 and rounded.
-std::int64_t product_tile_rows(std::int64_t columns);
-
 std::string to_string(OpKind kind);
 
 // The program as text: one line an op with operands, how they lie and what moves.

@@ -47,6 +47,21 @@ const std::shared_ptr<const Part>& Model::part(const std::string& name) const {
   unknown("part", name, parts, [](const ModelPart& one) { return one.part->name; });
 }
 
+Model with_tiles(const Model& model, Tiles tiles) {
+  Model other = model;
+  std::map<const Part*, std::shared_ptr<const Part>> made;  // parts that layers share stay shared
+  for (ModelPart& one : other.parts) {
+    std::shared_ptr<const Part>& copy = made[one.part.get()];
+    if (copy == nullptr) {
+      Part part = *one.part;
+      part.shape.tiles = tiles;
+      copy = std::make_shared<const Part>(std::move(part));
+    }
+    one.part = copy;
+  }
+  return other;
+}
+
 std::vector<Stream> Model::inputs() const {
   std::vector<Stream> inputs;
   for (const ModelPart& one : parts) {

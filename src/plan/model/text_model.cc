@@ -167,7 +167,8 @@ PartShape shape_of(const ModelShape& model) {
       .position_rows = model.position_rows(),
       .position_offset = model.position_offset,
       .segments = model.segments,
-      .padding_id = model.padding_id};
+      .padding_id = model.padding_id,
+      .tiles = model.tiles};
 }
 
 Model text_model(const ModelShape& shape) {

@@ -64,7 +64,7 @@ std::int64_t workspace(const OpView& view) {
   const std::int64_t statistic = view.precision.statistic;
   const Extent x = view.extent(view.op.in[0]);
   const std::int64_t tile = largest_tile(view.op) / x.cols;
-  const std::int64_t tokens = std::min(logits_tile_tokens(tile), x.rows);
+  const std::int64_t tokens = std::min(view.program.shape.tiles.logits_tokens(tile), x.rows);
   const std::int64_t weights = tile * x.cols * activation;
   const std::int64_t logits = tokens * tile * statistic;
   const std::int64_t statistics = 2 * tokens * statistic;  // a maximum and a sum a row
@@ -74,7 +74,7 @@ std::int64_t workspace(const OpView& view) {
   const std::int64_t weights_gradient = tile * x.cols * statistic;
   const std::int64_t rounded = view.precision.narrow() ? tokens * tile * activation : 0;
   return weights + logits + weights_gradient +
-         std::max(statistics, rounded + product_bytes(tokens, x.cols, view.precision));
+         std::max(statistics, rounded + product_bytes(view, tokens, x.cols));
 }
 
 }  // namespace

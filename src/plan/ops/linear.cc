@@ -68,13 +68,13 @@ std::int64_t workspace(const OpView& view) {
     }
     const bool makes_in = op.transposed == view.forward();  // columns of the product that is made
     if (view.half != Half::weights && (view.forward() || !is_given(view.program, op.in[0]))) {
-      most = std::max(most, product_bytes(tokens, makes_in ? in : out, view.precision));
+      most = std::max(most, product_bytes(view, tokens, makes_in ? in : out));
     }
     // Else the weights' gradient is added to straight away, in float32.
     const bool rounded =
         !weight(view, term).wide_gradient && !is_held(view.program, op.in[idx(term.operand)]);
     if (view.half != Half::operands && !view.forward() && rounded) {
-      most = std::max(most, product_bytes(out, in, view.precision));
+      most = std::max(most, product_bytes(view, out, in));
     }
   }
   return most;

@@ -8,9 +8,10 @@
 namespace paradyse {
 
 // The float32 rows in which a narrow product of this size is made.
-inline std::int64_t product_bytes(std::int64_t rows, std::int64_t cols, Precision precision) {
-  return precision.narrow() ? std::min(rows, product_tile_rows(cols)) * cols * precision.statistic
-                            : 0;
+inline std::int64_t product_bytes(const OpView& view, std::int64_t rows, std::int64_t cols) {
+  return view.precision.narrow() ? std::min(rows, view.program.shape.tiles.product_rows(cols)) *
+                                       cols * view.precision.statistic
+                                 : 0;
 }
 
 // Elements of the largest of an op's vocabulary tiles, which every rank has all of.

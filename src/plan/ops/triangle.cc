@@ -32,8 +32,7 @@ std::int64_t workspace(const OpView& view) {
   const auto bytes = [&](ValueId id) {
     const Layout& layout = view.value(id).layout;  // [channels, rows, columns]
     const int rank = view.seat.group_rank;
-    return product_bytes(
-        size(layout.dims[1].piece(rank)), size(layout.dims[2].piece(rank)), view.precision);
+    return product_bytes(view, size(layout.dims[1].piece(rank)), size(layout.dims[2].piece(rank)));
   };
   const Op& op = view.op;
   return view.forward() ? bytes(op.out[0]) : std::max(bytes(op.in[0]), bytes(op.in[1]));

@@ -28,7 +28,8 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .dims = dims_of(plan, group),
       .weight_domain = plan.weight_domain,
       .keep = keep,
-      .messages = plan.messages};
+      .messages = plan.messages,
+      .tiles = plan.tiles};
   for (const std::int64_t document : group.documents) {
     task.lengths.push_back(plan.lengths.at(idx(document)));
   }
@@ -44,7 +45,7 @@ Documents packed(const GroupTask& task, bool causal) {
 
 Timeline timeline(const GroupTask& task, const Model& model) {
   return timeline(
-      model,
+      task.tiles == model.tiles() ? model : with_tiles(model, task.tiles),
       packed(task, model.causal),
       task.weight_domain,
       choices(task.layers),

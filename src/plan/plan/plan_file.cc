@@ -112,6 +112,12 @@ Json json_of(const Plan& plan, Content content) {
   if (!plan.messages.reshard_after_forward) {
     json["reshard_after_forward"] = false;
   }
+  if (plan.tiles != Tiles{}) {
+    json["tiles"] = {
+        {"vocabulary", plan.tiles.vocabulary},
+        {"logits", plan.tiles.logits},
+        {"products", plan.tiles.products}};
+  }
   if (!plan.dims.empty()) {
     json["dims"] = plan.dims;
   }
@@ -329,6 +335,14 @@ DimSizes dims_from(const JsonNode& node) {
   return dims;
 }
 
+Tiles tiles_from(const JsonNode& node) {
+  node.allow({"vocabulary", "logits", "products"});
+  return {
+      .vocabulary = node.at("vocabulary").integer<std::int64_t>(1),
+      .logits = node.at("logits").integer<std::int64_t>(1),
+      .products = node.at("products").integer<std::int64_t>(0)};
+}
+
 PlanGroup group_from(const JsonNode& node) {
   node.allow({"ranks", "documents", "program", "shares", "mesh", "dims", "predicted"});
   PlanGroup group{
@@ -366,6 +380,7 @@ Plan plan_from(const JsonNode& root) {
        "weight_domain",
        "overlap",
        "reshard_after_forward",
+       "tiles",
        "lengths",
        "dims",
        "programs",
@@ -388,6 +403,9 @@ Plan plan_from(const JsonNode& root) {
       .overlap = root.has("overlap") && root.at("overlap").truth(),
       .reshard_after_forward =
           !root.has("reshard_after_forward") || root.at("reshard_after_forward").truth()};
+  if (root.has("tiles")) {
+    plan.tiles = tiles_from(root.at("tiles"));
+  }
   plan.lengths = root.at("lengths").integers<std::int64_t>();
   if (root.has("dims")) {
     plan.dims = dims_from(root.at("dims"));

@@ -18,6 +18,7 @@ Plan uniform_plan(
   plan.cluster_name = "local-" + std::to_string(ranks);
   plan.ranks = ranks;
   plan.weight_domain = ranks;
+  plan.tiles = model.tiles;
   plan.lengths = std::move(lengths);
   plan.programs["all"] = runs_of(layers);
   plan.planner_name = "uniform";

@@ -277,15 +277,6 @@ AttentionTile attention_tile(const AttentionBlock& block) {
   return {std::min(queries, block.queries.size()), std::min<std::int64_t>(512, block.keys.size())};
 }
 
-std::int64_t logits_tile_tokens(std::int64_t vocabulary_tile_rows) {
-  return std::max<std::int64_t>(1, kLogitsTile / std::max<std::int64_t>(1, vocabulary_tile_rows));
-}
-
-std::int64_t product_tile_rows(std::int64_t columns) {
-  // Lower tiles cost speed: the product copies its right factor for each.
-  return std::max<std::int64_t>(64, (std::int64_t{1} << 17) / std::max<std::int64_t>(1, columns));
-}
-
 std::string to_string(OpKind kind) { return traits(kind).name; }
 
 std::string explain(const Program& program) {

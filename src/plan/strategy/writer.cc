@@ -558,9 +558,10 @@ ValueId Writer::triangle(ValueId a, ValueId b, bool incoming, Layout out) {
 std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
   const std::int64_t cols = weights_.matrices.front().cols;
   std::vector<Redistribution> tiles;
-  for (std::int64_t begin = 0; begin < rows; begin += kVocabularyTile) {
+  const std::int64_t height = part_->shape.tiles.vocabulary;
+  for (std::int64_t begin = 0; begin < rows; begin += height) {
     Piece tile;
-    append(tile, {begin * cols, std::min(begin + kVocabularyTile, rows) * cols});
+    append(tile, {begin * cols, std::min(begin + height, rows) * cols});
     tiles.push_back(gathered(tile));
   }
   return tiles;

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "paradyse/plan/op_traits.h"
 #include "src/run/device/streams.h"
 
 namespace paradyse {
@@ -47,6 +48,10 @@ c10::Device device_named(const std::string& name) {
         "CUDA_VISIBLE_DEVICES not hide it?  Or take --device cpu");
   }
   return c10::kCUDA;
+}
+
+Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype) {
+  return device.is_cpu() ? Tiles{} : gpu_tiles(model, precision_of(dtype).activation);
 }
 
 void synchronize(c10::Device device) {
@@ -101,6 +106,12 @@ MarkPtr Mark::here() {
 void Mark::wait(const MarkPtr& mark) {
   if (mark != nullptr && streams) {
     mark->event_.block(guard().getStream(streams->device));
+  }
+}
+
+void Mark::reached(const MarkPtr& mark) {
+  if (mark != nullptr) {
+    mark->event_.synchronize();
   }
 }
 

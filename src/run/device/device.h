@@ -6,6 +6,9 @@
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/dtype.h"
+#include "paradyse/plan/model_shape.h"
+
 namespace paradyse {
 
 // This build has CUDA in it (preset `cuda`).
@@ -17,6 +20,9 @@ int cuda_devices();
 // std::invalid_argument saying what to do for another name, in a build without CUDA and where no
 // GPU is seen.
 c10::Device device_named(const std::string& name);
+
+// In which a model is computed there, in elements of this type.
+Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype);
 
 // Waits until `device` has done what this thread gave it.  The CPU always has.
 void synchronize(c10::Device device);

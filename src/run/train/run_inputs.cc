@@ -79,6 +79,8 @@ ModelFolder model_at(const RunConfig& config) {
   if (config.model.attention_dropout >= 0) {
     model.shape.attention_dropout = config.model.attention_dropout;
   }
+  model.shape.tiles =
+      tiles_for(device_named(config.parallel.device), model.shape, config.train.dtype);
   return model;
 }
 

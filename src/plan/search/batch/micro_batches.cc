@@ -42,6 +42,7 @@ Plan empty_plan(
   plan.cluster_name = "local-" + std::to_string(task.ranks);
   plan.ranks = task.ranks;
   plan.weight_domain = task.ranks;
+  plan.tiles = task.model.tiles;
   plan.lengths = lengths;
   plan.planner_name = task.planner;
   plan.planner_space = space;

@@ -199,6 +199,7 @@ Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers) {
   plan.cluster_name = "local-" + std::to_string(ranks);
   plan.ranks = ranks;
   plan.weight_domain = ranks;
+  plan.tiles = task.model->tiles();
   plan.lengths = task.documents.lengths;
   plan.dims = task.documents.dims;
   plan.programs["layout"] = runs_of(layers);
