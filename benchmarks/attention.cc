@@ -106,7 +106,7 @@ void products(benchmark::State& state, at::ScalarType type) {
   const at::Tensor a = at::randn({512, 256}).to(type), b = at::randn({256, 512}).to(type);
   const at::Tensor c = at::empty({512, 512}, a.options());
   for (auto _ : state) {
-    ops::product(a, b, c, /*accumulate=*/false);
+    ops::product(a, b, c, /*accumulate=*/false, Tiles().product_rows(c.size(1)));
   }
   report(state, 2.0 * 512 * 256 * 512);
 }

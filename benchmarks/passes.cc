@@ -8,7 +8,6 @@
 //
 // and run by `benchmarks/record.sh passes`.
 #include <functional>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -41,8 +40,7 @@ struct Tensors {
         bias(at::zeros({3 * kHidden}, type)),
         grad_w(at::zeros({kHidden})),
         grad_bias(at::zeros({3 * kHidden})),
-        positions(static_cast<std::size_t>(tokens)) {
-    std::iota(positions.begin(), positions.end(), 0);
+        positions(at::arange(tokens, at::kLong)) {
     const at::Tensor angles = at::randn({tokens, kHidden / kHeads / 2});
     rotation = {
         .heads = 2 * kHeads,
@@ -55,9 +53,8 @@ struct Tensors {
     normed_rows = normed.split(64);
   }
 
-  at::Tensor x, y, normed, grad_x, qkv, h, a, grad_h, w, bias, grad_w, grad_bias;
+  at::Tensor x, y, normed, grad_x, qkv, h, a, grad_h, w, bias, grad_w, grad_bias, positions;
   std::vector<at::Tensor> x_rows, y_rows, normed_rows;
-  std::vector<std::int64_t> positions;
   kernels::Rotation rotation;
 };
 

@@ -490,9 +490,9 @@ TEST(Adjoint, AddAroundANorm) {
 
 std::vector<Redistribution> vocabulary_tiles(std::int64_t vocab, std::int64_t cols, int ranks) {
   std::vector<Redistribution> tiles;
-  for (std::int64_t begin = 0; begin < vocab; begin += kVocabularyTile) {
+  for (std::int64_t begin = 0; begin < vocab; begin += Tiles().vocabulary) {
     const Cuts rows(
-        static_cast<std::size_t>(ranks), {{begin, std::min(vocab, begin + kVocabularyTile)}});
+        static_cast<std::size_t>(ranks), {{begin, std::min(vocab, begin + Tiles().vocabulary)}});
     const Layout stored = matrix("rows", {vocab, cols}, even_cuts(vocab, ranks));
     tiles.emplace_back(stored, stored.cut("rows", rows), ranks);
   }
@@ -501,7 +501,7 @@ std::vector<Redistribution> vocabulary_tiles(std::int64_t vocab, std::int64_t co
 
 TEST(Adjoint, Embed) {
   for (const int p : {1, 2, 3}) {
-    for (const std::int64_t vocab : {std::int64_t{11}, kVocabularyTile + 3}) {
+    for (const std::int64_t vocab : {std::int64_t{11}, Tiles().vocabulary + 3}) {
       AdjointCase c{
           .name = "embed, vocabulary " + std::to_string(vocab),
           .program = one_op(packed({6, 1, 8}, p, true)),
@@ -533,7 +533,7 @@ TEST(Adjoint, Embed) {
 // own or beside it.
 TEST(Adjoint, EmbedWithPositionsAndSegments) {
   for (const int p : {1, 2, 3}) {
-    for (const std::int64_t vocab : {std::int64_t{11}, kVocabularyTile}) {
+    for (const std::int64_t vocab : {std::int64_t{11}, Tiles().vocabulary}) {
       AdjointCase c{
           .name = "embed, positions, vocabulary " + std::to_string(vocab),
           .program = one_op(packed({6, 1, 4}, p, false)),
@@ -607,7 +607,7 @@ TEST(Embed, PaddingGetsNoGradient) {
 
 // A bias of the logits; some tokens without a label.
 TEST(Adjoint, CrossEntropyWithBias) {
-  for (const std::int64_t vocab : {std::int64_t{7}, 2 * kVocabularyTile + 5}) {
+  for (const std::int64_t vocab : {std::int64_t{7}, 2 * Tiles().vocabulary + 5}) {
     for (const int p : {1, 3}) {
       AdjointCase c{
           .name = "cross_entropy with bias, vocabulary " + std::to_string(vocab),
@@ -651,7 +651,7 @@ TEST(Adjoint, CrossEntropy) {
   for (const Size& size :
        {Size{7, 5, {4, 1, 3}},
         Size{8000, 2, {50, 20}},
-        Size{2 * kVocabularyTile + 5, 2, {30, 5}}}) {
+        Size{2 * Tiles().vocabulary + 5, 2, {30, 5}}}) {
     for (const int p : {1, 2, 3}) {
       AdjointCase c{
           .name = "cross_entropy, vocabulary " + std::to_string(size.vocab),
@@ -689,7 +689,7 @@ TEST(Adjoint, CrossEntropy) {
 
 // Large logits: the running maximum keeps the sums finite, whichever tile it is in.
 TEST(CrossEntropy, LargeLogitsStayFinite) {
-  for (const std::int64_t vocab : {std::int64_t{50}, kVocabularyTile + 50}) {
+  for (const std::int64_t vocab : {std::int64_t{50}, Tiles().vocabulary + 50}) {
     run_local_ranks(1, {}, [&](Communicators& communicators) {
       const c10::InferenceMode no_autograd;
       Program program = one_op(one_rank({6}));
@@ -709,10 +709,10 @@ TEST(CrossEntropy, LargeLogitsStayFinite) {
         const std::int64_t label = local.batch.labels[static_cast<std::size_t>(t)];
         expected += (at::logsumexp(logits[t], 0) - logits[t][label]).item<double>();
       }
-      EXPECT_NEAR(run.result().loss_sums[0], expected, 1e-9 * expected);
+      EXPECT_NEAR(run.losses().losses[0], expected, 1e-9 * expected);
       EXPECT_TRUE(run.value(d).isfinite().all().item<bool>());
       EXPECT_TRUE(run.parameters().stack_grad.isfinite().all().item<bool>());
-      EXPECT_EQ(run.result().counts[0], 5);
+      EXPECT_EQ(run.losses().counts[0], 5);
     });
   }
 }
@@ -834,7 +834,7 @@ TEST(Kernels, RowsAndTheirSums) {
 at::Tensor kept(
     const kernels::Dropout& dropout, const std::vector<std::int64_t>& tokens, std::int64_t H) {
   const at::Tensor to = at::empty({static_cast<std::int64_t>(tokens.size()), H}, at::kDouble);
-  kernels::dropout(dropout, tokens, at::ones_like(to), to);
+  kernels::dropout(dropout, at::tensor(tokens, at::kLong), at::ones_like(to), to);
   return to;
 }
 
@@ -885,7 +885,7 @@ TEST(Kernels, DropoutIsAFunctionOfTheToken) {
 
 TEST(Kernels, RotationsAreInverseAndKeepLengths) {
   ModelShape model = test::llama({.head_dim = 8});
-  const std::vector<std::int64_t> positions = {0, 16000, 3, 7, 7};
+  const at::Tensor positions = at::tensor({0, 16000, 3, 7, 7}, at::kLong);
   const std::int64_t rows = 5;
   for (const Width& width : kWidths) {
     const at::Tensor x = numbers({rows, 40}, 1).to(width.type).to(at::kDouble);
@@ -896,7 +896,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
     EXPECT_TRUE(at::equal(turned[0], x[0]));
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t i = 0; i < 4; ++i) {  // as complex numbers
-        const double angle = static_cast<double>(positions[static_cast<std::size_t>(r)]) *
+        const double angle = static_cast<double>(positions[r].item<std::int64_t>()) *
                              std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / 8);
         const double a = x[r][8 + i].item<double>();
         const double b = x[r][12 + i].item<double>();

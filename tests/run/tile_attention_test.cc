@@ -474,7 +474,7 @@ TEST(Product, TransposedNarrowedEmptyAndAccumulated) {
             if (accumulate) {
               want = want + to.to(at::kDouble);
             }
-            ops::product(a, b, to, accumulate);
+            ops::product(a, b, to, accumulate, Tiles().product_rows(to.size(1)));
             const double tolerance = to.scalar_type() == at::kBFloat16 ? 0.008
                                      : to.scalar_type() == at::kHalf   ? 0.001
                                      : sums == at::kFloat              ? 1e-5

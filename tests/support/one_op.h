@@ -91,7 +91,11 @@ class OpRun {
       : body_(std::make_shared<ScheduledPart::Body>(
             ScheduledPart::Body{.program = program, .schedule = {}})) {
     part_ = {.layer = 0, .body = body_};
-    rank_ = {.seat = {group.rank(), group.rank()}, .group = &group, .domain = &group};
+    rank_ = {
+        .seat = {group.rank(), group.rank()},
+        .group = &group,
+        .domain = &group,
+        .kernels = &kernels_for(c10::kCPU)};
     parameters_.stack = local.stack;
     parameters_.vectors = local.vectors;
     if (local.stack.defined()) {
@@ -108,12 +112,14 @@ class OpRun {
       rope_ = rope_table(*rope, body_->program.shape.head_dim, longest, types.statistic);
     }
     batch_ = local.batch;
-    result_.loss_sums.resize(program.documents.lengths.size());
-    result_.counts.resize(program.documents.lengths.size());
+    if (batch_.packed.lengths.empty()) {
+      batch_.packed = program.documents;
+    }
     frame_ = Frame{
         .part = &part_,
         .rank = &rank_,
         .batch = &batch_,
+        .numbers = &numbers_,
         .rope = &rope_,
         .parameters = &parameters_,
         .result = &result_,
@@ -145,7 +151,7 @@ class OpRun {
   at::Tensor& value(ValueId id) { return frame_.value(id); }
   at::Tensor& gradient(ValueId id) { return frame_.gradients[static_cast<std::size_t>(id)]; }
   PartParameters& parameters() { return parameters_; }
-  MicroBatchResult& result() { return result_; }
+  LossSums losses() const { return loss_sums(batch_, result_.losses, result_.numbers_a_row); }
 
  private:
   std::shared_ptr<const ScheduledPart::Body> body_;
@@ -154,6 +160,7 @@ class OpRun {
   PartParameters parameters_;
   RopeTable rope_;
   MicroBatch batch_;
+  BatchNumbers numbers_{c10::kCPU, 0};
   MicroBatchResult result_;
   Frame frame_;
 };
@@ -189,7 +196,7 @@ inline void expect_adjoint(const AdjointCase& c, int ranks, std::int64_t most = 
       for (const ValueId out : c.outputs) {
         f += (run.value(out) * weight_of(run.value(out), out)).sum().item<double>();
       }
-      for (const double loss : run.result().loss_sums) {
+      for (const double loss : run.losses().losses) {
         f += c.loss_scale * loss;
       }
       const at::Tensor all = at::full({1}, f, at::kDouble);

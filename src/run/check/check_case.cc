@@ -8,7 +8,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
-#include "src/run/device/through_aten.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse {
 
@@ -168,7 +168,7 @@ void run_case(
       expected.gradients,
       narrow(row.dtype) ? of.narrow_judged_as : std::map<std::string, std::string>{});
   note(error.worst, where + "gradient of " + error.worst_name, row.gradients[i]);
-  const bool by_library = !of.device.is_cpu() || aten_kernels();
+  const bool by_library = kernels_for(of.device).name != cpu_kernels().name;
   compare_counts(of, plan, answer, by_library, row);
 }
 

@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/transfer.h"
 #include "paradyse/run/communicator.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse {
 
@@ -25,36 +26,16 @@ char* data_of(const at::Tensor& tensor);
 Region at_source(const Box& box);
 Region at_destination(const Box& box);
 Region packed(const Box& box, std::int64_t offset);
+// All elements of a contiguous tensor.
+Region all_of(const at::Tensor& contiguous);
 
-// Copies the elements of `from` to those of `to`, which have the same loops; `item`: bytes of one.
+// Copies the elements of `from` to those of `to`, which have the same loops.
 void copy_region(
-    char* to,
-    const Region& to_region,
-    const char* from,
-    const Region& from_region,
-    std::int64_t item);
-// The elements of contiguous memory as a tensor, a dim a loop: a view.
-at::Tensor region_of(const at::Tensor& contiguous, const Region& region);
-// The same of tensors, on whatever device they are.
-void copy_region(
-    const at::Tensor& to,
-    const Region& to_region,
-    const at::Tensor& from,
-    const Region& from_region);
+    const at::Tensor& to, const Region& to_region, const at::Tensor& from, const Region& region);
 // All of it; as many elements of the same type.
 void copy_all(const at::Tensor& to, const at::Tensor& from);
-// to += the sum of these, which are like it, in their order.
+// to += the sum of these, which are as large, in their order.
 void add_all(const at::Tensor& to, const std::vector<at::Tensor>& others);
-
-// What a box brings to a sum: contiguous memory, and where in it the box's elements lie.
-struct Summand {
-  const char* data = nullptr;
-  Region region;
-};
-struct TensorSummand {
-  at::Tensor tensor;
-  Region region;
-};
 
 // `to`, this rank's piece on the table's source side, = or += the sum of what the table's transpose
 // brings to it, in the order of ranks.
@@ -63,14 +44,6 @@ void sum_boxes(
     const Transfer& table,
     int rank,
     bool accumulate,
-    const std::function<TensorSummand(const Box& box)>& theirs);
-// The same of memory; its elements are of `type`.
-void sum_boxes(
-    const at::Tensor& to,
-    const Transfer& table,
-    int rank,
-    bool accumulate,
-    at::ScalarType type,
-    const std::function<Summand(const Box& box)>& theirs);
+    const std::function<kernels::Summand(const Box& box)>& theirs);
 
 }  // namespace paradyse

@@ -8,7 +8,6 @@
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/comm/meeting.h"
-#include "src/run/device/through_aten.h"
 
 namespace paradyse::local {
 namespace {
@@ -67,15 +66,9 @@ class LocalCommunicator final : public Communicator {
             got[idx(box.destination)] += box.elements() * bytes_of(mine);
             return shown(slot, box.destination, table.destination, mine);
           };
-          if (through_aten(to)) {
-            sum_boxes(to, table, rank_, accumulate, [&](const Box& box) {
-              return TensorSummand{theirs(box), at_destination(box)};
-            });
-          } else {
-            sum_boxes(to, table, rank_, accumulate, mine.scalar_type(), [&](const Box& box) {
-              return Summand{data_of(theirs(box)), at_destination(box)};
-            });
-          }
+          sum_boxes(to, table, rank_, accumulate, [&](const Box& box) {
+            return kernels::Summand{theirs(box), at_destination(box)};
+          });
           count(got);
         });
   }

@@ -3,6 +3,7 @@
 
 #include "paradyse/run/backend.h"
 #include "src/run/device/device.h"
+#include "src/run/kernels/kernels.h"
 #include "src/run/memory/device_blocks.h"
 
 namespace paradyse {
@@ -10,6 +11,8 @@ namespace paradyse {
 bool cuda_is_built() { return false; }
 
 void install_cuda_accounting() {}
+
+const Kernels& cuda_kernels() { return aten_kernels(); }
 
 std::shared_ptr<Backend> nccl_backend(const GlooOptions&) {
   throw std::invalid_argument(

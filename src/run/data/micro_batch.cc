@@ -215,4 +215,22 @@ void keep_prediction(
   copy_samples(into_whole, batch.predictions, input_of(batch, name), layout, group_rank, piece);
 }
 
+LossSums loss_sums(const MicroBatch& batch, const at::Tensor& losses, std::int64_t numbers_a_row) {
+  LossSums sums;
+  sums.losses.resize(batch.packed.lengths.size());
+  sums.counts.resize(batch.packed.lengths.size());
+  if (!losses.defined()) {
+    return sums;
+  }
+  const auto* loss = losses.const_data_ptr<double>();
+  for (std::size_t row = 0; row < batch.document_of.size(); ++row) {
+    if (batch.labels.empty() || batch.labels[row] >= 0) {
+      const auto document = idx(batch.document_of[row]);
+      sums.losses[document] += loss[row];
+      sums.counts[document] += numbers_a_row;
+    }
+  }
+  return sums;
+}
+
 }  // namespace paradyse

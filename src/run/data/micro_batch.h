@@ -68,9 +68,19 @@ void keep_prediction(
     const at::Tensor& piece);
 
 struct MicroBatchResult {
-  std::vector<double> loss_sums;     // [document of the layout] of this rank's tokens
-  std::vector<std::int64_t> counts;  // [document] predicted tokens on this rank
-  std::int64_t saved_bytes = 0;      // at the end of the forward pass, as the accountant saw it
+  // [row of this rank] float64 on the device: what each adds to the loss where it counts.
+  at::Tensor losses = {};
+  std::int64_t numbers_a_row = 1;  // that are scored
+  std::int64_t saved_bytes = 0;    // at the end of the forward pass, as the accountant saw it
 };
+
+// [document, or sample, of the layout] What its rows on this rank add to the loss, in their order,
+// and the scored numbers of these.
+struct LossSums {
+  std::vector<double> losses;
+  std::vector<std::int64_t> counts;
+};
+// `losses`: those of a result, on the host; undefined: nothing is scored.
+LossSums loss_sums(const MicroBatch& batch, const at::Tensor& losses, std::int64_t numbers_a_row);
 
 }  // namespace paradyse

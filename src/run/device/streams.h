@@ -22,6 +22,8 @@ class Mark {
   static MarkPtr here();
   // What this thread's current stream does from now on comes after the mark.
   static void wait(const MarkPtr& mark);
+  // The host waits until the device has passed it.
+  static void reached(const MarkPtr& mark);
   // Whether the device has passed it.
   static bool passed(const MarkPtr& mark);
 

@@ -35,7 +35,14 @@ class Executor final : public Machine {
       const RankContext& rank,
       Parameters& parameters,
       double loss_scale)
-      : timeline_(timeline), rank_(rank), frames_(timeline.size()), labels_(timeline.size()) {
+      : timeline_(timeline),
+        rank_(rank),
+        // ids and their rows twice, labels, positions and tokens of the rank and of all
+        numbers_(
+            parameters.device(),
+            static_cast<std::int64_t>(7 * batch.ids.size() + 2 * batch.all_positions.size())),
+        frames_(timeline.size()),
+        labels_(timeline.size()) {
     const ParameterTypes types = parameters.types();
     {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
@@ -47,17 +54,17 @@ class Executor final : public Machine {
             turned->head_dim,
             longest == batch.packed.lengths.end() ? 0 : *longest,
             types.gradient,
+            *rank.kernels,
             parameters.device());
       }
     }
-    result_.loss_sums.resize(batch.packed.lengths.size());
-    result_.counts.resize(batch.packed.lengths.size());
     for (std::size_t i = 0; i < timeline.size(); ++i) {
       const std::size_t values = timeline[i].program().values.size();
       frames_[i] = Frame{
           .part = &timeline[i],
           .rank = &rank_,
           .batch = &batch,
+          .numbers = &numbers_,
           .rope = &rope_,
           .parameters = parameters_of(parameters, timeline[i]),
           .result = &result_,
@@ -223,6 +230,7 @@ class Executor final : public Machine {
   const Timeline& timeline_;
   RankContext rank_;
   RopeTable rope_;
+  BatchNumbers numbers_;
   std::vector<Frame> frames_;
   std::vector<std::vector<std::string>> labels_;
   MicroBatchResult result_;

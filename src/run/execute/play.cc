@@ -182,17 +182,20 @@ RankSession::State::Played RankSession::State::play(
       .group = &communicators.group(group.ranks),
       .domain = &timed.group(domain_ranks),
       .memory = &memory,
+      .kernels = &kernels,
       .trace = options.trace,
       .world_rank = communicators.rank(),
       .breakdown = options.breakdown,
       .part_times = options.part_times};
-  Played played{
+  MicroBatchResult result =
+      run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward);
+  HostRead losses(result.losses);
+  return {
       .group = place.group,
-      .result = run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward),
-      .domain_seconds = 0};
-  synchronize(options.device);
-  played.domain_seconds = domain_seconds.seconds();
-  return played;
+      .tokens = std::move(tokens),
+      .result = std::move(result),
+      .losses = std::move(losses),
+      .domain_seconds = domain_seconds.seconds()};
 }
 
 BatchResult RankSession::play(
@@ -227,22 +230,27 @@ BatchResult RankSession::play(
   for (const at::Tensor& prediction : batch.predictions) {
     prediction.zero_();
   }
+  std::vector<RankSession::State::Played> played;  // whose losses are on their way
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     const auto begin = Clock::now();
-    const auto [g, done, domain_seconds] = state_->play(
-        plan, micro, batch, first_tokens, backward, scale * loss_scale, result.switching_seconds);
+    played.push_back(state_->play(
+        plan, micro, batch, first_tokens, backward, scale * loss_scale, result.switching_seconds));
     result.micro_batch_seconds.push_back(seconds_since(begin));
-    result.domain_seconds.push_back(domain_seconds);
-    result.saved_bytes = std::max(result.saved_bytes, done.saved_bytes);
-    const std::vector<std::int64_t>& documents = micro.groups[g].documents;
-    for (std::size_t d = 0; d < documents.size(); ++d) {
-      data[documents[d]] += done.loss_sums[d];
-      data[count + documents[d]] += static_cast<double>(done.counts[d]);
-    }
+    result.domain_seconds.push_back(played.back().domain_seconds);
+    result.saved_bytes = std::max(result.saved_bytes, played.back().result.saved_bytes);
   }
   result.programs_built = state_->programs.built() - built_before;
   if (backward) {
     finish_gradients(parameters(), world(), replicas());
+  }
+  for (std::size_t m = 0; m < played.size(); ++m) {
+    RankSession::State::Played& one = played[m];
+    const LossSums of = loss_sums(one.tokens, one.losses.get(), one.result.numbers_a_row);
+    const std::vector<std::int64_t>& documents = plan.micro_batches[m].groups[one.group].documents;
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      data[documents[d]] += of.losses[d];
+      data[count + documents[d]] += static_cast<double>(of.counts[d]);
+    }
   }
   if (count > 0) {
     const HostScope control;

@@ -62,7 +62,8 @@ RankSession::State::State(Communicators& of_rank, const Model& model, const Sess
           parameter_types(options.dtype),
           options.gradients,
           options.masters,
-          options.device) {}
+          options.device),
+      kernels(kernels_for(options.device)) {}
 
 const std::string& RankSession::State::hash_of(const Plan& plan) {
   if (!known || known->first != plan) {

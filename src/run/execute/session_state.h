@@ -10,6 +10,7 @@
 #include "paradyse/run/session.h"
 #include "src/run/data/micro_batch.h"
 #include "src/run/device/device.h"
+#include "src/run/device/host_copies.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/ops/rank_context.h"
 
@@ -28,7 +29,9 @@ struct RankSession::State {
   // This rank's part of a micro-batch; `first_tokens`: of every document in the batch.
   struct Played {
     std::size_t group = 0;
+    MicroBatch tokens;
     MicroBatchResult result;
+    HostRead losses;  // of the result
     double domain_seconds = 0;
   };
   Played play(
@@ -51,6 +54,7 @@ struct RankSession::State {
   const MemoryScope scope;
   Parameters parameters;
 
+  const Kernels& kernels;
   KeptPrograms programs;
   std::optional<std::pair<Plan, std::string>> known;  // the last plan, and its hash
 };

@@ -3,7 +3,6 @@
 //
 // Adjoint: dy = do g; dg, the sum over a run's rows of do y, is added to the gradients of c and of
 // the vector.
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/conditioned_rows.h"
 
 namespace paradyse::ops {
@@ -39,9 +38,10 @@ void adaptive_gate_adjoint(Frame& frame, const Op& op) {
         at::Tensor grad_y = grad_y_TH.narrow(0, first, rows);
         at::mul_out(grad_y, grad_out, g_H);
         grad_g_H.zero_();
-        kernels::add_sum_of_products(grad_out, y_TH.narrow(0, first, rows), grad_g_H);
+        frame.kernels().add_sum_of_products(grad_out, y_TH.narrow(0, first, rows), grad_g_H);
         frame.parameters->vector_grads.at(v).add_(grad_g_H);
-        kernels::add_numbers(grad_c.select(0, row).narrow(0, op.condition.begin, H), grad_g_H);
+        frame.kernels().add_numbers(
+            grad_c.select(0, row).narrow(0, op.condition.begin, H), grad_g_H);
       });
 }
 

@@ -5,7 +5,6 @@
 // of its own, 1 + s, and bias b.  Adjoint: adds to dx where other readers have left a gradient, and
 // always to dc and the vector's; x's statistics are made again.
 #include "paradyse/run/accountant.h"
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/conditioned_rows.h"
 
 namespace paradyse::ops {
@@ -30,7 +29,7 @@ void adaptive_norm(Frame& frame, const Op& op) {
       frame, op.in[0], op.in[1], [&](std::int64_t first, std::int64_t rows, std::int64_t row) {
         conditioned(c, row, op.condition, vector, modulation);
         add_one(scale);
-        kernels::layer_norm(
+        frame.kernels().layer_norm(
             x_TH.narrow(0, first, rows),
             scale,
             modulation.narrow(0, 0, H),
@@ -59,7 +58,7 @@ void adaptive_norm_adjoint(Frame& frame, const Op& op) {
         conditioned(c, row, op.condition, frame.parameters->vectors.at(v), modulation);
         add_one(scale);
         grad_modulation.zero_();
-        kernels::layer_norm_adjoint(
+        frame.kernels().layer_norm_adjoint(
             x_TH.narrow(0, first, rows),
             scale,
             frame.program().shape.norm_eps,
@@ -69,7 +68,7 @@ void adaptive_norm_adjoint(Frame& frame, const Op& op) {
              .w = grad_modulation.narrow(0, H, H),
              .b = grad_modulation.narrow(0, 0, H)});
         frame.parameters->vector_grads.at(v).add_(grad_modulation);
-        kernels::add_numbers(
+        frame.kernels().add_numbers(
             grad_c.select(0, row).narrow(0, op.condition.begin, 2 * H), grad_modulation);
       });
 }

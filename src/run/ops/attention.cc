@@ -9,7 +9,6 @@
 // over blocks, the last in the type of sums and onto what other lines' has left.
 #include <tuple>
 
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/attention_blocks.h"
 
 namespace paradyse::ops {
@@ -56,7 +55,7 @@ void attention_adjoint(Frame& frame, const Op& op) {
       {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0]), .bias = sums});
   if (op.biased && !sums.is_same(grad_bias)) {
     if (there) {
-      kernels::add_numbers(grad_bias.view({-1}), sums.view({-1}));
+      frame.kernels().add_numbers(grad_bias.view({-1}), sums.view({-1}));
     } else {
       grad_bias.copy_(sums);
     }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "paradyse/plan/index.h"
-#include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/tile_attention.h"
 #include "src/run/ops/frame.h"

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "paradyse/plan/index.h"
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
@@ -41,7 +40,7 @@ void for_entries(const Frame& frame, const Op& op, const at::Tensor& y, Body bod
 void bias(Frame& frame, const Op& op) {
   at::Tensor& y = frame.value(op.in[0]);
   for_entries(frame, op, y, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
-    kernels::add_to_rows(
+    frame.kernels().add_to_rows(
         columns, frame.parameters->vectors[vector].narrow(0, entries.begin, entries.size()));
   });
   frame.values[idx(op.out[0])] = y;
@@ -52,7 +51,7 @@ void bias_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad = frame.gradient(op.out[0]);
   for_entries(
       frame, op, grad, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
-        kernels::add_sum_of_rows(
+        frame.kernels().add_sum_of_rows(
             columns,
             frame.parameters->vector_grads[vector].narrow(0, entries.begin, entries.size()));
       });

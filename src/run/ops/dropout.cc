@@ -3,7 +3,6 @@
 //
 // Adjoint: dy = (gradient of the result) m / (1 - p), with m drawn again.
 #include "paradyse/plan/index.h"
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
@@ -15,26 +14,24 @@ kernels::Dropout dropout_of(const Frame& frame, const Op& op) {
 }
 
 // Of the rows, in the global batch.
-std::span<const std::int64_t> tokens_of(
-    const Frame& frame, const Op& op, std::vector<std::int64_t>& store) {
-  return frame.of_rows(op.in[0], frame.batch->tokens_of, frame.batch->all_tokens_of, store);
+at::Tensor tokens_of(const Frame& frame, const Op& op) {
+  return frame.of_rows(
+      op.in[0], BatchNumbers::Kind::tokens, frame.batch->tokens_of, frame.batch->all_tokens_of);
 }
 
 }  // namespace
 
 void dropout(Frame& frame, const Op& op) {
   at::Tensor& y_TH = frame.value(op.in[0]);
-  std::vector<std::int64_t> store;
-  kernels::dropout(dropout_of(frame, op), tokens_of(frame, op, store), y_TH, y_TH);
+  frame.kernels().dropout(dropout_of(frame, op), tokens_of(frame, op), y_TH, y_TH);
   frame.values[idx(op.out[0])] = y_TH;
   frame.values[idx(op.in[0])] = at::Tensor();
 }
 
 void dropout_adjoint(Frame& frame, const Op& op) {
-  std::vector<std::int64_t> store;
-  kernels::dropout(
+  frame.kernels().dropout(
       dropout_of(frame, op),
-      tokens_of(frame, op, store),
+      tokens_of(frame, op),
       frame.gradient(op.out[0]),
       frame.only_gradient_target(op.in[0]));
 }

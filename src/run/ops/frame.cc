@@ -30,23 +30,33 @@ at::Tensor& Frame::gradient(ValueId id) {
   return tensor;
 }
 
-std::span<const std::int64_t> Frame::of_rows(
+at::Tensor Frame::of_rows(
     ValueId id,
+    BatchNumbers::Kind kind,
     const std::vector<std::int64_t>& mine,
-    const std::vector<std::int64_t>& all,
-    std::vector<std::int64_t>& store) const {
+    const std::vector<std::int64_t>& all) const {
   const Layout& layout = program().values[idx(id)].layout;
   if (!layout.cuts_rows()) {
-    return all;
+    return numbers->of({kind}, [&] { return all; });
   }
   const Piece line = layout.line(rank->seat.group_rank);
-  if (line == program().documents.cuts[idx(rank->seat.group_rank)]) {
-    return mine;
-  }
+  BatchNumbers::Key key{kind};
   for (const Interval run : line) {
-    store.insert(store.end(), all.begin() + run.begin, all.begin() + run.end);
+    key.which.insert(key.which.end(), {run.begin, run.end});
   }
-  return store;
+  if (line.empty()) {
+    key.which = {0, 0};  // not all
+  }
+  return numbers->of(key, [&] {
+    if (line == program().documents.cuts[idx(rank->seat.group_rank)]) {
+      return mine;
+    }
+    std::vector<std::int64_t> rows;
+    for (const Interval run : line) {
+      rows.insert(rows.end(), all.begin() + run.begin, all.begin() + run.end);
+    }
+    return rows;
+  });
 }
 
 at::Tensor& Frame::make(ValueId id) {

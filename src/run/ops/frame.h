@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "paradyse/plan/schedule.h"
 #include "paradyse/run/weights.h"
+#include "src/run/data/batch_numbers.h"
 #include "src/run/data/micro_batch.h"
 #include "src/run/ops/rank_context.h"
 
@@ -23,12 +23,14 @@ RopeTable rope_table(
     std::int64_t head_dim,
     std::int64_t positions,
     at::ScalarType type,
+    const Kernels& kernels = cpu_kernels(),
     c10::Device device = c10::Device(c10::kCPU));
 
 struct Frame {
   const ScheduledPart* part = nullptr;
   const RankContext* rank = nullptr;
   const MicroBatch* batch = nullptr;
+  BatchNumbers* numbers = nullptr;
   const RopeTable* rope = nullptr;
   PartParameters* parameters = nullptr;
   MicroBatchResult* result = nullptr;
@@ -54,13 +56,22 @@ struct Frame {
   at::Tensor& value(ValueId id);
   at::Tensor& gradient(ValueId id);
 
-  // What is known of each token, for the rows of a value: `mine` of the rank's own tokens, `all` of
-  // the packed ones; `store` keeps what is neither.
-  std::span<const std::int64_t> of_rows(
+  // The kernels of the rank's device.
+  [[nodiscard]] const Kernels& kernels() const { return *rank->kernels; }
+
+  // to = a b, or to += a b (Kernels::product), in the plan's tiles.
+  void product(
+      const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate) const {
+    kernels().product(a, b, to, accumulate, program().shape.tiles.product_rows(to.size(1)));
+  }
+
+  // [row] On the device: what is known of each token, for the rows of a value; `mine` of the rank's
+  // own tokens, `all` of the packed ones.
+  at::Tensor of_rows(
       ValueId id,
+      BatchNumbers::Kind kind,
       const std::vector<std::int64_t>& mine,
-      const std::vector<std::int64_t>& all,
-      std::vector<std::int64_t>& store) const;
+      const std::vector<std::int64_t>& all) const;
 
   // Makes room for a value: uninitialised, of this rank's extent.
   at::Tensor& make(ValueId id);

@@ -9,7 +9,6 @@
 // two steps dx comes first, of all terms, then dw.
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
-#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
@@ -49,9 +48,9 @@ void linear(Frame& frame, const Op& op) {
   for (const Term& term : terms(frame, op)) {
     const at::Tensor w = matrix_of(frame.value(op.in[idx(term.operand)]), term);
     if (op.transposed) {
-      product(x, w, y, op.in_place && !op.fresh);
+      frame.product(x, w, y, op.in_place && !op.fresh);
     } else {
-      product(x, w.t(), y.narrow(1, column, w.size(0)), false);
+      frame.product(x, w.t(), y.narrow(1, column, w.size(0)), false);
       column += w.size(0);
     }
   }
@@ -89,13 +88,13 @@ void make_gradients(Frame& frame, const Op& op, Half half) {
                                                         : frame.weight_gradient_target(weight);
     if (!no_x) {
       const at::Tensor w = matrix_of(frame.value(weight), term);
-      product(grad_columns, op.transposed ? w.t() : w, grad_x, accumulate);
+      frame.product(grad_columns, op.transposed ? w.t() : w, grad_x, accumulate);
       accumulate = true;
     }
     if (half != Half::operands) {
       const at::Tensor left = op.transposed ? x.t() : grad_columns.t();
       const at::Tensor& right = op.transposed ? grad_y : x;
-      product(left, right, matrix_of(gradient, term), add);
+      frame.product(left, right, matrix_of(gradient, term), add);
     }
   }
 }

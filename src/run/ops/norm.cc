@@ -5,7 +5,6 @@
 // Adjoint: makes the statistics of each row again from x; adds to dx where other readers of x have
 // left a gradient, and always to dw and db.
 #include "paradyse/plan/index.h"
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
@@ -17,9 +16,9 @@ void norm(Frame& frame, const Op& op) {
   const double eps = frame.program().shape.norm_eps;
   const at::Tensor y_TH = frame.make(op.out[0]);
   if (op.vectors.size() == 2) {
-    kernels::layer_norm(x_TH, vectors.at(v), vectors.at(v + 1), eps, y_TH);
+    frame.kernels().layer_norm(x_TH, vectors.at(v), vectors.at(v + 1), eps, y_TH);
   } else {
-    kernels::rms_norm(x_TH, vectors.at(v), eps, y_TH);
+    frame.kernels().rms_norm(x_TH, vectors.at(v), eps, y_TH);
   }
 }
 
@@ -34,9 +33,9 @@ void norm_adjoint(Frame& frame, const Op& op) {
       .y = frame.gradient(op.out[0]), .x = grad_x_TH, .accumulate = accumulate, .w = grads.at(v)};
   if (op.vectors.size() == 2) {
     gradients.b = grads.at(v + 1);
-    kernels::layer_norm_adjoint(x_TH, weights.at(v), eps, gradients);
+    frame.kernels().layer_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   } else {
-    kernels::rms_norm_adjoint(x_TH, weights.at(v), eps, gradients);
+    frame.kernels().rms_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   }
 }
 

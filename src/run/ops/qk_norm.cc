@@ -3,7 +3,6 @@
 //
 // Columns of qkv: query heads | key heads | value heads, of which a rank may have none.
 #include "paradyse/plan/index.h"
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
@@ -30,7 +29,7 @@ void qk_norm(Frame& frame, const Op& op) {
   const at::Tensor y = frame.make(op.out[0]);
   const std::int64_t values =
       for_heads(frame, op, [&](std::size_t vector, std::int64_t column, std::int64_t columns) {
-        kernels::rms_norm(
+        frame.kernels().rms_norm(
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
             frame.program().shape.norm_eps,
@@ -45,7 +44,7 @@ void qk_norm_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_x = frame.only_gradient_target(op.in[0]);
   const std::int64_t values =
       for_heads(frame, op, [&](std::size_t vector, std::int64_t column, std::int64_t columns) {
-        kernels::rms_norm_adjoint(
+        frame.kernels().rms_norm_adjoint(
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
             frame.program().shape.norm_eps,

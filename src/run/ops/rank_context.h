@@ -4,6 +4,7 @@
 #include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/communicator.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse {
 
@@ -16,10 +17,11 @@ struct RankContext {
   Communicator* group = nullptr;   // of the micro-batch's group
   Communicator* domain = nullptr;  // of the weight domain
   Accountant* memory = nullptr;
-  Trace* trace = nullptr;           // may be absent
-  int world_rank = 0;               // names the rank in the trace
-  Breakdown* breakdown = nullptr;   // may be absent
-  PartTimes* part_times = nullptr;  // may be absent
+  const Kernels* kernels = nullptr;  // of its device
+  Trace* trace = nullptr;            // may be absent
+  int world_rank = 0;                // names the rank in the trace
+  Breakdown* breakdown = nullptr;    // may be absent
+  PartTimes* part_times = nullptr;   // may be absent
 };
 
 }  // namespace paradyse

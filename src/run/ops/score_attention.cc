@@ -6,14 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include <ATen/Dispatch.h>
-
 #include "paradyse/plan/index.h"
-#include "paradyse/run/accountant.h"
-#include "src/run/device/through_aten.h"
-#include "src/run/kernels/aten/aten_kernels.h"
-#include "src/run/kernels/cpu/kernels.h"
-#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/attention_blocks.h"
 #include "src/run/ops/ring.h"
 
@@ -76,56 +69,16 @@ at::Tensor part(const at::Tensor& matrix, Interval rows, std::int64_t column, st
 }
 
 // Scores, in base 2, become probabilities.
-template <typename S>
-void softmax_of(const Scores& scores, const at::Tensor& sums) {
-  const at::ScalarType type = sums.scalar_type();
+void softmax(const Frame& frame, const Scores& scores, const at::Tensor& sums) {
   for (const ScoreRun& run : scores.runs()) {
-    S* row = sums.mutable_data_ptr<S>() + run.first_score;
-    for (std::int64_t token = run.tokens.begin; token < run.tokens.end; ++token) {
-      for (std::int64_t h = 0; h < scores.heads(); ++h, row += run.keys) {
-        S maximum = -std::numeric_limits<S>::infinity();
-        S sum = 0;
-        S factor = 0;
-        kernels::softmax_tile(
-            {.type = type, .sums = row, .rows = 1, .cols = run.keys},
-            scores.causal() ? token : run.keys,
-            &maximum,
-            &sum,
-            &factor);
-        factor = 1 / sum;
-        kernels::scale_rows(type, row, run.keys, 1, run.keys, &factor);
-      }
-    }
-  }
-}
-
-void softmax_by_aten(const Scores& scores, const at::Tensor& sums) {
-  const HostScope library_memory;
-  for (const ScoreRun& run : scores.runs()) {
-    const std::int64_t row = scores.heads() * run.keys;  // scores of a token
-    aten::for_rows(run.tokens.size(), row, [&](std::int64_t first, std::int64_t count) {
-      at::Tensor part = sums.flatten()
-                            .narrow(0, run.first_score + first * row, count * row)
-                            .view({count, scores.heads(), run.keys});
-      if (scores.causal()) {
-        const auto options = sums.options().dtype(at::kLong);
-        const std::int64_t token = run.tokens.begin + first;
-        const at::Tensor i = at::arange(token, token + count, options).view({count, 1, 1});
-        part.masked_fill_(
-            at::arange(run.keys, options) > i, -std::numeric_limits<double>::infinity());
-      }
-      part.sub_(part.amax({2}, true)).exp2_();
-      part.div_(part.sum({2}, true));
-    });
-  }
-}
-
-void softmax(const Scores& scores, const at::Tensor& sums) {
-  if (through_aten(sums)) {
-    softmax_by_aten(scores, sums);
-  } else {
-    AT_DISPATCH_FLOATING_TYPES(
-        sums.scalar_type(), "softmax", [&] { softmax_of<scalar_t>(scores, sums); });
+    const std::int64_t tokens = run.tokens.size();
+    frame.kernels().softmax(
+        sums.flatten().narrow(0, run.first_score, tokens * scores.heads() * run.keys),
+        {.tokens = tokens,
+         .heads = scores.heads(),
+         .keys = run.keys,
+         .seen = run.tokens.begin + 1,
+         .causal = scores.causal()});
   }
 }
 
@@ -153,7 +106,7 @@ void score_attention(Frame& frame, const Op& op) {
               std::int64_t h,
               std::int64_t key,
               const at::Tensor& to) {
-            gemm(
+            frame.kernels().scaled_product(
                 scores.scale() * std::numbers::log2e,
                 part(q_TN, queries, h * D, D),
                 part(ring.block(), keys, key * D, D).t(),
@@ -163,7 +116,7 @@ void score_attention(Frame& frame, const Op& op) {
       ring.advance();
     }
   }
-  softmax(scores, p_sums);
+  softmax(frame, scores, p_sums);
   finish(p_sums, p);
   Ring ring(frame, op, kv.narrow(1, half, half).contiguous());
   for (int hop = 0; hop < ring.hops(); ++hop) {
@@ -176,70 +129,13 @@ void score_attention(Frame& frame, const Op& op) {
             std::int64_t h,
             std::int64_t key,
             const at::Tensor& from) {
-          gemm(1, from, part(ring.block(), keys, key * D, D), 1, part(o_sums, queries, h * D, D));
+          frame.kernels().scaled_product(
+              1, from, part(ring.block(), keys, key * D, D), 1, part(o_sums, queries, h * D, D));
         });
     ring.advance();
   }
   finish(o_sums, o_TN);
 }
-
-namespace {
-
-// d, the gradient of probabilities p, becomes that of the scores, p (d - o grad_o), and is rounded
-// into `narrow`.
-template <typename T>
-void score_gradient_of(
-    const at::Tensor& p,
-    const at::Tensor& o,
-    const at::Tensor& grad_o,
-    const at::Tensor& d,
-    const at::Tensor& narrow) {
-  const auto* p_row = p.const_data_ptr<T>();
-  const auto* o_row = o.const_data_ptr<T>();
-  const auto* g_row = grad_o.const_data_ptr<T>();
-  auto* d_row = d.mutable_data_ptr<Sum<T>>();
-  auto* to = narrow.mutable_data_ptr<T>();
-  for (std::int64_t r = 0; r < p.size(0); ++r) {
-    Sum<T> dot = 0;
-    for (std::int64_t c = 0; c < o.size(1); ++c) {
-      dot += static_cast<Sum<T>>(o_row[c]) * static_cast<Sum<T>>(g_row[c]);
-    }
-    for (std::int64_t c = 0; c < p.size(1); ++c) {
-      d_row[c] = static_cast<Sum<T>>(p_row[c]) * (d_row[c] - dot);
-    }
-    if constexpr (kNarrow<T>) {
-      for (std::int64_t c = 0; c < p.size(1); ++c) {
-        to[c] = static_cast<T>(d_row[c]);
-      }
-      to += p.size(1);
-    }
-    p_row += p.stride(0);
-    o_row += o.stride(0);
-    g_row += grad_o.stride(0);
-    d_row += d.size(1);
-  }
-}
-
-void score_gradient(
-    const at::Tensor& p,
-    const at::Tensor& o,
-    const at::Tensor& grad_o,
-    at::Tensor d,
-    const at::Tensor& narrow) {
-  if (!through_aten(p)) {
-    AT_DISPATCH_FLOATING_TYPES_AND2(
-        at::kBFloat16, at::kHalf, p.scalar_type(), "score_gradient", [&] {
-          score_gradient_of<scalar_t>(p, o, grad_o, d, narrow);
-        });
-    return;
-  }
-  const HostScope library_memory;
-  const at::ScalarType sums = d.scalar_type();
-  d.sub_((o.to(sums) * grad_o.to(sums)).sum({1}, true)).mul_(p);
-  finish(d, narrow);
-}
-
-}  // namespace
 
 void score_attention_adjoint(Frame& frame, const Op& op) {
   const Scores scores(frame, op);
@@ -287,11 +183,14 @@ void score_attention_adjoint(Frame& frame, const Op& op) {
             };
             const at::Tensor d = of_tile(d_sums);
             const at::Tensor factor = narrow ? of_tile(d_narrow) : d;
-            gemm(1, g_rows, v_rows.t(), 0, d);
-            score_gradient(p_rows, part(o_TN, tile, h * D, D), g_rows, d, factor);
-            gemm(scores.scale(), factor, k_rows, 1, part(grad_q_sums, tile, h * D, D));
-            gemm(scores.scale(), factor.t(), q_rows, 1, part(to, keys, key * D, D));
-            gemm(1, p_rows.t(), g_rows, 1, part(to, keys, half + key * D, D));
+            frame.kernels().scaled_product(1, g_rows, v_rows.t(), 0, d);
+            frame.kernels().score_gradient(p_rows, part(o_TN, tile, h * D, D), g_rows, d, factor);
+            frame.kernels().scaled_product(
+                scores.scale(), factor, k_rows, 1, part(grad_q_sums, tile, h * D, D));
+            frame.kernels().scaled_product(
+                scores.scale(), factor.t(), q_rows, 1, part(to, keys, key * D, D));
+            frame.kernels().scaled_product(
+                1, p_rows.t(), g_rows, 1, part(to, keys, half + key * D, D));
           }
         });
     ring.advance();

@@ -3,7 +3,6 @@
 //
 // Adjoint: da = do b, db = do^T a; incoming da = b do^T, db = a do.
 #include "paradyse/plan/index.h"
-#include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {
@@ -28,9 +27,9 @@ void triangle(Frame& frame, const Op& op) {
   const at::Tensor o = matrices(frame, op.out[0], frame.make(op.out[0]));
   for (std::int64_t c = 0; c < o.size(0); ++c) {
     if (op.incoming) {
-      product(a[c].t(), b[c], o[c], false);
+      frame.product(a[c].t(), b[c], o[c], false);
     } else {
-      product(a[c], b[c].t(), o[c], false);
+      frame.product(a[c], b[c].t(), o[c], false);
     }
   }
 }
@@ -43,11 +42,11 @@ void triangle_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_b = matrices(frame, op.in[1], frame.only_gradient_target(op.in[1]));
   for (std::int64_t c = 0; c < grad_o.size(0); ++c) {
     if (op.incoming) {
-      product(b[c], grad_o[c].t(), grad_a[c], false);
-      product(a[c], grad_o[c], grad_b[c], false);
+      frame.product(b[c], grad_o[c].t(), grad_a[c], false);
+      frame.product(a[c], grad_o[c], grad_b[c], false);
     } else {
-      product(grad_o[c], b[c], grad_a[c], false);
-      product(grad_o[c].t(), a[c], grad_b[c], false);
+      frame.product(grad_o[c], b[c], grad_a[c], false);
+      frame.product(grad_o[c].t(), a[c], grad_b[c], false);
     }
   }
 }

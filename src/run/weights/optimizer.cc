@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "paradyse/run/accountant.h"
+#include "src/run/device/host_copies.h"
 #include "src/run/memory/host_store.h"
 
 namespace paradyse {
@@ -31,28 +32,34 @@ bool owns_stack(const PartParameters& part) {
   return !matrices.empty() && !matrices.front().tied;
 }
 
-double square_sum(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) {
-    return 0;
-  }
-  const double norm = at::linalg_vector_norm(tensor).item<double>();
-  return norm * norm;
-}
-
 }  // namespace
 
 double gradient_norm(const Parameters& parameters, Communicator& domain) {
   const c10::InferenceMode no_autograd;
   const HostScope control;
-  double squares = 0;
+  std::vector<at::Tensor> gradients;
+  const auto add = [&](const at::Tensor& gradient) {
+    if (gradient.numel() > 0) {
+      gradients.push_back(gradient);
+    }
+  };
   for (const PartParameters& part : parameters.parts()) {
     if (owns_stack(part)) {
-      squares += square_sum(part.stack_grad);
+      add(part.stack_grad);
     }
     if (domain.rank() == 0) {
-      for (const at::Tensor& grad : part.vector_grads) {
-        squares += square_sum(grad);
+      for (const at::Tensor& gradient : part.vector_grads) {
+        add(gradient);
       }
+    }
+  }
+  double squares = 0;
+  if (!gradients.empty()) {
+    // Read at once, and added up here: on a GPU it would be any order.
+    HostRead norms(at::stack(at::_foreach_norm(gradients)).to(at::kDouble));
+    const auto* norm = norms.get().const_data_ptr<double>();
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      squares += norm[i] * norm[i];
     }
   }
   const at::Tensor sum = at::full({1}, squares, at::kDouble);
@@ -81,10 +88,14 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
   const c10::InferenceMode no_autograd;
   const MemoryScope scope(Category::optimizer, "optimizer state");
   groups_[0].weight_decay = options.weight_decay;
-  const auto add = [&](Group& group, const at::Tensor& weight, const at::Tensor& gradient) {
-    if (weight.numel() == 0) {
+  const auto add = [&](Group& group,
+                       const at::Tensor& master,
+                       const at::Tensor& gradient,
+                       const at::Tensor& weight) {
+    if (master.numel() == 0) {
       return;
     }
+    group.masters.push_back(master);
     group.weights.push_back(weight);
     group.gradients.push_back(gradient);
     if (!options.offload) {
@@ -94,24 +105,15 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
   };
   for (PartParameters& part : parameters.parts()) {
     if (owns_stack(part)) {
-      add(groups_[0], part.stack_master, part.stack_grad);
+      add(groups_[0], part.stack_master, part.stack_grad, part.stack);
     }
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
-      add(groups_[1], part.vector_masters[v], part.vector_grads[v]);
+      add(groups_[1], part.vector_masters[v], part.vector_grads[v], part.vectors[v]);
     }
   }
   if (options.offload) {
     for (Group& group : groups_) {
       leave_moments_on_host(group);
-    }
-  }
-  const HostScope control;
-  for (Group& group : groups_) {  // one counter a tensor, beside it, is what torch wants
-    const at::Tensor counters = at::zeros(
-        {static_cast<std::int64_t>(group.weights.size())},
-        at::TensorOptions().dtype(at::kFloat).device(parameters.device()));
-    for (std::size_t i = 0; i < group.weights.size(); ++i) {
-      group.steps.push_back(counters.select(0, static_cast<std::int64_t>(i)));
     }
   }
 }
@@ -138,8 +140,8 @@ void AdamW::leave_moments_on_host(Group& group) {
 
 AdamW::Moments AdamW::moments(const at::Tensor& master) const {
   for (const Group& group : groups_) {
-    for (std::size_t i = 0; i < group.weights.size(); ++i) {
-      if (group.weights[i].is_same(master)) {
+    for (std::size_t i = 0; i < group.masters.size(); ++i) {
+      if (group.masters[i].is_same(master)) {
         return {group.means[i], group.variances[i]};
       }
     }
@@ -147,71 +149,47 @@ AdamW::Moments AdamW::moments(const at::Tensor& master) const {
   throw std::logic_error("AdamW::moments: a tensor that is not trained");
 }
 
-void AdamW::set_steps(std::int64_t steps) {
-  const c10::InferenceMode no_autograd;
-  steps_ = steps;
-  for (Group& group : groups_) {
-    for (const at::Tensor& counter : group.steps) {
-      counter.fill_(steps);
-    }
-  }
-}
-
 void AdamW::step(double learning_rate, double gradient_scale) {
   const c10::InferenceMode no_autograd;
   ++steps_;
+  const c10::Device device = parameters_.device();
+  const Kernels& kernels = kernels_for(device);
+  const kernels::AdamWStep how{
+      .learning_rate = learning_rate,
+      .beta1 = options_.beta1,
+      .beta2 = options_.beta2,
+      .eps = options_.eps,
+      .gradient_scale = gradient_scale,
+      .number = steps_};
   for (Group& group : groups_) {
-    if (group.weights.empty()) {
+    if (group.masters.empty()) {
       continue;
     }
-    for (std::size_t i = 0; i < group.gradients.size(); ++i) {
-      if (gradient_scale != 1.0) {
-        group.gradients[i].mul_(gradient_scale);
-      }
-      group.steps[i].add_(1);
-    }
-    if (group.means.front().device() == group.weights.front().device()) {
-      update(group, learning_rate);
+    if (group.means.front().device() == device) {
+      kernels.adamw(group, how);
       continue;
     }
-    for (std::size_t i = 0; i < group.weights.size(); ++i) {
-      for (std::int64_t begin = 0; begin < group.weights[i].numel(); begin += kFetched) {
+    for (std::size_t i = 0; i < group.masters.size(); ++i) {
+      for (std::int64_t begin = 0; begin < group.masters[i].numel(); begin += kFetched) {
         const MemoryScope scope(Category::optimizer, "fetched moments");
         const auto slice = [&](const at::Tensor& whole) {
           return whole.view(-1).slice(0, begin, begin + kFetched);
         };
-        const c10::Device device = group.weights[i].device();
+        const at::Tensor master = slice(group.masters[i]);
         const Group one{
             .weight_decay = group.weight_decay,
-            .weights = {slice(group.weights[i])},
+            .masters = {master},
             .gradients = {slice(group.gradients[i])},
             .means = {slice(group.means[i]).to(device)},
             .variances = {slice(group.variances[i]).to(device)},
-            .steps = {group.steps[i]}};
-        update(one, learning_rate);
+            .weights = {
+                group.weights[i].is_same(group.masters[i]) ? master : slice(group.weights[i])}};
+        kernels.adamw(one, how);
         slice(group.means[i]).copy_(one.means.front());
         slice(group.variances[i]).copy_(one.variances.front());
       }
     }
   }
-  parameters_.round_masters();
-}
-
-void AdamW::update(const Group& group, double learning_rate) const {
-  at::_fused_adamw_(
-      group.weights,
-      group.gradients,
-      group.means,
-      group.variances,
-      {},
-      group.steps,
-      learning_rate,
-      options_.beta1,
-      options_.beta2,
-      group.weight_decay,
-      options_.eps,
-      /*amsgrad=*/false,
-      /*maximize=*/false);
 }
 
 }  // namespace paradyse

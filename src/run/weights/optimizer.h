@@ -9,6 +9,7 @@
 #include "paradyse/plan/config.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse {
 
@@ -64,20 +65,12 @@ class AdamW {
   [[nodiscard]] Moments moments(const at::Tensor& master) const;
   // Steps that counted.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps);
+  void set_steps(std::int64_t steps) { steps_ = steps; }
 
  private:
-  struct Group {
-    double weight_decay = 0;
-    std::vector<at::Tensor> weights;
-    std::vector<at::Tensor> gradients;
-    std::vector<at::Tensor> means;      // first moments
-    std::vector<at::Tensor> variances;  // second moments
-    std::vector<at::Tensor> steps;
-  };
+  using Group = kernels::AdamWTensors;  // alike in their decay
   Parameters& parameters_;
   static void leave_moments_on_host(Group& group);
-  void update(const Group& group, double learning_rate) const;
 
   RunConfig::Optimizer options_;
   std::vector<Group> groups_;

@@ -23,7 +23,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
-#include "src/run/comm/sum_rows.h"
+#include "src/run/kernels/cpu/regions.h"
 
 namespace paradyse::gloo {
 namespace {
@@ -113,12 +113,12 @@ struct Parcel {
   }
   void pack(char* message) const {
     for (const Chunk& chunk : chunks) {
-      copy_region(message, chunk.in_message, data, chunk.here, item);
+      kernels::copy_region(message, chunk.in_message, data, chunk.here, item);
     }
   }
   void unpack(const char* message) const {
     for (const Chunk& chunk : chunks) {
-      copy_region(data, chunk.here, message, chunk.in_message, item);
+      kernels::copy_region(data, chunk.here, message, chunk.in_message, item);
     }
   }
 };
@@ -205,30 +205,29 @@ class GlooCommunicator final : public Communicator {
       }
     }
     operation->send_all(out);
-    operation->finish = [this, from, to, accumulate, &table](const Operation& done) {
-      // Where each box lies: in my own piece, or next in its sender's message.
-      std::map<const Box*, Summand> places;
-      std::vector<const char*> messages(idx(size()));
-      std::vector<std::int64_t> next(idx(size()));
-      for (const Incoming& message : done.incoming) {
-        messages[idx(message.rank)] = message.staging.get();
-      }
-      for (const Box& box : table.boxes) {
-        if (box.source != rank_) {
-          continue;
-        }
-        if (box.destination == rank_) {
-          places.emplace(&box, Summand{data_of(from), at_destination(box)});
-        } else {
-          std::int64_t& offset = next[idx(box.destination)];
-          places.emplace(&box, Summand{messages[idx(box.destination)], packed(box, offset)});
-          offset += box.elements();
-        }
-      }
-      sum_boxes(to, table, rank_, accumulate, from.scalar_type(), [&](const Box& box) {
-        return places.at(&box);
-      });
-    };
+    operation->finish =
+        [this, from, to, accumulate, &table, bytes = std::move(in)](const Operation& done) {
+          // Where each box lies: in my own piece, or next in its sender's message.
+          std::map<const Box*, kernels::Summand> places;
+          std::vector<at::Tensor> messages(idx(size()));
+          std::vector<std::int64_t> next(idx(size()));
+          for (const Incoming& message : done.incoming) {
+            messages[idx(message.rank)] = received(message, bytes[idx(message.rank)], from);
+          }
+          for (const Box& box : table.boxes) {
+            if (box.source != rank_) {
+              continue;
+            }
+            if (box.destination == rank_) {
+              places[&box] = {from, at_destination(box)};
+            } else {
+              std::int64_t& offset = next[idx(box.destination)];
+              places[&box] = {messages[idx(box.destination)], packed(box, offset)};
+              offset += box.elements();
+            }
+          }
+          sum_boxes(to, table, rank_, accumulate, [&](const Box& box) { return places.at(&box); });
+        };
     return operation;
   }
 
@@ -257,17 +256,11 @@ class GlooCommunicator final : public Communicator {
         }
       }
       operation->finish = [&tensor](const Operation& done) {
-        std::vector<const void*> others;
+        std::vector<at::Tensor> others;
         for (const Incoming& message : done.incoming) {
-          others.push_back(message.staging.get());
+          others.push_back(received(message, whole(tensor).bytes(), tensor));
         }
-        sum_into(
-            data_of(tensor),
-            tensor.scalar_type(),
-            others,
-            tensor.scalar_type(),
-            tensor.numel(),
-            true);
+        add_all(tensor, others);
       };
     }
     operation->wait();
@@ -338,6 +331,14 @@ class GlooCommunicator final : public Communicator {
     Staging::Piece staging;
     std::unique_ptr<Message> message;
   };
+
+  // What is staged of it, as elements like these.
+  static at::Tensor received(const Incoming& message, std::int64_t bytes, const at::Tensor& like) {
+    return at::from_blob(
+        message.staging.get(),
+        {bytes / static_cast<std::int64_t>(like.element_size())},
+        at::TensorOptions().dtype(like.scalar_type()));
+  }
 
   // An operation of this rank that is issued.
   class Operation final : public Pending {

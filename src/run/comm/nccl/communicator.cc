@@ -122,7 +122,7 @@ class NcclCommunicator final : public Communicator {
     std::map<int, at::Tensor> messages;
     operation->run(out, in, [&](int peer, const at::Tensor& message) { messages[peer] = message; });
     operation->then([&] {
-      std::map<const Box*, TensorSummand> places;
+      std::map<const Box*, kernels::Summand> places;
       std::map<int, std::int64_t> begin;
       for (const Box* box : mine) {
         std::int64_t& offset = begin[box->destination];

@@ -1,7 +1,10 @@
 #include "src/run/kernels/aten/aten_kernels.h"
 
+#include <limits>
+
 #include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
+#include "src/run/device/host_copies.h"
 
 namespace paradyse::aten {
 namespace {
@@ -25,12 +28,7 @@ at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device) {
   const auto count = static_cast<std::int64_t>(numbers.size());
   auto* data = const_cast<std::int64_t*>(numbers.data());
   const at::Tensor here = at::from_blob(data, {count}, at::kLong);
-  if (device.is_cpu()) {
-    return here.to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true);
-  }
-  // A pinned copy, which lives until the device has read it: the host does not wait.
-  const at::Tensor pinned = at::empty({count}, here.options().pinned_memory(true));
-  return pinned.copy_(here).to(device, at::kLong, /*non_blocking=*/true);
+  return device.is_cpu() ? here.clone() : to_device(here, device);
 }
 
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
@@ -110,7 +108,7 @@ void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
 // Philox4x32-10 in 64-bit integers, whose products wrap: what is shifted down is cut to 32 bits.
 void dropout(
     const kernels::Dropout& dropout,
-    std::span<const std::int64_t> tokens,
+    const at::Tensor& tokens,
     const at::Tensor& from,
     const at::Tensor& to) {
   const HostScope library_memory;
@@ -122,7 +120,7 @@ void dropout(
   const std::int64_t H = from.size(1);
   const std::int64_t draws = (H + 3) / 4;
   const at::Tensor draw = at::arange(draws, from.options().dtype(at::kLong)).unsqueeze(0);
-  const at::Tensor token = indices(tokens, from.device()).unsqueeze(1);
+  const at::Tensor token = tokens.unsqueeze(1);
   const auto threshold = static_cast<std::int64_t>(dropout.probability * 4294967296.0);
   for_rows(from.size(0), 8 * draws, [&](std::int64_t first, std::int64_t count) {
     const at::Tensor mine = token.narrow(0, first, count);
@@ -150,15 +148,26 @@ void dropout(
   });
 }
 
+void rotations(
+    const at::Tensor& frequencies,
+    double factor,
+    const at::Tensor& cosines,
+    const at::Tensor& sines) {
+  const HostScope library_memory;
+  const at::Tensor positions = at::arange(cosines.size(0), frequencies.options());
+  const at::Tensor angles = positions.unsqueeze(1) * frequencies;
+  cosines.copy_(angles.cos().mul_(factor));
+  sines.copy_(angles.sin().mul_(factor));
+}
+
 void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
   const auto& [heads, head_dim, cosines, sines, positions, inverse] = rotation;
   if (x.size(0) == 0 || heads == 0) {
     return;
   }
   const HostScope library_memory;
-  const at::Tensor at_positions = indices(positions, x.device());
   for_rows(x.size(0), heads * head_dim, [&](std::int64_t first, std::int64_t count) {
-    const at::Tensor which = at_positions.narrow(0, first, count);
+    const at::Tensor which = positions.narrow(0, first, count);
     const at::Tensor c = cosines.index_select(0, which).unsqueeze(1);
     const at::Tensor s = sines.index_select(0, which).unsqueeze(1) * (inverse ? -1 : 1);
     const at::Tensor turned =
@@ -193,15 +202,27 @@ void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Ten
   grad_up.mul_(grad_a);
 }
 
+namespace {
+
+// Only CUDA's products make float32 of narrow factors.
+bool widens(const at::Tensor& a) { return a.is_cuda(); }
+
+}  // namespace
+
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
   const at::ScalarType sums = sum_type(a.scalar_type());
-  if (a.scalar_type() != sums && a.is_cuda()) {
-    return at::mm(a, b, sums);  // sums kept as cuBLAS makes them; the CPU has no such product
+  if (a.scalar_type() != sums && widens(a)) {
+    return at::mm(a, b, sums);
   }
   return at::mm(a.to(sums), b.to(sums));
 }
 
-void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate) {
+void product(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    const at::Tensor& to,
+    bool accumulate,
+    std::int64_t /*rows*/) {
   at::Tensor out = to;
   if (out.numel() == 0) {
     return;
@@ -212,33 +233,204 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, boo
     }
     return;
   }
-  if (a.scalar_type() == out.scalar_type() &&
-      (a.is_cuda() || a.scalar_type() == sum_type(a.scalar_type()))) {
-    const HostScope library_memory;
+  const HostScope library_memory;
+  const bool same = a.scalar_type() == out.scalar_type();
+  if (same && (widens(a) || a.scalar_type() == sum_type(a.scalar_type()))) {
     if (accumulate) {
       out.addmm_(a, b);
     } else {
       at::mm_out(out, a, b);
     }
-    return;
+  } else if (!same && widens(a)) {
+    if (accumulate) {
+      at::addmm_out(out, out, a, b, out.scalar_type());
+    } else {
+      at::mm_out(out, a, b, out.scalar_type());
+    }
+  } else {
+    for_rows(out.size(0), out.size(1), [&](std::int64_t first, std::int64_t count) {
+      put(out.narrow(0, first, count), wide_product(a.narrow(0, first, count), b), accumulate);
+    });
   }
+}
+
+void scaled_product(
+    double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c) {
   const HostScope library_memory;
-  for_rows(out.size(0), out.size(1), [&](std::int64_t first, std::int64_t count) {
-    put(out.narrow(0, first, count), wide_product(a.narrow(0, first, count), b), accumulate);
+  at::Tensor to = c;
+  const at::Tensor own = wide_product(a, b);
+  if (beta == 0) {
+    to.copy_(own).mul_(alpha);
+  } else {
+    to.mul_(beta).add_(own, alpha);
+  }
+}
+
+void softmax(const at::Tensor& scores, const kernels::ScoreRows& rows) {
+  const HostScope library_memory;
+  const std::int64_t row = rows.heads * rows.keys;  // scores of a token
+  for_rows(rows.tokens, row, [&](std::int64_t first, std::int64_t count) {
+    at::Tensor part =
+        scores.narrow(0, first * row, count * row).view({count, rows.heads, rows.keys});
+    if (rows.causal) {
+      const auto options = scores.options().dtype(at::kLong);
+      const std::int64_t seen = rows.seen + first;
+      const at::Tensor i = at::arange(seen, seen + count, options).view({count, 1, 1});
+      part.masked_fill_(
+          at::arange(rows.keys, options) >= i, -std::numeric_limits<double>::infinity());
+    }
+    part.sub_(part.amax({2}, true)).exp2_();
+    part.div_(part.sum({2}, true));
   });
 }
 
-void sum_into(const at::Tensor& to, const std::vector<at::Tensor>& sources, bool accumulate) {
+void score_gradient(
+    const at::Tensor& p,
+    const at::Tensor& o,
+    const at::Tensor& grad_o,
+    const at::Tensor& d,
+    const at::Tensor& narrow) {
   const HostScope library_memory;
+  const at::ScalarType sums = d.scalar_type();
+  at::Tensor(d).sub_((o.to(sums) * grad_o.to(sums)).sum({1}, true)).mul_(p);
+  if (!narrow.is_same(d)) {
+    narrow.copy_(d);
+  }
+}
+
+void look_up(
+    const at::Tensor& x,
+    const at::Tensor& table,
+    const at::Tensor& tokens,
+    const at::Tensor& rows,
+    bool add) {
+  const HostScope library_memory;
+  for_rows(tokens.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
+    const at::Tensor to = tokens.narrow(0, first, count);
+    const at::Tensor found = table.index_select(0, rows.narrow(0, first, count));
+    if (add) {
+      at::Tensor(x).index_add_(0, to, found);
+    } else {
+      at::Tensor(x).index_copy_(0, to, found);
+    }
+  });
+}
+
+void add_looked_up(
+    const at::Tensor& grad_table,
+    const at::Tensor& grad_x,
+    const at::Tensor& tokens,
+    const at::Tensor& rows) {
+  const HostScope library_memory;
+  for_rows(tokens.size(0), grad_x.size(1), [&](std::int64_t first, std::int64_t count) {
+    // Sorts by row where that is needed to add in a fixed order, as index_add_ does not.
+    at::Tensor(grad_table)
+        .index_put_(
+            {rows.narrow(0, first, count)},
+            grad_x.index_select(0, tokens.narrow(0, first, count)).to(grad_table.scalar_type()),
+            /*accumulate=*/true);
+  });
+}
+
+void squared_error(
+    const at::Tensor& y,
+    const at::Tensor& v,
+    double scale,
+    const at::Tensor& d,
+    const at::Tensor& sums) {
+  const HostScope library_memory;
+  for_rows(y.size(0), y.size(1), [&](std::int64_t first, std::int64_t count) {
+    const at::Tensor difference =
+        y.narrow(0, first, count).to(at::kDouble) - v.narrow(0, first, count).to(at::kDouble);
+    if (d.defined()) {
+      d.narrow(0, first, count).copy_(difference * scale);
+    }
+    sums.narrow(0, first, count).copy_(difference.square().sum(1));
+  });
+}
+
+void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep& step) {
+  if (step.gradient_scale != 1.0) {
+    at::_foreach_mul_(tensors.gradients, step.gradient_scale);
+  }
+  const HostScope library_memory;
+  // A counter a tensor is what torch wants.
+  const at::Tensor updates = at::full(
+      {static_cast<std::int64_t>(tensors.masters.size())},
+      step.number,
+      tensors.masters.front().options().dtype(at::kFloat));
+  at::_fused_adamw_(
+      tensors.masters,
+      tensors.gradients,
+      tensors.means,
+      tensors.variances,
+      {},
+      updates.unbind(),
+      step.learning_rate,
+      step.beta1,
+      step.beta2,
+      tensors.weight_decay,
+      step.eps,
+      /*amsgrad=*/false,
+      /*maximize=*/false);
+  std::vector<at::Tensor> narrow;
+  std::vector<at::Tensor> masters;
+  for (std::size_t i = 0; i < tensors.weights.size(); ++i) {
+    if (!tensors.weights[i].is_same(tensors.masters[i])) {
+      narrow.push_back(tensors.weights[i]);
+      masters.push_back(tensors.masters[i]);
+    }
+  }
+  if (!narrow.empty()) {
+    at::_foreach_copy_(narrow, masters);
+  }
+}
+
+at::Tensor region_of(const at::Tensor& contiguous, const Region& region) {
+  std::vector<std::int64_t> sizes = {1};
+  std::vector<std::int64_t> strides = {1};
+  for (const Region::Loop& loop : region.loops) {
+    sizes.push_back(loop.count);
+    strides.push_back(loop.stride);
+  }
+  return contiguous.as_strided(sizes, strides, contiguous.storage_offset() + region.offset);
+}
+
+void copy_region(
+    const at::Tensor& to, const Region& to_region, const at::Tensor& from, const Region& region) {
+  region_of(to, to_region).copy_(region_of(from, region));
+}
+
+void sum_regions(
+    const at::Tensor& to,
+    const Region& region,
+    const std::vector<kernels::Summand>& sources,
+    bool accumulate) {
+  const HostScope library_memory;
+  const at::Tensor all = region_of(to, region);
+  std::vector<at::Tensor> parts;
+  parts.reserve(sources.size());
+  for (const auto& [tensor, at] : sources) {
+    parts.push_back(region_of(tensor, at).reshape(all.sizes()));
+  }
   const at::ScalarType type = to.scalar_type();
   const at::ScalarType sums = at::isIntegralType(type, false) ? type : sum_type(type);
-  const std::int64_t cols = to.dim() == 2 ? to.size(1) : 1;
-  for_rows(to.size(0), cols, [&](std::int64_t first, std::int64_t count) {
-    at::Tensor mine = to.narrow(0, first, count);
+  if (type == sums && !parts.empty()) {  // nothing is rounded: in place
+    if (!accumulate) {
+      all.copy_(parts.front());
+    }
+    for (std::size_t i = accumulate ? 0 : 1; i < parts.size(); ++i) {
+      at::Tensor(all).add_(parts[i]);
+    }
+    return;
+  }
+  const std::int64_t cols = all.dim() == 2 ? all.size(1) : 1;
+  for_rows(all.size(0), cols, [&](std::int64_t first, std::int64_t count) {
+    at::Tensor mine = all.narrow(0, first, count);
     at::Tensor sum = accumulate ? mine.to(sums, /*non_blocking=*/false, /*copy=*/true)
                                 : at::zeros(mine.sizes(), mine.options().dtype(sums));
-    for (const at::Tensor& source : sources) {
-      sum.add_(source.narrow(0, first, count));
+    for (const at::Tensor& part : parts) {
+      sum.add_(part.narrow(0, first, count));
     }
     mine.copy_(sum);
   });

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include <ATen/Dispatch.h>
 
-#include "src/run/device/through_aten.h"
-#include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/cpu/products.h"
 #include "src/run/kernels/cpu/vectors.h"
 
@@ -812,20 +812,25 @@ PARADYSE_CLONES void scale_call(
   }
 }
 
+// One for each row.
+std::span<const std::int64_t> numbers_of(
+    const at::Tensor& numbers, std::int64_t rows, const char* what) {
+  if (numbers.size(0) != rows) {
+    throw std::logic_error(
+        std::string(what) + ": " + std::to_string(numbers.size(0)) + " numbers for " +
+        std::to_string(rows) + " tokens");
+  }
+  return {numbers.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(rows)};
+}
+
 }  // namespace
 
 void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
-  if (through_aten(x)) {
-    return aten::rms_norm(x, w, eps, y);
-  }
   norm_call(norm_of(x, w, eps), y.mutable_data_ptr(), y.stride(0));
 }
 
 void rms_norm_adjoint(
     const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
-  if (through_aten(x)) {
-    return aten::rms_norm_adjoint(x, w, eps, gradients);
-  }
   norm_adjoint_call(
       norm_of(x, w, eps),
       {gradients.y.const_data_ptr(),
@@ -843,17 +848,11 @@ void layer_norm(
     const at::Tensor& b,
     double eps,
     const at::Tensor& y) {
-  if (through_aten(x)) {
-    return aten::layer_norm(x, w, b, eps, y);
-  }
   layer_norm_call(norm_of(x, w, eps), b.const_data_ptr(), y.mutable_data_ptr(), y.stride(0));
 }
 
 void layer_norm_adjoint(
     const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
-  if (through_aten(x)) {
-    return aten::layer_norm_adjoint(x, w, eps, gradients);
-  }
   layer_norm_adjoint_call(
       norm_of(x, w, eps),
       {gradients.y.const_data_ptr(),
@@ -866,9 +865,6 @@ void layer_norm_adjoint(
 }
 
 void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
-  if (through_aten(y)) {
-    return aten::add_to_rows(y, b);
-  }
   add_to_rows_call(
       b.scalar_type(),
       y.mutable_data_ptr(),
@@ -880,9 +876,6 @@ void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
 }
 
 void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
-  if (through_aten(y)) {
-    return aten::add_sum_of_rows(y, sums);
-  }
   sum_rows_call(
       y.scalar_type(),
       y.const_data_ptr(),
@@ -893,9 +886,6 @@ void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
 }
 
 void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums) {
-  if (through_aten(a)) {
-    return aten::add_sum_of_products(a, b, sums);
-  }
   sum_products_call(
       a.scalar_type(),
       {a.const_data_ptr(), a.stride(0)},
@@ -907,9 +897,6 @@ void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Ten
 
 void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, to.scalar_type(), "add_numbers", [&] {
-    if (through_aten(to)) {
-      return aten::add_numbers(to, numbers);
-    }
     auto* const sums = to.mutable_data_ptr<scalar_t>();
     const auto* const added = numbers.const_data_ptr<Sum<scalar_t>>();
     for (std::int64_t i = 0; i < numbers.size(0); ++i) {
@@ -920,35 +907,19 @@ void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
 
 void dropout(
     const Dropout& dropout,
-    std::span<const std::int64_t> tokens,
+    const at::Tensor& tokens,
     const at::Tensor& from,
     const at::Tensor& to) {
-  if (static_cast<std::int64_t>(tokens.size()) != from.size(0)) {
-    throw std::logic_error(
-        "dropout: " + std::to_string(tokens.size()) + " token numbers for " +
-        std::to_string(from.size(0)) + " tokens");
-  }
-  if (through_aten(from)) {
-    return aten::dropout(dropout, tokens, from, to);
-  }
   dropout_call(
       dropout,
       from.scalar_type(),
-      tokens,
+      numbers_of(tokens, from.size(0), "dropout"),
       from.const_data_ptr(),
       to.mutable_data_ptr(),
       from.size(1));
 }
 
 void rotate(const at::Tensor& x, const Rotation& rotation) {
-  if (static_cast<std::int64_t>(rotation.positions.size()) != x.size(0)) {
-    throw std::logic_error(
-        "rotate: " + std::to_string(rotation.positions.size()) + " positions for " +
-        std::to_string(x.size(0)) + " tokens");
-  }
-  if (through_aten(x)) {
-    return aten::rotate(x, rotation);
-  }
   rotate_call(
       x.scalar_type(),
       x.mutable_data_ptr(),
@@ -957,14 +928,11 @@ void rotate(const at::Tensor& x, const Rotation& rotation) {
       rotation.head_dim / 2,
       rotation.cosines.const_data_ptr(),
       rotation.sines.const_data_ptr(),
-      rotation.positions,
+      numbers_of(rotation.positions, x.size(0), "rotate"),
       rotation.inverse);
 }
 
 void swiglu(const at::Tensor& h, const at::Tensor& a) {
-  if (through_aten(h)) {
-    return aten::swiglu(h, a);
-  }
   swiglu_call(
       {h.scalar_type(), h.const_data_ptr(), h.stride(0), h.size(0), a.size(1)},
       a.mutable_data_ptr(),
@@ -972,9 +940,6 @@ void swiglu(const at::Tensor& h, const at::Tensor& a) {
 }
 
 void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h) {
-  if (through_aten(h)) {
-    return aten::swiglu_adjoint(h, grad_a, grad_h);
-  }
   swiglu_adjoint_call(
       {h.scalar_type(), h.const_data_ptr(), h.stride(0), h.size(0), grad_a.size(1)},
       grad_a.const_data_ptr(),

@@ -1,11 +1,9 @@
 #include "src/run/kernels/cpu/products.h"
 
 #include <algorithm>
+#include <stdexcept>
 
-#include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
-#include "src/run/device/through_aten.h"
-#include "src/run/kernels/aten/aten_kernels.h"
 
 // Of the BLAS inside torch.  Weak: builds of torch with another BLAS may lack some, or hide them.
 extern "C" {
@@ -94,7 +92,12 @@ Rows<const T> rows_of(const at::Tensor& matrix) {
 }
 
 template <typename T>
-void product_of(const at::Tensor& a, const at::Tensor& b, at::Tensor to, bool accumulate) {
+void product_of(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    at::Tensor to,
+    bool accumulate,
+    std::int64_t rows_at_once) {
   const std::int64_t m = to.size(0);
   const std::int64_t n = to.size(1);
   const std::int64_t k = a.size(1);
@@ -110,7 +113,13 @@ void product_of(const at::Tensor& a, const at::Tensor& b, at::Tensor to, bool ac
     in_sums(0, m, to, accumulate ? 1 : 0);
     return;
   }
-  const std::int64_t height = std::min(m, product_tile_rows(n));
+  if (rows_at_once == 0) {
+    throw std::invalid_argument(
+        "the plan's tiles are those of a GPU ('products' is 0): a CPU rounds products of narrow "
+        "types "
+        "itself and needs room for it; plan with --device cpu, or leave 'tiles' out of the plan");
+  }
+  const std::int64_t height = std::min(m, rows_at_once);
   const at::Tensor sums = at::empty({height, n}, to.options().dtype(at::kFloat));
   for (std::int64_t row = 0; row < m; row += height) {
     const std::int64_t rows = std::min(height, m - row);
@@ -136,10 +145,12 @@ bool bfloat16_products_have_amx() {
 #endif
 }
 
-void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate) {
-  if (through_aten(to)) {
-    return aten::product(a, b, to, accumulate);
-  }
+void product(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    const at::Tensor& to,
+    bool accumulate,
+    std::int64_t rows) {
   at::Tensor out = to;
   if (out.numel() == 0) {
     return;
@@ -151,7 +162,7 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, boo
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, a.scalar_type(), "product", [&] {
-    product_of<scalar_t>(a, b, out, accumulate);
+    product_of<scalar_t>(a, b, out, accumulate, rows);
   });
 }
 
@@ -213,16 +224,6 @@ void gemm(
 void gemm(
     double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c) {
   at::Tensor to = c;
-  if (through_aten(c)) {
-    const HostScope library_memory;
-    const at::Tensor own = aten::wide_product(a, b);
-    if (beta == 0) {
-      to.copy_(own).mul_(alpha);
-    } else {
-      to.mul_(beta).add_(own, alpha);
-    }
-    return;
-  }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, a.scalar_type(), "gemm", [&] {
     const std::int64_t stride = c.size(0) == 1 ? c.size(1) : c.stride(0);
     gemm<scalar_t>(

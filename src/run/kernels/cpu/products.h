@@ -17,8 +17,14 @@ inline constexpr bool kNarrow = !std::is_same_v<T, Sum<T>>;
 // to = a b, or to += a b.  a [m, k] and b [k, n] of one type, either may be a transposed view;
 // to [m, n] of that type or of its sums, rows contiguous.  An empty k counts as a sum of nothing.
 //
-// A narrow result is made in float32, product_tile_rows(n) rows at a time, and then rounded.
-void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& to, bool accumulate);
+// A narrow result is made in float32, so many rows at a time, and then rounded.  Throws
+// std::invalid_argument where there is no room for that (kernels.h).
+void product(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    const at::Tensor& to,
+    bool accumulate,
+    std::int64_t rows);
 
 // Whether bfloat16 products go through the matrix unit of this processor (AMX).
 bool bfloat16_products_have_amx();

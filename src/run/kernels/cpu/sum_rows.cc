@@ -1,4 +1,4 @@
-#include "src/run/comm/sum_rows.h"
+#include "src/run/kernels/cpu/sum_rows.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -6,7 +6,6 @@
 #include <numbers>
 #include <span>
 
-#include "src/run/device/through_aten.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/kernels/cpu/lane_attention.h"

@@ -1,0 +1,7 @@
+#include "src/run/kernels/kernels.h"
+
+namespace paradyse {
+
+const Kernels& cuda_kernels() { return aten_kernels(); }
+
+}  // namespace paradyse
