@@ -9,7 +9,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <sched.h>
 
 #include "paradyse/run/communicator.h"
 #include "src/run/device/device.h"
@@ -69,15 +68,6 @@ class OneHead {
 };
 
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    return std::max(1, CPU_COUNT(&set));
-  }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 int shared_cores(int ranks, const Backend& backend, c10::Device device) {
   return device.is_cpu() ? usable_cores() : backend.name() == "local" ? 1 : ranks;

@@ -9,11 +9,9 @@
 #include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
+#include "src/run/device/cores.h"
 
 namespace paradyse {
-
-// Processors this process may use.
-int usable_cores();
 
 // Processors that so many ranks share, those of this machine; on GPUs these: one that threads
 // share, or one for each process.

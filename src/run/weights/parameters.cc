@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <span>
 #include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include <ATen/Dispatch.h>
-#include <ATen/core/PhiloxRNGEngine.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +15,8 @@
 #include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
+#include "src/run/device/cores.h"
+#include "src/run/weights/normal.h"
 
 namespace paradyse {
 
@@ -149,11 +155,65 @@ bool completes(const PartWeights& weights, std::size_t m) {
          weights.matrices[m + 1].stored_as != weights.matrices[m].stored_as;
 }
 
+// Ranks of this process that draw their weights now; they share its cores.
+std::atomic<int> ranks_drawing{0};
+class Drawing {
+ public:
+  Drawing() { ranks_drawing.fetch_add(1); }
+  ~Drawing() { ranks_drawing.fetch_sub(1); }
+  Drawing(const Drawing&) = delete;
+  Drawing& operator=(const Drawing&) = delete;
+};
+
+// Where the numbers of a matrix come from.
+struct Draws {
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;
+  std::uint64_t first = 0;  // of the stream
+  double deviation = 1;
+
+  template <typename T>
+  void fill(std::size_t begin, std::span<T> out) const {
+    std::array<float, 1024> numbers{};
+    for (std::size_t done = 0; done < out.size(); done += numbers.size()) {
+      const std::size_t count = std::min(numbers.size(), out.size() - done);
+      draw_normal(seed, stream, first + begin + done, std::span(numbers).first(count));
+      for (std::size_t i = 0; i < count; ++i) {
+        out[done + i] = static_cast<T>(static_cast<float>(numbers[i] * deviation));
+      }
+    }
+  }
+
+  // By this rank's share of the cores.
+  template <typename T>
+  void fill_by_threads(std::span<T> out) const {
+    constexpr std::size_t kPiece = std::size_t{1} << 16;  // half a millisecond
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+      for (std::size_t begin = next.fetch_add(kPiece); begin < out.size();
+           begin = next.fetch_add(kPiece)) {
+        fill(begin, out.subspan(begin, std::min(kPiece, out.size() - begin)));
+      }
+    };
+    const std::size_t share = idx(std::max(1, usable_cores() / ranks_drawing.load()));
+    const std::size_t threads = std::min(share, out.size() / kPiece + 1);
+    std::vector<std::jthread> others;
+    others.reserve(threads);
+    try {
+      while (others.size() + 1 < threads) {
+        others.emplace_back(work);
+      }
+    } catch (const std::system_error&) {  // no more threads: those that there are do it
+    }
+    work();
+  }
+};
+
 }  // namespace
 
 void Parameters::initialize(std::uint64_t seed) {
-  constexpr std::uint32_t kRounds = 10;  // Salmon et al. 2011: Philox4x32-10
   const c10::InferenceMode no_autograd;
+  const Drawing drawing;
   for (PartParameters& part : parts_) {
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
       part.vector_masters[v].fill_(part.weights.vectors[v].initial);
@@ -169,23 +229,14 @@ void Parameters::initialize(std::uint64_t seed) {
           own.is_cpu() ? own : at::empty(own.sizes(), own.options().device(at::kCPU));
       const Interval global = global_rows(matrices[m], domain_rank_);
       const std::int64_t first_row = global.begin + matrices[m].first;  // of the stored tensor
-      const double deviation = model_.initializer_range * matrices[m].scale;
-      const std::uint64_t its_stream = stream(full_name(part, matrices[m].stored_as));
+      const Draws draws{
+          .seed = seed,
+          .stream = stream(full_name(part, matrices[m].stored_as)),
+          .first = static_cast<std::uint64_t>(first_row) * static_cast<std::uint64_t>(rows.size(1)),
+          .deviation = model_.initializer_range * matrices[m].scale};
       AT_DISPATCH_FLOATING_TYPES_AND2(
           at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
-            auto* data = rows.mutable_data_ptr<scalar_t>();
-            for (std::int64_t r = 0; r < rows.size(0); ++r) {
-              // each of a row's H numbers takes one of the stream's 128-bit steps
-              at::Philox4_32 random(
-                  seed,
-                  its_stream,
-                  static_cast<std::uint64_t>(first_row + r) *
-                      static_cast<std::uint64_t>(rows.size(1)));
-              for (std::int64_t i = 0; i < rows.size(1); ++i) {
-                data[r * rows.size(1) + i] =
-                    static_cast<scalar_t>(static_cast<float>(random.randn(kRounds) * deviation));
-              }
-            }
+            draws.fill_by_threads(std::span(rows.mutable_data_ptr<scalar_t>(), idx(rows.numel())));
           });
       if (!own.is_cpu()) {
         own.copy_(rows);
