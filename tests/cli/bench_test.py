@@ -34,6 +34,15 @@ class BenchStepTest(ProgramTest):
             self.assertGreater(row["bytes_sent"], 0)
             self.assertNotIn("core_seconds", row)
 
+    def test_a_length_is_the_same_beside_others(self):
+        options = ("--attention", "MegatronTS", "--ranks", 2)
+        together = self.bench(*options)["rows"]
+        for row in together:
+            alone = self.json_of("bench", "step", "--model", self.model, "--lengths", row["length"],
+                                 "--repeats", 2, *options)["rows"][0]
+            for name in ("peak_bytes", "bytes_sent", "model_flops", "touched_bytes", "documents"):
+                self.assertEqual(row[name], alone[name], name)
+
     def test_gradients_are_clipped(self):
         plain, clipped = (self.bench("--attention", "MegatronTS", "--ranks", 2, *more)["rows"]
                           for more in ([], ["--clip-norm", "1e-3"]))

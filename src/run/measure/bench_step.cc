@@ -83,6 +83,12 @@ class TimedCommunication final : public CommunicationObserver {
 struct Case {
   Plan plan;
   std::vector<std::vector<std::int32_t>> documents = {};
+  // Measured, on rank 0.
+  BenchStepRow row = {};
+  std::vector<double> steps = {};
+  std::vector<double> optimizing = {};
+  double cpu = 0;   // a step
+  double wall = 0;  // the mean of the counted steps
 };
 
 std::vector<Case> cases_of(const BenchStepRequest& request) {
@@ -115,6 +121,134 @@ PartShape typical_part(const Model& model) {
   return model.parts.front().part->shape;
 }
 
+// How its plan is played, and what that takes by the folds.
+void prepare(Case& one, const BenchStepRequest& request, const Model& model) {
+  Plan& plan = one.plan;
+  const Precision precision = precision_of(request.dtype);
+  if (!request.plan) {
+    let_messages_travel(plan, model, precision, precision.trained(), request.memory_per_rank);
+  }
+  plan.messages = {
+      .overlap = request.overlap.value_or(plan.messages.overlap),
+      .reshard_after_forward =
+          request.reshard_after_forward.value_or(plan.messages.reshard_after_forward)};
+  one.row = {
+      .length = plan.lengths.front(),
+      .documents = static_cast<std::int64_t>(plan.lengths.size()),
+      .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
+      .messages = plan.messages};
+  count_work(plan, model, precision, one.row);
+}
+
+// A rank on which the cases are measured one after the other.  Weights are drawn once: what a step
+// takes does not depend on them.
+class BenchRank {
+ public:
+  BenchRank(const BenchStepRequest& request, const Model& model, Communicators& communicators)
+      : request_(request),
+        model_(model),
+        samples_(pointers(request.samples)),
+        timed_(breakdown_),
+        observed_(communicators, timed_),
+        session_(
+            request.breakdown ? static_cast<Communicators&>(observed_) : communicators,
+            model,
+            {.dtype = request.dtype,
+             .masters = true,
+             .memory_bytes = request.memory_per_rank,
+             .device = request.device,
+             .breakdown = request.breakdown ? &breakdown_ : nullptr}),
+        optimizer_(session_.parameters(), {}) {
+    if (request.model.has_weights()) {
+      session_.parameters().load(SafetensorsReader(request.model.path));
+    } else {
+      session_.parameters().initialize(1);
+    }
+  }
+
+  void measure(Case& one) {
+    const auto documents = pointers(one.documents);
+    const Batch batch = request_.plan ? Batch{.documents = {}, .samples = samples_}
+                                      : synthetic_batch(documents, model_);
+    const bool first_here = session_.rank() == request_.backend->first_rank();
+    double cpu_before = 0;
+    session_.memory().reset_peak();
+    for (int i = 0; i <= request_.repeats; ++i) {
+      barrier();
+      if (i == 1) {
+        cpu_before = first_here ? cpu_seconds() : 0;
+        breakdown_.restart();
+        timed_.restart();
+      }
+      step(one, batch, i > 0);
+    }
+    report(one, first_here ? cpu_seconds() - cpu_before : 0.0);
+  }
+
+ private:
+  void barrier() { session_.world().barrier({.op = "bench", .part = ""}); }
+
+  void step(Case& one, const Batch& batch, bool counts) {
+    Communicators& communicators = session_.communicators();
+    Parameters& parameters = session_.parameters();
+    const std::int64_t sent_before = communicators.counters().bytes_sent;
+    const auto begin = Clock::now();
+    parameters.zero_gradients();
+    session_.play(one.plan, batch, /*backward=*/true);
+    synchronize(request_.device);
+    const auto played = Clock::now();
+    {
+      const TimedPart timed_part(request_.breakdown ? &breakdown_ : nullptr, Breakdown::optimizer);
+      const double norm =
+          request_.clip_norm > 0 ? gradient_norm(parameters, session_.domain()) : 0.0;
+      optimizer_.step(1e-4, norm > request_.clip_norm ? request_.clip_norm / norm : 1.0);
+      synchronize(request_.device);
+    }
+    barrier();
+    const auto end = Clock::now();
+    if (session_.rank() == 0 && counts) {
+      one.steps.push_back(std::chrono::duration<double>(end - begin).count());
+      one.optimizing.push_back(std::chrono::duration<double>(end - played).count());
+      one.row.bytes_sent = communicators.counters().bytes_sent - sent_before;
+    }
+  }
+
+  // `used`: seconds of processors in the counted steps, of this process.
+  void report(Case& one, double used) {
+    const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
+    std::vector<std::int64_t> mine = {
+        in_us(used), session_.memory().peak_bytes(), in_us(timed_.exposed_seconds())};
+    for (const double seconds : breakdown_.seconds()) {
+      mine.push_back(in_us(request_.breakdown ? seconds : 0));
+    }
+    const auto numbers = gather(mine, session_.world());
+    if (session_.rank() != 0) {
+      return;
+    }
+    const auto a_step = [&](std::int64_t us) {
+      return static_cast<double>(us) / 1e6 / request_.repeats;
+    };
+    for (const auto& of_rank : numbers) {
+      one.cpu += a_step(of_rank[0]);
+      one.row.peak_bytes = std::max(one.row.peak_bytes, of_rank[1]);
+      one.row.exposed_s += a_step(of_rank[2]) / request_.ranks;
+      for (std::size_t part = 0; part < one.row.parts_s.size(); ++part) {
+        one.row.parts_s[part] += a_step(of_rank[3 + part]);
+      }
+    }
+    one.wall = std::accumulate(one.steps.begin(), one.steps.end(), 0.0) / request_.repeats;
+  }
+
+  const BenchStepRequest& request_;
+  const Model& model_;
+  const std::vector<const Sample*> samples_;
+  Breakdown breakdown_;
+  TimedCommunication timed_;
+  ObservedCommunicators observed_;
+  RankSession session_;
+  AdamW optimizer_;
+};
+
 }  // namespace
 
 BenchStepResult bench_step(const BenchStepRequest& request) {
@@ -125,125 +259,32 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
       shape.hidden, shape.head_dim, request.ranks, *request.backend, request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
-  const auto samples = pointers(request.samples);
-  for (const Case& measured : cases_of(request)) {
-    Plan plan = measured.plan;
-    if (!request.plan) {
-      const Precision precision = precision_of(request.dtype);
-      let_messages_travel(plan, model, precision, precision.trained(), request.memory_per_rank);
+  std::vector<Case> cases = cases_of(request);
+  for (Case& one : cases) {
+    prepare(one, request, model);
+  }
+  request.backend->run(request.ranks, [&](Communicators& communicators) {
+    BenchRank rank(request, model, communicators);
+    for (Case& one : cases) {
+      rank.measure(one);
     }
-    plan.messages = {
-        .overlap = request.overlap.value_or(plan.messages.overlap),
-        .reshard_after_forward =
-            request.reshard_after_forward.value_or(plan.messages.reshard_after_forward)};
-    BenchStepRow row{
-        .length = plan.lengths.front(),
-        .documents = static_cast<std::int64_t>(plan.lengths.size()),
-        .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
-        .messages = plan.messages};
-    count_work(plan, model, precision_of(request.dtype), row);
-    const auto documents = pointers(measured.documents);
-    std::vector<double> steps;
-    std::vector<double> optimizing;
-    double cpu = 0;
-    double wall = 0;  // of all counted steps
-    std::int64_t peak = 0;
-    request.backend->run(request.ranks, [&](Communicators& real) {
-      Breakdown breakdown;
-      TimedCommunication timed(breakdown);
-      ObservedCommunicators observed(real, timed);
-      Communicators& communicators = request.breakdown ? observed : real;
-      RankSession session(
-          communicators,
-          model,
-          {.dtype = request.dtype,
-           .masters = true,
-           .memory_bytes = request.memory_per_rank,
-           .device = request.device,
-           .breakdown = request.breakdown ? &breakdown : nullptr});
-      const int me = session.rank();
-      Parameters& parameters = session.parameters();
-      if (request.model.has_weights()) {
-        parameters.load(SafetensorsReader(request.model.path));
-      } else {
-        parameters.initialize(1);
-      }
-      AdamW optimizer(parameters, {});
-      Communicator& world = session.world();
-      double cpu_before = 0;
-      for (int i = 0; i <= request.repeats; ++i) {
-        world.barrier({.op = "bench", .part = ""});
-        if (i == 1 && me == request.backend->first_rank()) {
-          cpu_before = cpu_seconds();
-        }
-        if (i == 1) {
-          breakdown.restart();
-          timed.restart();
-        }
-        const std::int64_t sent_before = communicators.counters().bytes_sent;
-        const auto begin = Clock::now();
-        parameters.zero_gradients();
-        session.play(
-            plan,
-            request.plan ? Batch{.documents = {}, .samples = samples}
-                         : synthetic_batch(documents, model),
-            /*backward=*/true);
-        synchronize(request.device);
-        const auto played = Clock::now();
-        {
-          const TimedPart timed_part(
-              request.breakdown ? &breakdown : nullptr, Breakdown::optimizer);
-          const double norm =
-              request.clip_norm > 0 ? gradient_norm(parameters, session.domain()) : 0.0;
-          optimizer.step(1e-4, norm > request.clip_norm ? request.clip_norm / norm : 1.0);
-          synchronize(request.device);
-        }
-        world.barrier({.op = "bench", .part = ""});
-        const auto end = Clock::now();
-        if (me == 0 && i > 0) {
-          steps.push_back(std::chrono::duration<double>(end - begin).count());
-          optimizing.push_back(std::chrono::duration<double>(end - played).count());
-          row.bytes_sent = communicators.counters().bytes_sent - sent_before;
-        }
-      }
-      const double used = me == request.backend->first_rank() ? cpu_seconds() - cpu_before : 0.0;
-      const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
-      std::vector<std::int64_t> mine = {
-          in_us(used), session.memory().peak_bytes(), in_us(timed.exposed_seconds())};
-      for (const double seconds : breakdown.seconds()) {
-        mine.push_back(in_us(request.breakdown ? seconds : 0));
-      }
-      const auto numbers = gather(mine, world);
-      if (me == 0) {
-        const auto a_step = [&](std::int64_t us) {
-          return static_cast<double>(us) / 1e6 / request.repeats;
-        };
-        for (const auto& of_rank : numbers) {
-          cpu += a_step(of_rank[0]);
-          peak = std::max(peak, of_rank[1]);
-          row.exposed_s += a_step(of_rank[2]) / request.ranks;
-          for (std::size_t part = 0; part < row.parts_s.size(); ++part) {
-            row.parts_s[part] += a_step(of_rank[3 + part]);
-          }
-        }
-        wall = std::accumulate(steps.begin(), steps.end(), 0.0) / request.repeats;
-      }
-    });
-    if (!request.backend->leads()) {
-      continue;
-    }
-    row.step_s = median(steps);
-    row.best_s = *std::min_element(steps.begin(), steps.end());
-    row.worst_s = *std::max_element(steps.begin(), steps.end());
-    row.optimizer_s = median(optimizing);
+  });
+  if (!request.backend->leads()) {
+    return result;
+  }
+  for (Case& one : cases) {
+    BenchStepRow& row = one.row;
+    row.step_s = median(one.steps);
+    row.best_s = *std::min_element(one.steps.begin(), one.steps.end());
+    row.worst_s = *std::max_element(one.steps.begin(), one.steps.end());
+    row.optimizer_s = median(one.optimizing);
     row.forward_backward_s = row.step_s - row.optimizer_s;
-    row.cpu_s = cpu;
-    row.idle_s = std::max(0.0, wall * result.cores - cpu);
+    row.cpu_s = one.cpu;
+    row.idle_s = std::max(0.0, one.wall * result.cores - one.cpu);
     row.tokens_per_s = static_cast<double>(row.tokens) / row.step_s;
     const double speed = machine.matmul_flops_per_second * result.cores;
     row.model_utilisation = row.model_flops / row.step_s / speed;
     row.hardware_utilisation = row.hardware_flops / row.step_s / speed;
-    row.peak_bytes = peak;
     result.rows.push_back(row);
   }
   return result;
