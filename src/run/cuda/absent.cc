@@ -14,6 +14,8 @@ void install_cuda_accounting() {}
 
 const Kernels& cuda_kernels() { return aten_kernels(); }
 
+void make_cuda_handles() {}
+
 std::shared_ptr<Backend> nccl_backend(const GlooOptions&) {
   throw std::invalid_argument(
       "--backend nccl: this program was built without CUDA; build it with `make build-cuda` (it "

@@ -4,13 +4,16 @@
 // Counted are the bytes asked for by tensors.  Not counted: what the caching allocator rounds up
 // and keeps, workspaces of cuBLAS and NCCL, the temporaries of ops (HostScope) and the CUDA
 // context.
+#include <cstdlib>
 #include <mutex>
 
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include "paradyse/run/accountant.h"
 #include "src/run/device/device.h"
 #include "src/run/memory/device_blocks.h"
+#include "src/run/memory/device_memory.h"
 
 namespace paradyse {
 
@@ -25,10 +28,11 @@ using MempoolId = c10::MempoolId_t;
 
 CUDAAllocator* beneath = nullptr;
 
+// By its own deleter: with PYTORCH_NO_CUDA_MEMORY_CACHING, it knows no block of what it gave.
 void free_block(void* data) {
   if (data != nullptr) {
     device_free(data);
-    beneath->raw_delete(data);
+    beneath->raw_deleter()(data);
   }
 }
 
@@ -54,7 +58,7 @@ class AccountingAllocator final : public CUDAAllocator {
     naming_lack([&] { data = beneath->raw_alloc_with_stream(bytes, stream); }, bytes);
     return data;
   }
-  void raw_delete(void* data) override { free_block(data); }
+  void raw_delete(void* data) override { beneath->raw_delete(data); }  // of raw_alloc, not counted
   void copy_data(void* to, const void* from, std::size_t count) const override {
     beneath->copy_data(to, from, count);
   }
@@ -64,6 +68,10 @@ class AccountingAllocator final : public CUDAAllocator {
     c10::DataPtr block(data.get(), data.get(), beneath->raw_deleter(), data.device());
     beneath->recordStream(block, stream);
     block.release_context();
+  }
+
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return beneath->getMemoryInfo(device);
   }
 
   void init(int devices) override { beneath->init(devices); }
@@ -106,6 +114,23 @@ class AccountingAllocator final : public CUDAAllocator {
   void releasePool(c10::DeviceIndex device, MempoolId pool) override {
     beneath->releasePool(device, pool);
   }
+  int getPoolUseCount(c10::DeviceIndex device, MempoolId pool) override {
+    return beneath->getPoolUseCount(device, pool);
+  }
+  void createOrIncrefPool(
+      c10::DeviceIndex device, MempoolId pool, std::shared_ptr<CUDAAllocator> its_own) override {
+    beneath->createOrIncrefPool(device, pool, std::move(its_own));
+  }
+  void setUseOnOOM(c10::DeviceIndex device, MempoolId pool, bool use) override {
+    beneath->setUseOnOOM(device, pool, use);
+  }
+  void setNoSplit(c10::DeviceIndex device, MempoolId pool) override {
+    beneath->setNoSplit(device, pool);
+  }
+  bool checkPoolLiveAllocations(
+      c10::DeviceIndex device, MempoolId pool, const std::unordered_set<void*>& expected) override {
+    return beneath->checkPoolLiveAllocations(device, pool, expected);
+  }
   ShareableHandle shareIpcHandle(void* data) override { return beneath->shareIpcHandle(data); }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
     return beneath->getIpcDevPtr(std::move(handle));
@@ -120,6 +145,14 @@ class AccountingAllocator final : public CUDAAllocator {
       const std::vector<std::string>& skip) override {
     beneath->recordHistory(enabled, recorder, most, when, clear, skip);
   }
+  void recordAnnotation(
+      const std::vector<std::pair<std::string, std::string>>& annotation) override {
+    beneath->recordAnnotation(annotation);
+  }
+  void pushCompileContext(std::string& context) override { beneath->pushCompileContext(context); }
+  void popCompileContext() override { beneath->popCompileContext(); }
+  void setUserMetadata(const std::string& metadata) override { beneath->setUserMetadata(metadata); }
+  std::string getUserMetadata() override { return beneath->getUserMetadata(); }
   void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override {
     beneath->attachOutOfMemoryObserver(std::move(observer));
   }
@@ -156,6 +189,10 @@ void install_cuda_accounting() {
   static AccountingAllocator ours;
   static std::once_flag once;
   std::call_once(once, [] {
+    if (const auto settings =
+            allocator_settings([](const char* name) { return std::getenv(name); })) {
+      c10::CachingAllocator::setAllocatorSettings(*settings);
+    }
     at::globalContext().lazyInitDevice(c10::kCUDA);  // the caching allocator is there then
     beneath = get();
     allocator.store(&ours);

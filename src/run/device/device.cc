@@ -54,6 +54,10 @@ Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype) {
   return device.is_cpu() ? Tiles{} : gpu_tiles(model, precision_of(dtype).activation);
 }
 
+c10::Device numbered(c10::Device device) {
+  return device.is_cpu() || device.has_index() ? device : Guard(device.type()).getDevice();
+}
+
 void synchronize(c10::Device device) {
   if (!device.is_cpu()) {
     const Guard guard(device.type());
@@ -64,6 +68,7 @@ void synchronize(c10::Device device) {
 struct DeviceScope::State {
   std::optional<Streams> before;
   c10::Stream stream_before;
+  c10::Device device_before;
 };
 
 DeviceScope::DeviceScope(c10::Device device) {
@@ -74,24 +79,45 @@ DeviceScope::DeviceScope(c10::Device device) {
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
   at::globalContext().setAllowFP16ReductionCuBLAS(false);
   const Guard guard(device.type());
-  const c10::Device here = device.has_index() ? device : guard.getDevice();
+  const c10::Device here = numbered(device);
+  const c10::Device device_before = guard.exchangeDevice(here);
   const Streams mine{
       here, guard.getStreamFromGlobalPool(here), guard.getStreamFromGlobalPool(here)};
-  state_ = std::make_unique<State>(State{streams, guard.exchangeStream(mine.compute)});
+  state_ =
+      std::make_unique<State>(State{streams, guard.exchangeStream(mine.compute), device_before});
   streams = mine;
+  if (device.is_cuda()) {
+    try {
+      make_cuda_handles();
+    } catch (...) {
+      leave();
+      throw;
+    }
+  }
 }
 
 DeviceScope::~DeviceScope() {
-  if (state_ == nullptr) {
-    return;
+  if (state_ != nullptr) {
+    leave();
   }
-  try {
-    streams->copy.synchronize();
-    streams->compute.synchronize();
-  } catch (const std::exception&) {  // the device is lost; whoever uses it next is told
-  }
-  guard().exchangeStream(state_->stream_before);
+}
+
+void DeviceScope::leave() {
+  finish_streams();
+  const Guard here = guard();
+  here.exchangeStream(state_->stream_before);
+  here.uncheckedSetDevice(state_->device_before);
   streams = state_->before;
+}
+
+void finish_streams() noexcept {
+  if (streams) {
+    try {
+      streams->copy.synchronize();
+      streams->compute.synchronize();
+    } catch (const std::exception&) {  // the device is lost; whoever uses it next is told
+    }
+  }
 }
 
 MarkPtr Mark::here() {

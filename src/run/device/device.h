@@ -16,6 +16,10 @@ bool cuda_is_built();
 // GPUs that this process sees; 0 in a build without CUDA.
 int cuda_devices();
 
+// Handles and workspaces of cuBLAS and cuDNN for this thread and its current stream: in a full GPU
+// they could not be made.  No accountant counts them.  Throws OutOfMemory.  Without CUDA nothing.
+void make_cuda_handles();
+
 // "cpu" or "cuda": the GPU that is current, the first one unless a backend chose another.  Throws
 // std::invalid_argument saying what to do for another name, in a build without CUDA and where no
 // GPU is seen.
@@ -24,11 +28,15 @@ c10::Device device_named(const std::string& name);
 // In which a model is computed there, in elements of this type.
 Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype);
 
+// `device` by its number: which one is current, each thread says for itself.
+c10::Device numbered(c10::Device device);
+
 // Waits until `device` has done what this thread gave it.  The CPU always has.
 void synchronize(c10::Device device);
 
-// While it lives, what this thread computes on `device` runs in a stream of its own.  On the CPU
-// nothing changes.
+// While it lives, `device` is this thread's current one, and what the thread computes there runs in
+// a stream of its own, for which libraries are ready (make_cuda_handles()).  On the CPU nothing
+// changes.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::Device device);
@@ -37,6 +45,8 @@ class DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
+  void leave();
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -33,6 +33,10 @@ class Mark {
   c10::Event event_;
 };
 
+// Waits until the device has done what this thread gave to its two streams.  For memory that is
+// given up before its time, as by a throw: the next to get it may be another stream.
+void finish_streams() noexcept;
+
 // While it lives, this thread gives its work to its copy stream, after all that its compute stream
 // was given before.  The compute stream does not wait for it: that takes a mark.
 class CopyScope {

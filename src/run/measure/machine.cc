@@ -99,6 +99,7 @@ std::string machine_name(c10::Device device) {
 MachineNumbers measure_machine(
     std::int64_t hidden, std::int64_t head_dim, int ranks, Backend& backend, c10::Device device) {
   const c10::InferenceMode no_autograd;
+  device = numbered(device);  // for threads to come
   const auto on_device = at::TensorOptions().device(device);
   MachineNumbers machine;
   machine.cores = shared_cores(ranks, backend, device);
@@ -188,6 +189,7 @@ MachineNumbers measure_machine(
 
 std::vector<KernelProbe> measure_kernels(const ModelShape& model, c10::Device device) {
   std::vector<KernelProbe> probes;
+  device = numbered(device);  // for threads to come
   const auto options = at::TensorOptions().device(device);
   const auto measured = [&](auto body) {
     std::vector<double> times;

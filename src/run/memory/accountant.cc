@@ -20,6 +20,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/memory/device_blocks.h"
+#include "src/run/memory/device_memory.h"
 
 namespace paradyse {
 
@@ -419,6 +420,11 @@ void naming_lack(const std::function<void()>& body, std::size_t bytes) {
       throw;
     }
     report_lack("CUDA", bytes, error.what_without_backtrace());
+  } catch (const c10::Error& error) {  // of a library that found none left for itself
+    if (!tells_lack(error.what_without_backtrace())) {
+      throw;
+    }
+    report_lack("the device", 0, error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     report_lack("the system", bytes, "");
   }

@@ -10,7 +10,8 @@
 namespace paradyse {
 
 // Runs body().  Where the machine itself lacks memory, as torch (c10::OutOfMemoryError), CUDA
-// (cudaErrorMemoryAllocation) or the host (std::bad_alloc) say, throws OutOfMemory in its place.
+// (cudaErrorMemoryAllocation), a library on top of it (tells_lack() in device_memory.h) or the host
+// (std::bad_alloc) say, throws OutOfMemory in its place.
 // `bytes`: what body() asks for; 0: not known.
 void naming_lack(const std::function<void()>& body, std::size_t bytes = 0);
 
