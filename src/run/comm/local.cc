@@ -1,4 +1,5 @@
 // The `local` backend: ranks are threads of one process and read each other's memory.
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,22 @@ namespace paradyse::local {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// What a throw drops may still be read and written on the device: it is waited for.
+class FinishOnThrow {
+ public:
+  FinishOnThrow() = default;
+  ~FinishOnThrow() {
+    if (std::uncaught_exceptions() > before_) {
+      finish_streams();
+    }
+  }
+  FinishOnThrow(const FinishOnThrow&) = delete;
+  FinishOnThrow& operator=(const FinishOnThrow&) = delete;
+
+ private:
+  int before_ = std::uncaught_exceptions();
+};
 
 class LocalCommunicator final : public Communicator {
  public:
@@ -230,6 +247,7 @@ class LocalCommunicator final : public Communicator {
             theirs.what));
       }
     }
+    const FinishOnThrow finishing;
     {
       const CopyScope copying;
       for (const Published& theirs : slot.published) {
@@ -373,6 +391,7 @@ class LocalCommunicators final : public Communicators {
   bool recovers() const override { return true; }
   void interrupt(const std::string& message) override { stop(message, false); }
   std::string recover() override {
+    finish_streams();  // what peers show in their slots is given up below, once all are here
     made_.clear();
     std::unique_lock lock(world_.mutex);
     const std::int64_t before = world_.recoveries;
