@@ -12,6 +12,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
+#include "src/run/execute/memory_budget.h"
 #include "src/run/measure/bench_step.h"
 
 namespace paradyse::cli {
@@ -171,11 +172,13 @@ int bench_step_on(
       .dtype = dtype_option(options.dtype),
       .clip_norm = options.clip_norm,
       .repeats = options.repeats,
-      .memory_per_rank = memory_limit(options.memory_per_rank),
+      .memory_per_rank = 0,
       .breakdown = options.breakdown,
       .backend = backend,
       .device = device_named(options.backend.device)};
   request.model.shape.tiles = tiles_for(request.device, request.model.shape, request.dtype);
+  request.memory_per_rank =
+      memory_budget(memory_limit(options.memory_per_rank), request.ranks, *backend, request.device);
   if (options.no_overlap) {
     request.overlap = false;
   }

@@ -21,6 +21,7 @@
 #include "src/run/measure/bench_switching.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"
+#include "src/run/train/run_inputs.h"
 
 namespace paradyse::cli {
 namespace {
@@ -176,7 +177,8 @@ int measured_on(
     const Common& common) {
   SwitchingResult result;
   result.command = command_of(options, config, backend->name());
-  BenchSwitchingRequest request = request_of(options, config, backend, result);
+  BenchSwitchingRequest request =
+      request_of(options, with_budget(config, *backend), backend, result);
   Progress progress;
   if (!common.json && backend->leads()) {
     request.progress = [&](std::int64_t done, std::int64_t of, const std::string& what) {

@@ -17,6 +17,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
+#include "src/run/execute/memory_budget.h"
 
 namespace paradyse::cli {
 namespace {
@@ -346,6 +347,7 @@ int grad_on(
     reading([&] { writer.emplace(options.out, tensors); });
   }
 
+  const c10::Device device = device_named(options.backend.device);
   const GradientAnswer answer = gradients(
       {.model = question.model,
        .fill = question.fill,
@@ -355,9 +357,9 @@ int grad_on(
        .samples = question.samples,
        .dropout_seed = options.dropout_seed.value_or(0),
        .dtype = dtype_option(options.dtype),
-       .memory_per_rank = memory,
+       .memory_per_rank = memory_budget(memory, plan.ranks, *backend, device),
        .backend = backend,
-       .device = device_named(options.backend.device)});
+       .device = device});
   if (!backend->leads()) {
     return kOk;
   }

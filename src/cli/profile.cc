@@ -185,7 +185,7 @@ int run_profile(const ProfileOptions& options, const Common& common) {
       backend_options(loaded.config),
       loaded.config.parallel.deadline_seconds,
       [&](const std::shared_ptr<Backend>& backend) {
-        return profile_on(backend, loaded.config, options, common);
+        return profile_on(backend, with_budget(loaded.config, *backend), options, common);
       });
 }
 

@@ -83,7 +83,7 @@ std::unique_ptr<BatchPlanner> planner_of(
 }  // namespace
 
 EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {
-  const RunConfig& config = loaded.config;
+  const RunConfig config = with_budget(loaded.config, backend);
   const ModelFolder model = model_at(config);
   const Dataset data = data_at("data.path", config.data.path, config, model);
   const MachineNumbers machine = machine_for(config, model, backend);

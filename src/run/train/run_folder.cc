@@ -251,6 +251,9 @@ void RunFolder::write_step(const StepReport& report) {
       {"predicted_peak_bytes", report.predicted_peak_bytes},
       {"micro_batches", report.micro_batches},
       {"plan_sha256", report.plan_sha256}};
+  for (const auto& [name, value] : report.allocator) {
+    line[name] = value;
+  }
   line["idle"] = nlohmann::json::array();
   for (const double share : report.idle) {
     line["idle"].push_back(rounded(share));

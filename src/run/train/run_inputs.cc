@@ -10,6 +10,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
+#include "src/run/execute/memory_budget.h"
 #include "src/run/measure/machine.h"
 #include "src/run/memory/reading.h"
 
@@ -136,6 +137,15 @@ std::int64_t memory_of(const RunConfig& config) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(std::string("parallel.memory_per_rank: ") + error.what());
   }
+}
+
+RunConfig with_budget(RunConfig config, Backend& backend) {
+  const c10::Device device = device_named(config.parallel.device);
+  if (!device.is_cpu()) {
+    config.parallel.memory_per_rank = std::to_string(
+        memory_budget(memory_of(config), static_cast<int>(config.parallel.ranks), backend, device));
+  }
+  return config;
 }
 
 Precision precision_of(const RunConfig& config) {

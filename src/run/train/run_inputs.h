@@ -27,8 +27,12 @@ Dataset data_at(
 // Which items each step trains on: drawn in the run's order until a step has its tokens, or rows.
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data);
 
-// Bytes of parallel.memory_per_rank; 0: no limit.
+// Bytes of parallel.memory_per_rank; 0: no limit (with_budget() knows that of GPUs).
 std::int64_t memory_of(const RunConfig& config);
+
+// The same with the budget that ranks have: on GPUs, where none is given, what is free there
+// (memory_budget.h).  Every process calls it.
+RunConfig with_budget(RunConfig config, Backend& backend);
 
 // Of what a rank holds of an element, by the type and where moments wait.
 Precision precision_of(const RunConfig& config);

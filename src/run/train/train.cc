@@ -3,6 +3,7 @@
 #include "src/run/execute/trace.h"
 #include "src/run/train/measured_costs.h"
 #include "src/run/train/rank_training.h"
+#include "src/run/train/run_inputs.h"
 #include "src/run/train/run_record.h"
 #include "src/run/train/training_inputs.h"
 #include "src/run/train/training_plans.h"
@@ -11,12 +12,14 @@
 namespace paradyse {
 
 TrainSummary train(
-    const LoadedConfig& config, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
-  RunRecord record(config, hooks, backend.leads());
+    const LoadedConfig& asked, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
+  RunRecord record(asked, hooks, backend.leads());
   if (!from.resume.empty()) {
     record.reopen(from.resume);  // before all else: nobody shall be at the folder
   }
-  const TrainingInputs inputs = training_inputs(config, from.resume);
+  const TrainingInputs inputs = training_inputs(asked, from.resume);
+  LoadedConfig config = asked;  // its entries, which are written down, stay as they were
+  config.config = with_budget(asked.config, backend);
   const PlanningNumbers numbers = planning_numbers(config.config, inputs, backend, hooks);
   const std::unique_ptr<StepPlans> plans =
       training_plans(config, hooks, inputs, numbers, from, backend.leads());

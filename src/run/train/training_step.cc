@@ -3,18 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/run/execute/gather.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/measure/measure.h"
 #include "src/run/measure/micro_batch_seconds.h"
+#include "src/run/memory/device_memory.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -136,6 +140,26 @@ Update update(
   return {.learning_rate = rate, .gradient_norm = norm, .loss_scale = loss_scale};
 }
 
+// Of the ranks' GPUs the most of each number.
+std::map<std::string, std::int64_t> allocator_of_ranks(
+    const TrainingRun& run, RankSession& session) {
+  std::map<std::string, std::int64_t> numbers = allocator_numbers(run.inputs.device);
+  if (numbers.empty()) {
+    return numbers;
+  }
+  std::vector<std::int64_t> mine;
+  for (const auto& [name, number] : numbers) {
+    mine.push_back(number);
+  }
+  for (const std::vector<std::int64_t>& of_rank : gather(mine, session.world())) {
+    auto number = of_rank.begin();
+    for (auto& [name, most] : numbers) {
+      most = std::max(most, *number++);
+    }
+  }
+  return numbers;
+}
+
 // What each group of the plan was to take and took.
 std::vector<std::vector<GroupReport>> group_reports(
     const Plan& plan, const RankNumbers& measured, const std::vector<std::vector<double>>& idle) {
@@ -164,7 +188,8 @@ StepReport step_report(
     const TrainingStep& step,
     const Played& played,
     const Update& update,
-    const RankNumbers& measured) {
+    const RankNumbers& measured,
+    std::map<std::string, std::int64_t> allocator) {
   const Plan& plan = played.planned.plan;
   const BatchResult& batch = played.batch;
   StepReport report{
@@ -187,6 +212,7 @@ StepReport step_report(
       .micro_batch_seconds = measured.mean_seconds(),
       .predicted_micro_batch_seconds = {},
       .plan_sha256 = batch.plan_sha256};
+  report.allocator = std::move(allocator);
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     std::set<std::string> programs;  // of its groups
     for (const PlanGroup& group : micro.groups) {
@@ -225,10 +251,11 @@ void train_step(
   Played played = play_batch(run, step.step, std::move(step.planned), scale, session);
   const Update updated = update(run, step.step, played.batch, session, optimizer, scale);
   RankNumbers numbers = numbers_of_ranks(played.batch, session);
+  auto allocator = allocator_of_ranks(run, session);
   if (session.rank() != 0) {
     return;
   }
-  run.record.add(step_report(run, step, played, updated, numbers));
+  run.record.add(step_report(run, step, played, updated, numbers, std::move(allocator)));
   run.plans.took(played.planned.plan, numbers.rank_seconds);
 }
 
