@@ -92,8 +92,8 @@ void add_backend_options(CLI::App& command, BackendOptions& options) {
       .add_option(
           "--interface",
           options.interface,
-          "Network interface for gloo (default: GLOO_SOCKET_IFNAME, or the one that leads to the "
-          "rendezvous)")
+          "Network interface for gloo, and nccl unless NCCL_SOCKET_IFNAME is set (default: "
+          "GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous)")
       ->option_text("NAME");
 }
 

@@ -397,6 +397,9 @@ void Watch::await(Message& message, const Wait& wait) {
     if (through) {
       return;
     }
+  } catch (const CommunicatorError& error) {  // no connection: it says itself what is wrong
+    over();
+    fail_unless_told(fmt::format("rank {} in {}: {}", shared_->rank, wait.what, error.what()));
   } catch (const std::exception& error) {
     over();
     if (Clock::now() - begin < shared_->deadline) {
@@ -437,18 +440,21 @@ std::string Watch::fail(const std::string& reason) {
 }
 
 void Watch::lost(const Wait& wait, const std::string& error) {
+  fail_unless_told(fmt::format(
+      "rank {} is gone, killed or crashed: its connection broke while rank {} was in {} ({})",
+      wait.rank,
+      shared_->rank,
+      wait.what,
+      error));
+}
+
+void Watch::fail_unless_told(const std::string& why) {
   // A rank that fails says so before it closes its connections: its word comes first.
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait_for(
       lock, kPatience, [&] { return shared_->failed || shared_->interruption; });
   shared_->throw_if_over();
   lock.unlock();
-  const std::string why = fmt::format(
-      "rank {} is gone, killed or crashed: its connection broke while rank {} was in {} ({})",
-      wait.rank,
-      shared_->rank,
-      wait.what,
-      error);
   fail_with(why);
 }
 

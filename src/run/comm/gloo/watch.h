@@ -46,7 +46,7 @@ class Watch {
 
   // Returns when the message is through.  Throws Aborted when another rank failed or the epoch is
   // interrupted, and, as the first to know, CommunicatorError when ranks disagree, the deadline is
-  // over or a peer is gone.
+  // over or a peer is gone; one that the message throws (of NCCL) in its own words.
   void await(Message& message, const Wait& wait);
   // Throws Aborted when some rank has failed, or the epoch is interrupted.
   void check() const;
@@ -84,6 +84,8 @@ class Watch {
 
   // As the first to know, or Aborted when another was.
   [[noreturn]] void fail_with(const std::string& why);
+  // The same, once others have had the time to say what they failed of.
+  [[noreturn]] void fail_unless_told(const std::string& why);
 
   std::shared_ptr<Shared> shared_;
   std::thread thread_;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "src/run/comm/nccl/communicator.h"
+#include "src/run/comm/nccl/interface.h"
 #include "src/run/device/device.h"
 
 namespace paradyse {
@@ -57,6 +58,10 @@ class NcclLayer final : public gloo::Layer {
 }  // namespace
 
 std::shared_ptr<Backend> nccl_backend(const GlooOptions& options) {
+  constexpr const char* kInterface = "NCCL_SOCKET_IFNAME";
+  if (const auto name = nccl::socket_interface(options.interface, std::getenv(kInterface))) {
+    ::setenv(kInterface, name->c_str(), 1);  // no other thread of ours is there yet
+  }
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(gpu_of(options)));
   return gloo::layered_backend(options, "nccl", [options](gloo::Store& store, gloo::Watch& watch) {
     return std::make_unique<NcclLayer>(store, watch, options);

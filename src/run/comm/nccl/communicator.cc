@@ -1,7 +1,8 @@
 // Words.  What a rank hands to another in one operation is one *message*: the elements of all its
 // blocks, in the table's order, packed in staging memory.  Before each message goes the operation's
-// *tag*, a hash of its name, sizes and number; the receiver compares it with its own when all has
-// come, so that ranks that took different paths are found.
+// *tag*, a hash of its name, sizes and number; it comes to the receiver's host behind the message,
+// and is compared with the own one when all has come, so that ranks that took different paths are
+// found.
 //
 // An operation runs in the copy stream (streams.h) from when it is issued.  wait() keeps the host
 // until the device is through with it, since that is the only place where a deadline can be kept.
@@ -266,6 +267,10 @@ class NcclCommunicator final : public Communicator {
       if (!sent.empty() || !received.empty()) {
         owner_.world_.wire.exchange(sent, received);
       }
+      if (!received.empty()) {  // here when done_mark_ is passed, which wait() waits for
+        came_ = at::empty({size}, longs.device(at::kCPU).pinned_memory(true));
+        came_.copy_(tags_, /*non_blocking=*/true);
+      }
       for (int peer = 0; peer < size; ++peer) {
         if (messages[idx(peer)].defined()) {
           staging_.push_back(messages[idx(peer)]);
@@ -316,9 +321,10 @@ class NcclCommunicator final : public Communicator {
     }
 
     void check_tags() const {
-      const HostScope control;
-      const at::Tensor here = tags_.cpu();
-      const auto* tags = here.const_data_ptr<std::int64_t>();
+      if (!came_.defined()) {
+        return;
+      }
+      const auto* tags = came_.const_data_ptr<std::int64_t>();
       for (int peer = 0; peer < owner_.size(); ++peer) {
         if (tags[peer] != tag_) {
           throw CommunicatorError(fmt::format(
@@ -339,6 +345,7 @@ class NcclCommunicator final : public Communicator {
     at::TensorOptions options_;
     at::Tensor sent_tag_;
     at::Tensor tags_;  // [rank] what came before its message; the own tag where nothing did
+    at::Tensor came_;  // the same on the host, once the device has passed done_mark_
     std::vector<at::Tensor> staging_;
     MarkPtr done_mark_;
     bool done_ = false;

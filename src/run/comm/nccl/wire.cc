@@ -35,6 +35,31 @@ void expect(const char* what, ncclResult_t result, ncclComm_t comm) {
   }
 }
 
+// All that is asked of NCCL while it lives, on this thread, is one group.
+class Group {
+ public:
+  explicit Group(ncclComm_t comm) : comm_(comm) {
+    expect("ncclGroupStart", ncclGroupStart(), comm_);
+  }
+  // By end(), or by an error inside it, which says more than the group's.
+  ~Group() {
+    if (open_) {
+      ncclGroupEnd();
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  void end() {
+    open_ = false;
+    expect("ncclGroupEnd", ncclGroupEnd(), comm_);
+  }
+
+ private:
+  ncclComm_t comm_;
+  bool open_ = true;
+};
+
 // Through once ready() says so.
 class Polled final : public gloo::Message {
  public:
@@ -89,11 +114,9 @@ class NcclWire final : public Wire {
   NcclWire& operator=(const NcclWire&) = delete;
 
   void exchange(const std::vector<Chunk>& sent, const std::vector<Chunk>& received) override {
-    if (comm_ == nullptr) {
-      throw CommunicatorError("nccl: an operation after the communicator was aborted");
-    }
+    expect_open();
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
-    expect("ncclGroupStart", ncclGroupStart(), comm_);
+    Group group(comm_);
     for (const Chunk& chunk : received) {
       expect(
           "ncclRecv",
@@ -106,12 +129,13 @@ class NcclWire final : public Wire {
           ncclSend(chunk.data, size_of(chunk), ncclUint8, chunk.rank, comm_, stream),
           comm_);
     }
-    expect("ncclGroupEnd", ncclGroupEnd(), comm_);
+    group.end();
     settle("a group of sends and receives");  // until it is on the stream: a mark can follow
   }
 
   std::unique_ptr<gloo::Message> passing(MarkPtr mark) override {
     return std::make_unique<Polled>([this, mark = std::move(mark)] {
+      expect_open();
       ncclResult_t state = ncclSuccess;
       expect("ncclCommGetAsyncError", ncclCommGetAsyncError(comm_, &state), comm_);
       expect("an operation", state, comm_);
@@ -127,6 +151,12 @@ class NcclWire final : public Wire {
   }
 
  private:
+  void expect_open() const {
+    if (comm_ == nullptr) {
+      throw CommunicatorError("nccl: an operation after the communicator was aborted");
+    }
+  }
+
   static std::size_t size_of(const Chunk& chunk) { return idx(chunk.bytes); }
 
   // Rank 0's, as text: stores keep text.
