@@ -38,6 +38,52 @@ struct BenchStepOptions {
   BackendOptions backend;
 };
 
+// Of a GPU: `flops_per_second` of its data sheet and of its large product.
+std::optional<double> share_of_data_sheet(const BenchStepRow& row, const BenchStepResult& result) {
+  if (!result.data_sheet) {
+    return std::nullopt;
+  }
+  return row.model_flops_per_second / (result.data_sheet->narrow_flops * result.cores);
+}
+double share_of_large_product(const BenchStepRow& row, const BenchStepResult& result) {
+  return row.model_flops_per_second / (result.large_product_flops_per_second * result.cores);
+}
+
+std::string percent(std::optional<double> share) {
+  return share ? fmt::format("{:.0f} %", 100 * *share) : "-";
+}
+
+// What a GPU can do, by its data sheet and as found here.
+Json card_to_json(const BenchStepResult& result) {
+  Json json = {
+      {"card", result.card},
+      {"large_product_flops_per_second", result.large_product_flops_per_second},
+      {"data_sheet", nullptr}};
+  if (result.data_sheet) {
+    json["data_sheet"] = {
+        {"name", result.data_sheet->name},
+        {"flops_per_second", result.data_sheet->narrow_flops},
+        {"bytes_per_second", result.data_sheet->memory_bytes_per_second}};
+  }
+  return json;
+}
+void print_card(const BenchStepResult& result) {
+  fmt::print(
+      "{}: {:.1f} TFLOP/s in a large product, {:.1f} in products like the model's, both measured "
+      "in this run; ",
+      result.card,
+      result.large_product_flops_per_second / 1e12,
+      result.matmul_flops_per_second / 1e12);
+  if (result.data_sheet) {
+    fmt::print(
+        "{:.1f} by the data sheet \"{}\"\n",
+        result.data_sheet->narrow_flops / 1e12,
+        result.data_sheet->name);
+  } else {
+    fmt::print("no data sheet of this card and type is known here\n");
+  }
+}
+
 Json parts_to_json(const BenchStepRow& row) {
   Json parts = {{"idle", row.idle_s}};
   for (int part = 0; part < Breakdown::kParts; ++part) {
@@ -63,6 +109,8 @@ Json to_json(const BenchStepRow& row) {
       {"model_flops", row.model_flops},
       {"hardware_flops", row.hardware_flops},
       {"touched_bytes", row.touched_bytes},
+      {"model_flops_per_second", row.model_flops_per_second},
+      {"hardware_flops_per_second", row.hardware_flops_per_second},
       {"model_utilisation", row.model_utilisation},
       {"hardware_utilisation", row.hardware_utilisation},
       {"peak_bytes", row.peak_bytes},
@@ -74,8 +122,8 @@ std::string text_of(Messages messages) {
          (messages.reshard_after_forward ? "" : ", weights kept");
 }
 
-// Shares of the cores' time.
-void print_breakdown(const BenchStepResult& result) {
+// Shares of the cores' or GPUs' time.
+void print_breakdown(const BenchStepResult& result, bool cores) {
   std::vector<std::vector<std::string>> rows(1);
   rows[0] = {"length"};
   for (int part = 0; part < Breakdown::kParts; ++part) {
@@ -94,8 +142,12 @@ void print_breakdown(const BenchStepResult& result) {
     line.push_back(fmt::format("{:.1f} %", 100 * row.exposed_s / row.step_s));
   }
   fmt::print(
-      "\nof the cores' time; exposed: of a step, what a rank's parts sent, received or waited for "
+      "\nof the {}; exposed: of a step, what a rank's parts sent, received or waited for "
       "messages\n{}",
+      cores
+          ? "cores' time"
+          : "GPUs' time, by events in their streams (where a GPU waits for the host, that is part "
+            "of what it waits for)",
       aligned(rows, 0));
 }
 
@@ -197,26 +249,36 @@ int bench_step_on(
   if (!backend->leads()) {
     return kOk;
   }
+  const bool cores = request.device.is_cpu();
   if (common.json) {
     Json rows = Json::array();
     for (const BenchStepRow& row : result.rows) {
       rows.push_back(to_json(row));
       if (options.breakdown) {
-        rows.back()["core_seconds"] = parts_to_json(row);
+        rows.back()[cores ? "core_seconds" : "device_seconds"] = parts_to_json(row);
         rows.back()["exposed_s"] = row.exposed_s;
       }
+      if (!cores) {
+        const auto share = share_of_data_sheet(row, result);
+        rows.back()["share_of_data_sheet"] = share ? Json(*share) : Json();
+        rows.back()["share_of_large_product"] = share_of_large_product(row, result);
+      }
     }
-    print_json(
-        {{"attention", attention},
-         {"mlp", mlp},
-         {"recompute", made_again(options)},
-         {"dtype", options.dtype},
-         {"ranks", request.ranks},
-         {"backend", backend->name()},
-         {"device", options.backend.device},
-         {"cores", result.cores},
-         {"matmul_flops_per_second", result.matmul_flops_per_second},
-         {"rows", rows}});
+    Json json = {
+        {"attention", attention},
+        {"mlp", mlp},
+        {"recompute", made_again(options)},
+        {"dtype", options.dtype},
+        {"ranks", request.ranks},
+        {"backend", backend->name()},
+        {"device", options.backend.device},
+        {"cores", result.cores},
+        {"matmul_flops_per_second", result.matmul_flops_per_second},
+        {"rows", rows}};
+    if (!cores) {
+      json.update(card_to_json(result));
+    }
+    print_json(json);
     return kOk;
   }
   std::printf(
@@ -226,10 +288,13 @@ int bench_step_on(
       request.ranks,
       backend->name().c_str(),
       result.cores,
-      options.backend.device == "cpu" ? "cores" : "GPUs",
+      cores ? "cores" : "GPUs",
       result.matmul_flops_per_second / 1e9,
       options.dtype.c_str(),
       options.repeats);
+  if (!cores) {
+    print_card(result);
+  }
   std::vector<std::vector<std::string>> rows = {
       {"length",
        "documents",
@@ -239,11 +304,14 @@ int bench_step_on(
        "optimizer s",
        "cpu s",
        "tokens/s",
-       "model util",
-       "hardware util",
+       cores ? "model util" : "TFLOP/s",
+       cores ? "hardware util" : "of data sheet",
        "peak",
        "sent by rank 0",
        "messages"}};
+  if (!cores) {
+    rows.front().insert(rows.front().end() - 3, "of large product");
+  }
   for (const BenchStepRow& row : result.rows) {
     rows.push_back(
         {fmt::format("{}", row.length),
@@ -254,15 +322,19 @@ int bench_step_on(
          fmt::format("{:.4f}", row.optimizer_s),
          fmt::format("{:.4f}", row.cpu_s),
          fmt::format("{:.0f}", row.tokens_per_s),
-         fmt::format("{:.0f} %", 100 * row.model_utilisation),
-         fmt::format("{:.0f} %", 100 * row.hardware_utilisation),
+         cores ? percent(row.model_utilisation)
+               : fmt::format("{:.1f}", row.model_flops_per_second / 1e12),
+         cores ? percent(row.hardware_utilisation) : percent(share_of_data_sheet(row, result)),
          bytes_text(row.peak_bytes),
          bytes_text(row.bytes_sent),
          text_of(row.messages)});
+    if (!cores) {
+      rows.back().insert(rows.back().end() - 3, percent(share_of_large_product(row, result)));
+    }
   }
   std::fputs(aligned(rows, 0).c_str(), stdout);
   if (options.breakdown) {
-    print_breakdown(result);
+    print_breakdown(result, cores);
   }
   return kOk;
 }
@@ -336,7 +408,10 @@ void add_bench(CLI::App& app, Common& common) {
           options->clip_norm,
           "Clip the norm of all gradients to this, as training does (default: no clipping)")
       ->check(numbers(1e-6));
-  command->add_flag("--breakdown", options->breakdown, "Also say where the time of the cores goes");
+  command->add_flag(
+      "--breakdown",
+      options->breakdown,
+      "Also say where the time of the cores goes, or, by timed events, that of the GPUs");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
   command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")

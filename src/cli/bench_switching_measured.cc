@@ -141,8 +141,7 @@ BenchSwitchingRequest request_of(
   task.batch_planner = config.parallel.batch_planner;
   const ProfileHeader header =
       profile_header(model.shape, ranks, config.train.dtype, *backend, request.device);
-  task.machine =
-      measure_machine(model.shape.hidden, model.shape.head_dim, ranks, *backend, request.device);
+  task.machine = measure_machine(model.shape, request.dtype, ranks, *backend, request.device);
   result.costs = "closed form, measured at the start";
   request.correct = false;
   if (const std::optional<Costs> costs = costs_of(config, header)) {

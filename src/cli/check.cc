@@ -3,6 +3,7 @@
 #include "src/run/check/check.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <map>
 
@@ -23,6 +24,7 @@ struct CheckOptions {
   std::string model;
   std::vector<std::string> dtypes;  // empty: dtypes_of(device)
   std::vector<std::string> strategies;
+  bool quick = false;
   double deadline = 60;
   BackendOptions backend;
 };
@@ -33,6 +35,9 @@ Json json_of(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, b
   Json json = {{"ok", ok}, {"rows", Json::array()}};
   for (const CheckRow& row : rows) {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (row.worst(i).place.empty()) {
+        continue;
+      }
       json["rows"].push_back(
           {{"strategy", row.way},
            {"recompute", row.recompute},
@@ -78,7 +83,12 @@ std::string tolerances_of_losses(const std::vector<CheckRow>& rows) {
   return text;
 }
 
-void print(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, bool ok) {
+// `of_how_many`: what is said of a quick check.
+void print(
+    const std::vector<CheckRow>& rows,
+    const std::vector<int>& ranks,
+    bool ok,
+    const std::string& of_how_many) {
   std::vector<std::vector<std::string>> table(1);
   table[0] = {"strategy", "recompute", "dtype"};
   for (const int p : ranks) {
@@ -89,7 +99,7 @@ void print(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, boo
     auto& line = table.emplace_back();
     line = {row.way, row.recompute, to_string(row.dtype)};
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      line.push_back(short_number(row.worst(i).error));
+      line.push_back(row.worst(i).place.empty() ? "-" : short_number(row.worst(i).error));
     }
     line.push_back(short_number(row.gradients.front().tolerance));
     line.emplace_back(row.counts_differ.empty() ? "equal" : "DIFFER");
@@ -98,8 +108,9 @@ void print(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, boo
   fmt::print(
       "Worst relative error of the loss and every gradient, against plain autograd on one rank in\n"
       "float64; counts: bytes sent, messages, saved bytes and peak against their "
-      "prediction.\n{}\n{}\n",
+      "prediction.\n{}{}\n{}\n",
       tolerances_of_losses(rows),
+      of_how_many,
       aligned(table, 3));
   for (const CheckRow& row : rows) {
     if (!row.near()) {
@@ -145,29 +156,52 @@ int check_on(
     const std::vector<int>& ranks,
     const CheckOptions& options,
     const Common& common) {
-  const std::vector<CheckRow> rows =
-      is_grid_model(options.model) ? check_layouts(
-                                         {.name = options.model,
-                                          .shape = read_grid_shape(options.model),
-                                          .ranks = ranks,
-                                          .dtypes = dtypes_of(options),
-                                          .backend = backend,
-                                          .device = device_named(options.backend.device)})
-                                   : check(
-                                         {.subjects = subjects_of(options.model, !backend->leads()),
-                                          .ranks = ranks,
-                                          .dtypes = dtypes_of(options),
-                                          .strategies = options.strategies,
-                                          .backend = backend,
-                                          .device = device_named(options.backend.device)});
+  std::vector<CheckRow> rows;
+  std::size_t cases = 0;
+  std::size_t all_cases = 0;
+  if (is_grid_model(options.model)) {
+    rows = check_layouts(
+        {.name = options.model,
+         .shape = read_grid_shape(options.model),
+         .ranks = ranks,
+         .dtypes = dtypes_of(options),
+         .backend = backend,
+         .device = device_named(options.backend.device)});
+  } else {
+    const CheckRequest request{
+        .subjects = subjects_of(options.model, !backend->leads()),
+        .ranks = ranks,
+        .dtypes = dtypes_of(options),
+        .strategies = options.strategies,
+        .quick = options.quick,
+        .backend = backend,
+        .device = device_named(options.backend.device)};
+    cases = check_cases(request).size();
+    all_cases = all_check_cases(request);
+    rows = check(request);
+  }
   if (!backend->leads()) {
     return kOk;
   }
   const bool ok = std::ranges::all_of(rows, &CheckRow::right);
   if (common.json) {
-    print_json(json_of(rows, ranks, ok));
+    Json json = json_of(rows, ranks, ok);
+    if (options.quick) {
+      json["cases"] = cases;
+      json["all_cases"] = all_cases;
+    }
+    print_json(json);
   } else {
-    print(rows, ranks, ok);
+    print(
+        rows,
+        ranks,
+        ok,
+        options.quick ? fmt::format(
+                            "Quick: {} of {} cases, chosen to cover the others (-: none); without "
+                            "--quick all are run.\n",
+                            cases,
+                            all_cases)
+                      : "");
   }
   return ok ? kOk : kFailed;
 }
@@ -181,6 +215,10 @@ int run_check(const CheckOptions& options, const Common& common) {
   }
   if (is_grid_model(options.model) && options.backend.device != "cpu") {
     throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+  }
+  if (is_grid_model(options.model) && options.quick) {
+    throw std::invalid_argument(
+        "--quick is of language models: of this one every layout is checked; leave --quick out");
   }
   for (const std::string& name : options.strategies) {
     strategy("attention", name);  // throws for an unknown one
@@ -227,6 +265,14 @@ void add_check(CLI::App& app, Common& common) {
       ->delimiter(',');
   command->add_option("--strategy", options->strategies, "Attention strategies (default: all)")
       ->delimiter(',');
+  command->add_flag(
+      "--quick",
+      options->quick,
+      fmt::format(
+          "At most {} cases that cover the others: every strategy with each verb of the MLP in "
+          "every type; numbers of ranks, recompute levels, models and how messages travel take "
+          "turns",
+          kQuickCases));
   command
       ->add_option(
           "--deadline",

@@ -2,7 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Version.h>
@@ -11,6 +15,7 @@
 
 #include "src/cli/commands.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/run/device/data_sheet.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/trials.h"
@@ -18,7 +23,10 @@
 namespace paradyse::cli {
 namespace {
 
-struct DoctorOptions {};
+struct DoctorOptions {
+  std::string device = "cpu";
+  std::string dtype = "bfloat16";  // of what is tried on another one
+};
 
 // One thing looked at.
 struct Finding {
@@ -134,8 +142,71 @@ Finding local_communicator() {
                                   "; run again when the machine is less busy, else report it"};
 }
 
-int run_doctor(const DoctorOptions& /*options*/, const Common& common) {
-  const std::pair<const char*, Finding (*)()> looks[] = {
+// "; 71 % of the data sheet's 989.4"
+std::string beside_sheet(double reached, double of_sheet, double unit) {
+  return fmt::format(
+      "; {:.0f} % of the data sheet's {:.1f}", 100 * reached / of_sheet, of_sheet / unit);
+}
+
+// The device that --device names, tried in the type that it is there for.
+Finding device(const DoctorOptions& options) {
+  const Dtype dtype = dtype_option(options.dtype);
+  c10::Device on(c10::kCPU);
+  try {
+    on = device_named(options.device);
+  } catch (const std::invalid_argument& error) {
+    return {"device", nullptr, "not there", error.what()};
+  }
+  const DeviceTrial trial = try_device(typical_model(), dtype, on);
+  const std::optional<DataSheet> sheet = data_sheet_of(trial.card);
+  Json value = {
+      {"card", trial.card},
+      {"dtype", options.dtype},
+      {"correct", trial.right},
+      {"large_product_flops_per_second", trial.large_product_flops_per_second},
+      {"product_flops_per_second", trial.product_flops_per_second},
+      {"attention_flops_per_second", trial.attention_flops_per_second},
+      {"copied_bytes_per_second", trial.copied_bytes_per_second},
+      {"kernel_seconds", trial.kernel_seconds},
+      {"data_sheet", nullptr}};
+  std::string of_products;
+  std::string of_copies;
+  if (sheet) {
+    value["data_sheet"] = {
+        {"name", sheet->name},
+        {"flops_per_second", sheet->narrow_flops},
+        {"bytes_per_second", sheet->memory_bytes_per_second}};
+    if (narrow(dtype)) {
+      of_products = beside_sheet(trial.large_product_flops_per_second, sheet->narrow_flops, 1e12);
+    }
+    of_copies = beside_sheet(trial.copied_bytes_per_second, sheet->memory_bytes_per_second, 1e12);
+  }
+  return {
+      "device",
+      value,
+      fmt::format(
+          "{}, {}: {:.1f} TFLOP/s in a large product{}; {:.1f} in products and {:.1f} in attention "
+          "of a layer; copies {:.2f} TB/s{}; {:.1f} us a small kernel",
+          trial.card.empty() ? options.device : trial.card,
+          options.dtype,
+          trial.large_product_flops_per_second / 1e12,
+          of_products,
+          trial.product_flops_per_second / 1e12,
+          trial.attention_flops_per_second / 1e12,
+          trial.copied_bytes_per_second / 1e12,
+          of_copies,
+          trial.kernel_seconds * 1e6),
+      trial.right ? ""
+                  : "products on the device are wrong: is the driver the one that this CUDA asks "
+                    "for, and does nvidia-smi report errors?"};
+}
+
+int run_doctor(const DoctorOptions& options, const Common& common) {
+  dtype_option(options.dtype);  // throws for an unknown one
+  if (options.device != "cpu" && options.device != "cuda") {
+    device_named(options.device);  // throws
+  }
+  std::vector<std::pair<const char*, std::function<Finding()>>> looks = {
       {"cores", cores},
       {"memory", memory},
       {"disk", disk},
@@ -144,6 +215,9 @@ int run_doctor(const DoctorOptions& /*options*/, const Common& common) {
       {"vector instructions", vector_instructions},
       {"matmul", matmul},
       {"communicator", local_communicator}};
+  if (options.device != "cpu") {
+    looks.emplace_back("device", [&] { return device(options); });
+  }
   bool broken = false;
   Json json = {{"ok", true}, {"version", PARADYSE_VERSION}, {"findings", Json::array()}};
   std::vector<std::vector<std::string>> rows = {{"ok", "paradyse", PARADYSE_VERSION}};
@@ -178,12 +252,20 @@ int run_doctor(const DoctorOptions& /*options*/, const Common& common) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Common& common) {
-  add_command<DoctorOptions>(
+  auto [command, options] = add_command<DoctorOptions>(
       app,
       common,
       "doctor",
       "Look at this machine and say what is broken, and the remedy",
       run_doctor);
+  command
+      ->add_option(
+          "--device",
+          options->device,
+          "cuda: also try a GPU, beside its data sheet: a large product, copies, and a layer of a "
+          "LLaMA of hidden 2048, 16 query and 8 key/value heads and FFN 5632 on 4096 tokens")
+      ->option_text("NAME");
+  command->add_option("--dtype", options->dtype, "That the GPU is tried in")->capture_default_str();
 }
 
 }  // namespace paradyse::cli

@@ -53,7 +53,7 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   }
   if (options.fitted.empty()) {
     const auto backend = local_backend();
-    task.machine = measure_machine(task.model.hidden, task.model.head_dim, options.ranks, *backend);
+    task.machine = measure_machine(task.model, dtype, options.ranks, *backend);
   } else {
     const Costs costs = read_costs(options.fitted);
     note = note_of_other(

@@ -66,6 +66,11 @@ class BenchStepTest(ProgramTest):
             self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"], 3 * length, delta=0.01 * length)
             self.assertGreater(row["model_utilisation"], 0)
             self.assertGreaterEqual(row["hardware_utilisation"], row["model_utilisation"])
+            self.assertAlmostEqual(row["model_flops_per_second"] * row["step_s"] / row["model_flops"], 1)
+            self.assertAlmostEqual(
+                row["model_utilisation"] * found["matmul_flops_per_second"] * found["cores"]
+                / row["model_flops_per_second"], 1)
+            self.assertNotIn("share_of_data_sheet", row)  # of GPUs
             self.assertGreater(row["peak_bytes"], 0)
 
     def test_a_folder_with_its_configuration_alone(self):

@@ -9,6 +9,17 @@ from support import FAILED, GOLDEN, OK, ProgramTest, read_tensors, uniform_plan
 
 MODEL = GOLDEN / "hf_llama_gqa"
 LONG = "PARADYSE_TEST_LONG" in os.environ
+# Weights of a thousand: attention is a choice of one token that rounding turns over.
+WIDE = """
+model_type = "llama"
+hidden_size = 8
+num_hidden_layers = 2
+num_attention_heads = 2
+num_key_value_heads = 2
+intermediate_size = 8
+vocab_size = 16
+initializer_range = 1e3
+"""
 
 
 class CheckTest(ProgramTest):
@@ -42,6 +53,36 @@ class CheckTest(ProgramTest):
                 self.assertNotIn("TOO FAR", text)
                 self.assertNotIn("DIFFER", text)
 
+    def test_quick(self):
+        """Few cases that cover all: each strategy with each verb, in each type, on some number of ranks."""
+        arguments = ["check", "--quick", "--ranks", "1,2,4", "--dtype", "float32,bfloat16"]
+        found = self.json_of(*arguments)
+        self.assertTrue(found["ok"])
+        self.assertLessEqual(found["cases"], 150)
+        self.assertGreater(found["all_cases"], 30 * found["cases"])
+        rows = found["rows"]
+        self.assertEqual(len(rows), found["cases"])  # each row's number of ranks is one case
+        self.assertEqual({row["ranks"] for row in rows}, {1, 2, 4})
+        self.assertEqual(len({row["recompute"] for row in rows}), 5)
+        for dtype in ("float32", "bfloat16"):
+            self.assertEqual(
+                {row["strategy"].split("+")[0] for row in rows if row["dtype"] == dtype},
+                {"MegatronTS", "UlyssesZ", "MegatronCZ", "USP", "AllGatherKV", "ColossalZ", "METP", "DataZ",
+                 "mixed layers"})
+        for row in rows:
+            self.assertLessEqual(row["error"], row["tolerance"])
+        text = self.run_program("check", "--quick", "--ranks", "1,2", "--dtype", "float32",
+                                "--strategy", "USP,METP").stdout
+        self.assertRegex(text, r"Quick: \d+ of 560 cases, chosen to cover the others")
+        self.assertIn("without --quick all are run", text)
+        self.assertIn("leave --quick out", self.error_of("check", "--quick", "--model", "stdit-s"))
+
+    def test_quick_tells_what_is_too_far(self):
+        model = self.write("wide.toml", WIDE)
+        found = self.json_of("check", "--quick", "--model", model, "--ranks", "2", "--strategy", "METP",
+                             "--dtype", "float32", code=FAILED)
+        self.assertFalse(found["ok"])
+
     def test_json(self):
         found = self.json_of("check", "--ranks", 2, 3, "--dtype", "float64", "--strategy", "DataZ")
         self.assertTrue(found["ok"])
@@ -63,17 +104,7 @@ class CheckTest(ProgramTest):
                 self.assertTrue(found["ok"])
 
     def test_what_is_too_far_is_told(self):
-        """Weights of a thousand: attention is a choice of one token that rounding turns over."""
-        model = self.write("wide.toml", """
-model_type = "llama"
-hidden_size = 8
-num_hidden_layers = 2
-num_attention_heads = 2
-num_key_value_heads = 2
-intermediate_size = 8
-vocab_size = 16
-initializer_range = 1e3
-""")
+        model = self.write("wide.toml", WIDE)
         arguments = ["check", "--model", model, "--ranks", "2", "--strategy", "METP",
                      "--dtype", "float32"]
         text = self.run_program(*arguments, code=FAILED).stdout

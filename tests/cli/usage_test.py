@@ -108,6 +108,17 @@ class UsageTest(ProgramTest):
             self.assertIn(name, names)
         self.assertIn("GFLOP/s", self.run_program("doctor", code=OK).stdout)
 
+    def test_doctor_says_what_to_do_for_a_gpu_that_is_not_there(self):
+        found = self.json_of("doctor", "--device", "cuda", code=None)
+        device = next(finding for finding in found["findings"] if finding["name"] == "device")
+        if not device["ok"]:  # a machine without a GPU, or a program without CUDA
+            self.assertFalse(found["ok"])
+            self.assertIn("--device cuda: ", device["remedy"])
+        else:
+            self.assertTrue(device["value"]["correct"])
+        self.assertIn("is not one of cpu, cuda", self.error_of("doctor", "--device", "cuad"))
+        self.assertIn("'bfloat16'", self.error_of("doctor", "--dtype", "bfloat61"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,13 +1,20 @@
 // `paradyse check` finds what is wrong: here the expectation is, by little more than the tolerance.
 #include "src/run/check/check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/strategy.h"
 
 namespace paradyse {
@@ -103,6 +110,105 @@ TEST(Check, WhatIsNoNumberIsTooFar) {
        with_gradient_times(std::numeric_limits<double>::quiet_NaN(), Dtype::float64)) {
     EXPECT_FALSE(row.near());
     EXPECT_EQ(row.gradients.front().error, INFINITY);
+  }
+}
+
+CheckRequest quick(std::vector<int> ranks, std::vector<Dtype> dtypes) {
+  return {.ranks = std::move(ranks), .dtypes = std::move(dtypes), .quick = true};
+}
+
+// Kinds of ops that the cases run.
+std::set<OpKind> kinds_of(const CheckRequest& request, const std::vector<CheckChoice>& cases) {
+  std::set<OpKind> kinds;
+  for (const CheckChoice& choice : cases) {
+    const Plan plan = plan_of(request, choice);
+    const Model model = text_model(request.subjects[choice.subject].model);
+    for (const ScheduledPart& part :
+         rank_part(plan, plan.micro_batches.front(), model, 0, true).timeline) {
+      for (const Op& op : part.program().ops) {
+        kinds.insert(op.kind);
+      }
+    }
+  }
+  return kinds;
+}
+
+TEST(QuickCheck, CoversEveryWayTypeNumberOfRanksLevelModelAndMessage) {
+  using Dtypes = std::vector<Dtype>;
+  const std::size_t ways = check_ways().size();
+  for (const CheckRequest& request :
+       {quick({1, 2, 4}, Dtypes{Dtype::float32, Dtype::bfloat16}),
+        quick({1, 2, 3, 4}, Dtypes{Dtype::float64, Dtype::float32, Dtype::bfloat16}),
+        quick({1}, Dtypes{Dtype::bfloat16})}) {
+    const std::vector<CheckChoice> cases = check_cases(request);
+    EXPECT_LE(cases.size(), 150U);
+    EXPECT_GT(2 * cases.size(), 150U) << "there is room for more";
+    std::set<std::vector<std::size_t>> lines;   // type and way
+    std::set<std::vector<std::size_t>> sizes;   // strategy, or mixed layers, and number of ranks
+    std::set<std::vector<std::size_t>> levels;  // type and level
+    std::set<std::vector<std::size_t>> models;  // type and subject
+    std::set<std::vector<std::size_t>> on;      // subject and number of ranks
+    std::set<std::vector<bool>> messages;
+    std::set<std::vector<std::size_t>> all;
+    const std::vector<CheckWay> named = check_ways();
+    std::set<std::string> strategies;
+    for (const CheckChoice& one : cases) {
+      const std::string& strategy = named[one.way].layers.front().first;
+      strategies.insert(strategy);
+      lines.insert({one.dtype, one.way});
+      sizes.insert({std::hash<std::string>{}(strategy), one.ranks});
+      levels.insert({one.dtype, one.level});
+      models.insert({one.dtype, one.subject});
+      on.insert({one.subject, one.ranks});
+      messages.insert({one.messages.overlap, one.messages.reshard_after_forward});
+      all.insert({one.dtype, one.way, one.level, one.ranks, one.subject});
+    }
+    const std::size_t types = request.dtypes.size();
+    const std::size_t subjects = request.subjects.size();
+    EXPECT_EQ(all.size(), cases.size()) << "none twice";
+    EXPECT_EQ(lines.size(), types * ways);
+    EXPECT_EQ(sizes.size(), strategies.size() * request.ranks.size());
+    EXPECT_EQ(levels.size(), types * std::size(kCheckedLevels));
+    EXPECT_EQ(models.size(), types * subjects);
+    EXPECT_EQ(on.size(), subjects * request.ranks.size());
+    EXPECT_EQ(messages.size(), 4U);
+    EXPECT_EQ(strategies.size(), paradyse::strategies("attention").size());
+  }
+}
+
+TEST(QuickCheck, CoversEveryKindOfOpThatAllCasesRun) {
+  CheckRequest request = quick({1, 2, 4}, {Dtype::float32});
+  const std::set<OpKind> found = kinds_of(request, check_cases(request));
+  request.quick = false;
+  EXPECT_EQ(found, kinds_of(request, check_cases(request)));
+}
+
+TEST(QuickCheck, TakesAllCasesWhereTheyAreFew) {
+  CheckRequest request = quick({2}, {Dtype::float32});
+  request.strategies = {"DataZ"};
+  EXPECT_EQ(check_cases(request).size(), all_check_cases(request));
+  request.quick = false;
+  EXPECT_EQ(check_cases(request).size(), all_check_cases(request));
+}
+
+// As a wrong kernel of one architecture does.
+TEST(QuickCheck, WhatIsWrongInOneModelIsTooFar) {
+  for (const std::string& wrong : {"gqa 6/2", "bert"}) {
+    CheckRequest request = quick({2}, {Dtype::float32});
+    request.strategies = {"MegatronTS", "METP"};
+    request.expected = [&](const CheckSubject& subject, Dtype type) {
+      reference::Answer answer = expected_answer(subject, type);
+      answer.loss *= subject.name == wrong ? 1.01 : 1;
+      return answer;
+    };
+    const std::vector<CheckRow> rows = check(request);
+    EXPECT_TRUE(std::ranges::any_of(rows, [](const CheckRow& row) { return !row.near(); }))
+        << wrong;
+    for (const CheckRow& row : rows) {
+      if (!row.near()) {
+        EXPECT_THAT(row.losses.front().place, HasSubstr(wrong));
+      }
+    }
   }
 }
 

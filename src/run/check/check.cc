@@ -1,7 +1,10 @@
 #include "src/run/check/check.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <tuple>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/model.h"
@@ -32,15 +35,10 @@ std::map<std::string, std::string> key_biases(const ModelShape& model) {
   return found;
 }
 
-// What one layer runs, and the layer after it, and so on in turn.
-struct Way {
-  std::string name;                                         // "UlyssesZ"
-  std::vector<std::pair<std::string, std::string>> layers;  // attention, mlp
-};
+}  // namespace
 
-// Every strategy with its own verb and with the others; layers that differ.
-std::vector<Way> ways(const std::vector<std::string>& wanted) {
-  std::vector<Way> all;
+std::vector<CheckWay> check_ways(const std::vector<std::string>& wanted) {
+  std::vector<CheckWay> all;
   for (const Strategy& s : strategies("attention")) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), s.name) == wanted.end()) {
       continue;
@@ -52,8 +50,8 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
       }
     }
   }
-  Way mixed{.name = "mixed layers", .layers = {}};
-  for (const Way& way : all) {
+  CheckWay mixed{.name = "mixed layers", .layers = {}};
+  for (const CheckWay& way : all) {
     if (!strategy("attention", way.layers[0].first).one_rank) {
       mixed.layers.push_back(way.layers[0]);
     }
@@ -67,23 +65,99 @@ std::vector<Way> ways(const std::vector<std::string>& wanted) {
   return all;
 }
 
-Plan plan_of(const CheckSubject& subject, const Way& way, LayerRecompute level, int ranks) {
+std::size_t all_check_cases(const CheckRequest& request) {
+  return request.dtypes.size() * check_ways(request.strategies).size() * std::size(kCheckedLevels) *
+         request.ranks.size() * request.subjects.size();
+}
+
+namespace {
+
+std::vector<CheckChoice> every_case(const CheckRequest& request) {
+  std::vector<CheckChoice> all;
+  const std::size_t ways = check_ways(request.strategies).size();
+  for (std::size_t dtype = 0; dtype < request.dtypes.size(); ++dtype) {
+    for (std::size_t way = 0; way < ways; ++way) {
+      for (std::size_t level = 0; level < std::size(kCheckedLevels); ++level) {
+        for (std::size_t ranks = 0; ranks < request.ranks.size(); ++ranks) {
+          for (std::size_t subject = 0; subject < request.subjects.size(); ++subject) {
+            all.push_back(
+                {.dtype = dtype, .way = way, .level = level, .ranks = ranks, .subject = subject});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Words.  A *line* is a way in a type.  In each *round* a line takes the next level, and on each
+// number of ranks the next subject: in as many rounds as there are levels and subjects all pairs of
+// them.  Where there is no room for a round, lines leave numbers of ranks out in turn.
+std::vector<CheckChoice> quick_cases(const CheckRequest& request) {
+  constexpr std::size_t kLevels = std::size(kCheckedLevels);
+  const std::size_t ways = check_ways(request.strategies).size();
+  const std::size_t lines = request.dtypes.size() * ways;
+  const std::size_t sizes = request.ranks.size();
+  const std::size_t subjects = request.subjects.size();
+  if (lines == 0 || sizes == 0 || subjects == 0) {
+    return {};
+  }
+  const std::size_t taken = std::clamp<std::size_t>(kQuickCases / lines, 1, sizes);
+  const std::size_t rounds =
+      std::clamp<std::size_t>(kQuickCases / (lines * taken), 1, kLevels * subjects);
+  std::vector<CheckChoice> chosen;
+  for (std::size_t line = 0; line < lines; ++line) {
+    const std::size_t dtype = line / ways;
+    const std::size_t way = line % ways;
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (std::size_t i = 0; i < taken; ++i) {
+        const std::size_t ranks = (way + dtype + i) % sizes;
+        const std::size_t turn = line + ranks + round;
+        chosen.push_back(
+            {.dtype = dtype,
+             .way = way,
+             .level = (way + 2 * dtype + round) % kLevels,
+             .ranks = ranks,
+             .subject = (line + 3 * ranks + round % kLevels + round / kLevels) % subjects,
+             .messages = {.overlap = turn % 3 != 0, .reshard_after_forward = turn % 7 != 3}});
+      }
+    }
+  }
+  std::ranges::sort(chosen, {}, [](const CheckChoice& one) {
+    return std::tuple(one.dtype, one.way, one.level, one.ranks, one.subject);
+  });
+  if (chosen.size() > kQuickCases) {  // more lines than there is room for
+    for (std::size_t i = 0; i < kQuickCases; ++i) {
+      chosen[i] = chosen[i * chosen.size() / kQuickCases];
+    }
+    chosen.resize(kQuickCases);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<CheckChoice> check_cases(const CheckRequest& request) {
+  return request.quick ? quick_cases(request) : every_case(request);
+}
+
+Plan plan_of(const CheckRequest& request, const CheckChoice& choice) {
+  const CheckSubject& subject = request.subjects[choice.subject];
+  const CheckWay way = check_ways(request.strategies)[choice.way];
   std::vector<LayerChoice> layers;
   for (std::int64_t l = 0; l < subject.model.layers; ++l) {
     const auto& [attention, mlp] = way.layers[idx(l) % way.layers.size()];
     layers.push_back(text_layer(attention, mlp));
-    set_recompute(layers.back(), level);
+    set_recompute(layers.back(), kCheckedLevels[choice.level]);
   }
   std::vector<std::int64_t> lengths;
   for (const auto& document : subject.documents) {
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
-  Plan plan = uniform_plan(subject.model, lengths, ranks, layers);
-  plan.messages.overlap = true;
+  Plan plan = uniform_plan(subject.model, lengths, request.ranks[choice.ranks], layers);
+  plan.messages = choice.messages;
   return plan;
 }
-
-}  // namespace
 
 reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype) {
   return reference::model(
@@ -103,35 +177,40 @@ bool CheckRow::near() const {
 }
 
 std::vector<CheckRow> check(const CheckRequest& request) {
+  struct Judged {
+    CheckCase of;
+    reference::Answer expected;
+  };
   std::vector<CheckRow> rows;
-  for (const Dtype dtype : request.dtypes) {
-    std::vector<reference::Answer> expected;
-    std::vector<CheckCase> cases;
-    for (const CheckSubject& subject : request.subjects) {
-      expected.push_back(request.expected(subject, dtype));
-      cases.push_back(
-          {.name = subject.name,
-           .model = text_model(subject.model),
-           .fill = subject.fill,
-           .documents = subject.documents,
-           .labels = subject.labels,
-           .narrow_judged_as = key_biases(subject.model),
-           .backend = request.backend,
-           .device = request.device});
+  std::vector<std::optional<Judged>> judged;  // of the type at hand, by subject
+  const std::vector<CheckWay> ways = check_ways(request.strategies);
+  CheckChoice before{.dtype = request.dtypes.size()};
+  for (const CheckChoice& choice : check_cases(request)) {
+    const Dtype dtype = request.dtypes[choice.dtype];
+    if (choice.dtype != before.dtype) {
+      judged.assign(request.subjects.size(), std::nullopt);
     }
-    for (const Way& way : ways(request.strategies)) {
-      for (const LayerRecompute level : kCheckedLevels) {
-        CheckRow row = empty_row(way.name, level, dtype, request.ranks.size());
-        for (std::size_t i = 0; i < request.ranks.size(); ++i) {
-          for (std::size_t s = 0; s < request.subjects.size(); ++s) {
-            const CheckSubject& subject = request.subjects[s];
-            const Plan plan = plan_of(subject, way, level, request.ranks[i]);
-            run_case(cases[s], plan, expected[s], i, row);
-          }
-        }
-        rows.push_back(std::move(row));
-      }
+    if (choice.dtype != before.dtype || choice.way != before.way || choice.level != before.level) {
+      rows.push_back(empty_row(
+          ways[choice.way].name, kCheckedLevels[choice.level], dtype, request.ranks.size()));
     }
+    before = choice;
+    const CheckSubject& subject = request.subjects[choice.subject];
+    std::optional<Judged>& judge = judged[choice.subject];
+    if (!judge) {
+      judge = Judged{
+          .of =
+              {.name = subject.name,
+               .model = text_model(subject.model),
+               .fill = subject.fill,
+               .documents = subject.documents,
+               .labels = subject.labels,
+               .narrow_judged_as = key_biases(subject.model),
+               .backend = request.backend,
+               .device = request.device},
+          .expected = request.expected(subject, dtype)};
+    }
+    run_case(judge->of, plan_of(request, choice), judge->expected, choice.ranks, rows.back());
   }
   return request.backend->leads() ? rows : std::vector<CheckRow>{};
 }

@@ -2,16 +2,19 @@
 // loss and gradient against the one-rank reference, each count against the folds.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
@@ -56,6 +59,7 @@ struct CheckRequest {
   std::vector<int> ranks = {1, 2, 3, 4};
   std::vector<Dtype> dtypes = {Dtype::float64, Dtype::float32};
   std::vector<std::string> strategies = {};  // empty: all
+  bool quick = false;                        // few cases that cover it (check_cases)
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
   // The judge; a test puts a wrong one here.
@@ -63,10 +67,42 @@ struct CheckRequest {
       expected_answer;
 };
 
+// What one layer runs, and the layer after it, and so on in turn.
+struct CheckWay {
+  std::string name;                                         // "UlyssesZ+gather"
+  std::vector<std::pair<std::string, std::string>> layers;  // attention, mlp
+};
+// Every strategy, or those `wanted`, with its own verb of the MLP and with the others; layers that
+// differ.
+std::vector<CheckWay> check_ways(const std::vector<std::string>& wanted = {});
+
+// One run of a check: places in the lists of the request (and check_ways), and how messages travel.
+struct CheckChoice {
+  std::size_t dtype = 0;
+  std::size_t way = 0;
+  std::size_t level = 0;  // of kCheckedLevels
+  std::size_t ranks = 0;
+  std::size_t subject = 0;
+  Messages messages = {.overlap = true};
+
+  friend bool operator==(const CheckChoice&, const CheckChoice&) = default;
+};
+
+// At most so many in a quick check.
+inline constexpr std::size_t kQuickCases = 150;
+// How many a check has in all.
+std::size_t all_check_cases(const CheckRequest& request);
+// All of them, by type, way, level, ranks and subject; or, quick, a choice that the request alone
+// decides: every way in every type; as far as there is room, on every number of ranks.  Levels,
+// subjects, and whether messages travel beside work and weights are kept, take turns.
+std::vector<CheckChoice> check_cases(const CheckRequest& request);
+// What is played in it.
+Plan plan_of(const CheckRequest& request, const CheckChoice& choice);
+
 struct CheckError {
   double error = 0;  // relative, as gradient_error.h; infinite where something is no number
   double tolerance = 0;
-  std::string place;  // "gqa 6/2, 3 ranks, loss"
+  std::string place;  // "gqa 6/2, 3 ranks, loss"; "": nothing was run
 
   [[nodiscard]] bool near() const { return error <= tolerance; }
 };
@@ -86,7 +122,7 @@ struct CheckRow {
   [[nodiscard]] bool right() const { return near() && counts_differ.empty(); }
 };
 
-// Each strategy with every verb of the MLP, and layers that differ, at every recompute level.
+// The cases of the request, a row for each way, recompute level and type.
 // In the process that leads (backend.h); elsewhere without rows.
 // Throws std::invalid_argument for an unknown type, and what gradients() throws.
 std::vector<CheckRow> check(const CheckRequest& request);

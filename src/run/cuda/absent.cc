@@ -10,6 +10,8 @@ namespace paradyse {
 
 bool cuda_is_built() { return false; }
 
+std::string cuda_card_name(int) { return ""; }
+
 void install_cuda_accounting() {}
 
 const Kernels& cuda_kernels() { return aten_kernels(); }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include <ATen/cuda/CUDAContext.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -18,6 +19,10 @@
 namespace paradyse {
 
 bool cuda_is_built() { return true; }
+
+std::string cuda_card_name(int index) {
+  return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index))->name;
+}
 
 namespace {
 

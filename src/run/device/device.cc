@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "paradyse/plan/op_traits.h"
@@ -56,6 +57,22 @@ Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype) {
 
 c10::Device numbered(c10::Device device) {
   return device.is_cpu() || device.has_index() ? device : Guard(device.type()).getDevice();
+}
+
+void make_current(c10::Device device) {
+  if (!device.is_cpu()) {
+    Guard(device.type()).setDevice(device);
+  }
+}
+
+std::string card_name(c10::Device device) {
+  return device.is_cuda() ? cuda_card_name(numbered(device).index()) : "";
+}
+
+void release_cached(c10::Device device) {
+  if (device.is_cuda()) {
+    c10::getDeviceAllocator(device.type())->emptyCache();
+  }
 }
 
 void synchronize(c10::Device device) {
@@ -142,6 +159,33 @@ void Mark::reached(const MarkPtr& mark) {
 }
 
 bool Mark::passed(const MarkPtr& mark) { return mark == nullptr || mark->event_.query(); }
+
+bool has_streams() { return streams.has_value(); }
+
+TimedMark TimedMark::here() {
+  TimedMark mark;
+  if (streams) {
+    auto event =
+        std::make_shared<c10::Event>(streams->device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    event->record(guard().getStream(streams->device));
+    mark.event_ = std::move(event);
+  }
+  mark.host_ = Clock::now();
+  return mark;
+}
+
+void TimedMark::wait() const {
+  if (event_ != nullptr) {
+    event_->synchronize();
+  }
+}
+
+double seconds_between(const TimedMark& begin, const TimedMark& end) {
+  if (begin.event_ != nullptr && end.event_ != nullptr) {
+    return begin.event_->elapsedTime(*end.event_) * 1e-3;  // it says milliseconds
+  }
+  return std::chrono::duration<double>(end.host_ - begin.host_).count();
+}
 
 CopyScope::CopyScope() : before_(no_stream()), active_(streams.has_value()) {
   if (active_) {

@@ -13,6 +13,8 @@ namespace paradyse {
 
 // This build has CUDA in it (preset `cuda`).
 bool cuda_is_built();
+// What the driver calls a GPU.
+std::string cuda_card_name(int index);
 // GPUs that this process sees; 0 in a build without CUDA.
 int cuda_devices();
 
@@ -28,8 +30,15 @@ c10::Device device_named(const std::string& name);
 // In which a model is computed there, in elements of this type.
 Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype);
 
-// `device` by its number: which one is current, each thread says for itself.
+// `device` with a number: that of the one that is current on this thread, where it has none.
 c10::Device numbered(c10::Device device);
+// Makes a numbered device the current one of this thread; a new thread begins with the first.
+void make_current(c10::Device device);
+// What its driver calls the GPU; "" of the CPU.
+std::string card_name(c10::Device device);
+
+// What its allocator keeps for later goes back to the device, for whoever asks it next.
+void release_cached(c10::Device device);
 
 // Waits until `device` has done what this thread gave it.  The CPU always has.
 void synchronize(c10::Device device);

@@ -19,20 +19,43 @@ const char* Breakdown::name(Part part) {
 
 void Breakdown::restart() {
   seconds_ = {};
-  since_ = processor_seconds();
+  borders_.clear();
+  if (has_streams()) {
+    mark_ = TimedMark::here();
+  } else {
+    since_ = processor_seconds();
+  }
 }
 
 Breakdown::Part Breakdown::enter(Part part) {
-  const double now = processor_seconds();
-  seconds_[idx(now_)] += now - since_;
-  since_ = now;
+  if (has_streams()) {
+    if (mark_.in_stream()) {  // else nothing is counted yet
+      borders_.push_back({.before = now_, .mark = TimedMark::here()});
+    }
+  } else {
+    const double now = processor_seconds();
+    seconds_[idx(now_)] += now - since_;
+    since_ = now;
+  }
   const Part before = now_;
   now_ = part;
   return before;
 }
 
-std::array<double, Breakdown::kParts> Breakdown::seconds() {
+void Breakdown::settle() {
   enter(now_);
+  if (!borders_.empty()) {
+    borders_.back().mark.wait();
+  }
+  for (const Border& border : borders_) {
+    seconds_[idx(border.before)] += seconds_between(mark_, border.mark);
+    mark_ = border.mark;
+  }
+  borders_.clear();
+}
+
+std::array<double, Breakdown::kParts> Breakdown::seconds() {
+  settle();
   return seconds_;
 }
 

@@ -1,9 +1,11 @@
-// Where a rank's processor time goes.
+// Where a rank's time goes: its processor's, or, where it computes in a stream, the device's.
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "paradyse/plan/program.h"
+#include "src/run/device/streams.h"
 
 namespace paradyse {
 
@@ -11,7 +13,8 @@ namespace paradyse {
 class Breakdown {
  public:
   // Matrix products (fused head included), attention cores, all other ops, calls of a communicator,
-  // the optimizer, and what lies between them.
+  // the optimizer, and what lies between them.  A device that waits for the host in an op counts as
+  // that op.
   enum Part { products, attention, other, communication, optimizer, between };
   static constexpr int kParts = 6;
 
@@ -23,12 +26,21 @@ class Breakdown {
   void restart();
   // Time from now on goes to `part`; gives the one that it went to before.
   Part enter(Part part);
-  // Processor seconds so far.
+  // Reads what marks a step has left in the stream.  The host waits for the device to come here.
+  void settle();
+  // So far, settled: processor seconds, or seconds in the stream.
   [[nodiscard]] std::array<double, kParts> seconds();
 
  private:
+  struct Border {
+    Part before;  // what the time until the mark was
+    TimedMark mark;
+  };
+
   Part now_ = between;
   double since_ = 0;
+  TimedMark mark_;               // in place of `since_`, in a stream
+  std::vector<Border> borders_;  // after it, whose times are not read yet
   std::array<double, kParts> seconds_{};
 };
 

@@ -1,25 +1,22 @@
 // How long a rank is inside operations of its weight domain: sending, and waiting for slower ranks.
 #pragma once
 
-#include <chrono>
-
 #include "src/run/comm/observed.h"
+#include "src/run/device/stopwatch.h"
 
 namespace paradyse {
 
 // Used by the thread of one rank alone.
 class DomainSeconds final : public CommunicationObserver {
  public:
-  void enter(Moment /*moment*/, const Call& /*call*/) override { since_ = Clock::now(); }
-  void leave() override { inside_ += Clock::now() - since_; }
+  void enter(Moment /*moment*/, const Call& /*call*/) override { inside_.start(); }
+  void leave() override { inside_.stop(); }
 
-  // So far.
-  [[nodiscard]] double seconds() const { return inside_.count(); }
+  // So far (Stopwatch::seconds).
+  [[nodiscard]] double seconds() { return inside_.seconds(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point since_;
-  std::chrono::duration<double> inside_{0};
+  Stopwatch inside_;
 };
 
 }  // namespace paradyse

@@ -16,7 +16,6 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
-#include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/part_times.h"
 #include "src/run/execute/trace.h"
@@ -95,7 +94,7 @@ class Executor final : public Machine {
     const Op& op = op_of(part, i);
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
     const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
-    const auto begin = Trace::Clock::now();
+    const TimedMark begin = traced();
     naming_lack([&] { implementation(op.kind).forward(frames_[part], op); });
     for (const ValueId out : op.out) {
       mark_saved(part, out);
@@ -203,19 +202,21 @@ class Executor final : public Machine {
     const Op& op = op_of(part, i);
     const MemoryScope scope(*rank_.memory, Category::transient, label(part, i));
     const TimedPart scope_time(rank_.breakdown, Breakdown::part_of(op.kind));
-    const auto begin = Trace::Clock::now();
+    const TimedMark begin = traced();
     naming_lack([&] { step(frames_[part], op); });
     record(part, i, "backward", begin);
     timed(part, PartPhase::backward);
   }
   void timed(std::size_t part, PartPhase phase) const {
     if (rank_.part_times != nullptr) {
-      synchronize(frames_[part].device);  // what a GPU has still to do is part of it
       rank_.part_times->ran(part, phase);
     }
   }
-  void record(
-      std::size_t part, int op, const char* category, Trace::Clock::time_point begin) const {
+  // Here, where there is a trace.
+  [[nodiscard]] TimedMark traced() const {
+    return rank_.trace == nullptr ? TimedMark() : TimedMark::here();
+  }
+  void record(std::size_t part, int op, const char* category, const TimedMark& begin) const {
     if (rank_.trace == nullptr) {
       return;
     }
@@ -224,7 +225,7 @@ class Executor final : public Machine {
         label(part, op),
         traits(op_of(part, op).kind).only_moves ? "communication" : category,
         begin,
-        Trace::Clock::now());
+        TimedMark::here());
   }
 
   const Timeline& timeline_;

@@ -1,13 +1,15 @@
-// Wall and processor time of every part of a micro-batch on one rank, by phase.
+// Wall and processor time of every part of a micro-batch on one rank, by phase.  Where the rank
+// computes in a stream, the device's time in it, in place of the wall's.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/time_model.h"
+#include "src/run/device/streams.h"
 #include "src/run/execute/processor_seconds.h"
 
 namespace paradyse {
@@ -17,34 +19,55 @@ namespace paradyse {
 // Processor time is what this thread used: no waiting, and nothing that other threads did for it.
 class PartTimes {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // A micro-batch of so many parts begins; what was counted is forgotten.
   void restart(std::size_t parts) {
     seconds_.assign(parts, {});
     processor_.assign(parts, {});
-    since_ = Clock::now();
+    borders_.clear();
+    since_ = TimedMark::here();
     used_ = processor_seconds();
   }
   // What ran until now was this.
   void ran(std::size_t part, PartPhase phase) {
-    const Clock::time_point now = Clock::now();
-    seconds_[part][idx(phase)] += std::chrono::duration<double>(now - since_).count();
-    since_ = now;
+    TimedMark now = TimedMark::here();
+    if (now.in_stream()) {
+      borders_.push_back({.part = part, .phase = phase, .mark = std::move(now)});
+    } else {
+      seconds_[part][idx(phase)] += seconds_between(since_, now);
+      since_ = std::move(now);
+    }
     const double used = processor_seconds();
     processor_[part][idx(phase)] += used - used_;
     used_ = used;
   }
   // [part of the timeline][PartPhase]
   using Seconds = std::vector<std::array<double, kPartPhases>>;
-  [[nodiscard]] const Seconds& seconds() const { return seconds_; }
+  // The host waits for the device to have done the micro-batch.
+  [[nodiscard]] const Seconds& seconds() {
+    if (!borders_.empty()) {
+      borders_.back().mark.wait();
+    }
+    for (Border& border : borders_) {
+      seconds_[border.part][idx(border.phase)] += seconds_between(since_, border.mark);
+      since_ = std::move(border.mark);
+    }
+    borders_.clear();
+    return seconds_;
+  }
   [[nodiscard]] const Seconds& processor() const { return processor_; }
 
  private:
+  struct Border {
+    std::size_t part;
+    PartPhase phase;
+    TimedMark mark;
+  };
+
   Seconds seconds_;
   Seconds processor_;
-  Clock::time_point since_;
-  double used_ = 0;  // processor seconds until then
+  TimedMark since_;
+  std::vector<Border> borders_;  // after it, whose times are not read yet
+  double used_ = 0;              // processor seconds until then
 };
 
 }  // namespace paradyse

@@ -7,6 +7,7 @@
 #include "src/run/execute/domain_seconds.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
+#include "src/run/execute/trace.h"
 
 namespace paradyse {
 namespace {
@@ -267,6 +268,9 @@ BatchResult RankSession::play(
     total += data[d];
   }
   result.loss = total * scale;
+  if (state_->options.trace != nullptr) {
+    state_->options.trace->settle(rank());
+  }
   expect_finite(result, plan);
   return result;
 }

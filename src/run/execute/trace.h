@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "src/run/device/streams.h"
+
 namespace paradyse {
 
 // Thread-safe; spans beyond `most` are dropped (and their number is written down).
@@ -23,6 +25,16 @@ class Trace {
       const char* category,
       Clock::time_point begin,
       Clock::time_point end);
+  // The same between two marks of the rank's thread; in a stream it stands there after settle().
+  void add(
+      int rank,
+      std::string name,
+      const char* category,
+      const TimedMark& begin,
+      const TimedMark& end);
+  // By the thread of `rank`, when a step is over: puts its spans in a stream where they belong,
+  // counted back from now.  The host waits for the device to come here.
+  void settle(int rank);
 
   // Time is counted from here; spans so far are forgotten.
   void restart();
@@ -41,11 +53,19 @@ class Trace {
     double begin_us;
     double length_us;
   };
+  struct InStream {
+    int rank;
+    std::string name;
+    const char* category;
+    TimedMark begin;
+    TimedMark end;
+  };
 
   std::size_t most_;
   Clock::time_point start_;
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
+  std::vector<InStream> waiting_;    // for settle()
   std::vector<std::string> others_;  // of other processes
   std::size_t dropped_ = 0;
 };

@@ -282,7 +282,7 @@ MixedSpeed bench_mixed_speed(
   }
   const ModelShape& model = request.model.shape;
   const std::shared_ptr<Backend> backend = local_backend();
-  const MachineNumbers machine = measure_machine(model.hidden, model.head_dim, ranks, *backend);
+  const MachineNumbers machine = measure_machine(model, request.dtype, ranks, *backend);
   const std::vector<std::int64_t> unlimited(
       slowdown.size(), std::numeric_limits<std::int64_t>::max() / 4);
   const Cutter cutter(request, cluster_of(machine, slowdown, unlimited));

@@ -12,8 +12,10 @@
 #include "paradyse/run/session.h"
 #include "src/run/comm/observed.h"
 #include "src/run/device/device.h"
+#include "src/run/device/stopwatch.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/gather.h"
+#include "src/run/measure/device_speeds.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measure.h"
 #include "src/run/weights/optimizer.h"
@@ -56,27 +58,26 @@ class TimedCommunication final : public CommunicationObserver {
   void enter(Moment /*moment*/, const Call& call) override {
     before_ = breakdown_.enter(Breakdown::communication);
     counts_ = !call.part.empty();
-    since_ = Clock::now();
+    if (counts_) {
+      exposed_.start();
+    }
   }
   void leave() override {
     if (counts_) {
-      exposed_ += Clock::now() - since_;
+      exposed_.stop();
     }
     breakdown_.enter(before_);
   }
 
-  void restart() { exposed_ = {}; }
-  // Wall seconds in which parts of the model sent, received or waited.
-  [[nodiscard]] double exposed_seconds() const {
-    return std::chrono::duration<double>(exposed_).count();
-  }
+  void restart() { exposed_.restart(); }
+  // In which parts of the model sent, received or waited.
+  [[nodiscard]] double exposed_seconds() { return exposed_.seconds(); }
 
  private:
   Breakdown& breakdown_;
   Breakdown::Part before_ = Breakdown::between;
   bool counts_ = false;
-  Clock::time_point since_;
-  Clock::duration exposed_{};
+  Stopwatch exposed_;
 };
 
 // What is measured as one row.
@@ -111,14 +112,34 @@ std::vector<Case> cases_of(const BenchStepRequest& request) {
   return cases;
 }
 
-// That products and attention of the model are measured with.
-PartShape typical_part(const Model& model) {
-  for (const ModelPart& one : model.parts) {
-    if (one.layer == 0 && one.part->shape.heads > 0) {
-      return one.part->shape;
-    }
+// That products and attention of the model are measured with: of several dims, the widths of a
+// part.
+ModelShape measured_shape(const ModelFolder& folder, const Model& model) {
+  ModelShape shape = folder.shape;
+  if (folder.grid) {
+    const auto typical = std::ranges::find_if(model.parts, [](const ModelPart& one) {
+      return one.layer == 0 && one.part->shape.heads > 0;
+    });
+    const PartShape& of =
+        (typical == model.parts.end() ? model.parts.front() : *typical).part->shape;
+    shape.hidden = of.hidden;
+    shape.head_dim = of.head_dim;
   }
-  return model.parts.front().part->shape;
+  return shape;
+}
+
+// To hold a step's operations beside.
+void measure_card(const BenchStepRequest& request, BenchStepResult& result) {
+  result.card = card_name(request.device);
+  if (narrow(request.dtype)) {
+    result.data_sheet = data_sheet_of(result.card);
+  }
+  {
+    const DeviceScope computing(request.device);
+    result.large_product_flops_per_second =
+        large_product_flops_per_second(request.dtype, request.device);
+  }
+  release_cached(request.device);
 }
 
 // How its plan is played, and what that takes by the folds.
@@ -195,8 +216,7 @@ class BenchRank {
     const auto begin = Clock::now();
     parameters.zero_gradients();
     session_.play(one.plan, batch, /*backward=*/true);
-    synchronize(request_.device);
-    const auto played = Clock::now();
+    const TimedMark played = TimedMark::here();
     {
       const TimedPart timed_part(request_.breakdown ? &breakdown_ : nullptr, Breakdown::optimizer);
       const double norm =
@@ -206,9 +226,14 @@ class BenchRank {
     }
     barrier();
     const auto end = Clock::now();
+    const TimedMark optimized = TimedMark::here();
+    if (request_.breakdown) {
+      breakdown_.settle();
+    }
     if (session_.rank() == 0 && counts) {
+      optimized.wait();
       one.steps.push_back(std::chrono::duration<double>(end - begin).count());
-      one.optimizing.push_back(std::chrono::duration<double>(end - played).count());
+      one.optimizing.push_back(seconds_between(played, optimized));
       one.row.bytes_sent = communicators.counters().bytes_sent - sent_before;
     }
   }
@@ -254,11 +279,17 @@ class BenchRank {
 BenchStepResult bench_step(const BenchStepRequest& request) {
   const Model model = request.model.model();
   BenchStepResult result;
-  const PartShape shape = typical_part(model);
   const MachineNumbers machine = measure_machine(
-      shape.hidden, shape.head_dim, request.ranks, *request.backend, request.device);
+      measured_shape(request.model, model),
+      request.dtype,
+      request.ranks,
+      *request.backend,
+      request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
+  if (!request.device.is_cpu() && request.backend->leads()) {
+    measure_card(request, result);
+  }
   std::vector<Case> cases = cases_of(request);
   for (Case& one : cases) {
     prepare(one, request, model);
@@ -280,11 +311,16 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     row.optimizer_s = median(one.optimizing);
     row.forward_backward_s = row.step_s - row.optimizer_s;
     row.cpu_s = one.cpu;
-    row.idle_s = std::max(0.0, one.wall * result.cores - one.cpu);
+    const double used = request.device.is_cpu()
+                            ? one.cpu
+                            : std::accumulate(row.parts_s.begin(), row.parts_s.end(), 0.0);
+    row.idle_s = std::max(0.0, one.wall * result.cores - used);
     row.tokens_per_s = static_cast<double>(row.tokens) / row.step_s;
     const double speed = machine.matmul_flops_per_second * result.cores;
-    row.model_utilisation = row.model_flops / row.step_s / speed;
-    row.hardware_utilisation = row.hardware_flops / row.step_s / speed;
+    row.model_flops_per_second = row.model_flops / row.step_s;
+    row.hardware_flops_per_second = row.hardware_flops / row.step_s;
+    row.model_utilisation = row.model_flops_per_second / speed;
+    row.hardware_utilisation = row.hardware_flops_per_second / speed;
     result.rows.push_back(row);
   }
   return result;

@@ -14,6 +14,7 @@
 #include "paradyse/run/backend.h"
 #include "paradyse/run/sample.h"
 #include "paradyse/run/weights.h"
+#include "src/run/device/data_sheet.h"
 #include "src/run/execute/breakdown.h"
 
 namespace paradyse {
@@ -51,15 +52,18 @@ struct BenchStepRow {
   double forward_backward_s = 0;  // median
   double optimizer_s = 0;         // median
   double cpu_s = 0;               // processor seconds of all ranks a step, mean
-  // Of them, by Breakdown::Part; 0 where it was not asked for.
+  // Of them, or of the GPUs' seconds, by Breakdown::Part; 0 where it was not asked for.
   std::array<double, Breakdown::kParts> parts_s{};
-  double idle_s = 0;        // the cores' seconds a step that no rank used, mean
+  double idle_s = 0;        // the cores' (or GPUs') seconds a step that no rank used, mean
   double exposed_s = 0;     // wall seconds a step in which a rank's parts sent, received or waited
                             // for messages, mean over ranks; 0 where no breakdown was asked for
   double tokens_per_s = 0;  // by step_s
   double model_flops = 0;   // a step: matrix products and causal attention, backward twice forward
-  double hardware_flops = 0;     // what was executed: with recomputation
-  double touched_bytes = 0;      // a step: each operand and result of element-wise ops, once
+  double hardware_flops = 0;  // what was executed: with recomputation
+  double touched_bytes = 0;   // a step: each operand and result of element-wise ops, once
+  // Those a step over its seconds: counted operations, measured time.
+  double model_flops_per_second = 0;
+  double hardware_flops_per_second = 0;
   double model_utilisation = 0;  // of the measured matrix-product speed of all cores in use
   double hardware_utilisation = 0;
   std::int64_t peak_bytes = 0;  // of the fullest rank
@@ -68,8 +72,13 @@ struct BenchStepRow {
 
 // In the process that leads (backend.h).
 struct BenchStepResult {
-  double matmul_flops_per_second = 0;  // of one core, or of one GPU
+  double matmul_flops_per_second = 0;  // of one core, or of one GPU: in products like the model's
   int cores = 1;                       // or GPUs
+  // Of a GPU: its name, what it reached in a large product, and what its data sheet says of this
+  // type, where both are known.
+  std::string card = {};
+  double large_product_flops_per_second = 0;
+  std::optional<DataSheet> data_sheet = {};
   std::vector<BenchStepRow> rows;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <fstream>
 #include <thread>
 
@@ -11,9 +12,14 @@
 #include <c10/core/InferenceMode.h>
 
 #include "paradyse/run/communicator.h"
+#include "paradyse/run/weights.h"
 #include "src/run/device/device.h"
+#include "src/run/device/streams.h"
 #include "src/run/kernels/cpu/tile_attention.h"
+#include "src/run/kernels/kernels.h"
+#include "src/run/measure/device_speeds.h"
 #include "src/run/measure/measure.h"
+#include "src/run/measure/played_layer.h"
 
 namespace paradyse {
 namespace {
@@ -35,15 +41,25 @@ double median_seconds(double budget, Body body) {
   return median(std::move(times));
 }
 
-// Causal attention of one head.
+// y = a b by the kernels that ops call.
+void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y) {
+  kernels_for(y.device())
+      .product(a, b, y, /*accumulate=*/false, Tiles().product_rows(y.size(1)));
+}
+
+// Causal attention of one head on a core.
 class OneHead {
  public:
-  OneHead(std::int64_t tokens, std::int64_t head_dim, at::TensorOptions options)
+  OneHead(
+      std::int64_t tokens,
+      std::int64_t head_dim,
+      at::TensorOptions options,
+      at::ScalarType statistic)
       : q_{at::randn({tokens, 3 * head_dim}, options), 0},
         k_{q_.matrix, head_dim},
         v_{q_.matrix, 2 * head_dim},
         o_(at::empty({tokens, head_dim}, options)),
-        l_(at::empty({tokens, 1}, options)),
+        l_(at::empty({tokens, 1}, options.dtype(statistic))),
         grad_(at::zeros({tokens, 3 * head_dim}, options)),
         attention_{
             .block = {.queries = {0, tokens}, .keys = {0, tokens}},
@@ -66,6 +82,23 @@ class OneHead {
   at::Tensor grad_;
   ops::Attention attention_;
 };
+
+// Computing on `device`, which has a number.  Whatever body() throws comes back.
+template <typename Body>
+void on_another_thread(c10::Device device, Body body) {
+  std::exception_ptr thrown;
+  std::thread([&] {
+    try {
+      make_current(device);
+      body();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }).join();
+  if (thrown) {
+    std::rethrow_exception(thrown);
+  }
+}
 
 }  // namespace
 
@@ -90,74 +123,95 @@ std::string text_in(const std::string& file, const std::string& key) {
 }  // namespace
 
 std::string machine_name(c10::Device device) {
+  const std::string card = card_name(device);
   const std::string processor = text_in("/proc/cpuinfo", "model name");
   const std::string memory = text_in("/proc/meminfo", "MemTotal");
   return (processor.empty() ? "processor" : processor) + ", " + std::to_string(usable_cores()) +
-         " cores, memory " + memory + (device.is_cpu() ? "" : ", " + device.str());
+         " cores, memory " + memory +
+         (device.is_cpu() ? "" : ", " + (card.empty() ? device.str() : card));
 }
 
+namespace {
+
+// By this thread, on a core.
+void measure_core(const ModelShape& model, Dtype dtype, MachineNumbers& machine) {
+  const ParameterTypes types = parameter_types(dtype);
+  const at::TensorOptions options(types.weight);
+  const std::int64_t tokens = 512;
+  const std::int64_t H = std::clamp<std::int64_t>(model.hidden, 32, 2048);
+  const at::Tensor x = at::randn({tokens, H}, options);
+  const at::Tensor w = at::randn({3 * H, H}, options);
+  const at::Tensor y = at::empty({tokens, 3 * H}, options);
+  const double multiplied = median_seconds(0.08, [&] { product(x, w.t(), y); });
+  machine.matmul_flops_per_second = 2.0 * static_cast<double>(tokens * 3 * H * H) / multiplied;
+
+  const std::int64_t n = 1024;
+  const std::int64_t D = model.head_dim;
+  const OneHead head(n, D, options, types.gradient);
+  const double attention = median_seconds(0.08, [&] {
+    head.forward();
+    head.adjoint();
+  });
+  const double pairs = static_cast<double>(n) * static_cast<double>(n + 1) / 2;
+  machine.attention_flops_per_second = 14.0 * pairs * static_cast<double>(D) / attention;
+
+  at::Tensor a = at::randn({std::int64_t{1} << 20}, options);
+  const at::Tensor b = at::randn({std::int64_t{1} << 20}, options);
+  const double added = median_seconds(0.05, [&] { a.add_(b); });
+  machine.touched_bytes_per_second = 3.0 * static_cast<double>(a.nbytes()) / added;
+
+  const at::Tensor small = at::randn({8, H}, options);
+  const at::Tensor out = at::empty({8, 8}, options);
+  const at::Tensor narrow = at::randn({8, H}, options);
+  machine.call_seconds = median_seconds(0.02, [&] { product(small, narrow.t(), out); });
+}
+
+// Of a document that fills a GPU.
+constexpr std::int64_t kDeviceTokens = 4096;
+
+void measure_device(
+    const ModelShape& model, Dtype dtype, c10::Device device, MachineNumbers& machine) {
+  const PlayedLayer layer = play_layer(model, dtype, kDeviceTokens, device);
+  machine.matmul_flops_per_second = layer.matmul_flops / layer.products.median;
+  machine.attention_flops_per_second = layer.attention_flops / layer.attention.median;
+  machine.touched_bytes_per_second = layer.touched_bytes / layer.other.median;
+  const DeviceScope computing(device);
+  machine.call_seconds = kernel_seconds(device);
+}
+
+}  // namespace
+
 MachineNumbers measure_machine(
-    std::int64_t hidden, std::int64_t head_dim, int ranks, Backend& backend, c10::Device device) {
+    const ModelShape& model, Dtype dtype, int ranks, Backend& backend, c10::Device device) {
   const c10::InferenceMode no_autograd;
-  device = numbered(device);  // for threads to come
-  const auto on_device = at::TensorOptions().device(device);
+  const auto options = at::TensorOptions(parameter_types(dtype).weight).device(device);
   MachineNumbers machine;
   machine.cores = shared_cores(ranks, backend, device);
   // In a thread of its own: the number of torch's threads belongs to the thread.
-  const auto compute = [&] {
-    at::set_num_threads(1);
-    const c10::InferenceMode here_too;
-    const DeviceScope computing(device);
-    const auto seconds_of = [&](double budget, auto body) {
-      return median_seconds(budget, [&] {
-        body();
-        synchronize(device);
-      });
-    };
-    const std::int64_t tokens = 512;
-    const std::int64_t H = std::clamp<std::int64_t>(hidden, 32, 2048);
-    const at::Tensor x = at::randn({tokens, H}, on_device);
-    const at::Tensor w = at::randn({3 * H, H}, on_device);
-    at::Tensor y = at::empty({tokens, 3 * H}, on_device);
-    const double product = seconds_of(0.08, [&] { at::mm_out(y, x, w.t()); });
-    machine.matmul_flops_per_second = 2.0 * static_cast<double>(tokens * 3 * H * H) / product;
-
-    const std::int64_t n = 1024;
-    const std::int64_t D = head_dim;
-    const OneHead head(n, D, on_device);
-    const double attention = seconds_of(0.08, [&] {
-      head.forward();
-      head.adjoint();
-    });
-    const double pairs = static_cast<double>(n) * static_cast<double>(n + 1) / 2;
-    machine.attention_flops_per_second = 14.0 * pairs * static_cast<double>(D) / attention;
-
-    at::Tensor a = at::randn({std::int64_t{1} << 20}, on_device);
-    const at::Tensor b = at::randn({std::int64_t{1} << 20}, on_device);
-    const double added = seconds_of(0.05, [&] { a.add_(b); });
-    machine.touched_bytes_per_second = 3.0 * 4.0 * static_cast<double>(a.numel()) / added;
-
-    const at::Tensor small = at::randn({8, H}, on_device);
-    at::Tensor out = at::empty({8, 8}, on_device);
-    const at::Tensor narrow = at::randn({8, H}, on_device);
-    machine.call_seconds = seconds_of(0.02, [&] { at::mm_out(out, small, narrow.t()); });
-  };
   if (backend.leads()) {
-    std::thread(compute).join();
+    on_another_thread(numbered(device), [&] {
+      at::set_num_threads(1);
+      const c10::InferenceMode here_too;
+      if (device.is_cpu()) {
+        measure_core(model, dtype, machine);
+      } else {
+        measure_device(model, dtype, device, machine);
+      }
+    });
   }
 
   if (ranks > 1) {
     double latency = 0;
     double transfer_seconds = 0;
-    const std::int64_t rows = 256 * ranks;
-    const std::int64_t H = std::clamp<std::int64_t>(hidden, 32, 2048);
+    const std::int64_t rows = (device.is_cpu() ? 256 : kDeviceTokens) * ranks;
+    const std::int64_t H = std::clamp<std::int64_t>(model.hidden, 32, 2048);
     const Layout pieces = matrix("rows", {rows, H}, even_cuts(rows, ranks));
     const Transfer table = transfer(pieces, pieces.whole(), ranks);
     backend.run(ranks, [&](Communicators& communicators) {
       Communicator& world = communicators.world();
       const DeviceScope computing(device);
-      const at::Tensor mine = at::ones({rows / ranks, H}, on_device);
-      const at::Tensor all = at::empty({rows, H}, on_device);
+      const at::Tensor mine = at::ones({rows / ranks, H}, options);
+      const at::Tensor all = at::empty({rows, H}, options);
       const auto time = [&](auto body) {
         std::vector<double> times;
         for (int i = 0; i < 30; ++i) {
@@ -180,50 +234,65 @@ MachineNumbers measure_machine(
     // All ranks were at it at once; the numbers are those of a rank alone on its core.
     const double sharing =
         std::max(1.0, static_cast<double>(ranks) / static_cast<double>(machine.cores));
-    const double sent = static_cast<double>(table.sent(false).front().elements) * 4.0;
+    const double sent = static_cast<double>(table.sent(false).front().elements) *
+                        static_cast<double>(options.dtype().itemsize());
     machine.collective_seconds = latency / sharing;
     machine.sent_bytes_per_second = sent * sharing / std::max(1e-6, transfer_seconds - latency);
   }
   return machine;
 }
 
-std::vector<KernelProbe> measure_kernels(const ModelShape& model, c10::Device device) {
+std::vector<KernelProbe> measure_kernels(const ModelShape& model, Dtype dtype, c10::Device device) {
   std::vector<KernelProbe> probes;
-  device = numbered(device);  // for threads to come
-  const auto options = at::TensorOptions().device(device);
+  const ParameterTypes types = parameter_types(dtype);
+  const auto options = at::TensorOptions(types.weight).device(device);
+  const bool core = device.is_cpu();
   const auto measured = [&](auto body) {
     std::vector<double> times;
     body();
     for (int i = 0; i < 9; ++i) {
-      const auto begin = Clock::now();
+      const TimedMark begin = TimedMark::here();
       body();
-      synchronize(device);
-      times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      const TimedMark end = TimedMark::here();
+      end.wait();
+      times.push_back(seconds_between(begin, end));
     }
-    return Spread{
-        .median = median(times),
-        .least = *std::min_element(times.begin(), times.end()),
-        .most = *std::max_element(times.begin(), times.end())};
+    return spread_of(times);
   };
-  const auto compute = [&] {  // in a thread of its own: torch's threads belong to the thread
+  on_another_thread(numbered(device), [&] {  // torch's threads belong to the thread
     at::set_num_threads(1);
     const c10::InferenceMode no_autograd;
-    const DeviceScope computing(device);
-    for (const std::int64_t n : {model.hidden, 3 * model.hidden, model.ffn}) {
-      for (const std::int64_t m : {16, 128, 1024}) {
-        const at::Tensor x = at::randn({m, model.hidden}, options);
-        const at::Tensor w = at::randn({n, model.hidden}, options);
-        at::Tensor y = at::empty({m, n}, options);
-        probes.push_back(
-            {.kernel = "matmul",
-             .shape = {m, model.hidden, n},
-             .flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                      static_cast<double>(model.hidden),
-             .seconds = measured([&] { at::mm_out(y, x, w.t()); })});
+    {
+      const DeviceScope computing(device);
+      const std::vector<std::int64_t> rows = core ? std::vector<std::int64_t>{16, 128, 1024}
+                                                  : std::vector<std::int64_t>{256, 1024, 8192};
+      for (const std::int64_t n : {model.hidden, 3 * model.hidden, model.ffn}) {
+        for (const std::int64_t m : rows) {
+          const at::Tensor x = at::randn({m, model.hidden}, options);
+          const at::Tensor w = at::randn({n, model.hidden}, options);
+          const at::Tensor y = at::empty({m, n}, options);
+          probes.push_back(
+              {.kernel = "matmul",
+               .shape = {m, model.hidden, n},
+               .flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                        static_cast<double>(model.hidden),
+               .seconds = measured([&] { product(x, w.t(), y); })});
+        }
       }
     }
+    if (!core) {  // all heads at once
+      for (const std::int64_t tokens : {1024, 4096, 8192}) {
+        const PlayedLayer layer = play_layer(model, dtype, tokens, device, /*backward=*/false);
+        probes.push_back(
+            {.kernel = "attention",
+             .shape = {tokens, model.heads, model.head_dim},
+             .flops = layer.attention_flops,
+             .seconds = layer.attention});
+      }
+      return;
+    }
     for (const std::int64_t tokens : {128, 512, 2048}) {
-      const OneHead head(tokens, model.head_dim, options);
+      const OneHead head(tokens, model.head_dim, options, types.gradient);
       const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
       probes.push_back(
           {.kernel = "attention",
@@ -231,8 +300,7 @@ std::vector<KernelProbe> measure_kernels(const ModelShape& model, c10::Device de
            .flops = 4.0 * pairs * static_cast<double>(model.head_dim),
            .seconds = measured([&] { head.forward(); })});
     }
-  };
-  std::thread(compute).join();
+  });
   return probes;
 }
 

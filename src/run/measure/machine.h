@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
@@ -20,19 +21,22 @@ int shared_cores(int ranks, const Backend& backend, c10::Device device);
 // What this machine is, for people: processor, processors in use, memory, device.
 std::string machine_name(c10::Device device = c10::Device(c10::kCPU));
 
-// Speeds of this machine for a model of width `hidden`, measured in about half a second: float32
-// matrix products and causal attention by one thread, memory traffic, and the backend's latency and
-// bandwidth with `ranks` ranks.  Every process calls it; the numbers are whole in the one that
-// leads, which alone computes while the others wait.
+// Speeds of this machine for a run of this model and type, measured in about half a second (on a
+// GPU some seconds, the first time): on a core, one thread's matrix products, causal attention of
+// one head and element-wise operations; on a GPU a layer of the model (played_layer.h); and the
+// backend's latency and bandwidth with `ranks` ranks.  Of a model of several dims, `hidden` and
+// `head_dim` alone count.  Every process calls it; the numbers are whole in the one that leads,
+// which alone computes while the others wait.
 MachineNumbers measure_machine(
-    std::int64_t hidden,
-    std::int64_t head_dim,
+    const ModelShape& model,
+    Dtype dtype,
     int ranks,
     Backend& backend,
     c10::Device device = c10::Device(c10::kCPU));
 
-// Matrix products and attention of the model's shapes by one thread, in about a second.
+// Matrix products and attention of the model's shapes and the run's type: by one thread, attention
+// of one head, in about a second; on a GPU of all heads.
 std::vector<KernelProbe> measure_kernels(
-    const ModelShape& model, c10::Device device = c10::Device(c10::kCPU));
+    const ModelShape& model, Dtype dtype, c10::Device device = c10::Device(c10::kCPU));
 
 }  // namespace paradyse

@@ -1,10 +1,12 @@
 // What measurements share.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <vector>
 
+#include "paradyse/plan/profile.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/median.h"
 
@@ -12,6 +14,14 @@ namespace paradyse {
 
 inline double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Pre: there are some.
+inline Spread spread_of(const std::vector<double>& values) {
+  return {
+      .median = median(values),
+      .least = *std::min_element(values.begin(), values.end()),
+      .most = *std::max_element(values.begin(), values.end())};
 }
 
 // Documents of `length` tokens.  Any ids do: a small generator of Knuth's.

@@ -49,7 +49,7 @@ Cluster measured_cluster(
     const ModelShape& model, int ranks, const std::shared_ptr<Backend>& backend) {
   const std::int64_t memory =
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  MachineNumbers machine = measure_machine(model.hidden, model.head_dim, ranks, *backend);
+  MachineNumbers machine = measure_machine(model, Dtype::float32, ranks, *backend);
   if (ranks > 1) {
     measure_link(ranks, backend, machine);
   }

@@ -44,13 +44,6 @@ constexpr double kLeastProbeSeconds = 0.1;
 constexpr int kColdRepeats = 1;
 constexpr int kLeastRepeats = 2;
 
-Spread spread(const std::vector<double>& values) {
-  return {
-      .median = median(values),
-      .least = *std::min_element(values.begin(), values.end()),
-      .most = *std::max_element(values.begin(), values.end())};
-}
-
 // Of one repeat on all ranks.
 struct Repeat {
   PartTimes::Seconds parts;      // mean over the ranks
@@ -296,8 +289,7 @@ class Profiler {
   }
 
   // The same repeats on all ranks; rank 0 has the samples.
-  std::vector<Repeat> measure(
-      const ProfileStep& wish, RankSession& session, const PartTimes& times) {
+  std::vector<Repeat> measure(const ProfileStep& wish, RankSession& session, PartTimes& times) {
     Communicator& world = session.world();
     const Plan& plan = wish.plan;
     const bool of_samples = !subject_.model.inputs().empty();
@@ -402,7 +394,7 @@ class Profiler {
           }
           values.push_back(sum * share);
         }
-        return spread(values);
+        return spread_of(values);
       };
       for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
         one.seconds[phase] = of_samples(phase, &Repeat::parts);
@@ -455,7 +447,7 @@ class Profiler {
       step.saved_bytes = std::max(step.saved_bytes, sample.saved_bytes);
       step.peak_bytes = std::max(step.peak_bytes, sample.peak_bytes);
     }
-    step.seconds = spread(seconds);
+    step.seconds = spread_of(seconds);
     std::tie(step.counted_peak_bytes, step.counted_saved_bytes) = counted(plan);
     add(step);
   }
@@ -503,7 +495,8 @@ class Profiler {
     if (!known_.kernels.empty()) {
       return;
     }
-    for (const KernelProbe& probe : measure_kernels(subject_.kernels, request_.device)) {
+    for (const KernelProbe& probe :
+         measure_kernels(subject_.kernels, request_.dtype, request_.device)) {
       writer_->add(probe);
       known_.kernels.push_back(probe);
     }
@@ -554,7 +547,7 @@ class Profiler {
         continue;
       }
       PartProbe probe{.part = "optimizer", .ranks = request_.ranks, .length = layers};
-      probe.seconds[0] = spread(times);
+      probe.seconds[0] = spread_of(times);
       probe.work.phases[0].values[2] = static_cast<double>(most);
       add(probe);
     }

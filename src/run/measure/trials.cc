@@ -8,8 +8,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include "paradyse/run/communicator.h"
+#include "paradyse/run/weights.h"
+#include "src/run/device/device.h"
+#include "src/run/kernels/kernels.h"
+#include "src/run/measure/device_speeds.h"
+#include "src/run/measure/played_layer.h"
 
 namespace paradyse {
 namespace {
@@ -36,6 +42,54 @@ ProductTrial try_product() {
     best = std::min(best, seconds_since(one));
   }
   return {.right = right, .flops_per_second = 2.0 * std::pow(static_cast<double>(kSize), 3) / best};
+}
+
+ModelShape typical_model() {
+  ModelShape model;
+  model.layers = 16;
+  model.hidden = 2048;
+  model.heads = 16;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.ffn = 5632;
+  model.vocab = 32000;
+  return model;
+}
+
+namespace {
+
+// A random product on the device against the same numbers in float64 on the host.
+bool product_is_right(Dtype dtype, c10::Device device) {
+  const at::ScalarType type = parameter_types(dtype).weight;
+  const at::Tensor a = at::randn({257, 512}).to(type);
+  const at::Tensor b = at::randn({512, 130}).to(type);
+  const at::Tensor c = at::empty({257, 130}, at::TensorOptions(type).device(device));
+  kernels_for(device).product(
+      a.to(device), b.to(device), c, /*accumulate=*/false, Tiles().product_rows(130));
+  const at::Tensor expected = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+  const double error =
+      ((c.cpu().to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+  const double allowed = narrow(dtype) ? 0x1p-8 : 1e-5;  // a result is rounded once, by half of it
+  return error < allowed;
+}
+
+}  // namespace
+
+DeviceTrial try_device(const ModelShape& model, Dtype dtype, c10::Device device) {
+  constexpr std::int64_t kTokens = 4096;
+  const c10::InferenceMode no_autograd;
+  DeviceTrial trial{.card = card_name(device)};
+  {
+    const DeviceScope computing(device);
+    trial.right = product_is_right(dtype, device);
+    trial.large_product_flops_per_second = large_product_flops_per_second(dtype, device);
+    trial.copied_bytes_per_second = copied_bytes_per_second(device);
+    trial.kernel_seconds = kernel_seconds(device);
+  }
+  const PlayedLayer layer = play_layer(model, dtype, kTokens, device);
+  trial.product_flops_per_second = layer.matmul_flops / layer.products.median;
+  trial.attention_flops_per_second = layer.attention_flops / layer.attention.median;
+  return trial;
 }
 
 ExchangeTrial try_exchange() {

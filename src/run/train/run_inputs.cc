@@ -116,17 +116,23 @@ Dataset data_at(
 
 namespace {
 
-// Of what the model computes with most: columns of a stream, and of a head.
-std::pair<std::int64_t, std::int64_t> widths(const ModelFolder& model) {
+// What speeds are measured for: of a model of several dims, columns of a stream and of a head that
+// it computes with most.
+ModelShape measured_shape(const ModelFolder& model) {
+  ModelShape shape = model.shape;
   if (!model.grid) {
-    return {model.shape.hidden, model.shape.head_dim};
+    return shape;
   }
   const auto* const video = std::get_if<StditShape>(&*model.grid);
   if (video != nullptr) {
-    return {video->hidden, video->hidden / video->heads};
+    shape.hidden = video->hidden;
+    shape.head_dim = video->hidden / video->heads;
+  } else {
+    const auto& protein = std::get<EvoformerShape>(*model.grid);
+    shape.hidden = protein.msa_hidden;
+    shape.head_dim = protein.head_dim;
   }
-  const auto& protein = std::get<EvoformerShape>(*model.grid);
-  return {protein.msa_hidden, protein.head_dim};
+  return shape;
 }
 
 }  // namespace
@@ -218,10 +224,9 @@ SampleTask sample_task(
 }
 
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend) {
-  const auto [hidden, head_dim] = widths(model);
   return measure_machine(
-      hidden,
-      head_dim,
+      measured_shape(model),
+      config.train.dtype,
       static_cast<int>(config.parallel.ranks),
       backend,
       device_named(config.parallel.device));

@@ -1,0 +1,97 @@
+#include "src/run/measure/played_layer.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <c10/core/InferenceMode.h>
+
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/plan/strategy.h"
+#include "paradyse/run/communicator.h"
+#include "paradyse/run/session.h"
+#include "src/run/device/device.h"
+#include "src/run/execute/breakdown.h"
+#include "src/run/measure/measure.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::int64_t kVocabulary = 512;
+constexpr int kColdRepeats = 2;  // handles, workspaces and memory are made
+constexpr int kRepeats = 7;
+
+// The first layer of it.
+ModelShape one_layer(ModelShape model, std::int64_t tokens) {
+  model = without_dropout(model);
+  model.layers = 1;
+  model.vocab = std::min(model.vocab, kVocabulary);
+  model.padding_id = -1;
+  if (model.learned_positions) {
+    model.max_positions = std::max(model.max_positions, tokens);
+  }
+  return model;
+}
+
+// Numbers like a model's: a device computes faster with zeros.
+void fill(Parameters& parameters) {
+  const c10::InferenceMode no_autograd;
+  for (PartParameters& part : parameters.parts()) {
+    if (part.stack.defined()) {
+      part.stack.normal_(0, 0.02);
+    }
+    for (const at::Tensor& vector : part.vectors) {
+      vector.fill_(1);
+    }
+  }
+}
+
+}  // namespace
+
+PlayedLayer play_layer(
+    const ModelShape& model, Dtype dtype, std::int64_t tokens, c10::Device device, bool backward) {
+  const ModelShape shape = one_layer(model, tokens);
+  const Model layer = text_model(shape);
+  const Plan plan = uniform_plan(shape, {tokens}, 1, {text_layer("MegatronTS", "hold")});
+  PlayedLayer played;
+  const RankPart part = rank_part(plan, plan.micro_batches.front(), layer, 0, backward);
+  const Totals counted = totals(part.timeline, part.seat, precision_of(dtype));
+  for (const Work& work : {counted.forward, counted.recompute, counted.backward}) {
+    played.matmul_flops += work.matmul_flops;
+    played.attention_flops += work.attention_flops;
+    played.touched_bytes += work.touched_bytes;
+  }
+  std::array<std::vector<double>, Breakdown::kParts> seconds;
+  run_local_ranks(1, {}, [&, on = numbered(device)](Communicators& communicators) {
+    make_current(on);
+    Breakdown breakdown;
+    RankSession session(
+        communicators,
+        layer,
+        {.dtype = dtype, .gradients = backward, .device = device, .breakdown = &breakdown});
+    fill(session.parameters());
+    const auto documents = synthetic_documents(1, tokens, shape.vocab);
+    const auto document = pointers(documents);
+    for (int i = 0; i < kColdRepeats + kRepeats; ++i) {
+      if (backward) {
+        session.parameters().zero_gradients();
+      }
+      breakdown.restart();
+      session.play(plan, synthetic_batch(document, layer), backward);
+      const auto found = breakdown.seconds();
+      for (std::size_t p = 0; i >= kColdRepeats && p < found.size(); ++p) {
+        seconds[p].push_back(found[p]);
+      }
+    }
+  });
+  played.products = spread_of(seconds[Breakdown::products]);
+  played.attention = spread_of(seconds[Breakdown::attention]);
+  played.other = spread_of(seconds[Breakdown::other]);
+  release_cached(device);
+  return played;
+}
+
+}  // namespace paradyse
