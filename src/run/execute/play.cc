@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
-#include "src/run/execute/domain_seconds.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
 #include "src/run/execute/trace.h"
@@ -196,7 +195,7 @@ RankSession::State::Played RankSession::State::play(
       .tokens = std::move(tokens),
       .result = std::move(result),
       .losses = std::move(losses),
-      .domain_seconds = domain_seconds.seconds()};
+      .domain = std::move(domain_seconds)};
 }
 
 BatchResult RankSession::play(
@@ -233,11 +232,12 @@ BatchResult RankSession::play(
   }
   std::vector<RankSession::State::Played> played;  // whose losses are on their way
   for (const PlanMicroBatch& micro : plan.micro_batches) {
-    const auto begin = Clock::now();
+    Stopwatch whole;
+    whole.start();
     played.push_back(state_->play(
         plan, micro, batch, first_tokens, backward, scale * loss_scale, result.switching_seconds));
-    result.micro_batch_seconds.push_back(seconds_since(begin));
-    result.domain_seconds.push_back(played.back().domain_seconds);
+    whole.stop();
+    played.back().whole = std::move(whole);
     result.saved_bytes = std::max(result.saved_bytes, played.back().result.saved_bytes);
   }
   result.programs_built = state_->programs.built() - built_before;
@@ -246,6 +246,8 @@ BatchResult RankSession::play(
   }
   for (std::size_t m = 0; m < played.size(); ++m) {
     RankSession::State::Played& one = played[m];
+    result.micro_batch_seconds.push_back(one.whole.seconds());
+    result.domain_seconds.push_back(one.domain.seconds());
     const LossSums of = loss_sums(one.tokens, one.losses.get(), one.result.numbers_a_row);
     const std::vector<std::int64_t>& documents = plan.micro_batches[m].groups[one.group].documents;
     for (std::size_t d = 0; d < documents.size(); ++d) {

@@ -11,6 +11,8 @@
 #include "src/run/data/micro_batch.h"
 #include "src/run/device/device.h"
 #include "src/run/device/host_copies.h"
+#include "src/run/device/stopwatch.h"
+#include "src/run/execute/domain_seconds.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/ops/rank_context.h"
 
@@ -32,7 +34,8 @@ struct RankSession::State {
     MicroBatch tokens;
     MicroBatchResult result;
     HostRead losses;  // of the result
-    double domain_seconds = 0;
+    Stopwatch whole = {};
+    DomainSeconds domain = {};
   };
   Played play(
       const Plan& plan,
