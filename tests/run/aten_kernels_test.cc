@@ -3,11 +3,13 @@
 // GPU.
 #include "src/run/kernels/aten/aten_kernels.h"
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -522,6 +524,443 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
   }
 }
 
+// --- long documents ------------------------------------------------------------------------------
+
+TEST(Packs, LongSquareOrEvenBlocksAreDense) {
+  const auto text = [](const std::vector<AttentionBlock>& blocks, bool causal) {
+    std::vector<std::string> all;
+    for (const aten::Pack& pack : aten::packs(blocks, causal, 256)) {
+      EXPECT_TRUE(!pack.dense || (!pack.plain && pack.blocks.size() == 1));
+      all.push_back(
+          (pack.dense   ? "dense"
+           : pack.plain ? "flash"
+                        : "tiles") +
+          std::string(" ") + std::to_string(pack.blocks.size()) + (pack.onto ? " onto" : ""));
+    }
+    return all;
+  };
+  EXPECT_THAT(
+      text(
+          {{{0, 300}, {0, 300}},
+           {{300, 555}, {300, 555}},
+           {{555, 560}, {555, 560}},
+           {{560, 816}, {560, 816}}},
+          true),
+      testing::ElementsAre("dense 1", "flash 2", "dense 1"));
+  // cuDNN's causal mask begins at the first key
+  EXPECT_THAT(text({{{0, 300}, {0, 400}, 100}}, true), testing::ElementsAre("flash 1"));
+  EXPECT_THAT(text({{{0, 300}, {0, 300}, -3}}, true), testing::ElementsAre("tiles 1"));
+  // keys that all see cannot be padded: only sizes that dense_rows() leaves as they are
+  const AttentionBlock own{{0, 256}, {0, 256}};
+  const AttentionBlock seen{{0, 256}, {256, 640}, 1000};
+  const AttentionBlock odd{{0, 256}, {640, 941}, 1000};
+  EXPECT_THAT(
+      text({own, seen, odd}, true),
+      testing::ElementsAre("dense 1", "dense 1 onto", "flash 1 onto"));
+  EXPECT_THAT(
+      text({{{0, 256}, {0, 384}}, {{256, 556}, {384, 684}}}, false),
+      testing::ElementsAre("dense 1", "flash 1"));
+  for (const aten::Pack& pack : aten::packs(std::vector{own, seen, odd}, true)) {
+    EXPECT_FALSE(pack.dense) << "nobody asked for it";
+  }
+}
+
+TEST(DenseRows, AreFewAndSeldomMany) {
+  std::set<std::int64_t> sizes;
+  for (std::int64_t tokens = 512; tokens <= 65'536; ++tokens) {
+    const std::int64_t rows = aten::dense_rows(tokens);
+    ASSERT_GE(rows, tokens);
+    ASSERT_LE(rows, tokens + tokens / 4) << tokens;
+    ASSERT_EQ(aten::dense_rows(rows), rows) << tokens;
+    ASSERT_TRUE(tokens < 4096 || rows - tokens < 1024) << tokens;
+    sizes.insert(rows);
+  }
+  EXPECT_LE(sizes.size(), 4 + 4 + 4 + 62);
+}
+
+// Launched by the pack's call, and those that have work to do; for a head.
+std::pair<std::int64_t, std::int64_t> tiles_of(const aten::Pack& pack) {
+  std::int64_t longest = 0;
+  std::int64_t used = 0;
+  for (const AttentionBlock& block : pack.blocks) {
+    const std::int64_t tiles = (std::max(block.queries.size(), block.keys.size()) + 127) / 128;
+    longest = std::max(longest, tiles);
+    used += tiles;
+  }
+  return {longest * static_cast<std::int64_t>(pack.blocks.size()), used};
+}
+
+void expect_few_empty_tiles(
+    const std::vector<std::int64_t>& lengths, std::int64_t dense_from, std::size_t most_packs) {
+  std::vector<AttentionBlock> blocks;
+  std::int64_t end = 0;
+  for (const std::int64_t length : lengths) {
+    blocks.push_back({{end, end + length}, {end, end + length}});
+    end += length;
+  }
+  const std::vector<aten::Pack> packs = aten::packs(blocks, true, dense_from);
+  EXPECT_LE(packs.size(), most_packs);
+  std::int64_t next = 0;
+  for (const aten::Pack& pack : packs) {
+    EXPECT_EQ(pack.queries().begin, next) << "not in their order";
+    next = pack.queries().end;
+    const auto [launched, used] = tiles_of(pack);
+    EXPECT_LE(launched, 2 * used + 64);
+    EXPECT_LE(pack.dense ? dense_from : 0, pack.queries().size());
+  }
+  EXPECT_EQ(next, end);
+  EXPECT_EQ(blocks_in(packs), std::ssize(blocks));
+}
+
+TEST(Packs, LaunchFewEmptyTiles) {
+  const std::int64_t never = aten::kNeverDense;
+  std::vector<std::int64_t> lengths(10'000, 60);
+  expect_few_empty_tiles(lengths, never, 1);
+  for (const std::size_t place : {std::size_t{0}, std::size_t{5'000}, lengths.size()}) {
+    std::vector<std::int64_t> with = lengths;
+    with.insert(with.begin() + static_cast<std::ptrdiff_t>(place), 16'384);
+    expect_few_empty_tiles(with, 4096, 3);
+    expect_few_empty_tiles(with, never, 3);
+  }
+  // two calls for each long one at most
+  for (std::size_t i = 0; i < 100; ++i) {
+    lengths[i * 100] = 16'000;
+  }
+  expect_few_empty_tiles(lengths, never, 200);
+  std::uint64_t random = 1;
+  for (std::int64_t& length : lengths) {
+    random = random * 6364136223846793005U + 1442695040888963407U;
+    length = std::int64_t{2} << (random >> 60U);  // to 65,536
+  }
+  expect_few_empty_tiles(lengths, never, lengths.size());
+  expect_few_empty_tiles(lengths, 4096, lengths.size());
+}
+
+// What stands around the blocks in their matrices, and what is done with the results.
+struct Around {
+  std::int64_t behind = 0;  // rows after the last block, of numbers that are none of its business
+  bool one_matrix = false;  // q | k | v
+  bool merge = false;       // into results of earlier keys
+  bool fresh = false;       // gradients are written, not added to
+  std::int64_t dense_from = aten::kNeverDense;
+};
+
+constexpr aten::FlashHeads kFewKeys{.heads = 6, .key_heads = 2, .head_dim = 8, .scale = 0.4};
+
+struct AttentionRoom {
+  Columns q, k, v, g;
+  at::Tensor o, l;
+  Columns grad_q, grad_k, grad_v;
+  Interval queries, keys;
+};
+
+at::Tensor columns_of(const Columns& of, std::int64_t heads) {
+  return of.matrix.narrow(1, of.first, heads * kFewKeys.head_dim);
+}
+
+AttentionRoom room_for(
+    const std::vector<AttentionBlock>& blocks, const Around& around, at::ScalarType type) {
+  const std::int64_t N = kFewKeys.heads * kFewKeys.head_dim;
+  const std::int64_t K = kFewKeys.key_heads * kFewKeys.head_dim;
+  AttentionRoom room;
+  room.queries = {blocks.front().queries.begin, blocks.back().queries.end};
+  room.keys = {blocks.front().keys.begin, blocks.back().keys.end};
+  const std::int64_t rows = room.queries.end + around.behind;
+  const std::int64_t key_rows = room.keys.end + around.behind;
+  const auto place = [&](Columns& q, Columns& k, Columns& v, at::ScalarType of, int seed) {
+    if (around.one_matrix) {
+      const at::Tensor qkv = strided(rows, N + 2 * K, seed, of);
+      q = {qkv, 0};
+      k = {qkv, N};
+      v = {qkv, N + K};
+    } else {
+      q = {strided(rows, N, seed, of)};
+      k = {strided(key_rows, K, seed + 1, of)};
+      v = {strided(key_rows, K, seed + 2, of)};
+    }
+  };
+  place(room.q, room.k, room.v, type, 1);
+  room.g = {strided(rows, N, 4, type)};
+  const auto spoil = [&](const at::Tensor& x) {
+    x.narrow(0, x.size(0) - around.behind, around.behind).fill_(1000);
+  };
+  for (const Columns* x : {&room.q, &room.k, &room.v, &room.g}) {
+    spoil(x->matrix);
+  }
+  room.o = random({rows, N}, 5, at::kFloat);
+  room.l = random({rows, kFewKeys.heads}, 6, at::kFloat);
+  if (around.merge) {  // nothing was seen before by some
+    room.l.narrow(0, room.queries.begin + 1, 2).fill_(kNothing);
+    room.o.narrow(0, room.queries.begin + 1, 2).zero_();
+  }
+  place(room.grad_q, room.grad_k, room.grad_v, at::kFloat, 7);
+  return room;
+}
+
+// What blocks leave: o and l, and what they add to the gradients.
+struct AttentionResults {
+  at::Tensor o, l, q, k, v;
+};
+
+AttentionResults by_packs(
+    const std::vector<AttentionBlock>& blocks,
+    bool causal,
+    const Around& around,
+    const AttentionRoom& room) {
+  const std::vector<aten::Pack> packs = aten::packs(blocks, causal, around.dense_from);
+  const at::Tensor o = room.o.clone();
+  const at::Tensor l = room.l.clone();
+  for (const aten::Pack& pack : packs) {
+    EXPECT_TRUE(pack.plain || pack.dense);
+    aten::flash_attend(
+        pack, kFewKeys, {room.q, room.k, room.v, {o}, {l}}, around.merge || pack.onto);
+  }
+  const at::Tensor q = columns_of(room.grad_q, kFewKeys.heads);
+  const at::Tensor k = columns_of(room.grad_k, kFewKeys.key_heads);
+  const at::Tensor v = columns_of(room.grad_v, kFewKeys.key_heads);
+  const std::vector<at::Tensor> before = {q.clone(), k.clone(), v.clone()};
+  if (around.fresh) {
+    q.narrow(0, room.queries.begin, room.queries.size()).fill_(NAN);
+    k.narrow(0, room.keys.begin, room.keys.size()).fill_(NAN);
+    v.narrow(0, room.keys.begin, room.keys.size()).fill_(NAN);
+  }
+  const at::Tensor rounded = o.to(room.q.matrix.scalar_type());
+  for (const aten::Pack& pack : packs) {
+    aten::flash_attend_adjoint(
+        pack,
+        kFewKeys,
+        {room.q, room.k, room.v, {rounded}, {l}},
+        {room.g, room.grad_q, room.grad_k, room.grad_v},
+        around.fresh);
+  }
+  // what is written stands beside what was there; what nobody touched is as it was
+  const auto added = [&](const at::Tensor& now, const at::Tensor& was, Interval rows) {
+    at::Tensor difference = now - was;
+    if (around.fresh) {
+      difference.narrow(0, rows.begin, rows.size()).copy_(now.narrow(0, rows.begin, rows.size()));
+    }
+    return difference;
+  };
+  return {
+      o,
+      l,
+      added(q, before[0], room.queries),
+      added(k, before[1], room.keys),
+      added(v, before[2], room.keys)};
+}
+
+// The same by our loops, tile by tile.
+AttentionResults by_tiles(
+    const std::vector<AttentionBlock>& blocks, bool causal, bool merge, const AttentionRoom& room) {
+  const std::int64_t D = kFewKeys.head_dim;
+  const std::int64_t group = kFewKeys.heads / kFewKeys.key_heads;
+  AttentionResults made{
+      room.o.clone(),
+      room.l.clone(),
+      at::zeros({room.q.matrix.size(0), kFewKeys.heads * D}),
+      at::zeros({room.k.matrix.size(0), kFewKeys.key_heads * D}),
+      at::zeros({room.v.matrix.size(0), kFewKeys.key_heads * D})};
+  at::Tensor rounded;
+  const auto each = [&](auto body) {
+    std::int64_t begun = 0;
+    for (const AttentionBlock& block : blocks) {
+      for (std::int64_t key = 0; key < kFewKeys.key_heads; ++key) {
+        const Attention attention{
+            .block = block,
+            .heads = group,
+            .head_dim = D,
+            .scale = kFewKeys.scale,
+            .causal = causal};
+        body(
+            attention,
+            ops::AttentionTensors{
+                {room.q.matrix, room.q.first + key * group * D},
+                {room.k.matrix, room.k.first + key * D},
+                {room.v.matrix, room.v.first + key * D},
+                {rounded.defined() ? rounded : made.o, key * group * D},
+                {made.l, key * group}},
+            key,
+            block.queries.begin < begun);
+      }
+      begun = block.queries.end;
+    }
+  };
+  each([&](const Attention& attention, const auto& tensors, std::int64_t, bool onto) {
+    ops::attend(attention, tensors, merge || onto);
+  });
+  rounded = made.o.to(room.q.matrix.scalar_type());
+  each([&](const Attention& attention, const auto& tensors, std::int64_t key, bool) {
+    ops::attend_adjoint(
+        attention,
+        tensors,
+        {{room.g.matrix, key * group * D},
+         {made.q, key * group * D},
+         {made.k, key * D},
+         {made.v, key * D}});
+  });
+  return made;
+}
+
+// The same in float64, by the formulas.
+AttentionResults in_double(
+    const std::vector<AttentionBlock>& blocks, bool causal, bool merge, const AttentionRoom& room) {
+  const std::int64_t D = kFewKeys.head_dim;
+  const auto wide = [&](const Columns& of, std::int64_t heads) {
+    return columns_of(of, heads).to(at::kDouble).unflatten(1, {heads, D});
+  };
+  const at::Tensor q = wide(room.q, kFewKeys.heads);
+  const at::Tensor k = wide(room.k, kFewKeys.key_heads);
+  const at::Tensor v = wide(room.v, kFewKeys.key_heads);
+  const at::Tensor g = wide(room.g, kFewKeys.heads);
+  const at::Tensor o = room.o.to(at::kDouble).unflatten(1, {kFewKeys.heads, D});
+  const at::Tensor l = room.l.to(at::kDouble);
+  AttentionResults made{o.flatten(1), l, at::zeros_like(q), at::zeros_like(k), at::zeros_like(v)};
+  const auto each = [&](auto body) {
+    std::int64_t begun = 0;
+    for (const AttentionBlock& block : blocks) {
+      for (std::int64_t h = 0; h < kFewKeys.heads; ++h) {
+        const auto rows = [](const at::Tensor& x, Interval of, std::int64_t head) {
+          return x.narrow(0, of.begin, of.size()).select(1, head);
+        };
+        const std::int64_t key = h / (kFewKeys.heads / kFewKeys.key_heads);
+        at::Tensor s = rows(q, block.queries, h).mm(rows(k, block.keys, key).t()) * kFewKeys.scale;
+        if (causal) {
+          s.masked_fill_(at::ones_like(s, at::kBool).triu(block.diagonal + 1), kNothing);
+        }
+        body(
+            s,
+            [&](const at::Tensor& x) { return rows(x, block.queries, h); },
+            [&](const at::Tensor& x) { return rows(x, block.keys, key); },
+            block.queries.begin < begun);
+      }
+      begun = block.queries.end;
+    }
+  };
+  each([&](const at::Tensor& s, auto of_q, auto of_k, bool onto) {
+    const at::Tensor sum = at::logsumexp(s, {1});
+    const at::Tensor l_rows = of_q(l.unsqueeze(2)).squeeze(1);
+    const at::Tensor both = merge || onto ? at::logaddexp(l_rows, sum) : sum;
+    const at::Tensor before =
+        merge || onto ? (l_rows - both).exp().unsqueeze(1) * of_q(o) : at::zeros_like(of_q(o));
+    of_q(o).copy_(before + (s - both.unsqueeze(1)).exp().mm(of_k(v)));
+    l_rows.copy_(both);
+  });
+  each([&](const at::Tensor& s, auto of_q, auto of_k, bool) {
+    const at::Tensor p = (s - of_q(l.unsqueeze(2))).exp();
+    const at::Tensor dot = (of_q(o) * of_q(g)).sum(1, true);
+    const at::Tensor d = p * (of_q(g).mm(of_k(v).t()) - dot) * kFewKeys.scale;
+    of_q(made.q).add_(d.mm(of_k(k)));
+    of_k(made.k).add_(d.t().mm(of_q(q)));
+    of_k(made.v).add_(p.t().mm(of_q(g)));
+  });
+  for (at::Tensor* x : {&made.q, &made.k, &made.v}) {
+    *x = x->flatten(1);
+  }
+  return made;
+}
+
+void expect_packs_are_tiles(
+    const std::vector<AttentionBlock>& blocks, bool causal, const Around& around) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const AttentionRoom room = room_for(blocks, around, type);
+    const AttentionResults packs = by_packs(blocks, causal, around, room);
+    const AttentionResults tiles = by_tiles(blocks, causal, around.merge, room);
+    const AttentionResults exact = in_double(blocks, causal, around.merge, room);
+    for (const AttentionResults* judge : {&tiles, &exact}) {
+      const std::string what = std::string(judge == &tiles ? "beside tiles" : "beside float64") +
+                               (causal ? ", causal" : "") + (around.merge ? ", merged" : "") +
+                               (around.fresh ? ", fresh" : "") +
+                               (around.one_matrix ? ", one matrix" : "") + ", " +
+                               std::to_string(around.behind) + " rows behind, dense from " +
+                               std::to_string(around.dense_from);
+      EXPECT_LE(off(packs.o, judge->o), tolerance(type)) << what;
+      EXPECT_LE(off(packs.l, judge->l), 2e-5) << what;
+      EXPECT_LE(off(packs.q, judge->q), tolerance(type)) << what;
+      EXPECT_LE(off(packs.k, judge->k), tolerance(type)) << what;
+      EXPECT_LE(off(packs.v, judge->v), tolerance(type)) << what;
+    }
+  }
+}
+
+// A few short documents among long ones, one of which ends the pack: whose rows past its end are
+// those that follow, zeros of a copy, or of either kind.
+TEST(Dense, DocumentsAreTheirTiles) {
+  const std::vector<AttentionBlock> documents = {
+      {{0, 150}, {0, 150}},
+      {{150, 155}, {150, 155}},
+      {{155, 283}, {155, 283}},
+      {{283, 323}, {283, 323}},
+      {{323, 540}, {323, 540}}};
+  for (const std::int64_t dense_from : {std::int64_t{20}, std::int64_t{128}, aten::kNeverDense}) {
+    for (const std::int64_t behind : {0, 7, 200}) {
+      for (const bool one_matrix : {true, false}) {
+        for (const bool merge : {true, false}) {
+          for (const bool fresh : {true, false}) {
+            expect_packs_are_tiles(
+                documents,
+                true,
+                {.behind = behind,
+                 .one_matrix = one_matrix,
+                 .merge = merge,
+                 .fresh = fresh,
+                 .dense_from = dense_from});
+          }
+        }
+      }
+    }
+  }
+}
+
+// Queries and keys that begin at different rows; a document in the middle whose keys have a room
+// of their own.
+TEST(Dense, QueriesApartFromTheirKeys) {
+  const std::vector<AttentionBlock> documents = {
+      {{3, 150}, {1, 148}}, {{150, 200}, {148, 248}, 50}, {{200, 330}, {248, 378}}};
+  for (const std::int64_t behind : {0, 60}) {
+    expect_packs_are_tiles(documents, true, {.behind = behind, .fresh = true, .dense_from = 128});
+  }
+}
+
+TEST(Dense, WholeBlocksOfEvenSizes) {
+  const std::vector<AttentionBlock> lines = {
+      {{0, 128}, {0, 256}}, {{128, 256}, {256, 384}}, {{256, 300}, {384, 500}}};
+  for (const bool merge : {true, false}) {
+    expect_packs_are_tiles(lines, false, {.merge = merge, .dense_from = 128});
+  }
+}
+
+// As in a ring: a rank's own keys, then others' that all of its queries see.
+TEST(Dense, BlocksOfTheSameQueriesMerge) {
+  const std::vector<AttentionBlock> hops = {
+      {{0, 256}, {0, 256}}, {{0, 256}, {256, 640}, 1000}, {{0, 256}, {640, 700}, 1000}};
+  for (const std::int64_t dense_from : {std::int64_t{128}, aten::kNeverDense}) {
+    for (const bool merge : {true, false}) {
+      expect_packs_are_tiles(hops, true, {.merge = merge, .dense_from = dense_from});
+    }
+  }
+}
+
+TEST(Dense, IsLeftToThoseWhoTakeOtherBits) {
+  const at::Tensor q = at::empty({1}, at::kBFloat16);
+  EXPECT_TRUE(aten::dense_takes(q, 128));
+  EXPECT_FALSE(aten::dense_takes(q, 136)) << "flash alone is so wide";
+  EXPECT_FALSE(aten::dense_takes(q, 20));
+  EXPECT_FALSE(aten::dense_takes(at::empty({1}), 128));
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  EXPECT_FALSE(aten::dense_takes(q, 128));
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+TEST(AttentionKernels, AreWhatTheEnvironmentSays) {
+  const auto from = aten::AttentionKernels::from;
+  EXPECT_EQ(from(nullptr, nullptr), (aten::AttentionKernels{.flash = true, .cudnn = true}));
+  EXPECT_EQ(from("1", "1"), (aten::AttentionKernels{.flash = true, .cudnn = true}));
+  EXPECT_EQ(from(nullptr, "0"), (aten::AttentionKernels{.flash = true, .cudnn = false}));
+  EXPECT_EQ(from("0", nullptr), (aten::AttentionKernels{.flash = false, .cudnn = false}));
+  EXPECT_THROW(from("no", nullptr), std::invalid_argument);
+  EXPECT_THROW(from(nullptr, ""), std::invalid_argument);
+}
+
 // --- waiting -------------------------------------------------------------------------------------
 
 // What the host would do with a device and may wait for: reading a number or finding out how many
@@ -699,6 +1138,67 @@ TEST(AtenEquality, NarrowTypesThroughFlash) {
       }
     }
   }
+}
+
+// The same with documents that cuDNN's stand-in takes, one by one, beside others that it does not;
+// and long ones, of which rings have whole blocks of even sizes.
+TEST(AtenEquality, NarrowTypesThroughFlashAndDense) {
+  const ModelShape model =
+      test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31});
+  const ThroughAten here;
+  for (const auto& [lengths, ranks, dense_from] :
+       {std::tuple{std::vector<std::int64_t>{1, 9, 2, 17, 3}, std::vector<int>{1, 3, 4}, 5},
+        std::tuple{std::vector<std::int64_t>{12, 512}, std::vector<int>{2}, 100}}) {
+    const test::Case c{"aten dense " + std::to_string(lengths.back()), model, lengths};
+    for (const int p : ranks) {
+      for (const auto& [attention, mlp] : test::pure_strategies()) {
+        const std::vector<LayerChoice> layers(
+            static_cast<std::size_t>(c.model.layers),
+            text_layer(attention, mlp, Recompute::light, Recompute::light));
+        test::expect_within_rounding(
+            c, uniform_plan(c.model, c.lengths, p, layers), Dtype::bfloat16, dense_from);
+      }
+    }
+  }
+}
+
+// Calls of an operation in a micro-batch, forward and backward.
+TEST(AttentionKernels, SayWhichFormIsTaken) {
+  static std::atomic<int> calls;
+  static std::atomic<int> dense;
+  const at::CallbackHandle handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+            const auto name = function.operator_name();
+            calls += name && toString(*name) == "aten::logsumexp";      // of both stand-ins
+            dense += name && toString(*name) == "aten::count_nonzero";  // of cuDNN's
+            return nullptr;
+          })
+          .scopes({at::RecordScope::FUNCTION}));
+  const test::Case c{
+      "aten forms",
+      test::llama({.heads = 2, .kv_heads = 1, .head_dim = 8, .hidden = 16, .ffn = 8, .vocab = 31}),
+      {9, 3}};
+  const Plan plan = uniform_plan(
+      c.model,
+      c.lengths,
+      1,
+      std::vector<LayerChoice>(
+          static_cast<std::size_t>(c.model.layers), text_layer("UlyssesZ", "gather")));
+  const ThroughAten here;
+  const auto taken = [&](aten::AttentionKernels kernels, std::int64_t dense_from) {
+    aten::use_attention_kernels(kernels);
+    calls = 0;
+    dense = 0;
+    test::expect_within_rounding(c, plan, Dtype::bfloat16, dense_from);
+    aten::use_attention_kernels({});
+    return std::pair(calls > 0, dense > 0);
+  };
+  EXPECT_EQ(taken({}, 5), std::pair(true, true));
+  EXPECT_EQ(taken({}, 100), std::pair(true, false));
+  EXPECT_EQ(taken({.flash = true, .cudnn = false}, 5), std::pair(true, false));
+  EXPECT_EQ(taken({.flash = false, .cudnn = false}, 5), std::pair(false, false));
+  at::removeCallback(handle);
 }
 
 }  // namespace

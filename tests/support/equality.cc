@@ -193,7 +193,8 @@ void expect_equal(
   }
 }
 
-void expect_within_rounding(const Case& c, const Plan& plan, Dtype dtype) {
+void expect_within_rounding(
+    const Case& c, const Plan& plan, Dtype dtype, std::int64_t attention_dense_from) {
   SCOPED_TRACE(
       c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
       to_json(plan));
@@ -207,7 +208,8 @@ void expect_within_rounding(const Case& c, const Plan& plan, Dtype dtype) {
       .plan = &plan,
       .documents = random_documents(c.lengths, c.model.vocab, 7),
       .labels = labels_of(c),
-      .dtype = dtype};
+      .dtype = dtype,
+      .attention_dense_from = attention_dense_from};
   request.fill = [&](Parameters& parameters) { fill(parameters, reference.weights); };
   const GradientAnswer answer = gradients(request);
   const reference::Answer& expected = reference.answer;

@@ -8,6 +8,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/session.h"
 #include "src/run/reference/reference_model.h"
 #include "tests/support/models.h"
 
@@ -36,7 +37,11 @@ void expect_equal(
 // The same in bfloat16 or float16, against float64 from the weights as the type rounds them,
 // without dropout.  Each gradient is held to its own rounding: as far as rounding the weights once
 // more moves it in float64, a few times, since every op rounds what it makes, too.
-void expect_within_rounding(const Case& c, const Plan& plan, Dtype dtype);
+void expect_within_rounding(
+    const Case& c,
+    const Plan& plan,
+    Dtype dtype,
+    std::int64_t attention_dense_from = kAttentionDenseFrom);
 
 // The largest footprint that the folds name is a budget that suffices in float32, to the byte;
 // less runs out of memory.

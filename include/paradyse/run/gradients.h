@@ -28,6 +28,7 @@ struct GradientRequest {
   std::shared_ptr<Backend> backend = local_backend();
   Trace* trace = nullptr;
   c10::Device device = c10::Device(c10::kCPU);
+  std::int64_t attention_dense_from = kAttentionDenseFrom;  // as in SessionOptions
 };
 
 struct RankReport {

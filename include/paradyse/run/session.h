@@ -24,6 +24,10 @@ class Breakdown;
 class PartTimes;
 class Trace;
 
+// From so many tokens on cuDNN, a document at a time, is taken for faster than flash where nobody
+// has measured it (paradyse profile): an estimate, no GPU has run either.
+inline constexpr std::int64_t kAttentionDenseFrom = 4096;
+
 struct SessionOptions {
   Dtype dtype = Dtype::float32;   // of weights and what is computed (parameter_types)
   int weight_domain = 0;          // ranks that hold one copy of the model together; 0: all
@@ -31,6 +35,8 @@ struct SessionOptions {
   bool masters = false;           // float32 weights beside narrow ones: what an optimizer updates
   std::int64_t memory_bytes = 0;  // budget of this rank; 0: no limit
   c10::Device device = c10::Device(c10::kCPU);
+  // On a GPU, causal documents of at least so many tokens go through cuDNN.
+  std::int64_t attention_dense_from = kAttentionDenseFrom;
   // Where it is noted what the time goes to; each may be absent, and outlives the session.
   Trace* trace = nullptr;
   Breakdown* breakdown = nullptr;

@@ -65,6 +65,7 @@ GradientAnswer gradients(const GradientRequest& request) {
          .weight_domain = plan.weight_domain,
          .memory_bytes = request.memory_per_rank,
          .device = request.device,
+         .attention_dense_from = request.attention_dense_from,
          .trace = request.trace});
     Parameters& parameters = session.parameters();
     request.fill(parameters);

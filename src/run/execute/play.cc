@@ -186,7 +186,8 @@ RankSession::State::Played RankSession::State::play(
       .trace = options.trace,
       .world_rank = communicators.rank(),
       .breakdown = options.breakdown,
-      .part_times = options.part_times};
+      .part_times = options.part_times,
+      .attention_dense_from = options.attention_dense_from};
   MicroBatchResult result =
       run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward);
   HostRead losses(result.losses);

@@ -29,9 +29,9 @@ void attention(Frame& frame, const Op& op) {
 }
 
 void attention_adjoint(Frame& frame, const Op& op) {
-  const at::Tensor grad_q_TN = frame.only_gradient_target(op.in.front()).zero_();
+  const at::Tensor grad_q_TN = frame.only_gradient_target(op.in.front());
   const at::Tensor grad_kv =
-      keys_of(op) == op.in.front() ? grad_q_TN : frame.only_gradient_target(keys_of(op)).zero_();
+      keys_of(op) == op.in.front() ? grad_q_TN : frame.only_gradient_target(keys_of(op));
   at::Tensor grad_bias;  // [pairs, N]
   at::Tensor sums;
   bool there = false;  // of other lines
@@ -52,7 +52,8 @@ void attention_adjoint(Frame& frame, const Op& op) {
        .o = frame.value(op.out[0]),
        .l = frame.value(op.out[1]),
        .bias = op.biased ? frame.value(bias_of(op)) : at::Tensor()},
-      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0]), .bias = sums});
+      {.q = grad_q_TN, .kv = grad_kv, .o = frame.gradient(op.out[0]), .bias = sums},
+      /*fresh=*/true);
   if (op.biased && !sums.is_same(grad_bias)) {
     if (there) {
       frame.kernels().add_numbers(grad_bias.view({-1}), sums.view({-1}));

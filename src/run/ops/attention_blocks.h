@@ -118,7 +118,30 @@ inline std::vector<FlashRuns> flash_runs(const Program& program, const std::vect
   return all;
 }
 inline bool by_flash(const at::Tensor& q, const Program& program) {
-  return through_aten(q) && aten::flash_takes(q, program.shape.head_dim);
+  return through_aten(q) && aten::attention_kernels().flash &&
+         aten::flash_takes(q, program.shape.head_dim);
+}
+inline std::vector<aten::Pack> packs_of(
+    const Frame& frame, const std::vector<AttentionBlock>& blocks, const at::Tensor& q) {
+  const bool dense =
+      aten::attention_kernels().cudnn && aten::dense_takes(q, frame.program().shape.head_dim);
+  return aten::packs(
+      blocks,
+      frame.program().documents.causal,
+      dense ? frame.rank->attention_dense_from : aten::kNeverDense);
+}
+
+// Whether each row is in just one block, in their order.
+inline bool in_a_row(
+    const std::vector<AttentionBlock>& blocks, Interval AttentionBlock::* side, std::int64_t rows) {
+  std::int64_t end = 0;
+  for (const AttentionBlock& block : blocks) {
+    if ((block.*side).begin != end) {
+      return false;
+    }
+    end = (block.*side).end;
+  }
+  return end == rows;
 }
 
 // Attends to the keys and values in these blocks.  `merge`: what o and l hold of them is the result
@@ -140,9 +163,9 @@ inline void attend_blocks(
     }
   };
   if (by_flash(in.q, program) && !in.bias.defined()) {
-    for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
+    for (const aten::Pack& pack : packs_of(frame, blocks, in.q)) {
       const bool onto = merge || pack.onto;
-      if (!pack.plain) {
+      if (!pack.plain && !pack.dense) {
         tiles(pack.blocks.front(), onto);
         continue;
       }
@@ -159,18 +182,26 @@ inline void attend_blocks(
   }
 }
 
-// Adds what these blocks give to the gradients of q and kv; that of o is read.
+// Adds what these blocks give to the gradients of q and kv; that of o is read.  `fresh`: nothing is
+// in them yet, and all of their rows get their numbers here.
 inline void attend_blocks_adjoint(
     const Frame& frame,
     const Op& op,
     const std::vector<AttentionBlock>& blocks,
     const AttentionMatrices& in,
-    const AttentionMatrices& gradients) {
+    const AttentionMatrices& gradients,
+    bool fresh) {
   const Program& program = frame.program();
   const int rank = frame.rank->seat.group_rank;
   const Heads& heads = op.heads[idx(rank)];
   const std::int64_t D = program.shape.head_dim;
   const std::vector<HeadRun> runs = head_runs(op, rank);
+  const auto zero = [&] {
+    at::Tensor(gradients.q).zero_();
+    if (!gradients.kv.is_same(gradients.q)) {
+      at::Tensor(gradients.kv).zero_();
+    }
+  };
   const auto tiles = [&](const AttentionBlock& block) {
     for (const HeadRun& run : runs) {
       const RunColumns columns{heads, run, D};
@@ -181,18 +212,31 @@ inline void attend_blocks_adjoint(
     }
   };
   if (by_flash(in.q, program) && !in.bias.defined()) {
-    for (const aten::Pack& pack : aten::packs(blocks, program.documents.causal)) {
-      if (!pack.plain) {
+    const std::vector<aten::Pack> packs = packs_of(frame, blocks, in.q);
+    const auto is_tiles = [](const aten::Pack& pack) { return !pack.plain && !pack.dense; };
+    // written by the kernels' results alone, every row and column once
+    const bool writes = fresh && std::ranges::none_of(packs, is_tiles) &&
+                        in_a_row(blocks, &AttentionBlock::queries, gradients.q.size(0)) &&
+                        in_a_row(blocks, &AttentionBlock::keys, gradients.kv.size(0)) &&
+                        std::ssize(runs) == heads.key.size();
+    if (fresh && !writes) {
+      zero();
+    }
+    for (const aten::Pack& pack : packs) {
+      if (is_tiles(pack)) {
         tiles(pack.blocks.front());
         continue;
       }
       for (const FlashRuns& run : flash_runs(program, runs)) {
         const RunColumns columns{heads, run.first, D};
         aten::flash_attend_adjoint(
-            pack, run.heads, tensors_of(in, columns), gradients_of(gradients, columns));
+            pack, run.heads, tensors_of(in, columns), gradients_of(gradients, columns), writes);
       }
     }
     return;
+  }
+  if (fresh) {
+    zero();
   }
   for (const AttentionBlock& block : blocks) {
     tiles(block);

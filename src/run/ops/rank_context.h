@@ -1,6 +1,8 @@
 // What a rank is while ops run: who it talks to, where its memory is counted, what is noted.
 #pragma once
 
+#include <limits>
+
 #include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/communicator.h"
@@ -22,6 +24,8 @@ struct RankContext {
   int world_rank = 0;                // names the rank in the trace
   Breakdown* breakdown = nullptr;    // may be absent
   PartTimes* part_times = nullptr;   // may be absent
+  // tokens; SessionOptions
+  std::int64_t attention_dense_from = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace paradyse

@@ -36,8 +36,8 @@ void ring_attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad_o_TN = frame.gradient(op.out[0]);
   const at::Tensor grad_q_TN = frame.only_gradient_target(op.in[0]);
   const at::Tensor grad_kv = frame.only_gradient_target(op.in[1]);
-  const at::Tensor grad_q_sums = in_sums(frame, grad_q_TN).zero_();
-  const at::Tensor own_sums = in_sums(frame, grad_kv).zero_();
+  const at::Tensor grad_q_sums = in_sums(frame, grad_q_TN);
+  const at::Tensor own_sums = in_sums(frame, grad_kv);
   Ring ring(frame, op, frame.value(op.in[1]));
   RingSums sums(frame, ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
@@ -47,7 +47,8 @@ void ring_attention_adjoint(Frame& frame, const Op& op) {
         op,
         ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
         {.q = q_TN, .kv = ring.block(), .o = o_TN, .l = l_TN},
-        {.q = grad_q_sums, .kv = to, .o = grad_o_TN});
+        {.q = grad_q_sums, .kv = to, .o = grad_o_TN},
+        /*fresh=*/hop == 0);
     ring.advance();
   }
   sums.come_home();

@@ -1,8 +1,13 @@
 #include "src/run/kernels/aten/aten_attention.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
 #include <limits>
 #include <numbers>
+#include <stdexcept>
+#include <string>
 
 #include "paradyse/run/accountant.h"
 #include "src/run/kernels/aten/aten_kernels.h"
@@ -255,29 +260,93 @@ void attend_adjoint(
 
 // --- flash ---------------------------------------------------------------------------------------
 
+namespace {
+
+bool wanted(const char* name, const char* value) {
+  const std::string text = value == nullptr ? "1" : value;
+  if (text != "0" && text != "1") {
+    throw std::invalid_argument(
+        std::string(name) + " in the environment is '" + text + "'; 0 does without, 1 is as unset");
+  }
+  return text == "1";
+}
+
+std::atomic<AttentionKernels>& chosen_kernels() {
+  static std::atomic<AttentionKernels> kernels{AttentionKernels::from(
+      std::getenv("PARADYSE_FLASH"), std::getenv("PARADYSE_CUDNN_ATTENTION"))};
+  return kernels;
+}
+
+}  // namespace
+
+AttentionKernels AttentionKernels::from(const char* flash, const char* cudnn) {
+  const bool any = wanted("PARADYSE_FLASH", flash);
+  return {.flash = any, .cudnn = wanted("PARADYSE_CUDNN_ATTENTION", cudnn) && any};
+}
+AttentionKernels attention_kernels() { return chosen_kernels().load(std::memory_order_relaxed); }
+void use_attention_kernels(AttentionKernels kernels) { chosen_kernels().store(kernels); }
+
 Interval Pack::queries() const { return {blocks.front().queries.begin, blocks.back().queries.end}; }
 Interval Pack::keys() const { return {blocks.front().keys.begin, blocks.back().keys.end}; }
 
-std::vector<Pack> packs(std::span<const AttentionBlock> blocks, bool causal) {
+std::int64_t dense_rows(std::int64_t tokens) {
+  const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(tokens)));
+  const std::int64_t step = std::clamp<std::int64_t>(power / 4, 128, 1024);
+  return (tokens + step - 1) / step * step;
+}
+
+namespace {
+
+// What a flash call launches for its blocks, and what there is work for; of each head.
+struct Launch {
+  std::int64_t blocks = 0;
+  std::int64_t longest = 0;  // in tiles
+  std::int64_t used = 0;
+
+  [[nodiscard]] Launch with(const AttentionBlock& block) const {
+    constexpr std::int64_t kTile = 128;
+    const std::int64_t tiles =
+        (std::max(block.queries.size(), block.keys.size()) + kTile - 1) / kTile;
+    return {blocks + 1, std::max(longest, tiles), used + tiles};
+  }
+  // 64 tiles of some 16 heads without work take about as long as another launch (E).
+  [[nodiscard]] bool worth_it() const { return blocks * longest <= 2 * used + 64; }
+};
+
+}  // namespace
+
+std::vector<Pack> packs(
+    std::span<const AttentionBlock> blocks, bool causal, std::int64_t dense_from) {
   std::vector<Pack> all;
   std::int64_t begun = 0;  // queries before this one have had a block
+  Launch launch;           // of the last pack
   for (const AttentionBlock& block : blocks) {
-    const bool whole = !causal || block.diagonal >= block.keys.size() - 1;
-    const bool corner =
-        block.diagonal >= 0 && block.diagonal == block.keys.size() - block.queries.size();
+    const std::int64_t queries = block.queries.size();
+    const std::int64_t keys = block.keys.size();
+    const bool whole = !causal || block.diagonal >= keys - 1;
+    const bool corner = block.diagonal >= 0 && block.diagonal == keys - queries;
+    const bool square = corner && block.diagonal == 0;
+    // torch's kernel takes blocks of one query another way
+    const bool taken = (whole || corner) && queries > 1;
+    const bool dense =
+        taken && std::min(queries, keys) >= dense_from &&
+        (whole ? dense_rows(queries) == queries && dense_rows(keys) == keys : square);
     const Pack alone{
         .blocks = {block},
-        // torch's kernel takes blocks of one query another way
-        .plain = (whole || corner) && block.queries.size() > 1,
+        .plain = taken && !dense,
         .causal = !whole,
-        .onto = block.queries.begin < begun};
+        .onto = block.queries.begin < begun,
+        .dense = dense};
     begun = block.queries.end;
+    const Launch more = launch.with(block);
     if (!all.empty() && all.back().plain && alone.plain && all.back().causal == alone.causal &&
         all.back().onto == alone.onto && all.back().queries().end == block.queries.begin &&
-        all.back().keys().end == block.keys.begin) {
+        all.back().keys().end == block.keys.begin && more.worth_it()) {
       all.back().blocks.push_back(block);
+      launch = more;
     } else {
       all.push_back(alone);
+      launch = Launch().with(block);
     }
   }
   return all;
@@ -286,6 +355,11 @@ std::vector<Pack> packs(std::span<const AttentionBlock> blocks, bool causal) {
 bool flash_takes(const at::Tensor& q, std::int64_t head_dim) {
   return (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) && head_dim % 8 == 0 &&
          head_dim <= 256;
+}
+
+bool dense_takes(const at::Tensor& q, std::int64_t head_dim) {
+  return flash_takes(q, head_dim) && head_dim <= 128 &&
+         !at::globalContext().deterministicAlgorithms();
 }
 
 namespace {
@@ -325,7 +399,8 @@ struct FlashOperands {
 };
 
 // Stands in for torch's kernels on CPU tensors, which they do not take: the same arguments and
-// results, written out.  Calls body(rows of queries, rows of keys, head, key head, where hidden).
+// results, written out (plain_forward, plain_backward).  Calls body(rows of queries, rows of keys,
+// head, key head, where hidden).
 template <typename Body>
 void for_flash_blocks(const Pack& pack, const FlashHeads& heads, Body body) {
   for (const AttentionBlock& block : pack.blocks) {
@@ -344,24 +419,9 @@ void for_flash_blocks(const Pack& pack, const FlashHeads& heads, Body body) {
 }
 
 // [queries, heads, D] and the log-sum-exp [heads, queries].
-std::pair<at::Tensor, at::Tensor> flash_forward(
-    const Pack& pack, const FlashHeads& heads, const FlashOperands& in) {
-  if (in.q.is_cuda()) {
-    const Lengths n = lengths_of(pack, in.q.device());
-    const auto result = at::_flash_attention_forward(
-        in.q,
-        in.k,
-        in.v,
-        n.queries,
-        n.keys,
-        n.most_queries,
-        n.most_keys,
-        /*dropout_p=*/0,
-        pack.causal,
-        /*return_debug_mask=*/false,
-        heads.scale);
-    return {std::get<0>(result), std::get<1>(result)};
-  }
+using FlashResults = std::pair<at::Tensor, at::Tensor>;
+
+FlashResults plain_forward(const Pack& pack, const FlashHeads& heads, const FlashOperands& in) {
   at::Tensor o = at::empty(in.q.sizes(), in.q.options());
   at::Tensor l = at::empty({heads.heads, in.q.size(0)}, at::kFloat);
   for_flash_blocks(
@@ -377,35 +437,13 @@ std::pair<at::Tensor, at::Tensor> flash_forward(
   return {o, l};
 }
 
-// The gradients of the operands; o and l are those of all keys.
-FlashOperands flash_backward(
+FlashOperands plain_backward(
     const Pack& pack,
     const FlashHeads& heads,
     const FlashOperands& in,
     const at::Tensor& o,
     const at::Tensor& l,
     const at::Tensor& grad_o) {
-  if (in.q.is_cuda()) {
-    const Lengths n = lengths_of(pack, in.q.device());
-    const at::Tensor random = at::zeros({2}, in.q.options().dtype(at::kLong)).to(at::kUInt64);
-    const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
-        grad_o,
-        in.q,
-        in.k,
-        in.v,
-        o,
-        l,
-        n.queries,
-        n.keys,
-        n.most_queries,
-        n.most_keys,
-        /*dropout_p=*/0,
-        pack.causal,
-        random,
-        random,
-        heads.scale);
-    return {grad_q, grad_k, grad_v};
-  }
   const auto zeros = [](const at::Tensor& x) {
     return at::zeros(x.sizes(), x.options().dtype(at::kFloat));
   };
@@ -428,6 +466,58 @@ FlashOperands flash_backward(
   return {grad.q.to(type), grad.k.to(type), grad.v.to(type)};
 }
 
+FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const FlashOperands& in) {
+  if (!in.q.is_cuda()) {
+    return plain_forward(pack, heads, in);
+  }
+  const Lengths n = lengths_of(pack, in.q.device());
+  const auto result = at::_flash_attention_forward(
+      in.q,
+      in.k,
+      in.v,
+      n.queries,
+      n.keys,
+      n.most_queries,
+      n.most_keys,
+      /*dropout_p=*/0,
+      pack.causal,
+      /*return_debug_mask=*/false,
+      heads.scale);
+  return {std::get<0>(result), std::get<1>(result)};
+}
+
+// The gradients of the operands; o and l are those of all keys.
+FlashOperands flash_backward(
+    const Pack& pack,
+    const FlashHeads& heads,
+    const FlashOperands& in,
+    const at::Tensor& o,
+    const at::Tensor& l,
+    const at::Tensor& grad_o) {
+  if (!in.q.is_cuda()) {
+    return plain_backward(pack, heads, in, o, l, grad_o);
+  }
+  const Lengths n = lengths_of(pack, in.q.device());
+  const at::Tensor random = at::zeros({2}, in.q.options().dtype(at::kLong)).to(at::kUInt64);
+  const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
+      grad_o,
+      in.q,
+      in.k,
+      in.v,
+      o,
+      l,
+      n.queries,
+      n.keys,
+      n.most_queries,
+      n.most_keys,
+      /*dropout_p=*/0,
+      pack.causal,
+      random,
+      random,
+      heads.scale);
+  return {grad_q, grad_k, grad_v};
+}
+
 FlashOperands operands_of(
     const Pack& pack,
     const FlashHeads& heads,
@@ -441,6 +531,153 @@ FlashOperands operands_of(
       heads_of(v, pack.keys(), heads.key_heads, D)};
 }
 
+// --- cuDNN ---------------------------------------------------------------------------------------
+
+// Rows past a dense block's end see its keys, and nobody reads what comes of it.  Nor do they give
+// anything to the gradients of keys and values: their share of the scores is 0, by a log-sum-exp of
+// so much, and so is their gradient of o.  What lies there has to be numbers, though.
+constexpr double kFar = 1e30;
+
+// `count` rows from rows.begin on: those that follow in the matrix, or, where it ends before, a
+// copy with zeros behind.  Its strides are the matrix's, since cuDNN builds a graph for others,
+// too.
+at::Tensor rows_from(const at::Tensor& matrix, Interval rows, std::int64_t count) {
+  if (rows.begin + count <= matrix.size(0)) {
+    return matrix.narrow(0, rows.begin, count);
+  }
+  const at::Tensor copy =
+      at::empty({count, std::max(matrix.stride(0), matrix.size(1))}, matrix.options())
+          .narrow(1, 0, matrix.size(1));
+  copy.narrow(0, 0, rows.size()).copy_(matrix.narrow(0, rows.begin, rows.size()));
+  copy.narrow(0, rows.size(), count - rows.size()).zero_();
+  return copy;
+}
+
+FlashOperands dense_operands(
+    const Pack& pack, const FlashHeads& heads, const AttentionTensors& tensors) {
+  const auto& [q, k, v, o, l, bias] = tensors;
+  const std::int64_t D = heads.head_dim;
+  const Interval queries{0, dense_rows(pack.queries().size())};
+  const Interval keys{0, dense_rows(pack.keys().size())};
+  const at::Tensor k_rows = rows_from(k.matrix, pack.keys(), keys.size());
+  const at::Tensor v_rows =
+      v.matrix.is_same(k.matrix) ? k_rows : rows_from(v.matrix, pack.keys(), keys.size());
+  const at::Tensor q_rows = q.matrix.is_same(k.matrix) && pack.queries() == pack.keys()
+                                ? k_rows
+                                : rows_from(q.matrix, pack.queries(), queries.size());
+  return {
+      heads_of({q_rows, q.first}, queries, heads.heads, D),
+      heads_of({k_rows, k.first}, keys, heads.key_heads, D),
+      heads_of({v_rows, v.first}, keys, heads.key_heads, D)};
+}
+
+// Contiguous, with zeros behind: the key of cuDNN's graph has q, k and v in it alone.
+at::Tensor dense_copy(const at::Tensor& from, std::int64_t rows) {
+  if (from.size(0) == rows) {
+    return from.contiguous();
+  }
+  at::Tensor copy = at::empty({rows, from.size(1), from.size(2)}, from.options());
+  copy.narrow(0, 0, from.size(0)).copy_(from);
+  copy.narrow(0, from.size(0), rows - from.size(0)).zero_();
+  return copy;
+}
+
+// From [rows, heads, D] to [1, heads, rows, D], and back.
+at::Tensor batched(const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); }
+at::Tensor unbatched(const at::Tensor& x) { return x.squeeze(0).transpose(0, 1); }
+
+// What the stand-in computes with: all rows, as cuDNN does.
+Pack whole_pack(const FlashOperands& in, bool causal) {
+  return {.blocks = {{.queries = {0, in.q.size(0)}, .keys = {0, in.k.size(0)}}}, .causal = causal};
+}
+// And what it leaves where nobody may look.
+void spoil(const at::Tensor& x, int dim, std::int64_t end) {
+  x.narrow(dim, end, x.size(dim) - end).fill_(std::numeric_limits<double>::quiet_NaN());
+}
+
+FlashResults dense_forward(
+    const Pack& pack, const FlashHeads& heads, const AttentionTensors& tensors) {
+  const FlashOperands in = dense_operands(pack, heads, tensors);
+  const std::int64_t tokens = pack.queries().size();
+  const std::int64_t rows = in.q.size(0);
+  at::Tensor o;
+  at::Tensor l;
+  if (in.q.is_cuda()) {
+    const auto result = at::_cudnn_attention_forward(
+        batched(in.q),
+        batched(in.k),
+        batched(in.v),
+        /*attn_bias=*/std::nullopt,
+        /*cum_seq_q=*/std::nullopt,
+        /*cum_seq_k=*/std::nullopt,
+        rows,
+        in.k.size(0),
+        /*compute_log_sumexp=*/true,
+        /*dropout_p=*/0,
+        pack.causal,
+        /*return_debug_mask=*/false,
+        heads.scale);
+    o = unbatched(std::get<0>(result));
+    l = std::get<1>(result).reshape({heads.heads, rows});  // [1, heads, rows, 1]
+  } else {
+    std::tie(o, l) = plain_forward(whole_pack(in, pack.causal), heads, in);
+    spoil(o, 0, tokens);
+    spoil(l, 1, tokens);
+  }
+  return {o.narrow(0, 0, tokens), l.narrow(1, 0, tokens)};
+}
+
+FlashOperands dense_backward(
+    const Pack& pack,
+    const FlashHeads& heads,
+    const AttentionTensors& tensors,
+    const at::Tensor& o,
+    const at::Tensor& l,
+    const at::Tensor& grad_o) {
+  const FlashOperands in = dense_operands(pack, heads, tensors);
+  const std::int64_t tokens = pack.queries().size();
+  const std::int64_t rows = in.q.size(0);
+  const at::Tensor o_rows = dense_copy(o, rows);
+  const at::Tensor g_rows = dense_copy(grad_o, rows);
+  const at::Tensor l_rows = at::full({heads.heads, rows}, kFar, l.options());
+  l_rows.narrow(1, 0, tokens).copy_(l);
+  FlashOperands grad;
+  if (in.q.is_cuda()) {
+    const at::Tensor none;
+    const at::Tensor unused = at::empty({}, in.q.options().dtype(at::kLong));
+    const auto [grad_q, grad_k, grad_v] = at::_cudnn_attention_backward(
+        batched(g_rows),
+        batched(in.q),
+        batched(in.k),
+        batched(in.v),
+        batched(o_rows),
+        l_rows.view({1, heads.heads, rows, 1}),
+        /*philox_seed=*/unused,
+        /*philox_offset=*/unused,
+        /*attn_bias=*/none,
+        /*cum_seq_q=*/none,
+        /*cum_seq_k=*/none,
+        rows,
+        in.k.size(0),
+        /*dropout_p=*/0,
+        pack.causal,
+        heads.scale);
+    grad = {unbatched(grad_q), unbatched(grad_k), unbatched(grad_v)};
+  } else {
+    TORCH_CHECK(
+        g_rows.narrow(0, tokens, rows - tokens).count_nonzero().item<std::int64_t>() == 0,
+        "rows past a document's end have a gradient");
+    grad = plain_backward(whole_pack(in, pack.causal), heads, in, o_rows, l_rows, g_rows);
+    spoil(grad.q, 0, tokens);
+    spoil(grad.k, 0, pack.keys().size());
+    spoil(grad.v, 0, pack.keys().size());
+  }
+  return {
+      grad.q.narrow(0, 0, tokens),
+      grad.k.narrow(0, 0, pack.keys().size()),
+      grad.v.narrow(0, 0, pack.keys().size())};
+}
+
 }  // namespace
 
 void flash_attend(
@@ -449,7 +686,9 @@ void flash_attend(
   const HostScope library_memory;
   const at::Tensor o_rows = heads_of(o, pack.queries(), heads.heads, heads.head_dim);
   const at::Tensor l_rows = part(l, pack.queries(), 0, heads.heads);
-  const auto [new_o, l_heads] = flash_forward(pack, heads, operands_of(pack, heads, q, k, v));
+  const auto [new_o, l_heads] = pack.dense
+                                    ? dense_forward(pack, heads, tensors)
+                                    : flash_forward(pack, heads, operands_of(pack, heads, q, k, v));
   const at::Tensor new_l = l_heads.t();
   if (!merge) {
     o_rows.copy_(new_o);
@@ -467,21 +706,25 @@ void flash_attend_adjoint(
     const Pack& pack,
     const FlashHeads& heads,
     const AttentionTensors& tensors,
-    const AttentionGradients& gradients) {
+    const AttentionGradients& gradients,
+    bool fresh) {
   const auto& [q, k, v, o, l, bias] = tensors;
   const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   const HostScope library_memory;
-  const FlashOperands grad = flash_backward(
-      pack,
-      heads,
-      operands_of(pack, heads, q, k, v),
-      heads_of(o, pack.queries(), heads.heads, heads.head_dim),
-      part(l, pack.queries(), 0, heads.heads).t().contiguous(),
-      heads_of(grad_o, pack.queries(), heads.heads, heads.head_dim));
+  const at::Tensor o_rows = heads_of(o, pack.queries(), heads.heads, heads.head_dim);
+  const at::Tensor g_rows = heads_of(grad_o, pack.queries(), heads.heads, heads.head_dim);
+  const at::Tensor l_rows = part(l, pack.queries(), 0, heads.heads).t().contiguous();
+  const FlashOperands grad =
+      pack.dense
+          ? dense_backward(pack, heads, tensors, o_rows, l_rows, g_rows)
+          : flash_backward(pack, heads, operands_of(pack, heads, q, k, v), o_rows, l_rows, g_rows);
   const FlashOperands to = operands_of(pack, heads, grad_q, grad_k, grad_v);
-  at::Tensor(to.q).add_(grad.q);
-  at::Tensor(to.k).add_(grad.k);
-  at::Tensor(to.v).add_(grad.v);
+  const auto give = [&](at::Tensor into, const at::Tensor& from) {
+    fresh ? into.copy_(from) : into.add_(from);
+  };
+  give(to.q, grad.q);
+  give(to.k, grad.k);
+  give(to.v, grad.v);
 }
 
 }  // namespace paradyse::aten
