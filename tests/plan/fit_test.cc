@@ -773,6 +773,27 @@ Costs small_costs(Hybrid hybrid = Hybrid::by_range) {
   return fit(profile, {.hybrid = hybrid, .trees = 2, .depth = 3});
 }
 
+TEST_F(CostsFile, HoldsWhereDenseAttentionBegins) {
+  Profile profile = pretend_profile({}, {64, 128, 256});
+  for (const std::int64_t tokens : {2048, 4096}) {
+    const double flash = tokens == 2048 ? 1 : 4;
+    profile.kernels.push_back(
+        {.kernel = kFlashKernel, .shape = {tokens, 8, 64}, .seconds = {.median = flash}});
+    profile.kernels.push_back(
+        {.kernel = kDenseKernel, .shape = {tokens, 8, 64}, .seconds = {.median = 2}});
+  }
+  const Costs costs = fit(profile, {.trees = 2, .depth = 3});
+  EXPECT_EQ(costs.attention_dense_from, 4096);
+  write_costs(costs, file_);
+  EXPECT_EQ(read_costs(file_).attention_dense_from, 4096);
+  profile.kernels.clear();
+  const Costs without = fit(profile, {.trees = 2, .depth = 3});
+  EXPECT_EQ(without.attention_dense_from, std::nullopt);
+  EXPECT_NE(fingerprint(without), fingerprint(costs));
+  write_costs(without, file_);
+  EXPECT_EQ(content().find("attention_dense_from"), std::string::npos) << "as before";
+}
+
 TEST_F(CostsFile, IsReadBackExactly) {
   for (const Costs& costs : {noisy_costs(), small_costs(), small_costs(Hybrid::by_strategy)}) {
     write_costs(costs, file_);

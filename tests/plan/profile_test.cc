@@ -114,6 +114,30 @@ KernelProbe any_kernel(std::mt19937& random) {
       .seconds = any_spread(random)};
 }
 
+TEST(Profile, SaysFromWhereDenseAttentionIsFaster) {
+  const auto from = [](const std::vector<std::array<double, 3>>& measured) {
+    Profile profile{.header = header()};
+    for (const auto& [tokens, flash, dense] : measured) {
+      const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(tokens), 16, 128};
+      for (const auto& [kernel, seconds] :
+           {std::pair(kFlashKernel, flash), {kDenseKernel, dense}}) {
+        if (seconds > 0) {
+          profile.kernels.push_back(
+              {.kernel = kernel, .shape = shape, .seconds = {.median = seconds}});
+        }
+      }
+    }
+    return attention_dense_from(profile);
+  };
+  EXPECT_EQ(from({}), std::nullopt);
+  EXPECT_EQ(from({{1024, 1, 0}}), std::nullopt);
+  EXPECT_EQ(from({{1024, 1, 2}, {2048, 3, 3}, {4096, 9, 8}, {8192, 30, 20}}), 4096);
+  EXPECT_EQ(from({{8192, 30, 20}, {4096, 9, 8}, {1024, 1, 2}}), 4096) << "in any order";
+  EXPECT_EQ(from({{1024, 2, 1}, {2048, 3, 4}, {4096, 9, 8}}), 4096) << "once below is no rule";
+  EXPECT_EQ(from({{1024, 2, 1}, {2048, 3, 2}}), 1024);
+  EXPECT_EQ(from({{1024, 2, 1}, {2048, 3, 4}}), 4096) << "not as far as was measured";
+}
+
 // The median of the rounds' medians, the range of all; what was measured once is measured.
 TEST(Profile, IsPooledOverItsRounds) {
   Profile profile{.header = header()};

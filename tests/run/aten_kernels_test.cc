@@ -23,6 +23,7 @@
 #include "paradyse/run/session.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/kernels/aten/aten_attention.h"
+#include "src/run/measure/attention_kernels.h"
 #include "tests/support/equality.h"
 
 namespace paradyse {
@@ -949,6 +950,27 @@ TEST(Dense, IsLeftToThoseWhoTakeOtherBits) {
   at::globalContext().setDeterministicAlgorithms(true, false);
   EXPECT_FALSE(aten::dense_takes(q, 128));
   at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+// What a GPU's profile has, here of the stand-ins.
+TEST(Dense, IsMeasuredBesideFlash) {
+  const std::vector<std::int64_t> lengths = {16, 40};
+  const auto measured = [&](const aten::FlashHeads& heads, at::ScalarType type) {
+    return measure_attention_kernels(heads, type, c10::Device(c10::kCPU), lengths);
+  };
+  Profile profile;
+  profile.kernels = measured(kFewKeys, at::kBFloat16);
+  ASSERT_EQ(profile.kernels.size(), 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const KernelProbe& probe = profile.kernels[i];
+    EXPECT_EQ(probe.kernel, i % 2 == 0 ? kFlashKernel : kDenseKernel);
+    EXPECT_EQ(probe.shape, (std::vector<std::int64_t>{lengths[i / 2], 6, 8}));
+    EXPECT_GT(probe.seconds.least, 0);
+  }
+  EXPECT_EQ(profile.kernels[1].flops, 14 * (16 * 17 / 2) * 6 * 8);
+  EXPECT_THAT(attention_dense_from(profile), testing::AnyOf(16, 40, 80));
+  EXPECT_TRUE(measured(kFewKeys, at::kFloat).empty());
+  EXPECT_TRUE(measured({.head_dim = 136}, at::kHalf).empty());
 }
 
 TEST(AttentionKernels, AreWhatTheEnvironmentSays) {

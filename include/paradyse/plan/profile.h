@@ -109,13 +109,18 @@ struct CollectiveProbe {
 
 // A kernel on one core, nothing beside it.
 struct KernelProbe {
-  std::string kernel;               // "matmul": [m, k] x [k, n]; "attention": causal, forward
+  // "matmul": [m, k] x [k, n]; "attention": causal, forward; on GPUs kFlashKernel, kDenseKernel:
+  // forward and adjoint of a causal document
+  std::string kernel;
   std::vector<std::int64_t> shape;  // m, k, n; tokens, heads, head_dim
   double flops = 0;
   Spread seconds = {};
 
   friend bool operator==(const KernelProbe&, const KernelProbe&) = default;
 };
+
+inline constexpr const char* kFlashKernel = "attention flash";
+inline constexpr const char* kDenseKernel = "attention dense";  // cuDNN's, a document a call
 
 struct Profile {
   ProfileHeader header;
@@ -131,6 +136,11 @@ struct Profile {
 // median of the medians, the least and the most of all, and the largest bytes.  A probe that was
 // measured in one of them is measured.
 Profile pooled(const Profile& profile);
+
+// Tokens from which on a document takes cuDNN less time than flash: the least length from which on
+// it did at all that were measured.  Where it did not at the longest: twice that.  None: no length
+// was measured with both.
+std::optional<std::int64_t> attention_dense_from(const Profile& profile);
 
 // Throws std::invalid_argument naming file, line and field, what stands there and what to do: no
 // profile, another version, a missing or unknown field, a number that is negative or none.  Half a

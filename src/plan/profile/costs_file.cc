@@ -148,8 +148,11 @@ Json json_of(const Costs& costs) {
       {"memory_overhead", finite(costs.memory_overhead, "memory_overhead")},
       {"optimizer_seconds_per_byte",
        finite(costs.optimizer_seconds_per_byte, "optimizer_seconds_per_byte")},
-      {"step_seconds", finite(costs.step_seconds, "step_seconds")},
-      {"errors", Json::array()}};
+      {"step_seconds", finite(costs.step_seconds, "step_seconds")}};
+  if (costs.attention_dense_from) {
+    json["attention_dense_from"] = *costs.attention_dense_from;
+  }
+  json["errors"] = Json::array();
   for (const HeldOutError& error : costs.errors) {
     json["errors"].push_back(json_of(error));
   }
@@ -327,6 +330,7 @@ Costs costs_from(const JsonNode& root) {
        "memory_overhead",
        "optimizer_seconds_per_byte",
        "step_seconds",
+       "attention_dense_from",
        "errors",
        "structured",
        "hybrid"});
@@ -337,6 +341,9 @@ Costs costs_from(const JsonNode& root) {
       .memory_overhead = overhead(root.at("memory_overhead")),
       .optimizer_seconds_per_byte = root.at("optimizer_seconds_per_byte").number_from_0(),
       .step_seconds = root.at("step_seconds").number_from_0()};
+  if (root.has("attention_dense_from")) {
+    costs.attention_dense_from = root.at("attention_dense_from").integer<std::int64_t>(1);
+  }
   for (const JsonNode& error : root.at("errors").elements()) {
     costs.errors.push_back(held_out_error_from(error));
   }

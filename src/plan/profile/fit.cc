@@ -232,7 +232,7 @@ Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions
   const Floors floors = floors_of(probes, rounds.parts);
   const Floors step_floors = floors_of(profile.steps, rounds.steps);
   const Rates prior = prior_rates(profile);
-  Costs costs{.header = profile.header};
+  Costs costs{.header = profile.header, .attention_dense_from = attention_dense_from(profile)};
   fit_optimizer(profile, costs);
 
   const auto structured = fit_structured(probes, prior);

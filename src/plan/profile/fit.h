@@ -63,6 +63,8 @@ struct Costs {
   double optimizer_seconds_per_byte = 0;  // of what is stored a rank: weights, gradients, moments
   double step_seconds = 0;                // of a step, whatever its size
   std::vector<HeldOutError> errors = {};
+  // Tokens; what a run on these GPUs goes by.  None: not measured, or a file of before.
+  std::optional<std::int64_t> attention_dense_from = {};
 
   // Of a step what is no micro-batch: the update of so many elements of the fullest rank.
   [[nodiscard]] double update_seconds(

@@ -396,6 +396,28 @@ Profile pooled(const Profile& profile) {
   return all;
 }
 
+std::optional<std::int64_t> attention_dense_from(const Profile& profile) {
+  std::map<std::int64_t, std::map<std::string, double>> seconds;  // by tokens, by kernel
+  for (const KernelProbe& probe : profile.kernels) {
+    if ((probe.kernel == kFlashKernel || probe.kernel == kDenseKernel) && !probe.shape.empty()) {
+      seconds[probe.shape.front()][probe.kernel] = probe.seconds.median;
+    }
+  }
+  std::erase_if(seconds, [](const auto& entry) { return entry.second.size() < 2; });
+  if (seconds.empty()) {
+    return std::nullopt;
+  }
+  std::int64_t from = 2 * seconds.rbegin()->first;
+  for (auto it = seconds.rbegin(); it != seconds.rend(); ++it) {
+    const auto& [tokens, of_kernel] = *it;
+    if (of_kernel.at(kDenseKernel) >= of_kernel.at(kFlashKernel)) {
+      break;
+    }
+    from = tokens;
+  }
+  return from;
+}
+
 ProfileWriter::ProfileWriter(
     const std::filesystem::path& file, const ProfileHeader& header, Profile& known) {
   const std::string line = first_line(header);

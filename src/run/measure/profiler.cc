@@ -24,6 +24,7 @@
 #include "src/run/execute/part_times.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/kernels/cpu/tile_attention.h"
+#include "src/run/measure/attention_kernels.h"
 #include "src/run/measure/bench_comm.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measure.h"
@@ -262,7 +263,14 @@ class Profiler {
     const int me = communicators.rank();
     optimizer(communicators);
     PartTimes times;
-    RankSession session(communicators, subject_.model, session_options(&times));
+    SessionOptions options = session_options(&times);
+    if (!request_.device.is_cpu()) {  // as the run that goes by this profile
+      options.attention_dense_from = broadcast_number(
+          me == 0 ? attention_dense_from(known_).value_or(kAttentionDenseFrom) : 0,
+          "profile",
+          communicators.world());
+    }
+    RankSession session(communicators, subject_.model, options);
     session.parameters().initialize(1);
     const AdamW moments(
         session.parameters(),
@@ -490,15 +498,27 @@ class Profiler {
     }
   }
 
-  // Products and attention of the model's shapes, on one core.
+  // Products and attention of the model's shapes, on one core; on a GPU attention's two kernels.
   void kernels() {
-    if (!known_.kernels.empty()) {
-      return;
+    const auto keep = [&](const std::vector<KernelProbe>& probes) {
+      for (const KernelProbe& probe : probes) {
+        writer_->add(probe);
+        known_.kernels.push_back(probe);
+      }
+    };
+    if (known_.kernels.empty()) {
+      keep(measure_kernels(subject_.kernels, request_.dtype, request_.device));
     }
-    for (const KernelProbe& probe :
-         measure_kernels(subject_.kernels, request_.dtype, request_.device)) {
-      writer_->add(probe);
-      known_.kernels.push_back(probe);
+    const ModelShape& shape = request_.model;
+    if (!request_.device.is_cpu() && !request_.grid && !attention_dense_from(known_)) {
+      keep(measure_attention_kernels(
+          {.heads = shape.heads,
+           .key_heads = shape.kv_heads,
+           .head_dim = shape.head_dim,
+           .scale = 1 / std::sqrt(static_cast<double>(shape.head_dim))},
+          parameter_types(request_.dtype).weight,
+          request_.device,
+          std::vector<std::int64_t>{1024, 2048, 4096, 8192, 16384, 32768}));
     }
   }
 

@@ -19,6 +19,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// By the costs that the leading process has.
+std::int64_t attention_dense_from(const TrainingRun& run, Communicators& communicators) {
+  if (run.inputs.device.is_cpu()) {
+    return kAttentionDenseFrom;  // nobody asks
+  }
+  const std::optional<Costs>& costs = run.numbers.costs;
+  return broadcast_number(
+      costs ? costs->attention_dense_from.value_or(kAttentionDenseFrom) : kAttentionDenseFrom,
+      "attention",
+      communicators.world());
+}
+
 class RankTraining {
  public:
   RankTraining(const TrainingRun& run, Communicators& communicators)
@@ -31,6 +43,7 @@ class RankTraining {
              .masters = true,
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
              .device = run.inputs.device,
+             .attention_dense_from = attention_dense_from(run, communicators),
              .trace = run.config().output.trace ? &run.trace : nullptr}),
         optimizer_(session_.parameters(), run.config().optimizer),
         scale_(narrow()),
