@@ -23,6 +23,7 @@
 #include "paradyse/run/session.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/kernels/aten/aten_attention.h"
+#include "src/run/kernels/cpu/tile_attention.h"
 #include "src/run/measure/attention_kernels.h"
 #include "tests/support/equality.h"
 
@@ -42,6 +43,16 @@ struct ThroughAten {
 
 // The form that they take now.
 const Kernels& table() { return kernels_for(at::kCPU); }
+
+void attend(const Attention& attention, const ops::AttentionTensors& tensors, bool merge) {
+  (cpu_through_aten() ? aten::attend : ops::attend)(attention, tensors, merge);
+}
+void attend_adjoint(
+    const Attention& attention,
+    const ops::AttentionTensors& tensors,
+    const ops::AttentionGradients& gradients) {
+  (cpu_through_aten() ? aten::attend_adjoint : ops::attend_adjoint)(attention, tensors, gradients);
+}
 
 at::ScalarType sums_of(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
@@ -341,14 +352,14 @@ void expect_same_attention(
           }
         };
         each([&](const Attention& attention, bool merge) {
-          ops::attend(
+          attend(
               attention,
               {columns(own[0]), columns(own[1]), columns(own[2]), columns(own[4]), columns(own[5])},
               merge);
         });
         const Columns o = columns(own[4].to(type));
         each([&](const Attention& attention, bool) {
-          ops::attend_adjoint(
+          attend_adjoint(
               attention,
               {columns(own[0]), columns(own[1]), columns(own[2]), o, columns(own[5])},
               {columns(own[3]), columns(own[6]), columns(own[7]), columns(own[8])});
@@ -494,7 +505,7 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
                 .scale = scale,
                 .causal = causal};
             const std::int64_t column = key * attention.heads * D;
-            ops::attend(
+            attend(
                 attention,
                 {{q, column},
                  {k, key * D},
@@ -502,7 +513,7 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
                  {tiles.o, column},
                  {tiles.l, key * attention.heads}},
                 merge);
-            ops::attend_adjoint(
+            attend_adjoint(
                 attention,
                 {{q, column},
                  {k, key * D},
@@ -787,11 +798,11 @@ AttentionResults by_tiles(
     }
   };
   each([&](const Attention& attention, const auto& tensors, std::int64_t, bool onto) {
-    ops::attend(attention, tensors, merge || onto);
+    attend(attention, tensors, merge || onto);
   });
   rounded = made.o.to(room.q.matrix.scalar_type());
   each([&](const Attention& attention, const auto& tensors, std::int64_t key, bool) {
-    ops::attend_adjoint(
+    attend_adjoint(
         attention,
         tensors,
         {{room.g.matrix, key * group * D},

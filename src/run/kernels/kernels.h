@@ -15,6 +15,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/transfer.h"
+#include "src/run/kernels/attention.h"
 
 namespace paradyse {
 namespace kernels {
@@ -172,6 +173,21 @@ struct Kernels {
   void (*scaled_product)(
       double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c);
 
+  // o = softmax(scale q k^T + bias) v of each block's queries over its keys, and l, the log-sum-exp
+  // of the scores.  `merge`: what o and l hold is the result of earlier keys, which these join;
+  // else the first block of some queries begins with nothing.  A query that sees no key has o = 0
+  // and l = -inf.
+  void (*attend)(
+      const ops::BlockAttention& attention, const ops::AttentionMatrices& in, bool merge);
+  // Adds what the blocks give to the gradients of q, kv and the bias; that of o is read, o and l
+  // are those of all keys.  `fresh`: nothing is in the gradients of q and kv yet, and all of their
+  // rows get their numbers here.
+  void (*attend_adjoint)(
+      const ops::BlockAttention& attention,
+      const ops::AttentionMatrices& in,
+      const ops::AttentionMatrices& gradients,
+      bool fresh);
+
   // Scores become probabilities, in place.
   void (*softmax)(const at::Tensor& scores, const kernels::ScoreRows&);
   // d [rows, keys], the gradient of the probabilities p, becomes that of the scores, p (d - o do),
@@ -249,8 +265,5 @@ const Kernels& cuda_kernels();
 // PARADYSE_ATEN_KERNELS in the environment.
 bool cpu_through_aten();
 void send_cpu_through_aten(bool on);
-inline bool through_aten(const at::Tensor& tensor) {
-  return !tensor.is_cpu() || cpu_through_aten();
-}
 
 }  // namespace paradyse

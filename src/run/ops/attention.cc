@@ -16,10 +16,8 @@ namespace paradyse::ops {
 void attention(Frame& frame, const Op& op) {
   const at::Tensor o_TN = frame.make(op.out[0]);
   const at::Tensor l_TN = frame.make(op.out[1]);
-  attend_blocks(
-      frame,
-      op,
-      attention_blocks(frame.program(), op, frame.rank->seat.group_rank),
+  frame.kernels().attend(
+      over_blocks(frame, op, attention_blocks(frame.program(), op, frame.rank->seat.group_rank)),
       {.q = frame.value(op.in.front()),
        .kv = frame.value(keys_of(op)),
        .o = o_TN,
@@ -43,10 +41,8 @@ void attention_adjoint(Frame& frame, const Op& op) {
       sums.zero_();
     }
   }
-  attend_blocks_adjoint(
-      frame,
-      op,
-      attention_blocks(frame.program(), op, frame.rank->seat.group_rank),
+  frame.kernels().attend_adjoint(
+      over_blocks(frame, op, attention_blocks(frame.program(), op, frame.rank->seat.group_rank)),
       {.q = frame.value(op.in.front()),
        .kv = frame.value(keys_of(op)),
        .o = frame.value(op.out[0]),

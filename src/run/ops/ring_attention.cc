@@ -18,10 +18,8 @@ void ring_attention(Frame& frame, const Op& op) {
   for (int hop = 0; hop < ring.hops(); ++hop) {
     ring.issue();
     // at hop 0 a rank's queries meet their own keys: every one sees some
-    attend_blocks(
-        frame,
-        op,
-        ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
+    frame.kernels().attend(
+        over_blocks(frame, op, ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop)),
         {.q = q_TN, .kv = ring.block(), .o = o_sums, .l = l_TN},
         /*merge=*/hop > 0);
     ring.advance();
@@ -42,10 +40,8 @@ void ring_attention_adjoint(Frame& frame, const Op& op) {
   RingSums sums(frame, ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
     const at::Tensor to = sums.target(hop, [&] { ring.issue(); });
-    attend_blocks_adjoint(
-        frame,
-        op,
-        ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop),
+    frame.kernels().attend_adjoint(
+        over_blocks(frame, op, ring_blocks(frame.program(), op, frame.rank->seat.group_rank, hop)),
         {.q = q_TN, .kv = ring.block(), .o = o_TN, .l = l_TN},
         {.q = grad_q_sums, .kv = to, .o = grad_o_TN},
         /*fresh=*/hop == 0);

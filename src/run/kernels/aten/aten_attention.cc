@@ -11,7 +11,6 @@
 
 #include "paradyse/run/accountant.h"
 #include "src/run/kernels/aten/aten_kernels.h"
-#include "src/run/kernels/cpu/products.h"
 
 namespace paradyse::aten {
 namespace {
@@ -725,6 +724,125 @@ void flash_attend_adjoint(
   give(to.q, grad.q);
   give(to.k, grad.k);
   give(to.v, grad.v);
+}
+
+namespace {
+
+using ops::AttentionMatrices;
+using ops::BlockAttention;
+using ops::HeadRun;
+
+// Runs of heads that one flash call takes: all, where each key head has as many queries.
+struct FlashRuns {
+  HeadRun first;
+  FlashHeads heads;
+};
+std::vector<FlashRuns> flash_runs(const BlockAttention& attention) {
+  std::vector<FlashRuns> all;
+  for (const HeadRun& run : attention.runs) {
+    const std::int64_t size = run.queries.size();
+    if (!all.empty() && size * all.back().heads.key_heads == all.back().heads.heads) {
+      all.back().heads.heads += size;
+      ++all.back().heads.key_heads;
+    } else {
+      all.push_back(
+          {.first = run,
+           .heads = {
+               .heads = size,
+               .key_heads = 1,
+               .head_dim = attention.head_dim,
+               .scale = attention.scale}});
+    }
+  }
+  return all;
+}
+
+// In which torch's kernels, or tiles, take the blocks.
+std::vector<Pack> packs_of(const BlockAttention& attention, const AttentionMatrices& in) {
+  const AttentionKernels allowed = attention_kernels();
+  if (!allowed.flash || in.bias.defined() || !flash_takes(in.q, attention.head_dim)) {
+    std::vector<Pack> all;
+    std::int64_t begun = 0;  // queries before this one have had a block
+    for (const AttentionBlock& block : attention.blocks) {
+      all.push_back({.blocks = {block}, .plain = false, .onto = block.queries.begin < begun});
+      begun = block.queries.end;
+    }
+    return all;
+  }
+  const bool dense = allowed.cudnn && dense_takes(in.q, attention.head_dim);
+  return packs(attention.blocks, attention.causal, dense ? attention.dense_from : kNeverDense);
+}
+
+bool is_tiles(const Pack& pack) { return !pack.plain && !pack.dense; }
+
+// Whether each row is in just one block, in their order.
+bool in_a_row(
+    const std::vector<AttentionBlock>& blocks, Interval AttentionBlock::* side, std::int64_t rows) {
+  std::int64_t end = 0;
+  for (const AttentionBlock& block : blocks) {
+    if ((block.*side).begin != end) {
+      return false;
+    }
+    end = (block.*side).end;
+  }
+  return end == rows;
+}
+
+}  // namespace
+
+void attend_blocks(const BlockAttention& attention, const AttentionMatrices& in, bool merge) {
+  const std::vector<FlashRuns> together = flash_runs(attention);
+  for (const Pack& pack : packs_of(attention, in)) {
+    const bool onto = merge || pack.onto;
+    if (is_tiles(pack)) {
+      for (const HeadRun& run : attention.runs) {
+        attend(attention.of(pack.blocks.front(), run), tensors_of(attention, run, in), onto);
+      }
+      continue;
+    }
+    for (const FlashRuns& run : together) {
+      flash_attend(pack, run.heads, tensors_of(attention, run.first, in), onto);
+    }
+  }
+}
+
+void attend_blocks_adjoint(
+    const BlockAttention& attention,
+    const AttentionMatrices& in,
+    const AttentionMatrices& gradients,
+    bool fresh) {
+  const std::vector<FlashRuns> together = flash_runs(attention);
+  const std::vector<Pack> packs = packs_of(attention, in);
+  // Written by the kernels' results alone, every row and column once.
+  const bool writes = fresh && std::ranges::none_of(packs, is_tiles) &&
+                      in_a_row(attention.blocks, &AttentionBlock::queries, gradients.q.size(0)) &&
+                      in_a_row(attention.blocks, &AttentionBlock::keys, gradients.kv.size(0)) &&
+                      std::ssize(attention.runs) == attention.key_heads;
+  if (fresh && !writes) {
+    at::Tensor(gradients.q).zero_();
+    if (!gradients.kv.is_same(gradients.q)) {
+      at::Tensor(gradients.kv).zero_();
+    }
+  }
+  for (const Pack& pack : packs) {
+    if (is_tiles(pack)) {
+      for (const HeadRun& run : attention.runs) {
+        attend_adjoint(
+            attention.of(pack.blocks.front(), run),
+            tensors_of(attention, run, in),
+            gradients_of(attention, run, gradients));
+      }
+      continue;
+    }
+    for (const FlashRuns& run : together) {
+      flash_attend_adjoint(
+          pack,
+          run.heads,
+          tensors_of(attention, run.first, in),
+          gradients_of(attention, run.first, gradients),
+          writes);
+    }
+  }
 }
 
 }  // namespace paradyse::aten

@@ -1,4 +1,4 @@
-// Attention as ATen's operations (through_aten.h): the tiles of tile_attention.h, and, where
+// Attention as ATen's operations: the tiles of cpu/tile_attention.h, and, where
 // torch's kernels take them, many blocks in one call of flash by cumulative lengths, and long ones
 // each in a call of cuDNN.
 #pragma once
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "src/run/kernels/cpu/tile_attention.h"
+#include "src/run/kernels/attention.h"
 
 namespace paradyse::aten {
 
@@ -82,5 +82,14 @@ void flash_attend_adjoint(
     const ops::AttentionTensors& tensors,
     const ops::AttentionGradients& gradients,
     bool fresh = false);
+
+// Those of the table (kernels.h).
+void attend_blocks(
+    const ops::BlockAttention& attention, const ops::AttentionMatrices& in, bool merge);
+void attend_blocks_adjoint(
+    const ops::BlockAttention& attention,
+    const ops::AttentionMatrices& in,
+    const ops::AttentionMatrices& gradients,
+    bool fresh);
 
 }  // namespace paradyse::aten

@@ -1,3 +1,4 @@
+#include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/aten/aten_kernels.h"
 #include "src/run/kernels/aten/loss.h"
 
@@ -21,6 +22,8 @@ const Kernels& aten_kernels() {
       .swiglu_adjoint = aten::swiglu_adjoint,
       .product = aten::product,
       .scaled_product = aten::scaled_product,
+      .attend = aten::attend_blocks,
+      .attend_adjoint = aten::attend_blocks_adjoint,
       .softmax = aten::softmax,
       .score_gradient = aten::score_gradient,
       .look_up = aten::look_up,

@@ -4,6 +4,7 @@
 #include "src/run/kernels/cpu/plain_loops.h"
 #include "src/run/kernels/cpu/products.h"
 #include "src/run/kernels/cpu/regions.h"
+#include "src/run/kernels/cpu/tile_attention.h"
 
 namespace paradyse {
 
@@ -25,6 +26,8 @@ const Kernels& cpu_kernels() {
       .swiglu_adjoint = kernels::swiglu_adjoint,
       .product = ops::product,
       .scaled_product = ops::gemm,
+      .attend = ops::attend_blocks,
+      .attend_adjoint = ops::attend_blocks_adjoint,
       .softmax = kernels::softmax,
       .score_gradient = kernels::score_gradient,
       .look_up = kernels::look_up,

@@ -6,7 +6,6 @@
 #include <numbers>
 #include <span>
 
-#include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "src/run/kernels/cpu/lane_attention.h"
 #include "src/run/kernels/cpu/products.h"
@@ -415,9 +414,6 @@ void attend_adjoint_of(
 }  // namespace
 
 void attend(const Attention& attention, const AttentionTensors& tensors, bool merge) {
-  if (through_aten(tensors.q.matrix)) {
-    return aten::attend(attention, tensors, merge);
-  }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend", [&] {
         if constexpr (!std::is_same_v<scalar_t, double>) {
@@ -433,9 +429,6 @@ void attend_adjoint(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  if (through_aten(tensors.q.matrix)) {
-    return aten::attend_adjoint(attention, tensors, gradients);
-  }
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, tensors.q.matrix.scalar_type(), "attend_adjoint", [&] {
         if constexpr (!std::is_same_v<scalar_t, double>) {
@@ -445,6 +438,38 @@ void attend_adjoint(
         }
         attend_adjoint_of<scalar_t>(attention, tensors, gradients);
       });
+}
+
+void attend_blocks(const BlockAttention& attention, const AttentionMatrices& in, bool merge) {
+  std::int64_t begun = 0;  // queries before this one have seen keys
+  for (const AttentionBlock& block : attention.blocks) {
+    const bool onto = merge || block.queries.begin < begun;
+    for (const HeadRun& run : attention.runs) {
+      attend(attention.of(block, run), tensors_of(attention, run, in), onto);
+    }
+    begun = block.queries.end;
+  }
+}
+
+void attend_blocks_adjoint(
+    const BlockAttention& attention,
+    const AttentionMatrices& in,
+    const AttentionMatrices& gradients,
+    bool fresh) {
+  if (fresh) {
+    at::Tensor(gradients.q).zero_();
+    if (!gradients.kv.is_same(gradients.q)) {
+      at::Tensor(gradients.kv).zero_();
+    }
+  }
+  for (const AttentionBlock& block : attention.blocks) {
+    for (const HeadRun& run : attention.runs) {
+      attend_adjoint(
+          attention.of(block, run),
+          tensors_of(attention, run, in),
+          gradients_of(attention, run, gradients));
+    }
+  }
 }
 
 }  // namespace paradyse::ops

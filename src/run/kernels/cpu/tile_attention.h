@@ -8,47 +8,9 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/program.h"
+#include "src/run/kernels/attention.h"
 
 namespace paradyse::ops {
-
-// Columns of a matrix with a row a token.
-struct Columns {
-  at::Tensor matrix;  // rows contiguous
-  std::int64_t first = 0;
-};
-
-// `heads` consecutive query heads and the one key/value head they share.
-struct Attention {
-  AttentionBlock block;
-  std::int64_t heads = 1;
-  std::int64_t head_dim = 0;
-  double scale = 1;    // of q k
-  bool causal = true;  // block.diagonal says which keys a query sees
-};
-
-// What it reads (q, k, v) and makes.
-//   q, o: heads * head_dim columns; k, v: head_dim; l: heads.  q, k, v of one type, l of its sums'
-//   type, o of either.  bias, where its matrix is there: heads, of q's type, a row for each query
-//   of the block and each key, query by query.
-struct AttentionTensors {
-  Columns q;
-  Columns k;
-  Columns v;
-  Columns o;
-  Columns l;
-  Columns bias = {};
-};
-
-// Of the same columns; those of q, k and v are all of q's type or all of its sums' type, that of
-// bias is of the latter.
-struct AttentionGradients {
-  Columns o;
-  Columns q;
-  Columns k;
-  Columns v;
-  Columns bias = {};
-};
 
 // Rows block.queries of o = softmax(scale q k^T + bias) v and of l, the log-sum-exp of the scores.
 // `merge`: o and l hold the result of earlier keys, which these join.  A query that sees no key has
@@ -61,5 +23,13 @@ void attend_adjoint(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients);
+
+// Those of the table (kernels.h): head by head, block by block.
+void attend_blocks(const BlockAttention& attention, const AttentionMatrices& in, bool merge);
+void attend_blocks_adjoint(
+    const BlockAttention& attention,
+    const AttentionMatrices& in,
+    const AttentionMatrices& gradients,
+    bool fresh);
 
 }  // namespace paradyse::ops

@@ -1,0 +1,94 @@
+// What attention kernels are given: heads as columns of matrices, and blocks of tokens.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "paradyse/plan/program.h"
+
+namespace paradyse::ops {
+
+// Columns of a matrix with a row a token.
+struct Columns {
+  at::Tensor matrix;  // rows contiguous
+  std::int64_t first = 0;
+};
+
+// `heads` consecutive query heads and the one key/value head they share.
+struct Attention {
+  AttentionBlock block;
+  std::int64_t heads = 1;
+  std::int64_t head_dim = 0;
+  double scale = 1;    // of q k
+  bool causal = true;  // block.diagonal says which keys a query sees
+};
+
+// What it reads (q, k, v) and makes.
+//   q, o: heads * head_dim columns; k, v: head_dim; l: heads.  q, k, v of one type, l of its sums'
+//   type, o of either.  bias, where its matrix is there: heads, of q's type, a row for each query
+//   of the block and each key, query by query.
+struct AttentionTensors {
+  Columns q;
+  Columns k;
+  Columns v;
+  Columns o;
+  Columns l;
+  Columns bias = {};
+};
+
+// Of the same columns; those of q, k and v are all of q's type or all of its sums' type, that of
+// bias is of the latter.
+struct AttentionGradients {
+  Columns o;
+  Columns q;
+  Columns k;
+  Columns v;
+  Columns bias = {};
+};
+
+// Consecutive query heads of a rank that share a key/value head, and that one; both counted from
+// the rank's first.
+struct HeadRun {
+  Interval queries;
+  std::int64_t key = 0;
+};
+
+// All heads of a rank over blocks of its tokens; blocks of the same queries follow one another.
+struct BlockAttention {
+  std::vector<AttentionBlock> blocks;
+  std::vector<HeadRun> runs;
+  std::int64_t query_heads = 0;
+  std::int64_t key_heads = 0;
+  std::int64_t head_dim = 0;
+  double scale = 1;
+  bool causal = true;
+  std::int64_t dense_from = 0;  // tokens; SessionOptions
+
+  [[nodiscard]] Attention of(const AttentionBlock& block, const HeadRun& run) const {
+    return {
+        .block = block,
+        .heads = run.queries.size(),
+        .head_dim = head_dim,
+        .scale = scale,
+        .causal = causal};
+  }
+};
+
+// The matrices of it: q | k | v in one, or q and k | v; a bias or none.
+struct AttentionMatrices {
+  at::Tensor q;
+  at::Tensor kv;
+  at::Tensor o;
+  at::Tensor l = {};
+  at::Tensor bias = {};
+};
+
+// Of them the columns of a run of heads.
+AttentionTensors tensors_of(
+    const BlockAttention& attention, const HeadRun& run, const AttentionMatrices& in);
+AttentionGradients gradients_of(
+    const BlockAttention& attention, const HeadRun& run, const AttentionMatrices& in);
+
+}  // namespace paradyse::ops
