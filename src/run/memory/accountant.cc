@@ -409,6 +409,8 @@ DeviceBlocks& device_blocks() {
 
 }  // namespace
 
+const char* allocation_label() { return current_label; }
+
 void naming_lack(const std::function<void()>& body, std::size_t bytes) {
   constexpr int kCudaErrorMemoryAllocation = 2;
   try {

@@ -22,6 +22,9 @@ void* device_allocate(
 // Credits a block, wherever it came from; before it is given back.
 void device_free(const void* data);
 
+// What this thread allocates for, as messages say it: the label of the MemoryScope it is in.
+const char* allocation_label();
+
 // Puts such an allocator before torch's caching one (src/run/cuda/).
 void install_cuda_accounting();
 

@@ -466,7 +466,7 @@ FlashOperands plain_backward(
 }
 
 FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const FlashOperands& in) {
-  if (!in.q.is_cuda()) {
+  if (in.q.is_cpu()) {
     return plain_forward(pack, heads, in);
   }
   const Lengths n = lengths_of(pack, in.q.device());
@@ -493,7 +493,7 @@ FlashOperands flash_backward(
     const at::Tensor& o,
     const at::Tensor& l,
     const at::Tensor& grad_o) {
-  if (!in.q.is_cuda()) {
+  if (in.q.is_cpu()) {
     return plain_backward(pack, heads, in, o, l, grad_o);
   }
   const Lengths n = lengths_of(pack, in.q.device());
@@ -601,7 +601,7 @@ FlashResults dense_forward(
   const std::int64_t rows = in.q.size(0);
   at::Tensor o;
   at::Tensor l;
-  if (in.q.is_cuda()) {
+  if (!in.q.is_cpu()) {
     const auto result = at::_cudnn_attention_forward(
         batched(in.q),
         batched(in.k),
@@ -641,7 +641,7 @@ FlashOperands dense_backward(
   const at::Tensor l_rows = at::full({heads.heads, rows}, kFar, l.options());
   l_rows.narrow(1, 0, tokens).copy_(l);
   FlashOperands grad;
-  if (in.q.is_cuda()) {
+  if (!in.q.is_cpu()) {
     const at::Tensor none;
     const at::Tensor unused = at::empty({}, in.q.options().dtype(at::kLong));
     const auto [grad_q, grad_k, grad_v] = at::_cudnn_attention_backward(

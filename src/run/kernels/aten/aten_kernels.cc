@@ -204,8 +204,8 @@ void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Ten
 
 namespace {
 
-// Only CUDA's products make float32 of narrow factors.
-bool widens(const at::Tensor& a) { return a.is_cuda(); }
+// The CPU's products make no float32 of narrow factors.
+bool widens(const at::Tensor& a) { return !a.is_cpu(); }
 
 }  // namespace
 

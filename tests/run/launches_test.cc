@@ -1,0 +1,152 @@
+// How many calls a step gives a device, and how often the host waits for it: counted on a device
+// that is not there (pretended_device.h), on one rank.  What no call may be more than stands at the
+// head; `run.launches --gtest_filter=*Table*` prints what each op takes.
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/session.h"
+#include "src/run/weights/optimizer.h"
+#include "tests/support/models.h"
+#include "tests/support/pretended_device.h"
+
+namespace paradyse {
+namespace {
+
+using test::Calls;
+
+// At most, and what is aimed at.
+struct Limit {
+  std::int64_t now;
+  std::int64_t aim;
+};
+constexpr Limit kLayer{0, 64};   // calls of a layer, forward and backward
+constexpr Limit kStep{0, 1300};  // calls of a step of 16 layers and its update
+constexpr Limit kLayerThroughAten{0, 190};
+constexpr Limit kToHostMicroBatch{0, 1};  // copies to the host, a micro-batch
+constexpr Limit kToHostStep{0, 2};        // and beside them a step
+constexpr Limit kPageable{0, 0};          // copies from or to pageable memory, a step
+
+struct Sizes {
+  std::int64_t layers = 2;
+  std::int64_t tokens = 256;
+  std::int64_t vocab = 300;
+  int micro_batches = 1;
+};
+
+struct Step {
+  Calls play;    // forward and backward
+  Calls update;  // norm, clipping, optimizer
+};
+
+// The second step of a small LLaMA in bfloat16, one document a micro-batch.
+Step step_of(const Sizes& sizes) {
+  const ModelShape model = test::llama(
+      {.layers = sizes.layers,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 8,
+       .hidden = 32,
+       .ffn = 48,
+       .vocab = sizes.vocab});
+  const std::vector<std::int64_t> lengths(
+      static_cast<std::size_t>(sizes.micro_batches), sizes.tokens);
+  Plan plan = uniform_plan(
+      model,
+      lengths,
+      1,
+      std::vector<LayerChoice>(
+          static_cast<std::size_t>(sizes.layers), text_layer("MegatronTS", "hold")));
+  const PlanMicroBatch one = plan.micro_batches.front();
+  plan.micro_batches.clear();
+  for (int m = 0; m < sizes.micro_batches; ++m) {
+    plan.micro_batches.push_back(one);
+    plan.micro_batches.back().groups.front().documents = {m};
+  }
+  const auto all = test::random_documents(lengths, model.vocab, 5);
+  std::vector<const std::vector<std::int32_t>*> documents;
+  for (const auto& document : all) {
+    documents.push_back(&document);
+  }
+  Step counted;
+  test::begin_judging();
+  run_local_ranks(1, {}, [&](Communicators& communicators) {
+    RankSession session(
+        communicators,
+        text_model(model),
+        {.dtype = Dtype::bfloat16, .masters = true, .device = test::kPretended});
+    session.parameters().initialize(3);
+    AdamW optimizer(session.parameters(), {});
+    for (int step = 0; step < 2; ++step) {
+      session.parameters().zero_gradients();
+      test::take_calls();
+      session.play(plan, {.documents = documents}, /*backward=*/true);
+      counted.play = test::take_calls();
+      optimizer.step(1e-3, 1 / gradient_norm(session.parameters(), session.domain()));
+      counted.update = test::take_calls();
+    }
+  });
+  return counted;
+}
+
+void print(const std::string& what, const Calls& calls) {
+  std::printf(
+      "%s: %lld calls (%lld kernels; to the device %lld pinned, %lld pageable; to the host %lld "
+      "pinned, %lld pageable), %lld waits of the host\n",
+      what.c_str(),
+      static_cast<long long>(calls.all()),
+      static_cast<long long>(calls.kernels),
+      static_cast<long long>(calls.copies[0]),
+      static_cast<long long>(calls.copies[1]),
+      static_cast<long long>(calls.copies[2]),
+      static_cast<long long>(calls.copies[3]),
+      static_cast<long long>(calls.host_waits));
+}
+
+// For what, without the number of a layer; and which op.
+void print_ops(const Calls& calls) {
+  std::map<std::pair<std::string, std::string>, std::int64_t> sums;
+  for (const auto& [key, count] : calls.by_op) {
+    std::string label = key.first;
+    if (label.starts_with("layer ")) {
+      label = "layers" + label.substr(label.find(' ', 6));
+    }
+    sums[{label, key.second}] += count;
+  }
+  std::string label;
+  for (const auto& [key, count] : sums) {
+    if (key.first != label) {
+      label = key.first;
+      std::printf("  %s\n", label.c_str());
+    }
+    std::printf("    %5lld %s\n", static_cast<long long>(count), key.second.c_str());
+  }
+}
+
+TEST(Launches, Table) {
+  const Step two = step_of({});
+  const Step three = step_of({.layers = 3});
+  print("forward and backward of 2 layers", two.play);
+  print("update of 2 layers", two.update);
+  std::printf(
+      "a layer: %lld calls in forward and backward, %lld in the update\n",
+      static_cast<long long>(three.play.all() - two.play.all()),
+      static_cast<long long>(three.update.all() - two.update.all()));
+  for (const auto& [what, sizes] : std::vector<std::pair<std::string, Sizes>>{
+           {"2 layers, 4,096 tokens", {.tokens = 4096}},
+           {"2 layers, 3 micro-batches", {.micro_batches = 3}},
+           {"2 layers, 128,256 ids", {.vocab = 128256}},
+           {"16 layers", {.layers = 16}}}) {
+    const Step step = step_of(sizes);
+    print(what + ", forward and backward", step.play);
+    print(what + ", update", step.update);
+  }
+  print_ops(two.play);
+  print_ops(two.update);
+}
+
+}  // namespace
+}  // namespace paradyse

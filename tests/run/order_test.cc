@@ -1,0 +1,294 @@
+// Order on a device: whatever ranks that share one give it, each read comes after the write that it
+// needs and each write after the reads before it, by events alone.  Judged on a device that is not
+// there (pretended_device.h).  PARADYSE_TEST_LONG=1 takes every MLP, level of recomputation and
+// exchange.
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/session.h"
+#include "src/run/comm/observed.h"
+#include "src/run/execute/within_memory.h"
+#include "src/run/weights/optimizer.h"
+#include "tests/support/models.h"
+#include "tests/support/pretended_device.h"
+
+namespace paradyse {
+namespace {
+
+using test::Judging;
+using testing::IsEmpty;
+
+constexpr LocalOptions kLocal{
+    .deadline = std::chrono::seconds(60), .grace = std::chrono::seconds(60)};
+
+bool all_of_it() { return std::getenv("PARADYSE_TEST_LONG") != nullptr; }
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Before a rank enters operation or wait number `moment` it does `strike`; -1: never.
+class Striker final : public CommunicationObserver {
+ public:
+  Striker(int moment, std::function<void()> strike) : moment_(moment), strike_(std::move(strike)) {}
+  void enter(Moment /*moment*/, const Call& /*call*/) override {
+    if (moments_++ == moment_) {
+      strike_();
+    }
+  }
+  void leave() override {}
+  [[nodiscard]] int moments() const { return moments_; }
+
+ private:
+  int moment_;
+  int moments_ = 0;
+  std::function<void()> strike_;
+};
+
+// Ranks that recover have met: what one waited for before is over for all.
+class Meeting final : public Communicators {
+ public:
+  explicit Meeting(Communicators& real) : real_(real) {}
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  Communicator& world() override { return real_.world(); }
+  Communicator& group(const std::vector<int>& ranks) override { return real_.group(ranks); }
+  Counters counters() const override { return real_.counters(); }
+  void abort(const std::string& message) override { real_.abort(message); }
+  bool recovers() const override { return real_.recovers(); }
+  void interrupt(const std::string& message) override { real_.interrupt(message); }
+  std::string recover() override {
+    test::tell_hosts();
+    std::string reason = real_.recover();
+    test::hear_hosts();
+    return reason;
+  }
+
+ private:
+  Communicators& real_;
+};
+
+const ModelShape kModel = test::llama(
+    {.layers = 2, .heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31});
+const std::vector<std::int64_t> kLengths = {5, 1, 12, 3, 8};
+
+Plan plan_of(const LayerChoice& layer, int ranks) {
+  Plan plan = uniform_plan(
+      kModel,
+      kLengths,
+      ranks,
+      std::vector<LayerChoice>(static_cast<std::size_t>(kModel.layers), layer));
+  plan.messages.overlap = true;
+  return plan;
+}
+
+// What happens to one rank, once, in the second of two steps.
+struct Strike {
+  int rank = 1;
+  int moment = -1;         // of its communicators
+  std::int64_t call = -1;  // or in the middle of its calls
+  std::function<void()> what = [] { throw Fault("a broken disk"); };
+  bool recovers = false;  // all ranks go on from it
+};
+
+struct Steps {
+  std::vector<double> losses;
+  int moments = 0;         // of the struck rank, in the second step
+  std::int64_t calls = 0;  // the same
+};
+
+// Two steps of training, the weights written in between and after.
+Steps train(
+    const Plan& plan,
+    Dtype dtype,
+    c10::Device device = test::kPretended,
+    const Strike& strike = {}) {
+  const auto all = test::random_documents(kLengths, kModel.vocab, 5);
+  std::vector<const std::vector<std::int32_t>*> documents;
+  for (const auto& document : all) {
+    documents.push_back(&document);
+  }
+  Steps steps;
+  run_local_ranks(plan.ranks, kLocal, [&](Communicators& of_rank) {
+    const bool struck = of_rank.rank() == strike.rank;
+    Striker striker(-1, {});
+    Meeting meeting(of_rank);
+    ObservedCommunicators counted(meeting, striker);
+    RankSession session(
+        counted,
+        text_model(kModel),
+        {.dtype = dtype, .weight_domain = plan.weight_domain, .masters = true, .device = device});
+    session.parameters().initialize(3);
+    AdamW optimizer(session.parameters(), {});
+    for (int step = 0; step < 2; ++step) {
+      BatchResult result;
+      if (step == 1 && struck) {
+        striker = Striker(strike.moment, strike.what);
+        test::fail_at_call(strike.call, strike.what);
+      }
+      const std::int64_t calls = test::calls_of_this_thread();
+      const auto play = [&] {
+        session.parameters().zero_gradients();
+        result = session.play(plan, {.documents = documents}, /*backward=*/true);
+      };
+      if (strike.recovers) {
+        while (within_memory(session.communicators(), play)) {
+        }
+      } else {
+        play();
+      }
+      if (step == 1 && struck) {
+        steps.moments = striker.moments();
+        steps.calls = test::calls_of_this_thread() - calls;
+        test::fail_at_call(-1);
+      }
+      optimizer.step(1e-2, 1 / gradient_norm(session.parameters(), session.domain()));
+      if (session.rank() == 0) {
+        steps.losses.push_back(result.loss);
+      }
+    }
+  });
+  return steps;
+}
+
+void expect_ordered(const std::string& what) {
+  EXPECT_THAT(test::unordered(), IsEmpty()) << what;
+  EXPECT_THAT(test::changed_early(), IsEmpty()) << what;
+}
+
+std::vector<LayerChoice> layers() {
+  std::vector<LayerChoice> all;
+  for (const auto& [attention, mlp] : test::pure_strategies()) {
+    all.push_back(text_layer(attention, mlp));
+  }
+  if (!all_of_it()) {
+    return all;
+  }
+  for (const auto& [attention, verb] : test::pure_strategies()) {
+    for (const Verb mlp : kVerbs) {
+      for (const LayerRecompute level : test::recompute_levels()) {
+        LayerChoice layer = text_layer(attention, to_string(mlp));
+        set_recompute(layer, level);
+        all.push_back(layer);
+      }
+    }
+    LayerChoice offloads = text_layer(attention, verb);
+    for (PartChoice& part : offloads) {
+      part.offload = true;
+    }
+    all.push_back(offloads);
+  }
+  return all;
+}
+
+constexpr Dtype kTypes[] = {Dtype::float32, Dtype::bfloat16};
+
+std::string name_of(const LayerChoice& layer, int ranks, Dtype dtype) {
+  return name(layer) + " on " + std::to_string(ranks) + " ranks in " + to_string(dtype);
+}
+
+// Nothing is unordered, by events alone; and the device computes what the CPU does.
+TEST(Order, EveryStrategyOrdersByEventsAlone) {
+  for (const LayerChoice& layer : layers()) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const Dtype dtype : kTypes) {
+        const std::string what = name_of(layer, ranks, dtype);
+        const Plan plan = plan_of(layer, ranks);
+        test::begin_judging();
+        const Steps steps = train(plan, dtype);
+        expect_ordered(what);
+        const Steps expected = train(plan, dtype, c10::kCPU);
+        const double tolerance = dtype == Dtype::float32 ? 1e-5 : 1e-2;
+        for (std::size_t step = 0; step < 2; ++step) {
+          EXPECT_NEAR(steps.losses[step], expected.losses[step], tolerance) << what;
+        }
+      }
+    }
+  }
+}
+
+// The judge sees: where events order nothing, every strategy that moves anything is reported.
+TEST(Order, WithoutEventsEveryStrategyIsReported) {
+  for (const LayerChoice& layer : layers()) {
+    for (const int ranks : {2, 3}) {
+      test::begin_judging({.events = false});
+      train(plan_of(layer, ranks), Dtype::float32);
+      EXPECT_THAT(test::unordered(), testing::Not(IsEmpty()))
+          << name_of(layer, ranks, Dtype::float32);
+    }
+  }
+}
+
+// Places to strike at, of so many.
+std::vector<int> places(std::int64_t all, int tries) {
+  std::vector<int> chosen;
+  const std::int64_t stride = all_of_it() ? 1 : std::max<std::int64_t>(1, all / tries);
+  for (std::int64_t place = stride / 2; place < all; place += stride) {
+    chosen.push_back(static_cast<int>(place));
+  }
+  return chosen;
+}
+
+// A rank throws before an exchange, before the wait for one, or in the middle of what it gives the
+// device, reading what others show it included.
+TEST(Order, HoldsWhileRanksFail) {
+  constexpr int kRanks = 3;
+  for (const LayerChoice& layer : layers()) {
+    const Plan plan = plan_of(layer, kRanks);
+    test::begin_judging();
+    const Steps whole = train(plan, Dtype::float32);
+    std::vector<Strike> strikes;
+    for (const int moment : places(whole.moments, 4)) {
+      strikes.push_back({.moment = moment});
+    }
+    for (const int call : places(whole.calls, 4)) {
+      strikes.push_back({.call = call});
+    }
+    for (const Strike& strike : strikes) {
+      test::begin_judging({.host_waits = true});
+      EXPECT_THROW(train(plan, Dtype::float32, test::kPretended, strike), Fault);
+      expect_ordered(fmt::format(
+          "{}: strike at moment {} or call {}",
+          name_of(layer, kRanks, Dtype::float32),
+          strike.moment,
+          strike.call));
+    }
+  }
+}
+
+// The same of a rank that lacks memory: all go on, in the same streams and blocks.
+TEST(Order, HoldsWhereRanksGoOnFromLackOfMemory) {
+  constexpr int kRanks = 3;
+  for (const LayerChoice& layer : layers()) {
+    const Plan plan = plan_of(layer, kRanks);
+    test::begin_judging();
+    const Steps whole = train(plan, Dtype::float32);
+    std::vector<Strike> strikes;
+    const auto lack = [] { throw OutOfMemory("rank 1: out of memory"); };
+    for (const int moment : places(whole.moments, 4)) {
+      strikes.push_back({.moment = moment, .what = lack, .recovers = true});
+    }
+    for (const int call : places(whole.calls, 4)) {
+      strikes.push_back({.call = call, .what = lack, .recovers = true});
+    }
+    for (const Strike& strike : strikes) {
+      const std::string what = fmt::format(
+          "{}: strike at moment {} or call {}",
+          name_of(layer, kRanks, Dtype::float32),
+          strike.moment,
+          strike.call);
+      test::begin_judging({.host_waits = true});
+      const Steps again = train(plan, Dtype::float32, test::kPretended, strike);
+      expect_ordered(what);
+      EXPECT_EQ(again.losses, whole.losses) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paradyse
