@@ -50,29 +50,6 @@ class Striker final : public CommunicationObserver {
   std::function<void()> strike_;
 };
 
-// Ranks that recover have met: what one waited for before is over for all.
-class Meeting final : public Communicators {
- public:
-  explicit Meeting(Communicators& real) : real_(real) {}
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  Communicator& world() override { return real_.world(); }
-  Communicator& group(const std::vector<int>& ranks) override { return real_.group(ranks); }
-  Counters counters() const override { return real_.counters(); }
-  void abort(const std::string& message) override { real_.abort(message); }
-  bool recovers() const override { return real_.recovers(); }
-  void interrupt(const std::string& message) override { real_.interrupt(message); }
-  std::string recover() override {
-    test::tell_hosts();
-    std::string reason = real_.recover();
-    test::hear_hosts();
-    return reason;
-  }
-
- private:
-  Communicators& real_;
-};
-
 const ModelShape kModel = test::llama(
     {.layers = 2, .heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31});
 const std::vector<std::int64_t> kLengths = {5, 1, 12, 3, 8};
@@ -91,15 +68,14 @@ Plan plan_of(const LayerChoice& layer, int ranks) {
 struct Strike {
   int rank = 1;
   int moment = -1;         // of its communicators
-  std::int64_t call = -1;  // or in the middle of its calls
+  std::int64_t call = -1;  // so many calls of the device after it; -1: at once
   std::function<void()> what = [] { throw Fault("a broken disk"); };
   bool recovers = false;  // all ranks go on from it
 };
 
 struct Steps {
   std::vector<double> losses;
-  int moments = 0;         // of the struck rank, in the second step
-  std::int64_t calls = 0;  // the same
+  int moments = 0;  // of the struck rank, in the second step
 };
 
 // Two steps of training, the weights written in between and after.
@@ -117,8 +93,7 @@ Steps train(
   run_local_ranks(plan.ranks, kLocal, [&](Communicators& of_rank) {
     const bool struck = of_rank.rank() == strike.rank;
     Striker striker(-1, {});
-    Meeting meeting(of_rank);
-    ObservedCommunicators counted(meeting, striker);
+    ObservedCommunicators counted(of_rank, striker);
     RankSession session(
         counted,
         text_model(kModel),
@@ -128,10 +103,13 @@ Steps train(
     for (int step = 0; step < 2; ++step) {
       BatchResult result;
       if (step == 1 && struck) {
-        striker = Striker(strike.moment, strike.what);
-        test::fail_at_call(strike.call, strike.what);
+        striker = Striker(strike.moment, [&] {
+          if (strike.call < 0) {
+            strike.what();
+          }
+          test::fail_at_call(strike.call, strike.what);
+        });
       }
-      const std::int64_t calls = test::calls_of_this_thread();
       const auto play = [&] {
         session.parameters().zero_gradients();
         result = session.play(plan, {.documents = documents}, /*backward=*/true);
@@ -144,8 +122,6 @@ Steps train(
       }
       if (step == 1 && struck) {
         steps.moments = striker.moments();
-        steps.calls = test::calls_of_this_thread() - calls;
-        test::fail_at_call(-1);
       }
       optimizer.step(1e-2, 1 / gradient_norm(session.parameters(), session.domain()));
       if (session.rank() == 0) {
@@ -224,68 +200,49 @@ TEST(Order, WithoutEventsEveryStrategyIsReported) {
   }
 }
 
-// Places to strike at, of so many.
-std::vector<int> places(std::int64_t all, int tries) {
-  std::vector<int> chosen;
-  const std::int64_t stride = all_of_it() ? 1 : std::max<std::int64_t>(1, all / tries);
-  for (std::int64_t place = stride / 2; place < all; place += stride) {
-    chosen.push_back(static_cast<int>(place));
+// Before operations and waits of a step, and in the middle of what follows: reading what others
+// show is some calls.
+std::vector<Strike> strikes(const Steps& whole, const std::function<void()>& what, bool recovers) {
+  const int stride = all_of_it() ? 1 : std::max(1, whole.moments / 3);
+  std::vector<Strike> all;
+  for (int moment = stride / 2; moment < whole.moments; moment += stride) {
+    for (const std::int64_t call : {-1, 2}) {
+      all.push_back({.moment = moment, .call = call, .what = what, .recovers = recovers});
+    }
   }
-  return chosen;
+  return all;
 }
 
-// A rank throws before an exchange, before the wait for one, or in the middle of what it gives the
-// device, reading what others show it included.
+std::string name_of(const LayerChoice& layer, const Strike& strike) {
+  return fmt::format("{}: {} calls after moment {}", name(layer), strike.call, strike.moment);
+}
+
+// A rank fails, and all end.
 TEST(Order, HoldsWhileRanksFail) {
-  constexpr int kRanks = 3;
   for (const LayerChoice& layer : layers()) {
-    const Plan plan = plan_of(layer, kRanks);
+    const Plan plan = plan_of(layer, 3);
     test::begin_judging();
     const Steps whole = train(plan, Dtype::float32);
-    std::vector<Strike> strikes;
-    for (const int moment : places(whole.moments, 4)) {
-      strikes.push_back({.moment = moment});
-    }
-    for (const int call : places(whole.calls, 4)) {
-      strikes.push_back({.call = call});
-    }
-    for (const Strike& strike : strikes) {
-      test::begin_judging({.host_waits = true});
+    for (const Strike& strike : strikes(whole, [] { throw Fault("a broken disk"); }, false)) {
+      test::begin_judging();
       EXPECT_THROW(train(plan, Dtype::float32, test::kPretended, strike), Fault);
-      expect_ordered(fmt::format(
-          "{}: strike at moment {} or call {}",
-          name_of(layer, kRanks, Dtype::float32),
-          strike.moment,
-          strike.call));
+      expect_ordered(name_of(layer, strike));
     }
   }
 }
 
-// The same of a rank that lacks memory: all go on, in the same streams and blocks.
+// A rank lacks memory, and all go on, in the same streams and blocks.
 TEST(Order, HoldsWhereRanksGoOnFromLackOfMemory) {
-  constexpr int kRanks = 3;
   for (const LayerChoice& layer : layers()) {
-    const Plan plan = plan_of(layer, kRanks);
+    const Plan plan = plan_of(layer, 3);
     test::begin_judging();
     const Steps whole = train(plan, Dtype::float32);
-    std::vector<Strike> strikes;
-    const auto lack = [] { throw OutOfMemory("rank 1: out of memory"); };
-    for (const int moment : places(whole.moments, 4)) {
-      strikes.push_back({.moment = moment, .what = lack, .recovers = true});
-    }
-    for (const int call : places(whole.calls, 4)) {
-      strikes.push_back({.call = call, .what = lack, .recovers = true});
-    }
-    for (const Strike& strike : strikes) {
-      const std::string what = fmt::format(
-          "{}: strike at moment {} or call {}",
-          name_of(layer, kRanks, Dtype::float32),
-          strike.moment,
-          strike.call);
-      test::begin_judging({.host_waits = true});
+    for (const Strike& strike :
+         strikes(whole, [] { throw OutOfMemory("rank 1: out of memory"); }, true)) {
+      test::begin_judging();
       const Steps again = train(plan, Dtype::float32, test::kPretended, strike);
-      expect_ordered(what);
-      EXPECT_EQ(again.losses, whole.losses) << what;
+      expect_ordered(name_of(layer, strike));
+      EXPECT_EQ(again.losses, whole.losses) << name_of(layer, strike);
     }
   }
 }

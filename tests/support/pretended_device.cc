@@ -73,7 +73,6 @@ struct Device {
   std::unordered_map<const void*, Block> blocks;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<char*>> free;  // [stream, capacity]
   std::list<Transit> transits;
-  Clock told;  // tell_hosts()
   std::set<std::string> names;
   std::map<std::string, std::int64_t> unordered;
   std::map<std::string, std::int64_t> changed;
@@ -112,7 +111,6 @@ struct Host {
   std::size_t stream = 0;  // the current one
   Clock ordered;           // calls that come before what it gives a stream
   Clock known;             // calls that it knows to be over
-  std::int64_t calls = 0;
   std::int64_t fail_in = -1;
   std::function<void()> strike;
 };
@@ -399,11 +397,8 @@ void DeviceCall::touch(const at::Tensor& tensor, bool writes) {
   }
   Device& d = device();
   Host& mine = host();
-  if (!begun_) {
-    ++mine.calls;
-    if (mine.fail_in >= 0 && mine.fail_in-- == 0) {
-      std::exchange(mine.strike, {})();
-    }
+  if (!begun_ && mine.fail_in >= 0 && mine.fail_in-- == 0) {
+    std::exchange(mine.strike, {})();
   }
   const std::lock_guard lock(d.mutex);
   if (!begun_) {
@@ -707,7 +702,6 @@ void begin_judging(const Judging& judging) {
   d.unordered.clear();
   d.changed.clear();
   d.names.clear();
-  d.told.clear();
   d.calls = {};
 }
 
@@ -738,16 +732,6 @@ Calls take_calls() {
 void fail_at_call(std::int64_t call, std::function<void()> strike) {
   host().fail_in = call;
   host().strike = std::move(strike);
-}
-std::int64_t calls_of_this_thread() { return host().calls; }
-
-void tell_hosts() {
-  const std::lock_guard lock(device().mutex);
-  join(device().told, host().known);
-}
-void hear_hosts() {
-  const std::lock_guard lock(device().mutex);
-  waited(device().told, /*orders=*/true);
 }
 
 }  // namespace paradyse::test

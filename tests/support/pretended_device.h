@@ -65,13 +65,6 @@ Calls take_calls();
 // In place of this thread's call number `call` from now on, counted from 0, `strike` runs, which
 // throws; -1: none.
 void fail_at_call(std::int64_t call, std::function<void()> strike = {});
-// Calls of this thread since begin_judging().
-std::int64_t calls_of_this_thread();
-
-// What this thread knows to be over is known, and ordered, for whom hears of it later: hosts that
-// meet as threads do.
-void tell_hosts();
-void hear_hosts();
 
 // A call of this thread, for stand-ins of kernels that the CPU has not.  Tensors that it reads and
 // writes are told one by one, and given back as CPU tensors of the same memory; others as they are.
