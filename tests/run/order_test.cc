@@ -111,14 +111,16 @@ Steps train(
         });
       }
       const auto play = [&] {
-        session.parameters().zero_gradients();
         result = session.play(plan, {.documents = documents}, /*backward=*/true);
       };
-      if (strike.recovers) {
-        while (within_memory(session.communicators(), play)) {
+      for (bool again = true; again;) {  // as training does
+        session.parameters().zero_gradients();
+        again = false;
+        if (strike.recovers) {
+          again = within_memory(session.communicators(), play).has_value();
+        } else {
+          play();
         }
-      } else {
-        play();
       }
       if (step == 1 && struck) {
         steps.moments = striker.moments();
@@ -137,12 +139,13 @@ void expect_ordered(const std::string& what) {
   EXPECT_THAT(test::changed_early(), IsEmpty()) << what;
 }
 
-std::vector<LayerChoice> layers() {
+// `everything`: in a long test every MLP, level and means of saving memory as well.
+std::vector<LayerChoice> layers(bool everything = true) {
   std::vector<LayerChoice> all;
   for (const auto& [attention, mlp] : test::pure_strategies()) {
     all.push_back(text_layer(attention, mlp));
   }
-  if (!all_of_it()) {
+  if (!everything || !all_of_it()) {
     return all;
   }
   for (const auto& [attention, verb] : test::pure_strategies()) {
@@ -200,13 +203,14 @@ TEST(Order, WithoutEventsEveryStrategyIsReported) {
   }
 }
 
-// Before operations and waits of a step, and in the middle of what follows: reading what others
-// show is some calls.
-std::vector<Strike> strikes(const Steps& whole, const std::function<void()>& what, bool recovers) {
-  const int stride = all_of_it() ? 1 : std::max(1, whole.moments / 3);
+// Before operations and waits of a step, and in the middle of what they give the device: reading
+// what others show.  Of `tries` places in each step, others as `turn` goes on.
+std::vector<Strike> strikes(
+    const Steps& whole, int tries, int turn, const std::function<void()>& what, bool recovers) {
+  const int stride = all_of_it() ? 1 : std::max(1, whole.moments / tries);
   std::vector<Strike> all;
-  for (int moment = stride / 2; moment < whole.moments; moment += stride) {
-    for (const std::int64_t call : {-1, 2}) {
+  for (int moment = 3 * turn % stride; moment < whole.moments; moment += stride) {
+    for (const std::int64_t call : {-1, 1}) {
       all.push_back({.moment = moment, .call = call, .what = what, .recovers = recovers});
     }
   }
@@ -219,11 +223,13 @@ std::string name_of(const LayerChoice& layer, const Strike& strike) {
 
 // A rank fails, and all end.
 TEST(Order, HoldsWhileRanksFail) {
-  for (const LayerChoice& layer : layers()) {
+  int turn = 0;
+  for (const LayerChoice& layer : layers(false)) {
     const Plan plan = plan_of(layer, 3);
     test::begin_judging();
     const Steps whole = train(plan, Dtype::float32);
-    for (const Strike& strike : strikes(whole, [] { throw Fault("a broken disk"); }, false)) {
+    for (const Strike& strike :
+         strikes(whole, 4, turn++, [] { throw Fault("a broken disk"); }, false)) {
       test::begin_judging();
       EXPECT_THROW(train(plan, Dtype::float32, test::kPretended, strike), Fault);
       expect_ordered(name_of(layer, strike));
@@ -233,13 +239,14 @@ TEST(Order, HoldsWhileRanksFail) {
 
 // A rank lacks memory, and all go on, in the same streams and blocks.
 TEST(Order, HoldsWhereRanksGoOnFromLackOfMemory) {
-  for (const LayerChoice& layer : layers()) {
+  int turn = 0;
+  for (const LayerChoice& layer : layers(false)) {
     const Plan plan = plan_of(layer, 3);
     test::begin_judging();
     const Steps whole = train(plan, Dtype::float32);
     for (const Strike& strike :
-         strikes(whole, [] { throw OutOfMemory("rank 1: out of memory"); }, true)) {
-      test::begin_judging();
+         strikes(whole, 6, turn++, [] { throw OutOfMemory("rank 1: out of memory"); }, true)) {
+      test::begin_judging({.host_waits = true});
       const Steps again = train(plan, Dtype::float32, test::kPretended, strike);
       expect_ordered(name_of(layer, strike));
       EXPECT_EQ(again.losses, whole.losses) << name_of(layer, strike);
