@@ -161,8 +161,11 @@ TEST(RunFolder, WritesWhatTheAllocatorSaysWhereThereIsOne) {
   config.config.output.folder = folder.string();
   config.config.output.name = "run";
   RunFolder run(config);
-  run.write_step({.step = 1, .seconds = 1});
-  run.write_step({.step = 2, .seconds = 1, .allocator = {{"reserved_bytes.all.peak", 90}}});
+  StepReport report;
+  report.seconds = 1;
+  run.write_step(report);
+  report.allocator = {{"reserved_bytes.all.peak", 90}};
+  run.write_step(report);
   std::ifstream metrics(folder / "run" / "metrics.jsonl");
   std::string line;
   std::getline(metrics, line);
