@@ -18,6 +18,21 @@ if(NOT CUDAToolkit_FOUND OR CUDAToolkit_VERSION VERSION_LESS 13 OR
                       "'${CUDAToolkit_VERSION}'; install one, or give -DCUDAToolkit_ROOT=FOLDER.")
 endif()
 
+# Kernels of our own (src/run/cuda/*.cu): code for each generation that has its own, from A100 on, and
+# the last one's PTX for what comes later.  Libraries of torch's own wheel bring the runtime.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+endif()
+if(NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
+endif()
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+enable_language(CUDA)
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know this nvcc
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+
 # The toolkit's NCCL, else that of the wheel.
 set(nccl_wheel "${PARADYSE_TORCH_CUDA}/nvidia/nccl")
 find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATHS ${nccl_wheel}/include)

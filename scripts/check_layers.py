@@ -22,8 +22,9 @@ LAYERS = [
     ["src/plan/published", "src/plan/simulate", "src/plan/report"],
     # the run side
     ["src/run/memory", "src/run/device"],
+    ["src/run/cuda"],
     ["src/run/kernels"],
-    ["src/run/comm", "src/run/cuda"],
+    ["src/run/comm"],
     ["src/run/weights", "src/run/data"],
     ["src/run/ops"],
     ["src/run/execute"],
@@ -67,7 +68,7 @@ def folder_of(path):
 
 def main():
     wrong = []
-    files = [p for top in ("include", "src") for p in sorted((root / top).rglob("*")) if p.suffix in (".h", ".cc")]
+    files = [p for top in ("include", "src") for p in sorted((root / top).rglob("*")) if p.suffix in (".h", ".cc", ".cu")]
     for file in files:
         name = str(file.relative_to(root))
         mine = folder_of(name)
