@@ -1,8 +1,8 @@
 # The commands of this project; each installs what it needs.  Beneath: CMakePresets.json.
 JOBS ?= $(shell nproc)
-OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc'
+OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
-.PHONY: demo video protein build check-clang build-cuda test test-long test-asan lint format clean install deps deps-lint \
+.PHONY: demo video protein build check-clang build-cuda check-cuda-kernels test test-long test-asan lint format clean install deps deps-lint \
   deps-clang deps-cuda build-all
 
 demo: build
@@ -34,12 +34,16 @@ check-clang: deps-clang build/clang/build.ninja
 build-cuda: deps-cuda build/cuda/build.ninja
 	cmake --build --preset cuda -j $(JOBS) --target paradyse
 
+check-cuda-kernels:
+	scripts/check_cuda_kernels.py $(JOBS)
+
 test: build-all
 	ctest --preset release -j 2
 
 # All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  Where there
-# is a CUDA toolkit, the program with CUDA is compiled and linked; `make test-long CUDA=` leaves it out.
-CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),build-cuda)
+# is a CUDA toolkit, the program with CUDA is compiled and linked, and our kernels' registers are
+# counted; `make test-long CUDA=` leaves both out.
+CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),build-cuda check-cuda-kernels)
 test-long: test-asan build-all $(CUDA)
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
 	ctest --preset release-long -j 2
