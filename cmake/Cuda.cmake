@@ -51,7 +51,12 @@ add_library(Torch::cuda SHARED IMPORTED)
 set_target_properties(Torch::cuda PROPERTIES
   IMPORTED_LOCATION "${cuda_lib}/libtorch_cuda.so"
   IMPORTED_SONAME libtorch_cuda.so
-  INTERFACE_INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS};${NCCL_INCLUDE}"
-  INTERFACE_LINK_LIBRARIES "Torch::c10_cuda;CUDA::cudart;${NCCL_LIBRARY}"
+  INTERFACE_LINK_LIBRARIES "Torch::c10_cuda;$<LINK_ONLY:CUDA::cudart>;${NCCL_LIBRARY}"
   # Its kernels register themselves; nobody names a symbol of it.
   INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed;LINKER:--allow-shlib-undefined")
+
+# For the sources that include them, alone: all else compiles to the same as in a build without CUDA,
+# and so comes from ccache after one.
+set(PARADYSE_CUDA_HEADERS ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
+list(REMOVE_DUPLICATES PARADYSE_CUDA_HEADERS)
+list(TRANSFORM PARADYSE_CUDA_HEADERS PREPEND -isystem)
