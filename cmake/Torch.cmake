@@ -14,6 +14,18 @@ if(NOT EXISTS "${torch_lib}/libtorch_cpu.so")
                       "-DPARADYSE_TORCH=FOLDER, or -DPARADYSE_RUN=OFF for the plan side alone.")
 endif()
 
+# A wheel that pip installed has a copy of fmt among its headers, which would hide the one that we
+# link (scripts/install.sh leaves it out): links to all the others, then.
+if(EXISTS "${torch_include}/fmt")
+  file(GLOB headers RELATIVE "${torch_include}" "${torch_include}/*")
+  list(REMOVE_ITEM headers fmt)
+  foreach(name IN LISTS headers)
+    file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/torch_include")
+    file(CREATE_LINK "${torch_include}/${name}" "${CMAKE_BINARY_DIR}/torch_include/${name}" SYMBOLIC)
+  endforeach()
+  set(torch_include "${CMAKE_BINARY_DIR}/torch_include")
+endif()
+
 # Our std::string has to be theirs.
 file(STRINGS "${torch_lib}/libc10.so" torch_cxx11_abi REGEX "__cxx11" LIMIT_COUNT 1)
 if(NOT torch_cxx11_abi)
