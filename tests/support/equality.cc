@@ -140,7 +140,8 @@ void expect_equal(
     const Plan& plan,
     Dtype dtype,
     double tolerance,
-    const std::shared_ptr<Backend>& backend) {
+    const std::shared_ptr<Backend>& backend,
+    c10::Device device) {
   SCOPED_TRACE(
       c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
       to_json(plan));
@@ -153,7 +154,8 @@ void expect_equal(
       .labels = labels_of(c),
       .dropout_seed = kDropoutSeed,
       .dtype = dtype,
-      .backend = backend};
+      .backend = backend,
+      .device = device};
   request.fill = [&](Parameters& parameters) { fill(parameters, weights); };
   const GradientAnswer answer = gradients(request);
   if (!backend->leads()) {
@@ -194,7 +196,11 @@ void expect_equal(
 }
 
 void expect_within_rounding(
-    const Case& c, const Plan& plan, Dtype dtype, std::int64_t attention_dense_from) {
+    const Case& c,
+    const Plan& plan,
+    Dtype dtype,
+    std::int64_t attention_dense_from,
+    c10::Device device) {
   SCOPED_TRACE(
       c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
       to_json(plan));
@@ -209,6 +215,7 @@ void expect_within_rounding(
       .documents = random_documents(c.lengths, c.model.vocab, 7),
       .labels = labels_of(c),
       .dtype = dtype,
+      .device = device,
       .attention_dense_from = attention_dense_from};
   request.fill = [&](Parameters& parameters) { fill(parameters, reference.weights); };
   const GradientAnswer answer = gradients(request);

@@ -32,7 +32,8 @@ void expect_equal(
     const Plan& plan,
     Dtype dtype,
     double tolerance,
-    const std::shared_ptr<Backend>& backend = local_backend());
+    const std::shared_ptr<Backend>& backend = local_backend(),
+    c10::Device device = c10::Device(c10::kCPU));
 
 // The same in bfloat16 or float16, against float64 from the weights as the type rounds them,
 // without dropout.  Each gradient is held to its own rounding: as far as rounding the weights once
@@ -41,7 +42,8 @@ void expect_within_rounding(
     const Case& c,
     const Plan& plan,
     Dtype dtype,
-    std::int64_t attention_dense_from = kAttentionDenseFrom);
+    std::int64_t attention_dense_from = kAttentionDenseFrom,
+    c10::Device device = c10::Device(c10::kCPU));
 
 // The largest footprint that the folds name is a budget that suffices in float32, to the byte;
 // less runs out of memory.

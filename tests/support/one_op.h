@@ -61,6 +61,7 @@ struct Local {
 struct Types {
   at::ScalarType activation = at::kDouble;
   at::ScalarType statistic = at::kDouble;
+  c10::Device device = c10::Device(c10::kCPU);
 };
 
 // Computes what the model says, but for the head width that the program was made with.
@@ -109,7 +110,8 @@ class OpRun {
       longest = std::max(longest, n);
     }
     if (const auto rope = program.shape.rope) {
-      rope_ = rope_table(*rope, body_->program.shape.head_dim, longest, types.statistic);
+      rope_ =
+          rope_table(*rope, body_->program.shape.head_dim, longest, types.statistic, types.device);
     }
     batch_ = local.batch;
     if (batch_.packed.lengths.empty()) {
@@ -126,6 +128,7 @@ class OpRun {
         .loss_scale = loss_scale,
         .activation = types.activation,
         .statistic = types.statistic,
+        .device = types.device,
         .values = std::vector<at::Tensor>(program.values.size()),
         .gradients = std::vector<at::Tensor>(program.values.size()),
         .pending = {}};

@@ -165,7 +165,7 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
         const Interval keys{j, std::min(j + size.keys, seen)};
         const Interval key_rows = inside(keys, attention.block.keys);
         at::Tensor p = tile.sums(n, keys.size());
-        ops::gemm(
+        scaled_product(
             attention.scale * kLog2e,
             part(q, rows, head * D, D),
             part(k, key_rows, 0, D).t(),
@@ -185,7 +185,7 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
         total.copy_(total * factor + p.sum(1));
         maximum.copy_(highest);
         o_rows.mul_(factor.unsqueeze(1));
-        ops::gemm(1, tile.rounded(n, keys.size()), part(v, key_rows, 0, D), 1, o_rows);
+        scaled_product(1, tile.rounded(n, keys.size()), part(v, key_rows, 0, D), 1, o_rows);
       }
       l_rows.copy_((maximum + total.log2()) * kLn2);
       l_rows.masked_fill_(total == 0, kNothing);
@@ -228,8 +228,8 @@ void attend_adjoint(
         const at::Tensor k_rows = part(k, key_rows, 0, D);
         at::Tensor p = p_tile.sums(n, keys.size());
         at::Tensor d = d_tile.sums(n, keys.size());
-        ops::gemm(attention.scale * kLog2e, q_rows, k_rows.t(), 0, p);
-        ops::gemm(1, g_rows, part(v, key_rows, 0, D).t(), 0, d);
+        scaled_product(attention.scale * kLog2e, q_rows, k_rows.t(), 0, p);
+        scaled_product(1, g_rows, part(v, key_rows, 0, D).t(), 0, d);
         if (bias.matrix.defined()) {
           p.add_(pairs(bias, head, attention.block.keys.size(), queries, keys), kLog2e);
         }
@@ -246,9 +246,9 @@ void attend_adjoint(
           pairs(grad_bias, head, attention.block.keys.size(), queries, keys).add_(d);
         }
         const at::Tensor d_factor = d_tile.rounded(n, keys.size());
-        ops::gemm(1, p_tile.rounded(n, keys.size()).t(), g_rows, 1, grad_v_sums.rows(keys));
-        ops::gemm(attention.scale, d_factor, k_rows, 1, grad_q_sums.rows(queries));
-        ops::gemm(attention.scale, d_factor.t(), q_rows, 1, grad_k_sums.rows(keys));
+        scaled_product(1, p_tile.rounded(n, keys.size()).t(), g_rows, 1, grad_v_sums.rows(keys));
+        scaled_product(attention.scale, d_factor, k_rows, 1, grad_q_sums.rows(queries));
+        scaled_product(attention.scale, d_factor.t(), q_rows, 1, grad_k_sums.rows(keys));
       }
     });
     grad_q_sums.store();

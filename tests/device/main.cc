@@ -1,0 +1,87 @@
+// device_tests [--device cpu|cuda] [gtest's own options]
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <optional>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include "paradyse/run/accountant.h"
+#include "src/run/device/device.h"
+#include "tests/device/device.h"
+
+namespace paradyse::test {
+namespace {
+
+std::optional<c10::Device> chosen;
+
+}  // namespace
+
+c10::Device device() { return chosen.value(); }
+
+at::Tensor random_numbers(const std::vector<std::int64_t>& sizes, std::uint64_t seed) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
+}
+
+double rounding(at::ScalarType type) {
+  return type == at::kDouble     ? 0x1p-53
+         : type == at::kFloat    ? 0x1p-24
+         : type == at::kBFloat16 ? 0x1p-9
+                                 : 0x1p-12;
+}
+
+double off(const at::Tensor& is, const at::Tensor& expected) {
+  const at::Tensor x = is.to(c10::Device(at::kCPU), at::kDouble);
+  const at::Tensor y = expected.to(c10::Device(at::kCPU), at::kDouble);
+  if (x.sizes() != y.sizes()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  if (x.numel() == 0 || at::equal(x, y)) {
+    return 0;
+  }
+  const double error = ((x - y).norm() / y.norm()).item<double>();
+  return error == error ? error : std::numeric_limits<double>::infinity();
+}
+
+namespace {
+
+int run(int argc, char** argv) {
+  const char* name = "cpu";
+  int kept = 1;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+      name = argv[++i];
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  if (std::strcmp(name, "cpu") == 0) {
+    // Before anything asks: it takes the forms that tensors of other devices take.
+    setenv("PARADYSE_ATEN_KERNELS", "1", /*overwrite=*/0);
+  }
+  testing::InitGoogleTest(&kept, argv);
+  if (kept > 1) {
+    std::fprintf(
+        stderr, "device_tests: '%s' is not known; --device cpu|cuda, --gtest_...\n", argv[1]);
+    return 2;
+  }
+  if (!GTEST_FLAG_GET(list_tests)) {
+    try {
+      chosen = device_named(name);
+      install_accounting_allocator(*chosen);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "device_tests: %s\n", error.what());
+      return 2;
+    }
+  }
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace
+}  // namespace paradyse::test
+
+int main(int argc, char** argv) { return paradyse::test::run(argc, argv); }
