@@ -2,7 +2,7 @@
 JOBS ?= $(shell nproc)
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
-.PHONY: demo video protein build check-clang build-cuda check-cuda-kernels test test-long test-asan lint format clean install deps deps-lint \
+.PHONY: demo video protein build check-clang build-cuda gpu-bundle check-cuda-kernels test test-long test-asan lint format clean install deps deps-lint \
   deps-clang deps-cuda build-all
 
 demo: build
@@ -37,17 +37,22 @@ build-cuda: deps-cuda build/cuda/build.ninja
 check-cuda-kernels:
 	scripts/check_cuda_kernels.py $(JOBS)
 
+# What a machine with a GPU and PyTorch needs of us, in build/gpu-bundle/ (docs/gpu.md).
+gpu-bundle: deps-cuda build/cuda/build.ninja
+	cmake --build --preset cuda -j $(JOBS) --target paradyse device_tests
+	scripts/gpu_bundle.py build/cuda
+
 test: build-all
 	ctest --preset release -j 2
 
 # All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  Where there
-# is a CUDA toolkit, the program with CUDA is compiled and linked, and our kernels' registers are
-# counted; `make test-long CUDA=` leaves both out.
-CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),build-cuda check-cuda-kernels)
+# is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,
+# and our kernels' registers are counted; `make test-long CUDA=` leaves both out.
+CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),gpu-bundle check-cuda-kernels)
 test-long: test-asan build-all $(CUDA)
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
 	ctest --preset release-long -j 2
-	@$(if $(CUDA),,echo "left out: the program with CUDA (no toolkit, or CUDA= was given)")
+	@$(if $(CUDA),,echo "left out: the programs with CUDA (no toolkit, or CUDA= was given)")
 
 test-asan: deps-clang build/debug-asan/build.ninja
 	cmake --build --preset debug-asan -j $(JOBS)

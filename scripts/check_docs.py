@@ -23,7 +23,7 @@ ELSEWHERE = {
     "run.toml", "plan.json", "state.json", "metrics.jsonl", "tokenizer.json", "ProcessGroupGloo.hpp",
     "CMakeCache.txt", "build.ninja", "page.html", "report.html", "model.safetensors.index.json",
     "modeling_rope_utils.py", "cmake_pch.hxx", "torch/torch.h", "torch.h", "ATen.h", "cluster.toml",
-    "costs.json", "optimizer.json", "compile_commands.json", "License.txt", "nccl.h",
+    "costs.json", "optimizer.json", "compile_commands.json", "License.txt", "nccl.h", "first.txt",
 }
 SUFFIX = r"(?:h|cc|py|md|sh|toml|json|txt|cmake)"
 wrong = []
