@@ -13,9 +13,9 @@ clipping to 1.0, the same tokens each step.  The bfloat16 weights are made from 
 step, as autocast does it and at the same cost, but where it is seen; ours makes them in the optimizer.
 Attention is torch's own choice of the faster of cuDNN and flash, measured first.
 
---packs FILE: JSON, a list of the lengths of each step's documents.  They run through varlen_attn, in
-as many rows as the largest pack has, so that shapes stay the same; the rows beyond a pack are one more
-document, whose tokens are not counted.
+--packs FILE: JSON, a list of the lengths of each step's documents, which run through varlen_attn.  A
+pack of more than --tokens is cut there, so that shapes stay the same; where one has less, the rest is
+one more document, whose tokens are not counted.
 
 `--small --device cpu` tries the script without a GPU.  Exit code: 0; 3 where no GPU is seen.
 """
@@ -132,6 +132,16 @@ class Batch:
         q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
         o = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return o.squeeze(0).transpose(0, 1)
+
+
+def cut(lengths, tokens):
+    """The first documents, of so many tokens together; the last of them may end early."""
+    kept = []
+    for length in lengths:
+        kept.append(min(length, tokens - sum(kept)))
+        if sum(kept) == tokens:
+            break
+    return kept
 
 
 class Peer:
@@ -265,7 +275,8 @@ def main():
             packs = json.load(file)
     else:
         packs = [[options.tokens]]
-    rows = max(map(sum, packs))
+    rows = options.tokens
+    packs = [cut(pack, rows) for pack in packs]
     if options.device == "cuda":
         say(choose_attention(peer.sizes, rows))
     # One number for all packs, and any number of documents: compiled once.
