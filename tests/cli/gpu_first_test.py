@@ -40,6 +40,13 @@ def says(answer, code=0):
     return f"echo '{json.dumps(answer)}'; exit {code}"
 
 
+def said_by_gtest(*tests):
+    lines = []
+    for test, ok in tests:
+        lines += [f"[ RUN      ] {test}", f"[       OK ] {test} (1 ms)" if ok else f"[  FAILED  ] {test} (20 ms)"]
+    return "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines)
+
+
 class FirstTest(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -55,8 +62,8 @@ class FirstTest(ProgramTest):
             "  print(json.dumps({'what': what, 'tokens_per_s': 60000.0}))\n"
             "print(json.dumps({'what': 'ours', 'printed': {'rows': [{'tokens_per_s': 65000.0}]}}))\n")
         self.answer("doctor", says(DOCTOR))
-        self.answer("device_tests", "echo '[       OK ] Ops.Norm (1 ms)'")
-        self.answer("compute-sanitizer", "echo '[       OK ] Ops.Norm (1 ms)'; echo ERROR SUMMARY: 0 errors")
+        self.answer("device_tests", said_by_gtest(("Ops.Norm", True)))
+        self.answer("compute-sanitizer", said_by_gtest(("Ops.Norm", True)) + "; echo ERROR SUMMARY: 0 errors")
         self.answer("check", says({"rows": [row(1), row(2)], "counts_differ": []}))
         self.answer("bench", says(BENCH))
         steps = "".join(json.dumps({"seconds": 0.1, "tokens": 8000, "loss": 9.0}) + "\n" for _ in range(15))
@@ -227,14 +234,24 @@ class FirstTest(ProgramTest):
         self.assertEqual(records["check"]["result"]["worst"], "1.0e+00 of 1.0e-05 in 2 ranks, loss")
         self.assertEqual(len([line for line in self.asked() if " check " in line]), 1)
 
-    def test_failed_tests_are_named(self):
-        self.answer("device_tests", "echo '[       OK ] Ops.Norm (1 ms)'\n"
-                                    "echo '[  FAILED  ] Steps.TwoRanks (20 ms)'\n"
-                                    "echo '[  FAILED  ] Steps.TwoRanks'; exit 1")
+    def test_what_follows_a_failed_test_gets_another_try(self):
+        after_an_error = said_by_gtest(("Ops.Norm", True), ("Ops.Rope", False), ("Ops.Swiglu", False))
+        alone = said_by_gtest(("Ops.Swiglu", True))
+        self.answer("device_tests", f"if [[ $* == *Ops.Rope* ]]; then {alone}; exit 0; fi\n"
+                                    f"{after_an_error}; exit 1")
         records, _ = self.first()
         self.assertFalse(records["device_tests"]["ok"])
-        self.assertEqual(records["device_tests"]["result"]["failed"], "Steps.TwoRanks")
-        self.assertEqual(records["device_tests"]["result"]["passed"], 1)
+        self.assertEqual(records["device_tests"]["result"]["failed"], "Ops.Rope")
+        self.assertEqual(records["device_tests"]["result"]["passed"], 2)
+        asked = [line for line in self.asked() if "exec device_tests" in line]
+        self.assertTrue(asked[1].endswith("--gtest_filter=-Ops.Norm:Ops.Rope"), asked)
+
+    def test_a_test_that_crashes_is_named(self):
+        self.answer("device_tests", "[[ $* == *Ops.Rope* ]] && exit 0\n"
+                                    "echo '[ RUN      ] Ops.Rope'; kill -SEGV $$")
+        records, _ = self.first()
+        self.assertFalse(records["device_tests"]["ok"])
+        self.assertEqual(records["device_tests"]["result"]["failed"], "Ops.Rope")
 
     def test_dry_wants_to_hear_that_there_is_no_gpu(self):
         no_gpu = "[[ -z $CUDA_VISIBLE_DEVICES ]] && echo 'x: no GPU is seen' >&2; exit 2"

@@ -1,8 +1,6 @@
 // Ops on the device, forward and adjoint, against the same ops on the host in float64, which
 // adjoint_test.cc holds against differences: the kernels that a step goes through, in every type.
 #include <cmath>
-#include <mutex>
-#include <optional>
 
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>

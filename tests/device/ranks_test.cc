@@ -1,6 +1,5 @@
 // Ranks that share the device: their exchanges, and a step's loss, gradients and counts against one
 // rank in float64.
-#include <mutex>
 
 #include <gtest/gtest.h>
 
