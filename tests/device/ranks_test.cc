@@ -153,7 +153,11 @@ void expect_steps(int ranks) {
       test::expect_equal(c, plan, Dtype::float32, 2e-5, local_backend(), device());
     }
     test::expect_within_rounding(
-        c, plan_of(c, ranks, attention, mlp, Recompute::light), Dtype::bfloat16, device());
+        c,
+        plan_of(c, ranks, attention, mlp, Recompute::light),
+        Dtype::bfloat16,
+        kAttentionDenseFrom,
+        device());
   }
 }
 

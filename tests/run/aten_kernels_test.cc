@@ -44,10 +44,10 @@ struct ThroughAten {
 // The form that they take now.
 const Kernels& table() { return kernels_for(at::kCPU); }
 
-void attend(const Attention& attention, const ops::AttentionTensors& tensors, bool merge) {
+void attend_here(const Attention& attention, const ops::AttentionTensors& tensors, bool merge) {
   (cpu_through_aten() ? aten::attend : ops::attend)(attention, tensors, merge);
 }
-void attend_adjoint(
+void attend_adjoint_here(
     const Attention& attention,
     const ops::AttentionTensors& tensors,
     const ops::AttentionGradients& gradients) {
@@ -352,14 +352,14 @@ void expect_same_attention(
           }
         };
         each([&](const Attention& attention, bool merge) {
-          attend(
+          attend_here(
               attention,
               {columns(own[0]), columns(own[1]), columns(own[2]), columns(own[4]), columns(own[5])},
               merge);
         });
         const Columns o = columns(own[4].to(type));
         each([&](const Attention& attention, bool) {
-          attend_adjoint(
+          attend_adjoint_here(
               attention,
               {columns(own[0]), columns(own[1]), columns(own[2]), o, columns(own[5])},
               {columns(own[3]), columns(own[6]), columns(own[7]), columns(own[8])});
@@ -505,7 +505,7 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
                 .scale = scale,
                 .causal = causal};
             const std::int64_t column = key * attention.heads * D;
-            attend(
+            attend_here(
                 attention,
                 {{q, column},
                  {k, key * D},
@@ -513,7 +513,7 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
                  {tiles.o, column},
                  {tiles.l, key * attention.heads}},
                 merge);
-            attend_adjoint(
+            attend_adjoint_here(
                 attention,
                 {{q, column},
                  {k, key * D},
@@ -798,11 +798,11 @@ AttentionResults by_tiles(
     }
   };
   each([&](const Attention& attention, const auto& tensors, std::int64_t, bool onto) {
-    attend(attention, tensors, merge || onto);
+    attend_here(attention, tensors, merge || onto);
   });
   rounded = made.o.to(room.q.matrix.scalar_type());
   each([&](const Attention& attention, const auto& tensors, std::int64_t key, bool) {
-    attend_adjoint(
+    attend_adjoint_here(
         attention,
         tensors,
         {{room.g.matrix, key * group * D},
