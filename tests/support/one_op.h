@@ -96,7 +96,8 @@ class OpRun {
         .seat = {group.rank(), group.rank()},
         .group = &group,
         .domain = &group,
-        .kernels = &kernels_for(c10::kCPU)};
+        .kernels = &kernels_for(types.device),
+        .attention_dense_from = 512};
     parameters_.stack = local.stack;
     parameters_.vectors = local.vectors;
     if (local.stack.defined()) {
