@@ -19,8 +19,13 @@
 #include "src/run/cuda/softmax_loss.cu"
 #include "src/run/cuda/swiglu.cu"
 #include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/cuda/launches.h"
 
 namespace paradyse::on_host {
+
+Stream of_tensors::stream_of(const at::Tensor&) { return nullptr; }
+void of_tensors::check_launches() {}
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -369,7 +374,7 @@ TEST(CudaKernels, Rotations) {
                    2 * half,
                    cosines.to(at::kDouble),
                    sines.to(at::kDouble),
-                   positions,
+                   at::tensor(positions, at::kLong),
                    inverse});
               expect_near(made[0], expected, element, slack_of(element) / 10, what);
             }
@@ -652,6 +657,162 @@ TEST(CudaKernels, AdamWLeavesAllWhereGradientsOverflowed) {
         EXPECT_TRUE(after[i].narrow.isnan().all().item<bool>()) << factor;
       }
     }
+  }
+}
+
+// --- the table -----------------------------------------------------------------------------------
+
+// What the table of CUDA hands to launches, on CPU tensors beside the table of CPUs.
+void expect_same_by_table(
+    const Element& element,
+    const std::vector<at::Tensor>& tensors,
+    const std::function<void(const Kernels& kernels, const std::vector<at::Tensor>& own)>& body,
+    const std::string& what) {
+  const Kernels ours = of_tensors::with_our_launches(aten_kernels());
+  const auto copies = [&] {
+    std::vector<at::Tensor> own;
+    for (const at::Tensor& tensor : tensors) {
+      own.push_back(tensor.dim() == 2 ? lay(tensor, Layout::odd) : tensor.clone());
+    }
+    return own;
+  };
+  const auto made = copies();
+  const auto expected = copies();
+  body(ours, made);
+  body(cpu_kernels(), expected);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Element& of = tensors[i].scalar_type() == element.torch ? element : sum_of(element);
+    const Element twice{of.type, of.torch, 2 * element.rounding};  // both are rounded
+    expect_near(
+        made[i].to(at::kDouble),
+        expected[i].to(at::kDouble),
+        twice,
+        slack_of(element),
+        what + ", tensor " + std::to_string(i));
+  }
+}
+
+TEST(CudaKernels, TheTableHandsTensorsToLaunches) {
+  for (const Element& element : kElements) {
+    const at::ScalarType sums = sum_of(element).torch;
+    const at::Tensor x = random({9, 60}, 1, element.torch);
+    const at::Tensor y = random({9, 60}, 2, element.torch);
+    const at::Tensor g = random({9, 60}, 3, element.torch);
+    for (const std::int64_t H : {20, 60}) {
+      const at::Tensor w = random({H}, 4, element.torch);
+      const at::Tensor b = random({H}, 5, element.torch);
+      const std::vector<at::Tensor> tensors = {x, y, g, random({H}, 6, sums), random({H}, 7, sums)};
+      for (const bool accumulate : {false, true}) {
+        const auto gradients = [&](const auto& own) {
+          return kernels::NormGradients{own[1], own[2], accumulate, own[3], own[4]};
+        };
+        expect_same_by_table(
+            element,
+            tensors,
+            [&](const Kernels& kernels, const auto& own) {
+              kernels.rms_norm_adjoint(own[0], w, 1e-5, gradients(own));
+              kernels.rms_norm(own[0], w, 1e-5, own[1]);
+            },
+            "RMSNorm");
+        if (H == 60) {
+          expect_same_by_table(
+              element,
+              tensors,
+              [&](const Kernels& kernels, const auto& own) {
+                kernels.layer_norm_adjoint(own[0], w, 1e-5, gradients(own));
+                kernels.layer_norm(own[0], w, b, 1e-5, own[1]);
+              },
+              "LayerNorm");
+        }
+      }
+    }
+    const kernels::Rotation rotation{
+        .heads = 2,
+        .head_dim = 20,
+        .cosines = random({4, 10}, 8, sums),
+        .sines = random({4, 10}, 9, sums),
+        .positions = at::arange(9, at::kLong) % 4};
+    const at::Tensor a = random({9, 30}, 10, element.torch);
+    expect_same_by_table(
+        element,
+        {x, y, g, a, a},
+        [&](const Kernels& kernels, const auto& own) {
+          kernels.rotate(own[2], rotation);
+          kernels.swiglu(own[0], own[3]);
+          kernels.swiglu_adjoint(own[0], own[4], own[1]);
+        },
+        "RoPE and SwiGLU");
+  }
+}
+
+TEST(CudaKernels, TheTableHandsLossesAndWeightsToLaunches) {
+  for (const Element& element : kElements) {
+    const at::ScalarType sums = sum_of(element).torch;
+    const at::Tensor labels = at::arange(9, at::kLong) * 5;  // of 44 ids in two tiles
+    const auto statistics = [](const auto& own, double maximum) {
+      own[2].fill_(maximum);
+      own[3].fill_(0);
+      own[4].fill_(0);
+      return kernels::LossStatistics{own[2], own[3], own[4]};
+    };
+    const at::Tensor numbers = at::zeros({9}, at::kDouble);
+    const std::vector<at::Tensor> tensors = {
+        random({9, 44}, 1, sums), random({9, 44}, 2, element.torch), numbers, numbers, numbers};
+    const auto loss = [&](const std::vector<at::Tensor>& own, const kernels::LossStatistics& of) {
+      own[2].copy_(of.log_sum_exp() - own[4]);  // maxima and sums alone may differ
+      own[3].zero_();
+      own[0].zero_();  // what is left in a tile is not said
+    };
+    expect_same_by_table(
+        element,
+        tensors,
+        [&](const Kernels& kernels, const auto& own) {
+          const auto of = statistics(own, kNan);
+          own[2].fill_(-INFINITY);
+          kernels.loss_and_gradient({own[0].clone(), labels, 0}, of, 0.5, own[1]);
+          loss(own, of);
+        },
+        "a tile");
+    expect_same_by_table(
+        element,
+        tensors,
+        [&](const Kernels& kernels, const auto& own) {
+          const auto of = statistics(own, -INFINITY);
+          for (const std::int64_t first : {0, 22}) {
+            kernels.loss_statistics({own[0].narrow(1, first, 22).clone(), labels, first}, of);
+          }
+          for (const std::int64_t first : {0, 22}) {
+            kernels.loss_gradient(
+                {own[0].narrow(1, first, 22).clone(), labels, first},
+                of,
+                0.5,
+                own[1].narrow(1, first, 22));
+          }
+          loss(own, of);
+        },
+        "two tiles");
+    const std::vector<at::Tensor> trained = {
+        random({7}, 1, sums),
+        random({7}, 2, sums),
+        at::zeros({7}, sums),
+        at::zeros({7}, sums),
+        at::zeros({7}, element.torch)};
+    expect_same_by_table(
+        element,
+        trained,
+        [&](const Kernels& kernels, const auto& own) {
+          const at::Tensor weight = element.torch == sums ? own[0] : own[4];
+          const at::Tensor gradient = own[1].clone();  // may be scaled in its place
+          kernels.adamw(
+              {0.1, {own[0]}, {gradient}, {own[2]}, {own[3]}, {weight}},
+              {.learning_rate = kRate,
+               .beta1 = 0.9,
+               .beta2 = 0.999,
+               .eps = 1e-8,
+               .gradient_scale = 0.25,
+               .number = 3});
+        },
+        "AdamW");
   }
 }
 

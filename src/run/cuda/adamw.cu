@@ -51,7 +51,7 @@ struct AdamWBody {
         load<kAligned>(at(tensor.mean) + c, left, m);
         load<kAligned>(at(tensor.variance) + c, left, v);
         for (int e = 0; e < kColumns; ++e) {
-          g[e] *= static_cast<S>(scale);
+          g[e] *= static_cast<S>(scale * options.scale);
           w[e] -= rate * static_cast<S>(tensor.weight_decay) * w[e];
           m[e] += share1 * (g[e] - m[e]);
           v[e] = static_cast<S>(options.beta2) * v[e] + share2 * g[e] * g[e];

@@ -157,8 +157,8 @@ void softmax_loss(
 // One step of AdamW (Loshchilov & Hutter 2019), as at::_fused_adamw_ takes it:
 //   w -= lr decay w;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;
 //   w -= lr / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-// where g is the gradient times *factor.  A factor that is not above 0, infinite or NaN says that
-// the gradients overflowed: all stays as it is.
+// where g is the gradient times scale and *factor.  A factor that is not above 0, infinite or NaN
+// says that the gradients overflowed: all stays as it is.
 struct AdamW {
   Type type = Type::float32;  // of weights; masters, gradients and moments have its sum type
   double learning_rate = 0;
@@ -166,6 +166,7 @@ struct AdamW {
   double beta2 = 0;
   double eps = 0;
   std::int64_t step = 0;           // this one's number, from 1
+  double scale = 1;                // of gradients
   const double* factor = nullptr;  // one number, on the device; null: 1
 };
 struct AdamWTensor {

@@ -1,7 +1,30 @@
-#include "src/run/kernels/kernels.h"
+// The table of GPUs: ATen's operations, and launches of our own kernels where ATen takes several
+// passes over memory.  With PARADYSE_CUDA_KERNELS=0 in the environment all are ATen's.
+#include <cstdlib>
+#include <string_view>
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "src/run/kernels/cuda/launches.h"
 
 namespace paradyse {
 
-const Kernels& cuda_kernels() { return aten_kernels(); }
+// The device is the thread's own, as a rank has set it.
+cuda::Stream cuda::of_tensors::stream_of(const at::Tensor& tensor) {
+  return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
+}
+void cuda::of_tensors::check_launches() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
+
+const Kernels& cuda_kernels() {
+  static const Kernels table = [] {
+    const char* const asked = std::getenv("PARADYSE_CUDA_KERNELS");
+    Kernels all = aten_kernels();
+    return asked != nullptr && std::string_view(asked) == "0"
+               ? all
+               : cuda::of_tensors::with_our_launches(all);
+  }();
+  return table;
+}
 
 }  // namespace paradyse
