@@ -115,7 +115,7 @@ std::vector<at::Tensor> run(
     std::vector<at::Tensor> own;
     for (const at::Tensor& tensor : tensors) {
       const at::Tensor room = at::empty(
-          {static_cast<std::int64_t>(tensor.storage().nbytes() / tensor.element_size())},
+          {static_cast<std::int64_t>(tensor.storage().nbytes()) / tensor.element_size()},
           tensor.options());
       room.copy_(tensor.as_strided(room.sizes(), {1}, 0));
       own.push_back(room.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()));

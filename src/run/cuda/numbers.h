@@ -134,7 +134,7 @@ PARADYSE_DEVICE S number_at(Type type, const void* data, std::int64_t i) {
 // Whether rows may be read and written 16 bytes at a time; those of nothing may.
 template <typename T>
 bool aligned(ConstRows rows) {
-  return (reinterpret_cast<std::uintptr_t>(rows.data) | (rows.stride * sizeof(T))) % 16 == 0;
+  return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride % kPack<T> == 0;
 }
 
 template <typename T>
