@@ -10,6 +10,7 @@ struct NormAdjointBody {
   static constexpr int kThreads = kNormThreads;
   static constexpr int kColumns = kPack<T>;
   using Shared = TeamSums<S, 2, kThreads>;
+  static_assert(sizeof(Shared) + kRoomBytes <= std::size_t{48} * 1024);  // without asking for more
 
   Norm norm;
   NormAdjoint adjoint;
