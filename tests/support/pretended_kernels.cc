@@ -58,13 +58,12 @@ struct Attended {
       const at::Tensor& of_q,
       const at::Tensor& of_k,
       const at::Tensor& of_v,
-      bool causal,
+      std::optional<std::int64_t> diagonal,
       double by)
       : q(of_q.to(at::kFloat)), k(wide(of_k)), v(wide(of_v)), scale(by) {
     scores = at::bmm(q, k.transpose(1, 2)) * scale;
-    if (causal) {  // the last query sees the last key
-      const at::Tensor unseen =
-          at::ones({q.size(1), k.size(1)}, at::kBool).triu(k.size(1) - q.size(1) + 1);
+    if (diagonal) {  // the first query sees so many keys after the first
+      const at::Tensor unseen = at::ones({q.size(1), k.size(1)}, at::kBool).triu(*diagonal + 1);
       scores.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
     }
   }
@@ -113,6 +112,14 @@ at::Tensor rows(const at::Tensor& of, const at::indexing::Slice& which) {
 double scale_of(std::optional<double> scale, const at::Tensor& q) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
 }
+// The last query sees the last key; the first the first one.
+Attended flash(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  return {q, k, v, causal ? std::optional(k.size(1) - q.size(1)) : std::nullopt, scale};
+}
+std::optional<std::int64_t> from_first(bool causal) {
+  return causal ? std::optional<std::int64_t>(0) : std::nullopt;
+}
 at::Tensor state(const at::Tensor& like, std::vector<std::int64_t> sizes = {2}) {
   return at::empty(sizes, like.options().dtype(at::kUInt64));
 }
@@ -143,8 +150,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_for
   const at::Tensor out_l = call.writes(l);
   for_documents(
       call.reads(*lengths_q), call.reads(*lengths_k), [&](const auto& of_q, const auto& of_k) {
-        const Attended one(
-            rows(in_q, of_q), rows(in_k, of_k), rows(in_v, of_k), causal, scale_of(scale, q));
+        const Attended one =
+            flash(rows(in_q, of_q), rows(in_k, of_k), rows(in_v, of_k), causal, scale_of(scale, q));
         rows(out_o, of_q).copy_(one.output());
         out_l.index({at::indexing::Slice(), of_q}).copy_(one.log_sum_exp());
       });
@@ -185,8 +192,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
   const at::Tensor out_v = call.writes(made[2]);
   for_documents(
       call.reads(lengths_q), call.reads(lengths_k), [&](const auto& of_q, const auto& of_k) {
-        const Attended one(
-            rows(in_q, of_q), rows(in_k, of_k), rows(in_v, of_k), causal, scale_of(scale, q));
+        const Attended one =
+            flash(rows(in_q, of_q), rows(in_k, of_k), rows(in_v, of_k), causal, scale_of(scale, q));
         const auto to = one.gradients(
             rows(in_g, of_q),
             rows(in_o, of_q),
@@ -234,7 +241,7 @@ cudnn_forward(
   const at::Tensor out_o = call.writes(o);
   const at::Tensor out_l = call.writes(l);
   for (std::int64_t b = 0; b < q.size(0); ++b) {
-    const Attended one(in_q[b], in_k[b], in_v[b], causal, scale_of(scale, q));
+    const Attended one(in_q[b], in_k[b], in_v[b], from_first(causal), scale_of(scale, q));
     out_o[b].copy_(one.output());
     out_l[b].squeeze(2).copy_(one.log_sum_exp());
   }
@@ -273,7 +280,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cudnn_backward(
     out[i] = call.writes(made[i]);
   }
   for (std::int64_t b = 0; b < q.size(0); ++b) {
-    const Attended one(in_q[b], in_k[b], in_v[b], causal, scale_of(scale, q));
+    const Attended one(in_q[b], in_k[b], in_v[b], from_first(causal), scale_of(scale, q));
     const auto to = one.gradients(in_g[b], in_o[b], in_l[b].squeeze(2), k.size(1));
     out[0][b].copy_(to.q);
     out[1][b].copy_(to.k);
@@ -296,5 +303,133 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }  // namespace
 
 void register_pretended_kernels() {}
+
+namespace {
+
+using kernels::NormGradients;
+
+NormGradients of(DeviceCall& call, const NormGradients& gradients) {
+  return {
+      .y = call.reads(gradients.y),
+      .x = call.writes(gradients.x),
+      .accumulate = gradients.accumulate,
+      .w = call.writes(gradients.w),
+      .b = call.writes(gradients.b)};
+}
+
+void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
+  DeviceCall call("our rms_norm");
+  cpu_kernels().rms_norm(call.reads(x), call.reads(w), eps, call.writes(y));
+}
+void rms_norm_adjoint(
+    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
+  DeviceCall call("our rms_norm_adjoint");
+  cpu_kernels().rms_norm_adjoint(call.reads(x), call.reads(w), eps, of(call, gradients));
+}
+void layer_norm(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const at::Tensor& b,
+    double eps,
+    const at::Tensor& y) {
+  DeviceCall call("our layer_norm");
+  cpu_kernels().layer_norm(call.reads(x), call.reads(w), call.reads(b), eps, call.writes(y));
+}
+void layer_norm_adjoint(
+    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
+  DeviceCall call("our layer_norm_adjoint");
+  cpu_kernels().layer_norm_adjoint(call.reads(x), call.reads(w), eps, of(call, gradients));
+}
+void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
+  DeviceCall call("our rotate");
+  kernels::Rotation same = rotation;
+  same.cosines = call.reads(rotation.cosines);
+  same.sines = call.reads(rotation.sines);
+  same.positions = call.reads(rotation.positions);
+  cpu_kernels().rotate(call.writes(x), same);
+}
+void swiglu(const at::Tensor& h, const at::Tensor& a) {
+  DeviceCall call("our swiglu");
+  cpu_kernels().swiglu(call.reads(h), call.writes(a));
+}
+void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h) {
+  DeviceCall call("our swiglu_adjoint");
+  cpu_kernels().swiglu_adjoint(call.reads(h), call.reads(grad_a), call.writes(grad_h));
+}
+
+kernels::LogitsTile of(DeviceCall& call, const kernels::LogitsTile& tile) {
+  kernels::LogitsTile same = tile;
+  same.logits = call.writes(tile.logits);
+  same.labels = call.reads(tile.labels);
+  return same;
+}
+kernels::LossStatistics of(DeviceCall& call, const kernels::LossStatistics& statistics) {
+  return {
+      .maximum = call.writes(statistics.maximum),
+      .sum = call.writes(statistics.sum),
+      .label = call.writes(statistics.label)};
+}
+void loss_statistics(const kernels::LogitsTile& tile, const kernels::LossStatistics& statistics) {
+  DeviceCall call("our loss_statistics");
+  cpu_kernels().loss_statistics(of(call, tile), of(call, statistics));
+}
+void loss_gradient(
+    const kernels::LogitsTile& tile,
+    const kernels::LossStatistics& statistics,
+    double scale,
+    const at::Tensor& gradient) {
+  DeviceCall call("our loss_gradient");
+  const kernels::LogitsTile same = of(call, tile);
+  cpu_kernels().loss_gradient(same, of(call, statistics), scale, call.writes(gradient));
+}
+void loss_and_gradient(
+    const kernels::LogitsTile& tile,
+    const kernels::LossStatistics& statistics,
+    double scale,
+    const at::Tensor& gradient) {
+  DeviceCall call("our loss_and_gradient");
+  const kernels::LogitsTile same = of(call, tile);
+  cpu_kernels().loss_and_gradient(same, of(call, statistics), scale, call.writes(gradient));
+}
+void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep& step) {
+  DeviceCall call("our adamw");
+  kernels::AdamWTensors same = tensors;
+  for (at::Tensor& gradient : same.gradients) {
+    gradient = call.writes(gradient);
+  }
+  for (auto* const list : {&same.masters, &same.means, &same.variances, &same.weights}) {
+    for (at::Tensor& tensor : *list) {
+      tensor = call.writes(tensor);
+    }
+  }
+  for (std::size_t i = 0; i < tensors.weights.size(); ++i) {
+    if (tensors.weights[i].is_same(tensors.masters[i])) {
+      same.weights[i] = same.masters[i];
+    }
+  }
+  cpu_kernels().adamw(same, step);
+}
+
+}  // namespace
+
+const Kernels& pretended_kernels() {
+  static const Kernels table = [] {
+    Kernels all = aten_kernels();
+    all.name = "pretended";
+    all.rms_norm = &rms_norm;
+    all.rms_norm_adjoint = &rms_norm_adjoint;
+    all.layer_norm = &layer_norm;
+    all.layer_norm_adjoint = &layer_norm_adjoint;
+    all.rotate = &rotate;
+    all.swiglu = &swiglu;
+    all.swiglu_adjoint = &swiglu_adjoint;
+    all.loss_statistics = &loss_statistics;
+    all.loss_gradient = &loss_gradient;
+    all.loss_and_gradient = &loss_and_gradient;
+    all.adamw = &adamw;
+    return all;
+  }();
+  return table;
+}
 
 }  // namespace paradyse::test

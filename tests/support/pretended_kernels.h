@@ -1,11 +1,15 @@
-// What GPUs have in torch and CPUs have not, for the pretended device: products of narrow factors
-// into a wide result, attention by flash and by cuDNN.  Plain sums in float32, as slow as they are
-// short.
+// Kernels for the pretended device, as slow as what they get is short.
 #pragma once
+
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse::test {
 
-// Linked in where this is called.
+// What GPUs have in torch and CPUs have not: products of narrow factors into a wide result,
+// attention by flash and by cuDNN.  Linked in where this is called.
 void register_pretended_kernels();
+
+// aten_kernels(), but one call, by the loops of the CPU, of what a GPU has a kernel of ours for.
+const Kernels& pretended_kernels();
 
 }  // namespace paradyse::test

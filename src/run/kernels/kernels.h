@@ -265,5 +265,7 @@ const Kernels& cuda_kernels();
 // PARADYSE_ATEN_KERNELS in the environment.
 bool cpu_through_aten();
 void send_cpu_through_aten(bool on);
+// Of devices that are neither CPU nor GPU, which only tests have; aten_kernels() at first.
+void use_kernels_of_other_devices(const Kernels& table);
 
 }  // namespace paradyse
