@@ -8,6 +8,7 @@ import unittest
 from support import FAILED, GOLDEN, OK, ProgramTest, read_tensors, uniform_plan
 
 MODEL = GOLDEN / "hf_llama_gqa"
+STDIT = GOLDEN.parent.parent / "configs" / "models" / "stdit_tiny.toml"
 LONG = "PARADYSE_TEST_LONG" in os.environ
 # Weights of a thousand: attention is a choice of one token that rounding turns over.
 WIDE = """
@@ -75,7 +76,7 @@ class CheckTest(ProgramTest):
                                 "--strategy", "USP,METP").stdout
         self.assertRegex(text, r"Quick: \d+ of 560 cases, chosen to cover the others")
         self.assertIn("without --quick all are run", text)
-        self.assertIn("leave --quick out", self.error_of("check", "--quick", "--model", "stdit-s"))
+        self.assertIn("leave --quick out", self.error_of("check", "--quick", "--model", STDIT))
 
     def test_quick_tells_what_is_too_far(self):
         model = self.write("wide.toml", WIDE)

@@ -193,7 +193,7 @@ TEST(QuickCheck, TakesAllCasesWhereTheyAreFew) {
 
 // As a wrong kernel of one architecture does.
 TEST(QuickCheck, WhatIsWrongInOneModelIsTooFar) {
-  for (const std::string& wrong : {"gqa 6/2", "bert"}) {
+  for (const std::string wrong : {"gqa 6/2", "bert"}) {
     CheckRequest request = quick({2}, {Dtype::float32});
     request.strategies = {"MegatronTS", "METP"};
     request.expected = [&](const CheckSubject& subject, Dtype type) {

@@ -80,7 +80,7 @@ class PretendedGuard final : public c10::impl::DeviceGuardImplInterface {
 
  private:
   static c10::Stream stream(c10::StreamId id) {
-    return {c10::Stream::UNSAFE, c10::Device(c10::kPrivateUse1, 0), id};
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::kPrivateUse1, 0), id);
   }
   static void wait_until(double ms) {
     ++pretended.waits;

@@ -111,14 +111,14 @@ std::vector<CheckChoice> quick_cases(const CheckRequest& request) {
     const std::size_t way = line % ways;
     for (std::size_t round = 0; round < rounds; ++round) {
       for (std::size_t i = 0; i < taken; ++i) {
-        const std::size_t ranks = (way + dtype + i) % sizes;
+        const std::size_t ranks = (way + way / sizes + dtype + i) % sizes;
         const std::size_t turn = line + ranks + round;
         chosen.push_back(
             {.dtype = dtype,
              .way = way,
              .level = (way + 2 * dtype + round) % kLevels,
              .ranks = ranks,
-             .subject = (line + 3 * ranks + round % kLevels + round / kLevels) % subjects,
+             .subject = (line + 3 * i + round % kLevels + round / kLevels) % subjects,
              .messages = {.overlap = turn % 3 != 0, .reshard_after_forward = turn % 7 != 3}});
       }
     }

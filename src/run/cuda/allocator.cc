@@ -7,9 +7,10 @@
 #include <cstdlib>
 #include <mutex>
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
 
 #include "paradyse/run/accountant.h"
 #include "src/run/device/device.h"
@@ -21,7 +22,9 @@ namespace paradyse {
 bool cuda_is_built() { return true; }
 
 std::string cuda_card_name(int index) {
-  return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index))->name;
+  cudaDeviceProp card{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&card, index));
+  return card.name;
 }
 
 namespace {

@@ -165,7 +165,7 @@ void AdamW::step(double learning_rate, double gradient_scale) {
     if (group.masters.empty()) {
       continue;
     }
-    if (group.means.front().device() == device) {
+    if (group.means.front().device() == group.masters.front().device()) {
       kernels.adamw(group, how);
       continue;
     }
