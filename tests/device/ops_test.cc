@@ -90,7 +90,7 @@ Results results_of(
   for (const at::Tensor& gradient : run.parameters().vector_grads) {
     results.weights.push_back(gradient.clone());
   }
-  results.losses = run.result().loss_sums;
+  results.losses = run.losses().losses;
   return results;
 }
 

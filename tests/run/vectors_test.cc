@@ -114,7 +114,7 @@ TYPED_TEST(VectorsTest, KernelsOfLongRows) {
          std::vector<std::pair<std::int64_t, std::int64_t>>{{1, F}, {7, F}, {3, 4 * F}}) {
       const at::Tensor x = draw(2, 2 * heads * half + 5);
       const at::Tensor angles = draw(4, half).to(at::kFloat);
-      const std::vector<std::int64_t> positions = {3, 1};
+      const at::Tensor positions = at::tensor({3, 1}, at::kLong);
       const at::Tensor cosines = angles.cos();
       const at::Tensor sines = angles.sin();
       for (const bool inverse : {false, true}) {
@@ -128,7 +128,7 @@ TYPED_TEST(VectorsTest, KernelsOfLongRows) {
              .positions = positions,
              .inverse = inverse});
         for (std::int64_t r = 0; r < 2; ++r) {
-          const std::int64_t t = positions[static_cast<std::size_t>(r)];
+          const auto t = positions[r].item<std::int64_t>();
           const at::Tensor s_t = inverse ? -sines[t] : sines[t];
           for (std::int64_t head = 0; head < heads; ++head) {
             const auto halves = [&](const at::Tensor& of, std::int64_t which) {

@@ -90,7 +90,8 @@ class OpRun {
       double loss_scale = 1,
       Types types = {})
       : body_(std::make_shared<ScheduledPart::Body>(
-            ScheduledPart::Body{.program = program, .schedule = {}})) {
+            ScheduledPart::Body{.program = program, .schedule = {}})),
+        numbers_(types.device, 0) {
     part_ = {.layer = 0, .body = body_};
     rank_ = {
         .seat = {group.rank(), group.rank()},
@@ -111,8 +112,13 @@ class OpRun {
       longest = std::max(longest, n);
     }
     if (const auto rope = program.shape.rope) {
-      rope_ =
-          rope_table(*rope, body_->program.shape.head_dim, longest, types.statistic, types.device);
+      rope_ = rope_table(
+          *rope,
+          body_->program.shape.head_dim,
+          longest,
+          types.statistic,
+          *rank_.kernels,
+          types.device);
     }
     batch_ = local.batch;
     if (batch_.packed.lengths.empty()) {
@@ -155,7 +161,10 @@ class OpRun {
   at::Tensor& value(ValueId id) { return frame_.value(id); }
   at::Tensor& gradient(ValueId id) { return frame_.gradients[static_cast<std::size_t>(id)]; }
   PartParameters& parameters() { return parameters_; }
-  LossSums losses() const { return loss_sums(batch_, result_.losses, result_.numbers_a_row); }
+  LossSums losses() const {
+    const at::Tensor& losses = result_.losses;
+    return loss_sums(batch_, losses.defined() ? losses.cpu() : losses, result_.numbers_a_row);
+  }
 
  private:
   std::shared_ptr<const ScheduledPart::Body> body_;
@@ -164,7 +173,7 @@ class OpRun {
   PartParameters parameters_;
   RopeTable rope_;
   MicroBatch batch_;
-  BatchNumbers numbers_{c10::kCPU, 0};
+  BatchNumbers numbers_;
   MicroBatchResult result_;
   Frame frame_;
 };
