@@ -7,7 +7,7 @@
 #include "src/run/memory/device_blocks.h"
 #include "src/run/memory/device_memory.h"
 
-// As in ATen/cudnn/Handle.h, which includes cudnn.h: toolkits have none.
+// As ATen declares it beside an include of cuDNN's header, which toolkits have not got.
 struct cudnnContext;
 namespace at::native {
 TORCH_CUDA_CPP_API cudnnContext* getCudnnHandle();
