@@ -4,14 +4,16 @@
 #include <string_view>
 
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "src/run/kernels/cuda/launches.h"
 
 namespace paradyse {
 
-// The device is the thread's own, as a rank has set it.
+// A launch goes to the thread's device, which then is the tensor's.
 cuda::Stream cuda::of_tensors::stream_of(const at::Tensor& tensor) {
+  c10::cuda::set_device(tensor.device().index());
   return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
 }
 void cuda::of_tensors::check_launches() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
