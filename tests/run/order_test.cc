@@ -16,6 +16,7 @@
 #include "src/run/weights/optimizer.h"
 #include "tests/support/models.h"
 #include "tests/support/pretended_device.h"
+#include "tests/support/pretended_kernels.h"
 
 namespace paradyse {
 namespace {
@@ -89,6 +90,9 @@ Steps train(
   for (const auto& document : all) {
     documents.push_back(&document);
   }
+  // Both of the fillings that a GPU has.
+  use_kernels_of_other_devices(
+      dtype == Dtype::float32 ? aten_kernels() : test::pretended_kernels());
   Steps steps;
   run_local_ranks(plan.ranks, kLocal, [&](Communicators& of_rank) {
     const bool struck = of_rank.rank() == strike.rank;
