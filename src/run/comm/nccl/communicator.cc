@@ -20,6 +20,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
+#include "src/run/kernels/aten/aten_kernels.h"
 
 namespace paradyse::nccl {
 namespace {
@@ -77,10 +78,10 @@ class NcclCommunicator final : public Communicator {
     std::vector<Boxes> in(idx(size()));
     for (const Box& box : table.boxes) {
       if (box.source == rank_) {
-        out[idx(box.destination)].push_back(region_of(from, at_source(box)));
+        out[idx(box.destination)].push_back(aten::region_of(from, at_source(box)));
       }
       if (box.destination == rank_) {
-        in[idx(box.source)].push_back(region_of(to, at_destination(box)));
+        in[idx(box.source)].push_back(aten::region_of(to, at_destination(box)));
       }
     }
     auto operation = issue("exchange", call, elements(table), from);
@@ -111,7 +112,7 @@ class NcclCommunicator final : public Communicator {
     std::vector<const Box*> mine;  // what `to` is the sum of
     for (const Box& box : table.boxes) {
       if (box.destination == rank_) {
-        out[idx(box.source)].push_back(region_of(from, at_destination(box)));
+        out[idx(box.source)].push_back(aten::region_of(from, at_destination(box)));
       }
       if (box.source == rank_) {
         mine.push_back(&box);
