@@ -153,7 +153,7 @@ void Mark::wait(const MarkPtr& mark) {
 }
 
 void Mark::reached(const MarkPtr& mark) {
-  if (mark != nullptr) {
+  if (!passed(mark)) {
     mark->event_.synchronize();
   }
 }
@@ -175,7 +175,7 @@ TimedMark TimedMark::here() {
 }
 
 void TimedMark::wait() const {
-  if (event_ != nullptr) {
+  if (event_ != nullptr && !event_->query()) {
     event_->synchronize();
   }
 }
