@@ -87,8 +87,8 @@ constexpr double kPeakTolerance = 0.02;
 // smallest subject: 0.25).
 constexpr double kScratchTolerance = 0.4;
 
-// Of the short documents of a check the longest goes by cuDNN, where there is one, beside those that
-// flash takes.
+// Of the short documents of a check the longest goes by cuDNN, where there is one, beside those
+// that flash takes.
 constexpr std::int64_t kDenseFrom = 16;
 
 // Says in the row what the run counted but the folds did not say.

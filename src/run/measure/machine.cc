@@ -43,8 +43,7 @@ double median_seconds(double budget, Body body) {
 
 // y = a b by the kernels that ops call.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y) {
-  kernels_for(y.device())
-      .product(a, b, y, /*accumulate=*/false, Tiles().product_rows(y.size(1)));
+  kernels_for(y.device()).product(a, b, y, /*accumulate=*/false, Tiles().product_rows(y.size(1)));
 }
 
 // Causal attention of one head on a core.
