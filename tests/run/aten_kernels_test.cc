@@ -658,7 +658,7 @@ struct Around {
   std::int64_t dense_from = aten::kNeverDense;
 };
 
-constexpr aten::FlashHeads kFewKeys{.heads = 6, .key_heads = 2, .head_dim = 8, .scale = 0.4};
+const aten::FlashHeads kFewKeys{.heads = 6, .key_heads = 2, .head_dim = 8, .scale = 0.4};
 
 struct AttentionRoom {
   Columns q, k, v, g;

@@ -27,9 +27,9 @@ struct Limit {
   std::int64_t now;
   std::int64_t aim;
 };
-constexpr Limit kLayer{40, 64};  // calls of a layer, forward and backward
-constexpr Limit kLayerThroughAten{122, 190};
-constexpr Limit kStep{685, 1300};         // calls of a step of 16 layers and its update
+constexpr Limit kLayer{32, 64};  // calls of a layer, forward and backward
+constexpr Limit kLayerThroughAten{114, 190};
+constexpr Limit kStep{556, 1300};         // calls of a step of 16 layers and its update
 constexpr Limit kToHostMicroBatch{1, 1};  // copies to the host, a micro-batch
 constexpr Limit kToHostStep{1, 2};        // and beside them a step
 constexpr Limit kPageable{0, 0};          // copies from or to pageable memory, a step

@@ -2,6 +2,7 @@
 // hold follows from them.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace paradyse {

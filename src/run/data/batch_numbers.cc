@@ -24,6 +24,18 @@ at::Tensor BatchNumbers::of(
   return lists_.emplace(key, list).first->second;
 }
 
+at::Tensor BatchNumbers::narrow(const std::vector<std::int64_t>& list) {
+  const at::Tensor pairs = of({Kind::lengths, list}, [&] {
+    std::vector<std::int64_t> both((list.size() + 1) / 2);
+    auto* const halves = reinterpret_cast<std::int32_t*>(both.data());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      halves[i] = static_cast<std::int32_t>(list[i]);
+    }
+    return both;
+  });
+  return pairs.view(at::kInt).narrow(0, 0, static_cast<std::int64_t>(list.size()));
+}
+
 at::Tensor BatchNumbers::sent(const std::vector<std::int64_t>& numbers) {
   const auto count = static_cast<std::int64_t>(numbers.size());
   if (!pinned_.defined() || pinned_.size(0) < count) {

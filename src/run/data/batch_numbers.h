@@ -17,7 +17,7 @@ namespace paradyse {
 class BatchNumbers {
  public:
   // What a list is of; then what tells lists of one kind apart.
-  enum class Kind { positions, tokens, labels, looking_up, looked_up };
+  enum class Kind { positions, tokens, labels, looking_up, looked_up, lengths };
   struct Key {
     Kind kind;
     std::vector<std::int64_t> which = {};
@@ -30,6 +30,8 @@ class BatchNumbers {
 
   // [n] int64 on the device: the list of this key, which `make` gives where it is not there yet.
   at::Tensor of(const Key& key, const std::function<std::vector<std::int64_t>()>& make);
+  // [n] int32 on the device: this list, whose numbers are that small.
+  at::Tensor narrow(const std::vector<std::int64_t>& list);
 
  private:
   at::Tensor sent(const std::vector<std::int64_t>& numbers);

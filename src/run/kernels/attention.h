@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -65,6 +66,8 @@ struct BlockAttention {
   double scale = 1;
   bool causal = true;
   std::int64_t dense_from = 0;  // tokens; SessionOptions
+  // Such a list as int32 on the device, where it is sent once; none: each call sends its own.
+  std::function<at::Tensor(const std::vector<std::int64_t>& list)> on_device = {};
 
   [[nodiscard]] Attention of(const AttentionBlock& block, const HeadRun& run) const {
     return {

@@ -40,7 +40,10 @@ inline BlockAttention over_blocks(
       .head_dim = program.shape.head_dim,
       .scale = 1 / std::sqrt(static_cast<double>(program.shape.head_dim)),
       .causal = program.documents.causal,
-      .dense_from = frame.rank->attention_dense_from};
+      .dense_from = frame.rank->attention_dense_from,
+      .on_device = [numbers = frame.numbers](const std::vector<std::int64_t>& list) {
+        return numbers->narrow(list);
+      }};
 }
 
 }  // namespace paradyse::ops

@@ -74,7 +74,8 @@ class Hits {
       first += count;
     }
     begins_.push_back(static_cast<std::int64_t>(tokens.size()));
-    const std::int64_t which = gradient ? 1 : 0;
+    // Both directions look up the same but for a row that gets no gradient.
+    const std::int64_t which = gradient && frame.program().shape.padding_id >= 0 ? 1 : 0;
     tokens_ = frame.numbers->of({BatchNumbers::Kind::looking_up, {which}}, [&] { return tokens; });
     rows_ = frame.numbers->of({BatchNumbers::Kind::looked_up, {which}}, [&] { return rows; });
   }

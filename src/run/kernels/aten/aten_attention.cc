@@ -371,7 +371,7 @@ struct Lengths {
   std::int64_t most_keys = 0;
 };
 
-Lengths lengths_of(const Pack& pack, c10::Device device) {
+Lengths lengths_of(const Pack& pack, const FlashHeads& heads, c10::Device device) {
   std::vector<std::int64_t> queries = {0};
   std::vector<std::int64_t> keys = {0};
   Lengths lengths;
@@ -381,8 +381,11 @@ Lengths lengths_of(const Pack& pack, c10::Device device) {
     lengths.most_queries = std::max(lengths.most_queries, block.queries.size());
     lengths.most_keys = std::max(lengths.most_keys, block.keys.size());
   }
-  lengths.queries = indices(queries, device).to(at::kInt);
-  lengths.keys = indices(keys, device).to(at::kInt);
+  const auto sent = [&](const std::vector<std::int64_t>& list) {
+    return heads.on_device ? heads.on_device(list) : indices(list, device).to(at::kInt);
+  };
+  lengths.queries = sent(queries);
+  lengths.keys = sent(keys);
   return lengths;
 }
 
@@ -469,7 +472,7 @@ FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const Flas
   if (in.q.is_cpu()) {
     return plain_forward(pack, heads, in);
   }
-  const Lengths n = lengths_of(pack, in.q.device());
+  const Lengths n = lengths_of(pack, heads, in.q.device());
   const auto result = at::_flash_attention_forward(
       in.q,
       in.k,
@@ -496,7 +499,7 @@ FlashOperands flash_backward(
   if (in.q.is_cpu()) {
     return plain_backward(pack, heads, in, o, l, grad_o);
   }
-  const Lengths n = lengths_of(pack, in.q.device());
+  const Lengths n = lengths_of(pack, heads, in.q.device());
   const at::Tensor random = at::zeros({2}, in.q.options().dtype(at::kLong)).to(at::kUInt64);
   const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
       grad_o,
@@ -751,7 +754,8 @@ std::vector<FlashRuns> flash_runs(const BlockAttention& attention) {
                .heads = size,
                .key_heads = 1,
                .head_dim = attention.head_dim,
-               .scale = attention.scale}});
+               .scale = attention.scale,
+               .on_device = attention.on_device}});
     }
   }
   return all;

@@ -3,6 +3,7 @@
 // each in a call of cuDNN.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -71,6 +72,8 @@ struct FlashHeads {
   std::int64_t key_heads = 1;
   std::int64_t head_dim = 0;
   double scale = 1;
+  // As in BlockAttention.
+  std::function<at::Tensor(const std::vector<std::int64_t>& list)> on_device = {};
 };
 // Rows pack.queries() of o and l, as ops::attend has them; by flash, or by cuDNN where it is dense.
 void flash_attend(
