@@ -15,8 +15,7 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
-#include "src/run/device/through_aten.h"
-#include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse {
 namespace {
@@ -65,7 +64,7 @@ struct Pass {
 };
 
 void norm(const at::Tensor& x, Tensors& t, const at::Tensor& normed) {
-  kernels::rms_norm(x, t.w, 1e-5, normed);
+  kernels_for(at::kCPU).rms_norm(x, t.w, 1e-5, normed);
 }
 
 std::vector<Pass> passes() {
@@ -93,14 +92,18 @@ std::vector<Pass> passes() {
       {"norm, adjoint",
        4 * H,
        [](Tensors& t) {
-         kernels::rms_norm_adjoint(
+         kernels_for(at::kCPU).rms_norm_adjoint(
              t.x, t.w, 1e-5, {.y = t.y, .x = t.grad_x, .accumulate = true, .w = t.grad_w});
        }},
-      {"rope", 4 * H, [](Tensors& t) { kernels::rotate(t.qkv, t.rotation); }},
-      {"swiglu", 3 * F, [](Tensors& t) { kernels::swiglu(t.h, t.a); }},
-      {"swiglu, adjoint", 5 * F, [](Tensors& t) { kernels::swiglu_adjoint(t.h, t.a, t.grad_h); }},
-      {"bias", 6 * H, [](Tensors& t) { kernels::add_to_rows(t.qkv, t.bias); }},
-      {"bias, adjoint", 3 * H, [](Tensors& t) { kernels::add_sum_of_rows(t.qkv, t.grad_bias); }},
+      {"rope", 4 * H, [](Tensors& t) { kernels_for(at::kCPU).rotate(t.qkv, t.rotation); }},
+      {"swiglu", 3 * F, [](Tensors& t) { kernels_for(at::kCPU).swiglu(t.h, t.a); }},
+      {"swiglu, adjoint",
+       5 * F,
+       [](Tensors& t) { kernels_for(at::kCPU).swiglu_adjoint(t.h, t.a, t.grad_h); }},
+      {"bias", 6 * H, [](Tensors& t) { kernels_for(at::kCPU).add_to_rows(t.qkv, t.bias); }},
+      {"bias, adjoint",
+       3 * H,
+       [](Tensors& t) { kernels_for(at::kCPU).add_sum_of_rows(t.qkv, t.grad_bias); }},
   };
 }
 
@@ -113,11 +116,11 @@ void run(
   at::set_num_threads(1);
   const c10::InferenceMode no_autograd;
   Tensors tensors(tokens, type);
-  use_aten_kernels(torchs);
+  send_cpu_through_aten(torchs);
   for (auto _ : state) {
     pass.run(tensors);
   }
-  use_aten_kernels(false);
+  send_cpu_through_aten(false);
   state.counters["bytes"] = benchmark::Counter(
       pass.elements * static_cast<double>(tokens) * static_cast<double>(c10::elementSize(type)),
       benchmark::Counter::kIsIterationInvariantRate);

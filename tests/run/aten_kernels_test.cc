@@ -680,18 +680,19 @@ AttentionRoom room_for(
   room.keys = {blocks.front().keys.begin, blocks.back().keys.end};
   const std::int64_t rows = room.queries.end + around.behind;
   const std::int64_t key_rows = room.keys.end + around.behind;
-  const auto place = [&](Columns& q, Columns& k, Columns& v, at::ScalarType of, int seed) {
-    if (around.one_matrix) {
-      const at::Tensor qkv = strided(rows, N + 2 * K, seed, of);
-      q = {qkv, 0};
-      k = {qkv, N};
-      v = {qkv, N + K};
-    } else {
-      q = {strided(rows, N, seed, of)};
-      k = {strided(key_rows, K, seed + 1, of)};
-      v = {strided(key_rows, K, seed + 2, of)};
-    }
-  };
+  const auto place =
+      [&](Columns& q, Columns& k, Columns& v, at::ScalarType of, std::uint64_t seed) {
+        if (around.one_matrix) {
+          const at::Tensor qkv = strided(rows, N + 2 * K, seed, of);
+          q = {qkv, 0};
+          k = {qkv, N};
+          v = {qkv, N + K};
+        } else {
+          q = {strided(rows, N, seed, of)};
+          k = {strided(key_rows, K, seed + 1, of)};
+          v = {strided(key_rows, K, seed + 2, of)};
+        }
+      };
   place(room.q, room.k, room.v, type, 1);
   room.g = {strided(rows, N, 4, type)};
   const auto spoil = [&](const at::Tensor& x) {

@@ -31,7 +31,7 @@ void expect_torch(
 // Six million numbers of seeds, streams and beginnings of all kinds.
 TEST(DrawNormal, IsPhiloxOfTorchBitByBit) {
   std::mt19937_64 random(5);
-  for (const std::size_t count : {0, 1, 255, 256, 257, 1000003, 1 << 20}) {
+  for (const std::size_t count : std::vector<std::size_t>{0, 1, 255, 256, 257, 1000003, 1 << 20}) {
     for (const std::uint64_t first :
          {std::uint64_t{0}, (std::uint64_t{1} << 32) - 77, random() >> 1}) {
       expect_torch(random(), random(), first, count);
