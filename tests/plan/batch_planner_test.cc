@@ -326,5 +326,25 @@ TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
   EXPECT_DOUBLE_EQ(*plan.micro_batches[0].predicted.seconds, prediction.wall_seconds(groups));
 }
 
+// Programs are chosen by the memory of the tiles that the plan will have.
+TEST(PlanPrediction, CountsTheTilesOfTheModel) {
+  PlanningTask t = task(2);
+  t.model.vocab = 3 * Tiles().vocabulary;
+  const Correction correction;
+  std::vector<std::int64_t> totals;
+  for (const Tiles tiles : {Tiles{}, gpu_tiles(t.model, 4)}) {
+    t.model.tiles = tiles;
+    GroupCosts costs(t, correction);
+    PlanPrediction prediction(t, correction, costs);
+    const std::vector<LayerChoice> layers(3, text_layer("UlyssesZ"));
+    Plan plan = uniform_plan(t.model, {600}, 2, layers);
+    plan.messages = {};
+    prediction.predict(plan);
+    totals.push_back(prediction.bytes_of(runs_of(layers), {{600}}, 2).total());
+    EXPECT_EQ(totals.back(), plan.micro_batches[0].groups[0].predicted.bytes->total());
+  }
+  EXPECT_GT(totals[1], totals[0]);
+}
+
 }  // namespace
 }  // namespace paradyse

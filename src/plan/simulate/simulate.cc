@@ -436,6 +436,8 @@ Plan with_shares(
     const ModelShape& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
+  ModelShape planned = model;  // computed as the plan says
+  planned.tiles = plan.tiles;
   for (PlanGroup* group : groups_of(plan, first)) {
     if (group->shares.empty()) {
       group->shares = proportional_shares(
@@ -443,7 +445,7 @@ Plan with_shares(
           lengths_of(plan, *group),
           choices(plan.programs.at(group->program)),
           plan.weight_domain,
-          model,
+          planned,
           cluster,
           options);
     }

@@ -10,6 +10,7 @@
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "src/run/check/check_case.h"
+#include "src/run/device/device.h"
 
 namespace paradyse {
 namespace {
@@ -156,6 +157,11 @@ Plan plan_of(const CheckRequest& request, const CheckChoice& choice) {
   }
   Plan plan = uniform_plan(subject.model, lengths, request.ranks[choice.ranks], layers);
   plan.messages = choice.messages;
+  // On a GPU those that runs take; where weights are not kept, a CPU's, of several vocabulary
+  // tiles.
+  if (choice.messages.reshard_after_forward || request.device.is_cpu()) {
+    plan.tiles = tiles_for(request.device, subject.model, request.dtypes[choice.dtype]);
+  }
   return plan;
 }
 

@@ -97,11 +97,11 @@ DeviceScope::DeviceScope(c10::Device device) {
   at::globalContext().setAllowFP16ReductionCuBLAS(false);
   const Guard guard(device.type());
   const c10::Device here = numbered(device);
-  const c10::Device device_before = guard.exchangeDevice(here);
   const Streams mine{
       here, guard.getStreamFromGlobalPool(here), guard.getStreamFromGlobalPool(here)};
-  state_ =
-      std::make_unique<State>(State{streams, guard.exchangeStream(mine.compute), device_before});
+  state_ = std::make_unique<State>(State{streams, mine.compute, here});
+  state_->device_before = guard.exchangeDevice(here);
+  state_->stream_before = guard.exchangeStream(mine.compute);
   streams = mine;
   if (device.is_cuda()) {
     try {

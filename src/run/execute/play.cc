@@ -28,6 +28,14 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         ranks,
         parameters.domain()));
   }
+  if (parameters.device().is_cpu() && plan.tiles.products == 0 &&
+      at::isReducedFloatingType(parameters.types().weight)) {
+    throw std::invalid_argument(
+        "the plan's 'tiles' are those of a GPU ('products' is 0), and this is a CPU, which needs "
+        "room "
+        "to round products of narrow types; leave 'tiles' out of the plan file, or run it with "
+        "--device cuda");
+  }
   const bool of_samples = !model.inputs().empty();
   if (!batch.predictions.empty() && batch.predictions.size() != batch.samples.size()) {
     throw std::invalid_argument(fmt::format(

@@ -5,6 +5,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "paradyse/run/accountant.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 
@@ -95,8 +96,10 @@ std::vector<KernelProbe> measure_attention_kernels(
       }
       probes.insert(probes.end(), both.begin(), both.end());
     }
-  } catch (const c10::OutOfMemoryError&) {  // what was measured until then is enough
+  } catch (const OutOfMemory&) {  // what was measured until then is enough
+  } catch (const c10::OutOfMemoryError&) {
   }
+  release_cached(device);
   return probes;
 }
 

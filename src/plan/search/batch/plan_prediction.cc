@@ -54,7 +54,8 @@ PredictedBytes PlanPrediction::bytes_of(
         .ranks = ranks,
         .shares = {},
         .weight_domain = task_.ranks,
-        .keep = task_.training};
+        .keep = task_.training,
+        .tiles = task_.model.tiles};
     const PredictedBytes bytes = fullest_rank(timeline(group, model_), seats);
     if (bytes.total() > most.total()) {
       most = bytes;

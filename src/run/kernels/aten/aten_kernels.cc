@@ -407,7 +407,7 @@ void sum_regions(
     const std::vector<kernels::Summand>& sources,
     bool accumulate) {
   const HostScope library_memory;
-  const at::Tensor all = region_of(to, region);
+  const at::Tensor all = region_of(to, region).squeeze(0);  // or one element
   std::vector<at::Tensor> parts;
   parts.reserve(sources.size());
   for (const auto& [tensor, at] : sources) {
@@ -424,8 +424,8 @@ void sum_regions(
     }
     return;
   }
-  const std::int64_t cols = all.dim() == 2 ? all.size(1) : 1;
-  for_rows(all.size(0), cols, [&](std::int64_t first, std::int64_t count) {
+  const std::int64_t rows = all.size(0);
+  for_rows(rows, rows == 0 ? 0 : all.numel() / rows, [&](std::int64_t first, std::int64_t count) {
     at::Tensor mine = all.narrow(0, first, count);
     at::Tensor sum = accumulate ? mine.to(sums, /*non_blocking=*/false, /*copy=*/true)
                                 : at::zeros(mine.sizes(), mine.options().dtype(sums));

@@ -115,9 +115,7 @@ void product_of(
   }
   if (rows_at_once == 0) {
     throw std::invalid_argument(
-        "the plan's tiles are those of a GPU ('products' is 0): a CPU rounds products of narrow "
-        "types "
-        "itself and needs room for it; plan with --device cpu, or leave 'tiles' out of the plan");
+        "product: a narrow result, and no room to make it in (Tiles::products is 0)");
   }
   const std::int64_t height = std::min(m, rows_at_once);
   const at::Tensor sums = at::empty({height, n}, to.options().dtype(at::kFloat));
