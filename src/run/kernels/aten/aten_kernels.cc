@@ -407,7 +407,8 @@ void sum_regions(
     const std::vector<kernels::Summand>& sources,
     bool accumulate) {
   const HostScope library_memory;
-  const at::Tensor all = region_of(to, region).squeeze(0);  // or one element
+  const at::Tensor whole = region_of(to, region);
+  const at::Tensor all = whole.dim() > 1 ? whole[0] : whole;  // else a single element
   std::vector<at::Tensor> parts;
   parts.reserve(sources.size());
   for (const auto& [tensor, at] : sources) {
