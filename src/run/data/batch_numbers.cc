@@ -1,6 +1,7 @@
 #include "src/run/data/batch_numbers.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "paradyse/run/accountant.h"
 
@@ -27,10 +28,8 @@ at::Tensor BatchNumbers::of(
 at::Tensor BatchNumbers::narrow(const std::vector<std::int64_t>& list) {
   const at::Tensor pairs = of({Kind::lengths, list}, [&] {
     std::vector<std::int64_t> both((list.size() + 1) / 2);
-    auto* const halves = reinterpret_cast<std::int32_t*>(both.data());
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      halves[i] = static_cast<std::int32_t>(list[i]);
-    }
+    const std::vector<std::int32_t> halves(list.begin(), list.end());
+    std::memcpy(both.data(), halves.data(), halves.size() * sizeof(std::int32_t));
     return both;
   });
   return pairs.view(at::kInt).narrow(0, 0, static_cast<std::int64_t>(list.size()));
