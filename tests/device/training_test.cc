@@ -88,7 +88,7 @@ TEST(Training, AdamWIsThePlainOne) {
           plain_step(all[i], 0.5 * g, options, 0.01, t);
         }
         EXPECT_NEAR(
-            gradient_norm(parameters, session.domain()),
+            gradient_norm(parameters, session.domain()).item<double>(),
             std::sqrt(squares),
             (dtype == Dtype::float64 ? 1e-12 : 1e-5) * std::sqrt(squares));
         optimizer.step(0.01, 0.5);

@@ -171,7 +171,7 @@ struct NormCase {
   std::int64_t runs;
   Layout layout;
   bool layer;
-  bool flag;  // a residual; accumulation
+  bool flag = false;  // of the adjoint: accumulation
 };
 
 std::string name(const NormCase& c) {
@@ -199,28 +199,22 @@ at::Tensor as_runs(const at::Tensor& x, std::int64_t width) {
 void expect_norm(const NormCase& c) {
   const auto& [t, H] = c.size;
   const at::Tensor x = random({t, c.runs * H}, 1, c.element.torch) + 0.5;
-  const at::Tensor residual = random({t, c.runs * H}, 2, c.element.torch);
   const at::Tensor w = random({H}, 3, c.element.torch);
   const at::Tensor b = random({H}, 4, c.element.torch);
   const at::Tensor room = at::full_like(x, kNan);
   const auto made = run(
-      {lay(x, c.layout), lay(residual, c.layout), lay(room, c.layout)},
-      [&](const auto& own) {
-        const NormInput input =
-            c.flag ? NormInput{in(own[0]), in(own[1]), out(own[1])} : NormInput{in(own[0])};
-        norm(norm_of(c, w, b), input, out(own[2]), nullptr);
-      },
+      {lay(x, c.layout), lay(room, c.layout)},
+      [&](const auto& own) { norm(norm_of(c, w, b), in(own[0]), out(own[1]), nullptr); },
       name(c));
-  const at::Tensor sum = c.flag ? x + residual : x;
-  EXPECT_TRUE(at::equal(c.flag ? made[1] : made[0], sum)) << name(c);
-  const at::Tensor from = as_runs(sum, H);
+  EXPECT_TRUE(at::equal(made[0], x)) << name(c);
+  const at::Tensor from = as_runs(x, H);
   const at::Tensor expected = at::empty_like(from);
   if (c.layer) {
     kernels::layer_norm(from, w.to(at::kDouble), b.to(at::kDouble), 1e-5, expected);
   } else {
     kernels::rms_norm(from, w.to(at::kDouble), 1e-5, expected);
   }
-  expect_near(made[2], expected.view_as(x), c.element, slack_of(c.element), name(c));
+  expect_near(made[1], expected.view_as(x), c.element, slack_of(c.element), name(c));
 }
 
 void expect_norm_adjoint(const NormCase& c) {
@@ -297,7 +291,13 @@ void for_norm_cases(const std::function<void(const NormCase&)>& body) {
   }
 }
 
-TEST(CudaKernels, Norms) { for_norm_cases(expect_norm); }
+TEST(CudaKernels, Norms) {
+  for_norm_cases([](const NormCase& c) {
+    if (!c.flag || c.size.rows == 70000) {
+      expect_norm(c);
+    }
+  });
+}
 TEST(CudaKernels, AdjointsOfNorms) { for_norm_cases(expect_norm_adjoint); }
 
 // A tensor's bits do not tell where it lies.
@@ -432,7 +432,6 @@ struct LossCase {
   std::int64_t ids;
   int tiles;
   Layout layout;
-  bool bias;
   double height;
 };
 
@@ -444,7 +443,6 @@ void expect_loss(const LossCase& c) {
   if (c.ids > 8) {
     logits.narrow(1, 2, 3).fill_(-std::numeric_limits<double>::infinity());  // ids that are masked
   }
-  const at::Tensor bias = random({c.ids}, 2, c.element.torch);
   const at::Tensor labels = at::empty({c.rows}, at::kLong);
   for (std::int64_t r = 0; r < c.rows; ++r) {
     const std::int64_t label = r * 7919 % c.ids;
@@ -455,13 +453,12 @@ void expect_loss(const LossCase& c) {
   const at::Tensor room = at::full({c.rows, c.ids}, kNan, c.element.torch);
   const bool in_place = c.element.torch == sums.torch;
   const auto made = run(
-      {lay(logits, c.layout), lay(room, c.layout), nan, nan, nan, nan},
+      {lay(logits, c.layout), lay(room, c.layout), nan, nan, nan},
       [&](const auto& own) {
         const SoftmaxStatistics statistics{
             own[2].template mutable_data_ptr<double>(),
             own[3].template mutable_data_ptr<double>(),
-            own[4].template mutable_data_ptr<double>(),
-            own[5].template mutable_data_ptr<double>()};
+            own[4].template mutable_data_ptr<double>()};
         const auto for_tiles = [&](auto body) {
           for (int i = 0; i < c.tiles; ++i) {
             const std::int64_t first = c.ids * i / c.tiles;
@@ -474,8 +471,6 @@ void expect_loss(const LossCase& c) {
                 .ids = count,
                 .first_id = first,
                 .logits = in(mine),
-                .bias = c.bias ? bias.narrow(0, first, count).const_data_ptr() : nullptr,
-                .bias_type = c.element.type,
                 .labels = labels.const_data_ptr<std::int64_t>()};
             body(tile, LogitsGradient{c.element.type, out(to), scale}, i);
           }
@@ -494,20 +489,22 @@ void expect_loss(const LossCase& c) {
         }
       },
       what);
-  at::Tensor all = logits.to(at::kDouble);
-  if (c.bias) {
-    all = all + bias.to(at::kDouble);
-  }
-  const at::Tensor logs = all.log_softmax(1);
+  const at::Tensor logs = logits.to(at::kDouble).log_softmax(1);
   const at::Tensor counted = labels >= 0;
   const at::Tensor column = labels.clamp_min(0).unsqueeze(1);
   const at::Tensor losses =
       logs.gather(1, column).squeeze(1).neg().masked_fill(counted.logical_not(), 0);
   const at::Tensor gradients =
       (logs.exp() - at::zeros_like(logs).scatter(1, column, 1)) * counted.unsqueeze(1) * scale;
-  // a logit of 100 in float32, as sums with a bias are rounded, is off by 4e-6
+  // an exponential of a logit of 100 in float32 is off by 4e-6
   const double slack = slack_of(c.element) * std::max(1.0, c.height / 10);
-  expect_near(made[5], losses, kElements[0], slack, what + ", loss");
+  const at::Tensor made_losses = made[2] + made[3].log() - made[4];
+  expect_near(
+      made_losses.masked_fill(counted.logical_not(), 0),
+      losses,
+      kElements[0],
+      slack,
+      what + ", loss");
   expect_near(
       made[in_place ? 0 : 1],
       gradients,
@@ -522,18 +519,16 @@ TEST(CudaKernels, SoftmaxAndLoss) {
   for (const Element& element : kElements) {
     for (const std::int64_t ids : {1, 2, 7, 8, 33, 300, 1001, 4096, 32000, 50257}) {
       for (const Layout layout : kLayouts) {
-        for (const bool bias : {false, true}) {
-          const bool many = ids > 5000;
-          expect_loss({element, many ? 4 : 21, ids, 1, layout, bias, 3.0});
-          expect_loss({element, many ? 4 : 21, ids, ids < 3 ? 1 : 3, layout, bias, 3.0});
-        }
+        const bool many = ids > 5000;
+        expect_loss({element, many ? 4 : 21, ids, 1, layout, 3.0});
+        expect_loss({element, many ? 4 : 21, ids, ids < 3 ? 1 : 3, layout, 3.0});
       }
     }
-    expect_loss({element, 0, 50, 1, Layout::dense, false, 1.0});
-    expect_loss({element, 70000, 9, 1, Layout::dense, false, 1.0});
-    expect_loss({element, 70000, 8, 2, Layout::odd, true, 1.0});
-    expect_loss({element, 30, 700, 1, Layout::dense, true, 1000.0});
-    expect_loss({element, 30, 700, 4, Layout::dense, true, 1000.0});
+    expect_loss({element, 0, 50, 1, Layout::dense, 1.0});
+    expect_loss({element, 70000, 9, 1, Layout::dense, 1.0});
+    expect_loss({element, 70000, 8, 2, Layout::odd, 1.0});
+    expect_loss({element, 30, 700, 1, Layout::dense, 1000.0});
+    expect_loss({element, 30, 700, 4, Layout::dense, 1000.0});
   }
 }
 
@@ -612,12 +607,13 @@ TEST(CudaKernels, AdamWTakesTheStepsOfTorch) {
            one.decay});
     }
     for (int step = 1; step <= 3; ++step) {
-      step_ours(ours, element, step, step == 2 ? nullptr : &factor);
+      const double of_step = step == 2 ? 1 : factor;
+      step_ours(ours, element, step, &of_step);
       for (const Trained& one : theirs) {
         const at::Tensor count = at::full({}, step, at::kFloat);
         at::_fused_adamw_(
             {one.weight},
-            {step == 2 ? one.gradient : one.gradient * factor},
+            {one.gradient * of_step},
             {one.mean},
             {one.variance},
             {},
@@ -809,8 +805,8 @@ TEST(CudaKernels, TheTableHandsLossesAndWeightsToLaunches) {
                .beta1 = 0.9,
                .beta2 = 0.999,
                .eps = 1e-8,
-               .gradient_scale = 0.25,
-               .number = 3});
+               .number = 3,
+               .factor = at::full({}, 0.25, at::kDouble)});
         },
         "AdamW");
   }

@@ -110,7 +110,7 @@ std::vector<StepNumbers> three_steps(const ModelShape& model, const Plan& plan) 
           plan,
           {.documents = batch, .labels = targets, .dropout_seed = 17 + s},
           /*backward=*/true);
-      const double norm = gradient_norm(parameters, communicators.world());
+      const double norm = gradient_norm(parameters, communicators.world()).item<double>();
       optimizer.step(options.lr, 1.0);
       if (communicators.rank() == 0) {
         steps[s] = {.loss = result.loss, .gradient_norm = norm};

@@ -105,8 +105,8 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
         for (int s = 0; s < 3; ++s) {
           parameters.zero_gradients();
           session.play(plan, {.documents = pointers}, /*backward=*/true);
-          const double norm = gradient_norm(parameters, session.domain());
-          optimizer.step(0.01, std::min(1.0, options.clip_norm / norm));
+          const at::Tensor norm = gradient_norm(parameters, session.domain());
+          optimizer.step(0.01, gradient_factor(norm, options.clip_norm, 1));
         }
         collect(
             parameters,
@@ -175,6 +175,75 @@ TEST(AdamW, LeavesItsMomentsOnTheHost) {
     ASSERT_FALSE(here.empty());
     for (const auto& [name, weight] : here) {
       EXPECT_TRUE(at::equal(host.at(name), weight)) << name << " " << to_string(dtype);
+    }
+  }
+}
+
+TEST(AdamW, MultipliesGradientsByTheClippingFactorOfTheirNorm) {
+  const auto factor = [](double norm, double clip_norm, double loss_scale) {
+    return gradient_factor(at::full({}, norm, at::kDouble), clip_norm, loss_scale).item<double>();
+  };
+  EXPECT_EQ(factor(4, 1, 1), 0.25);
+  EXPECT_EQ(factor(3, 0.7, 1), 0.7 / 3);
+  EXPECT_EQ(factor(0.5, 1, 1), 1);
+  EXPECT_EQ(factor(4, 1, 1024), 0.25 / 1024);
+  EXPECT_EQ(factor(4, 0, 1), 1) << "no clipping";
+  EXPECT_EQ(factor(0, 1, 1), 1);
+  EXPECT_EQ(factor(0, 0, 1), 1);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double clip_norm : {0.0, 1.0}) {
+    for (const double norm : {infinity, std::numeric_limits<double>::quiet_NaN()}) {
+      const double made = factor(norm, clip_norm, 1);
+      EXPECT_FALSE(made > 0 && made < infinity) << norm << ", clipped at " << clip_norm;
+    }
+  }
+}
+
+TEST(AdamW, ChangesNothingWhereGradientsOverflowed) {
+  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
+  for (const Dtype dtype : {Dtype::float32, Dtype::float16}) {
+    for (const bool offload : {false, true}) {
+      Parameters parameters(text_model(model), 1, 0, parameter_types(dtype), true, true);
+      parameters.initialize(1);
+      RunConfig::Optimizer options;
+      options.offload = offload;
+      AdamW optimizer(parameters, options);
+      const auto state = [&] {
+        std::vector<at::Tensor> all;
+        for (const PartParameters& part : parameters.parts()) {
+          if (part.stack_master.defined() && part.stack_master.numel() > 0) {
+            const AdamW::Moments moments = optimizer.moments(part.stack_master);
+            for (const at::Tensor& tensor :
+                 {part.stack_master, part.stack, moments.mean, moments.variance}) {
+              all.push_back(tensor.clone());
+            }
+          }
+        }
+        return all;
+      };
+      for (const PartParameters& part : parameters.parts()) {
+        if (part.stack_grad.defined()) {
+          at::Tensor(part.stack_grad).fill_(1e-3);
+        }
+      }
+      optimizer.step(0.01, 1.0);
+      const std::vector<at::Tensor> before = state();
+      for (const double factor :
+           {std::numeric_limits<double>::quiet_NaN(),
+            std::numeric_limits<double>::infinity(),
+            0.0,
+            -1.0}) {
+        optimizer.step(0.01, factor);
+        optimizer.uncount();
+        const std::vector<at::Tensor> after = state();
+        ASSERT_FALSE(after.empty());
+        for (std::size_t i = 0; i < before.size(); ++i) {
+          EXPECT_TRUE(at::equal(after[i], before[i])) << factor;
+        }
+      }
+      EXPECT_EQ(optimizer.steps(), 1);
+      optimizer.step(0.01, 1.0);
+      EXPECT_FALSE(at::equal(state().front(), before.front()));
     }
   }
 }

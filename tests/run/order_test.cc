@@ -129,7 +129,8 @@ Steps train(
       if (step == 1 && struck) {
         steps.moments = striker.moments();
       }
-      optimizer.step(1e-2, 1 / gradient_norm(session.parameters(), session.domain()));
+      optimizer.step(
+          1e-2, gradient_factor(gradient_norm(session.parameters(), session.domain()), 1e-3, 1));
       if (session.rank() == 0) {
         steps.losses.push_back(result.loss);
       }

@@ -407,7 +407,9 @@ void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep& step)
       same.weights[i] = same.masters[i];
     }
   }
-  cpu_kernels().adamw(same, step);
+  kernels::AdamWStep how = step;
+  how.factor = call.reads(step.factor);
+  cpu_kernels().adamw(same, how);
 }
 
 }  // namespace

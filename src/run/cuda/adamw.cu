@@ -26,8 +26,8 @@ struct AdamWBody {
 
   PARADYSE_DEVICE void run(const Block<kThreads>& block, Shared&, void*) const {
     block.each([&](int t) {
-      const double scale = options.factor == nullptr ? 1 : *options.factor;
-      if (!(scale > 0 && scale < HUGE_VAL)) {
+      const double factor = *options.factor;
+      if (!(factor > 0 && factor < HUGE_VAL)) {
         return;
       }
       int i = 0;
@@ -51,7 +51,7 @@ struct AdamWBody {
         load<kAligned>(at(tensor.mean) + c, left, m);
         load<kAligned>(at(tensor.variance) + c, left, v);
         for (int e = 0; e < kColumns; ++e) {
-          g[e] *= static_cast<S>(scale * options.scale);
+          g[e] *= static_cast<S>(factor);
           w[e] -= rate * static_cast<S>(tensor.weight_decay) * w[e];
           m[e] += share1 * (g[e] - m[e]);
           v[e] = static_cast<S>(options.beta2) * v[e] + share2 * g[e] * g[e];

@@ -50,20 +50,13 @@ struct Norm {
   const void* b = nullptr;  // [width]
 };
 
-// What is normed: x; or, where there is a residual, x + residual, which is rounded to `type` and
-// written to `sum` (which may be x or residual).
-struct NormInput {
-  ConstRows x;
-  ConstRows residual = {};
-  Rows sum = {};
-};
-void norm(const Norm& norm, const NormInput& input, Rows y, Stream stream);
+void norm(const Norm& norm, ConstRows x, Rows y, Stream stream);
 
 // With s = 1 / sqrt(... + eps) and, RMSNorm: grad_x = s (w g - x s^2 mean(w g x)), grad_w += g x s;
 // LayerNorm, n = (x - mean(x)) s: grad_x = s (w g - mean(w g) - n mean(w g n)), grad_w += g n,
 // grad_b += g, where g is the gradient of y.  s comes out as in `norm`.
 struct NormAdjoint {
-  ConstRows x;  // what was normed: `sum`, where there was one
+  ConstRows x;  // what was normed
   ConstRows grad_y;
   Rows grad_x;              // may be grad_y
   bool accumulate = false;  // added to grad_x, in the sum type, rounded once
@@ -113,18 +106,15 @@ struct LogitsTile {
   std::int64_t ids = 0;  // at least 1 and below 2^30
   std::int64_t first_id = 0;
   ConstRows logits;
-  const void* bias = nullptr;  // [ids], added to every row; null: none
-  Type bias_type = Type::float32;
   const std::int64_t* labels = nullptr;  // [rows], on the device, ids of the whole vocabulary
 };
 
 // Running softmax of each row over the tiles seen so far.  Rows with a negative label have none and
-// are left alone, but that their loss is 0.
+// are left alone.
 struct SoftmaxStatistics {
   double* maximum = nullptr;  // [rows]
   double* sum = nullptr;      // [rows], of exp(logit - maximum)
   double* label = nullptr;    // [rows], the label's logit
-  double* loss = nullptr;     // [rows], maximum + log(sum) - label; null: not wanted
 };
 
 // The gradient of scale * (the sum of losses): scale * (exp(logit - maximum) / sum - [id is the
@@ -157,8 +147,8 @@ void softmax_loss(
 // One step of AdamW (Loshchilov & Hutter 2019), as at::_fused_adamw_ takes it:
 //   w -= lr decay w;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;
 //   w -= lr / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-// where g is the gradient times scale and *factor.  A factor that is not above 0, infinite or NaN
-// says that the gradients overflowed: all stays as it is.
+// where g is the gradient times *factor.  A factor that is not above 0, infinite or NaN says that
+// the gradients overflowed: all stays as it is.
 struct AdamW {
   Type type = Type::float32;  // of weights; masters, gradients and moments have its sum type
   double learning_rate = 0;
@@ -166,8 +156,7 @@ struct AdamW {
   double beta2 = 0;
   double eps = 0;
   std::int64_t step = 0;           // this one's number, from 1
-  double scale = 1;                // of gradients
-  const double* factor = nullptr;  // one number, on the device; null: 1
+  const double* factor = nullptr;  // one number, on the device
 };
 struct AdamWTensor {
   void* master = nullptr;

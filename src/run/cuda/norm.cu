@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm of rows, with the sum before them (launch.h).  A team has a run of a row
-// and reads it twice, a third time for a LayerNorm; but for the first, it comes from the cache.
+// RMSNorm and LayerNorm of rows (launch.h).  A team has a run of a row and reads it twice, a third
+// time for a LayerNorm; but for the first, it comes from the cache.
 #include "src/run/cuda/norm.h"
 
 namespace paradyse::PARADYSE_KERNELS {
@@ -12,26 +12,11 @@ struct NormBody {
   using Shared = TeamSums<S, 1, kThreads>;
 
   Norm norm;
-  NormInput input;
+  ConstRows x;
   Rows y;
   NormTeams teams;
 
-  // x, or the rounded sum, which is written.
-  PARADYSE_DEVICE void read(const Run& run, int c, int count, S (&v)[kColumns]) const {
-    load<kAligned>(run.in<T>(input.x) + c, count, v);
-    if (input.residual.data != nullptr) {
-      S r[kColumns];
-      load<kAligned>(run.in<T>(input.residual) + c, count, r);
-      for (int e = 0; e < kColumns; ++e) {
-        v[e] = wide(rounded<T>(v[e] + r[e]));
-      }
-      store<kAligned>(run.in<T>(input.sum) + c, count, v);
-    }
-  }
-
   PARADYSE_DEVICE void run(const Block<kThreads>& block, Shared& sums, void*) const {
-    const ConstRows x =
-        input.residual.data == nullptr ? input.x : ConstRows{input.sum.data, input.sum.stride};
     Own<Values<S, 1>, kThreads> own;
     Own<S, kThreads> mean;
     block.each([&](int t) {
@@ -39,7 +24,7 @@ struct NormBody {
       S sum = 0;
       teams.template columns<kAligned, kColumns>(run.exists, t, [&](int c, int count) {
         S v[kColumns];
-        read(run, c, count, v);
+        load<kAligned>(run.in<T>(x) + c, count, v);
         for (int e = 0; e < kColumns; ++e) {
           sum += kLayer ? v[e] : v[e] * v[e];
         }
@@ -85,14 +70,13 @@ struct NormBody {
   }
 };
 
-void norm(const Norm& norm, const NormInput& input, Rows y, Stream stream) {
-  with_norm(
-      norm, {input.x, input.residual, input.sum, y}, [&](auto tag, auto is_aligned, auto is_layer) {
-        using T = typename decltype(tag)::type;
-        const NormTeams teams(norm.width, kPack<T>);
-        const NormBody<T, is_aligned, is_layer> body{norm, input, y, teams};
-        launch(body, ceil_div(norm.rows * norm.runs, teams.count()), 0, stream);
-      });
+void norm(const Norm& norm, ConstRows x, Rows y, Stream stream) {
+  with_norm(norm, {x, y}, [&](auto tag, auto is_aligned, auto is_layer) {
+    using T = typename decltype(tag)::type;
+    const NormTeams teams(norm.width, kPack<T>);
+    const NormBody<T, is_aligned, is_layer> body{norm, x, y, teams};
+    launch(body, ceil_div(norm.rows * norm.runs, teams.count()), 0, stream);
+  });
 }
 
 }  // namespace paradyse::PARADYSE_KERNELS

@@ -115,22 +115,6 @@ PARADYSE_DEVICE void store(T* to, int count, const Sum<T> (&from)[kCount]) {
   }
 }
 
-// Where the type is known late.
-template <typename S>
-PARADYSE_DEVICE S number_at(Type type, const void* data, std::int64_t i) {
-  switch (type) {
-    case Type::float64:
-      return static_cast<S>(static_cast<const double*>(data)[i]);
-    case Type::float32:
-      return static_cast<const float*>(data)[i];
-    case Type::bfloat16:
-      return wide(static_cast<const Bfloat16*>(data)[i]);
-    case Type::float16:
-      return wide(static_cast<const Float16*>(data)[i]);
-  }
-  return 0;
-}
-
 // Whether rows may be read and written 16 bytes at a time; those of nothing may.
 template <typename T>
 bool aligned(ConstRows rows) {

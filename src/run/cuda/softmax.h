@@ -23,8 +23,7 @@ struct Larger {
 
 template <typename S>
 PARADYSE_DEVICE S logit_at(const LogitsTile& tile, std::int64_t row, std::int64_t column) {
-  const S logit = static_cast<const S*>(tile.logits.data)[row * tile.logits.stride + column];
-  return tile.bias == nullptr ? logit : logit + number_at<S>(tile.bias_type, tile.bias, column);
+  return static_cast<const S*>(tile.logits.data)[row * tile.logits.stride + column];
 }
 
 // body(c, v) for thread t's logits v of columns c, c + 1, ... of a row.
@@ -36,9 +35,6 @@ PARADYSE_DEVICE void logits_of(
   teams.template columns<true, kColumns>(exists, t, [&](int c, int) {
     S v[kColumns];
     load<kAligned>(from + c, kColumns, v);
-    for (int e = 0; tile.bias != nullptr && e < kColumns; ++e) {
-      v[e] += number_at<S>(tile.bias_type, tile.bias, c + e);
-    }
     body(c, v);
   });
 }
@@ -68,9 +64,6 @@ PARADYSE_DEVICE void take_in(
   statistics.maximum[row] = maximum;
   statistics.sum[row] = sum;
   statistics.label[row] = label;
-  if (statistics.loss != nullptr) {
-    statistics.loss[row] = maximum + std::log(sum) - label;
-  }
 }
 
 // Takes the rows of a block's teams in, those that have a label.
@@ -122,8 +115,6 @@ PARADYSE_DEVICE void update_statistics(
     }
     if (rows[t] == row) {
       take_in(tile, statistics, first, row, maximum[t], total);
-    } else if (statistics.loss != nullptr) {
-      statistics.loss[row] = 0;
     }
   });
 }

@@ -1,5 +1,6 @@
 // What ops call on a device: one table of functions, filled for each kind of device by a file
-// table.cc of this folder.  A session picks its table by its device, once.
+// table.cc of this folder.  A session picks its table by its device, once; what has no session
+// (communicators, trials of a machine) asks by a tensor's.
 //
 //   cpu/   loops of our own, beside one BLAS
 //   aten/  sequences of ATen's operations, which run wherever ATen does
@@ -95,8 +96,10 @@ struct AdamWStep {
   double beta1 = 0;
   double beta2 = 0;
   double eps = 0;
-  double gradient_scale = 1;
   std::int64_t number = 1;  // of this update
+  // [] float64 on the device: of the gradients.  Not above 0, infinite or NaN: they overflowed, and
+  // masters, moments and weights stay as they are.
+  at::Tensor factor;
 };
 
 // A source of a sum: contiguous memory, and where in it the elements lie.
@@ -236,8 +239,8 @@ struct Kernels {
       const at::Tensor& d,
       const at::Tensor& sums);
 
-  // AdamW with decoupled decay (Loshchilov & Hutter 2019) by the gradients times their scale, which
-  // may be left in their place; weights of a narrow type are their masters rounded.
+  // AdamW with decoupled decay (Loshchilov & Hutter 2019) by the gradients times their factor,
+  // which may be left in their place; weights of a narrow type are their masters rounded.
   void (*adamw)(const kernels::AdamWTensors&, const kernels::AdamWStep&);
 
   // Elements of contiguous memory to others, which have the same loops.

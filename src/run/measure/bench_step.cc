@@ -219,9 +219,12 @@ class BenchRank {
     const TimedMark played = TimedMark::here();
     {
       const TimedPart timed_part(request_.breakdown ? &breakdown_ : nullptr, Breakdown::optimizer);
-      const double norm =
-          request_.clip_norm > 0 ? gradient_norm(parameters, session_.domain()) : 0.0;
-      optimizer_.step(1e-4, norm > request_.clip_norm ? request_.clip_norm / norm : 1.0);
+      if (request_.clip_norm > 0) {
+        const at::Tensor norm = gradient_norm(parameters, session_.domain());
+        optimizer_.step(1e-4, gradient_factor(norm, request_.clip_norm, 1));
+      } else {
+        optimizer_.step(1e-4, 1.0);
+      }
       synchronize(request_.device);
     }
     barrier();

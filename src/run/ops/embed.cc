@@ -75,9 +75,10 @@ class Hits {
     }
     begins_.push_back(static_cast<std::int64_t>(tokens.size()));
     // Both directions look up the same but for a row that gets no gradient.
-    const std::int64_t which = gradient && frame.program().shape.padding_id >= 0 ? 1 : 0;
-    tokens_ = frame.numbers->of({BatchNumbers::Kind::looking_up, {which}}, [&] { return tokens; });
-    rows_ = frame.numbers->of({BatchNumbers::Kind::looked_up, {which}}, [&] { return rows; });
+    const bool other = gradient && frame.program().shape.padding_id >= 0;
+    const std::vector<std::int64_t> which = {frame.part->weights, op.out[0], other ? 1 : 0};
+    tokens_ = frame.numbers->of({BatchNumbers::Kind::looking_up, which}, [&] { return tokens; });
+    rows_ = frame.numbers->of({BatchNumbers::Kind::looked_up, which}, [&] { return rows; });
   }
 
   // Calls body(tokens, rows, whether it is the first) for what each lookup finds in `tile`.

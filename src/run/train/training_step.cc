@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/run/device/host_copies.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/measure/measure.h"
@@ -120,20 +121,26 @@ Update update(
   const RunConfig& config = run.config();
   const auto begin = Clock::now();
   const double loss_scale = scale.value();
-  const double norm = gradient_norm(session.parameters(), session.domain()) / loss_scale;
   const double rate = learning_rate(config.optimizer, step, config.train.steps);
+  const bool scored = batch.predicted_tokens > 0;
+  const at::Tensor scaled_norm = gradient_norm(session.parameters(), session.domain());
+  if (scored) {
+    optimizer.step(rate, gradient_factor(scaled_norm, config.optimizer.clip_norm, loss_scale));
+  }
+  // Read when the update is queued; it changed nothing where this is not finite.
+  const double norm = *HostRead(scaled_norm).get().const_data_ptr<double>() / loss_scale;
   const bool counts = scale.update(!std::isfinite(norm));
-  if (batch.predicted_tokens == 0) {
+  if (scored && !counts) {
+    optimizer.uncount();
+  }
+  if (!scored) {
     if (session.rank() == 0) {
       run.record.note(fmt::format(
           "step {}: none of its tokens is scored against a label that counts: it has no loss, and "
           "the weights stay as they are",
           step + 1));
     }
-  } else if (counts) {
-    const double clip = config.optimizer.clip_norm;
-    optimizer.step(rate, (clip > 0 && norm > clip ? clip / norm : 1.0) / loss_scale);
-  } else if (config.train.dtype != Dtype::float16 || loss_scale <= 1) {
+  } else if (!counts && (config.train.dtype != Dtype::float16 || loss_scale <= 1)) {
     throw not_finite(run, step, fmt::format("the norm of the gradients is {}", norm));
   }
   session.note("optimizer", "optimizer", begin);

@@ -1,13 +1,14 @@
 #include "src/run/weights/optimizer.h"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <numeric>
 #include <stdexcept>
 
 #include <c10/core/InferenceMode.h>
 
 #include "paradyse/run/accountant.h"
-#include "src/run/device/host_copies.h"
 #include "src/run/memory/host_store.h"
 
 namespace paradyse {
@@ -34,7 +35,7 @@ bool owns_stack(const PartParameters& part) {
 
 }  // namespace
 
-double gradient_norm(const Parameters& parameters, Communicator& domain) {
+at::Tensor gradient_norm(const Parameters& parameters, Communicator& domain) {
   const c10::InferenceMode no_autograd;
   const HostScope control;
   std::vector<at::Tensor> gradients;
@@ -53,18 +54,28 @@ double gradient_norm(const Parameters& parameters, Communicator& domain) {
       }
     }
   }
-  double squares = 0;
-  if (!gradients.empty()) {
-    // Read at once, and added up here: on a GPU it would be any order.
-    HostRead norms(at::stack(at::_foreach_norm(gradients)).to(at::kDouble));
-    const auto* norm = norms.get().const_data_ptr<double>();
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      squares += norm[i] * norm[i];
-    }
+  const auto number = at::TensorOptions().dtype(at::kDouble).device(parameters.device());
+  const at::Tensor norms = gradients.empty()
+                               ? at::zeros({1}, number)
+                               : at::stack(at::_foreach_norm(gradients)).to(at::kDouble);
+  at::Tensor squares;
+  if (norms.is_cpu()) {  // in the order of the parts
+    const auto* const begin = norms.const_data_ptr<double>();
+    const double sum = std::inner_product(begin, begin + norms.numel(), begin, 0.0);
+    squares = at::full({1}, sum, number);
+  } else {
+    squares = norms.square_().sum(0, /*keepdim=*/true);
   }
-  const at::Tensor sum = at::full({1}, squares, at::kDouble);
-  domain.all_reduce(sum, {.op = "gradient norm", .part = ""});
-  return std::sqrt(*sum.const_data_ptr<double>());
+  domain.all_reduce(squares, {.op = "gradient norm", .part = ""});
+  return squares.sqrt_().squeeze(0);
+}
+
+at::Tensor gradient_factor(const at::Tensor& norm, double clip_norm, double loss_scale) {
+  const c10::InferenceMode no_autograd;
+  const HostScope control;
+  // infinity / infinity is NaN, and clamping leaves it
+  const double limit = clip_norm > 0 ? clip_norm : std::numeric_limits<double>::infinity();
+  return at::full_like(norm, limit).div_(norm).clamp_max_(1.0).div_(loss_scale);
 }
 
 bool LossScale::update(bool overflow) {
@@ -149,7 +160,15 @@ AdamW::Moments AdamW::moments(const at::Tensor& master) const {
   throw std::logic_error("AdamW::moments: a tensor that is not trained");
 }
 
-void AdamW::step(double learning_rate, double gradient_scale) {
+void AdamW::step(double learning_rate, double factor) {
+  const c10::InferenceMode no_autograd;
+  const HostScope control;
+  step(
+      learning_rate,
+      at::full({}, factor, at::TensorOptions().dtype(at::kDouble).device(parameters_.device())));
+}
+
+void AdamW::step(double learning_rate, const at::Tensor& factor) {
   const c10::InferenceMode no_autograd;
   ++steps_;
   const c10::Device device = parameters_.device();
@@ -159,8 +178,8 @@ void AdamW::step(double learning_rate, double gradient_scale) {
       .beta1 = options_.beta1,
       .beta2 = options_.beta2,
       .eps = options_.eps,
-      .gradient_scale = gradient_scale,
-      .number = steps_};
+      .number = steps_,
+      .factor = factor};
   for (Group& group : groups_) {
     if (group.masters.empty()) {
       continue;

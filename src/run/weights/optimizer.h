@@ -17,9 +17,14 @@ namespace paradyse {
 // cosine from lr to lr * min_lr_ratio (Loshchilov & Hutter 2017).
 double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std::int64_t steps);
 
-// Euclidean norm of all gradients, each counted once: matrices over the weight domain, vectors (the
-// same on all ranks) on one.
-double gradient_norm(const Parameters& parameters, Communicator& domain);
+// [] Euclidean norm of all gradients, each counted once: matrices over the weight domain, vectors
+// (the same on all ranks) on one.  float64 on the parameters' device: the host waits for nothing.
+at::Tensor gradient_norm(const Parameters& parameters, Communicator& domain);
+
+// [] What gradients of this norm, that are `loss_scale` times too large, are multiplied by: within
+// `clip_norm` (0: any norm will do), as torch.nn.utils.clip_grad_norm_ does.  Of a norm that is not
+// finite it is no number that AdamW takes.
+at::Tensor gradient_factor(const at::Tensor& norm, double clip_norm, double loss_scale);
 
 // What the loss is multiplied with, so that its gradients are no float16 zeros (Micikevicius et al.
 // 2018): halved at each overflow, doubled after 2000 steps without one, as torch.amp.GradScaler
@@ -54,8 +59,12 @@ class AdamW {
  public:
   AdamW(Parameters& parameters, const RunConfig::Optimizer& options);
 
-  // Multiplies the gradients by `gradient_scale` (clipping) and updates the weights.
-  void step(double learning_rate, double gradient_scale);
+  // Multiplies the gradients by `factor` [], float64 on the parameters' device, and updates the
+  // weights.  Where the factor is not above 0 and finite, nothing changes but the count of steps,
+  // which the host gives back by `uncount` when it has read as much.
+  void step(double learning_rate, const at::Tensor& factor);
+  void step(double learning_rate, double factor);
+  void uncount() { --steps_; }
 
   // What is kept beside a master, of its shape.
   struct Moments {

@@ -350,10 +350,23 @@ void squared_error(
 }
 
 void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep& step) {
-  if (step.gradient_scale != 1.0) {
-    at::_foreach_mul_(tensors.gradients, step.gradient_scale);
-  }
   const HostScope library_memory;
+  std::optional<at::Tensor> overflow;  // 1, or 0: torch takes it as a float
+  if (step.factor.is_cpu()) {
+    const double factor = *step.factor.const_data_ptr<double>();
+    if (!(factor > 0 && std::isfinite(factor))) {
+      return;
+    }
+    if (factor != 1) {
+      at::_foreach_mul_(tensors.gradients, factor);
+    }
+  } else {
+    overflow = step.factor.gt(0)
+                   .logical_and_(step.factor.lt(std::numeric_limits<double>::infinity()))
+                   .logical_not_()
+                   .to(at::kFloat);
+    at::_foreach_mul_(tensors.gradients, step.factor.to(tensors.gradients.front().scalar_type()));
+  }
   // A counter a tensor is what torch wants.
   const at::Tensor updates = at::full(
       {static_cast<std::int64_t>(tensors.masters.size())},
@@ -372,7 +385,9 @@ void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep& step)
       tensors.weight_decay,
       step.eps,
       /*amsgrad=*/false,
-      /*maximize=*/false);
+      /*maximize=*/false,
+      /*grad_scale=*/{},
+      overflow);
   std::vector<at::Tensor> narrow;
   std::vector<at::Tensor> masters;
   for (std::size_t i = 0; i < tensors.weights.size(); ++i) {

@@ -46,7 +46,7 @@ inline Norm norm_of(const at::Tensor& x, const at::Tensor& w, double eps, const 
 }
 inline void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
   const Stream stream = stream_of(x);
-  norm(norm_of(x, w, eps, nullptr), {.x = rows_of(x)}, rows_to(y), stream);
+  norm(norm_of(x, w, eps, nullptr), rows_of(x), rows_to(y), stream);
   check_launches();
 }
 inline void layer_norm(
@@ -56,7 +56,7 @@ inline void layer_norm(
     double eps,
     const at::Tensor& y) {
   const Stream stream = stream_of(x);
-  norm(norm_of(x, w, eps, b.const_data_ptr()), {.x = rows_of(x)}, rows_to(y), stream);
+  norm(norm_of(x, w, eps, b.const_data_ptr()), rows_of(x), rows_to(y), stream);
   check_launches();
 }
 
@@ -188,7 +188,7 @@ inline void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep
        .beta2 = step.beta2,
        .eps = step.eps,
        .step = step.number,
-       .scale = step.gradient_scale},
+       .factor = step.factor.const_data_ptr<double>()},
       table.data(),
       table.size(),
       stream);
