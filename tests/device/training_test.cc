@@ -92,6 +92,10 @@ TEST(Training, AdamWIsThePlainOne) {
             std::sqrt(squares),
             (dtype == Dtype::float64 ? 1e-12 : 1e-5) * std::sqrt(squares));
         optimizer.step(0.01, 0.5);
+        for (const double overflowed : {std::nan(""), HUGE_VAL, 0.0}) {  // nothing changes
+          optimizer.step(0.01, overflowed);
+          optimizer.uncount();
+        }
         for (const Trained& one : all) {
           EXPECT_LE(off(one.master, one.plain), dtype == Dtype::float64 ? 1e-12 : 1e-6);
           EXPECT_TRUE(at::equal(one.weight, one.master.to(one.weight.scalar_type())))

@@ -130,9 +130,6 @@ Update update(
   // Read when the update is queued; it changed nothing where this is not finite.
   const double norm = *HostRead(scaled_norm).get().const_data_ptr<double>() / loss_scale;
   const bool counts = scale.update(!std::isfinite(norm));
-  if (scored && !counts) {
-    optimizer.uncount();
-  }
   if (!scored) {
     if (session.rank() == 0) {
       run.record.note(fmt::format(
@@ -140,8 +137,11 @@ Update update(
           "the weights stay as they are",
           step + 1));
     }
-  } else if (!counts && (config.train.dtype != Dtype::float16 || loss_scale <= 1)) {
-    throw not_finite(run, step, fmt::format("the norm of the gradients is {}", norm));
+  } else if (!counts) {
+    optimizer.uncount();
+    if (config.train.dtype != Dtype::float16 || loss_scale <= 1) {
+      throw not_finite(run, step, fmt::format("the norm of the gradients is {}", norm));
+    }
   }
   session.note("optimizer", "optimizer", begin);
   return {.learning_rate = rate, .gradient_norm = norm, .loss_scale = loss_scale};
