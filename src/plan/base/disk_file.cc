@@ -33,7 +33,64 @@ bool write_all(int descriptor, std::string_view text) {
   return true;
 }
 
+// 0, or what went wrong.
+int try_to_write(const fs::path& folder) {
+  int descriptor = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  fs::path named;
+  if (descriptor < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+    named = folder / (".paradyse-" + std::to_string(::getpid()) + ".partial");
+    descriptor = ::open(named.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  }
+  if (descriptor < 0) {
+    return errno;
+  }
+  const int error = write_all(descriptor, "?") ? 0 : errno;
+  ::close(descriptor);
+  if (!named.empty()) {
+    ::unlink(named.c_str());
+  }
+  return error;
+}
+
 }  // namespace
+
+std::string why_no_file_in(const fs::path& folder, bool makes_folders) {
+  fs::path at = folder.empty() ? fs::path(".") : folder;
+  std::error_code error;
+  while (fs::status(at, error).type() == fs::file_type::not_found &&
+         fs::symlink_status(at, error).type() == fs::file_type::not_found) {
+    if (!makes_folders) {
+      return "the folder " + at.string() + " is not there; make it, or name another";
+    }
+    const fs::path above = at.parent_path();
+    at = above == at || above.empty() ? fs::path(".") : above;
+  }
+  if (!fs::is_directory(at, error)) {
+    return at.string() + " is no folder" + (error ? ": " + error.message() : std::string()) +
+           "; name another";
+  }
+  if (const int wrong = try_to_write(at); wrong != 0) {
+    return "the folder " + at.string() +
+           " cannot be written: " + std::generic_category().message(wrong) +
+           "; name another, or check its permissions and the free disk space";
+  }
+  return "";
+}
+
+std::string why_not_writable(const fs::path& file, bool makes_folders) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  if (fs::is_directory(status) || !file.has_filename()) {
+    return "is a folder; give the name of a file";
+  }
+  if (fs::is_other(status) || fs::is_character_file(status) || fs::is_fifo(status)) {
+    return "";
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return "cannot be written: " + error.message();
+  }
+  return why_no_file_in(file.parent_path(), makes_folders);
+}
 
 void replace_file(const fs::path& file, const std::string& text) {
   fs::path partial = file;

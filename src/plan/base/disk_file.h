@@ -12,6 +12,13 @@ namespace paradyse {
 // naming the file and the reason.
 void replace_file(const std::filesystem::path& file, const std::string& text);
 
+// Why a file of that name cannot be written, tried by writing a byte beside it; "": it can be.
+// `makes_folders`: who writes it makes the folders that are not there.  What is there already and
+// no folder stays as it is; a device or a pipe takes what it takes.
+std::string why_not_writable(const std::filesystem::path& file, bool makes_folders = false);
+// The same of files in a folder.
+std::string why_no_file_in(const std::filesystem::path& folder, bool makes_folders = false);
+
 // The content; nothing where no such file is.  Throws std::runtime_error for one that is there and
 // cannot be read.
 std::optional<std::string> content_of(const std::filesystem::path& file);
