@@ -23,13 +23,25 @@ std::string strategies_text(const StepReport& report) {
   return text;
 }
 
+std::string bar(std::int64_t done, std::int64_t of) {
+  constexpr std::int64_t kWidth = 20;
+  const std::int64_t full = of <= 0 ? 0 : kWidth * std::clamp<std::int64_t>(done, 0, of) / of;
+  return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", kWidth - full);
+}
+
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void Progress::show(const ProfileProgress& now) {
   draw(
       now.probes,
       now.of,
-      fmt::format("profile {:.0f}/{:.0f} s  {}", now.seconds, now.seconds_of, now.what));
+      fmt::format(
+          "profile: {} of {} measured, {:.0f} of at most {:.0f} s  {}",
+          now.probes,
+          now.of,
+          now.seconds,
+          now.seconds_of,
+          now.what));
 }
 
 void Progress::show(std::int64_t done, std::int64_t of, const std::string& what) {
@@ -62,9 +74,7 @@ void Progress::draw(std::int64_t done_of, std::int64_t all, const std::string& f
   if (!terminal_) {
     return;
   }
-  constexpr int kWidth = 20;
-  const auto done = static_cast<int>(kWidth * done_of / std::max<std::int64_t>(1, all));
-  std::string line = fmt::format("[{:#<{}}{:.<{}}] {}", "", done, "", kWidth - done, facts);
+  std::string line = bar(done_of, all) + " " + facts;
   winsize window{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 &&
       line.size() >= window.ws_col) {

@@ -23,6 +23,9 @@ class Progress {
   double tokens_per_s_ = 0;  // smoothed
 };
 
+// "[##########..........]": full when `done` is `of`, and not before.
+std::string bar(std::int64_t done, std::int64_t of);
+
 // "UlyssesZ+gather x2, DataZ+gather x1"
 std::string strategies_text(const StepReport& report);
 

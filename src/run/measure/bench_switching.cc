@@ -231,18 +231,23 @@ class Bench {
          .device = request_.device});
     session.parameters().initialize(1);
     AdamW optimizer(session.parameters(), {});
-    const auto rounds = idx(request_.repeats + 1);  // the first one warms up
+    const auto rounds = idx(request_.repeats + 1);                        // the first one warms up
+    const std::size_t warm_up = std::min<std::size_t>(3, steps_.size());  // a few steps do
     for (std::size_t round = 0; round < rounds; ++round) {
       for (std::size_t s = 0; s < steps_.size(); ++s) {
-        // warm-up: a few steps do
-        if (round == 0 && s >= 3) {
+        if (round == 0 && s >= warm_up) {
           break;
         }
         if (session.rank() == 0 && request_.progress) {
+          const std::size_t before = round == 0 ? 0 : warm_up + (round - 1) * steps_.size();
           request_.progress(
-              static_cast<std::int64_t>(round * steps_.size() + s),
-              static_cast<std::int64_t>(rounds * steps_.size()),
-              "step " + std::to_string(s + 1));
+              static_cast<std::int64_t>(before + s),
+              static_cast<std::int64_t>(warm_up + (rounds - 1) * steps_.size()),
+              fmt::format(
+                  "{}, step {} of {}",
+                  round == 0 ? "warm-up" : fmt::format("round {} of {}", round, rounds - 1),
+                  s + 1,
+                  round == 0 ? warm_up : steps_.size()));
         }
         one_step(round, s, session, optimizer);
       }

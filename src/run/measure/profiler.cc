@@ -238,8 +238,8 @@ class Profiler {
   void show(const ProfileStep& wish) {
     if (request_.progress) {
       std::int64_t done = 0;
-      for (const auto& [key, rounds] : rounds_) {
-        done += rounds;
+      for (const ProfileStep& step : subject_.steps) {
+        done += rounds_[key_of(step.probe)] > step.round ? 1 : 0;
       }
       request_.progress(
           {.probes = done,
