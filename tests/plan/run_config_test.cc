@@ -167,5 +167,33 @@ TEST_F(RunConfigTest, FilesThatAreNoTomlAreNamedWithTheLine) {
   EXPECT_THROW(load_config("/tmp", {}), std::invalid_argument);
 }
 
+// What a run writes down is found from anywhere, and read back as it was.
+TEST(RunConfigPaths, AreAbsoluteWhereTheyAreFiles) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("paradyse_paths_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder / "texts");
+  std::filesystem::current_path(folder);
+  const std::filesystem::path here = std::filesystem::current_path();
+  const LoadedConfig given = load_config(
+      "",
+      {"model.path=stdit", "data.path=./texts", "data.eval_path=*.jsonl", "output.folder=runs"});
+  const LoadedConfig loaded = with_absolute_paths(given);
+  std::ofstream("written.toml") << to_toml(loaded);
+  const LoadedConfig again = load_config("written.toml", {});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(again.config.model.path, "stdit");  // a preset
+  EXPECT_EQ(again.config.costs.file, "auto");
+  EXPECT_EQ(again.config.data.path, (here / "texts").string());
+  EXPECT_EQ(again.config.data.eval_path, (here / "*.jsonl").string());
+  EXPECT_EQ(again.config.output.folder, (here / "runs").string());
+  EXPECT_EQ(loaded.config.data.path, "./texts");
+  for (std::size_t i = 0; i < again.entries.size(); ++i) {
+    EXPECT_EQ(again.entries[i].value, loaded.entries[i].value) << again.entries[i].key;
+    EXPECT_EQ(with_absolute_paths(again).entries[i].value, again.entries[i].value);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace paradyse

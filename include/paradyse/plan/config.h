@@ -53,7 +53,8 @@ struct RunConfig {
     // Of `paradyse fit`.  auto: the one in output.folder's costs/, if there is one; measure: that
     // one, or it is made first; none: a closed form, from a few numbers taken at the start.
     std::string file = "auto";
-    bool correct = true;           // fitted costs are corrected by what steps take
+    // Fitted costs are corrected by what steps take; false: nothing that a clock says changes plans.
+    bool correct = true;
     double profile_seconds = 180;  // that `paradyse profile` may take
   } costs;
   struct Train {
@@ -106,6 +107,10 @@ struct LoadedConfig {
 // accepted, and for an unknown key or section the nearest one; also for values out of range.
 LoadedConfig load_config(
     const std::filesystem::path& file, const std::vector<std::string>& settings);
+
+// Its entries, which are what is written down of a run, name files by where they are from anywhere;
+// `config` says what the user said.  Names that are no files (a preset, "auto") stay.
+LoadedConfig with_absolute_paths(LoadedConfig loaded);
 
 // TOML that load_config reads back to the same configuration, each value with its origin as
 // comment.

@@ -4,11 +4,13 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -488,6 +490,30 @@ LoadedConfig load_config(
         "): no document has such a length; raise one or lower the other");
   }
   loaded.entries = loader.entries();
+  return loaded;
+}
+
+LoadedConfig with_absolute_paths(LoadedConfig loaded) {
+  namespace fs = std::filesystem;
+  const RunConfig& config = loaded.config;
+  const std::pair<const char*, const std::string&> paths[] = {
+      {"model.path", config.model.path},
+      {"data.path", config.data.path},
+      {"data.eval_path", config.data.eval_path},
+      {"costs.file", config.costs.file},
+      {"output.folder", config.output.folder}};
+  for (const auto& [key, path] : paths) {
+    std::error_code error;
+    const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
+    const bool is_made = std::string_view(key) == "output.folder";
+    if (path.empty() || !(is_made || is_pattern || fs::exists(path, error))) {
+      continue;
+    }
+    const auto entry = std::ranges::find(loaded.entries, key, &ConfigEntry::key);
+    if (entry != loaded.entries.end() && !fs::path(path).is_absolute()) {
+      entry->value = toml_text(fs::absolute(path).lexically_normal().string());
+    }
+  }
   return loaded;
 }
 
