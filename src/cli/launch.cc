@@ -41,12 +41,30 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void ask_to_forward(int signal) { asked.store(signal); }
 
-void catch_signals() {
+void on_signals(void (*handler)(int)) {
   struct sigaction action = {};
-  action.sa_handler = ask_to_forward;
+  action.sa_handler = handler;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
+
+// As long as it lives, signals wait: one shall not reach a process that is not yet what it will be.
+class SignalsWait {
+ public:
+  SignalsWait() {
+    sigset_t both;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    sigprocmask(SIG_BLOCK, &both, &before_);
+  }
+  ~SignalsWait() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsWait(const SignalsWait&) = delete;
+  SignalsWait& operator=(const SignalsWait&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 // This environment with `changes` over it.
 std::vector<std::string> environment(
@@ -80,17 +98,19 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
   const auto argv = pointers(arguments);
   const auto envp = pointers(variables);
   const pid_t parent = getpid();
+  const SignalsWait wait;
   const pid_t pid = fork();
   if (pid < 0) {
     throw std::runtime_error(
         fmt::format("launch: a process could not be started: {}", std::strerror(errno)));
   }
   if (pid == 0) {  // only what is safe after a fork: the rendezvous has threads
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    on_signals(SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent) {
       execve("/proc/self/exe", argv.data(), envp.data());
     }
@@ -137,9 +157,11 @@ class Ranks {
     using Clock = std::chrono::steady_clock;
     Clock::time_point failed;
     int code = kOk;
+    int forwarded = 0;
     std::size_t running = pids_.size();
     while (running > 0) {
       if (const int signal = asked.exchange(0); signal != 0) {
+        forwarded = signal;
         signal_all(signal);
       }
       int status = 0;
@@ -161,6 +183,9 @@ class Ranks {
       if (its_code != kOk && code == kOk) {
         code = its_code;
         failed = Clock::now();
+        if (WIFSIGNALED(status) && WTERMSIG(status) == forwarded) {
+          continue;  // as it was asked to
+        }
         report(first() + static_cast<int>(found - pids_.begin()), status);
       }
     }
@@ -227,10 +252,11 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
     }
     port = rendezvous->port();
   }
-  catch_signals();
+  on_signals(ask_to_forward);
   Ranks ranks(options);
   ranks.start_all(host, port);
   const int code = ranks.wait_all();
+  on_signals(SIG_DFL);
   if (rendezvous != nullptr && options.nodes > 1) {
     rendezvous->await_leaving(options.nodes * options.processes);
   }
