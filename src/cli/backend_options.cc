@@ -1,11 +1,14 @@
 #include "src/cli/backend_options.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include "src/cli/environment.h"
 #include "src/run/device/device.h"
@@ -122,9 +125,46 @@ int ranks_of(const BackendOptions& options, int asked, int otherwise) {
   return member->size;
 }
 
+namespace {
+
+// Options that name files, where something is found, or how long to wait for it.
+constexpr std::array kMayDiffer = {
+    "--json",
+    "--model",
+    "--data",
+    "--plan",
+    "--cluster",
+    "--out",
+    "--save-plan",
+    "--save-cluster",
+    "--trace",
+    "--backend",
+    "--rendezvous",
+    "--interface",
+    "--deadline"};
+
+std::vector<Given> with_program(std::vector<Given> given) {
+  given.push_back({"the program", "paradyse " PARADYSE_VERSION " " PARADYSE_COMMIT});
+  given.push_back({"the version of torch", TORCH_VERSION});
+  return given;
+}
+
+}  // namespace
+
+std::vector<Given> given_by(const Common& common) {
+  std::vector<Given> given;
+  for (const auto& [option, value] : common.given) {
+    if (std::ranges::find(kMayDiffer, option) == kMayDiffer.end()) {
+      given.push_back({option, value.empty() ? "given" : value});
+    }
+  }
+  return given;
+}
+
 int on_backend(
     const BackendOptions& options,
     double deadline_seconds,
+    const std::vector<Given>& given,
     const std::function<int(const std::shared_ptr<Backend>& backend)>& main) {
   const auto member = processes(options);
   if (!member) {
@@ -134,22 +174,33 @@ int on_backend(
   try {
     const GlooOptions gloo = gloo_options(options, *member, deadline_seconds);
     backend = options.device == "cuda" ? nccl_backend(gloo) : gloo_backend(gloo);
+    expect_same_on_ranks(with_program(given), member->size, *backend);
     const int code = main(backend);
     backend->leave();
     return code;
+  } catch (const RanksDiffer& differ) {  // all ranks say so, and none fails before another has it
+    backend->leave();
+    if (member->rank == 0) {
+      throw;
+    }
+    std::fprintf(stderr, "paradyse: error: rank %d: %s\n", member->rank, differ.what());
+    return failure_of(differ).code;
   } catch (const std::exception& error) {
-    const std::string message = fmt::format("rank {} failed: {}", member->rank, error.what());
-    const bool first = backend == nullptr || backend->fail(message);
+    const Failure failure = failure_of(error);
+    const bool first =
+        backend == nullptr ||
+        backend->fail(
+            fmt::format("rank {} failed: {}", member->rank, error.what()), failure.code == kUsage);
     if (member->rank == 0) {
       throw;
     }
     if (first) {
-      const std::string what = error.what();
+      const std::string& what = failure.message;
       const std::string whose =
           what.starts_with("rank ") ? "" : "rank " + std::to_string(member->rank) + ": ";
       std::fprintf(stderr, "paradyse: error: %s%s\n", whose.c_str(), what.c_str());
     }
-    return kFailed;
+    return failure.code;
   }
 }
 

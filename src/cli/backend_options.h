@@ -4,9 +4,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "paradyse/run/backend.h"
 #include "src/cli/commands.h"
+#include "src/run/train/agreement.h"
 
 namespace paradyse::cli {
 
@@ -28,11 +30,18 @@ void add_device_option(CLI::App& command, BackendOptions& options);
 // two that do not go together.
 int ranks_of(const BackendOptions& options, int asked, int otherwise);
 
-// Runs main on the backend and gives its exit code.  Ranks end together: when one fails, the others
-// hear of it.  Rank 0 throws what went wrong; others print it where they were the first to fail.
+// What a command that takes no configuration was given: its options, but for names of files and how
+// processes find one another.
+std::vector<Given> given_by(const Common& common);
+
+// Runs main on the backend and gives its exit code.  Processes compare `given` and their program
+// first (agreement.h).  Ranks end together and with one code: when one fails, the others hear of
+// it.  Rank 0 throws what went wrong; others print it where they were the first to fail, or where
+// ranks were given different things.
 int on_backend(
     const BackendOptions& options,
     double deadline_seconds,
+    const std::vector<Given>& given,
     const std::function<int(const std::shared_ptr<Backend>& backend)>& main);
 
 // "HOST", "HOST:PORT" or "[ADDRESS]:PORT"; a port that is not there leaves `port` as it is.  Throws

@@ -342,7 +342,10 @@ int bench_step_on(
 int run_bench_step(const BenchStepOptions& options, const Common& common) {
   expect_ranks(ranks_of(options.backend, options.ranks, 4));
   return on_backend(
-      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+      options.backend,
+      options.deadline,
+      given_by(common),
+      [&](const std::shared_ptr<Backend>& backend) {
         return bench_step_on(backend, options, common);
       });
 }

@@ -111,7 +111,10 @@ int bench_layout_on(
 int run_bench_layout(const BenchLayoutOptions& options, const Common& common) {
   expect_ranks(ranks_of(options.backend, options.ranks, 4));
   return on_backend(
-      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+      options.backend,
+      options.deadline,
+      given_by(common),
+      [&](const std::shared_ptr<Backend>& backend) {
         return bench_layout_on(backend, options, common);
       });
 }

@@ -244,7 +244,8 @@ void add_bench_memory(CLI::App& bench, Common& common) {
           "Rows whose ranks together take more are counted, not run (0: all are run)")
       ->capture_default_str();
   command->add_flag("--counted", options->counted, "Run nothing of the size that is asked for");
-  command->add_option("--svg", options->svg, "Also the table as a picture, in this new file");
+  command->add_option("--svg", options->svg, "Also the table as a picture, in this new file")
+      ->check(writable_file());
 }
 
 }  // namespace paradyse::cli

@@ -259,6 +259,7 @@ int bench_switching_measured(const BenchSwitchingOptions& options, const Common&
     throw std::invalid_argument(
         options.out + " is there already: choose another name with --out (nothing is overwritten)");
   }
+  expect_writable("--out", options.out);
   LoadedConfig loaded = load(options.run);
   if (loaded.config.model.path.empty()) {
     throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
@@ -267,6 +268,7 @@ int bench_switching_measured(const BenchSwitchingOptions& options, const Common&
   return on_backend(
       backend_options(loaded.config),
       loaded.config.parallel.deadline_seconds,
+      given_by(loaded),
       [&](const std::shared_ptr<Backend>& backend) {
         return measured_on(backend, loaded.config, options, common);
       });

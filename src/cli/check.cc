@@ -231,7 +231,10 @@ int run_check(const CheckOptions& options, const Common& common) {
     }
   }
   return on_backend(
-      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
+      options.backend,
+      options.deadline,
+      given_by(common),
+      [&](const std::shared_ptr<Backend>& backend) {
         return check_on(backend, ranks, options, common);
       });
 }

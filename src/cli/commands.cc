@@ -4,12 +4,63 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <new>
 
 #include <fmt/format.h>
 
+#include "paradyse/run/communicator.h"
+#include "src/cli/environment.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
+namespace {
+
+// The first line of a message; of torch's, without the stack.
+Failure internal(const char* what) {
+  const std::string text = what;
+  return {
+      .message = "internal: " + text.substr(0, text.find("\nException raised from")) +
+                 " (this is a fault of the program; please report it with the command line)",
+      .code = kInternal};
+}
+
+}  // namespace
+
+Failure failure_of(const std::exception& error) {
+  if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
+    return {.message = error.what(), .code = kUsage};
+  }
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return {
+        .message =
+            "this machine's memory is exhausted; use fewer tokens at once, recompute more, or "
+            "limit each rank with --memory-per-rank",
+        .code = kFailed};
+  }
+  if (const auto* const aborted = dynamic_cast<const Aborted*>(&error)) {
+    return {.message = error.what(), .code = aborted->bad_input() ? kUsage : kFailed};
+  }
+  if (dynamic_cast<const c10::Error*>(&error) == nullptr &&
+      dynamic_cast<const std::runtime_error*>(&error) != nullptr) {
+    return {.message = error.what(), .code = kFailed};
+  }
+  return internal(error.what());
+}
+
+std::vector<std::pair<std::string, std::string>> given_options(const CLI::App& command) {
+  std::vector<std::pair<std::string, std::string>> given = {{"the command", command.get_name()}};
+  for (const CLI::Option* const option : command.get_options()) {
+    if (option->count() > 0) {
+      std::string values;
+      for (const std::string& value : option->results()) {
+        values += (values.empty() ? "" : " ") + value;
+      }
+      given.emplace_back(option->get_name(), values);
+    }
+  }
+  return given;
+}
 
 void print_json(const Json& json) {
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -93,6 +144,33 @@ CLI::Validator numbers(double least, double most) {
       range(
           "a number", fmt::format("{}", least), std::isfinite(most) ? fmt::format("{}", most) : ""),
       [=](double value) { return std::isfinite(value) && value >= least && value <= most; });
+}
+
+namespace {
+
+bool writes() {
+  const std::optional<Membership> of = membership();
+  return !of || of->rank == 0;
+}
+
+}  // namespace
+
+CLI::Validator writable_file(bool makes_folders) {
+  return {
+      CLI::Validator(
+          [makes_folders](std::string& file) {
+            const std::string why = writes() ? why_not_writable(file, makes_folders) : "";
+            return why.empty() ? why : file + ": " + why;
+          },
+          ""),
+  };
+}
+
+void expect_writable(const std::string& option, const std::string& file, bool makes_folders) {
+  const std::string why = writes() ? why_not_writable(file, makes_folders) : "";
+  if (!why.empty()) {
+    throw std::invalid_argument(option + " " + file + ": " + why);
+  }
 }
 
 CLI::Validator seconds() {

@@ -25,11 +25,22 @@ using Json = nlohmann::ordered_json;  // keys in the order in which they are doc
 
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInternal = 70, kInterrupted = 130 };
 
+// What went wrong, for people and as an exit code; the same whether ranks are threads or processes.
+struct Failure {
+  std::string message;
+  ExitCode code = kFailed;
+};
+Failure failure_of(const std::exception& error);
+
 // Shared by all commands.
 struct Common {
   bool json = false;         // --json: one JSON document on stdout, all else on stderr
   std::function<int()> run;  // what the given command does; returns the exit code
+  // The command and the options that it was given, as "--ranks" and "4".
+  std::vector<std::pair<std::string, std::string>> given = {};
 };
+
+std::vector<std::pair<std::string, std::string>> given_options(const CLI::App& command);
 
 // Declares a command (main.cc adds --json to all).  `Options` hold what the options are parsed
 // into.
@@ -43,8 +54,9 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
     int (*run)(const Options& options, const Common& common)) {
   CLI::App* command = app.add_subcommand(name, description);
   auto options = std::make_shared<Options>();
-  command->callback([&common, options, run] {
+  command->callback([&common, command, options, run] {
     common.run = [&common, options, run] { return run(*options, common); };
+    common.given = given_options(*command);
   });
   return {command, options};
 }
@@ -71,6 +83,13 @@ CLI::Validator whole_numbers(
     std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 CLI::Validator numbers(double least, double most = std::numeric_limits<double>::infinity());
 CLI::Validator seconds();  // more than 0, at most 1000000
+
+// A file that the command is to write: one that cannot be is refused before anything is read.  Of
+// several processes that of rank 0 writes, and alone is asked.
+CLI::Validator writable_file(bool makes_folders = false);
+// The same for one that the command names itself.  Throws std::invalid_argument.
+void expect_writable(
+    const std::string& option, const std::string& file, bool makes_folders = false);
 
 void add_doctor(CLI::App& app, Common& common);
 void add_train(CLI::App& app, Common& common);

@@ -7,7 +7,6 @@
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/run/train.h"
 #include "src/cli/commands.h"
-#include "src/cli/interrupt.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
 
@@ -31,8 +30,7 @@ Words words_for(const std::string& model) {
 }
 
 int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
-  const std::atomic<bool>& stop = catch_interrupts();
-  const EvalResult result = evaluate(config, &stop, backend);
+  const EvalResult result = evaluate(config, backend);
   if (!backend.leads()) {
     return kOk;
   }
@@ -45,19 +43,17 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"documents", result.documents},
          {"predicted_tokens", result.predicted_tokens},
          {"seconds", result.seconds},
-         {"peak_bytes", result.peak_bytes},
-         {"interrupted", stop.load()}});
+         {"peak_bytes", result.peak_bytes}});
   } else if (result.predicted_tokens == 0) {
     std::printf(
-        "no loss: nothing of %lld %s is scored against a label that counts%s\n",
+        "no loss: nothing of %lld %s is scored against a label that counts\n",
         static_cast<long long>(result.documents),
-        words.items,
-        stop.load() ? " (interrupted)" : "");
+        words.items);
   } else {
     const std::string perplexity =
         words.perplexity ? fmt::format(" (perplexity {:.3f})", std::exp(result.loss)) : "";
     std::printf(
-        "loss %.6f%s over %lld %s of %lld %s, %.1f s, peak %s on the fullest rank%s\n",
+        "loss %.6f%s over %lld %s of %lld %s, %.1f s, peak %s on the fullest rank\n",
         result.loss,
         perplexity.c_str(),
         static_cast<long long>(result.predicted_tokens),
@@ -65,10 +61,9 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
         static_cast<long long>(result.documents),
         words.items,
         result.seconds,
-        bytes_text(result.peak_bytes).c_str(),
-        stop.load() ? " (interrupted)" : "");
+        bytes_text(result.peak_bytes).c_str());
   }
-  return stop.load() ? kInterrupted : kOk;
+  return kOk;
 }
 
 int run_eval(const RunOptions& options, const Common& common) {
@@ -80,6 +75,7 @@ int run_eval(const RunOptions& options, const Common& common) {
   return on_backend(
       backend_options(config.config),
       config.config.parallel.deadline_seconds,
+      given_by(config),
       [&](const std::shared_ptr<Backend>& backend) { return eval_on(*backend, config, common); });
 }
 

@@ -114,6 +114,7 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
   expect_one_of("--hybrid", options.hybrid, {"by-range", "by-strategy"});
   if (options.out.empty()) {
     options.out = costs_beside(options.profile);
+    expect_writable("--out", options.out);
   }
   const Profile profile = read_profile(options.profile);
   expect_replaceable(options.out, profile.header);
@@ -165,8 +166,12 @@ void add_fit(CLI::App& app, Common& common) {
   command
       ->add_option("--profile", options->profile, "What `paradyse profile` measured (JSON lines)")
       ->required();
-  command->add_option(
-      "--out", options->out, "Costs file to write (default: beside X.profile.jsonl, X.costs.json)");
+  command
+      ->add_option(
+          "--out",
+          options->out,
+          "Costs file to write (default: beside X.profile.jsonl, X.costs.json)")
+      ->check(writable_file());
   command
       ->add_option(
           "--hybrid",

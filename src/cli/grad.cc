@@ -112,11 +112,13 @@ Plan plan_of(
 
 // What is asked of which model, whatever its family.
 struct Question {
+  ModelFolder folder;
   Model model;
   std::function<void(Parameters& parameters)> fill;
   Plan plan;
   Corpus corpus = {};
   std::vector<Sample> samples = {};
+  std::string data = {};  // a hash of documents or samples
 };
 
 // Throws unless the plan is sound and, as far as can be predicted, fits.
@@ -283,12 +285,14 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   const GridShape& shape = model.folder.grid.value();
   const GridData data = reading([&] { return read_grid_data(options.data, shape); });
   Question question{
+      .folder = model.folder,
       .model = model.folder.model(),
       .fill = model.fill,
       .plan = layouts_of(options, shape, data, ranks)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.grid = &shape}, options, memory);
   question.samples = data.samples(kSeed);
+  question.data = data.fingerprint();
   if (!quiet) {
     std::fprintf(
         stderr,
@@ -318,12 +322,14 @@ Question text_question(const GradOptions& options, int ranks, std::int64_t memor
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
   Question question{
+      .folder = model.folder,
       .model = text_model(shape),
       .fill = model.fill,
       .plan = plan_of(options, shape, lengths, ranks),
       .corpus = std::move(corpus)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.model = &shape}, options, memory);
+  question.data = fingerprint(question.corpus);
   return question;
 }
 
@@ -334,6 +340,10 @@ int grad_on(
   const auto question_of = is_grid_model(options.model) ? grid_question : text_question;
   const Question question = question_of(options, ranks, memory, !backend->leads());
   const Plan& plan = question.plan;
+  std::vector<Given> given = given_model("--model", question.folder, kSeed, plan.ranks, *backend);
+  given.push_back({"the contents of --data", "XXH64 " + question.data});
+  given.push_back({"the plan", "SHA-256 " + hash(plan)});
+  expect_same_on_ranks(given, plan.ranks, *backend);
 
   // Opened first: a file that cannot be written is known before the work is done.
   expect_no_input_overwritten(options);
@@ -381,9 +391,10 @@ int run_grad(const GradOptions& options, const Common& common) {
   dtype_option(options.dtype);  // throws for an unknown one
   expect_ranks(ranks_of(options.backend, options.ranks, 1));
   return on_backend(
-      options.backend, options.deadline, [&](const std::shared_ptr<Backend>& backend) {
-        return grad_on(backend, options, common);
-      });
+      options.backend,
+      options.deadline,
+      given_by(common),
+      [&](const std::shared_ptr<Backend>& backend) { return grad_on(backend, options, common); });
 }
 
 }  // namespace
@@ -470,6 +481,7 @@ void add_grad(CLI::App& app, Common& common) {
           "--out",
           options->out,
           "File for the gradients, safetensors; what it held before is replaced once all is done")
+      ->check(writable_file())
       ->required();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);

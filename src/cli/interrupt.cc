@@ -8,18 +8,22 @@ namespace {
 std::atomic<bool> asked{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-extern "C" void ask(int) { asked.store(true); }
+extern "C" void ask(int) {
+  asked.store(true);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
 
 }  // namespace
 
-const std::atomic<bool>& catch_interrupts() {
+const std::atomic<bool>& interrupted() { return asked; }
+
+void catch_interrupts() {
   struct sigaction action = {};
   action.sa_handler = ask;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit: an error that is told, not an end
-  return asked;
 }
 
 }  // namespace paradyse::cli

@@ -1,13 +1,18 @@
-// Ctrl-C as a wish, not an axe: the first one asks the run to stop after its step, a second one
-// kills.
+// SIGINT (Ctrl-C) and SIGTERM end the program at once, wherever it is: that is what they do by
+// themselves, and files are written so that half of one never passes for a whole.  Only where steps
+// are trained they are a wish: the first one asks the run to stop after its step and save what it
+// has, a second one ends it.
 #pragma once
 
 #include <atomic>
 
 namespace paradyse::cli {
 
-// From now on SIGINT and SIGTERM set the returned flag once; after that they do what they always
-// did.  A file over the size limit no longer ends the program: writing it fails instead.
-const std::atomic<bool>& catch_interrupts();
+// Set by the first signal that was caught.
+const std::atomic<bool>& interrupted();
+
+// From now on the first SIGINT or SIGTERM sets interrupted(); after it both do what they always
+// did.
+void catch_interrupts();
 
 }  // namespace paradyse::cli

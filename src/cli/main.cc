@@ -1,14 +1,12 @@
 // The program `paradyse`: finds the sub-command, runs it, and is the one place where errors end.
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <new>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 
-#include "paradyse/run/communicator.h"
 #include "src/cli/commands.h"
 #include "src/plan/base/text_match.h"
 
@@ -18,7 +16,12 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 the run failed, or a check found what it should not; 2 wrong usage or "
     "a\n"
-    "bad input; 70 a fault of the program itself; 130 interrupted.\n"
+    "bad input; 70 a fault of the program itself; 130 train was interrupted and saved what it "
+    "has.\n"
+    "A signal ends other commands, and train before its first step, at once (128 + its number in "
+    "a\n"
+    "shell: 130 Ctrl-C, 143 SIGTERM).  All ranks of launch end with the same code, which is its "
+    "own.\n"
     "\n"
     "Each command has its own help: paradyse grad --help";
 
@@ -123,16 +126,6 @@ int report(const std::string& message, ExitCode code, bool json) {
   return code;
 }
 
-// The first line of a message; of torch's, without the stack.
-int report_internal(const char* what, bool json) {
-  const std::string text = what;
-  return report(
-      "internal: " + text.substr(0, text.find("\nException raised from")) +
-          " (this is a fault of the program; please report it with the command line)",
-      kInternal,
-      json);
-}
-
 bool given(int argc, char** argv, const char* word) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], word) == 0) {
@@ -193,24 +186,16 @@ int run(int argc, char** argv) {
   }
   try {
     return common.run();
-  } catch (const std::invalid_argument& error) {
-    return report(error.what(), kUsage, json);
-  } catch (const std::bad_alloc&) {
-    return report(
-        "this machine's memory is exhausted; use fewer tokens at once, recompute more, or limit "
-        "each rank with --memory-per-rank",
-        kFailed,
-        json);
-  } catch (const c10::Error& error) {
-    return report_internal(error.what(), json);
-  } catch (const std::runtime_error& error) {
-    return report(error.what(), kFailed, json);
   } catch (const std::exception& error) {
-    return report_internal(error.what(), json);
+    const Failure failure = failure_of(error);
+    return report(failure.message, failure.code, json);
   }
 }
 
 }  // namespace
 }  // namespace paradyse::cli
 
-int main(int argc, char** argv) { return paradyse::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit: an error that is told, not an end
+  return paradyse::cli::run(argc, argv);
+}

@@ -475,7 +475,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
           "Of --planner published: limit of the MILP of a micro-batch")
       ->check(seconds())
       ->capture_default_str();
-  command->add_option("--out", options->out, "Write the plan file");
+  command->add_option("--out", options->out, "Write the plan file")->check(writable_file());
   command->add_flag("--explain", options->explain, "Say what binds");
 }
 

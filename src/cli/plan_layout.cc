@@ -406,8 +406,10 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       ->capture_default_str();
   command->add_flag(
       "--explain", options->explain, "What the next best way of each part would cost");
-  command->add_option(
-      "--out", options->out, "Plan file of all layers: where each part takes its streams");
+  command
+      ->add_option(
+          "--out", options->out, "Plan file of all layers: where each part takes its streams")
+      ->check(writable_file());
 }
 
 }  // namespace paradyse::cli

@@ -6,12 +6,12 @@
 #include <tuple>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
-#include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/profile/run_costs.h"
@@ -121,7 +121,12 @@ int profile_on(
     request.lengths = lengths_of(options, config, model.shape);
   }
   request.seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds;
-  request.stop = &catch_interrupts();
+  expect_same_on_ranks(
+      {{"the configuration of model.path", model.fingerprint()},
+       {"--lengths", fmt::format("{}", fmt::join(request.lengths, ","))},
+       {"--seconds", fmt::format("{}", request.seconds)}},
+      request.ranks,
+      *backend);
   const ProfileHeader header = profile_header(request);
   request.file =
       options.out.empty() ? profile_file(config, header) : std::filesystem::path(options.out);
@@ -139,10 +144,9 @@ int profile_on(
   if (!backend->leads()) {
     return kOk;
   }
-  const bool interrupted = request.stop->load();
   const std::size_t measured = different(rounds, Outcome::measured);
   const std::size_t without_time = different(rounds, Outcome::time);
-  const std::string go_on = interrupted || without_time > 0 || rounds_are_missing(rounds, request)
+  const std::string go_on = without_time > 0 || rounds_are_missing(rounds, request)
                                 ? "the same command goes on with it (--seconds gives it more time)"
                                 : "it is complete";
   if (common.json) {
@@ -156,8 +160,7 @@ int profile_on(
          {"steps_without_time", without_time},
          {"parts", result.parts.size()},
          {"collectives", result.collectives.size()},
-         {"kernels", result.kernels.size()},
-         {"interrupted", interrupted}});
+         {"kernels", result.kernels.size()}});
   } else {
     std::printf(
         "%zu steps measured (%zu of %zu times), %zu would not fit memory, %zu the time\n%s: %s\n"
@@ -172,7 +175,7 @@ int profile_on(
         request.file.string().c_str(),
         options.out.empty() ? "" : (" --out " + costs_file(config, header).string()).c_str());
   }
-  return interrupted ? kInterrupted : kOk;
+  return kOk;
 }
 
 int run_profile(const ProfileOptions& options, const Common& common) {
@@ -181,9 +184,14 @@ int run_profile(const ProfileOptions& options, const Common& common) {
     print_config(loaded, common);
     return kOk;
   }
+  if (options.out.empty()) {
+    const std::filesystem::path folder = loaded.config.output.folder;
+    expect_writable("output.folder", (folder / "costs" / "profile").string(), true);
+  }
   return on_backend(
       backend_options(loaded.config),
       loaded.config.parallel.deadline_seconds,
+      given_by(loaded),
       [&](const std::shared_ptr<Backend>& backend) {
         return profile_on(backend, with_budget(loaded.config, *backend), options, common);
       });
@@ -199,8 +207,8 @@ void add_profile(CLI::App& app, Common& common) {
       "Measure what every strategy takes on this machine, for paradyse fit",
       run_profile);
   add_run_options(*command, options->run);
-  command->add_option(
-      "--out", options->out, "File that grows (default: in output.folder's costs/)");
+  command->add_option("--out", options->out, "File that grows (default: in output.folder's costs/)")
+      ->check(writable_file(/*makes_folders=*/true));
   command
       ->add_option(
           "--lengths", options->lengths, "Tokens of a document (default: doublings to the longest)")

@@ -79,10 +79,11 @@ void print(const SwitchingCorpus& corpus) {
 }
 
 int run_report(const ReportOptions& options, const Common& common) {
-  const SwitchingResult result = read_switching(options.file);
   const std::filesystem::path out =
       options.out.empty() ? std::filesystem::path(options.file).replace_extension(".html")
                           : std::filesystem::path(options.out);
+  expect_writable("--out", out.string());
+  const SwitchingResult result = read_switching(options.file);
   write_html_report(result, out);
   if (common.json) {
     Json json = {{"page", out.string()}, {"corpora", Json::array()}, {"longest", Json::array()}};
@@ -114,8 +115,12 @@ void add_report(CLI::App& app, Common& common) {
   command->add_option("file", options->file, "JSON file of paradyse bench switching")
       ->type_name("FILE")
       ->required();
-  command->add_option(
-      "--out", options->out, "The page; FILE with .html when left out. Replaces only such pages");
+  command
+      ->add_option(
+          "--out",
+          options->out,
+          "The page; FILE with .html when left out. Replaces only such pages")
+      ->check(writable_file());
 }
 
 }  // namespace paradyse::cli

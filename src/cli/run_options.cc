@@ -6,6 +6,9 @@
 #include <stdexcept>
 #include <system_error>
 
+#include <fmt/format.h>
+
+#include "paradyse/plan/grid_models.h"
 #include "src/cli/inputs.h"
 
 namespace paradyse::cli {
@@ -72,9 +75,42 @@ std::filesystem::path config_of(
   return file;
 }
 
+// A run names its files as they were found when it began.
+void expect_files_of(
+    const std::string& option, const std::filesystem::path& file, const LoadedConfig& loaded) {
+  const RunConfig& config = loaded.config;
+  struct Named {
+    const char* key;
+    const std::string& path;
+    const char* remedy;
+  };
+  for (const auto& [key, path, remedy] :
+       {Named{"model.path", config.model.path, "--model PATH"},
+        Named{"data.path", config.data.path, "--data PATH"},
+        Named{"data.eval_path", config.data.eval_path, "--set data.eval_path=PATH"}}) {
+    std::error_code error;
+    const auto entry = std::ranges::find(loaded.entries, key, &ConfigEntry::key);
+    if (path.empty() || std::filesystem::exists(path, error) || entry->origin == "--set" ||
+        path.find_first_of("*?[") != std::string::npos || is_grid_model(path)) {
+      continue;
+    }
+    const bool relative = std::filesystem::path(path).is_relative();
+    throw std::invalid_argument(fmt::format(
+        "{}: {}: {} is not there{}; say where it is now with {}",
+        option,
+        key,
+        path,
+        relative ? fmt::format(
+                       ": {} has it relative to the folder in which the run began", file.string())
+                 : "",
+        remedy));
+  }
+}
+
 LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
   const std::filesystem::path file = config_of("--resume", options.resume, options);
   LoadedConfig loaded = load_config(file, settings);
+  expect_files_of("--resume " + options.resume, file, loaded);
   const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
   const int processes = ranks_of(backend_options(loaded.config), 0, ranks);
   if (processes != ranks) {
@@ -119,7 +155,9 @@ LoadedConfig load(const RunOptions& options) {
   if (!options.replay.empty()) {
     const std::filesystem::path file = config_of("--replay", options.replay, options);
     settings.insert(settings.begin(), "output.name=\"\"");  // the old name is taken
-    return load_config(file, settings);
+    LoadedConfig loaded = load_config(file, settings);
+    expect_files_of("--replay " + options.replay, file, loaded);
+    return loaded;
   }
   LoadedConfig loaded = reading([&] { return load_config(options.file, settings); });
   const auto ranks = std::find_if(loaded.entries.begin(), loaded.entries.end(), [](const auto& e) {

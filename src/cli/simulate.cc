@@ -417,7 +417,10 @@ int simulate_measured(
   expect_ranks(ranks);
   constexpr double kDeadlineSeconds = 60;
   return on_backend(
-      options.backend, kDeadlineSeconds, [&](const std::shared_ptr<Backend>& backend) -> int {
+      options.backend,
+      kDeadlineSeconds,
+      given_by(common),
+      [&](const std::shared_ptr<Backend>& backend) -> int {
         const Cluster cluster = measured_cluster(model, ranks, backend);
         if (!backend->leads()) {
           return kOk;
@@ -491,8 +494,10 @@ void add_simulate(CLI::App& app, Common& common) {
           options->ranks,
           "Of `measured` (default: the plan's, or 4; over gloo the processes)")
       ->check(whole_numbers(1, kMostRanks));
-  command->add_option(
-      "--write-cluster", options->write_cluster, "Write what was measured as a cluster file");
+  command
+      ->add_option(
+          "--write-cluster", options->write_cluster, "Write what was measured as a cluster file")
+      ->check(writable_file());
   add_backend_options(*command, options->backend);
   command->add_option("--plan", options->plan, "Plan file for as many ranks as the cluster has");
   command
@@ -536,12 +541,15 @@ void add_simulate(CLI::App& app, Common& common) {
       "--even",
       options->even,
       "Cut documents evenly, however unlike the devices are, unless the plan has shares");
-  command->add_option(
-      "--trace", options->trace, "Write streams and memory over time for Perfetto to this file");
+  command
+      ->add_option(
+          "--trace", options->trace, "Write streams and memory over time for Perfetto to this file")
+      ->check(writable_file());
   command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")
       ->check(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--save-plan", options->save_plan, "Write the (best) plan to this file");
+  command->add_option("--save-plan", options->save_plan, "Write the (best) plan to this file")
+      ->check(writable_file());
 }
 
 }  // namespace paradyse::cli

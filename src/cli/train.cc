@@ -92,6 +92,8 @@ Json to_json(const TrainSummary& s) {
       {"interrupted", s.interrupted},
       {"first_loss", number(s.first_loss)},
       {"last_loss", number(s.last_loss)},
+      {"loss_steps", s.loss_steps},
+      {"repeatable", s.repeatable},
       {"eval_loss", number(s.eval_loss)},
       {"tokens", s.tokens},
       {"seconds", s.seconds},
@@ -116,6 +118,26 @@ Json to_json(const TrainSummary& s) {
         {"skipped_short", s.data.skipped_short}}}};
 }
 
+// The last loss beside the first, where they are of different steps.
+std::string loss_text(const TrainSummary& s) {
+  if (!std::isfinite(s.first_loss)) {
+    return "none: no step has one";
+  }
+  if (s.loss_steps == 0) {
+    return fmt::format("{:.4f} (of the one step that has a loss)", s.last_loss);
+  }
+  const std::string steps =
+      s.loss_steps == 1
+          ? "the first and the last step"
+          : fmt::format("means of the first {0} and the last {0} steps", s.loss_steps);
+  return fmt::format(
+      "{:.4f} -> {:.4f} ({}; {:.0f} % of the first)",
+      s.first_loss,
+      s.last_loss,
+      steps,
+      100 * s.last_loss / s.first_loss);
+}
+
 void print_summary(const TrainSummary& s, const RunConfig& config) {
   const RunConfig::Output& output = config.output;
   std::printf(
@@ -125,13 +147,11 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       s.seconds);
   if (s.steps > 0) {
     std::printf(
-        "loss            %.4f -> %.4f (mean of the first and last ten steps; %.0f %%)\n"
+        "loss            %s\n"
         "tokens/s        %.0f\n"
         "predicted       %.1f s for %.1f s of steps\n"
         "idle            %.1f %% of the ranks' time: waiting for slower groups\n",
-        s.first_loss,
-        s.last_loss,
-        100 * s.last_loss / s.first_loss,
+        loss_text(s).c_str(),
         static_cast<double>(s.tokens) / s.seconds,
         s.predicted_seconds,
         s.seconds,
@@ -175,7 +195,8 @@ int train_on(
     Backend& backend, const LoadedConfig& config, const RunOptions& options, const Common& common) {
   Progress progress;
   TrainHooks hooks;
-  hooks.stop = &catch_interrupts();
+  hooks.begins = catch_interrupts;
+  hooks.stop = &interrupted();
   hooks.note = [&](const std::string& line) {
     progress.finish();
     std::fprintf(stderr, "%s\n", line.c_str());
@@ -208,6 +229,21 @@ int train_on(
   return summary.interrupted ? kInterrupted : kOk;
 }
 
+// A plan file is compared by what is in it, and a run folder is one that all ranks see.
+std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& options) {
+  std::vector<Given> given = paradyse::given_by(config);
+  for (const auto& [option, folder] :
+       {std::pair{"--resume", options.resume}, std::pair{"--replay", options.replay}}) {
+    if (!folder.empty()) {
+      given.push_back({option, "given"});
+    }
+  }
+  if (!options.plan.empty()) {
+    given.push_back(given_file("the file of --plan", options.plan));
+  }
+  return given;
+}
+
 int run_train(const RunOptions& options, const Common& common) {
   const LoadedConfig config = load(options);
   if (options.print_config) {
@@ -217,6 +253,7 @@ int run_train(const RunOptions& options, const Common& common) {
   return on_backend(
       backend_options(config.config),
       config.config.parallel.deadline_seconds,
+      given_by(config, options),
       [&](const std::shared_ptr<Backend>& backend) {
         return train_on(*backend, config, options, common);
       });

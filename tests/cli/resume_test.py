@@ -173,6 +173,36 @@ class SameBitsTest(ResumeTest):
         self.resume(twice, "--set", "parallel.planning_seconds=1e6")
         self.expect_same(twice, straight)
 
+    # A run that began with relative names, in another folder.
+    def test_from_another_folder(self):
+        straight = self.straight("straight")
+        config = self.config.read_text().replace(f"{self.folder}/", "")
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        for name in ("llama.toml", "texts"):
+            os.rename(self.folder / name, elsewhere / name)
+        (elsewhere / "run.toml").write_text(config)
+        subprocess.run(
+            [PARADYSE, "train", "-c", "run.toml", "--set", "output.name=far", "--set", "train.steps=4"],
+            cwd=elsewhere, check=True, capture_output=True, timeout=300)
+        far = elsewhere / "runs" / "far"
+        self.resume(far, "--set", "train.steps=8")
+        self.assertEqual(len(self.metrics(far)), 8)
+        # moved as a whole: what it names is elsewhere now, and the message says how to say so
+        moved = self.folder / "moved"
+        os.rename(elsewhere, moved)
+        message = self.error_of("train", "--resume", moved / "runs" / "far", "--set", "train.steps=9")
+        self.assertIn(f"model.path: {elsewhere}/llama.toml is not there", message)
+        self.assertIn("--model PATH", message)
+        model = ["--model", moved / "llama.toml"]
+        self.assertIn("--data PATH", self.error_of("train", "--resume", moved / "runs" / "far", *model))
+        self.resume(moved / "runs" / "far", *model, "--data", moved / "texts", "--set", "train.steps=9")
+        # of a program that wrote them as they were given
+        file = straight / "config.toml"
+        file.write_text(file.read_text().replace(f"{self.folder}/texts", "texts"))
+        self.assertIn("relative to the folder in which the run began", self.error_of(
+            "train", "--resume", straight, "--model", moved / "llama.toml"))
+
     # Processes go on where threads stopped.
     def test_over_gloo(self):
         straight = self.straight("straight")

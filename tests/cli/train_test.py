@@ -1,5 +1,6 @@
 """paradyse train and eval, as a user runs them: small runs in a temporary folder."""
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -251,14 +252,14 @@ n_positions = 64
         self.assertEqual(sorted(played["lengths"]), sorted(plan["lengths"]))
 
         error = self.error_of("train", "-c", self.config, *here, "--ranks", 2, "--plan", file,
-                              "--set", "train.tokens_per_step=100", code=1)
+                              "--set", "train.tokens_per_step=100")
         self.assertIn("train.tokens_per_step = 411", error)
-        error = self.error_of("train", "-c", self.config, *here, "--ranks", 3, "--plan", file, code=1)
+        error = self.error_of("train", "-c", self.config, *here, "--ranks", 3, "--plan", file)
         self.assertIn("is for 2 ranks, and there are 3", error)
         other = json.loads(file.read_text())
         other["model"].update(name="another", sha256="0123")
         error = self.error_of("train", "-c", self.config, *here, "--ranks", 2, "--plan",
-                              self.write("other.json", json.dumps(other)), code=1)
+                              self.write("other.json", json.dumps(other)))
         self.assertIn("the plan is for a model 'another' 0123, this one is a llama", error)
         error = self.error_of("train", "--plan", file, "--replay", own["folder"])
         self.assertIn("give one of them", error)
@@ -354,8 +355,82 @@ n_positions = 64
 
     def test_nothing_is_overwritten(self):
         self.summary("--set", "output.name=mine", "--set", "train.steps=1")
-        again = self.train("--set", "output.name=mine", "--set", "train.steps=1", code=1)
+        # known before the data are looked at
+        again = self.train("--set", "output.name=mine", "--data", "nowhere", code=2)
         self.assertIn("is there already", again.stderr)
+
+    def test_same_run_twice_gives_the_same_bits(self):
+        same = ["--set", "costs.correct=false", "--set", "train.steps=4"]
+        # whatever the clocks say: a plan that is late by them is waited for
+        first = self.summary(*same, "--set", "parallel.planning_seconds=0")
+        second = self.summary(*same)
+        self.assertTrue(first["repeatable"] and second["repeatable"])
+        self.assertEqual(first["late_plans"], 0)
+        model = "model/model.safetensors"
+        self.assertEqual((pathlib.Path(first["folder"]) / model).read_bytes(),
+                         (pathlib.Path(second["folder"]) / model).read_bytes())
+
+    def test_says_what_it_compares_and_whether_it_can_be_repeated(self):
+        for steps, words in [(1, r"loss +[\d.]+ \(of the one step that has a loss\)"),
+                             (3, r"\(the first and the last step; \d+ % of the first\)")]:
+            done = self.train("--set", f"train.steps={steps}", "--set", "output.trace=false")
+            self.assertRegex(done.stdout, words)
+            self.assertIn("repeatable: no, plans go by speeds that are measured", done.stderr)
+            folder = max((self.folder / "runs").iterdir())
+            summary = json.loads((folder / "summary.json").read_text())
+            losses = [json.loads(line)["loss"]
+                      for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual(summary["loss_steps"], steps // 2)
+            self.assertEqual([summary["first_loss"], summary["last_loss"]], [losses[0], losses[-1]])
+            self.assertFalse(summary["repeatable"])
+
+    def test_a_folder_that_cannot_be_written_is_known_first(self):
+        file = self.write("file", "")
+        for arguments in [["train", "-c", self.config, "--data", "nowhere", "--set", "output.folder=/proc/x"],
+                          ["train", "-c", self.config, "--data", "nowhere", "--set", f"output.folder={file}"],
+                          ["profile", "-c", self.config, "--model", "nowhere", "--out", file / "x"],
+                          ["profile", "-c", self.config, "--model", "nowhere", "--set", f"output.folder={file}"],
+                          ["grad", "--model", "nowhere", "--data", "nowhere", "--out", "/proc/x"],
+                          ["fit", "--profile", "nowhere", "--out", file / "x"],
+                          ["plan", "batch", "--model", "nowhere", "--cluster", "nowhere", "--lengths", "1",
+                           "--out", self.folder],
+                          ["simulate", "--model", "nowhere", "--cluster", "nowhere", "--save-plan", "no/x"],
+                          ["report", "nowhere", "--out", "/proc/x"]]:
+            with self.subTest(arguments):
+                failed = self.run_program(*arguments, code=2)
+                self.assertRegex(failed.stderr, "(cannot be written|is no folder|is not there; make it|is a folder)")
+                self.assertNotIn("nowhere", failed.stderr)
+        self.assertEqual(file.read_text(), "")
+
+    # A pipe in which nothing comes: whoever reads it would wait for ever.
+    def test_a_signal_ends_it_while_it_reads(self):
+        pipe = self.folder / "pipe.jsonl"
+        os.mkfifo(pipe)
+        for command, code in [(["train", "-c", self.config, "--data", pipe], -signal.SIGTERM),
+                              (["train", "-c", self.config, "--plan", pipe], -signal.SIGTERM),
+                              (["launch", "-n", 2, "--", "eval", "--model", self.folder / "model.toml",
+                                "--data", pipe], 128 + signal.SIGTERM)]:
+            with self.subTest(command):
+                process = subprocess.Popen(
+                    [PARADYSE, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                end = self.write_end(pipe)
+                children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                self.assertEqual(len(children), 2 if command[0] == "launch" else 0)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(timeout=20), code)
+                os.close(end)
+                self.assertFalse(any(pathlib.Path(f"/proc/{child}/exe").exists() for child in children))
+        self.assertEqual(list(self.folder.glob("runs/*")), [])
+
+    def write_end(self, pipe):
+        """Once somebody reads it."""
+        deadline = time.time() + 60
+        while True:
+            try:
+                return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                self.assertLess(time.time(), deadline)
+                time.sleep(0.02)
 
     def test_says_what_is_wrong(self):
         for arguments, code, words in [

@@ -244,7 +244,6 @@ TEST_P(GridTraining, BeginsFromSavedWeightsAndEvaluates) {
             "unused",
             {"model.path=" + (folder("first") / "model").string(),
              "parallel.ranks=" + std::to_string(ranks)}),
-        nullptr,
         *backend);
     EXPECT_NEAR(found.loss, first.summary.eval_loss, 1e-10);
     EXPECT_EQ(found.documents, of_video() ? 5 : 3);

@@ -56,7 +56,9 @@ class LackingBackend final : public Backend {
     });
   }
   void leave() override { real_.leave(); }
-  bool fail(const std::string& message) override { return real_.fail(message); }
+  bool fail(const std::string& message, bool bad_input) override {
+    return real_.fail(message, bad_input);
+  }
 
  private:
   Backend& real_;
@@ -131,7 +133,9 @@ class CountingBackend final : public Backend {
     });
   }
   void leave() override { real_.leave(); }
-  bool fail(const std::string& message) override { return real_.fail(message); }
+  bool fail(const std::string& message, bool bad_input) override {
+    return real_.fail(message, bad_input);
+  }
 
  private:
   Backend& real_;

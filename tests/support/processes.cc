@@ -45,7 +45,7 @@ int free_port() {
       body(*backend);
       backend->leave();
     } catch (const std::exception& error) {
-      backend->fail(error.what());
+      backend->fail(error.what(), /*bad_input=*/false);
       throw;
     }
   } catch (const std::exception& error) {

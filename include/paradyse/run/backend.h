@@ -33,8 +33,9 @@ class Backend {
 
   // Waits until every process is through.  Nothing is run after it.
   virtual void leave() = 0;
-  // Frees all ranks of all processes with this message.  Whether it was the first failure.
-  virtual bool fail(const std::string& message) = 0;
+  // Frees all ranks of all processes with this message; `bad_input`: Aborted::bad_input() of what
+  // they throw.  Whether it was the first failure.
+  virtual bool fail(const std::string& message, bool bad_input) = 0;
 };
 
 // Threads of this process.

@@ -38,7 +38,13 @@ class CommunicatorError : public std::runtime_error {
 // Another rank failed first; the message is that rank's.
 class Aborted : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Aborted(const std::string& message, bool bad_input = false)
+      : std::runtime_error(message), bad_input_(bad_input) {}
+  // What that rank was given was wrong: all end as it does.
+  [[nodiscard]] bool bad_input() const { return bad_input_; }
+
+ private:
+  bool bad_input_;
 };
 
 // Names an operation in messages, traces and the check that all ranks do the same.

@@ -43,6 +43,8 @@ class SafetensorsReader {
 
   [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const;
   [[nodiscard]] bool contains(const std::string& name) const;
+  // That are read, in a fixed order.
+  [[nodiscard]] std::vector<std::filesystem::path> files() const;
 
   // A tensor of the file that shares the mapping's memory (writing to it is a fault; valid while
   // the reader lives): slice it, then copy. Touches no page by itself, unless the file stores it at

@@ -64,9 +64,13 @@ struct TrainSummary {
   std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
   std::int64_t resumed_at = 0;  // after so many; 0: it was not
   bool interrupted = false;
-  double first_loss = 0;  // mean of the first ten steps that have one (or as many as there are)
-  double last_loss = 0;   // mean of the last ten
-  double eval_loss = 0;   // after training; NaN when there is no evaluation data
+  // Means of the first and the last `loss_steps` steps that have a loss: ten, or half of those that
+  // there are; of one step alone both are its loss, and loss_steps is 0.
+  double first_loss = 0;
+  double last_loss = 0;
+  std::int64_t loss_steps = 0;
+  bool repeatable = false;  // another start of the same run comes to the same bits
+  double eval_loss = 0;     // after training; NaN when there is no evaluation data
   std::int64_t tokens = 0;
   double seconds = 0;  // of all steps
   double predicted_seconds = 0;
@@ -87,7 +91,9 @@ struct TrainHooks {
   // Before all that, where costs are to be measured.
   std::function<void(const ProfileProgress& progress)> profiling;
   std::function<void(const std::string& line)> note;  // what else a user wants to know
-  const std::atomic<bool>* stop = nullptr;            // ends after the step under way
+  // In every process when its ranks have their weights: from here on there is something to save.
+  std::function<void()> begins;
+  const std::atomic<bool>* stop = nullptr;  // ends after the step under way
   // Another planner of batches than the one that the configuration names.
   std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)> planner;
 };
@@ -128,6 +134,6 @@ struct EvalResult {
   bool interrupted = false;  // the loss is of what was reached
   DataCounts data;
 };
-EvalResult evaluate(const LoadedConfig& config, const std::atomic<bool>* stop, Backend& backend);
+EvalResult evaluate(const LoadedConfig& config, Backend& backend);
 
 }  // namespace paradyse

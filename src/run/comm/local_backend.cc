@@ -11,7 +11,7 @@ class LocalBackend final : public Backend {
   int first_rank() const override { return 0; }
   void run(int ranks, const Body& body) override { run_local_ranks(ranks, options_, body); }
   void leave() override {}
-  bool fail(const std::string&) override { return true; }
+  bool fail(const std::string&, bool) override { return true; }
 
  private:
   LocalOptions options_;

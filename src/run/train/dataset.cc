@@ -18,6 +18,17 @@ void add(Xxh64& hash, const Tokens& tokens) {
 
 }  // namespace
 
+std::string fingerprint(const Corpus& corpus) {
+  Xxh64 documents;
+  for (std::size_t d = 0; d < corpus.documents.size(); ++d) {
+    add(documents, corpus.documents[d]);
+    if (!corpus.labels.empty()) {
+      add(documents, corpus.labels[d]);
+    }
+  }
+  return documents.hex();
+}
+
 Dataset::Dataset(Corpus corpus) : corpus_(std::move(corpus)) {
   for (const Tokens& document : corpus_.documents) {
     sizes_.lengths.push_back(static_cast<std::int64_t>(document.size()));
@@ -41,17 +52,7 @@ BatchSizes Dataset::sizes(std::span<const std::int64_t> items) const {
 }
 
 std::string Dataset::fingerprint() const {
-  if (samples_) {
-    return samples_->fingerprint();
-  }
-  Xxh64 documents;
-  for (std::size_t d = 0; d < corpus_.documents.size(); ++d) {
-    add(documents, corpus_.documents[d]);
-    if (!corpus_.labels.empty()) {
-      add(documents, corpus_.labels[d]);
-    }
-  }
-  return documents.hex();
+  return samples_ ? samples_->fingerprint() : paradyse::fingerprint(corpus_);
 }
 
 BatchItems::BatchItems(

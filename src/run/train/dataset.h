@@ -13,6 +13,9 @@
 
 namespace paradyse {
 
+// A hash of tokens and labels.
+std::string fingerprint(const Corpus& corpus);
+
 class Dataset {
  public:
   explicit Dataset(Corpus corpus);

@@ -8,6 +8,7 @@
 #include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
+#include "src/run/train/agreement.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -82,10 +83,17 @@ std::unique_ptr<BatchPlanner> planner_of(
 
 }  // namespace
 
-EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, Backend& backend) {
+EvalResult evaluate(const LoadedConfig& loaded, Backend& backend) {
+  const ModelFolder model = model_at(loaded.config);
+  const Dataset data = data_at("data.path", loaded.config.data.path, loaded.config, model);
+  const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
+  std::vector<Given> given =
+      given_model("model.path", model, loaded.config.model.seed, ranks, backend);
+  if (backend.name() != "local") {
+    given.push_back(given_data("data.path", data));
+  }
+  expect_same_on_ranks(given, ranks, backend);
   const RunConfig config = with_budget(loaded.config, backend);
-  const ModelFolder model = model_at(config);
-  const Dataset data = data_at("data.path", config.data.path, config, model);
   const MachineNumbers machine = machine_for(config, model, backend);
   const std::unique_ptr<BatchPlanner> planner = planner_of(config, model, machine);
   const c10::Device device = device_named(config.parallel.device);
@@ -107,7 +115,7 @@ EvalResult evaluate(const LoadedConfig& loaded, const std::atomic<bool>* stop, B
         config.train.tokens_per_step,
         first ? planner.get() : nullptr,
         session,
-        stop);
+        /*stop=*/nullptr);
     if (first) {
       result = mine;
     }

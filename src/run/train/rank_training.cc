@@ -91,6 +91,9 @@ class RankTraining {
     if (first_ && from) {
       run_.record.rewind(*from, run_.inputs.changes);  // now that all have what they need
     }
+    if (session_.rank() == run_.first_rank && run_.hooks.begins) {
+      run_.hooks.begins();
+    }
     session_.world().barrier({.op = "begin", .part = ""});
   }
 

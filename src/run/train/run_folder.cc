@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
 
@@ -55,6 +56,11 @@ nlohmann::json to_json(const std::optional<StaticComparison>& one) {
   return one ? nlohmann::
                    json{{"strategy", one->strategy}, {"ratio", one->ratio()}, {"seconds", one->seconds}, {"ours", one->ours}, {"steps", one->batches}}
              : nlohmann::json(nullptr);
+}
+
+std::string taken(const fs::path& folder) {
+  return "the run folder " + folder.string() +
+         " is there already; choose another name with output.name (nothing is overwritten)";
 }
 
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
@@ -116,6 +122,18 @@ std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t st
   return late;
 }
 
+void RunFolder::expect_room(const LoadedConfig& config) {
+  const fs::path parent = config.config.output.folder;
+  if (const std::string why = why_no_file_in(parent, /*makes_folders=*/true); !why.empty()) {
+    throw std::invalid_argument("output.folder: " + why);
+  }
+  const std::string& name = config.config.output.name;
+  std::error_code error;
+  if (!name.empty() && fs::exists(fs::symlink_status(parent / name, error))) {
+    throw std::invalid_argument(taken(parent / name));
+  }
+}
+
 RunFolder::RunFolder(const LoadedConfig& config) {
   const fs::path parent = config.config.output.folder;
   std::error_code error;
@@ -129,9 +147,9 @@ RunFolder::RunFolder(const LoadedConfig& config) {
     path_ = parent / config.config.output.name;
     if (!fs::create_directory(path_, error)) {
       throw std::runtime_error(
-          "the run folder " + path_.string() +
-          (error ? " cannot be made: " + error.message() : " is there already") +
-          "; choose another name with output.name (nothing is overwritten)");
+          error ? "the run folder " + path_.string() + " cannot be made: " + error.message() +
+                      "; choose another name with output.name"
+                : taken(path_));
     }
   } else {
     const std::time_t now = std::time(nullptr);
@@ -312,6 +330,8 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"interrupted", summary.interrupted},
       {"first_loss", number(summary.first_loss)},
       {"last_loss", number(summary.last_loss)},
+      {"loss_steps", summary.loss_steps},
+      {"repeatable", summary.repeatable},
       {"eval_loss", number(summary.eval_loss)},
       {"tokens", summary.tokens},
       {"seconds", summary.seconds},

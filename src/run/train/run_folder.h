@@ -19,6 +19,9 @@ std::map<std::size_t, bool> plans_were_late(const std::filesystem::path& run, st
 
 class RunFolder {
  public:
+  // Throws std::invalid_argument, naming the key, where the first of the next two will not make
+  // its folder or nothing can be written there; makes nothing.
+  static void expect_room(const LoadedConfig& config);
   // Makes a new folder below `output.folder` named `output.name`, or for the time of day, and
   // writes config.toml.  Throws std::runtime_error when a folder of the given name is there
   // already.

@@ -224,12 +224,16 @@ SampleTask sample_task(
 }
 
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend) {
+  const c10::Device device = device_named(config.parallel.device);
+  if (!config.costs.correct && device.is_cpu()) {
+    return {.cores = shared_cores(static_cast<int>(config.parallel.ranks), backend, device)};
+  }
   return measure_machine(
       measured_shape(model),
       config.train.dtype,
       static_cast<int>(config.parallel.ranks),
       backend,
-      device_named(config.parallel.device));
+      device);
 }
 
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data) {

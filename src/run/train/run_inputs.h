@@ -37,7 +37,8 @@ RunConfig with_budget(RunConfig config, Backend& backend);
 // Of what a rank holds of an element, by the type and where moments wait.
 Precision precision_of(const RunConfig& config);
 
-// What plans go by where there are no measured costs: a few numbers, taken here and now.
+// What plans go by where there are no measured costs: a few numbers, taken here and now; with
+// costs.correct = false, on CPUs, nominal ones (MachineNumbers), since speeds are never the same.
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend);
 
 // Of a language model.

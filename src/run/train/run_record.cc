@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/disk_file.h"
+
 namespace paradyse {
 namespace {
 
@@ -32,12 +34,23 @@ RunRecord::RunRecord(const LoadedConfig& loaded, const TrainHooks& hooks, bool l
 
 void RunRecord::reopen(const std::filesystem::path& run) {
   if (leads_) {
+    const std::string why = std::filesystem::is_directory(run) ? why_no_file_in(run) : "";
+    if (!why.empty()) {
+      throw std::invalid_argument("--resume: " + why);
+    }
     folder_.emplace(run);
   }
 }
 
-void RunRecord::begin(const DataCounts& data) {
+void RunRecord::expect_room() const {
+  if (leads_) {
+    RunFolder::expect_room(loaded_);
+  }
+}
+
+void RunRecord::begin(const DataCounts& data, bool repeatable) {
   summary_.data = data;
+  summary_.repeatable = repeatable;
   if (!leads_) {
     return;
   }
@@ -118,8 +131,11 @@ TrainSummary RunRecord::finish(const Trace& trace) {
   }
   sweep_checkpoints(folder_->checkpoints());  // one that failed: its space may be wanted
   const std::size_t n = losses_.size();
-  summary_.first_loss = mean(losses_, 0, std::min<std::size_t>(10, n));
-  summary_.last_loss = mean(losses_, n - std::min<std::size_t>(10, n), n);
+  const std::size_t compared = std::min<std::size_t>(10, n / 2);  // never a step with itself
+  const std::size_t of = std::max<std::size_t>(1, compared);
+  summary_.loss_steps = static_cast<std::int64_t>(compared);
+  summary_.first_loss = mean(losses_, 0, std::min(of, n));
+  summary_.last_loss = mean(losses_, n - std::min(of, n), n);
   summary_.idle_share = summary_.seconds > 0 ? idle_seconds_ / summary_.seconds : 0;
   folder_->write_summary(summary_);
   if (loaded_.config.output.trace) {

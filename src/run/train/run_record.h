@@ -20,10 +20,13 @@ class RunRecord {
  public:
   RunRecord(const LoadedConfig& loaded, const TrainHooks& hooks, bool leads);
 
-  // The folder of a run that goes on.  Throws std::runtime_error when a program is at it.
+  // The folder of a run that goes on.  Throws std::runtime_error when a program is at it,
+  // std::invalid_argument when nothing can be written there.
   void reopen(const std::filesystem::path& run);
+  // Throws where begin() could not make a folder (RunFolder::expect_room).
+  void expect_room() const;
   // Steps are about to begin: makes the folder, unless it was reopened.
-  void begin(const DataCounts& data);
+  void begin(const DataCounts& data, bool repeatable);
   // Puts the folder back to the checkpoint, takes over what it says of the steps until then, and
   // says so.
   void rewind(const Resumed& from, const std::vector<std::string>& changes);

@@ -181,8 +181,11 @@ Plan StepPlans::recorded(std::size_t step) const {
 }
 
 // Its documents are numbered as the step draws them: by size, those of one size in turn.
-Plan StepPlans::same_for_all(std::size_t step) const {
-  Plan plan = read_plan(options_.plan);
+Plan StepPlans::same_for_all(std::size_t step) {
+  if (!plan_) {
+    plan_ = read_plan(options_.plan);
+  }
+  Plan plan = *plan_;
   expect_playable(plan, step, "--plan: " + options_.plan.string());
   const BatchSizes of_plan = sizes_of(plan);
   const BatchSizes of_step = options_.batch(step);

@@ -83,13 +83,14 @@ class StepPlans {
   std::optional<Plan> fallback(std::size_t step);
   Step made(std::size_t step);
   [[nodiscard]] Plan recorded(std::size_t step) const;
-  [[nodiscard]] Plan same_for_all(std::size_t step) const;
+  [[nodiscard]] Plan same_for_all(std::size_t step);
   // Throws std::runtime_error for a plan of this file that does not fit the run.
   void expect_playable(const Plan& plan, std::size_t step, const std::string& from) const;
 
   Options options_;
   Planners planners_;  // the fallback learns, too: the queue's has what it is handed
   PlanQueue queue_;
+  std::optional<Plan> plan_;         // that of Options::plan, once it was read
   std::optional<std::size_t> next_;  // step to be asked for; none: of the one that is taken
   bool told_ = false;                // that a plan was late
 };

@@ -12,12 +12,16 @@
 namespace paradyse {
 
 TrainSummary train(
-    const LoadedConfig& asked, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
+    const LoadedConfig& given, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
+  const LoadedConfig asked = with_absolute_paths(given);  // it may go on from another folder
   RunRecord record(asked, hooks, backend.leads());
   if (!from.resume.empty()) {
     record.reopen(from.resume);  // before all else: nobody shall be at the folder
+  } else {
+    record.expect_room();  // before what may take long
   }
   const TrainingInputs inputs = training_inputs(asked, from.resume);
+  expect_same_inputs(inputs, asked.config, backend);
   LoadedConfig config = asked;  // its entries, which are written down, stay as they were
   config.config = with_budget(asked.config, backend);
   const PlanningNumbers numbers = planning_numbers(config.config, inputs, backend, hooks);
@@ -33,7 +37,7 @@ TrainSummary train(
       .record = record,
       .trace = trace,
       .first_rank = backend.first_rank()};
-  record.begin(inputs.data.counts());
+  record.begin(inputs.data.counts(), why_not_repeatable(config.config, numbers, from).empty());
   try {
     backend.run(static_cast<int>(config.config.parallel.ranks), [&](Communicators& communicators) {
       train_rank(run, communicators);

@@ -9,8 +9,10 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/sha256.h"
 #include "src/run/device/device.h"
 #include "src/run/memory/reading.h"
+#include "src/run/train/agreement.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -108,6 +110,30 @@ TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem
     inputs.evaluation = data_at("data.eval_path", config.data.eval_path, config, inputs.model);
   }
   return inputs;
+}
+
+void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, Backend& backend) {
+  if (backend.name() == "local") {  // they are everybody's
+    return;
+  }
+  const auto ranks = static_cast<int>(config.parallel.ranks);
+  std::vector<Given> given;
+  if (inputs.from) {  // its weights are those of the run
+    given.push_back(
+        {"the checkpoint of --resume",
+         fmt::format(
+             "that of step {}, SHA-256 {}",
+             inputs.from->state.step,
+             sha256_hex(to_json(inputs.from->state)).substr(0, 16))});
+    given.push_back({"the configuration of model.path", inputs.model.fingerprint()});
+  } else {
+    given = given_model("model.path", inputs.model, config.model.seed, ranks, backend);
+  }
+  given.push_back(given_data("data.path", inputs.data));
+  if (inputs.evaluation) {
+    given.push_back(given_data("data.eval_path", *inputs.evaluation));
+  }
+  expect_same_on_ranks(given, ranks, backend);
 }
 
 }  // namespace paradyse

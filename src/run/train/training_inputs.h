@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/config.h"
+#include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
 #include "src/run/train/dataset.h"
 #include "src/run/train/resume.h"
@@ -44,5 +45,8 @@ struct TrainingInputs {
 // `resume`: the folder of a run to go on with; "": a new one.  Throws what is wrong with any of
 // them, naming the key or --resume.
 TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem::path& resume);
+
+// Every process calls this.  Throws RanksDiffer (agreement.h) unless all have the same contents.
+void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, Backend& backend);
 
 }  // namespace paradyse

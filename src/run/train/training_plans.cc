@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/index.h"
+#include "src/run/memory/reading.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
 namespace {
+
+constexpr double kNeverLate = 1e6;  // seconds
 
 // What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
 BatchPlanner::Learned still_true(
@@ -30,6 +34,22 @@ BatchPlanner::Learned still_true(
 }
 
 }  // namespace
+
+std::string why_not_repeatable(
+    const RunConfig& config, const PlanningNumbers& numbers, const TrainFrom& from) {
+  const char* const remedy =
+      "; with costs.correct = false, or --replay RUN, they are the same in every start";
+  if (config.parallel.device != "cpu") {
+    return "kernels of a GPU add in no fixed order";
+  }
+  if (!from.replay.empty() || !from.plan.empty() || !config.costs.correct) {
+    return "";
+  }
+  return std::string(
+             numbers.costs ? "plans are corrected by what steps take"
+                           : "plans go by speeds that are measured at the start") +
+         remedy;
+}
 
 std::unique_ptr<StepPlans> training_plans(
     const LoadedConfig& loaded,
@@ -58,7 +78,8 @@ std::unique_ptr<StepPlans> training_plans(
           .replay = from.replay,
           .plan = from.plan,
           .correct = costs && !grid && config.costs.correct,
-          .planning_seconds = config.parallel.planning_seconds,
+          // else which plans are late would go by a clock
+          .planning_seconds = config.costs.correct ? config.parallel.planning_seconds : kNeverLate,
           .decided = leads && inputs.from ? plans_were_late(from.resume, inputs.first_step())
                                           : std::map<std::size_t, bool>(),
           .note = note});
@@ -72,13 +93,23 @@ std::unique_ptr<StepPlans> training_plans(
                     "plans go by the {} model of measured costs{}",
                     costs->best,
                     config.costs.correct ? ", corrected by what steps take" : "")
-              : "plans go by a closed form; measured costs know better: paradyse profile, then "
-                "paradyse fit, with this configuration");
+              : fmt::format(
+                    "plans go by a closed form{}; measured costs know better: paradyse profile, "
+                    "then paradyse fit, with this configuration",
+                    config.costs.correct ? "" : " of nominal speeds"));
+  const std::string varies = why_not_repeatable(config, numbers, from);
+  note("repeatable: " + (varies.empty() ? std::string("yes") : "no, " + varies));
   if (hooks.planned && !grid) {
     hooks.planned(
         plans->documents()->documents().table(inputs.typical_lengths()), inputs.data.counts());
   }
-  if (!plans->given()) {  // what fits not even by itself shows before the first step
+  // What fits not even by itself, or is no plan of this run, shows before the first step.
+  if (plans->given()) {
+    reading([&] {
+      plans->take(idx(inputs.first_step()));
+      plans->take(inputs.steps.size() - 1);
+    });
+  } else {
     for (const BatchSizes& alone : inputs.largest()) {
       plan_or_throw(plans->planner(), alone);
     }

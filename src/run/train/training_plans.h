@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "paradyse/plan/config.h"
 #include "paradyse/run/train.h"
@@ -12,6 +13,10 @@
 #include "src/run/train/training_inputs.h"
 
 namespace paradyse {
+
+// Why another start of the same run, on the same machine, may come to other bits; "": it does not.
+std::string why_not_repeatable(
+    const RunConfig& config, const PlanningNumbers& numbers, const TrainFrom& from);
 
 // In the process that leads (`leads`) the planner knows what the run learned before it was resumed,
 // and hooks are called.  Throws std::runtime_error saying why the longest document of the run has

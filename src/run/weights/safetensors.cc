@@ -441,6 +441,14 @@ bool SafetensorsReader::contains(const std::string& name) const {
   return files_->tensors.contains(name);
 }
 
+std::vector<fs::path> SafetensorsReader::files() const {
+  std::vector<fs::path> paths;
+  for (const File& file : files_->files) {
+    paths.push_back(file.mapped.path());
+  }
+  return paths;
+}
+
 at::Tensor SafetensorsReader::view(const std::string& name) const {
   const auto found = files_->tensors.find(name);
   if (found == files_->tensors.end()) {

@@ -42,6 +42,10 @@ void await_leaving(gloo::Store& store, int ranks) {
 
 constexpr const char* kPrefix = "paradyse";
 
+bool is_bad_input(const std::exception& error) {
+  return dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
+}
+
 class GlooBackend final : public Backend {
  public:
   explicit GlooBackend(
@@ -74,7 +78,8 @@ class GlooBackend final : public Backend {
       connect(options.size);
       layer_ = make_layer == nullptr ? nullptr : make_layer(*store_, *watch_);
     } catch (const std::exception& error) {
-      watch_->fail(fmt::format("rank {} failed: {}", options.rank, error.what()));
+      watch_->fail(
+          fmt::format("rank {} failed: {}", options.rank, error.what()), is_bad_input(error));
       layer_.reset();
       linger();
       throw;
@@ -118,15 +123,15 @@ class GlooBackend final : public Backend {
       body(*communicators);
       communicators->finish();
     } catch (const std::exception& error) {
-      fail(fmt::format("rank {} failed: {}", options_.rank, error.what()));
+      fail(fmt::format("rank {} failed: {}", options_.rank, error.what()), is_bad_input(error));
       throw;
     }
   }
 
   void leave() override { watch_->leave(); }
 
-  bool fail(const std::string& message) override {
-    watch_->fail(message);
+  bool fail(const std::string& message, bool bad_input) override {
+    watch_->fail(message, bad_input);
     return watch_->failed_first();
   }
 

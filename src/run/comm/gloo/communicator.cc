@@ -553,7 +553,9 @@ class GlooCommunicators final : public RankCommunicators {
   }
 
   Counters counters() const override { return world_.counters; }
-  void abort(const std::string& message) override { world_.watch.fail(message); }
+  void abort(const std::string& message) override {
+    world_.watch.fail(message, /*bad_input=*/false);
+  }
 
   bool recovers() const override { return true; }
   void interrupt(const std::string& message) override { world_.watch.interrupt(message); }

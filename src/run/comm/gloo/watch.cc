@@ -25,6 +25,8 @@ constexpr milliseconds kPatience{1500};  // for word from the store, once someth
 constexpr milliseconds kMeetingTick{20};
 
 std::string key(std::string_view name, int rank) { return fmt::format("{}/{}", name, rank); }
+// Before the reason of a failure in the store: what a rank was given was wrong.
+constexpr char kBadInput = '\x02';
 std::string interruption_key(const std::string& epoch) { return "interrupted/" + epoch; }
 
 // Where this rank meets others.
@@ -64,6 +66,7 @@ struct Watch::Shared {
   bool ended = false;              // the thread
   std::optional<std::string> ask;  // a failure of this rank that is to be told
   std::string reason;              // the first failure of all ranks
+  bool bad_input = false;          // and whether it was of what a rank was given
   bool failed = false;
   bool found_here = false;  // this rank's watch found it
   bool told = false;        // the store has it
@@ -80,12 +83,13 @@ struct Watch::Shared {
   std::int64_t beat = 0;
   Clock::time_point heard = Clock::now();  // the store answered
 
-  // With the mutex held.
+  // With the mutex held; `why` as it stands in the store.
   void note_failure(const std::string& why, bool here) {
     if (!failed) {
       failed = true;
       found_here = here;
-      reason = why;
+      bad_input = why.starts_with(kBadInput);
+      reason = why.substr(bad_input ? 1 : 0);
     }
     if (message != nullptr) {
       message->abort();
@@ -112,7 +116,7 @@ struct Watch::Shared {
     if (found_here) {
       throw CommunicatorError(reason);
     }
-    throw Aborted(reason);
+    throw Aborted(reason, bad_input);
   }
 
   // With the mutex held.
@@ -372,7 +376,7 @@ Watch::~Watch() {
 void Watch::check() const {
   const std::lock_guard lock(shared_->mutex);
   if (shared_->failed) {
-    throw Aborted(shared_->reason);
+    throw Aborted(shared_->reason, shared_->bad_input);
   }
   shared_->throw_if_over();
 }
@@ -417,7 +421,8 @@ void Watch::await(Message& message, const Wait& wait) {
 
 void Watch::fail_with(const std::string& why) {
   if (const std::string first = fail(why); first != why) {
-    throw Aborted(first);
+    const std::lock_guard lock(shared_->mutex);
+    throw Aborted(first, shared_->bad_input);
   }
   throw CommunicatorError(why);
 }
@@ -427,14 +432,15 @@ bool Watch::failed_first() const {
   return shared_->failed && shared_->found_here;
 }
 
-std::string Watch::fail(const std::string& reason) {
+std::string Watch::fail(const std::string& reason, bool bad_input) {
   std::unique_lock lock(shared_->mutex);
   if (!shared_->failed) {
-    shared_->ask = reason;
+    const std::string word = (bad_input ? std::string(1, kBadInput) : "") + reason;
+    shared_->ask = word;
     shared_->hurry = true;
     shared_->changed.notify_all();
     shared_->changed.wait_for(lock, kPatience, [&] { return shared_->told || shared_->ended; });
-    shared_->note_failure(reason, true);  // when the store does not answer
+    shared_->note_failure(word, true);  // when the store does not answer
   }
   return shared_->reason;
 }

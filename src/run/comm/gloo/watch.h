@@ -50,8 +50,9 @@ class Watch {
   void await(Message& message, const Wait& wait);
   // Throws Aborted when some rank has failed, or the epoch is interrupted.
   void check() const;
-  // The first failure of all ranks; this one's unless another was first.
-  std::string fail(const std::string& reason);
+  // The first failure of all ranks; this one's unless another was first.  `bad_input`: what others
+  // then throw says so.
+  std::string fail(const std::string& reason, bool bad_input = false);
   // The first failure of all ranks was this one's.
   [[nodiscard]] bool failed_first() const;
   // Says that a connection broke while this rank was in `wait`, or why.  Always throws.
