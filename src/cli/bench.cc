@@ -265,6 +265,7 @@ int bench_step_on(
       }
     }
     Json json = {
+        {"weights", "random (seed 1)"},
         {"attention", attention},
         {"mlp", mlp},
         {"recompute", made_again(options)},
@@ -361,8 +362,9 @@ void add_bench(CLI::App& app, Common& common) {
       ->add_option(
           "--model",
           options->model,
-          "Hugging Face folder, TOML model file or preset; a folder with config.json alone means "
-          "random weights")
+          "Hugging Face folder, TOML model file or preset; weights are random, also of a folder "
+          "that "
+          "has some: what is measured does not depend on them")
       ->required();
   command->add_option(
       "--data", options->data, "Of a video or protein model: frames or alignments, all in a step");

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,7 @@ namespace {
 struct CheckOptions {
   std::vector<int> ranks;
   std::string model;
+  bool random_weights = false;
   std::vector<std::string> dtypes;  // empty: dtypes_of(device)
   std::vector<std::string> strategies;
   bool quick = false;
@@ -130,12 +132,17 @@ void print(
   fmt::print("{}\n", ok ? "ok: everything is within its tolerance" : "FAILED");
 }
 
-std::vector<CheckSubject> subjects_of(const std::string& model, bool quiet) {
-  if (model.empty()) {
+std::vector<CheckSubject> subjects_of(
+    const CheckOptions& options, bool quiet, std::optional<ModelWeights>& weights) {
+  if (options.model.empty()) {
     return built_in_subjects();
   }
-  const ModelInput input = open_model_input(model, quiet);
-  return {check_subject(model, without_dropout(input.folder.shape), input.fill)};
+  const ModelInput input = open_model_input(options.model, options.random_weights, quiet);
+  weights = input.weights;
+  return {check_subject(
+      options.model,
+      without_dropout(input.folder.shape),
+      [of = input.weights](Parameters& parameters) { of.fill(parameters); })};
 }
 
 // GPUs are there for narrow types, and have kernels of their own for them.
@@ -157,6 +164,7 @@ int check_on(
     const CheckOptions& options,
     const Common& common) {
   std::vector<CheckRow> rows;
+  std::optional<ModelWeights> weights;
   std::size_t cases = 0;
   std::size_t all_cases = 0;
   if (is_grid_model(options.model)) {
@@ -169,7 +177,7 @@ int check_on(
          .device = device_named(options.backend.device)});
   } else {
     const CheckRequest request{
-        .subjects = subjects_of(options.model, !backend->leads()),
+        .subjects = subjects_of(options, !backend->leads(), weights),
         .ranks = ranks,
         .dtypes = dtypes_of(options),
         .strategies = options.strategies,
@@ -186,6 +194,9 @@ int check_on(
   const bool ok = std::ranges::all_of(rows, &CheckRow::right);
   if (common.json) {
     Json json = json_of(rows, ranks, ok);
+    if (weights) {
+      json["model"] = cli::json_of(*weights);
+    }
     if (options.quick) {
       json["cases"] = cases;
       json["all_cases"] = all_cases;
@@ -260,6 +271,7 @@ void add_check(CLI::App& app, Common& common) {
       options->model,
       "A small model folder or TOML file (default: built-in models of odd sizes); of stdit and "
       "evoformer the planned layout and every rival's");
+  add_random_weights(*command, options->random_weights);
   command
       ->add_option(
           "--dtype",

@@ -7,6 +7,7 @@
 #include "paradyse/plan/grid_models.h"
 #include "paradyse/run/train.h"
 #include "src/cli/commands.h"
+#include "src/cli/inputs.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
 
@@ -30,7 +31,9 @@ Words words_for(const std::string& model) {
 }
 
 int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
-  const EvalResult result = evaluate(config, backend);
+  const EvalResult result = evaluate(config, backend, [](const std::string& line) {
+    std::fprintf(stderr, "paradyse: %s\n", line.c_str());
+  });
   if (!backend.leads()) {
     return kOk;
   }
@@ -43,7 +46,8 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"documents", result.documents},
          {"predicted_tokens", result.predicted_tokens},
          {"seconds", result.seconds},
-         {"peak_bytes", result.peak_bytes}});
+         {"peak_bytes", result.peak_bytes},
+         {"model", json_of(result.model)}});
   } else if (result.predicted_tokens == 0) {
     std::printf(
         "no loss: nothing of %lld %s is scored against a label that counts\n",

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 struct GradOptions {
   std::string model;
+  bool random_weights = false;
   std::string data;
   int ranks = 0;  // 0: the plan's, or 1
   std::string attention;
@@ -114,7 +115,7 @@ Plan plan_of(
 struct Question {
   ModelFolder folder;
   Model model;
-  std::function<void(Parameters& parameters)> fill;
+  ModelWeights weights;
   Plan plan;
   Corpus corpus = {};
   std::vector<Sample> samples = {};
@@ -281,13 +282,14 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   if (options.backend.device != "cpu") {
     throw std::invalid_argument("--device: models of several dims run on CPUs so far");
   }
-  const ModelInput model = open_any_model_input(options.model, quiet, kSeed);
+  const ModelInput model =
+      open_any_model_input(options.model, options.random_weights, quiet, kSeed);
   const GridShape& shape = model.folder.grid.value();
   const GridData data = reading([&] { return read_grid_data(options.data, shape); });
   Question question{
       .folder = model.folder,
       .model = model.folder.model(),
-      .fill = model.fill,
+      .weights = model.weights,
       .plan = layouts_of(options, shape, data, ranks)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.grid = &shape}, options, memory);
@@ -303,7 +305,7 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
 }
 
 Question text_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
-  const ModelInput model = open_model_input(options.model, quiet);
+  const ModelInput model = open_model_input(options.model, options.random_weights, quiet);
   ModelShape shape = model.folder.shape;
   if (!options.dropout_seed) {
     shape = without_dropout(shape);
@@ -324,7 +326,7 @@ Question text_question(const GradOptions& options, int ranks, std::int64_t memor
   Question question{
       .folder = model.folder,
       .model = text_model(shape),
-      .fill = model.fill,
+      .weights = model.weights,
       .plan = plan_of(options, shape, lengths, ranks),
       .corpus = std::move(corpus)};
   expect_ranks(question.plan.ranks);
@@ -340,7 +342,8 @@ int grad_on(
   const auto question_of = is_grid_model(options.model) ? grid_question : text_question;
   const Question question = question_of(options, ranks, memory, !backend->leads());
   const Plan& plan = question.plan;
-  std::vector<Given> given = given_model("--model", question.folder, kSeed, plan.ranks, *backend);
+  std::vector<Given> given =
+      given_model("--model", question.folder, question.weights, plan.ranks, *backend);
   given.push_back({"the contents of --data", "XXH64 " + question.data});
   given.push_back({"the plan", "SHA-256 " + hash(plan)});
   expect_same_on_ranks(given, plan.ranks, *backend);
@@ -360,7 +363,7 @@ int grad_on(
   const c10::Device device = device_named(options.backend.device);
   const GradientAnswer answer = gradients(
       {.model = question.model,
-       .fill = question.fill,
+       .fill = [&](Parameters& parameters) { question.weights.fill(parameters); },
        .plan = &plan,
        .documents = question.corpus.documents,
        .labels = question.corpus.labels,
@@ -380,7 +383,9 @@ int grad_on(
   writer->finish();
 
   if (common.json) {
-    print_json(json_of(answer, plan));
+    Json json = json_of(answer, plan);
+    json["model"] = cli::json_of(question.weights);
+    print_json(json);
   } else {
     print(answer, options.out);
   }
@@ -410,9 +415,10 @@ void add_grad(CLI::App& app, Common& common) {
       ->add_option(
           "--model",
           options->model,
-          "Hugging Face model folder, or TOML model file; without model.safetensors the weights "
-          "are random (seed 1).  Also stdit, evoformer, extra-msa, and TOML files of these types")
+          "Hugging Face model folder with its weights, or TOML model file, whose weights are "
+          "random (seed 1).  Also stdit, evoformer, extra-msa, and TOML files of these types")
       ->required();
+  add_random_weights(*command, options->random_weights);
   command
       ->add_option(
           "--data",

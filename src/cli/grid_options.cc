@@ -181,12 +181,14 @@ void refuse_options_of_grids(const GridOptions& options) {
 }
 
 void expect_positions(const GridOptions& options, const ModelShape& shape, std::int64_t tokens) {
-  if (shape.learned_positions && tokens > shape.max_positions) {
+  const LengthLimit longest = length_limit(shape);
+  if (!longest.allows(tokens)) {
     throw std::invalid_argument(fmt::format(
-        "--tokens {}: --model {} has learned {} positions; take at most so many",
+        "--tokens {}: --model {}: {}; take at most {}",
         tokens,
         options.model,
-        shape.max_positions));
+        longest.why,
+        longest.tokens));
   }
 }
 

@@ -15,39 +15,48 @@ namespace paradyse::cli {
 
 namespace {
 
-ModelInput input_of(ModelFolder folder, bool quiet, std::uint64_t seed) {
-  ModelInput input;
-  input.folder = std::move(folder);
-  const std::filesystem::path& path = input.folder.path;
-  if (!input.folder.has_weights()) {
-    input.random = true;
-    input.fill = [seed](Parameters& parameters) { parameters.initialize(seed); };
-    if (quiet) {
-      return input;
-    }
-    std::fprintf(
-        stderr,
-        "paradyse: %s has no weights (model.safetensors): they are random, seed %llu\n",
-        path.c_str(),
-        static_cast<unsigned long long>(seed));
-    return input;
+ModelInput input_of(ModelFolder folder, bool random_weights, bool quiet, std::uint64_t seed) {
+  ModelWeights weights = open_weights(folder, random_weights, seed);
+  if (!quiet && weights.random()) {
+    std::fprintf(stderr, "paradyse: %s\n", weights.said.c_str());
   }
-  const auto reader =
-      reading([&] { return std::make_shared<SafetensorsReader>(input.folder.path); });
-  input.fill = [reader, path = path](Parameters& parameters) {
-    reading([&] { parameters.load(*reader); }, path.string());
-  };
-  return input;
+  for (const std::string& line : weights.notes) {
+    if (!quiet) {
+      std::fprintf(stderr, "paradyse: %s\n", line.c_str());
+    }
+  }
+  return {.folder = std::move(folder), .weights = std::move(weights)};
 }
 
 }  // namespace
 
-ModelInput open_model_input(const std::filesystem::path& path, bool quiet, std::uint64_t seed) {
-  return input_of(reading([&] { return open_model(path); }), quiet, seed);
+ModelInput open_model_input(
+    const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed) {
+  return input_of(
+      reading([&] { return open_model(path, random_weights); }), random_weights, quiet, seed);
 }
 
-ModelInput open_any_model_input(const std::filesystem::path& path, bool quiet, std::uint64_t seed) {
-  return input_of(reading([&] { return open_any_model(path); }), quiet, seed);
+ModelInput open_any_model_input(
+    const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed) {
+  return input_of(
+      reading([&] { return open_any_model(path, random_weights); }), random_weights, quiet, seed);
+}
+
+void add_random_weights(CLI::App& command, bool& random_weights) {
+  command.add_flag(
+      "--random-weights",
+      random_weights,
+      "Take random weights of a model folder, which else has to have weights; of a TOML model they "
+      "always are");
+}
+
+Json json_of(const ModelReport& model) {
+  return {{"weights", model.weights}, {"random", model.random}, {"notes", model.notes}};
+}
+
+Json json_of(const ModelWeights& weights) {
+  return json_of(
+      ModelReport{.weights = weights.said, .random = weights.random(), .notes = weights.notes});
 }
 
 void add_layer_options(CLI::App& command, StrategyOptions& options) {

@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/communicator.h"
+#include "paradyse/run/train.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
 
@@ -19,18 +20,23 @@ namespace paradyse::cli {
 // A model and the way to its weights on any rank.
 struct ModelInput {
   ModelFolder folder;
-  bool random = false;  // the folder says nothing about weights
-  // Puts this rank's weights in place; safe on several ranks at once.
-  std::function<void(Parameters& parameters)> fill;
+  ModelWeights weights;
 };
 
-// Opens a folder or .toml file and its weight files; without weights they are random, by `seed`,
-// and a line on stderr says so unless `quiet`.  Throws std::invalid_argument.
+// Opens a folder or .toml file and its weights (open_weights).  Lines on stderr say that they are
+// random, and what is taken otherwise than the files say, unless `quiet`.  Throws
+// std::invalid_argument.
 ModelInput open_model_input(
-    const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
+    const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed = 1);
 // The same for models of several dims, too.
 ModelInput open_any_model_input(
-    const std::filesystem::path& path, bool quiet = false, std::uint64_t seed = 1);
+    const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed = 1);
+
+// --random-weights, of commands that take --model and its weights.
+void add_random_weights(CLI::App& command, bool& random_weights);
+// What --json says of the weights: where they are from, whether random, and the lines.
+Json json_of(const ModelReport& model);
+Json json_of(const ModelWeights& weights);
 
 // What the command line says of strategies' options, by name.
 using StrategyOptions = std::map<std::string, std::int64_t>;

@@ -24,11 +24,8 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   if (options.length == 0) {
     throw std::invalid_argument("plan layers: --model takes --length TOKENS of the document");
   }
-  if (task.model.learned_positions && options.length > task.model.max_positions) {
-    throw std::invalid_argument(fmt::format(
-        "--length is {}: the model has learned {} positions",
-        options.length,
-        task.model.max_positions));
+  if (const LengthLimit limit = length_limit(task.model); !limit.allows(options.length)) {
+    throw std::invalid_argument(fmt::format("--length is {}: {}", options.length, limit.why));
   }
   task.ranks = options.ranks;
   task.precision = precision_of(dtype);

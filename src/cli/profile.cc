@@ -34,8 +34,11 @@ std::vector<std::int64_t> lengths_of(
     const ProfileOptions& options, const RunConfig& config, const ModelShape& model) {
   std::vector<std::int64_t> lengths = options.lengths;
   if (lengths.empty()) {
-    const std::int64_t longest =
+    std::int64_t longest =
         config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
+    if (model.window > 0 && config.data.max_tokens <= 0) {
+      longest = longest == 0 ? model.window : std::min(longest, model.window);
+    }
     if (longest == 0) {
       throw std::invalid_argument(
           "profile: how long documents get is not known: set data.max_tokens, or give --lengths");
@@ -43,12 +46,10 @@ std::vector<std::int64_t> lengths_of(
     lengths = profile_lengths(longest);
   }
   std::sort(lengths.begin(), lengths.end());
+  const LengthLimit limit = length_limit(model);
   for (const std::int64_t n : lengths) {
-    if (model.learned_positions && n > model.max_positions) {
-      throw std::invalid_argument(fmt::format(
-          "profile: a length of {} tokens; the model has learned {} positions",
-          n,
-          model.max_positions));
+    if (!limit.allows(n)) {
+      throw std::invalid_argument(fmt::format("profile: a length of {} tokens; {}", n, limit.why));
     }
   }
   return lengths;

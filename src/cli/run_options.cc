@@ -24,6 +24,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       options.print_config,
       "Print every value with where it came from, and stop");
   command.add_option("--model", options.model, "Short for --set model.path=...");
+  add_random_weights(command, options.random_weights);
   command.add_option("--data", options.data, "Short for --set data.path=...");
   command.add_option("--ranks", options.ranks, "Short for --set parallel.ranks=...")
       ->type_name("INT")
@@ -136,6 +137,7 @@ LoadedConfig load(const RunOptions& options) {
     }
   };
   shorthand("model.path", options.model, true);
+  shorthand("model.random_weights", options.random_weights ? "true" : "", false);
   shorthand("data.path", options.data, true);
   shorthand("parallel.ranks", options.ranks, false);
   shorthand("parallel.memory_per_rank", options.memory_per_rank, true);

@@ -19,6 +19,7 @@ struct RunOptions {
   std::string plan;    // a plan file that every step goes by
   // shorthands; "" means not given
   std::string model;
+  bool random_weights = false;
   std::string data;
   std::string ranks;
   std::string memory_per_rank;

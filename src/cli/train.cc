@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/strategy.h"
 #include "src/cli/commands.h"
+#include "src/cli/inputs.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
@@ -87,6 +88,7 @@ Json to_json(const TrainSummary& s) {
   };
   return {
       {"folder", s.folder.string()},
+      {"model", json_of(s.model)},
       {"steps", s.steps},
       {"resumed_at", s.resumed_at},
       {"interrupted", s.interrupted},

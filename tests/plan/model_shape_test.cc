@@ -262,15 +262,142 @@ TEST(ModelShape, AcceptsWhatChangesNothing) {
   EXPECT_EQ(read(windowed), shape);
 }
 
+// A key of any name that is off cannot matter; nor can one of a name that says what it is about.
+TEST(ModelShape, PassesOverKeysThatAreOff) {
+  const ModelShape shape = read(small_config());
+  for (const char* key : {"use_mrope", "num_experts", "alibi", "quantization", "clip_qkv"}) {
+    for (const json& value :
+         {json(nullptr),
+          json(false),
+          json(0),
+          json(0.0),
+          json(""),
+          json("none"),
+          json::array(),
+          json::object(),
+          json{{"bits", nullptr}}}) {
+      EXPECT_EQ(read(with(key, value)), shape) << key << " " << value;
+    }
+    for (const json& value :
+         {json(true), json(1), json("yes"), json::array({0}), json{{"bits", 4}}}) {
+      expect_refused(with(key, value), std::string("\"") + key + "\" is not known", value.dump());
+    }
+  }
+  // A factor says nothing with 1.
+  EXPECT_EQ(read(with("logit_scale", 1.0)), shape);
+  EXPECT_EQ(read(with("residual_multiplier", 1)), shape);
+  expect_refused(with("logit_scale", 0), "logit_scale");
+  expect_refused(with("embedding_multiplier", 12), "embedding_multiplier", "12");
+  const json bookkeeping = json::parse(R"({
+    "_num_labels": 1, "_name_or_path": "gpt2", "id2label": {"0": "A"}, "summary_type": "cls_index",
+    "unsloth_version": "2025.1", "transformers_version": "4.31.0", "image_token_id": 7,
+    "tokenizer_class": "LlamaTokenizer", "torch_dtype": "bfloat16", "pretraining_tp": 2,
+    "task_specific_params": {"text-generation": {"do_sample": true}}, "model_max_length": 2048,
+    "_attn_implementation": "sdpa", "classifier_dropout": 0.1, "pooler_type": "first_token"})");
+  for (const auto& [key, value] : bookkeeping.items()) {
+    EXPECT_EQ(read(with(key, value)), shape) << key;
+  }
+  // Off under a mistyped name, what is meant would stay on.
+  json gpt2 = {
+      {"model_type", "gpt2"}, {"n_layer", 1}, {"n_embd", 4}, {"n_head", 1}, {"vocab_size", 5}};
+  gpt2["tie_word_embedings"] = false;
+  expect_refused(gpt2, "did you mean 'tie_word_embeddings'?");
+}
+
+TEST(ModelShape, ArchitecturesGoByTheirFamily) {
+  const ModelShape shape = read(small_config());
+  for (const char* name :
+       {"LLaMAForCausalLM", "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification"}) {
+    EXPECT_EQ(read(with("architectures", {name})), shape) << name;
+  }
+  EXPECT_EQ(read(with("architectures", json::array())), shape);
+  for (const char* name : {"Llama4ForCausalLM", "LlavaForConditionalGeneration", "Llama"}) {
+    expect_refused(with("architectures", {name}), "architectures", "LlamaForCausalLM");
+  }
+  json bert = small_config();
+  bert["model_type"] = "bert";
+  const ModelShape masked = read(bert);
+  bert["architectures"] = {"BertForPreTraining"};
+  EXPECT_EQ(read(bert), masked);
+  EXPECT_EQ(class_of(masked), "BertForMaskedLM");
+  bert.erase("model_type");  // then the class says it
+  EXPECT_EQ(read(bert), masked);
+
+  std::vector<std::string> notes;
+  json own = with("auto_map", {{"AutoModelForCausalLM", "modeling.Mine"}});
+  EXPECT_EQ(model_shape_from_config(own, "m/config.json", &notes), shape);
+  ASSERT_EQ(notes.size(), 1);
+  EXPECT_THAT(notes[0], AllOf(HasSubstr("auto_map"), HasSubstr("not run")));
+}
+
+TEST(ModelShape, ARefusedFamilyNamesTheNearest) {
+  const auto nearest = [](const char* type, const char* name, const char* why) {
+    expect_refused(with("model_type", type), type, std::string("nearest that is: \"") + name, why);
+  };
+  nearest("gemma2", "llama", "1 + weight");
+  nearest("mixtral", "mistral", "experts");
+  nearest("phi3", "llama", "fused");
+  nearest("phi", "llama", "side by side");
+  nearest("qwen2_moe", "qwen2", "experts");
+  nearest("roberta", "bert", "padding id");
+  nearest("t5", "bert", "encoder");
+  nearest("gpt_neox", "llama", "side by side");
+  nearest("gpt_neo", "gpt2", "window");
+}
+
+TEST(ModelShape, WindowsAreFineForDocumentsWithinThem) {
+  json mistral = small_config();
+  mistral["model_type"] = "mistral";
+  // As transformers has it: a window of 4096 where none is said, none where null is.
+  EXPECT_EQ(read(mistral).window, 4096);
+  mistral["sliding_window"] = nullptr;
+  const ModelShape none = read(mistral);
+  EXPECT_EQ(none.window, 0);
+  EXPECT_TRUE(length_limit(none).allows(1 << 20));
+  EXPECT_EQ(read(config_of(none)), none);
+  mistral["sliding_window"] = 64;
+  const ModelShape windowed = read(mistral);
+  EXPECT_EQ(windowed.window, 64);
+  EXPECT_TRUE(length_limit(windowed).allows(64));
+  EXPECT_FALSE(length_limit(windowed).allows(65));
+  EXPECT_THAT(length_limit(windowed).why, HasSubstr("64"));
+  EXPECT_EQ(text_model(windowed).longest.tokens, 64);
+  EXPECT_EQ(read(config_of(windowed)), windowed);
+  EXPECT_EQ(fingerprint(none), fingerprint(windowed));  // of documents within it
+
+  // Eight heads of keys and values where the file does not say, as many as queries where null.
+  json eight = mistral;
+  eight["num_attention_heads"] = 16;
+  eight["hidden_size"] = 64;
+  EXPECT_EQ(read(eight).kv_heads, 8);
+  eight["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read(eight).kv_heads, 16);
+
+  json qwen = small_config();
+  qwen["model_type"] = "qwen2";
+  qwen["sliding_window"] = 64;
+  EXPECT_EQ(read(qwen).window, 0);  // off unless switched on
+  qwen["use_sliding_window"] = true;
+  EXPECT_EQ(read(qwen).window, 0);  // of layers behind the 28th
+  qwen["max_window_layers"] = 1;
+  EXPECT_EQ(read(qwen).window, 64);
+  qwen["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(read(qwen).window, 0);
+  qwen["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_EQ(read(qwen).window, 64);
+  qwen["layer_types"] = {"full_attention", "chunked_attention"};
+  expect_refused(qwen, "layer_types", "each of the 2 layers");
+  EXPECT_EQ(read(with("sliding_window", 4096)).window, 4096);
+}
+
 TEST(ModelShape, RefusesOtherMathematics) {
-  expect_refused(with("model_type", "mistral"), "model_type", "mistral", "\"llama\"", "\"bert\"");
+  expect_refused(with("model_type", "other"), "model_type", "other", "\"llama\"", "\"bert\"");
   expect_refused(
       with("architectures", {"MistralForCausalLM"}), "architectures", "LlamaForCausalLM");
   expect_refused(with("hidden_act", "gelu"), "hidden_act", "gelu", "silu");
   expect_refused(with("attention_bias", 1), "attention_bias", "true or false");
   expect_refused(with("attention_dropout", 1.0), "attention_dropout", "from 0 to below 1");
   expect_refused(with("resid_pdrop", 0.1), "resid_pdrop", "0.1", "train with 0");
-  expect_refused(with("pretraining_tp", 2), "pretraining_tp", "2", "accepted is 1");
   expect_refused(with("partial_rotary_factor", 0.5), "partial_rotary_factor", "0.5", "1.0");
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const std::string place = std::string(key) + ": ";
@@ -299,12 +426,8 @@ TEST(ModelShape, RefusesOtherMathematics) {
   two_scalings["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4.0}};
   expect_refused(two_scalings, "rope_parameters", "rope_scaling differs");
   expect_refused(with("rope_parameters", 5), "rope_parameters is 5", "object");
-  expect_refused(with("sliding_window", 4096), "sliding_window", "4096", "null");
-  expect_refused(with("use_sliding_window", true), "use_sliding_window", "false");
   expect_refused(
-      with("layer_types", {"full_attention", "sliding_attention"}),
-      "layer_types",
-      "each of the 2 layers");
+      with("layer_types", {"full_attention", "sliding_attention"}), "layer_types", "no window");
   expect_refused(with("layer_types", {"full_attention"}), "layer_types", "each of the 2 layers");
   expect_refused(with("quantization_config", {{"bits", 4}}), "quantization_config", "dequantize");
   expect_refused(with("is_encoder_decoder", true), "is_encoder_decoder", "false");
@@ -328,7 +451,7 @@ json least(const std::string& type) {
   return config;
 }
 
-const char* const kTypes[] = {"llama", "qwen2", "qwen3", "gpt2", "opt", "bert"};
+const char* const kTypes[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "opt", "bert"};
 
 TEST(ModelShape, ReadsEveryArchitecture) {
   const ModelShape qwen2 = read(least("qwen2"));
@@ -411,7 +534,6 @@ TEST(ModelShape, RefusesOtherMathematicsOfEveryArchitecture) {
   refused("opt", "_remove_final_layer_norm", true, "last norm");
   refused("bert", "position_embedding_type", "relative_key", "absolute");
   refused("bert", "is_decoder", true, "false");
-  refused("qwen2", "use_sliding_window", true, "sliding windows");
   refused("qwen3", "head_dim", 5, "even");
   json foreign = least("qwen2");  // a key of another architecture
   foreign["n_embd"] = 12;

@@ -182,7 +182,7 @@ TEST_F(ModelFolderTest, ShardsOfAnIndexAreOneModel) {
     test::write_tensors(from / "model-0.safetensors", shards[0]);
     test::write_tensors(from / "model-1.safetensors", shards[1]);
     write(from / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
-    ASSERT_TRUE(open_model(from).has_weights());
+    ASSERT_FALSE(open_weights(open_model(from), false, 1).random());
     for (const int p : {1, 2, 3, 4}) {
       const fs::path to = folder_ / (model + "_saved" + std::to_string(p));
       round_trip(from, to, p, at::kFloat, at::kFloat);
@@ -229,25 +229,73 @@ TEST_F(ModelFolderTest, OldAndHeadlessFilesAreRead) {
   expect_read("hf_bert", bert);
 }
 
-TEST_F(ModelFolderTest, TokenizerFilesGoAlongAndOthersDoNot) {
+TEST_F(ModelFolderTest, CompanionsGoAlongAndOthersDoNot) {
   const fs::path from = copy_of("hf_llama_mqa_tied");
-  for (const char* const name :
-       {"tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "generation_config.json",
-        "vocab.json",
-        "merges.txt",
-        "tokenizer.model"}) {
-    write(from / name, std::string("contents of ") + name);
+  const std::vector<std::string> companions = {
+      "tokenizer.json",
+      "tokenizer_config.json",
+      "special_tokens_map.json",
+      "added_tokens.json",
+      "generation_config.json",
+      "vocab.json",
+      "vocab.txt",
+      "merges.txt",
+      "tokenizer.model",
+      "spiece.model",
+      "sentencepiece.bpe.model",
+      "qwen.tiktoken",
+      "chat_template.jinja",
+      "chat_template.json",
+      "LICENSE",
+      "README.md",
+      "additional_chat_templates/rag.jinja"};
+  const std::vector<std::string> others = {
+      "optimizer.pt",
+      "training_args.bin",
+      "pytorch_model.bin",
+      "model.gguf",
+      "pytorch_model.bin.index.json",
+      "adapter_config.json",
+      "other.safetensors",
+      "model.safetensors.part",
+      ".gitattributes",
+      ".git/config",
+      "onnx/model.onnx",
+      "runs/one/config.toml"};
+  for (const auto* const names : {&companions, &others}) {
+    for (const std::string& name : *names) {
+      fs::create_directories((from / name).parent_path());
+      write(from / name, "contents of " + name);
+    }
   }
-  write(from / "optimizer.pt", "large");
+  fs::create_symlink("tokenizer.json", from / "linked.json");  // as the hub's cache has them
+  fs::create_symlink("gone", from / "broken.json");
+  fs::resize_file(from / "LICENSE", 5);
+  std::ofstream(from / "large.txt").close();
+  fs::resize_file(from / "large.txt", (std::uintmax_t{64} << 20) + 1);
   const fs::path to = folder_ / "saved";
-  round_trip(from, to, 2, at::kFloat, at::kFloat);
-  EXPECT_EQ(text_of(to / "tokenizer.json"), "contents of tokenizer.json");
-  EXPECT_EQ(text_of(to / "merges.txt"), "contents of merges.txt");
-  EXPECT_EQ(std::distance(fs::directory_iterator(to), fs::directory_iterator()), 9);
-  EXPECT_FALSE(fs::exists(to / "optimizer.pt"));
+  std::vector<std::string> notes;
+  const ModelFolder model = open_model(from);
+  run_local_ranks(2, {}, [&](Communicators& communicators) {
+    Parameters parameters(
+        model.model(), 2, communicators.rank(), parameter_types(Dtype::float32), false);
+    open_weights(model, false, 1).fill(parameters);
+    const auto said = save_model(parameters, communicators.world(), to, model, at::kFloat);
+    if (communicators.rank() == 0) {
+      notes = said;
+    }
+  });
+  for (const std::string& name : companions) {
+    EXPECT_EQ(text_of(to / name), text_of(from / name)) << name;
+  }
+  EXPECT_EQ(text_of(to / "linked.json"), text_of(from / "tokenizer.json"));
+  for (const std::string& name : others) {
+    EXPECT_FALSE(fs::exists(to / name)) << name;
+  }
+  EXPECT_EQ(text_of(to / "config.json"), text_of(from / "config.json"));
+  ASSERT_EQ(notes.size(), 2);
+  EXPECT_THAT(notes[0], AllOf(HasSubstr("large.txt"), HasSubstr("onnx/"), HasSubstr("runs/")));
+  EXPECT_THAT(notes[1], HasSubstr("broken.json"));
 }
 
 TEST_F(ModelFolderTest, NothingIsOverwrittenAndNoRankWaits) {
@@ -308,7 +356,8 @@ TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
       "num_key_value_heads = 2\nintermediate_size = 40\nvocab_size = 37\nrms_norm_eps = 1e-5\n"
       "tie_word_embeddings = false\n[rope_parameters]\nrope_theta = 50000.0\n");
   const ModelFolder from_toml = open_model(toml);
-  EXPECT_FALSE(from_toml.has_weights());
+  EXPECT_TRUE(open_weights(from_toml, false, 3).random());
+  EXPECT_THAT(open_weights(from_toml, false, 3).said, HasSubstr("random (seed 3)"));
   EXPECT_EQ(from_toml.config()["hidden_size"], 24);
   EXPECT_EQ(fingerprint(from_toml.shape), fingerprint(open_model(golden("hf_llama_gqa")).shape));
 
@@ -325,11 +374,218 @@ TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
     save_model(parameters, communicators.world(), to, from_toml, at::kFloat);
   });
   EXPECT_EQ(open_model(to).shape, from_toml.shape);
-  EXPECT_TRUE(open_model(to).has_weights());
+  EXPECT_FALSE(open_weights(open_model(to), false, 1).random());
   EXPECT_EQ(text_of(to / "config.json"), config_of(from_toml.shape).dump(2) + "\n");
 
   fs::remove(to / "model.safetensors");
-  EXPECT_FALSE(open_model(to).has_weights());
+  EXPECT_THAT(
+      refusal([&] { open_weights(open_model(to), false, 1); }),
+      AllOf(HasSubstr("--random-weights"), HasSubstr("model.random_weights")));
+  EXPECT_TRUE(open_weights(open_model(to), true, 1).random());
+}
+
+// No folder is trained at random because its weights were not found: each kind is named with what
+// to do.
+TEST_F(ModelFolderTest, WeightsThatAreNotReadAreNamed) {
+  const fs::path from = copy_of("hf_llama_gqa");
+  const fs::path file = from / "model.safetensors";
+  const std::string bytes = text_of(file);
+  const auto said = [&] { return refusal([&] { open_weights(open_model(from), false, 1); }); };
+  const auto clean = [&] {
+    for (const auto& entry : fs::directory_iterator(from)) {
+      if (entry.path().filename() != "config.json") {
+        fs::remove_all(entry.path());
+      }
+    }
+  };
+  for (const auto& [name, remedy] :
+       {std::pair{"pytorch_model.bin", "save_pretrained"},
+        {"pytorch_model-00001-of-00002.bin", "save_pretrained"},
+        {"consolidated.00.pth", "save_file"},
+        {"weights.pt", "save_file"},
+        {"model.ckpt", "save_file"},
+        {"model.ckpt.data-00000-of-00001", "safetensors"},
+        {"model-Q4.gguf", "gguf_file"},
+        {"tf_model.h5", "from_tf"},
+        {"flax_model.msgpack", "from_flax"},
+        {"weights.npz", "numpy"},
+        {"model.onnx", "safetensors"},
+        {"weights.safetensors", "rename"},
+        {"model.fp16.safetensors", "rename"},
+        {"MODEL.SAFETENSORS", "rename"},
+        {"adapter_model.safetensors", "merge_and_unload"},
+        {"model.safetensors.incomplete", "fetch it again"},
+        {"model.safetensors.part", "fetch it again"},
+        {"model.safetensors.crdownload", "fetch it again"},
+        {"model-00001-of-00002.safetensors", "missing is number 2"}}) {
+    clean();
+    write(from / name, bytes);
+    EXPECT_THAT(said(), AllOf(HasSubstr(from.string()), HasSubstr(name), HasSubstr(remedy)));
+    EXPECT_TRUE(open_weights(open_model(from, true), true, 1).random());
+  }
+  clean();
+  fs::create_directories(from / "original");
+  write(from / "original" / "model.safetensors", bytes);
+  EXPECT_THAT(said(), HasSubstr("original/model.safetensors"));
+  write(from / "pytorch_model.bin", bytes);  // several: each
+  EXPECT_THAT(said(), AllOf(HasSubstr("original/model"), HasSubstr("pytorch_model.bin")));
+  clean();
+  fs::create_directories(from / ".cache" / "huggingface" / "download");
+  write(from / ".cache" / "huggingface" / "download" / "x.incomplete", "");
+  EXPECT_THAT(said(), HasSubstr("x.incomplete"));
+
+  clean();
+  fs::create_symlink(from / "blobs" / "gone", file);
+  EXPECT_THAT(said(), AllOf(HasSubstr("link"), HasSubstr("gone"), HasSubstr("not there")));
+  fs::remove(file);
+  fs::create_directories(file);
+  EXPECT_THAT(said(), HasSubstr("no regular file"));
+  fs::remove(file);
+  write(file, "");
+  EXPECT_THAT(said(), HasSubstr("is empty"));
+  write(file, "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n");
+  EXPECT_THAT(said(), AllOf(HasSubstr("Git LFS"), HasSubstr("git lfs pull")));
+  write(file, bytes.substr(0, bytes.size() - 4));
+  EXPECT_THAT(said(), AllOf(HasSubstr(file.string()), HasSubstr("fetch it again")));
+
+  // An index without its files, beside a begun download; and with both, beside the whole.
+  clean();
+  const fs::path index = from / "model.safetensors.index.json";
+  write(index, R"({"weight_map": {"lm_head.weight": "model-1.safetensors"}})");
+  write(from / "model-1.safetensors.incomplete", "");
+  EXPECT_THAT(
+      said(),
+      AllOf(
+          HasSubstr(index.string()),
+          HasSubstr("model-1.safetensors, which is not there"),
+          HasSubstr("model-1.safetensors.incomplete")));
+  write(file, bytes);
+  const ModelWeights leftover = open_weights(open_model(from), false, 1);
+  EXPECT_FALSE(leftover.random());
+  EXPECT_THAT(leftover.notes.front(), HasSubstr("not there"));
+  write(from / "model-1.safetensors", bytes);
+  EXPECT_THAT(said(), HasSubstr("two sets of weights"));
+  fs::remove(index);
+  EXPECT_THAT(
+      open_weights(open_model(from), false, 1).notes.front(),
+      AllOf(HasSubstr("model-1.safetensors"), HasSubstr("not read")));
+  EXPECT_THAT(open_weights(open_model(from, true), true, 1).said, HasSubstr("not read"));
+
+  // Bare: only by the flag.
+  clean();
+  write(from / "tokenizer.json", "{}");
+  write(from / "training_args.bin", "state of a training");
+  EXPECT_THAT(
+      said(), AllOf(HasSubstr("--random-weights"), testing::Not(HasSubstr("training_args"))));
+}
+
+TEST_F(ModelFolderTest, ShardsWithoutAnIndexAreReadTogether) {
+  const fs::path from = copy_of("hf_llama_gqa");
+  const Weights expected = tensors_of(from);
+  fs::remove(from / "model.safetensors");
+  Weights shards[2];
+  std::size_t number = 0;
+  for (const auto& [name, tensor] : expected) {
+    shards[number++ % 2][name] = tensor;
+  }
+  const fs::path first = from / "model-00001-of-00002.safetensors";
+  test::write_tensors(first, shards[0]);
+  test::write_tensors(from / "model-00002-of-00002.safetensors", shards[1]);
+  const ModelWeights weights = open_weights(open_model(from), false, 1);
+  EXPECT_THAT(weights.notes.front(), HasSubstr("read together"));
+  for (const auto& [name, tensor] : expected) {
+    EXPECT_TRUE(at::equal(weights.reader->view(name), tensor)) << name;
+  }
+  shards[0].insert(shards[1].begin(), shards[1].end());
+  test::write_tensors(first, shards[0]);
+  EXPECT_THAT(refusal([&] { open_weights(open_model(from), false, 1); }), HasSubstr("has too"));
+}
+
+// As Transformers 5 takes it: the head that is there is used and trained, and comes back from a
+// saved model.
+TEST_F(ModelFolderTest, ATiedModelWithAnotherHeadIsUntied) {
+  for (const std::string model :
+       {"hf_llama_mqa_tied", "hf_qwen2", "hf_gpt2", "hf_opt", "hf_bert"}) {
+    SCOPED_TRACE(model);
+    const fs::path from = copy_of(model, model);
+    const ModelFolder tied = open_model(from);
+    ASSERT_TRUE(tied.shape.tied);
+    const auto named = [](const ModelPart& part) {
+      const PartWeights weights = part.part->weights(1);
+      return layer_prefix(weights, part.layer) + weights.matrices.front().stored_as;
+    };
+    const std::string embedding = named(tied.model().parts.front());
+    const std::string head = named(tied.model().parts.back());
+    const Weights whole = tensors_of(from);
+    Weights other = whole;
+    other[head] = whole.at(embedding) + 1;
+    test::write_tensors(from / "model.safetensors", other);
+    const ModelFolder untied = open_model(from);
+    EXPECT_FALSE(untied.shape.tied);
+    ASSERT_EQ(untied.notes.size(), 1);
+    EXPECT_THAT(untied.notes[0], AllOf(HasSubstr(head), HasSubstr("untied")));
+    EXPECT_TRUE(open_model(from, true).shape.tied);  // the file is not asked
+    const fs::path to = folder_ / (model + "_saved");
+    round_trip(from, to, 2, at::kFloat, at::kFloat);
+    EXPECT_TRUE(at::equal(tensors_of(to).at(head), other.at(head)));
+    EXPECT_TRUE(at::equal(tensors_of(to).at(embedding), other.at(embedding)));
+    const ModelFolder again = open_model(to);
+    EXPECT_FALSE(again.shape.tied);
+    EXPECT_TRUE(again.notes.empty());
+    EXPECT_EQ(again.config().at("tie_word_embeddings"), false);
+    open_weights(again, false, 1);
+
+    // The head alone stands for both.
+    other = whole;
+    other[head] = other.at(embedding);
+    other.erase(embedding);
+    test::write_tensors(from / "model.safetensors", other);
+    EXPECT_TRUE(open_model(from).shape.tied);
+    EXPECT_THAT(
+        open_weights(open_model(from), false, 1).notes.front(), HasSubstr("taken for both"));
+    fs::remove_all(to);
+    round_trip(from, to, 2, at::kFloat, at::kFloat);
+    expect_same(tensors_of(to), whole);
+  }
+}
+
+// Two biases of BERT's head: the one under the head's name counts.
+TEST_F(ModelFolderTest, TheBiasOfBertsDecoderCounts) {
+  const fs::path from = copy_of("hf_bert");
+  const Weights whole = tensors_of(from);
+  const char* const bias = "cls.predictions.bias";
+  const char* const decoder = "cls.predictions.decoder.bias";
+  Weights other = whole;
+  other[decoder] = whole.at(bias) + 1;
+  test::write_tensors(from / "model.safetensors", other);
+  EXPECT_THAT(open_weights(open_model(from), false, 1).notes.front(), HasSubstr("differ"));
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 1, at::kFloat, at::kFloat);
+  EXPECT_TRUE(at::equal(tensors_of(to).at(bias), other.at(decoder)));
+  other.erase(bias);
+  test::write_tensors(from / "model.safetensors", other);
+  EXPECT_TRUE(open_weights(open_model(from), false, 1).notes.empty());
+}
+
+TEST_F(ModelFolderTest, BertsOfPreTrainingLeaveTheirOtherHeadOut) {
+  const fs::path from = copy_of("hf_bert");
+  nlohmann::json config = nlohmann::json::parse(text_of(from / "config.json"));
+  config["architectures"] = {"BertForPreTraining"};
+  write(from / "config.json", config.dump());
+  const Weights whole = tensors_of(from);
+  Weights stored = whole;
+  stored["cls.seq_relationship.weight"] = at::ones({2, 15});
+  stored["cls.seq_relationship.bias"] = at::ones({2});
+  stored["bert.pooler.dense.weight"] = at::ones({15, 15});
+  stored["bert.pooler.dense.bias"] = at::ones({15});
+  test::write_tensors(from / "model.safetensors", stored);
+  EXPECT_THAT(
+      open_weights(open_model(from), false, 1).notes.front(),
+      AllOf(HasSubstr("left out"), HasSubstr("seq_relationship"), HasSubstr("pooler")));
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 2, at::kFloat, at::kFloat);
+  expect_same(tensors_of(to), whole);
+  EXPECT_EQ(open_model(to).config().at("architectures").at(0), "BertForMaskedLM");
 }
 
 TEST_F(ModelFolderTest, WhatIsNoModelIsNamed) {

@@ -16,6 +16,7 @@ struct RunConfig {
   struct Model {
     std::string path;  // Hugging Face folder (relative paths: from the working folder), or TOML
                        // model file: random weights
+    bool random_weights = false;    // even of a folder, which else has to have weights
     std::uint64_t seed = 1;         // of random weights, and of dropout
     double dropout = -1;            // residual and embedding dropout; negative: the model's own
     double attention_dropout = -1;  // negative: the model's own; only 0 can be trained

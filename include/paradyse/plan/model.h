@@ -88,11 +88,10 @@ struct Model {
   bool causal = true;
   bool masked_lm = false;           // labels come with the tokens, each for its own place
   double initializer_range = 0.02;  // standard deviation of matrices before training
+  LengthLimit longest = {};         // of a document
 
-  // Of the first part, which looks token ids up: how many there are, and for how many positions it
-  // has learned something (0: it knows none, any number will do).
+  // Token ids: of the first part, which looks them up.
   [[nodiscard]] std::int64_t vocab() const { return parts.front().part->shape.vocab; }
-  [[nodiscard]] std::int64_t positions() const { return parts.front().part->shape.positions; }
   // In which all its parts are computed.
   [[nodiscard]] Tiles tiles() const {
     return parts.empty() ? Tiles{} : parts.front().part->shape.tiles;

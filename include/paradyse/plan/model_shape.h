@@ -44,16 +44,17 @@ struct Rope {
 };
 
 struct ModelShape {
-  std::string architecture = "llama";  // llama, qwen2, qwen3, gpt2, opt or bert: names of weights
-  std::int64_t layers = 0;             // L, num_hidden_layers
-  std::int64_t hidden = 0;             // H, hidden_size
-  std::int64_t heads = 0;              // N, num_attention_heads
-  std::int64_t kv_heads = 0;           // K, num_key_value_heads; divides N
-  std::int64_t head_dim = 0;           // D, head_dim; H / N where the file does not say
-  std::int64_t ffn = 0;                // F, intermediate_size
-  std::int64_t vocab = 0;              // V, vocab_size
-  std::int64_t max_positions = 0;      // max_position_embeddings, 0 = no limit
-  double norm_eps = 1e-6;              // rms_norm_eps, layer_norm_eps
+  // llama, mistral, qwen2, qwen3, gpt2, opt or bert: names of weights
+  std::string architecture = "llama";
+  std::int64_t layers = 0;         // L, num_hidden_layers
+  std::int64_t hidden = 0;         // H, hidden_size
+  std::int64_t heads = 0;          // N, num_attention_heads
+  std::int64_t kv_heads = 0;       // K, num_key_value_heads; divides N
+  std::int64_t head_dim = 0;       // D, head_dim; H / N where the file does not say
+  std::int64_t ffn = 0;            // F, intermediate_size
+  std::int64_t vocab = 0;          // V, vocab_size
+  std::int64_t max_positions = 0;  // max_position_embeddings, 0 = no limit
+  double norm_eps = 1e-6;          // rms_norm_eps, layer_norm_eps
   double rope_theta = 10000.0;
   RopeScaling rope_scaling = {};
   bool tied = false;   // tie_word_embeddings
@@ -72,6 +73,7 @@ struct ModelShape {
   std::int64_t position_offset = 0;  // position i has row i + offset
   std::int64_t segments = 0;         // rows of the segment embedding; every token is of segment 0
   bool masked_lm = false;            // labels come with the tokens; a transform before the head
+  std::int64_t window = 0;       // sliding_window: attention reaches so many tokens back; 0: all
   std::int64_t padding_id = -1;  // its embedding gets no gradient from being looked up; -1: none
 
   // Dropout in training: of the embeddings, and of what is added to the residual stream.
@@ -92,22 +94,41 @@ struct ModelShape {
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 
-// The shape that a parsed `config.json` describes. `source` names the file in messages.
+// How many tokens a document may have, and what says so; 0: any number.
+struct LengthLimit {
+  std::int64_t tokens = 0;
+  std::string why = {};  // "the model has learned 512 positions"
+
+  [[nodiscard]] bool allows(std::int64_t length) const { return tokens == 0 || length <= tokens; }
+};
+// By the positions that the model has learned, or by its window of attention: shorter documents are
+// the same without it, and there is no attention with one here.
+LengthLimit length_limit(const ModelShape& shape);
+
+// The shape that a parsed `config.json` describes. `source` names the file in messages; `notes` get
+// a sentence for each key that is on and passed over.
 //
 // `model_type` says which keys there are; without one the model is a LLaMA.  Accepts rope keys at
 // the top (transformers 4: `rope_theta`, `rope_scaling`) and in `rope_parameters` (transformers 5).
 // Throws std::invalid_argument, naming the key and what would be accepted, for a missing key, a
 // size that is not positive, K that does not divide N, an odd D of a rotary model, a key that asks
-// for mathematics this program does not have, and for any key it does not know: it cannot tell
-// whether that one changes the mathematics.
-ModelShape model_shape_from_config(const nlohmann::json& config, const std::string& source);
+// for mathematics this program does not have, and for any key that is on and that it does not know:
+// it cannot tell whether that one changes the mathematics.  A key that is off (false, null, 0 or
+// empty) cannot.
+ModelShape model_shape_from_config(
+    const nlohmann::json& config,
+    const std::string& source,
+    std::vector<std::string>* notes = nullptr);
+
+// The class of transformers that the weights of such a model belong to: "LlamaForCausalLM".
+const std::string& class_of(const ModelShape& shape);
 
 // The `config.json` of a model of this shape, as transformers 4 writes it and 4 and 5 read it; the
 // inverse of the above.
 nlohmann::json config_of(const ModelShape& shape);
 
 // SHA-256, in hexadecimal, of what the shape says about the mathematics (all but initializer_range,
-// dropout, and max_positions where positions are rotated): names the model in a plan.
+// dropout, the window, and max_positions where positions are rotated): names the model in a plan.
 std::string fingerprint(const ModelShape& shape);
 
 // How queries and keys are turned; nothing where positions are learned.

@@ -37,6 +37,8 @@ class SafetensorsReader {
   // of the index lies outside the folder, or lacks a tensor the index promises. A tensor of a shard
   // that the index does not name is not seen.
   explicit SafetensorsReader(const std::filesystem::path& path);
+  // The files together, or an index with the shards that it names; no tensor is in two of them.
+  explicit SafetensorsReader(const std::vector<std::filesystem::path>& files);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
   SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
@@ -52,11 +54,16 @@ class SafetensorsReader {
   // naming the file and the nearest names when there is none.
   [[nodiscard]] at::Tensor view(const std::string& name) const;
 
+  // The file that a tensor lies in, or, of one that there is none of, the first.
+  [[nodiscard]] const std::filesystem::path& file_of(const std::string& name) const;
+
   // The `__metadata__` of the (first) file.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
 
  private:
   struct Files;
+  void add(const std::filesystem::path& file);
+  void add_index(const std::filesystem::path& index);
   std::unique_ptr<Files> files_;
 };
 

@@ -59,8 +59,16 @@ struct StepReport {
   std::string plan_sha256;
 };
 
+// What a model's weights were taken from, and what of its folder was taken otherwise than it says.
+struct ModelReport {
+  std::string weights;  // "model.safetensors of ...", "weights are random (seed 1)"
+  bool random = false;
+  std::vector<std::string> notes = {};
+};
+
 struct TrainSummary {
   std::filesystem::path folder;
+  ModelReport model = {};
   std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
   std::int64_t resumed_at = 0;  // after so many; 0: it was not
   bool interrupted = false;
@@ -133,7 +141,11 @@ struct EvalResult {
   std::int64_t peak_bytes = 0;
   bool interrupted = false;  // the loss is of what was reached
   DataCounts data;
+  ModelReport model = {};
 };
-EvalResult evaluate(const LoadedConfig& config, Backend& backend);
+EvalResult evaluate(
+    const LoadedConfig& config,
+    Backend& backend,
+    const std::function<void(const std::string& line)>& note = {});
 
 }  // namespace paradyse

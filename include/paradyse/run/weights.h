@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -75,10 +76,7 @@ class Parameters {
   // every number of ranks.
   void initialize(std::uint64_t seed);
 
-  // Copies this rank's slices from Hugging Face tensors, under their names of today, older ones, or
-  // those of the model without a head.  Throws std::runtime_error naming the tensor for a missing
-  // one, a wrong shape or one that no part of the model uses (known buffers and heads for other
-  // tasks apart).
+  // Copies this rank's slices from Hugging Face tensors, found as stored_weights() finds them.
   void load(const SafetensorsReader& reader);
 
  private:
@@ -123,28 +121,59 @@ void collect(
 // Names and shapes, in the order in which collect() brings them.
 std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(const Model& model);
 
+// Where files have the weights of a model.
+struct StoredWeights {
+  std::map<std::string, std::string> names;  // as the model calls them, and the files do
+  std::vector<std::string> unused;           // heads for other tasks, which no loss depends on
+  std::vector<std::string> notes = {};       // sentences: what is taken otherwise than it is named
+};
+// Under the names of today, older ones, those of the model without a head, or of a tied copy.
+// Throws std::runtime_error naming file and tensor for a missing one, a wrong shape or type, or one
+// that no part of the model uses (known buffers and heads for other tasks apart).
+StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model);
+
 // A Hugging Face model folder: the configuration, and where its weights are.
 struct ModelFolder {
   std::filesystem::path path;
-  ModelShape shape;                    // of a language model
-  std::optional<GridShape> grid = {};  // of a model of several dims, in its place
+  ModelShape shape;                     // of a language model
+  std::optional<GridShape> grid = {};   // of a model of several dims, in its place
+  std::string config_text = {};         // of config.json; "": a TOML file or a preset
+  std::vector<std::string> notes = {};  // sentences: what is taken otherwise than the files say
   [[nodiscard]] Model model() const;
   [[nodiscard]] std::string fingerprint() const;  // of either
   nlohmann::json config() const;                  // config.json as it is there
-  [[nodiscard]] bool has_weights() const;
 };
 
-// Reads `path`/config.json, or a TOML model file with the same keys.  Throws std::runtime_error
-// or std::invalid_argument, naming the file and what is wrong.
-ModelFolder open_model(const std::filesystem::path& path);
+// Reads `path`/config.json, or a TOML model file with the same keys.  Weights are not needed; but
+// where a tied model's files hold another head, the shape is that of the untied model, as
+// transformers 5 takes it, unless weights are to be random.  Throws std::runtime_error or
+// std::invalid_argument, naming the file and what is wrong.
+ModelFolder open_model(const std::filesystem::path& path, bool random_weights = false);
 // The same, or a model of several dims: a preset, or such a file or folder (grid_models.h).
-ModelFolder open_any_model(const std::filesystem::path& path);
+ModelFolder open_any_model(const std::filesystem::path& path, bool random_weights = false);
 
-// Writes config.json and model.safetensors into the new folder `to`, and copies tokenizer files
-// where `from`, the model of these parameters, is a folder; the tensors have `dtype`.  Every rank
-// of `domain` calls this, rank 0 writes. Throws std::runtime_error when `to` holds a model already:
-// nothing is overwritten.
-void save_model(
+// Where the weights that a model begins with come from.
+struct ModelWeights {
+  std::shared_ptr<const SafetensorsReader> reader = {};  // none: they are random
+  std::uint64_t seed = 1;                                // of random ones
+  std::string said = {};                                 // "weights are random (seed 1)", or files
+  std::vector<std::string> notes = {};  // sentences, of the folder too: for the user
+
+  [[nodiscard]] bool random() const { return reader == nullptr; }
+  // Puts a rank's weights in place; safe on several ranks at once.
+  void fill(Parameters& parameters) const;
+};
+// Opens the weight files of a folder and holds them against the model.  Weights are random where
+// the model is a TOML file or a preset, or where `random_weights` asks for it.  Throws
+// std::invalid_argument, naming the file, what is wrong and what to do, for all that cannot be read
+// or does not fit.
+ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed);
+
+// Writes config.json and model.safetensors into the new folder `to`, and copies what lies beside
+// the weights where `from`, the model of these parameters, is a folder; the tensors have `dtype`.
+// Every rank of `domain` calls this, rank 0 writes; it returns sentences for the user.  Throws
+// std::runtime_error when `to` holds a model already: nothing is overwritten.
+std::vector<std::string> save_model(
     const Parameters& parameters,
     Communicator& domain,
     const std::filesystem::path& to,

@@ -51,7 +51,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
-  const std::size_t near = std::max<std::size_t>(2, word.size() / 3);
+  return nearest_name(word, candidates, std::max<std::size_t>(2, word.size() / 3));
+}
+
+std::string nearest_name(
+    std::string_view word, std::span<const std::string> candidates, std::size_t near) {
   std::size_t least = near + 1;
   std::string nearest;
   for (const std::string& candidate : candidates) {

@@ -2,6 +2,7 @@
 // in a row, and a stranger's value cut to size.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,8 +12,10 @@
 namespace paradyse {
 
 // The candidate with the least Damerau-Levenshtein distance to `word`, or "" when none is within
-// max(2, a third of the word's length).
+// `near`, or max(2, a third of the word's length).
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+std::string nearest_name(
+    std::string_view word, std::span<const std::string> candidates, std::size_t near);
 
 // " (did you mean 'x'?)", or "" when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);

@@ -83,6 +83,7 @@ std::vector<Field> fields(RunConfig& c) {
   const Range beta{.low = 0, .high = 1, .high_open = true};
   std::vector<Field> all = {
       {.key = "model.path", .value = &c.model.path},
+      {.key = "model.random_weights", .value = &c.model.random_weights},
       {.key = "model.seed", .value = &c.model.seed, .range = from_zero},
       {.key = "model.dropout", .value = &c.model.dropout, .range = own_or_share},
       {.key = "model.attention_dropout",

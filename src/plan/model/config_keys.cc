@@ -24,10 +24,7 @@ constexpr const char* kPositive = "accepted is a whole number from 1 to 21474836
 // those of the other architectures, and from published models.
 constexpr std::array kHarmlessKeys = {
     // who wrote it, what for
-    "_name_or_path",
     "name_or_path",
-    "_commit_hash",
-    "transformers_version",
     "finetuning_task",
     "task_specific_params",
     "problem_type",
@@ -35,42 +32,24 @@ constexpr std::array kHarmlessKeys = {
     "label2id",
     "num_labels",
     "is_llama_config",
-    "transformers.js_config",
-    "unsloth_version",
-    "unsloth_fixed",
     "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-    "classifier_dropout",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_last_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
     // the tokenizer
-    "tokenizer_class",
     "prefix",
-    "bos_token_id",
-    "eos_token_id",
-    "sep_token_id",
-    "decoder_start_token_id",
     "max_sequence_length",
+    "max_seq_length",
+    "max_seq_len",
+    "model_max_length",
+    "seq_length",
     // how it is stored and computed
     "dtype",
-    "torch_dtype",
     "torchscript",
     "use_bfloat16",
+    "pretraining_tp",  // how sums were rounded by those who trained it
+    "use_flash_attn",
+    "use_flash_attention",
+    "use_flash_attention_2",
     "tf_legacy_loss",
     "use_cache",
-    "attn_implementation",
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_flash_attn_2_enabled",
-    "experts_implementation",
     "gradient_checkpointing",
     "chunk_size_feed_forward",
     // what a call returns
@@ -101,8 +80,6 @@ constexpr std::array kHarmlessKeys = {
     "eta_cutoff",
     "exponential_decay_length_penalty",
     "force_words_ids",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
     "guidance_scale",
     "length_penalty",
     "low_memory",
@@ -140,9 +117,41 @@ constexpr std::array kHarmlessKeys = {
     "watermarking_config",
 };
 
+// The same, by how their names begin: private ones, of heads for other tasks, of tools.
+constexpr const char* kHarmlessBeginnings[] = {
+    "_", "classifier_", "pooler_", "summary_", "tokenizer_", "transformers", "unsloth_"};
+// ... and end.
+constexpr const char* kHarmlessEnds[] = {
+    "_token", "_token_id", "_token_ids", "_dtype", "_implementation", "_name", "_version"};
+
+// Words in the names of keys that something is multiplied with.
+constexpr const char* kFactors[] = {"factor", "multiplier", "scale", "scaling"};
+
+// Says nothing wherever it stands.
+bool is_empty(const json& value) {
+  return value.is_null() || value == false || value == "" || value == "none" || value == "None" ||
+         (value.is_structured() && std::all_of(value.begin(), value.end(), is_empty));
+}
+
 }  // namespace
 
-std::vector<std::string> harmless_keys() { return {kHarmlessKeys.begin(), kHarmlessKeys.end()}; }
+bool is_off(const std::string& key, const json& value) {
+  if (!value.is_number()) {
+    return is_empty(value);
+  }
+  const bool factor = std::any_of(std::begin(kFactors), std::end(kFactors), [&](const char* word) {
+    return key.find(word) != std::string::npos;
+  });
+  return value == (factor ? 1 : 0);
+}
+
+bool is_harmless(const std::string& key) {
+  const auto begins = [&](const char* with) { return key.starts_with(with); };
+  const auto ends = [&](const char* with) { return key.ends_with(with); };
+  return std::find(kHarmlessKeys.begin(), kHarmlessKeys.end(), key) != kHarmlessKeys.end() ||
+         std::any_of(std::begin(kHarmlessBeginnings), std::end(kHarmlessBeginnings), begins) ||
+         std::any_of(std::begin(kHarmlessEnds), std::end(kHarmlessEnds), ends);
+}
 
 const json* Keys::find(const std::string& key) const {
   const auto found = object_.find(key);
@@ -157,10 +166,17 @@ void Keys::refuse(const std::string& key, const std::string& accepted) const {
 }
 
 void Keys::refuse_unknown(const std::vector<std::string>& known) const {
-  for (const auto& [key, unused] : object_.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
+  for (const auto& [key, value] : object_.items()) {
+    if (is_harmless(key) || std::find(known.begin(), known.end(), key) != known.end()) {
+      continue;
+    }
+    // Switched off by a mistyped name, what is meant would stay on.
+    constexpr std::size_t kMistyped = 2;
+    const bool mistyped = !value.is_null() && !nearest_name(key, known, kMistyped).empty();
+    if (mistyped || !is_off(key, value)) {
       throw std::invalid_argument(
           where_ + ": key " + excerpt(key) + " is not known" + did_you_mean(key, known) +
+          ", and it is " + excerpt(value) +
           "; it might change the mathematics of the model: correct it, or remove it if it does "
           "not");
     }
@@ -169,7 +185,8 @@ void Keys::refuse_unknown(const std::vector<std::string>& known) const {
 
 void Keys::expect(const std::string& key, const json& accepted, const std::string& instead) const {
   const json* value = find(key);
-  if (value != nullptr && *value != accepted) {
+  const bool off = value != nullptr && is_off(key, accepted) && is_off(key, *value);
+  if (value != nullptr && *value != accepted && !off) {
     refuse(key, "accepted is " + accepted.dump() + ": " + instead);
   }
 }

@@ -27,10 +27,14 @@ class Keys {
   // The key's value, or nullptr when it is absent or null (transformers writes "default" so).
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
 
+  // Whether the key is there, null or not: to some a null is another thing than its absence.
+  [[nodiscard]] bool says(const std::string& key) const { return object_.contains(key); }
+
   [[noreturn]] void refuse(const std::string& key, const std::string& accepted) const;
-  // Throws for a key that is none of `known`.
+  // Throws for a key that is none of `known` and might change the mathematics: one that is on
+  // (is_off()), or that is off and reads like a known one mistyped.
   void refuse_unknown(const std::vector<std::string>& known) const;
-  // Throws unless the key is absent, null or `accepted`.
+  // Throws unless the key is absent, null or `accepted`, or off where that is what is accepted.
   void expect(
       const std::string& key, const nlohmann::json& accepted, const std::string& instead) const;
 
@@ -56,7 +60,12 @@ class Keys {
   std::string where_;
 };
 
-// Keys of any architecture that leave the loss and its gradients as they are.
-std::vector<std::string> harmless_keys();
+// Whether a key of this name, of which nothing else is known, says nothing with this value: null,
+// false, 0, empty, or "none"; a factor says nothing with 1, and 0 it is on with.
+bool is_off(const std::string& key, const nlohmann::json& value);
+
+// Whether a key of any architecture leaves the loss and its gradients as they are, whatever its
+// value.
+bool is_harmless(const std::string& key);
 
 }  // namespace paradyse

@@ -20,7 +20,7 @@ struct Family {
   nlohmann::json (*write)(const ModelShape& shape) = nullptr;
 };
 
-std::vector<Family> llama_families();  // llama, qwen2, qwen3
+std::vector<Family> llama_families();  // llama, mistral, qwen2, qwen3
 Family gpt2_family();
 Family opt_family();
 Family bert_family();

@@ -1,5 +1,8 @@
-// LLaMA (Touvron et al. 2023) and its relatives: Qwen 2, with biases of queries, keys and values,
-// and Qwen 3, with norms of queries and keys.
+// LLaMA (Touvron et al. 2023) and its relatives: Mistral, with a window of attention; Qwen 2, with
+// biases of queries, keys and values; and Qwen 3, with norms of queries and keys.
+//
+// Windows are not implemented.  They change nothing in a document of at most so many tokens, and
+// longer ones are refused (length_limit).
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -11,23 +14,64 @@ namespace {
 
 using nlohmann::json;
 
-// Throws unless every layer attends to all tokens of a document.
-void expect_full_attention(const Keys& keys, std::int64_t layers) {
-  // A window that is switched off says nothing (Qwen2 writes both).
-  if (keys.find("sliding_window") != nullptr && keys.flag("use_sliding_window", true)) {
-    keys.refuse(
-        "sliding_window",
-        "sliding windows are not implemented: accepted is null, or use_sliding_window = false");
-  }
-  keys.expect("use_sliding_window", false, "sliding windows are not implemented");
+bool is_qwen(const std::string& architecture) { return architecture.starts_with("qwen"); }
+
+// How far back attention reaches, where some layer has a window; 0: none has.
+std::int64_t window_of(const Keys& keys, const ModelShape& shape) {
   const json* types = keys.find("layer_types");
-  const auto full = [](const json& type) { return type == "full_attention"; };
-  if (types != nullptr && !(types->is_array() && std::cmp_equal(types->size(), layers) &&
-                            std::all_of(types->begin(), types->end(), full))) {
-    keys.refuse(
-        "layer_types",
-        "accepted is \"full_attention\" for each of the " + std::to_string(layers) + " layers");
+  bool slides = false;
+  if (types != nullptr) {
+    const auto known = [](const json& type) {
+      return type == "full_attention" || type == "sliding_attention";
+    };
+    if (!types->is_array() || !std::cmp_equal(types->size(), shape.layers) ||
+        !std::all_of(types->begin(), types->end(), known)) {
+      keys.refuse(
+          "layer_types",
+          "accepted is \"full_attention\" or \"sliding_attention\" for each of the " +
+              std::to_string(shape.layers) + " layers");
+    }
+    slides = std::find(types->begin(), types->end(), "sliding_attention") != types->end();
   }
+  // Qwen writes a window that is switched off; of the others it is on where there is one.
+  const bool qwen = is_qwen(shape.architecture);
+  const json* said = keys.find("sliding_window");
+  std::int64_t window = 0;
+  if (said != nullptr && !is_off("sliding_window", *said)) {
+    window = keys.size("sliding_window");
+  } else if (!keys.says("sliding_window") && (qwen || shape.architecture == "mistral")) {
+    window = 4096;
+  }
+  if (!keys.flag("use_sliding_window", !qwen)) {
+    window = 0;
+  }
+  if (slides && window == 0) {
+    keys.refuse("layer_types", "but there is no window: say sliding_window, or full_attention");
+  }
+  if (qwen && types == nullptr) {  // its first layers attend to all tokens
+    const json* first = keys.find("max_window_layers");
+    const std::int64_t full = !keys.says("max_window_layers") ? 28
+                              : first == nullptr || is_off("max_window_layers", *first)
+                                  ? 0
+                                  : keys.size("max_window_layers");
+    slides = full < shape.layers;
+  }
+  if (window == 0 || (qwen && !slides)) {
+    return 0;
+  }
+  if (!shape.causal) {
+    keys.refuse("sliding_window", "windows of attention in both directions are not implemented");
+  }
+  return window;
+}
+
+// Key and value heads that transformers takes where the file does not say them.
+std::int64_t default_kv_heads(const Keys& keys, const ModelShape& shape) {
+  const std::int64_t published = is_qwen(shape.architecture)       ? 32
+                                 : shape.architecture == "mistral" ? 8
+                                                                   : shape.heads;
+  const bool fits = shape.heads % published == 0;
+  return !keys.says("num_key_value_heads") && fits ? published : shape.heads;
 }
 
 ModelShape read(const Keys& keys, const std::string& architecture) {
@@ -47,7 +91,8 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
   }
   shape.ffn = keys.size("intermediate_size");
   shape.vocab = keys.size("vocab_size");
-  shape.kv_heads = keys.size_or_absent("num_key_value_heads").value_or(shape.heads);
+  shape.kv_heads =
+      keys.size_or_absent("num_key_value_heads").value_or(default_kv_heads(keys, shape));
   if (shape.heads % shape.kv_heads != 0) {
     keys.refuse(
         "num_key_value_heads",
@@ -60,7 +105,8 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
   shape.norm_eps = keys.positive("rms_norm_eps", shape.norm_eps);
   read_rope(keys, shape);
   static_cast<void>(keys.name("hidden_act", "silu", {"silu", "swish"}));  // one function
-  const bool bias = architecture != "qwen2" && keys.flag("attention_bias", false);
+  const bool bias =
+      (architecture == "llama" || architecture == "qwen3") && keys.flag("attention_bias", false);
   shape.qkv_bias = bias || architecture == "qwen2";
   shape.out_bias = bias;
   shape.mlp_bias = architecture == "llama" && keys.flag("mlp_bias", false);
@@ -70,7 +116,7 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
   shape.initializer_range = keys.positive("initializer_range", shape.initializer_range);
   shape.padding_id = keys.padding_id(-1, shape.vocab);
   shape.attention_dropout = keys.probability("attention_dropout", 0.0);
-  expect_full_attention(keys, shape.layers);
+  shape.window = window_of(keys, shape);
   return shape;
 }
 
@@ -89,14 +135,21 @@ json write(const ModelShape& shape) {
       {"hidden_act", "silu"},
       {"attention_dropout", shape.attention_dropout},
   };
-  if (shape.architecture != "qwen2") {
+  if (shape.architecture == "llama" || shape.architecture == "qwen3") {
     config["attention_bias"] = shape.out_bias;
   }
   if (shape.architecture == "llama") {
     config["mlp_bias"] = shape.mlp_bias;
     config["pretraining_tp"] = 1;
-  } else {
-    config["use_sliding_window"] = false;
+  }
+  if (is_qwen(shape.architecture)) {
+    config["use_sliding_window"] = shape.window > 0;
+  }
+  if (shape.window > 0) {
+    config["sliding_window"] = shape.window;
+    config["max_window_layers"] = 0;
+  } else if (shape.architecture == "mistral") {
+    config["sliding_window"] = nullptr;
   }
   write_rope(shape, config);
   if (shape.padding_id >= 0) {
@@ -138,24 +191,22 @@ Family family(
                     "attention_dropout",
                     "layer_types",
                     "sliding_window",
-                    "use_sliding_window"},
+                    "use_sliding_window",
+                    "max_window_layers"},  // those before have none
       .fixed_keys =
           {{"partial_rotary_factor", "1.0", "rotating a part of a head is not implemented"},
            {"rope_interleaved", "false", "interleaved rotary embeddings are not implemented"},
            {"attn_pdrop", "0.0", "these models have no such dropout; train with 0"},
            {"embd_pdrop", "0.0", "these models have no such dropout; train with 0"},
            {"resid_pdrop", "0.0", "these models have no such dropout; train with 0"},
-           {"hidden_dropout", "0.0", "these models have no such dropout; train with 0"},
-           {"pretraining_tp", "1", "the degrees of parallelism are the planner's to choose"}},
+           {"hidden_dropout", "0.0", "these models have no such dropout; train with 0"}},
       .read = reader,
       .write = write};
-  if (model_type != "qwen2") {
+  if (model_type == "llama" || model_type == "qwen3") {
     family.read_keys.emplace_back("attention_bias");
   }
   if (model_type == "llama") {
     family.read_keys.emplace_back("mlp_bias");
-  } else {
-    family.read_keys.emplace_back("max_window_layers");  // of windows, which must be off
   }
   return family;
 }
@@ -165,6 +216,8 @@ Family family(
 std::vector<Family> llama_families() {
   return {
       family("llama", "LlamaForCausalLM", [](const Keys& keys) { return read(keys, "llama"); }),
+      family(
+          "mistral", "MistralForCausalLM", [](const Keys& keys) { return read(keys, "mistral"); }),
       family("qwen2", "Qwen2ForCausalLM", [](const Keys& keys) { return read(keys, "qwen2"); }),
       family("qwen3", "Qwen3ForCausalLM", [](const Keys& keys) { return read(keys, "qwen3"); })};
 }

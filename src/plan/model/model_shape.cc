@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -36,17 +37,134 @@ const std::vector<Family>& families() {
   return table;
 }
 
-const Family& family_of(const Keys& keys) {
-  std::vector<std::string> types;
-  for (const Family& family : families()) {
-    types.push_back(family.model_type);
+// Families that are not implemented, by how their names begin: the longest that fits counts.
+struct Foreign {
+  const char* type;
+  const char* why;
+  const char* nearest;
+};
+constexpr const char* kExperts = "its layers are mixtures of experts";
+constexpr const char* kEncoderDecoder = "it is an encoder with a decoder";
+constexpr const char* kBesideText = "it reads more than text; a language model inside it may do";
+constexpr const char* kParallel = "its attention and MLP stand side by side";
+constexpr const char* kNoAttention = "it is no transformer of attention alone";
+constexpr std::array kForeign = {
+    Foreign{"albert", "its layers share their weights", "bert"},
+    Foreign{"baichuan", "its queries, keys and values are one fused tensor", "llama"},
+    Foreign{"bart", kEncoderDecoder, "bert"},
+    Foreign{"bloom", "its positions are biases of attention (ALiBi)", "gpt2"},
+    Foreign{"camembert", "its positions are counted behind the padding id, as RoBERTa's", "bert"},
+    Foreign{"chatglm", "it rotates a part of each head", "llama"},
+    Foreign{"codegen", kParallel, "gpt2"},
+    Foreign{"cohere", kParallel, "llama"},
+    Foreign{"dbrx", kExperts, "llama"},
+    Foreign{"deberta", "its positions are relative to one another", "bert"},
+    Foreign{"deepseek", "its attention is latent and its layers are mixtures of experts", "llama"},
+    Foreign{"distilbert", "its weights have other names, and it has no segments", "bert"},
+    Foreign{"electra", "its embedding has a width of its own", "bert"},
+    Foreign{"falcon", kParallel, "llama"},
+    Foreign{"gemma", "its norms scale by 1 + weight and its embedding is scaled", "llama"},
+    Foreign{"glm", "it rotates a part of each head", "llama"},
+    Foreign{"gpt_bigcode", "its heads share one key and one value head", "gpt2"},
+    Foreign{"gpt_neo", "every second layer has a window of attention", "gpt2"},
+    Foreign{"gpt_neox", kParallel, "llama"},
+    Foreign{"gpt_oss", kExperts, "qwen3"},
+    Foreign{"gptj", kParallel, "gpt2"},
+    Foreign{"granite", "it multiplies embeddings, residuals and logits by factors", "llama"},
+    Foreign{"internlm", "its weights have other names", "llama"},
+    Foreign{"llama4", kExperts, "llama"},
+    Foreign{"llava", kBesideText, "llama"},
+    Foreign{"mamba", kNoAttention, "llama"},
+    Foreign{"minicpm", "it multiplies embeddings and residuals by factors", "llama"},
+    Foreign{"ministral", "its layers differ in their windows", "mistral"},
+    Foreign{"mistral3", kBesideText, "mistral"},
+    Foreign{"mixtral", kExperts, "mistral"},
+    Foreign{"mllama", kBesideText, "llama"},
+    Foreign{"modernbert", "it rotates, and its layers have windows of attention", "bert"},
+    Foreign{"mpt", "its positions are biases of attention (ALiBi)", "gpt2"},
+    Foreign{"mt5", kEncoderDecoder, "bert"},
+    Foreign{"nemotron", "its MLP squares a ReLU", "llama"},
+    Foreign{"olmo", "its norms differ", "llama"},
+    Foreign{"openai-gpt", "its norms come after the residual sums", "gpt2"},
+    Foreign{"persimmon", "it rotates a part of each head", "llama"},
+    Foreign{"phi", kParallel, "llama"},
+    Foreign{"phi3", "its queries, keys and values, and gate and up, are fused tensors", "llama"},
+    Foreign{"phimoe", kExperts, "llama"},
+    Foreign{"qwen", "its weights have other names (it is the first Qwen)", "qwen2"},
+    Foreign{"qwen2_5_vl", kBesideText, "qwen2"},
+    Foreign{"qwen2_moe", kExperts, "qwen2"},
+    Foreign{"qwen2_vl", kBesideText, "qwen2"},
+    Foreign{"qwen3_moe", kExperts, "qwen3"},
+    Foreign{"qwen3_next", kExperts, "qwen3"},
+    Foreign{"qwen3_vl", kBesideText, "qwen3"},
+    Foreign{"recurrent", kNoAttention, "llama"},
+    Foreign{"roberta", "its positions are counted behind the padding id", "bert"},
+    Foreign{"rwkv", kNoAttention, "llama"},
+    Foreign{"smollm3", "some of its layers do not rotate", "llama"},
+    Foreign{"stablelm", "it rotates a part of each head", "llama"},
+    Foreign{"starcoder2", "its norms are LayerNorms and its MLP has no gate", "llama"},
+    Foreign{"t5", kEncoderDecoder, "bert"},
+    Foreign{"xlm-roberta", "its positions are counted behind the padding id, as RoBERTa's", "bert"},
+};
+
+// What a class is called behind its family's name: "ForCausalLM" of "LlamaForCausalLM".
+constexpr const char* kClassEnds[] = {"For", "Model", "LMHeadModel", "DoubleHeadsModel"};
+
+// Whether the class is one of the family, in any spelling: "LLaMAForCausalLM",
+// "BertForPreTraining". transformers goes by model_type, and the weights say what the model is for.
+bool of_family(const std::string& architecture, const Family& family) {
+  const std::string& own = family.model_type;
+  const auto same = [](char a, char b) { return std::tolower(a) == b; };
+  if (architecture.size() < own.size() ||
+      !std::equal(own.begin(), own.end(), architecture.begin(), [&](char b, char a) {
+        return same(a, b);
+      })) {
+    return false;
   }
-  const std::string type = keys.name(
+  const std::string rest = architecture.substr(own.size());
+  return std::any_of(std::begin(kClassEnds), std::end(kClassEnds), [&](const char* end) {
+    return end == std::string("For") ? rest.starts_with(end) : rest == end;
+  });
+}
+
+// Of the classes that the configuration names, where it names no model_type.
+const Family* family_by_class(const Keys& keys) {
+  const json* classes = keys.find("architectures");
+  for (const Family& family : families()) {
+    if (classes != nullptr && classes->is_array() && !classes->empty() &&
+        classes->front().is_string() && of_family(classes->front().get<std::string>(), family)) {
+      return &family;
+    }
+  }
+  return nullptr;
+}
+
+const Family& family_of(const Keys& keys) {
+  const json* said = keys.find("model_type");
+  std::string names;
+  for (const Family& family : families()) {
+    if (said == nullptr ? family_by_class(keys) == &family : *said == family.model_type) {
+      return family;
+    }
+    names += json(family.model_type).dump() + ", ";
+  }
+  if (said == nullptr) {
+    return families().front();
+  }
+  const std::string type = said->is_string() ? said->get<std::string>() : "";
+  const Foreign* foreign = nullptr;
+  for (const Foreign& one : kForeign) {
+    const bool longer = foreign == nullptr ||
+                        std::string_view(one.type).size() > std::string_view(foreign->type).size();
+    foreign = type.starts_with(one.type) && longer ? &one : foreign;
+  }
+  keys.refuse(
       "model_type",
-      "llama",
-      types,
-      R"(; of models of several dims, where they are taken, "stdit", "evoformer")");
-  return families()[idx(std::find(types.begin(), types.end(), type) - types.begin())];
+      (foreign == nullptr ? ""
+                          : "that family is not implemented: " + std::string(foreign->why) +
+                                "; the nearest that is: " + json(foreign->nearest).dump() + "; ") +
+          "accepted is " + names +
+          R"(and of models of several dims, where they are taken, "stdit", "evoformer")");
 }
 
 // What no family accepts otherwise.
@@ -58,7 +176,6 @@ constexpr std::array kFixedKeys = {
     FixedKey{"per_layer_config", "{}", "layers that differ are not implemented"},
     FixedKey{
         "quantization_config", "null", "quantized weights are not implemented; dequantize them"},
-    FixedKey{"auto_map", "null", "a model's own Python code is not run"},
 };
 
 // Parameters, counted in `Number`: std::int64_t for the count, double where it may be too large.
@@ -134,7 +251,8 @@ void read_heads(
   shape.head_dim = head_dim.value_or(shape.hidden / shape.heads);
 }
 
-ModelShape model_shape_from_config(const json& config, const std::string& source) {
+ModelShape model_shape_from_config(
+    const json& config, const std::string& source, std::vector<std::string>* notes) {
   if (!config.is_object()) {
     throw std::invalid_argument(
         source + ": is " + excerpt(config) +
@@ -142,8 +260,7 @@ ModelShape model_shape_from_config(const json& config, const std::string& source
   }
   const Keys keys(config, source);
   const Family& family = family_of(keys);
-  std::vector<std::string> known = harmless_keys();
-  known.insert(known.end(), {"model_type", "architectures"});
+  std::vector<std::string> known = {"model_type", "architectures", "auto_map"};
   known.insert(known.end(), family.read_keys.begin(), family.read_keys.end());
   std::vector<FixedKey> fixed(kFixedKeys.begin(), kFixedKeys.end());
   fixed.insert(fixed.end(), family.fixed_keys.begin(), family.fixed_keys.end());
@@ -151,12 +268,28 @@ ModelShape model_shape_from_config(const json& config, const std::string& source
     known.emplace_back(key.key);
   }
   keys.refuse_unknown(known);
-  keys.expect(
-      "architectures",
-      json::array({family.architecture}),
-      "that is what is implemented of model_type \"" + family.model_type + "\"");
+  const json* classes = keys.find("architectures");
+  const auto fits = [&](const json& one) {
+    return one.is_string() && of_family(one.get<std::string>(), family);
+  };
+  if (classes != nullptr &&
+      !(classes->is_array() &&
+        (classes->empty() || std::any_of(classes->begin(), classes->end(), fits)))) {
+    keys.refuse(
+        "architectures",
+        "accepted is " + json::array({family.architecture}).dump() +
+            " or another class of that family: model_type is \"" + family.model_type + "\"");
+  }
   for (const FixedKey& key : fixed) {
     keys.expect(key.key, json::parse(key.accepted), key.instead);
+  }
+  const json* own_code = keys.find("auto_map");
+  if (notes != nullptr && own_code != nullptr && !is_off("auto_map", *own_code)) {
+    notes->push_back(
+        source +
+        ": auto_map names Python code of the model's own, which is not run: it is taken "
+        "as the \"" +
+        family.model_type + "\" that transformers has");
   }
   const ModelShape shape = family.read(keys);
   const auto parameters = parameters_in<double>(shape);
@@ -168,16 +301,42 @@ ModelShape model_shape_from_config(const json& config, const std::string& source
   return shape;
 }
 
-json config_of(const ModelShape& shape) {
+namespace {
+
+const Family& family_of(const ModelShape& shape) {
   for (const Family& family : families()) {
     if (family.model_type == shape.architecture) {
-      json config = family.write(shape);
-      config["model_type"] = family.model_type;
-      config["architectures"] = json::array({family.architecture});
-      return config;
+      return family;
     }
   }
-  throw std::logic_error("config_of: unknown architecture '" + shape.architecture + "'");
+  throw std::logic_error("no family is called '" + shape.architecture + "'");
+}
+
+}  // namespace
+
+const std::string& class_of(const ModelShape& shape) { return family_of(shape).architecture; }
+
+json config_of(const ModelShape& shape) {
+  const Family& family = family_of(shape);
+  json config = family.write(shape);
+  config["model_type"] = family.model_type;
+  config["architectures"] = json::array({family.architecture});
+  return config;
+}
+
+LengthLimit length_limit(const ModelShape& shape) {
+  if (shape.learned_positions) {
+    return {
+        .tokens = shape.max_positions,
+        .why = "the model has learned " + std::to_string(shape.max_positions) + " positions"};
+  }
+  if (shape.window > 0) {
+    return {
+        .tokens = shape.window,
+        .why = "the model's attention has a window of " + std::to_string(shape.window) +
+               " tokens (sliding_window), and windows shorter than a document are not implemented"};
+  }
+  return {};
 }
 
 ModelShape without_dropout(ModelShape shape) {

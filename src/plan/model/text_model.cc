@@ -142,7 +142,9 @@ PartWeights head_weights(const ModelShape& model, int domain) {
     add_norm(part, model, names.last_norm);
   }
   if (!names.head_bias.empty()) {
-    part.vectors.push_back({Role::out_bias, names.head_bias, model.vocab});
+    // Of the untied head transformers uses the bias under its own name.
+    part.vectors.push_back(
+        {Role::out_bias, model.tied ? names.head_bias : names.head + ".bias", model.vocab});
   }
   return part;
 }
@@ -178,7 +180,8 @@ Model text_model(const ModelShape& shape) {
       .layers = shape.layers,
       .causal = shape.causal,
       .masked_lm = shape.masked_lm,
-      .initializer_range = shape.initializer_range};
+      .initializer_range = shape.initializer_range,
+      .longest = length_limit(shape)};
   using WeightsOf = PartWeights (*)(const ModelShape&, int);
   const auto part = [&](const char* name, WeightsOf weights) {
     Part made{

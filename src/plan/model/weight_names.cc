@@ -89,6 +89,7 @@ WeightNames bert() {
 const WeightNames& weight_names(const std::string& architecture) {
   static const std::map<std::string, WeightNames> table = {
       {"llama", llama()},
+      {"mistral", llama()},
       {"qwen2", llama()},
       {"qwen3", llama()},
       {"gpt2", gpt2()},

@@ -469,13 +469,13 @@ GroupSpace cluster_space(
     const ClusterSpaceOptions& options,
     std::vector<std::int64_t> lengths) {
   expect_domain(cluster, options);
+  const LengthLimit longest = length_limit(model);
   for (std::size_t k = 0; k < lengths.size(); ++k) {
-    if (model.learned_positions && lengths[k] > model.max_positions) {
+    if (!longest.allows(lengths[k])) {
       throw std::invalid_argument(
           "document " + std::to_string(k) + " has " + std::to_string(lengths[k]) +
-          " tokens: the model has learned " + std::to_string(model.max_positions) +
-          " positions; leave longer documents out (--context " +
-          std::to_string(model.max_positions) + ")");
+          " tokens: " + longest.why + "; leave longer documents out (--context " +
+          std::to_string(longest.tokens) + ")");
     }
   }
   return Space(model, cluster, options).make(std::move(lengths));

@@ -114,12 +114,12 @@ void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& c
         (found.size() > 1 ? " (and " + std::to_string(found.size() - 1) + " more)" : "") +
         "; see plan check");
   }
+  const LengthLimit longest = length_limit(model);
   for (const std::int64_t n : plan.lengths) {
-    if (model.learned_positions && n > model.max_positions) {
+    if (!longest.allows(n)) {
       refuse(
-          "a document of " + std::to_string(n) + " tokens, but the model has learned " +
-          std::to_string(model.max_positions) +
-          " positions: cut the document, or give the model more");
+          "a document of " + std::to_string(n) + " tokens, but " + longest.why +
+          ": cut the document, or give the model more");
     }
   }
 }

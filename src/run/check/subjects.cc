@@ -59,8 +59,9 @@ CheckSubject check_subject(
     const std::function<void(Parameters& parameters)>& fill,
     const std::vector<std::int64_t>& lengths) {
   std::vector<std::int64_t> within = lengths;
+  const LengthLimit limit = length_limit(model);
   for (std::int64_t& length : within) {
-    length = model.learned_positions ? std::min(length, model.max_positions) : length;
+    length = limit.allows(length) ? length : limit.tokens;
   }
   const auto documents = random_documents(within, model.vocab);
   return {

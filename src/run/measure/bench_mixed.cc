@@ -339,7 +339,8 @@ MixedMemory bench_mixed_memory(
   const ModelShape& model = request.model.shape;
   const Cutter cutter(
       request, cluster_of(MachineNumbers{}, std::vector<double>(memory.size(), 1), memory));
-  const std::int64_t most = model.learned_positions ? model.max_positions + 1 : kMostTokens;
+  const LengthLimit limit = length_limit(model);
+  const std::int64_t most = limit.tokens > 0 ? limit.tokens + 1 : kMostTokens;
   const std::vector<std::int64_t> alike(
       memory.size(),
       std::accumulate(memory.begin(), memory.end(), std::int64_t{0}) /

@@ -180,11 +180,7 @@ class BenchRank {
              .device = request.device,
              .breakdown = request.breakdown ? &breakdown_ : nullptr}),
         optimizer_(session_.parameters(), {}) {
-    if (request.model.has_weights()) {
-      session_.parameters().load(SafetensorsReader(request.model.path));
-    } else {
-      session_.parameters().initialize(1);
-    }
+    session_.parameters().initialize(1);
   }
 
   void measure(Case& one) {

@@ -30,6 +30,7 @@ ModelShape one_layer(ModelShape model, std::int64_t tokens) {
   model.layers = 1;
   model.vocab = std::min(model.vocab, kVocabulary);
   model.padding_id = -1;
+  model.window = 0;
   if (model.learned_positions) {
     model.max_positions = std::max(model.max_positions, tokens);
   }

@@ -23,8 +23,8 @@ using Document = std::vector<std::int32_t>;
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
 bool like_llama(const ModelShape& shape) {
-  return shape.architecture == "llama" || shape.architecture == "qwen2" ||
-         shape.architecture == "qwen3";
+  return shape.architecture == "llama" || shape.architecture == "mistral" ||
+         shape.architecture == "qwen2" || shape.architecture == "qwen3";
 }
 
 // What the parts of a layer, and the parts around the layers, are called.

@@ -233,7 +233,7 @@ Given given_data(const std::string& name, const Dataset& data) {
 std::vector<Given> given_model(
     const std::string& name,
     const ModelFolder& model,
-    std::uint64_t seed,
+    const ModelWeights& weights,
     int ranks,
     Backend& backend) {
   std::vector<Given> items = {
@@ -242,8 +242,8 @@ std::vector<Given> given_model(
     return items;
   }
   std::vector<fs::path> files;  // none: they are random
-  if (model.has_weights()) {
-    files = reading([&] { return SafetensorsReader(model.path).files(); }, name);
+  if (!weights.random()) {
+    files = weights.reader->files();
   }
   std::string hash;
   backend.run(ranks, [&](Communicators& communicators) {
@@ -251,7 +251,7 @@ std::vector<Given> given_model(
   });
   items.push_back(
       {"the weights of " + name,
-       files.empty()  ? fmt::format("random, seed {}", seed)
+       files.empty()  ? fmt::format("random, seed {}", weights.seed)
        : hash.empty() ? "the same files"
                       : "XXH64 " + hash});
   return items;

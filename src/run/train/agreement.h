@@ -48,7 +48,7 @@ Given given_data(const std::string& name, const Dataset& data);
 std::vector<Given> given_model(
     const std::string& name,
     const ModelFolder& model,
-    std::uint64_t seed,
+    const ModelWeights& weights,
     int ranks,
     Backend& backend);
 

@@ -83,12 +83,19 @@ std::unique_ptr<BatchPlanner> planner_of(
 
 }  // namespace
 
-EvalResult evaluate(const LoadedConfig& loaded, Backend& backend) {
+EvalResult evaluate(
+    const LoadedConfig& loaded,
+    Backend& backend,
+    const std::function<void(const std::string& line)>& note) {
   const ModelFolder model = model_at(loaded.config);
+  const ModelWeights weights = weights_at(loaded.config, model);
+  const ModelReport report = report_of(weights);
+  if (backend.leads()) {
+    tell(report, note);
+  }
   const Dataset data = data_at("data.path", loaded.config.data.path, loaded.config, model);
   const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
-  std::vector<Given> given =
-      given_model("model.path", model, loaded.config.model.seed, ranks, backend);
+  std::vector<Given> given = given_model("model.path", model, weights, ranks, backend);
   if (backend.name() != "local") {
     given.push_back(given_data("data.path", data));
   }
@@ -106,7 +113,7 @@ EvalResult evaluate(const LoadedConfig& loaded, Backend& backend) {
          .gradients = false,
          .memory_bytes = parse_bytes(config.parallel.memory_per_rank),
          .device = device});
-    fill(session.parameters(), model, config.model.seed);
+    weights.fill(session.parameters());
     session.world().barrier({.op = "model is there", .part = ""});
     const bool first = session.rank() == 0;
     const EvalResult mine = evaluate_data(
@@ -120,6 +127,7 @@ EvalResult evaluate(const LoadedConfig& loaded, Backend& backend) {
       result = mine;
     }
   });
+  result.model = report;
   return result;
 }
 

@@ -82,7 +82,7 @@ class RankTraining {
       checkpoints_.restore(*from, optimizer_);
       scale_ = LossScale(narrow(), from->state.loss_scale, from->state.loss_scale_steps);
     } else {
-      fill(session_.parameters(), run_.inputs.model, run_.config().model.seed);
+      run_.inputs.weights.fill(session_.parameters());
     }
     session_.world().barrier({.op = "model is there", .part = ""});
     if (session_.rank() == run_.first_rank) {
@@ -172,13 +172,16 @@ class RankTraining {
     if (!run_.config().output.model) {
       return;
     }
-    paradyse::save_model(
+    const std::vector<std::string> notes = paradyse::save_model(
         session_.parameters(),
         session_.domain(),
         first_ ? run_.record.folder().partial_model() : std::filesystem::path(),
         run_.inputs.model,
         session_.parameters().types().weight);
     if (first_) {
+      for (const std::string& line : notes) {
+        run_.record.note(line);
+      }
       const std::filesystem::path aside = run_.record.folder().place_model();
       if (!aside.empty()) {
         run_.record.note("the model that was saved before is put aside in " + aside.string());

@@ -17,6 +17,7 @@ namespace {
 
 // What makes a run the run it is.
 constexpr const char* kFixed[] = {
+    "model.random_weights",
     "model.seed",
     "model.dropout",
     "model.attention_dropout",

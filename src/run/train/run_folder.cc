@@ -325,6 +325,10 @@ fs::path RunFolder::place_model() {
 
 void RunFolder::write_summary(const TrainSummary& summary) {
   const nlohmann::json json = {
+      {"model",
+       {{"weights", summary.model.weights},
+        {"random", summary.model.random},
+        {"notes", summary.model.notes}}},
       {"steps", summary.steps},
       {"resumed_at", summary.resumed_at},
       {"interrupted", summary.interrupted},

@@ -69,7 +69,8 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
 
 ModelFolder model_at(const RunConfig& config) {
   expect_set("model.path", config.model.path);
-  ModelFolder model = reading([&] { return open_any_model(config.model.path); }, "model.path");
+  ModelFolder model = reading(
+      [&] { return open_any_model(config.model.path, config.model.random_weights); }, "model.path");
   if (model.grid) {
     expect_of_grids(config, model_type(*model.grid));
     return model;
@@ -102,7 +103,22 @@ Corpus corpus_at(
         options.max_tokens,
         model.max_positions));
   }
-  return reading([&] { return read_corpus(options); }, key);
+  Corpus corpus = reading([&] { return read_corpus(options); }, key);
+  const LengthLimit limit = length_limit(model);
+  for (std::size_t d = 0; d < corpus.documents.size(); ++d) {
+    const std::int64_t tokens = std::ssize(corpus.documents[d]);
+    if (!limit.allows(tokens)) {
+      throw std::invalid_argument(fmt::format(
+          "{} {}: document {} has {} tokens, but {}: data.max_tokens={} takes as many of each",
+          key,
+          path,
+          d,
+          tokens,
+          limit.why,
+          limit.tokens));
+    }
+  }
+  return corpus;
 }
 
 }  // namespace
@@ -310,11 +326,27 @@ Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch) {
   return *std::move(answer.plan);
 }
 
-void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed) {
-  if (model.has_weights()) {
-    parameters.load(SafetensorsReader(model.path));
-  } else {
-    parameters.initialize(seed);
+ModelWeights weights_at(const RunConfig& config, const ModelFolder& model) {
+  try {
+    return open_weights(model, config.model.random_weights, config.model.seed);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("model.path: ") + error.what());
+  }
+}
+
+ModelReport report_of(const ModelWeights& weights) {
+  return {.weights = weights.said, .random = weights.random(), .notes = weights.notes};
+}
+
+void tell(const ModelReport& model, const std::function<void(const std::string& line)>& note) {
+  if (!note) {
+    return;
+  }
+  if (model.random) {
+    note(model.weights);
+  }
+  for (const std::string& line : model.notes) {
+    note(line);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/train.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/profile/fit.h"
 #include "src/run/train/dataset.h"
@@ -59,7 +61,10 @@ SampleTask sample_task(
 // A plan for such a batch; why there is none as std::runtime_error.
 Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch);
 
-// The model's weights, or random ones where it has none.
-void fill(Parameters& parameters, const ModelFolder& model, std::uint64_t seed);
+// Its weights, opened: throws as open_weights() does, after "model.path: ".
+ModelWeights weights_at(const RunConfig& config, const ModelFolder& model);
+ModelReport report_of(const ModelWeights& weights);
+// Its sentences, one by one.
+void tell(const ModelReport& model, const std::function<void(const std::string& line)>& note);
 
 }  // namespace paradyse

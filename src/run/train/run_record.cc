@@ -48,8 +48,9 @@ void RunRecord::expect_room() const {
   }
 }
 
-void RunRecord::begin(const DataCounts& data, bool repeatable) {
+void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool repeatable) {
   summary_.data = data;
+  summary_.model = model;
   summary_.repeatable = repeatable;
   if (!leads_) {
     return;

@@ -26,7 +26,7 @@ class RunRecord {
   // Throws where begin() could not make a folder (RunFolder::expect_room).
   void expect_room() const;
   // Steps are about to begin: makes the folder, unless it was reopened.
-  void begin(const DataCounts& data, bool repeatable);
+  void begin(const DataCounts& data, const ModelReport& model, bool repeatable);
   // Puts the folder back to the checkpoint, takes over what it says of the steps until then, and
   // says so.
   void rewind(const Resumed& from, const std::vector<std::string>& changes);

@@ -37,7 +37,15 @@ TrainSummary train(
       .record = record,
       .trace = trace,
       .first_rank = backend.first_rank()};
-  record.begin(inputs.data.counts(), why_not_repeatable(config.config, numbers, from).empty());
+  ModelReport model = report_of(inputs.weights);
+  model.random = model.random && !inputs.from;
+  if (backend.leads()) {
+    tell(model, hooks.note);
+  }
+  record.begin(
+      inputs.data.counts(),
+      model,
+      why_not_repeatable(config.config, numbers, from).empty());
   try {
     backend.run(static_cast<int>(config.config.parallel.ranks), [&](Communicators& communicators) {
       train_rank(run, communicators);

@@ -81,12 +81,17 @@ TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem
   }
   const c10::Device device = device_named(config.parallel.device);
   ModelFolder model = model_at(config);
+  ModelWeights weights{.said = "those of the checkpoint", .notes = model.notes};
+  if (!from) {
+    weights = weights_at(config, model);
+  }
   Dataset data = data_at("data.path", config.data.path, config, model);
   TrainingInputs inputs{
       .from = std::move(from),
       .changes = std::move(changes),
       .device = device,
       .model = std::move(model),
+      .weights = std::move(weights),
       .data = std::move(data),
       .data_fingerprint = {},
       .steps = {},
@@ -127,7 +132,7 @@ void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, B
              sha256_hex(to_json(inputs.from->state)).substr(0, 16))});
     given.push_back({"the configuration of model.path", inputs.model.fingerprint()});
   } else {
-    given = given_model("model.path", inputs.model, config.model.seed, ranks, backend);
+    given = given_model("model.path", inputs.model, inputs.weights, ranks, backend);
   }
   given.push_back(given_data("data.path", inputs.data));
   if (inputs.evaluation) {

@@ -23,6 +23,7 @@ struct TrainingInputs {
   std::vector<std::string> changes;  // of the configuration since then, for the user
   c10::Device device = c10::Device(c10::kCPU);
   ModelFolder model;
+  ModelWeights weights;  // that it begins with; of a run that goes on, none
   Dataset data;
   std::string data_fingerprint;
   std::vector<std::vector<std::int64_t>> steps;  // items of each

@@ -12,6 +12,8 @@
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/text_match.h"
+#include "src/run/memory/reading.h"
+#include "src/run/weights/weight_files.h"
 
 namespace paradyse {
 
@@ -23,14 +25,6 @@ using nlohmann::json;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-
-// What goes along with a model and says nothing about its mathematics.
-constexpr const char* kCompanions[] = {
-    "special_tokens_map.json",
-    "generation_config.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model"};
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what) {
   throw std::runtime_error(path.string() + ": " + what);
@@ -48,9 +42,9 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
-json parsed_json(const fs::path& path) {
+json parsed_json(const std::string& text, const fs::path& path) {
   try {
-    return json::parse(text_of(path));
+    return json::parse(text);
   } catch (const json::exception& error) {
     refuse(path, std::string("is no JSON: ") + error.what());
   }
@@ -72,12 +66,6 @@ json parsed_toml(const fs::path& path) {
 }
 
 bool is_toml(const fs::path& path) { return path.extension() == ".toml"; }
-
-bool is_companion(const std::string& name) {
-  const bool tokenizer = name.starts_with("tokenizer") && name.ends_with(".json");
-  return tokenizer ||
-         std::find(std::begin(kCompanions), std::end(kCompanions), name) != std::end(kCompanions);
-}
 
 // A file is there whole or not at all.
 void write_file(const fs::path& path, const std::string& text) {
@@ -110,15 +98,6 @@ void prepare_folder(const fs::path& to) {
   }
 }
 
-void copy_companions(const fs::path& from, const fs::path& to) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
-    const fs::path name = entry.path().filename();
-    if (entry.is_regular_file() && is_companion(name.string()) && !fs::exists(to / name)) {
-      fs::copy_file(entry.path(), to / name);
-    }
-  }
-}
-
 }  // namespace
 
 Model ModelFolder::model() const { return grid ? grid_model(*grid) : text_model(shape); }
@@ -128,17 +107,72 @@ std::string ModelFolder::fingerprint() const {
 }
 
 json ModelFolder::config() const {
-  return is_toml(path) ? parsed_toml(path) : parsed_json(path / kConfig);
+  return is_toml(path)
+             ? parsed_toml(path)
+             : parsed_json(
+                   config_text.empty() ? text_of(path / kConfig) : config_text, path / kConfig);
 }
 
-bool ModelFolder::has_weights() const {
-  return !is_toml(path) && (fs::exists(path / kWeights) || fs::exists(path / kIndex));
+namespace {
+
+// Folders in `path` that hold a config.json, or, of the hub's cache, below its snapshots.
+std::string models_below(const fs::path& path) {
+  std::error_code error;
+  for (const fs::path& folder : {path, path / "snapshots"}) {
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+      std::error_code unknown;
+      if (fs::exists(at->path() / kConfig, unknown)) {
+        return "; " + at->path().string() + " has one: give that folder";
+      }
+    }
+  }
+  return "";
 }
 
-ModelFolder open_model(const fs::path& path) {
+// Transformers 5 does not tie what the files hold twice and differently.
+void take_the_head_that_is_there(ModelFolder& model) {
+  if (!model.shape.tied) {
+    return;
+  }
+  try {
+    const SafetensorsReader reader(weight_files(model.path).files);
+    const Model tied = model.model();
+    const auto stored = [&](const ModelPart& part) {
+      const PartWeights weights = part.part->weights(1);
+      const std::string name =
+          layer_prefix(weights, part.layer) + weights.matrices.front().stored_as;
+      std::string without = name;
+      without.erase(0, without.find('.') + 1);
+      return reader.contains(name) ? name : reader.contains(without) ? without : "";
+    };
+    const std::string embedding = stored(tied.parts.front());
+    const std::string head = stored(tied.parts.back());
+    if (embedding.empty() || head.empty()) {
+      return;
+    }
+    const at::Tensor first = reader.view(embedding);
+    const at::Tensor last = reader.view(head);
+    const bool same = first.sizes() == last.sizes() &&
+                      (first.scalar_type() == last.scalar_type()
+                           ? at::equal(first, last)
+                           : at::equal(first.to(at::kDouble), last.to(at::kDouble)));
+    if (!same) {
+      model.shape.tied = false;
+      model.notes.push_back(
+          reader.file_of(head).string() + ": " + head + " differs from " + embedding +
+          ", though tie_word_embeddings is true: it is used and trained as it is there, untied, as "
+          "Transformers 5 does");
+    }
+  } catch (const std::runtime_error&) {  // what cannot be read is told by those who need it
+  }
+}
+
+}  // namespace
+
+ModelFolder open_model(const fs::path& path, bool random_weights) {
   const char* const accepted =
-      "give a Hugging Face model folder (config.json, and model.safetensors unless weights are to "
-      "be random), or a .toml file with the keys of config.json";
+      "give a Hugging Face model folder (config.json and model.safetensors), or a .toml file with "
+      "the keys of config.json";
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (is_grid_model(path.string())) {
@@ -157,9 +191,14 @@ ModelFolder open_model(const fs::path& path) {
       refuse(path, "is a folder, but named .toml as a model file is; rename it");
     }
     if (!fs::exists(path / kConfig)) {
-      refuse(path, std::string("is a folder without config.json; ") + accepted);
+      refuse(
+          path, std::string("is a folder without config.json; ") + accepted + models_below(path));
     }
-    model.shape = model_shape_from_config(model.config(), (path / kConfig).string());
+    model.config_text = text_of(path / kConfig);
+    model.shape = model_shape_from_config(model.config(), (path / kConfig).string(), &model.notes);
+    if (!random_weights) {
+      take_the_head_that_is_there(model);
+    }
   } else if (is_toml(path)) {
     model.shape = model_shape_from_config(model.config(), path.string());
   } else {
@@ -168,44 +207,86 @@ ModelFolder open_model(const fs::path& path) {
   return model;
 }
 
-ModelFolder open_any_model(const fs::path& path) {
+ModelFolder open_any_model(const fs::path& path, bool random_weights) {
   if (!is_grid_model(path.string())) {
-    return open_model(path);
+    return open_model(path, random_weights);
   }
   return {.path = path, .shape = {}, .grid = read_grid_shape(path.string())};
 }
 
+void ModelWeights::fill(Parameters& parameters) const {
+  if (random()) {
+    parameters.initialize(seed);
+  } else {
+    parameters.load(*reader);
+  }
+}
+
+ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed) {
+  ModelWeights weights{.seed = seed, .notes = model.notes};
+  std::error_code error;
+  const bool folder = fs::is_directory(model.path, error);
+  if (random_weights || !folder) {
+    weights.said = model.path.string() + ": weights are random (seed " + std::to_string(seed) + ")";
+    if (folder &&
+        (fs::exists(model.path / kWeights, error) || fs::exists(model.path / kIndex, error))) {
+      weights.said += ", as asked; those that the folder holds are not read";
+    }
+    return weights;
+  }
+  return reading([&] {
+    const WeightFiles files = weight_files(model.path);
+    const auto reader = std::make_shared<const SafetensorsReader>(files.files);
+    const StoredWeights stored = stored_weights(*reader, model.model());
+    weights.notes.insert(weights.notes.end(), files.notes.begin(), files.notes.end());
+    weights.notes.insert(weights.notes.end(), stored.notes.begin(), stored.notes.end());
+    if (!stored.unused.empty()) {
+      weights.notes.push_back(
+          model.path.string() +
+          ": left out, as of heads for other tasks: " + joined(stored.unused, ", "));
+    }
+    weights.said = files.files.size() == 1 ? files.files.front().string() : model.path.string();
+    weights.reader = reader;
+    return weights;
+  });
+}
+
 namespace {
 
-// The configuration of `from` as it stands, but for the type it gives the weights when they are
-// saved in another: a loader that believes it would round them.
+// The configuration of `from` as it stands, but for what would have a loader take the saved
+// weights wrongly: their type, another class, a head that is tied.
 std::string config_for(const ModelFolder& from, at::ScalarType dtype) {
   const std::string name = dtype == at::kDouble     ? "float64"
                            : dtype == at::kBFloat16 ? "bfloat16"
                            : dtype == at::kHalf     ? "float16"
                                                     : "float32";
-  const std::string text = text_of(from.path / kConfig);
-  auto config = nlohmann::ordered_json::parse(text);
-  bool changed = false;
+  auto config = nlohmann::ordered_json::parse(from.config_text);
+  const auto before = config;
   for (const char* key : {"dtype", "torch_dtype"}) {
-    if (config.contains(key) && config[key] != name) {
+    if (config.contains(key)) {
       config[key] = name;
-      changed = true;
     }
   }
-  return changed ? config.dump(2) + "\n" : text;
+  if (config.contains("architectures")) {
+    config["architectures"] = {class_of(from.shape)};
+  }
+  if (model_shape_from_config(config, kConfig).tied != from.shape.tied) {
+    config["tie_word_embeddings"] = from.shape.tied;
+  }
+  return config == before ? from.config_text : config.dump(2) + "\n";
 }
 
 }  // namespace
 
-void save_model(
+std::vector<std::string> save_model(
     const Parameters& parameters,
     Communicator& domain,
     const fs::path& to,
     const ModelFolder& from,
     at::ScalarType dtype) {
   const c10::InferenceMode no_autograd;
-  const bool from_folder = !from.path.empty() && fs::is_directory(from.path);
+  const bool from_folder = !from.config_text.empty();
+  std::vector<std::string> notes;
   if (parameter_shapes(from.model()) != parameter_shapes(parameters.model())) {
     throw std::invalid_argument(
         "save_model: " + from.path.string() + " is of another model than the parameters");
@@ -213,7 +294,7 @@ void save_model(
   if (domain.rank() != 0) {  // what rank 0 throws frees the others
     collect(parameters, Which::weights, domain, [](const std::string&, const at::Tensor&) {});
     domain.barrier({.op = "model saved", .part = ""});
-    return;
+    return notes;
   }
   prepare_folder(to);
   std::vector<std::pair<std::string, StoredTensor>> tensors;
@@ -226,16 +307,17 @@ void save_model(
         writer.write(name, tensor.to(dtype));
       });
   writer.finish();
-  if (from_folder) {
-    copy_companions(from.path, to);
+  if (from_folder || fs::is_directory(from.path)) {
+    notes = copy_companions(from.path, to);
   }
-  // Last: a folder with this file alone would mean random weights.
+  // Last: it makes the folder a model's.
   write_file(
       to / kConfig,
       from.grid     ? config_of(*from.grid).dump(2) + "\n"
       : from_folder ? config_for(from, dtype)
                     : config_of(from.shape).dump(2) + "\n");
   domain.barrier({.op = "model saved", .part = ""});
+  return notes;
 }
 
 }  // namespace paradyse

@@ -15,6 +15,7 @@
 #include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/text_match.h"
 #include "src/run/device/cores.h"
 #include "src/run/weights/normal.h"
 
@@ -262,10 +263,9 @@ void Parameters::round_masters() {
 
 namespace {
 
-// What the file calls a weight: older files name the LayerNorms' vectors otherwise, and files of
-// the model without a head leave its first name out ("transformer.wte.weight" is "wte.weight").
-std::string name_in(const SafetensorsReader& reader, const std::string& name) {
-  const auto there = [&](const std::string& other) { return reader.tensors().contains(other); };
+// What files may call a weight: older ones name the LayerNorms' vectors otherwise, and files of the
+// model without a head leave its first name out ("transformer.wte.weight" is "wte.weight").
+std::vector<std::string> names_for(const std::string& name) {
   std::vector<std::string> names = {name};
   for (const auto& [now, before] :
        {std::pair<std::string, std::string>{".LayerNorm.weight", ".LayerNorm.gamma"},
@@ -277,74 +277,176 @@ std::string name_in(const SafetensorsReader& reader, const std::string& name) {
   for (std::size_t i = 0, count = names.size(); i < count; ++i) {
     names.push_back(names[i].substr(names[i].find('.') + 1));
   }
-  const auto found = std::find_if(names.begin(), names.end(), there);
-  return found == names.end() ? name : *found;
+  return names;
 }
 
-// Tensors that files hold and no loss depends on: tables, masks, heads for other tasks, copies of
-// tied weights under other names.
-bool without_effect(const std::string& name) {
+// Tables and masks that files hold and no loss depends on.
+bool is_buffer(const std::string& name) {
   static const char* const kParts[] = {
-      "rotary_emb.inv_freq",
-      "attn.masked_bias",
-      "embeddings.position_ids",
-      "pooler.dense.",
-      "cls.seq_relationship.",
-      "cls.predictions.decoder.bias"};
+      "rotary_emb.inv_freq", "attn.masked_bias", "embeddings.position_ids"};
   const bool mask = name.ends_with(".attn.bias");  // of GPT-2; its attention's bias is c_attn.bias
   return mask || std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
            return name.find(part) != std::string::npos;
          });
 }
 
+// Of a head for another task, which training a language model does not touch.
+bool is_other_head(const std::string& name) {
+  static const char* const kParts[] = {
+      "pooler.dense.", "cls.seq_relationship.", "multiple_choice_head."};
+  return std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
+    return name.find(part) != std::string::npos;
+  });
+}
+
+// BERT's head has its bias twice: under the head itself, which counts, and beside it.
+constexpr const char* kBias = "cls.predictions.bias";
+constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
+
 }  // namespace
 
-void Parameters::load(const SafetensorsReader& reader) {
-  const c10::InferenceMode no_autograd;
+StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model) {
+  StoredWeights found;
   std::map<std::string, StoredTensor> unused = reader.tensors();
-  const auto take = [&](const std::string& wanted, const std::vector<std::int64_t>& shape) {
-    const std::string name = name_in(reader, wanted);
-    const at::Tensor tensor = reader.view(name);
-    if (!tensor.is_floating_point()) {
+  const auto there = [&](const std::string& name) { return reader.contains(name); };
+  const auto first_of = [&](const std::vector<std::string>& names) {
+    const auto one = std::find_if(names.begin(), names.end(), there);
+    return one == names.end() ? names.front() : *one;
+  };
+  const auto find = [&](const std::string& wanted,
+                        const std::vector<std::string>& names,
+                        const std::vector<std::int64_t>& shape) {
+    const std::string name = first_of(names);
+    const std::string file = reader.file_of(name).string();
+    if (!there(name)) {
+      std::vector<std::string> all;
+      for (const auto& [each, stored] : reader.tensors()) {
+        all.push_back(each);
+      }
       throw std::runtime_error(fmt::format(
-          "weights: {} is stored as {}; expected F64, F32, F16 or BF16",
-          name,
-          c10::toString(tensor.scalar_type())));
+          "{}: has no tensor \"{}\"{} among its {}; is config.json that of another model, or are "
+          "the files not all there?",
+          file,
+          wanted,
+          did_you_mean(wanted, all),
+          all.size()));
     }
-    if (tensor.sizes().vec() != shape) {
+    const StoredTensor& stored = reader.tensors().at(name);
+    const bool real = stored.dtype == at::kDouble || stored.dtype == at::kFloat ||
+                      stored.dtype == at::kHalf || stored.dtype == at::kBFloat16;
+    if (!real) {
       throw std::runtime_error(fmt::format(
-          "weights: {} has shape [{}], the configuration asks for [{}]",
+          "{}: {} is stored as {}; expected F64, F32, F16 or BF16: quantized weights are to be "
+          "dequantized first",
+          file,
           name,
-          fmt::join(tensor.sizes().vec(), ", "),
+          c10::toString(stored.dtype)));
+    }
+    if (stored.shape != shape) {
+      throw std::runtime_error(fmt::format(
+          "{}: {} has shape [{}], the configuration asks for [{}]; is config.json that of another "
+          "model?",
+          file,
+          name,
+          fmt::join(stored.shape, ", "),
           fmt::join(shape, ", ")));
     }
+    found.names[wanted] = name;
     unused.erase(name);
-    return tensor;
   };
-  for (PartParameters& part : parts_) {
-    const PartWeights& weights = part.weights;
-    for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
-      part.vector_masters[v].copy_(
-          take(full_name(part, weights.vectors[v].name), {weights.vectors[v].size}));
+  // The tied copy is the embedding where that itself is not stored.
+  std::vector<std::string> head;
+  for (const ModelPart& one : model.parts) {
+    const PartWeights weights = one.part->weights(1);
+    if (!weights.matrices.empty() && weights.matrices.front().tied) {
+      head = names_for(layer_prefix(weights, one.layer) + weights.matrices.front().stored_as);
+    }
+  }
+  for (const ModelPart& one : model.parts) {
+    const PartWeights weights = one.part->weights(1);
+    const std::string prefix = layer_prefix(weights, one.layer);
+    for (const Vector& vector : weights.vectors) {
+      const std::string name = prefix + vector.name;
+      std::vector<std::string> names = names_for(name);
+      if (name == kBias || name == kDecoderBias) {
+        names = names_for(kDecoderBias);
+        const std::vector<std::string> beside = names_for(kBias);
+        names.insert(names.end(), beside.begin(), beside.end());
+        if (name == kDecoderBias && !there(first_of(names_for(name)))) {
+          found.notes.push_back(fmt::format(
+              "{}: {} is not there: {} is taken",
+              reader.file_of(name).string(),
+              kDecoderBias,
+              first_of(names)));
+        }
+        const std::string own = first_of(names_for(kDecoderBias));
+        const std::string other = first_of(beside);
+        if (there(own) && there(other)) {
+          if (name == kBias && !at::equal(reader.view(own), reader.view(other))) {
+            found.notes.push_back(fmt::format(
+                "{}: {} and {} differ: the first is used, as Transformers 5 does",
+                reader.file_of(own).string(),
+                own,
+                other));
+          }
+          unused.erase(other);
+        }
+      }
+      find(name, names, {vector.size});
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
-      const std::string name = full_name(part, matrix.stored_as);
+      const std::string name = prefix + matrix.stored_as;
       if (matrix.tied) {
-        unused.erase(name_in(reader, name));  // some files hold the tied copy as well
+        unused.erase(first_of(names_for(name)));  // some files hold the tied copy as well
         continue;
       }
-      const at::Tensor whole = stored_rows(matrix, take(name, stored_shape(matrix)));
-      const Interval rows = global_rows(matrix, domain_rank_);
-      local_rows(part, m, domain_rank_, part.stack_master)
-          .copy_(whole.narrow(0, rows.begin, rows.size()));
+      std::vector<std::string> names = names_for(name);
+      if (&one == &model.parts.front() && m == 0 && !there(first_of(names)) && !head.empty() &&
+          there(first_of(head))) {
+        found.notes.push_back(fmt::format(
+            "{}: {} is not there: {}, tied to it, is taken for both",
+            reader.file_of(first_of(head)).string(),
+            name,
+            first_of(head)));
+        names = head;
+      }
+      if (!found.names.contains(name)) {  // a tensor may store several matrices
+        find(name, names, stored_shape(matrix));
+      }
     }
   }
   for (const auto& [name, stored] : unused) {
-    if (!without_effect(name)) {
-      throw std::runtime_error(
-          "weights: the file holds " + name +
-          ", which no part of this model uses; is config.json that of another model?");
+    if (is_other_head(name)) {
+      found.unused.push_back(name);
+    } else if (!is_buffer(name)) {
+      throw std::runtime_error(fmt::format(
+          "{}: holds {}, which no part of this model uses; is config.json that of another model?",
+          reader.file_of(name).string(),
+          name));
+    }
+  }
+  return found;
+}
+
+void Parameters::load(const SafetensorsReader& reader) {
+  const c10::InferenceMode no_autograd;
+  const StoredWeights stored = stored_weights(reader, model_);
+  const auto take = [&](const std::string& name) { return reader.view(stored.names.at(name)); };
+  for (PartParameters& part : parts_) {
+    const PartWeights& weights = part.weights;
+    for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
+      part.vector_masters[v].copy_(take(full_name(part, weights.vectors[v].name)));
+    }
+    for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
+      const Matrix& matrix = weights.matrices[m];
+      if (matrix.tied) {
+        continue;
+      }
+      const at::Tensor whole = stored_rows(matrix, take(full_name(part, matrix.stored_as)));
+      const Interval rows = global_rows(matrix, domain_rank_);
+      local_rows(part, m, domain_rank_, part.stack_master)
+          .copy_(whole.narrow(0, rows.begin, rows.size()));
     }
   }
   round_masters();

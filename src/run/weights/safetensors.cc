@@ -395,12 +395,7 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : files_(std::make_un
     refuse(path, "is not there; give a .safetensors file or the folder of a model");
   }
   if (!folder || fs::exists(whole, error)) {
-    files_->path = whole;
-    files_->files.push_back(opened(whole));
-    files_->tensors = files_->files[0].tensors;
-    for (const auto& [name, unused] : files_->tensors) {
-      files_->file_of.emplace(name, 0);
-    }
+    add(whole);
     return;
   }
   if (!fs::exists(index, error)) {
@@ -409,12 +404,44 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : files_(std::make_un
         "holds neither model.safetensors nor model.safetensors.index.json; "
         "give the folder of a model, or a .safetensors file itself");
   }
+  add_index(index);
+}
+
+SafetensorsReader::SafetensorsReader(const std::vector<fs::path>& files)
+    : files_(std::make_unique<Files>()) {
+  for (const fs::path& file : files) {
+    if (file.native().ends_with(".index.json")) {
+      add_index(file);
+    } else {
+      add(file);
+    }
+  }
+}
+
+void SafetensorsReader::add(const fs::path& file) {
+  files_->path = file;
+  const std::size_t number = files_->files.size();
+  files_->files.push_back(opened(file));
+  for (const auto& [name, stored] : files_->files.back().tensors) {
+    const auto [before, is_new] = files_->file_of.emplace(name, number);
+    if (!is_new) {
+      refuse(
+          file,
+          "has tensor " + excerpt(name) + ", which " +
+              files_->files[before->second].mapped.path().string() +
+              " has too: they are not the shards of one model");
+    }
+    files_->tensors.emplace(name, stored);
+  }
+}
+
+void SafetensorsReader::add_index(const fs::path& index) {
   files_->path = index;
   std::map<fs::path, std::size_t> number;  // shard -> index into files
   for (const auto& [name, shard] : weight_map(index)) {
     const auto [entry, is_new] = number.emplace(shard, files_->files.size());
     if (is_new) {
-      files_->files.push_back(opened(path / shard));
+      files_->files.push_back(opened(index.parent_path() / shard));
     }
     const File& file = files_->files[entry->second];
     const auto stored = file.tensors.find(name);
@@ -427,6 +454,11 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : files_(std::make_un
     files_->tensors.emplace(name, stored->second);
     files_->file_of.emplace(name, entry->second);
   }
+}
+
+const fs::path& SafetensorsReader::file_of(const std::string& name) const {
+  const auto found = files_->file_of.find(name);
+  return found == files_->file_of.end() ? files_->path : files_->files[found->second].mapped.path();
 }
 
 SafetensorsReader::~SafetensorsReader() = default;

@@ -147,12 +147,11 @@ void check_sizes(Findings& findings) {
         path_to("lengths", d),
         text(n) + " tokens: a batch has at most " + text(kMostTokens) + " in all");
     tokens += n >= 0 && fits ? n : 0;
-    const std::int64_t positions = findings.model ? findings.model->positions() : 0;
+    const LengthLimit longest = findings.model ? findings.model->longest : LengthLimit{};
     require(
-        positions == 0 || n <= positions,
+        longest.allows(n),
         path_to("lengths", d),
-        "document " + text(d) + " has " + text(n) + " tokens: the model has learned " +
-            text(positions) + " positions: cut it");
+        "document " + text(d) + " has " + text(n) + " tokens: " + longest.why + ": cut it");
   }
   check_dims(findings, findings.plan.dims, "dims", findings.plan.lengths.size());
   for (std::size_t m = 0; m < findings.plan.micro_batches.size(); ++m) {
