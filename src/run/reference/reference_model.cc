@@ -35,6 +35,11 @@ struct Names {
   std::string embedding, tokens, positions, last_norm, head;
 };
 
+// Of BERT: an untied head has its bias under its own name.
+std::string head_bias_of(const ModelShape& shape) {
+  return shape.tied ? "cls.predictions.bias" : "cls.predictions.decoder.bias";
+}
+
 Names names_of(const std::string& architecture) {
   if (architecture == "gpt2") {
     return {
@@ -142,7 +147,7 @@ Shapes parameters(const ModelShape& shape) {
     norm("bert.embeddings.LayerNorm");
     linear("cls.predictions.transform.dense", H, H, true);
     norm("cls.predictions.transform.LayerNorm");
-    all["cls.predictions.bias"] = {shape.vocab};
+    all[head_bias_of(shape)] = {shape.vocab};
   }
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = names.layer + std::to_string(layer) + ".";
@@ -440,7 +445,7 @@ at::Tensor token_losses(const Pass& pass, const Document& document, const Docume
   if (shape.architecture == "bert") {
     x_TH = activated(pass.linear(x_TH, "cls.predictions.transform.dense"), shape.activation);
     x_TH = pass.norm(x_TH, "cls.predictions.transform.LayerNorm");
-    bias = pass.w.at("cls.predictions.bias");
+    bias = pass.w.at(head_bias_of(shape));
   } else {
     x_TH = pass.norm(x_TH, pass.names.last_norm);
   }
