@@ -10,6 +10,7 @@
 #include "src/cli/inputs.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/run/data/data_report.h"
 
 namespace paradyse::cli {
 namespace {
@@ -47,7 +48,8 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"predicted_tokens", result.predicted_tokens},
          {"seconds", result.seconds},
          {"peak_bytes", result.peak_bytes},
-         {"model", json_of(result.model)}});
+         {"model", json_of(result.model)},
+         {"data", json_of(result.data)}});
   } else if (result.predicted_tokens == 0) {
     std::printf(
         "no loss: nothing of %lld %s is scored against a label that counts\n",

@@ -1,4 +1,5 @@
 // paradyse grad: loss and every gradient of one batch, to hold against another framework.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -8,16 +9,18 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/sample_planner.h"
-#include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/safetensors.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/text_match.h"
+#include "src/run/data/data_report.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/memory_budget.h"
+#include "src/run/train/run_inputs.h"
 
 namespace paradyse::cli {
 namespace {
@@ -27,8 +30,10 @@ namespace fs = std::filesystem;
 struct GradOptions {
   std::string model;
   bool random_weights = false;
-  std::string data;
-  int ranks = 0;  // 0: the plan's, or 1
+  std::vector<std::string> data;
+  bool bytes = false;
+  std::vector<std::string> settings;  // of [data]
+  int ranks = 0;                      // 0: the plan's, or 1
   std::string attention;
   std::string mlp;
   std::string recompute;
@@ -102,7 +107,7 @@ Plan plan_of(
         "{} in the plan, {} in the data; plan for these documents",
         options.plan,
         plan.lengths.size(),
-        options.data,
+        joined(options.data, ", "),
         lengths.size(),
         d,
         tokens(plan.lengths),
@@ -146,12 +151,10 @@ void expect_sound(
 
 void expect_no_input_overwritten(const GradOptions& options) {
   const fs::path model = options.model;
-  for (const fs::path& input :
-       {model,
-        model / "model.safetensors",
-        model / "config.json",
-        fs::path(options.data),
-        fs::path(options.plan)}) {
+  std::vector<fs::path> inputs = {
+      model, model / "model.safetensors", model / "config.json", fs::path(options.plan)};
+  inputs.insert(inputs.end(), options.data.begin(), options.data.end());
+  for (const fs::path& input : inputs) {
     std::error_code error;
     if (fs::equivalent(options.out, input, error)) {
       throw std::invalid_argument(
@@ -183,7 +186,7 @@ Json parts_of(const Plan& plan) {
   return parts;
 }
 
-Json json_of(const GradientAnswer& answer, const Plan& plan) {
+Json json_of(const GradientAnswer& answer, const Question& question) {
   Json json = {{"loss", answer.batch.loss}, {"tokens", answer.batch.predicted_tokens}};
   json["documents"] = Json::array();
   for (std::size_t d = 0; d < answer.batch.counts.size(); ++d) {
@@ -198,7 +201,10 @@ Json json_of(const GradientAnswer& answer, const Plan& plan) {
          {"saved_bytes", rank.saved_bytes},
          {"peak_bytes", rank.peak_bytes}});
   }
-  json["parts"] = parts_of(plan);
+  json["parts"] = parts_of(question.plan);
+  if (question.samples.empty()) {
+    json["data"] = json_of(question.corpus.counts);
+  }
   return json;
 }
 
@@ -272,7 +278,7 @@ Plan layouts_of(
         "{}: the plan is for samples of other sizes ({}) than {} has ({}); plan for these",
         options.plan,
         text(sizes),
-        options.data,
+        options.data.front(),
         text(data.sizes)));
   }
   return plan;
@@ -285,7 +291,12 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   const ModelInput model =
       open_any_model_input(options.model, options.random_weights, quiet, kSeed);
   const GridShape& shape = model.folder.grid.value();
-  const GridData data = reading([&] { return read_grid_data(options.data, shape); });
+  if (options.data.size() > 1 || !options.settings.empty() || options.bytes) {
+    throw std::invalid_argument(fmt::format(
+        "a model of type {} takes one file of --data; --set and --bytes are of language models",
+        model_type(shape)));
+  }
+  const GridData data = reading([&] { return read_grid_data(options.data.front(), shape); });
   Question question{
       .folder = model.folder,
       .model = model.folder.model(),
@@ -304,6 +315,25 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   return question;
 }
 
+// As eval and train have it, but that short documents stay in their places.
+RunConfig data_config(const GradOptions& options) {
+  const std::vector<std::string> taken = {
+      "bytes", "end_id", "max_tokens", "min_tokens", "too_long"};
+  std::vector<std::string> settings = {"data.min_tokens=0"};
+  for (const std::string& setting : options.settings) {
+    const std::string key = setting.substr(0, setting.find('='));
+    if (std::ranges::none_of(taken, [&](const auto& name) { return key == "data." + name; })) {
+      throw std::invalid_argument(fmt::format(
+          "--set {}: grad takes keys of what is read: data.{}", setting, joined(taken, ", data.")));
+    }
+    settings.push_back(setting);
+  }
+  if (options.bytes) {
+    settings.emplace_back("data.bytes=true");
+  }
+  return load_config("", settings).config;
+}
+
 Question text_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
   const ModelInput model = open_model_input(options.model, options.random_weights, quiet);
   ModelShape shape = model.folder.shape;
@@ -315,10 +345,12 @@ Question text_question(const GradOptions& options, int ranks, std::int64_t memor
   }
   expect_trainable(shape);
   shape.tiles = tiles_for(device_named(options.backend.device), shape, dtype_option(options.dtype));
-  Corpus corpus = reading([&] {
-    return read_corpus(
-        {.path = options.data, .min_tokens = 0, .vocab = shape.vocab, .labels = shape.masked_lm});
-  });
+  Corpus corpus = corpus_at("--data", options.data, data_config(options), options.model, shape);
+  if (!quiet) {
+    for (const std::string& line : data_lines(corpus.counts)) {
+      std::fprintf(stderr, "%s\n", line.c_str());
+    }
+  }
   std::vector<std::int64_t> lengths;
   for (const Tokens& document : corpus.documents) {
     lengths.push_back(static_cast<std::int64_t>(document.size()));
@@ -383,7 +415,7 @@ int grad_on(
   writer->finish();
 
   if (common.json) {
-    Json json = json_of(answer, plan);
+    Json json = json_of(answer, question);
     json["model"] = cli::json_of(question.weights);
     print_json(json);
   } else {
@@ -425,10 +457,22 @@ void add_grad(CLI::App& app, Common& common) {
           options->data,
           "FILE.jsonl: a document a line, {\"tokens\": [...]}; all form one batch, those of 0 or 1 "
           "tokens with count 0.  With \"labels\": [...], as many (-100: none), token i is scored "
-          "against label i + 1, of a masked LM, which must have them, against label i.  Of stdit: "
-          "safetensors with latents [clips, channels, frames, height, width]; of evoformer: an "
-          "alignment, Stockholm or A3M")
+          "against label i + 1, of a masked LM, which must have them, against label i.  Also all "
+          "else that eval takes.  Of stdit: safetensors with latents [clips, channels, frames, "
+          "height, width]; of evoformer: an alignment, Stockholm or A3M")
+      ->option_text("PATH ...")
       ->required();
+  command->add_flag(
+      "--bytes", options->bytes, "Bytes of text are ids, though the model has a tokenizer");
+  command
+      ->add_option(
+          "--set",
+          options->settings,
+          "KEY=VALUE of what is read, as in --set data.max_tokens=512: data.min_tokens (default: "
+          "0), "
+          "data.max_tokens, data.too_long, data.bytes, data.end_id, as train and eval have them")
+      ->expected(1)
+      ->take_all();
   command
       ->add_option(
           "--ranks", options->ranks, "Ranks (default: the plan's, or 1; over gloo the processes)")

@@ -25,7 +25,16 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "Print every value with where it came from, and stop");
   command.add_option("--model", options.model, "Short for --set model.path=...");
   add_random_weights(command, options.random_weights);
-  command.add_option("--data", options.data, "Short for --set data.path=...");
+  command
+      .add_option(
+          "--data",
+          options.data,
+          "Folders, JSONL or text files, or patterns of them: short for --set data.path=...")
+      ->option_text("PATH ...");
+  command.add_flag(
+      "--bytes",
+      options.bytes,
+      "Bytes of text are ids, though the model has a tokenizer: short for --set data.bytes=true");
   command.add_option("--ranks", options.ranks, "Short for --set parallel.ranks=...")
       ->type_name("INT")
       ->check(whole_numbers(1, kMostRanks));
@@ -138,7 +147,10 @@ LoadedConfig load(const RunOptions& options) {
   };
   shorthand("model.path", options.model, true);
   shorthand("model.random_weights", options.random_weights ? "true" : "", false);
-  shorthand("data.path", options.data, true);
+  if (!options.data.empty()) {
+    settings.push_back("data.path=" + Json(options.data).dump());
+  }
+  shorthand("data.bytes", options.bytes ? "true" : "", false);
   shorthand("parallel.ranks", options.ranks, false);
   shorthand("parallel.memory_per_rank", options.memory_per_rank, true);
   shorthand("parallel.deadline_seconds", options.deadline, false);

@@ -20,7 +20,8 @@ struct RunOptions {
   // shorthands; "" means not given
   std::string model;
   bool random_weights = false;
-  std::string data;
+  std::vector<std::string> data;
+  bool bytes = false;
   std::string ranks;
   std::string memory_per_rank;
   std::string deadline;

@@ -15,22 +15,17 @@
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/run/data/data_report.h"
 
 namespace paradyse::cli {
 namespace {
 
-void print_table(const std::vector<DocumentPlans::Row>& table, const DataCounts& data) {
+void print_table(const std::vector<DocumentPlans::Row>& table) {
   std::fprintf(
       stderr,
-      "data: %lld documents, %lld tokens (cut %lld, skipped %lld long and %lld short)\n"
       "predicted seconds for one document alone (forward, backward, recompute), memory of the "
       "fullest "
-      "rank:\n",
-      static_cast<long long>(data.documents),
-      static_cast<long long>(data.tokens),
-      static_cast<long long>(data.cut),
-      static_cast<long long>(data.skipped_long),
-      static_cast<long long>(data.skipped_short));
+      "rank:\n");
   // One column a length.  Of all options those that are among the three fastest that fit somewhere,
   // and each strategy as it is without recomputation.
   std::vector<std::int64_t> lengths;
@@ -112,12 +107,8 @@ Json to_json(const TrainSummary& s) {
                             {"ours", s.best_static->ours},
                             {"steps", s.best_static->batches}}
                      : Json(nullptr)},
-      {"data",
-       {{"documents", s.data.documents},
-        {"tokens", s.data.tokens},
-        {"cut", s.data.cut},
-        {"skipped_long", s.data.skipped_long},
-        {"skipped_short", s.data.skipped_short}}}};
+      {"data", json_of(s.data)},
+      {"eval_data", s.eval_data ? json_of(*s.eval_data) : Json(nullptr)}};
 }
 
 // The last loss beside the first, where they are of different steps.

@@ -22,11 +22,16 @@ struct RunConfig {
     double attention_dropout = -1;  // negative: the model's own; only 0 can be trained
   } model;
   struct Data {
-    std::string path;       // folder of text files, or .jsonl
-    std::string eval_path;  // "": none
+    // Folders, files (JSONL or text) and patterns of them; in TOML a string or a list.
+    std::vector<std::string> path;
+    std::vector<std::string> eval_path;  // {}: none
     std::int64_t min_tokens = 2;
-    std::int64_t max_tokens = 0;     // 0: the model's max_positions, or no limit
-    std::string too_long = "cut";    // cut, skip, refuse
+    // 0: no limit, but of a model with learned positions as many as it has.
+    std::int64_t max_tokens = 0;
+    std::string too_long = "cut";  // cut, skip, refuse, split
+    bool bytes = false;            // of text are ids, though the model has a tokenizer
+    // After each text: an id; none; or auto: of a model with a tokenizer its end of text.
+    std::string end_id = "auto";
     std::string order = "shuffled";  // shuffled, sorted, curriculum
     double curriculum_share = 0.3;   // of the run's documents
     std::uint64_t seed = 1;

@@ -90,11 +90,12 @@ struct TrainSummary {
   // was interrupted.
   std::optional<StaticComparison> best_static = {};
   DataCounts data;
+  std::optional<DataCounts> eval_data = {};
 };
 
 struct TrainHooks {
   // Before the first step: what costs the planner goes by, for lengths of the corpus.
-  std::function<void(const std::vector<DocumentPlans::Row>& table, const DataCounts& data)> planned;
+  std::function<void(const std::vector<DocumentPlans::Row>& table)> planned;
   std::function<void(const StepReport& report)> step;  // on one thread
   // Before all that, where costs are to be measured.
   std::function<void(const ProfileProgress& progress)> profiling;
@@ -143,6 +144,8 @@ struct EvalResult {
   DataCounts data;
   ModelReport model = {};
 };
+// `note`: called by the process that leads with what a user wants to know of weights and data,
+// before the first step.
 EvalResult evaluate(
     const LoadedConfig& config,
     Backend& backend,

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
 
@@ -98,6 +99,7 @@ std::string without_nan(const std::string& text) {
 
 nlohmann::json parse_json(const std::string& text, const JsonSource& source) {
   try {
+    no_nul(text);
     return nlohmann::json::parse(without_nan(text), Guard(source));
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(source.name + ": not JSON: " + error.what());

@@ -75,4 +75,21 @@ std::string json_text(const Json& json) {
 std::string json_line(const nlohmann::json& json) { return line_of(json); }
 std::string json_line(const Json& json) { return line_of(json); }
 
+void no_nul(std::string_view text) {
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw nlohmann::json::parse_error::create(
+        101, nul + 1, "a NUL byte: the file was damaged, or is UTF-16", nullptr);
+  }
+}
+
+nlohmann::json json_in(std::string_view text) {
+  no_nul(text);
+  return nlohmann::json::parse(text);
+}
+
+nlohmann::ordered_json ordered_json_in(std::string_view text) {
+  no_nul(text);
+  return nlohmann::ordered_json::parse(text);
+}
+
 }  // namespace paradyse

@@ -1,11 +1,19 @@
-// JSON as people can read it.
+// JSON as people can read it, and read.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 namespace paradyse {
+
+// What a text says.  Throws nlohmann::json::exception for a text that is no JSON; a NUL byte, at
+// which nlohmann's parser stops as if the text ended there, makes it none.  All that parses JSON
+// calls this, or no_nul() first.
+nlohmann::json json_in(std::string_view text);
+nlohmann::ordered_json ordered_json_in(std::string_view text);
+void no_nul(std::string_view text);
 
 // Lines of at most 100 columns: what fits on a line stands on one; numbers of a longer list fill
 // lines; all else has lines of its own.  Throws std::invalid_argument for a name that is not UTF-8.

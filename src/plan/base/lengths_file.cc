@@ -18,6 +18,11 @@ std::vector<std::int64_t> read_lengths(const std::filesystem::path& file) {
   std::vector<std::int64_t> lengths;
   std::string line;
   for (std::int64_t number = 1; std::getline(stream, line); ++number) {
+    if (line.find('\0') != std::string::npos) {
+      throw std::invalid_argument(
+          file.string() + ", line " + std::to_string(number) +
+          ": has a NUL byte: the file was damaged, or is UTF-16");
+    }
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos) {
       continue;

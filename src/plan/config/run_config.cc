@@ -46,10 +46,19 @@ struct Range {
 
 struct Field {
   std::string key;
-  std::variant<std::string*, Dtype*, std::int64_t*, std::uint64_t*, double*, bool*> value;
+  std::variant<
+      std::string*,
+      std::vector<std::string>*,
+      Dtype*,
+      std::int64_t*,
+      std::uint64_t*,
+      double*,
+      bool*>
+      value;
   Range range = {};                        // of numbers
   std::vector<std::string> accepted = {};  // strings; none: any
   bool amount = false;                     // a string that may stand without quotes when a number
+  bool id = false;                         // the same: of a token, auto or none
 };
 
 std::vector<std::string> names_of_strategies(std::vector<std::string> names) {
@@ -93,7 +102,11 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "data.eval_path", .value = &c.data.eval_path},
       {.key = "data.min_tokens", .value = &c.data.min_tokens, .range = from_zero},
       {.key = "data.max_tokens", .value = &c.data.max_tokens, .range = from_zero},
-      {.key = "data.too_long", .value = &c.data.too_long, .accepted = {"cut", "skip", "refuse"}},
+      {.key = "data.too_long",
+       .value = &c.data.too_long,
+       .accepted = {"cut", "skip", "refuse", "split"}},
+      {.key = "data.bytes", .value = &c.data.bytes},
+      {.key = "data.end_id", .value = &c.data.end_id, .id = true},
       {.key = "data.order",
        .value = &c.data.order,
        .accepted = {"shuffled", "sorted", "curriculum"}},
@@ -196,6 +209,18 @@ std::string toml_text(const std::string& value) {
   return text.str();
 }
 
+// One string stands for a list of it, none for an empty one.
+std::string toml_text(const std::vector<std::string>& values) {
+  if (values.size() < 2) {
+    return toml_text(values.empty() ? std::string() : values.front());
+  }
+  std::string text;
+  for (const std::string& value : values) {
+    text += (text.empty() ? "[" : ", ") + toml_text(value);
+  }
+  return text + "]";
+}
+
 std::string toml_text(Dtype value) { return toml_text(std::string(to_string(value))); }
 
 std::string toml_text(double value) {
@@ -234,8 +259,14 @@ std::string accepted_text(const Field& field) {
   if (field.amount) {
     return "an amount of memory, as in \"512MiB\", or 0";
   }
+  if (field.id) {
+    return "auto, none, or an id from 0";
+  }
   if (std::holds_alternative<std::string*>(field.value)) {
     return "a string";
+  }
+  if (std::holds_alternative<std::vector<std::string>*>(field.value)) {
+    return "a string, or a list of strings";
   }
   if (std::holds_alternative<bool*>(field.value)) {
     return "true or false";
@@ -272,7 +303,7 @@ class Reader {
   void put(std::string& into) const {
     if (const auto* string = node_.as_string()) {
       into = string->get();
-    } else if (field_.amount && node_.is_integer()) {
+    } else if ((field_.amount || field_.id) && node_.is_integer()) {
       into = std::to_string(node_.as_integer()->get());
     } else {
       refuse();
@@ -280,6 +311,32 @@ class Reader {
     const auto& accepted = field_.accepted;
     if (!accepted.empty() && std::find(accepted.begin(), accepted.end(), into) == accepted.end()) {
       refuse();
+    }
+    if (field_.id && into != "auto" && into != "none" &&
+        (into.empty() || into.size() > 10 ||
+         into.find_first_not_of("0123456789") != std::string::npos)) {
+      refuse();
+    }
+  }
+
+  void put(std::vector<std::string>& into) const {
+    into.clear();
+    if (const auto* string = node_.as_string()) {
+      if (!string->get().empty()) {
+        into.push_back(string->get());
+      }
+      return;
+    }
+    const auto* list = node_.as_array();
+    if (list == nullptr) {
+      refuse();
+    }
+    for (const toml::node& one : *list) {
+      const auto* string = one.as_string();
+      if (string == nullptr || string->get().empty()) {
+        refuse();
+      }
+      into.push_back(string->get());
     }
   }
 
@@ -387,7 +444,11 @@ class Loader {
     const std::string text = setting.substr(equals + 1);
     toml::table table = value_table(text);
     const bool wants_string = std::holds_alternative<std::string*>(field.value);
-    if (table.empty() || (wants_string && !table["v"].is_string())) {
+    const bool wants_strings = std::holds_alternative<std::vector<std::string>*>(field.value);
+    const bool fits = wants_string    ? table["v"].is_string()
+                      : wants_strings ? table["v"].is_string() || table["v"].is_array()
+                                      : true;
+    if (table.empty() || !fits) {
       table.insert_or_assign("v", text);  // a bare string
     }
     Reader(field, *table.get("v"), text.empty() ? "empty" : text, where).read();

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
 
@@ -195,8 +196,7 @@ toml::table read_table(const std::filesystem::path& file) {
   std::ostringstream text;
   text << stream.rdbuf();
   try {
-    return file.extension() == ".json" ? table_of(nlohmann::json::parse(text.str()))
-                                       : toml::parse(text.str());
+    return file.extension() == ".json" ? table_of(json_in(text.str())) : toml::parse(text.str());
   } catch (const toml::parse_error& error) {
     throw std::invalid_argument(
         file.string() + ":" + std::to_string(error.source().begin.line) + ": " +

@@ -199,6 +199,12 @@ std::vector<Alignment> read_alignment_file(const std::filesystem::path& file) {
   }
   std::vector<Line> lines;
   for (std::string text; std::getline(stream, text);) {
+    if (const std::size_t nul = text.find('\0'); nul != std::string::npos) {
+      refuse(
+          file,
+          lines.size() + 1,
+          fmt::format("has a NUL byte (byte {}): the file was damaged, or is UTF-16", nul));
+    }
     text.erase(text.find_last_not_of(" \t\r") + 1);
     lines.push_back({.text = text, .number = lines.size() + 1});
   }

@@ -1,30 +1,24 @@
+// Documents read, cut to size, and put into an order.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
-#include <limits>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <stdexcept>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "paradyse/plan/cuts.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/base/text_match.h"
+#include "src/run/data/data_files.h"
+#include "src/run/data/json_line.h"
 
 namespace paradyse {
 
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
-
-constexpr std::int64_t kByteValues = 256;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw std::runtime_error(where + ": " + what);
@@ -38,192 +32,180 @@ std::ifstream opened(const fs::path& path) {
   return stream;
 }
 
-// Files below `folder`, sorted by path, byte by byte: the same on every machine and in every
-// locale.
-std::vector<fs::path> files_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  try {
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-      if (entry.is_regular_file()) {
-        files.push_back(entry.path());
-      } else if (entry.is_symlink()) {  // skipping it would silently train on less
-        refuse(
-            entry.path().string(),
-            "is a link to a folder or to nothing, which is not followed; link files, or remove it");
+// Makes a corpus of what it is given, one document after the other.
+class Taker {
+ public:
+  explicit Taker(const DataOptions& options) : options_(options) {
+    if (options.too_long == TooLong::split && options.max_tokens == 1 && !options.labels) {
+      throw std::runtime_error(
+          "documents are to be split into pieces of 1 token, which predict nothing; give a limit "
+          "of "
+          "at least 2");
+    }
+    DataCounts& counts = corpus_.counts;
+    counts.min_tokens = options.min_tokens;
+    counts.max_tokens = options.max_tokens;
+    counts.window = options.window;
+    counts.vocab = options.vocab;
+  }
+
+  DataCounts& counts() { return corpus_.counts; }
+  Corpus corpus() && { return std::move(corpus_); }
+
+  // Keeps a document, or as much of it as the options say, and counts what became of it.
+  void take(LineDocument document, const std::string& where) {
+    DataCounts& counts = corpus_.counts;
+    Tokens& tokens = document.tokens;
+    if (document.text) {
+      ++counts.texts;
+      if (options_.end_id && !tokens.empty()) {
+        tokens.push_back(*options_.end_id);
+        counts.end_id = options_.end_id;
       }
     }
-  } catch (const fs::filesystem_error& error) {
-    refuse(folder.string(), std::string("cannot be read: ") + error.what());
-  }
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-    return a.native() < b.native();
-  });
-  return files;
-}
-
-Tokens byte_tokens(std::string_view bytes, const DataOptions& options, const std::string& where) {
-  if (options.vocab < kByteValues) {
-    refuse(
-        where,
-        "is text, whose tokens are bytes, but the vocabulary has " + std::to_string(options.vocab) +
-            " ids; take a model with vocab_size of at least 256, or give token ids as .jsonl");
-  }
-  Tokens tokens;
-  tokens.reserve(bytes.size());
-  for (const char byte : bytes) {
-    tokens.push_back(static_cast<unsigned char>(byte));
-  }
-  return tokens;
-}
-
-// The ids under `key`; negative ones only where kNoLabel is `allowed`.
-Tokens id_tokens(
-    const json& ids,
-    const DataOptions& options,
-    const std::string& where,
-    const std::string& key = "tokens",
-    bool no_label_allowed = false) {
-  if (!ids.is_array()) {
-    refuse(where, key + " is " + excerpt(ids) + "; it takes a list of ids");
-  }
-  // Ids are 32 bits wide, whatever the vocabulary.
-  const std::int64_t limit =
-      std::min<std::int64_t>(options.vocab, std::numeric_limits<std::int32_t>::max());
-  Tokens tokens;
-  tokens.reserve(ids.size());
-  for (const json& id : ids) {
-    // Compared as unsigned: a number over 2^63 would wrap to a negative one.
-    const bool fits = (id.is_number_integer() && (id.is_number_unsigned() || id >= 0) &&
-                       std::cmp_less(id.get<std::uint64_t>(), limit)) ||
-                      (no_label_allowed && id == kNoLabel);
-    if (!fits) {
-      refuse(
-          where,
-          (no_label_allowed ? "label " : "token ") + std::to_string(tokens.size()) + " is " +
-              excerpt(id) + "; an id is a whole number from 0 to " + std::to_string(limit - 1) +
-              (no_label_allowed ? ", or -100 for no label"
-                                : ": tokenize with the tokenizer of this model"));
+    counts.padding += document.padding;
+    const auto length = std::ssize(tokens);
+    if (length < options_.min_tokens) {
+      ++counts.skipped_short;
+      counts.skipped_short_tokens += length;
+      return;
     }
-    tokens.push_back(id.get<std::int32_t>());
-  }
-  return tokens;
-}
-
-struct Document {
-  Tokens tokens;
-  std::optional<Tokens> labels = std::nullopt;
-};
-
-// The document of one line of a .jsonl file.
-Document line_document(
-    const std::string& line, const DataOptions& options, const std::string& where) {
-  json record;
-  try {
-    record = json::parse(line);
-  } catch (const json::exception&) {
-    refuse(where, "is no JSON (in UTF-8); each line takes one object");
-  }
-  const auto has = [&](const char* key) { return record.is_object() && record.contains(key); };
-  if (options.labels && !(has("tokens") && has("labels"))) {
-    refuse(
-        where,
-        "is " + excerpt(record) +
-            "; this model predicts masked tokens: a line takes an object with tokens and labels");
-  }
-  if (has("tokens")) {
-    Document document{.tokens = id_tokens(record["tokens"], options, where)};
-    if (has("labels")) {
-      document.labels = id_tokens(record["labels"], options, where, "labels", true);
-      if (document.labels->size() != document.tokens.size()) {
-        refuse(
-            where,
-            "has " + std::to_string(document.tokens.size()) + " tokens and " +
-                std::to_string(document.labels->size()) +
-                " labels; every token takes one (-100: none)");
-      }
+    if (options_.max_tokens == 0 || length <= options_.max_tokens) {
+      keep(std::move(document), where);
+      return;
     }
-    return document;
-  }
-  if (has("labels")) {
-    refuse(
-        where,
-        "has labels but no tokens; labels are ids, one for each id of tokens: give tokens, or take "
-        "the labels out");
-  }
-  if (has("text")) {
-    const json& text = record["text"];
-    if (!text.is_string()) {
-      refuse(where, "text is " + excerpt(text) + "; it takes a string");
-    }
-    return {.tokens = byte_tokens(text.get_ref<const std::string&>(), options, where)};
-  }
-  refuse(where, "is " + excerpt(record) + "; it takes an object with tokens (ids) or text");
-}
-
-// Keeps a document, or as much of it as the options say, and counts what became of it.
-void take(Corpus& corpus, Document document, const DataOptions& options, const std::string& where) {
-  Tokens& tokens = document.tokens;
-  const auto length = static_cast<std::int64_t>(tokens.size());
-  if (length < options.min_tokens) {
-    ++corpus.counts.skipped_short;
-    return;
-  }
-  if (options.max_tokens > 0 && length > options.max_tokens) {
-    switch (options.too_long) {
-      case TooLong::cut:
-        tokens.resize(idx(options.max_tokens));
-        if (document.labels) {
-          document.labels->resize(tokens.size());
-        }
-        ++corpus.counts.cut;
-        break;
-      case TooLong::skip:
-        ++corpus.counts.skipped_long;
+    switch (options_.too_long) {
+      case TooLong::cut: {
+        const std::int64_t labels = scored(document);
+        counts.cut_tokens += length - options_.max_tokens;
+        ++counts.cut;
+        LineDocument begin = piece(document, {0, options_.max_tokens});
+        const std::int64_t left = scored(begin);
+        counts.cut_labels += labels - left;
+        counts.unlabelled += labels > 0 && left == 0 ? 1 : 0;
+        keep(std::move(begin), where);
         return;
+      }
+      case TooLong::skip:
+        ++counts.skipped_long;
+        counts.skipped_long_tokens += length;
+        return;
+      case TooLong::split: {
+        ++counts.split;
+        const std::int64_t shared = options_.labels ? 0 : 1;
+        for (std::int64_t begin = 0; begin + shared < length;
+             begin += options_.max_tokens - shared) {
+          ++counts.pieces;
+          keep(
+              piece(document, {begin, std::min(begin + options_.max_tokens, length)}),
+              where + ", from token " + std::to_string(begin));
+        }
+        return;
+      }
       case TooLong::refuse:
         refuse(
             where,
             "has " + std::to_string(length) + " tokens, more than the " +
-                std::to_string(options.max_tokens) +
-                " allowed; raise the limit, or let long documents be cut or skipped");
+                std::to_string(options_.max_tokens) +
+                " allowed; raise the limit, or let long documents be cut or skipped or split");
     }
   }
-  ++corpus.counts.documents;
-  corpus.counts.tokens += static_cast<std::int64_t>(tokens.size());
-  if (document.labels && corpus.labels.empty()) {
-    corpus.labels = corpus.documents;  // those before it predict their own tokens
-  }
-  if (document.labels || !corpus.labels.empty()) {
-    corpus.labels.push_back(document.labels ? *std::move(document.labels) : tokens);
-  }
-  corpus.documents.push_back(std::move(tokens));
-  corpus.names.push_back(where);
-}
 
-void read_lines(Corpus& corpus, const DataOptions& options) {
-  std::ifstream stream = opened(options.path);
+ private:
+  static LineDocument piece(const LineDocument& document, Interval tokens) {
+    const auto part = [&](const Tokens& list) {
+      return Tokens(list.begin() + tokens.begin, list.begin() + tokens.end);
+    };
+    LineDocument one{.tokens = part(document.tokens)};
+    if (document.labels) {
+      one.labels = part(*document.labels);
+    }
+    return one;
+  }
+
+  // Labels that a token is scored against.
+  [[nodiscard]] std::int64_t scored(const LineDocument& document) const {
+    const std::int64_t first = options_.labels ? 0 : 1;
+    if (!document.labels) {
+      return std::max<std::int64_t>(0, std::ssize(document.tokens) - first);
+    }
+    const Tokens& labels = *document.labels;
+    return std::ssize(labels) <= first
+               ? 0
+               : std::count_if(labels.begin() + first, labels.end(), [](std::int32_t label) {
+                   return label != kNoLabel;
+                 });
+  }
+
+  void keep(LineDocument document, const std::string& name) {
+    ++corpus_.counts.documents;
+    corpus_.counts.tokens += std::ssize(document.tokens);
+    corpus_.counts.labels += scored(document);
+    corpus_.counts.beyond_window +=
+        options_.window > 0 && std::ssize(document.tokens) > options_.window ? 1 : 0;
+    if (document.labels && corpus_.labels.empty()) {
+      corpus_.labels = corpus_.documents;  // those before it predict their own tokens
+    }
+    if (document.labels || !corpus_.labels.empty()) {
+      corpus_.labels.push_back(document.labels ? *std::move(document.labels) : document.tokens);
+    }
+    corpus_.documents.push_back(std::move(document.tokens));
+    corpus_.names.push_back(name);
+  }
+
+  const DataOptions& options_;
+  Corpus corpus_;
+};
+
+void read_lines(
+    Taker& taker, const fs::path& path, const DataOptions& options, UnusedKeys& unused) {
+  std::ifstream stream = opened(path);
   std::string line;
   for (std::int64_t number = 1; std::getline(stream, line); ++number) {
+    if (number == 1) {
+      const std::string why = foreign_format(line);
+      if (!why.empty()) {
+        refuse(path.string(), why);
+      }
+    }
     if (line.find_first_not_of(" \t\r") == std::string::npos) {
       continue;
     }
-    const std::string where = options.path.string() + ":" + std::to_string(number);
-    take(corpus, line_document(line, options, where), options, where);
+    const std::string where = path.string() + ":" + std::to_string(number);
+    taker.take(line_document(line, options, where, unused), where);
   }
   if (stream.bad()) {
-    refuse(options.path.string(), "cannot be read to its end");
+    refuse(path.string(), "cannot be read to its end");
   }
+  ++taker.counts().jsonl_files;
 }
 
-void read_folder(Corpus& corpus, const DataOptions& options) {
-  for (const fs::path& path : files_below(options.path)) {
-    std::ifstream stream = opened(path);
-    const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
-    if (stream.bad()) {
-      refuse(path.string(), "cannot be read to its end");
-    }
-    take(corpus, {.tokens = byte_tokens(bytes, options, path.string())}, options, path.string());
+std::string bytes_of(const fs::path& path) {
+  std::ifstream stream = opened(path);
+  std::string bytes;
+  std::vector<char> chunk(1 << 20);
+  while (stream.read(chunk.data(), std::ssize(chunk)) || stream.gcount() > 0) {
+    bytes.append(chunk.data(), idx(stream.gcount()));
   }
+  if (stream.bad()) {
+    refuse(path.string(), "cannot be read to its end");
+  }
+  return bytes;
+}
+
+void read_text(Taker& taker, const DataFile& file, const DataOptions& options) {
+  const std::string where = file.path.string();
+  const std::string bytes = bytes_of(file.path);
+  const std::string why = no_text(bytes);
+  if (!why.empty()) {
+    if (file.text) {
+      refuse(where, why);
+    }
+    leave_out(taker.counts().left_out, kBinary, file.path);
+    return;
+  }
+  taker.take({.tokens = byte_tokens(bytes, options, where), .text = true}, where);
+  ++taker.counts().text_files;
 }
 
 // A whole number below `bound`, every one as likely.  The standard's own distributions give other
@@ -258,33 +240,35 @@ std::vector<std::int64_t> shuffled_epochs(std::int64_t n, std::int64_t count, st
 }  // namespace
 
 Corpus read_corpus(const DataOptions& options) {
-  const std::string where = options.path.string();
-  const char* const accepted = "give a folder of text files or a .jsonl file";
-  std::error_code error;
-  const fs::file_status status = fs::status(options.path, error);
-  Corpus corpus;
-  if (options.labels && fs::is_directory(status)) {
-    refuse(
-        where,
-        "is a folder of text, but this model predicts masked tokens; give a .jsonl file with "
-        "{\"tokens\": [...], \"labels\": [...]} a line");
+  Taker taker(options);
+  DataFiles files = data_files(options);
+  taker.counts().left_out = std::move(files.left_out);
+  UnusedKeys unused;
+  for (const DataFile& file : files.files) {
+    if (file.lines) {
+      read_lines(taker, file.path, options, unused);
+    } else {
+      read_text(taker, file, options);
+    }
   }
-  if (fs::is_directory(status)) {
-    read_folder(corpus, options);
-  } else if (!fs::exists(status)) {
-    refuse(where, std::string("is not there; ") + accepted);
-  } else if (options.path.extension() == ".jsonl") {
-    read_lines(corpus, options);
-  } else {
-    refuse(where, std::string("is neither a folder nor named .jsonl; ") + accepted);
-  }
+  taker.counts().unused_keys = unused.names();
+  Corpus corpus = std::move(taker).corpus();
   if (corpus.documents.empty()) {
+    std::vector<std::string> paths;
+    for (const fs::path& path : options.paths) {
+      paths.push_back(path.string());
+    }
+    const DataCounts& counts = corpus.counts;
+    std::string left_out;
+    for (const auto& [why, one] : counts.left_out) {
+      left_out += ", " + std::to_string(one.files) + " left out (" + why + ")";
+    }
     refuse(
-        where,
-        "has no document to use: " + std::to_string(corpus.counts.skipped_short) +
-            " were shorter than " + std::to_string(options.min_tokens) + " tokens, " +
-            std::to_string(corpus.counts.skipped_long) + " longer than " +
-            std::to_string(options.max_tokens) + "; " + accepted + ", or change the limits");
+        joined(paths, ", "),
+        "has no document to use: " + std::to_string(counts.skipped_short) + " were shorter than " +
+            std::to_string(options.min_tokens) + " tokens, " + std::to_string(counts.skipped_long) +
+            " longer than " + std::to_string(options.max_tokens) + left_out +
+            "; give a folder of text files or a .jsonl file, or change the limits");
   }
   return corpus;
 }

@@ -13,6 +13,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/run/execute/gather.h"
 #include "src/run/train/files.h"
@@ -223,7 +224,7 @@ std::string to_json(const CheckpointState& s) {
 
 CheckpointState checkpoint_state(const std::string& text, const std::string& from) {
   try {
-    json state = json::parse(text);
+    json state = json_in(text);
     if (!state.is_object() || state.value("format", "") != kFormat) {
       damaged(from, "is no state of a checkpoint");
     }

@@ -6,6 +6,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/xxh64.h"
+#include "src/run/data/data_report.h"
 
 namespace paradyse {
 namespace {
@@ -49,6 +50,10 @@ BatchSizes Dataset::sizes(std::span<const std::int64_t> items) const {
     }
   }
   return of_items;
+}
+
+std::vector<std::string> Dataset::lines(const std::string& key) const {
+  return samples_ ? std::vector<std::string>() : data_lines(corpus_.counts, key);
 }
 
 std::string Dataset::fingerprint() const {

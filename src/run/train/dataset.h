@@ -28,6 +28,8 @@ class Dataset {
   // Of these items.
   [[nodiscard]] BatchSizes sizes(std::span<const std::int64_t> items) const;
   [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
+  // What there is to tell of documents, as data_lines() says; of samples nothing.
+  [[nodiscard]] std::vector<std::string> lines(const std::string& key) const;
   // Null: these are documents.
   [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] std::string fingerprint() const;  // of what is in it

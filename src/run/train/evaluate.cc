@@ -90,10 +90,15 @@ EvalResult evaluate(
   const ModelFolder model = model_at(loaded.config);
   const ModelWeights weights = weights_at(loaded.config, model);
   const ModelReport report = report_of(weights);
+  const Dataset data = data_at("data.path", loaded.config.data.path, loaded.config, model);
   if (backend.leads()) {
     tell(report, note);
+    if (note) {
+      for (const std::string& line : data.lines("data")) {
+        note(line);
+      }
+    }
   }
-  const Dataset data = data_at("data.path", loaded.config.data.path, loaded.config, model);
   const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
   std::vector<Given> given = given_model("model.path", model, weights, ranks, backend);
   if (backend.name() != "local") {

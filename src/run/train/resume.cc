@@ -24,6 +24,8 @@ constexpr const char* kFixed[] = {
     "data.min_tokens",
     "data.max_tokens",
     "data.too_long",
+    "data.bytes",
+    "data.end_id",
     "data.order",
     "data.curriculum_share",
     "data.seed",

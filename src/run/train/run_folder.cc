@@ -19,6 +19,8 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/json_text.h"
+#include "src/run/data/data_report.h"
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
 
@@ -66,7 +68,7 @@ std::string taken(const fs::path& folder) {
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
 std::optional<StepReport> report_of(const std::string& line) {
   try {
-    const nlohmann::json json = nlohmann::json::parse(line);
+    const nlohmann::json json = json_in(line);
     const nlohmann::json& loss = json.at("loss");
     return StepReport{
         .step = json.at("step"),
@@ -347,12 +349,8 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"peak_bytes", summary.peak_bytes},
       {"steps_by_strategy", summary.steps_by_strategy},
       {"best_static", to_json(summary.best_static)},
-      {"data",
-       {{"documents", summary.data.documents},
-        {"tokens", summary.data.tokens},
-        {"cut", summary.data.cut},
-        {"skipped_long", summary.data.skipped_long},
-        {"skipped_short", summary.data.skipped_short}}}};
+      {"data", json_of(summary.data)},
+      {"eval_data", summary.eval_data ? json_of(*summary.eval_data) : nullptr}};
   write_file(path_ / "summary.json", json.dump(2) + "\n");
 }
 

@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/profile/run_costs.h"
+#include "src/run/data/tokenizer_files.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/memory_budget.h"
 #include "src/run/measure/machine.h"
@@ -18,7 +20,10 @@ namespace paradyse {
 namespace {
 
 TooLong too_long(const std::string& name) {
-  return name == "skip" ? TooLong::skip : name == "refuse" ? TooLong::refuse : TooLong::cut;
+  return name == "skip"     ? TooLong::skip
+         : name == "refuse" ? TooLong::refuse
+         : name == "split"  ? TooLong::split
+                            : TooLong::cut;
 }
 
 Order order_of(const std::string& name) {
@@ -88,46 +93,100 @@ ModelFolder model_at(const RunConfig& config) {
 
 namespace {
 
-Corpus corpus_at(
-    const char* key, const std::string& path, const RunConfig& config, const ModelShape& model) {
-  DataOptions options;
-  options.path = path;
-  options.min_tokens = config.data.min_tokens;
-  options.max_tokens = config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
-  options.too_long = too_long(config.data.too_long);
-  options.vocab = model.vocab;
-  options.labels = model.masked_lm;
-  if (model.learned_positions && options.max_tokens > model.max_positions) {
-    throw std::invalid_argument(fmt::format(
-        "data.max_tokens is {}, but the model has learned {} positions: accepted is at most that",
-        options.max_tokens,
-        model.max_positions));
+// The id after each text, as data.end_id says.
+std::optional<std::int32_t> end_id(
+    const RunConfig& config, const std::filesystem::path& folder, std::int64_t vocab) {
+  const std::string& said = config.data.end_id;
+  std::optional<std::int64_t> id;
+  if (said == "auto") {
+    id = tokenizer_file(folder).empty() ? std::nullopt : end_id_of(folder);
+  } else if (said != "none") {
+    id = std::stoll(said);
   }
-  Corpus corpus = reading([&] { return read_corpus(options); }, key);
-  const LengthLimit limit = length_limit(model);
-  for (std::size_t d = 0; d < corpus.documents.size(); ++d) {
-    const std::int64_t tokens = std::ssize(corpus.documents[d]);
+  if (id && (*id < 0 || *id >= vocab)) {
+    throw std::invalid_argument(fmt::format(
+        "data.end_id is {} ({}), and the model has the ids 0 to {}; give one of them, or none",
+        said,
+        *id,
+        vocab - 1));
+  }
+  return id ? std::optional(static_cast<std::int32_t>(*id)) : std::nullopt;
+}
+
+// No document may be longer than the model can take.
+void expect_within(
+    const LengthLimit& limit,
+    const std::string& key,
+    const std::vector<std::vector<std::int32_t>>& documents) {
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    const std::int64_t tokens = std::ssize(documents[d]);
     if (!limit.allows(tokens)) {
       throw std::invalid_argument(fmt::format(
-          "{} {}: document {} has {} tokens, but {}: data.max_tokens={} takes as many of each",
+          "{}: document {} has {} tokens, but {}: data.max_tokens={} takes as many of each",
           key,
-          path,
           d,
           tokens,
           limit.why,
           limit.tokens));
     }
   }
-  return corpus;
 }
 
 }  // namespace
 
+Corpus corpus_at(
+    const std::string& key,
+    const std::vector<std::string>& paths,
+    const RunConfig& config,
+    const std::filesystem::path& folder,
+    const ModelShape& model) {
+  const RunConfig::Data& data = config.data;
+  const std::int64_t positions = model.learned_positions ? model.max_positions : 0;
+  DataOptions options;
+  options.paths.assign(paths.begin(), paths.end());
+  const std::filesystem::path output = config.output.folder;
+  options.no_data = {output, output / "costs", folder};
+  options.min_tokens = data.min_tokens;
+  options.max_tokens = data.max_tokens > 0 ? data.max_tokens : positions;
+  options.too_long = too_long(data.too_long);
+  options.vocab = model.vocab;
+  options.labels = model.masked_lm;
+  options.learned_positions = model.learned_positions;
+  options.window = model.learned_positions ? 0 : model.max_positions;
+  if (positions > 0 && options.max_tokens > positions) {
+    throw std::invalid_argument(fmt::format(
+        "data.max_tokens is {}, but the model has learned {} positions: accepted is at most that",
+        options.max_tokens,
+        positions));
+  }
+  Corpus corpus = reading(
+      [&] {
+        options.tokenizer = data.bytes ? "" : tokenizer_file(folder);
+        options.end_id = end_id(config, folder, model.vocab);
+        return read_corpus(options);
+      },
+      key);
+  expect_within(length_limit(model), key, corpus.documents);
+  return corpus;
+}
+
 Dataset data_at(
-    const char* key, const std::string& path, const RunConfig& config, const ModelFolder& model) {
-  expect_set(key, path);
-  return model.grid ? Dataset(reading([&] { return read_grid_data(path, *model.grid); }, key))
-                    : Dataset(corpus_at(key, path, config, model.shape));
+    const char* key,
+    const std::vector<std::string>& paths,
+    const RunConfig& config,
+    const ModelFolder& model) {
+  expect_set(key, paths.empty() ? "" : paths.front());
+  if (!model.grid) {
+    return Dataset(corpus_at(key, paths, config, model.path, model.shape));
+  }
+  if (paths.size() > 1) {
+    throw std::invalid_argument(fmt::format(
+        "{}: a model of type {} takes one file; {} are given",
+        key,
+        model_type(*model.grid),
+        paths.size()));
+  }
+  return Dataset(reading([&] { return read_grid_data(paths.front(), *model.grid); }, key));
 }
 
 namespace {
@@ -256,7 +315,7 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const D
   const std::vector<std::int64_t>& lengths = data.lengths();
   if (data.counts().tokens == 0) {
     throw std::invalid_argument(
-        config.data.path + ": all " + std::to_string(data.counts().documents) +
+        joined(config.data.path, ", ") + ": all " + std::to_string(data.counts().documents) +
         " documents are empty; give data.path with text in it, or data.min_tokens of at least 1");
   }
   // The order wants the number of draws, which follows from the order: the estimate grows until it

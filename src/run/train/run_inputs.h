@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,9 +23,21 @@ namespace paradyse {
 
 ModelFolder model_at(const RunConfig& config);
 
-// `key`: what `path` is written under.
+// The documents that a language model is trained, evaluated or scored on: the one rule of which are
+// taken, and cut.  `key`: what `paths` are written under.
+Corpus corpus_at(
+    const std::string& key,
+    const std::vector<std::string>& paths,
+    const RunConfig& config,
+    const std::filesystem::path& folder,
+    const ModelShape& model);
+
+// The same, or of a model of several dims its samples.
 Dataset data_at(
-    const char* key, const std::string& path, const RunConfig& config, const ModelFolder& model);
+    const char* key,
+    const std::vector<std::string>& paths,
+    const RunConfig& config,
+    const ModelFolder& model);
 
 // Which items each step trains on: drawn in the run's order until a step has its tokens, or rows.
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data);

@@ -98,6 +98,7 @@ void RunRecord::add(const StepReport& report) {
 
 void RunRecord::evaluated(const EvalResult& result) {
   summary_.interrupted = result.interrupted;
+  summary_.eval_data = result.data;
   if (!result.interrupted && result.predicted_tokens == 0) {
     note("data.eval_path: no token is scored against a label that counts: there is no loss");
   }

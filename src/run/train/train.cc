@@ -21,6 +21,16 @@ TrainSummary train(
     record.expect_room();  // before what may take long
   }
   const TrainingInputs inputs = training_inputs(asked, from.resume);
+  if (backend.leads()) {
+    for (const std::string& line : inputs.data.lines("data")) {
+      record.note(line);
+    }
+    if (inputs.evaluation) {
+      for (const std::string& line : inputs.evaluation->lines("evaluation data")) {
+        record.note(line);
+      }
+    }
+  }
   expect_same_inputs(inputs, asked.config, backend);
   LoadedConfig config = asked;  // its entries, which are written down, stay as they were
   config.config = with_budget(asked.config, backend);

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/sha256.h"
+#include "src/plan/base/text_match.h"
 #include "src/run/device/device.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/agreement.h"
@@ -109,7 +110,8 @@ TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem
   }
   if (inputs.from) {
     expect_same_model(inputs.model.fingerprint(), *inputs.from);
-    expect_same_data(inputs.position(inputs.first_step()), config.data.path, *inputs.from);
+    expect_same_data(
+        inputs.position(inputs.first_step()), joined(config.data.path, ", "), *inputs.from);
   }
   if (!config.data.eval_path.empty()) {
     inputs.evaluation = data_at("data.eval_path", config.data.eval_path, config, inputs.model);

@@ -100,8 +100,7 @@ std::unique_ptr<StepPlans> training_plans(
   const std::string varies = why_not_repeatable(config, numbers, from);
   note("repeatable: " + (varies.empty() ? std::string("yes") : "no, " + varies));
   if (hooks.planned && !grid) {
-    hooks.planned(
-        plans->documents()->documents().table(inputs.typical_lengths()), inputs.data.counts());
+    hooks.planned(plans->documents()->documents().table(inputs.typical_lengths()));
   }
   // What fits not even by itself, or is no plan of this run, shows before the first step.
   if (plans->given()) {

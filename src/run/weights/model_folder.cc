@@ -11,6 +11,7 @@
 
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/memory/reading.h"
 #include "src/run/weights/weight_files.h"
@@ -44,7 +45,7 @@ std::string text_of(const fs::path& path) {
 
 json parsed_json(const std::string& text, const fs::path& path) {
   try {
-    return json::parse(text);
+    return json_in(text);
   } catch (const json::exception& error) {
     refuse(path, std::string("is no JSON: ") + error.what());
   }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -113,6 +114,7 @@ json parsed(const char* begin, const char* end, const fs::path& path, const std:
     return true;
   };
   try {
+    no_nul({begin, end});
     json result = json::parse(begin, end, check);
     if (!result.is_object()) {
       refuse(path, "the " + part + " is no JSON object but " + excerpt(result));

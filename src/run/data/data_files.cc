@@ -1,0 +1,464 @@
+#include "src/run/data/data_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include "src/run/data/json_line.h"
+
+namespace paradyse {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
+  throw std::runtime_error(path.string() + ": " + what);
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::tolower(letter));
+  });
+  return text;
+}
+
+std::string ending(const fs::path& path) { return lower(path.extension().string()); }
+
+bool is_lines(const std::string& end) { return end == ".jsonl" || end == ".ndjson"; }
+
+// A file format that holds documents and is not read.
+struct Unread {
+  const char* ending;
+  const char* what;
+};
+
+constexpr const char* kAsJsonl =
+    "write its rows as JSONL, a document a line (datasets: to_json(\"data.jsonl\"))";
+
+constexpr Unread kTables[] = {
+    {".parquet", "is a Parquet file"},
+    {".arrow", "is an Arrow file"},
+    {".feather", "is a Feather file"},
+    {".orc", "is an ORC file"},
+    {".avro", "is an Avro file"},
+    {".tfrecord", "is a TFRecord file"},
+    {".tfrecords", "is a TFRecord file"},
+    {".mds", "is an MDS shard"},
+};
+
+constexpr Unread kCompressed[] = {
+    {".gz", "gunzip"},
+    {".zst", "zstd -d"},
+    {".bz2", "bunzip2"},
+    {".xz", "unxz"},
+    {".lz4", "lz4 -d"},
+    {".zip", "unzip"},
+    {".tar", "tar -xf"},
+    {".tgz", "tar -xf"},
+    {".7z", "7z x"},
+};
+
+const Unread* find(std::span<const Unread> table, const std::string& end) {
+  const auto found =
+      std::ranges::find_if(table, [&](const Unread& one) { return one.ending == end; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+// Why a file of this name is not read though it holds documents, or "".  `given`: by its own name;
+// in a folder an archive may be anything.
+std::string unread(const fs::path& path, bool given) {
+  const std::string end = ending(path);
+  if (const Unread* const table = find(kTables, end)) {
+    return fmt::format("{}, which is not read; {}", table->what, kAsJsonl);
+  }
+  if (const Unread* const packed = find(kCompressed, end)) {
+    const std::string inner = ending(path.stem());
+    const bool data = is_lines(inner) || inner == ".json" || inner == ".txt" || inner == ".csv" ||
+                      find(kTables, inner) != nullptr;
+    if (given || data) {
+      return fmt::format(
+          "is compressed, which is not read; unpack it ({} {})",
+          packed->what,
+          path.filename().string());
+    }
+  }
+  if (given && (end == ".csv" || end == ".tsv")) {
+    return fmt::format("is a table, whose rows are not read; {}", kAsJsonl);
+  }
+  return "";
+}
+
+// What a .json file holds.
+enum class Json { documents, list_of_documents, other };
+
+Json json_kind(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    refuse(path, "cannot be read; check that it is there and readable");
+  }
+  const auto space = [](int byte) {
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+  };
+  for (const int mark : {0xef, 0xbb, 0xbf}) {  // of UTF-8
+    if (stream.peek() == mark) {
+      stream.get();
+    }
+  }
+  while (space(stream.peek())) {
+    stream.get();
+  }
+  if (stream.peek() == '{') {
+    std::string line;
+    std::getline(stream, line);
+    return holds_document(line) ? Json::documents : Json::other;
+  }
+  if (stream.peek() == '[') {
+    constexpr std::int64_t kLooked = 65536;
+    std::string begin(kLooked, '\0');
+    stream.read(begin.data(), kLooked);
+    begin.resize(static_cast<std::size_t>(stream.gcount()));
+    std::size_t next = 1;
+    while (next < begin.size() && space(begin[next])) {
+      ++next;
+    }
+    if (next < begin.size() && begin[next] == '{') {
+      for (const char* const key : {"\"tokens\"", "\"input_ids\"", "\"text\"", "\"messages\""}) {
+        if (begin.find(key) != std::string::npos) {
+          return Json::list_of_documents;
+        }
+      }
+    }
+  }
+  return Json::other;
+}
+
+[[noreturn]] void refuse_list(const fs::path& path) {
+  refuse(
+      path,
+      fmt::format(
+          "is one JSON list; documents stand one a line: jq -c '.[]' {} > {}",
+          path.filename().string(),
+          fs::path(path.filename()).replace_extension(".jsonl").string()));
+}
+
+// A folder that a run of this program made.
+bool is_run(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_regular_file(folder / "config.toml", error) &&
+         (fs::exists(folder / "metrics.jsonl", error) || fs::exists(folder / "plans", error));
+}
+
+// Finds files, and remembers what it saw.
+class Finder {
+ public:
+  explicit Finder(const DataOptions& options) {
+    for (const fs::path& path : options.no_data) {
+      std::error_code error;
+      const fs::path real = fs::canonical(path, error);
+      if (!error) {
+        no_data_.insert(real.native());
+      }
+    }
+  }
+
+  // What a user gave.
+  void take_given(const fs::path& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) {
+      take_folder(path);
+    } else if (fs::exists(status) && !error) {
+      take_named(path, fs::is_regular_file(status));
+    } else if (status.type() != fs::file_type::not_found) {
+      refuse(path, "cannot be read: " + error.message());
+    } else if (path.native().find_first_of("*?[") != std::string::npos) {
+      take_pattern(path);
+    } else {
+      refuse(path, fmt::format("is not there; {}", kAccepted));
+    }
+  }
+
+  DataFiles found() && { return std::move(found_); }
+
+  static constexpr const char* kAccepted =
+      "give a folder of text files or a .jsonl file, a text file, or a pattern as in "
+      "'data/*.jsonl'";
+
+ private:
+  void take_folder(const fs::path& folder) {
+    std::error_code error;
+    const fs::path real = fs::canonical(folder, error);
+    if (error) {
+      refuse(folder, "cannot be read: " + error.message());
+    }
+    std::vector<fs::path> paths;
+    walk(folder, real, paths);
+    take_sorted(std::move(paths));
+  }
+
+  // Files below `folder`, whose real path is `real`.
+  void walk(const fs::path& folder, const fs::path& real, std::vector<fs::path>& paths) {
+    std::error_code error;
+    fs::directory_iterator entries(folder, error);
+    for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+      const fs::path& path = entries->path();
+      const fs::path here = real / path.filename();
+      if (path.filename().native().front() == '.') {
+        leave_out(found_.left_out, kHidden, path);
+        continue;
+      }
+      if (no_data_.contains(here.native())) {
+        leave_out(found_.left_out, kOutput, path);
+        continue;
+      }
+      std::error_code gone;
+      const fs::file_status status = entries->status(gone);
+      const bool link = entries->is_symlink(gone);
+      if (fs::is_regular_file(status)) {
+        if (is_new(link ? fs::canonical(path) : here, path)) {
+          paths.push_back(path);
+        }
+      } else if (link) {  // skipping it would silently train on less
+        refuse(
+            path,
+            "is a link to a folder or to nothing, which is not followed; link files, or remove it");
+      } else if (fs::is_directory(status)) {
+        if (is_run(path)) {
+          leave_out(found_.left_out, kOutput, path);
+        } else {
+          walk(path, here, paths);
+        }
+      } else {
+        leave_out(found_.left_out, kNoFile, path);
+      }
+    }
+    if (error) {
+      refuse(folder, "cannot be read: " + error.message());
+    }
+  }
+
+  // Whether a file was not met before, under any name.
+  bool is_new(const fs::path& real, const fs::path& path) {
+    if (seen_.insert(real.native()).second) {
+      return true;
+    }
+    leave_out(found_.left_out, kReadAlready, path);
+    return false;
+  }
+
+  // Files of a folder, or of a pattern: by what they are.
+  void take_sorted(std::vector<fs::path> paths) {
+    // Byte by byte: the same on every machine and in every locale.
+    std::ranges::sort(
+        paths, [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+    std::vector<DataFile> files;
+    bool lines = false;
+    for (const fs::path& path : paths) {
+      const std::string end = ending(path);
+      const std::string why = unread(path, /*given=*/false);
+      if (!why.empty()) {
+        refuse(path, why);
+      }
+      DataFile file{.path = path, .lines = is_lines(end), .text = end == ".txt"};
+      if (end == ".json") {
+        const Json kind = json_kind(path);
+        if (kind == Json::list_of_documents) {
+          refuse_list(path);
+        }
+        file.lines = kind == Json::documents;
+      }
+      lines = lines || file.lines;
+      files.push_back(std::move(file));
+    }
+    for (DataFile& file : files) {
+      if (lines && !file.lines && !file.text) {
+        leave_out(found_.left_out, kBesideJsonl, file.path);
+      } else {
+        found_.files.push_back(std::move(file));
+      }
+    }
+  }
+
+  // A file that was given by its own name.
+  void take_named(const fs::path& path, bool regular) {
+    const std::string end = ending(path);
+    const std::string why = unread(path, /*given=*/true);
+    if (!why.empty()) {
+      refuse(path, why);
+    }
+    std::error_code error;
+    if (regular && !is_new(fs::canonical(path, error), path)) {
+      return;
+    }
+    if (end == ".json" && regular) {
+      switch (json_kind(path)) {
+        case Json::documents:
+          found_.files.push_back({.path = path, .lines = true});
+          return;
+        case Json::list_of_documents:
+          refuse_list(path);
+        case Json::other:
+          refuse(
+              path,
+              "holds no documents; a .json file takes a line a document, an object with tokens "
+              "(ids) or text");
+      }
+    }
+    found_.files.push_back({.path = path, .lines = is_lines(end), .text = true});
+  }
+
+  void take_pattern(const fs::path& pattern) {
+    if (pattern.native().find("**") != std::string::npos) {
+      refuse(pattern, "** is not taken; give the folder, which is read with those in it");
+    }
+    glob_t matches{};
+    const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches);
+    std::vector<fs::path> paths;
+    for (std::size_t i = 0; status == 0 && i < matches.gl_pathc; ++i) {
+      paths.emplace_back(matches.gl_pathv[i]);
+    }
+    ::globfree(&matches);
+    if (paths.empty()) {
+      refuse(pattern, fmt::format("matches no file; {}", kAccepted));
+    }
+    std::ranges::sort(paths);
+    std::vector<fs::path> files;
+    for (const fs::path& path : paths) {
+      std::error_code error;
+      const fs::path real = fs::canonical(path, error);
+      const fs::file_status status_of = fs::status(path, error);
+      if (!error && no_data_.contains(real.native())) {
+        leave_out(found_.left_out, kOutput, path);
+      } else if (fs::is_regular_file(status_of)) {
+        if (is_new(real, path)) {
+          files.push_back(path);
+        }
+      } else if (fs::is_directory(status_of)) {
+        if (is_run(path)) {
+          leave_out(found_.left_out, kOutput, path);
+        } else {
+          walk(path, real, files);
+        }
+      } else if (error) {
+        refuse(path, "cannot be read: " + error.message());
+      } else {
+        leave_out(found_.left_out, kNoFile, path);
+      }
+    }
+    take_sorted(std::move(files));
+  }
+
+  DataFiles found_;
+  std::set<std::string> no_data_;  // real paths
+  std::set<std::string> seen_;     // real paths of files
+};
+
+// Whether bytes are UTF-8; a character may be cut off at the end.
+bool is_utf8(std::string_view bytes) {
+  for (std::size_t i = 0; i < bytes.size();) {
+    const auto lead = static_cast<unsigned char>(bytes[i]);
+    const std::size_t more = lead < 0x80   ? 0
+                             : lead < 0xc2 ? 4
+                             : lead < 0xe0 ? 1
+                             : lead < 0xf0 ? 2
+                             : lead < 0xf5 ? 3
+                                           : 4;
+    if (more == 4) {
+      return false;
+    }
+    for (std::size_t k = 1; k <= more && i + k < bytes.size(); ++k) {
+      if ((static_cast<unsigned char>(bytes[i + k]) & 0xc0) != 0x80) {
+        return false;
+      }
+    }
+    i += more + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+DataFiles data_files(const DataOptions& options) {
+  if (options.paths.empty()) {
+    throw std::runtime_error(fmt::format("no data is named; {}", Finder::kAccepted));
+  }
+  Finder finder(options);
+  for (const fs::path& path : options.paths) {
+    finder.take_given(path);
+  }
+  return std::move(finder).found();
+}
+
+void leave_out(std::map<std::string, LeftOut>& left_out, const char* why, const fs::path& path) {
+  LeftOut& one = left_out[why];
+  if (one.files++ == 0) {
+    one.first = path.filename().string();
+  }
+}
+
+std::string foreign_format(std::string_view bytes) {
+  struct Magic {
+    std::string_view bytes;
+    const char* what;
+  };
+  using namespace std::string_view_literals;
+  constexpr const char* kUtf16 = "is UTF-16; convert it: iconv -f UTF-16 -t UTF-8";
+  constexpr const char* kPacked = "is compressed, which is not read; unpack it";
+  constexpr const char* kPicture = "is a picture; give text";
+  static constexpr Magic kMagic[] = {
+      {"\xff\xfe"sv, kUtf16},
+      {"\xfe\xff"sv, kUtf16},
+      {"\x1f\x8b"sv, kPacked},
+      {"\x28\xb5\x2f\xfd"sv, kPacked},
+      {"BZh9"sv, kPacked},
+      {"\xfd\x37zXZ"sv, kPacked},
+      {"PK\x03\x04"sv, kPacked},
+      {"PAR1"sv, "is a Parquet file, which is not read; write its rows as JSONL"},
+      {"ARROW1"sv, "is an Arrow file, which is not read; write its rows as JSONL"},
+      {"%PDF-"sv, "is a PDF; give its text"},
+      {"\x89PNG"sv, kPicture},
+      {"\xff\xd8\xff"sv, kPicture},
+      {"GIF8"sv, kPicture},
+  };
+  for (const Magic& magic : kMagic) {
+    if (bytes.starts_with(magic.bytes)) {
+      return magic.what;
+    }
+  }
+  return "";
+}
+
+std::string no_text(std::string_view bytes) {
+  std::string why = foreign_format(bytes);
+  if (!why.empty()) {
+    return why;
+  }
+  if (const std::size_t nul = bytes.find('\0'); nul != std::string_view::npos) {
+    return fmt::format(
+        "has a NUL byte (byte {}), which text has not: it is a binary file or UTF-16, or was "
+        "damaged; mend it, or take it out",
+        nul);
+  }
+  constexpr std::size_t kLooked = 65536;
+  bytes = bytes.substr(0, kLooked);
+  if (is_utf8(bytes)) {
+    return "";
+  }
+  const auto controls = std::ranges::count_if(bytes, [](char letter) {
+    const auto byte = static_cast<unsigned char>(letter);
+    return (byte < ' ' && (byte < '\b' || byte > '\r') && byte != 0x1b) || byte == 0x7f;
+  });
+  constexpr std::int64_t kOneIn = 20;  // bytes of other encodings are letters above 127
+  return controls * kOneIn > std::ssize(bytes)
+             ? "is no UTF-8 and full of control characters: a binary file; give text"
+             : "";
+}
+
+}  // namespace paradyse
