@@ -126,10 +126,73 @@ class GradTest(ProgramTest):
 
     def test_a_document_beyond_the_learned_positions(self):
         data = self.write_documents([[1] * 41, [1] * 42])
-        error = self.error_of("grad", "--model", GOLDEN / "hf_gpt2", "--data", data, "--out", self.out)
-        self.assertIn("document 1 ", error)
-        self.assertIn("42 tokens", error)
-        self.assertIn("41 positions", error)
+        command = ["--model", GOLDEN / "hf_gpt2", "--data", data]
+        done = self.run_program("grad", *command, "--out", self.out, "--json")
+        self.assertIn("cut 1 document to 41 tokens: 1 token and 1 label left out", done.stderr)
+        cut = json.loads(done.stdout)
+        self.assertEqual([one["count"] for one in cut["documents"]], [40, 40])
+        self.assertEqual((cut["data"]["cut"], cut["data"]["cut_tokens"]), (1, 1))
+        evaluated = self.json_of("eval", *command)
+        self.assertEqual(evaluated["predicted_tokens"], cut["tokens"])
+        self.assertEqual(evaluated["data"], cut["data"])
+        refuse = ["--set", "data.too_long=refuse"]
+        error = self.error_of("grad", *command, *refuse, "--out", self.out)
+        self.assertIn("data.jsonl:2", error)
+        self.assertIn("42 tokens, more than the 41", error)
+
+    # Rotated positions go on beyond max_position_embeddings (64 here), in eval as in grad.
+    def test_documents_are_the_same_for_eval_and_grad(self):
+        data = self.write_documents([[1, 2, 3] * 30, [4, 5], list(range(30))])
+        folder = self.folder / "data"
+        folder.mkdir()
+        shard = data.rename(folder / "shard.jsonl")
+        (folder / "README.md").write_text("left out")
+        (folder / "text.txt").write_text("a" * 5)
+        for more, predicted, told in [
+                ([shard], 119, "1 document is longer than max_position_embeddings, 64"),
+                ([shard, "--set", "data.max_tokens=20", "--set", "data.too_long=split"], 119, "split 2"),
+                ([shard, "--set", "data.max_tokens=20"], 39, "80 tokens and 80 labels left out"),
+                ([shard, shard, "--set", "data.max_tokens=20", "--set", "data.too_long=skip"], 1,
+                 "skipped 2 documents longer than 20 tokens (120 tokens); files left out: 1 read already")]:
+            command = ["--model", GOLDEN / "hf_llama_gqa", "--data", *more]
+            answers = []
+            for verb, out in (("grad", ["--out", self.out]), ("eval", [])):
+                done = self.run_program(verb, *command, *out, "--json")
+                self.assertIn(told, done.stderr)
+                answers.append(json.loads(done.stdout))
+            grad, evaluated = answers
+            self.assertEqual((grad["tokens"], evaluated["predicted_tokens"]), (predicted, predicted))
+            self.assertAlmostEqual(grad["loss"], evaluated["loss"], 4)
+            self.assertEqual(grad["data"], evaluated["data"])
+        command = ["--model", GOLDEN / "hf_llama_gqa", "--data", folder]
+        self.assertIn("vocabulary has 37 ids", self.error_of("grad", *command, "--out", self.out))
+        error = self.error_of("grad", *command, "--out", self.out, "--set", "data.seed=1")
+        self.assertIn("data.too_long", error)
+
+    def test_text_for_a_model_with_a_tokenizer(self):
+        model = self.copied_model()
+        (model / "tokenizer.json").write_text("{}")
+        (model / "generation_config.json").write_text('{"eos_token_id": 300}')
+        text = self.write("a.txt", "text")
+        for verb, out in (("grad", ["--out", self.out]), ("eval", [])):
+            error = self.error_of(verb, "--model", model, "--data", text, *out)
+            self.assertIn("tokenizer.json", error)
+            self.assertIn("--bytes", error)
+        # --bytes insists; then the text ends with the tokenizer's id, which must be one of the model's
+        toml = self.write("model.toml", TINY_LLAMA.format(layers=1))
+        trained = self.json_of("train", "--model", toml, "--data", text, "--ranks", 1,
+                               "--set", "train.steps=1", "--set", "train.tokens_per_step=4",
+                               "--set", f"output.folder={self.folder}/runs")
+        saved = pathlib.Path(trained["folder"]) / "model"
+        self.assertEqual(trained["data"]["texts"], 1)
+        self.assertIsNone(trained["data"]["end_id"])
+        (saved / "vocab.txt").write_text("")
+        (saved / "generation_config.json").write_text('{"eos_token_id": 300}')
+        command = ["eval", "--model", saved, "--data", text, "--bytes"]
+        self.assertIn("data.end_id is auto (300)", self.error_of(*command))
+        self.assertEqual(self.json_of(*command, "--set", "data.end_id=none")["predicted_tokens"], 3)
+        ended = self.json_of(*command, "--set", "data.end_id=0")
+        self.assertEqual((ended["predicted_tokens"], ended["data"]["end_id"]), (4, 0))
 
     def test_mixed_parts_and_recompute_levels(self):
         saved = []

@@ -98,8 +98,38 @@ TEST_F(RunConfigTest, ASettingOfAStringNeedsNoQuotesWhateverItLooksLike) {
   EXPECT_EQ(loaded.config.output.name, "12");
   EXPECT_EQ(loaded.config.output.folder, "");
   EXPECT_EQ(loaded.config.model.path, "[x");
-  EXPECT_EQ(loaded.config.data.path, "a=b");
+  EXPECT_EQ(loaded.config.data.path, std::vector<std::string>{"a=b"});
   EXPECT_EQ(loaded.config.parallel.memory_per_rank, "1048576");
+}
+
+TEST_F(RunConfigTest, PathsOfDataAreAStringOrAList) {
+  const auto paths = [](const std::string& setting) {
+    return load_config("", {setting}).config.data.path;
+  };
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(paths("data.path=\"a b.jsonl\""), Paths({"a b.jsonl"}));
+  EXPECT_EQ(paths("data.path=[\"a\", \"b,c\"]"), Paths({"a", "b,c"}));
+  EXPECT_EQ(paths("data.path=[ab]*.txt"), Paths({"[ab]*.txt"}));  // a pattern
+  EXPECT_EQ(paths("data.path=7"), Paths({"7"}));
+  EXPECT_EQ(paths("data.path="), Paths());
+  EXPECT_THROW(paths("data.path=[1]"), std::invalid_argument);
+  EXPECT_THROW(paths("data.path=[\"\"]"), std::invalid_argument);
+  const LoadedConfig loaded = load("[data]\npath = ['a', \"b'\"]\neval_path = 'c'\n");
+  const LoadedConfig again = load(to_toml(loaded));
+  EXPECT_EQ(again.config.data.path, Paths({"a", "b'"}));
+  EXPECT_EQ(again.config.data.eval_path, Paths({"c"}));
+}
+
+TEST_F(RunConfigTest, AnEndIdIsAnIdOrAWord) {
+  const auto id = [](const std::string& value) {
+    return load_config("", {"data.end_id=" + value}).config.data.end_id;
+  };
+  EXPECT_EQ(id("2"), "2");
+  EXPECT_EQ(id("none"), "none");
+  EXPECT_EQ(load("[data]\nend_id = 7\n").config.data.end_id, "7");
+  for (const char* const wrong : {"-1", "eos", "1.5", "", "99999999999"}) {
+    EXPECT_THROW(id(wrong), std::invalid_argument) << wrong;
+  }
 }
 
 TEST_F(RunConfigTest, ToTomlIsReadBackToTheSame) {

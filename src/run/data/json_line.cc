@@ -50,7 +50,9 @@ struct Column {
 // Follows the parser, which so makes no tree: lines are long lists of ids.
 class Columns : public nlohmann::json_sax<json> {
  public:
-  bool null() override { return value(Column::Kind::null); }
+  bool null() override {
+    return in_list() ? odd(/*flag=*/false, false) : value(Column::Kind::null);
+  }
   bool boolean(bool truth) override { return whole(truth ? 1 : 0, /*truth=*/true); }
   bool number_integer(std::int64_t number) override { return whole(number, false); }
   bool number_unsigned(std::uint64_t number) override {
