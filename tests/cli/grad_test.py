@@ -4,11 +4,12 @@ import itertools
 import json
 import math
 import os
+import pathlib
 import shutil
 import unittest
 
 from support import (
-    FAILED, GOLDEN, MODELS, ProgramTest, gradient_error, read_tensors, uniform_plan)
+    FAILED, GOLDEN, MODELS, TINY_LLAMA, ProgramTest, gradient_error, read_tensors, uniform_plan)
 
 VERBS = {"MegatronTS": "hold", "UlyssesZ": "gather", "DataZ": "gather", "MegatronCZ": "gather",
          "AllGatherKV": "gather", "ColossalZ": "gather", "METP": "pass"}

@@ -99,7 +99,8 @@ std::optional<std::int32_t> end_id(
   const std::string& said = config.data.end_id;
   std::optional<std::int64_t> id;
   if (said == "auto") {
-    id = tokenizer_file(folder).empty() ? std::nullopt : end_id_of(folder);
+    // Without data.bytes text is refused there.
+    id = config.data.bytes && !tokenizer_file(folder).empty() ? end_id_of(folder) : std::nullopt;
   } else if (said != "none") {
     id = std::stoll(said);
   }
