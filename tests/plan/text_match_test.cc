@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "src/plan/base/json_node.h"
+#include "src/plan/base/json_text.h"
 
 namespace paradyse {
 namespace {
@@ -106,6 +110,24 @@ TEST(TextMatch, AnExcerptIsShortAndPlain) {
   EXPECT_EQ(excerpt(json::parse(brackets + std::string(brackets.size(), ']'))), "a nested array");
   EXPECT_EQ(excerpt(std::string(118, 'x')), '"' + std::string(118, 'x') + '"');
   EXPECT_EQ(excerpt(std::string(119, 'x')), '"' + std::string(116, 'x') + "...");
+}
+
+// nlohmann's parser takes a NUL byte for the end: what stands behind it would be passed over.
+TEST(JsonText, ANulByteEndsNoText) {
+  using namespace std::string_literals;
+  const JsonSource source{.name = "plan.json", .whole = "the plan"};
+  for (const std::string& text : {"{\"a\": 1}\0{\"b\": 2}"s, "{}\0"s, "\0{}"s, "[1,\0 2]"s}) {
+    EXPECT_THROW(json_in(text), nlohmann::json::exception);
+    EXPECT_THROW(ordered_json_in(text), nlohmann::json::exception);
+    try {
+      (void)parse_json(text, source);
+      ADD_FAILURE() << "is taken";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find("plan.json: not JSON"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("NUL byte"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(json_in("{\"a\": \"\\u0000\"}")["a"], "\0"s);
 }
 
 }  // namespace
