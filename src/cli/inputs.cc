@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 
@@ -99,6 +101,34 @@ std::int64_t memory_limit(const std::string& text) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(std::string("--memory-per-rank: ") + error.what());
   }
+}
+
+Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory) {
+  Cluster cluster = read_cluster(file);
+  if (ranks > 0) {
+    if (!cluster.uniform() ||
+        (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)) {
+      throw std::invalid_argument(fmt::format(
+          "--ranks {}: {} has {} ranks a node{}; give whole nodes of one kind of device",
+          ranks,
+          file,
+          cluster.ranks_per_node,
+          cluster.uniform() ? "" : " of several kinds"));
+    }
+    set_ranks(cluster, ranks);
+  }
+  if (memory > 0) {
+    for (DeviceClass& device : cluster.devices) {
+      device.memory_bytes = memory;
+    }
+  }
+  return cluster;
+}
+
+void set_ranks(Cluster& cluster, int ranks) {
+  cluster.devices.resize(1);
+  cluster.devices.front().count = ranks;
+  cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
 }
 
 void write_plan(const std::string& path, const Plan& plan) {

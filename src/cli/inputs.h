@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/cluster.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/train.h"
@@ -57,6 +58,13 @@ void expect_ranks(int ranks);
 
 // "512MiB"; "" or "0": no limit, 0.  Throws std::invalid_argument naming --memory-per-rank.
 std::int64_t memory_limit(const std::string& text);
+
+// The cluster of a file; of `ranks` of its ranks (0: all) and with so much memory each (0: as it
+// says).  Throws std::invalid_argument for ranks that are neither whole nodes nor a part of one, or
+// whose devices are unlike.
+Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory);
+// Pre: uniform, and whole nodes or less than one.
+void set_ranks(Cluster& cluster, int ranks);
 
 // Throws std::runtime_error naming the file where it cannot be written.
 void write_plan(const std::string& path, const Plan& plan);

@@ -1,15 +1,20 @@
 // paradyse plan check: is this plan sound, does it fit, and what does each part do.
 #include "paradyse/plan/plan.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/cluster.h"
 #include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/index.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/explain.h"
 #include "src/plan/published/flexsp_check.h"
@@ -25,7 +30,7 @@ struct CheckOptions {
   std::optional<int> ranks;
   std::optional<std::int64_t> context;
   std::string memory_per_rank;
-  std::string dtype = "float32";
+  std::string dtype;  // "": float32, of a described cluster bfloat16
   bool forward_only = false;
   bool explain = false;
   bool overlapped = false;
@@ -71,35 +76,35 @@ std::string summary(const Plan& plan) {
   for (const std::int64_t length : plan.lengths) {
     tokens += length;
   }
-  std::size_t groups = 0;
+  std::int64_t groups = 0;
   for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
-    groups += micro_batch.groups.size();
+    groups += std::ssize(micro_batch.groups);
   }
   return fmt::format(
-      "model {} of {} layers; {} ranks, weight domain {}; {} documents of {} tokens; {} programs, "
-      "{} micro-batches, {} groups",
+      "model {} of {}; {}, weight domain {}; {} of {};\n{}, {}, {}",
       plan.model_name,
-      plan.layers,
-      plan.ranks,
+      counted(plan.layers, "layer"),
+      counted(plan.ranks, "rank"),
       plan.weight_domain,
-      plan.lengths.size(),
-      tokens,
-      plan.programs.size(),
-      plan.micro_batches.size(),
-      groups);
+      counted(std::ssize(plan.lengths), "document"),
+      counted(tokens, "token"),
+      counted(std::ssize(plan.programs), "program"),
+      counted(std::ssize(plan.micro_batches), "micro-batch"),
+      counted(groups, "group"));
 }
 
 // What a space of plans asks beside the plan's own rules.
 struct Space {
   const char* name = "";
-  std::vector<std::string> (*problems)(const Plan& plan) = nullptr;
+  std::vector<std::string> (*problems)(const Plan& plan, const FullSpace& of_cluster) = nullptr;
   // Of a preset that is no model; null: the space has none.
   std::vector<std::string> (*preset_problems)(
       const Plan& plan, const FlexspSetting& setting, const FlexspFull& options) = nullptr;
 };
 constexpr Space kSpaces[] = {
     {.name = "flexsp",
-     .problems = flexsp_space_problems,
+     .problems = [](const Plan& plan,
+                    const FullSpace& /*cluster*/) { return flexsp_space_problems(plan); },
      .preset_problems =
          [](const Plan& plan, const FlexspSetting& setting, const FlexspFull& /*options*/) {
            return flexsp_preset_problems(plan, setting);
@@ -132,8 +137,8 @@ std::optional<FlexspSetting> preset_setting(const CheckOptions& options, std::in
   FlexspSetting setting{.model = flexsp_model(options.model)};
   if (setting.model == nullptr) {
     for (const auto& [flag, given] :
-         {std::pair{"--cluster", !options.cluster.empty()},
-          {"--ranks", options.ranks.has_value()},
+         {std::pair{"--cluster", options.cluster == kFlexspCluster},
+          {"--ranks", options.ranks.has_value() && options.cluster.empty()},
           {"--context", options.context.has_value()},
           {"--overlap", options.overlapped},
           {"--weight-domain", options.domain != "auto"}}) {
@@ -161,11 +166,30 @@ std::optional<FlexspSetting> preset_setting(const CheckOptions& options, std::in
   return setting;
 }
 
+// What --cluster describes, with the memory that --memory-per-rank says; none: a preset, or nothing
+// was said.
+std::optional<Cluster> described_cluster(const CheckOptions& options, std::int64_t memory) {
+  if (options.cluster.empty() || options.cluster == kFlexspCluster) {
+    return std::nullopt;
+  }
+  return cluster_with(options.cluster, options.ranks.value_or(0), memory);
+}
+
+// The rules of the space full on that cluster; of a plan for another than the presets' that is not
+// described, none that speaks of nodes.
+FullSpace full_space(const Plan& plan, const std::optional<Cluster>& cluster) {
+  if (!cluster) {
+    return plan.cluster_name == kFlexspCluster ? FullSpace{} : FullSpace{.node = 0, .light = true};
+  }
+  return {.node = std::min(cluster->ranks_per_node, cluster->ranks()), .light = true};
+}
+
 // All that is wrong, with the model's sizes, a preset's or neither.
 std::vector<std::string> all_problems(
     const Plan& plan,
     const CheckContext& context,
     const Space* space,
+    const FullSpace& of_cluster,
     const std::optional<FlexspSetting>& preset,
     const CheckOptions& options) {
   std::vector<std::string> found = problems(plan, context);
@@ -173,7 +197,7 @@ std::vector<std::string> all_problems(
     found.insert(found.end(), more.begin(), more.end());
   };
   if (space != nullptr) {
-    add(space->problems(plan));
+    add(space->problems(plan, of_cluster));
   }
   if (preset) {
     const bool node =
@@ -182,6 +206,82 @@ std::vector<std::string> all_problems(
         plan, *preset, {.overlapped = options.overlapped, .node_domain = node}));
   }
   return found;
+}
+
+// How full ranks are, and what they have: of each kind of device the rank that holds most and the
+// one that holds least.
+struct DeviceMemory {
+  std::string device;      // "": nobody says which
+  std::int64_t bytes = 0;  // that each has; 0: not known
+  int first = 0;           // its ranks
+  int ranks = 0;
+  int fullest = 0;
+  int emptiest = 0;
+};
+
+std::vector<DeviceMemory> memory_of_devices(
+    const std::vector<PredictedBytes>& held,
+    const std::optional<Cluster>& cluster,
+    std::int64_t memory) {
+  std::vector<DeviceMemory> all;
+  if (cluster) {
+    for (const DeviceClass& one : cluster->devices) {
+      all.push_back({.device = one.name, .bytes = one.memory_bytes, .ranks = one.count});
+    }
+  } else {
+    all.push_back({.device = {}, .bytes = memory, .ranks = static_cast<int>(held.size())});
+  }
+  int first = 0;
+  for (DeviceMemory& device : all) {
+    device.first = device.fullest = device.emptiest = first;
+    for (int rank = first; rank < first + device.ranks; ++rank) {
+      const auto total = [&](int of) { return held[idx(of)].total(); };
+      device.fullest = total(rank) > total(device.fullest) ? rank : device.fullest;
+      device.emptiest = total(rank) < total(device.emptiest) ? rank : device.emptiest;
+    }
+    first += device.ranks;
+  }
+  return all;
+}
+
+Json memory_json(const std::vector<PredictedBytes>& held, const std::vector<DeviceMemory>& all) {
+  Json devices = Json::array();
+  for (const DeviceMemory& one : all) {
+    const PredictedBytes& most = held[idx(one.fullest)];
+    devices.push_back(
+        {{"device", one.device.empty() ? Json(nullptr) : Json(one.device)},
+         {"first_rank", one.first},
+         {"ranks", one.ranks},
+         {"device_bytes", one.bytes},
+         {"fullest_rank", one.fullest},
+         {"peak_bytes", most.total()},
+         {"static_bytes", most.static_bytes},
+         {"saved_bytes", most.saved},
+         {"transient_bytes", most.transient},
+         {"least_peak_bytes", held[idx(one.emptiest)].total()}});
+  }
+  return devices;
+}
+
+void print_memory(
+    const std::vector<PredictedBytes>& held,
+    const std::vector<DeviceMemory>& all,
+    const std::string& dtype) {
+  for (const DeviceMemory& one : all) {
+    const PredictedBytes& most = held[idx(one.fullest)];
+    fmt::print(
+        "memory in {}{}: rank {} needs most, {} of {}\n"
+        "  static {}, saved {}, transient {}; the least of a rank is {}\n",
+        dtype,
+        one.device.empty() ? "" : ", " + counted(one.ranks, "rank") + " on " + one.device,
+        one.fullest,
+        bytes_text(most.total()),
+        bytes_text(one.bytes),
+        bytes_text(most.static_bytes),
+        bytes_text(most.saved),
+        bytes_text(most.transient),
+        bytes_text(held[idx(one.emptiest)].total()));
+  }
 }
 
 int run_plan_check(const CheckOptions& options, const Common& common) {
@@ -200,11 +300,21 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
         "--overlap and --weight-domain node are of --space full: the published space adds times up "
         "and cuts weights over all ranks");
   }
+  const std::optional<Cluster> cluster = described_cluster(options, memory);
+  if (cluster && options.model.empty()) {
+    throw std::invalid_argument(
+        "--cluster " + options.cluster +
+        " needs --model: what a device holds follows from the model's sizes; give its folder or "
+        "TOML file");
+  }
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
   std::optional<GridShape> grid;
+  const std::string dtype = !options.dtype.empty() ? options.dtype
+                            : cluster              ? "bfloat16"  // as plan batch takes it
+                                                   : "float32";
   CheckContext context{
-      .precision = precision_of(dtype_option(options.dtype)), .training = !options.forward_only};
+      .precision = precision_of(dtype_option(dtype)), .training = !options.forward_only};
   if (is_grid_model(options.model)) {
     grid = read_grid_shape(options.model);
     context.grid = &*grid;
@@ -212,10 +322,28 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     model = reading([&] { return open_model(options.model); }).shape;
     context.model = &*model;
   }
-  if (memory > 0 && !preset) {
+  if (cluster) {
+    context.memory_of_ranks = memory_of_ranks(*cluster);
+  } else if (memory > 0 && !preset) {
     context.memory_per_rank = memory;
   }
-  const std::vector<std::string> found = all_problems(plan, context, space, preset, options);
+  const FullSpace of_cluster = full_space(plan, cluster);
+  const std::vector<std::string> found =
+      all_problems(plan, context, space, of_cluster, preset, options);
+  const bool knows_memory = cluster || context.memory_per_rank;
+  std::vector<PredictedBytes> held;
+  std::vector<DeviceMemory> devices;
+  if (found.empty() && knows_memory) {
+    held = bytes_of_ranks(
+        plan, grid ? grid_model(*grid) : text_model(*model), context.precision, context.training);
+    devices = memory_of_devices(held, cluster, memory);
+  }
+  // a cluster of this many ranks may be another all the same
+  const std::string note =
+      cluster && !plan.cluster_name.empty() && plan.cluster_name != cluster->name
+          ? "the plan says that it is for the cluster '" + plan.cluster_name + "', this is '" +
+                cluster->name + "'"
+          : "";
   std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
     programs =
@@ -230,6 +358,19 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
         {"ranks", plan.ranks},
         {"documents", plan.lengths.size()},
         {"micro_batches", plan.micro_batches.size()}};
+    if (knows_memory) {
+      json["dtype"] = dtype;
+    }
+    if (!held.empty()) {
+      json["memory"] = memory_json(held, devices);
+      json["peak_bytes_of_ranks"] = Json::array();
+      for (const PredictedBytes& one : held) {
+        json["peak_bytes_of_ranks"].push_back(one.total());
+      }
+    }
+    if (!note.empty()) {
+      json["note"] = note;
+    }
     if (options.explain) {
       json["programs"] = Json::array();
       for (const ExplainedProgram& one : programs) {
@@ -239,11 +380,18 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     print_json(json);
   } else if (found.empty()) {
     fmt::print("ok {}\n{}\n", hash(plan), summary(plan));
-    if (memory == 0 && !preset) {
+    print_memory(held, devices, dtype);
+    if (!note.empty()) {
+      fmt::print("note: {}\n", note);
+    }
+    if (!knows_memory && !preset) {
       fmt::print(
           "not checked: {}\n",
           options.model.empty() ? "the model's sizes (--model) and memory"
-                                : "memory (--memory-per-rank)");
+                                : "memory (--cluster FILE or --memory-per-rank)");
+    }
+    if (space != nullptr && std::string(space->name) == "full" && of_cluster.node == 0) {
+      fmt::print("not checked: where groups lie in nodes (--cluster FILE)\n");
     }
     for (const ExplainedProgram& one : programs) {
       const PlanMicroBatch& micro_batch = plan.micro_batches[one.micro_batch];
@@ -253,7 +401,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     for (const std::string& problem : found) {
       fmt::print("{}: {}\n", options.file, problem);
     }
-    fmt::print("{} problem{} found\n", found.size(), found.size() == 1 ? "" : "s");
+    fmt::print("{} found\n", counted(std::ssize(found), "problem"));
   }
   return found.empty() ? kOk : kFailed;
 }
@@ -286,8 +434,18 @@ void add_plan(CLI::App& app, Common& common) {
           options->domain,
           "Of a preset in --space full: world or node; auto takes the plan's")
       ->capture_default_str();
-  command->add_option("--cluster", options->cluster, "Of a preset: a100-40gb-8x8");
-  command->add_option("--ranks", options->ranks, "Of a preset (default: 64)")
+  command->add_option(
+      "--cluster",
+      options->cluster,
+      "Cluster file (configs/clusters/): its nodes, and check that a step fits its devices; needs "
+      "--model.  Of a preset: a100-40gb-8x8");
+  command
+      ->add_option(
+          "--ranks",
+          options->ranks,
+          "With --cluster FILE: so many of its ranks, as plan batch --ranks.  Of a preset "
+          "(default: "
+          "64)")
       ->check(whole_numbers(1));
   command
       ->add_option(
@@ -298,11 +456,13 @@ void add_plan(CLI::App& app, Common& common) {
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
-      "Check that a step fits, as in 512MiB; needs --model.  Of a preset: its memory (default: "
-      "30GiB)");
-  command
-      ->add_option("--dtype", options->dtype, "Of that step: float32, float64, bfloat16 or float16")
-      ->capture_default_str();
+      "Check that a step fits, as in 512MiB; needs --model.  With --cluster: instead of what its "
+      "devices have.  Of a preset: its memory (default: 30GiB)");
+  command->add_option(
+      "--dtype",
+      options->dtype,
+      "Of that step: float32, float64, bfloat16 or float16 (default: float32; with --cluster "
+      "bfloat16, as plan batch)");
   command->add_flag(
       "--forward-only",
       options->forward_only,

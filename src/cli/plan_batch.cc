@@ -116,6 +116,14 @@ void expect_model(const std::string& model) {
   }
 }
 
+void expect_of_space(const PlanBatchOptions& options) {
+  if (options.space == "flexsp" && (options.overlapped || options.domain == "node")) {
+    throw std::invalid_argument(
+        "--overlap and --weight-domain node are of --space full: the published space adds times "
+        "up and cuts weights over all ranks");
+  }
+}
+
 // Spaces to choose from: a weight domain each.
 std::vector<GroupSpace> preset_spaces(
     const PlanBatchOptions& options,
@@ -126,12 +134,8 @@ std::vector<GroupSpace> preset_spaces(
         "--cluster " + options.cluster + ": " + options.model + " was measured on " +
         kFlexspCluster + " alone; give that, with --ranks for another number of them");
   }
+  expect_of_space(options);
   if (options.space == "flexsp") {
-    if (options.overlapped || options.domain == "node") {
-      throw std::invalid_argument(
-          "--overlap and --weight-domain node are of --space full: the published space adds times "
-          "up and cuts weights over all ranks");
-    }
     return {flexsp_space(setting, lengths)};
   }
   std::vector<GroupSpace> spaces;
@@ -149,13 +153,6 @@ std::vector<GroupSpace> preset_spaces(
     }
   }
   return spaces;
-}
-
-// Pre: uniform, and whole nodes or less than one.
-void set_ranks(Cluster& cluster, int ranks) {
-  cluster.devices.resize(1);
-  cluster.devices.front().count = ranks;
-  cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
 }
 
 // A model on a described cluster.
@@ -181,24 +178,8 @@ Described described(const PlanBatchOptions& options) {
   }
   const ModelShape model =
       without_dropout(reading([&] { return open_model(options.model); }, "--model").shape);
-  Cluster cluster = read_cluster(options.cluster);
-  if (options.ranks > 0) {
-    if (!cluster.uniform() ||
-        (options.ranks > cluster.ranks_per_node && options.ranks % cluster.ranks_per_node != 0)) {
-      throw std::invalid_argument(fmt::format(
-          "--ranks {}: {} has {} ranks a node{}; give whole nodes of one kind of device",
-          options.ranks,
-          options.cluster,
-          cluster.ranks_per_node,
-          cluster.uniform() ? "" : " of several kinds"));
-    }
-    set_ranks(cluster, options.ranks);
-  }
-  if (const std::int64_t memory = memory_of(options); memory > 0) {
-    for (DeviceClass& device : cluster.devices) {
-      device.memory_bytes = memory;
-    }
-  }
+  expect_of_space(options);
+  Cluster cluster = cluster_with(options.cluster, options.ranks, memory_of(options));
   ClusterSpaceOptions how{
       .flexsp = options.space == "flexsp",
       .overlapped = options.overlapped,

@@ -10,7 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/tiles.h"
+
 namespace paradyse {
+
+// What computes: plans for GPUs have other tiles (tiles.h).
+enum class DeviceKind { cpu, gpu };
 
 struct DeviceClass {
   std::string name;
@@ -23,6 +28,8 @@ struct DeviceClass {
   std::int64_t memory_bytes = 0;
   double launch_seconds = 0;         // of one kernel
   double host_bytes_per_second = 0;  // to the host's memory or back
+  // A file that does not say it: a GPU, if products of two-byte numbers are faster than of four.
+  DeviceKind kind = DeviceKind::cpu;
 
   friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
 };
@@ -58,6 +65,11 @@ struct Cluster {
 // no device, several nodes without a link between them or of unequal numbers of ranks.
 Cluster cluster_from_toml(const std::string& text, const std::string& source);
 Cluster read_cluster(const std::filesystem::path& file);
+// The tiles of a plan for a cluster: a GPU's where all of its devices are that, else a CPU's, which
+// any device has room for.
+Tiles tiles_of(const Cluster& cluster, const ModelShape& model, std::int64_t element_bytes);
+// The ranks of a cluster and what each has.
+std::vector<std::int64_t> memory_of_ranks(const Cluster& cluster);
 // As such a file, which is read as the same cluster; `note` stands at its head.  Throws
 // std::invalid_argument for one that no file may describe.
 std::string to_toml(const Cluster& cluster, const std::string& note = "");

@@ -131,6 +131,7 @@ struct CheckContext {
   const ModelShape* model = nullptr;
   const GridShape* grid = nullptr;                   // in its place: a model of several dims
   std::optional<std::int64_t> memory_per_rank = {};  // bytes
+  std::vector<std::int64_t> memory_of_ranks = {};    // [rank], in its place: devices are unlike
   Precision precision = {};
   bool training = true;  // else evaluation: forward passes alone
   // Of a parameter's element, in place of what `precision` keeps of it.
@@ -152,7 +153,13 @@ struct CheckContext {
 //   - placements name an axis each and dims of their streams, which the strategy can run from;
 //   `out`
 //     and `elements` are what the built programs give
-//   - every rank's predicted footprint fits `memory_per_rank` (when given with a model)
+//   - every rank's predicted footprint fits `memory_per_rank`, or its own of `memory_of_ranks`
+//   (when given with a model)
 std::vector<std::string> problems(const Plan& plan, const CheckContext& context = {});
+
+// [rank] What a rank holds when it holds most, of all micro-batches.  Of a sound plan for this
+// model.
+std::vector<PredictedBytes> bytes_of_ranks(
+    const Plan& plan, const Model& model, Precision precision, bool training = true);
 
 }  // namespace paradyse

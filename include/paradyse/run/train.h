@@ -82,6 +82,7 @@ struct TrainSummary {
   std::int64_t tokens = 0;
   double seconds = 0;  // of all steps
   double predicted_seconds = 0;
+  double prediction_error = 0;  // mean over the steps of |predicted / measured - 1|
   std::int64_t late_plans = 0;  // steps that went by a fallback
   double idle_share = 0;        // of the ranks' seconds: waited for slower groups
   std::int64_t peak_bytes = 0;

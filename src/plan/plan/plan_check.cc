@@ -1,4 +1,5 @@
 // The checker: what is wrong with a plan that could be read.  The rules are in check/.
+#include "paradyse/plan/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 
@@ -24,6 +25,28 @@ std::vector<std::string> problems(const Plan& plan, const CheckContext& context)
     }
   }
   return std::move(findings.problems);
+}
+
+std::vector<PredictedBytes> bytes_of_ranks(
+    const Plan& plan, const Model& model, Precision precision, bool training) {
+  std::vector<PredictedBytes> fullest(idx(plan.ranks));
+  for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
+    for (const PlanGroup& group : micro_batch.groups) {
+      const GroupTimeline built = group_timeline(plan, group, model, training);
+      for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+        const PredictedBytes held = fullest_rank(
+            built.parts,
+            {built.seats[i]},
+            model,
+            plan.weight_domain,
+            precision,
+            precision.static_bytes(training));
+        PredictedBytes& most = fullest[idx(group.ranks[i])];
+        most = held.total() > most.total() ? held : most;
+      }
+    }
+  }
+  return fullest;
 }
 
 }  // namespace paradyse

@@ -75,30 +75,34 @@ void check_ranks(const std::string& path, const PlanGroup& group, Problems& foun
   }
 }
 
-void check_ranks_in_nodes(const std::string& path, const PlanGroup& group, Problems& found) {
-  const std::size_t size = group.ranks.size();
+void check_ranks_in_nodes(
+    const std::string& path, const PlanGroup& group, int node, Problems& found) {
+  const int size = static_cast<int>(group.ranks.size());
   if (size == 0) {
     return;  // problems() says so
   }
-  if (size > kFlexspNode && size % kFlexspNode != 0) {
+  if (node > 0 && size > node && size % node != 0) {
     found.push_back(
         path + ".ranks: " + text(size) + " ranks: groups of the space full have up to " +
-        text(kFlexspNode) + ", or whole nodes of so many");
+        text(node) + ", or whole nodes of so many");
     return;
   }
   if (const std::string why = why_apart(path, group, "full"); !why.empty()) {
     found.push_back(why);
     return;
   }
+  if (node == 0) {
+    return;
+  }
   const int first = group.ranks.front();
-  if (size < kFlexspNode && first / kFlexspNode != group.ranks.back() / kFlexspNode) {
+  if (size < node && first / node != group.ranks.back() / node) {
     found.push_back(
         path + ".ranks: ranks " + text(first) + " to " + text(group.ranks.back()) +
-        " lie in two nodes of " + text(kFlexspNode) + ": they find room inside one");
-  } else if (size >= kFlexspNode && first % kFlexspNode != 0) {
+        " lie in two nodes of " + text(node) + ": they find room inside one");
+  } else if (size >= node && first % node != 0) {
     found.push_back(
         path + ".ranks: a group of " + text(size) + " begins at rank " + text(first) +
-        ": whole nodes begin at a multiple of " + text(kFlexspNode));
+        ": whole nodes begin at a multiple of " + text(node));
   }
 }
 
@@ -149,7 +153,8 @@ struct Way {
 
 // Nothing: its layers are not alike, or of no part that the space has; `why` says so, with its
 // place in the program.
-std::optional<Way> way_of(const LayerRuns& program, std::size_t ranks, std::string& why) {
+std::optional<Way> way_of(
+    const LayerRuns& program, std::size_t ranks, const FullSpace& space, std::string& why) {
   Way way;
   for (std::size_t i = 0; i < program.size(); ++i) {
     for (std::size_t p = 0; p < program[i].choice.size(); ++p) {
@@ -162,7 +167,7 @@ std::optional<Way> way_of(const LayerRuns& program, std::size_t ranks, std::stri
       const bool known =
           attention ? (ranks == 1 ? part.strategy == "DataZ"
                                   : part.strategy == "UlyssesZ" || part.strategy == "MegatronCZ" ||
-                                        (part.strategy == "USP" && ranks > kFlexspNode))
+                                        (part.strategy == "USP" && ranks > idx(space.node)))
                     : part.strategy == "gather";
       if (!known) {
         why = place + ".strategy: '" + part.strategy + "' on " + text(ranks) +
@@ -173,24 +178,27 @@ std::optional<Way> way_of(const LayerRuns& program, std::size_t ranks, std::stri
       }
       const Recompute of_mlp =
           way.level == Recompute::attention_output ? Recompute::full : way.level;
-      if (part.recompute == Recompute::light ||
+      if ((part.recompute == Recompute::light && !space.light) ||
           part.recompute != (attention ? way.level : of_mlp) ||
           (attention && part.strategy != way.core)) {
         why = place + ".recompute: '" + to_string(part.recompute) + "' of " + part.strategy +
-              ": all layers of the space full are alike and recompute nothing, everything or all "
-              "but the attention output (with the MLP in full)";
+              ": all layers of the space full are alike and recompute nothing, " +
+              (space.light ? "what is light, " : "") +
+              "everything or all but the attention output (with the MLP in full)";
         return std::nullopt;
       }
-      const std::map<std::string, std::int64_t> options =
-          part.strategy == "USP"
-              ? std::map<std::string, std::int64_t>{{"ulysses_degree", kFlexspNode}}
-              : std::map<std::string, std::int64_t>{};
-      if (part.offload || part.with_layer || !part.in.empty() || part.options != options) {
+      const bool usp = part.strategy == "USP";
+      const auto degree = part.options.find("ulysses_degree");
+      const bool has_degree = degree != part.options.end();
+      const bool of_a_node =
+          has_degree && (space.node == 0 || degree->second == std::int64_t{space.node});
+      if (part.offload || part.with_layer || !part.in.empty() ||
+          part.options.size() != (usp ? 1U : 0U) || (usp && !of_a_node)) {
         why =
             place +
             ": the space full knows no offload, no layers made again as a whole, no placements and "
             "no options but a ulysses_degree of " +
-            text(kFlexspNode) + " of USP";
+            (space.node == 0 ? "a node's ranks" : text(space.node)) + " of USP";
         return std::nullopt;
       }
     }
@@ -479,18 +487,19 @@ std::vector<std::string> flexsp_preset_problems(const Plan& plan, const FlexspSe
   return found;
 }
 
-std::vector<std::string> flexsp_full_space_problems(const Plan& plan) {
+std::vector<std::string> flexsp_full_space_problems(const Plan& plan, const FullSpace& space) {
   Problems found;
-  if (plan.weight_domain != plan.ranks && plan.weight_domain != kFlexspNode) {
+  if (space.node > 0 && plan.weight_domain != plan.ranks && plan.weight_domain != space.node) {
     found.push_back(
         "weight_domain: " + text(plan.weight_domain) + " of " + text(plan.ranks) +
-        " ranks: the space full cuts weights over all, or over each node of " + text(kFlexspNode));
+        " ranks: the space full cuts weights over all, or over each node of " + text(space.node));
   }
   for_each_group(plan, [&](const std::string& path, const PlanGroup& group) {
-    check_ranks_in_nodes(path, group, found);
+    check_ranks_in_nodes(path, group, space.node, found);
     const auto program = plan.programs.find(group.program);
     std::string why;
-    if (program != plan.programs.end() && !way_of(program->second, group.ranks.size(), why)) {
+    if (program != plan.programs.end() &&
+        !way_of(program->second, group.ranks.size(), space, why)) {
       found.push_back(path_to("programs", group.program) + why + " (" + path + ")");
     }
     if (!group.shares.empty()) {
@@ -523,7 +532,7 @@ std::vector<std::string> flexsp_full_preset_problems(
       return std::nullopt;
     }
     std::string why;
-    const std::optional<Way> way = way_of(program->second, d, why);
+    const std::optional<Way> way = way_of(program->second, d, {}, why);
     if (!way) {
       return std::nullopt;
     }

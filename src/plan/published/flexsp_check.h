@@ -38,7 +38,13 @@ std::vector<std::string> flexsp_preset_problems(const Plan& plan, const FlexspSe
 //     but the attention output (and the MLP); nothing waits in host memory, lies otherwise or is
 //     cut unevenly
 //   - weights are cut over all ranks or over each node
-std::vector<std::string> flexsp_full_space_problems(const Plan& plan);
+// On a cluster that a file describes (cluster_space.h) nodes are its own, and levels are those that
+// a model has, `light` among them.
+struct FullSpace {
+  int node = kFlexspNode;  // ranks of one; 0: not known, and what follows from it is not asked
+  bool light = false;
+};
+std::vector<std::string> flexsp_full_space_problems(const Plan& plan, const FullSpace& space = {});
 
 // What a preset says beside that: as flexsp_preset_problems(), with the seconds and the room of a
 // group's core and level; with options.overlapped a micro-batch takes the longer of what lies

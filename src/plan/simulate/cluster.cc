@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -45,6 +46,20 @@ bool Cluster::uniform() const {
   });
 }
 
+std::vector<std::int64_t> memory_of_ranks(const Cluster& cluster) {
+  std::vector<std::int64_t> memory;
+  for (const DeviceClass& device : cluster.devices) {
+    memory.insert(memory.end(), static_cast<std::size_t>(device.count), device.memory_bytes);
+  }
+  return memory;
+}
+
+Tiles tiles_of(const Cluster& cluster, const ModelShape& model, std::int64_t element_bytes) {
+  const bool gpus = std::ranges::all_of(
+      cluster.devices, [](const DeviceClass& one) { return one.kind == DeviceKind::gpu; });
+  return gpus ? gpu_tiles(model, element_bytes) : Tiles{};
+}
+
 namespace {
 
 // More than any machine has, so that no sum of seconds or bytes overflows; and so little that it
@@ -73,7 +88,18 @@ class Section {
     throw std::invalid_argument(source_ + ": " + path_ + key + ": " + what);
   }
 
-  // `others`: keys of the table that are tables themselves.
+  // A key that may be left out: nothing.
+  [[nodiscard]] std::optional<std::string> text(const char* key) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) {
+      return std::nullopt;
+    }
+    std::string found;
+    read({.name = key, .value = &found}, *node);
+    return found;
+  }
+
+  // `others`: keys of the table that are tables themselves, or may be left out.
   void read(std::span<const Key> keys, std::vector<std::string> others = {}) const {
     std::vector<std::string> known;
     for (const Key& key : keys) {
@@ -150,8 +176,11 @@ class Section {
   std::string path_;
 };
 
+const char* kind_name(DeviceKind kind) { return kind == DeviceKind::gpu ? "gpu" : "cpu"; }
+
 DeviceClass read_device(const Section& section) {
   DeviceClass d;
+  constexpr const char* kKind = "kind";
   const Key keys[] = {
       {.name = "name", .value = &d.name},
       {.name = "count", .value = &d.count, .high = kMostRanks},
@@ -168,7 +197,15 @@ DeviceClass read_device(const Section& section) {
       {.name = "memory_bytes", .value = &d.memory_bytes, .high = kMostBytes},
       {.name = "launch_seconds", .value = &d.launch_seconds, .low = 0, .high = kMostSeconds},
       {.name = "host_bytes_per_second", .value = &d.host_bytes_per_second, .high = kMostBytes}};
-  section.read(keys);
+  section.read(keys, {kKind});
+  d.kind =
+      d.matmul_flops_per_second > d.float32_flops_per_second ? DeviceKind::gpu : DeviceKind::cpu;
+  if (const std::optional<std::string> kind = section.text(kKind)) {
+    if (*kind != kind_name(DeviceKind::cpu) && *kind != kind_name(DeviceKind::gpu)) {
+      section.refuse(kKind, "expected \"cpu\" or \"gpu\", found \"" + *kind + "\"");
+    }
+    d.kind = *kind == kind_name(DeviceKind::gpu) ? DeviceKind::gpu : DeviceKind::cpu;
+  }
   return d;
 }
 
@@ -253,7 +290,8 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
          << "\nattention_fraction = " << d.attention_fraction
          << "\nmemory_bytes_per_second = " << d.memory_bytes_per_second
          << "\nmemory_bytes = " << d.memory_bytes << "\nlaunch_seconds = " << d.launch_seconds
-         << "\nhost_bytes_per_second = " << d.host_bytes_per_second << "\n";
+         << "\nhost_bytes_per_second = " << d.host_bytes_per_second
+         << "\nkind = " << quoted(kind_name(d.kind)) << "\n";
   }
   const auto link = [&](const char* name, const Link& one) {
     text << "\n[" << name << "]\nbytes_per_second = " << one.bytes_per_second

@@ -108,8 +108,8 @@ std::vector<Run> runs(const Cluster& cluster) {
 class Space {
  public:
   Space(const ModelShape& shape, const Cluster& cluster, const ClusterSpaceOptions& options)
-      : shape_(shape),
-        model_(text_model(shape)),
+      : shape_(in_tiles(shape, tiles_of(cluster, shape, options.simulation.precision.activation))),
+        model_(text_model(shape_)),
         cluster_(cluster),
         options_(options),
         domain_(options.weight_domain == 0 ? cluster.ranks() : options.weight_domain) {
@@ -163,7 +163,8 @@ class Space {
         .model_sha256 = fingerprint(shape_),
         .layers = shape_.layers,
         .cluster_name = cluster_.name,
-        .cluster_sha256 = {}};
+        .cluster_sha256 = {},
+        .tiles = shape_.tiles};
     for (const std::int64_t n : space.task.lengths) {
       longest_ = std::max(longest_, n);
       tokens_ += n;
@@ -196,6 +197,11 @@ class Space {
   }
 
  private:
+  static ModelShape in_tiles(ModelShape shape, Tiles tiles) {
+    shape.tiles = tiles;
+    return shape;
+  }
+
   // Of groups that lie in so many ranks.
   [[nodiscard]] std::vector<int> sizes(int ranks) const {
     const int node = std::min(cluster_.ranks_per_node, cluster_.ranks());
@@ -242,7 +248,8 @@ class Space {
         .ranks = size,
         .shares = {},
         .weight_domain = domain_,
-        .keep = options_.simulation.training};
+        .keep = options_.simulation.training,
+        .tiles = shape_.tiles};
   }
 
   static std::vector<int> all(int size) {
@@ -419,6 +426,7 @@ class Space {
     plan.layers = shape_.layers;
     plan.ranks = cluster_.ranks();
     plan.weight_domain = domain_;
+    plan.tiles = shape_.tiles;
     plan.programs["idle"] = idle;
     plan.lengths = {1};
     PlanMicroBatch& micro_batch = plan.micro_batches.emplace_back();
@@ -430,7 +438,7 @@ class Space {
     return simulation.gradient_seconds + simulation.optimizer_seconds;
   }
 
-  const ModelShape& shape_;
+  ModelShape shape_;  // in the tiles of the cluster's devices
   Model model_;
   const Cluster& cluster_;
   const ClusterSpaceOptions& options_;

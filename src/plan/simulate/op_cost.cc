@@ -42,13 +42,13 @@ std::vector<double> hop_seconds(const OpView& view, const Work& all, const Devic
     pairs.push_back(seen);
   }
   const double sum = std::accumulate(pairs.begin(), pairs.end(), 0.0);
-  const double touched = all.touched_bytes + all.operand_bytes;
   std::vector<double> found;
   for (const double seen : pairs) {
     const double part = sum > 0 ? seen / sum : 0;
     found.push_back(seconds(
         {.attention_flops = all.attention_flops * part,
-         .touched_bytes = touched * part,
+         .touched_bytes = all.touched_bytes * part,
+         .operand_bytes = all.operand_bytes * part,
          .launches = seen > 0 ? 1 : 0},
         device,
         view.precision));
@@ -88,8 +88,11 @@ double seconds(const Work& work, const DeviceClass& device, Precision precision)
       precision.activation <= 2 ? device.matmul_flops_per_second : device.float32_flops_per_second;
   const double arithmetic = work.matmul_flops / (peak * device.matmul_fraction) +
                             work.attention_flops / (peak * device.attention_fraction);
-  const double memory = (work.touched_bytes + work.operand_bytes) / device.memory_bytes_per_second;
-  return std::max(arithmetic, memory) + static_cast<double>(work.launches) * device.launch_seconds;
+  const double operands = work.operand_bytes / device.memory_bytes_per_second;
+  // passes of their own: scores that are written and read again wait for no product
+  const double touched = work.touched_bytes / device.memory_bytes_per_second;
+  return std::max(arithmetic, operands) + touched +
+         static_cast<double>(work.launches) * device.launch_seconds;
 }
 
 double compute_seconds(const OpView& view, const DeviceClass& device) {

@@ -54,7 +54,8 @@ struct OpCost {
   OpMeetings met = {};
 };
 
-// The roofline: the longer of what arithmetic and what memory take, and the launch of kernels.
+// The roofline: the longer of what arithmetic and what reading its operands take, what passes over
+// memory take besides, and the launch of kernels.
 double seconds(const Work& work, const DeviceClass& device, Precision precision);
 
 // What a rank computes in an op; of a ring op in all hops.

@@ -155,6 +155,11 @@ void RunRecord::count(const StepReport& report) {
   summary_.seconds += report.seconds;
   summary_.late_plans += report.late ? 1 : 0;
   summary_.predicted_seconds += report.predicted_seconds;
+  if (report.seconds > 0) {
+    const double error = std::abs(report.predicted_seconds / report.seconds - 1);
+    const auto steps = static_cast<double>(summary_.steps);
+    summary_.prediction_error += (error - summary_.prediction_error) / steps;
+  }
   for (const double share : report.idle) {
     idle_seconds_ += report.seconds * share / static_cast<double>(report.idle.size());
   }

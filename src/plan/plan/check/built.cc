@@ -134,27 +134,35 @@ void check_collectives(
   }
 }
 
-// Every rank's footprint; the fullest that does not fit is named.
+// What a rank has; nothing: nobody asks.
+std::optional<std::int64_t> memory_of(const CheckContext& context, int rank) {
+  if (context.memory_of_ranks.empty()) {
+    return context.memory_per_rank;
+  }
+  return context.memory_of_ranks[idx(rank)];
+}
+
+// Every rank's footprint; the one that lacks most is named.
 void check_memory(
     Findings& findings,
     const Model& model,
     const CheckedGroup& group,
-    const GroupTimeline& timeline,
-    std::int64_t limit) {
+    const GroupTimeline& timeline) {
   const std::int64_t of_an_element = findings.context.static_bytes_per_element.value_or(
       findings.context.precision.static_bytes(findings.context.training));
   const std::string what =
       findings.context.training ? "parameters, gradients and optimizer state" : "parameters";
-  std::int64_t most = limit;
+  std::int64_t most = 0;  // that a rank lacks
   std::string worst;
   for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
     const int rank = group.group->ranks[i];
+    const std::int64_t limit = *memory_of(findings.context, rank);
     const Seat seat = timeline.seats[i];
     const std::int64_t base =
         of_an_element * stored_elements(model, findings.plan.weight_domain, seat.domain_rank);
     const Footprint held = footprint(timeline.parts, seat, findings.context.precision, base);
-    if (held.peak_bytes > most) {
-      most = held.peak_bytes;
+    if (held.peak_bytes - limit > most) {
+      most = held.peak_bytes - limit;
       worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) + " bytes at its peak (" +
               what + " " + text(base) + ", saved for the backward pass " + text(held.saved_bytes) +
               "), but has " + text(limit) + ": give the documents more ranks" +
@@ -187,11 +195,13 @@ void check_built(Findings& findings, const std::vector<CheckedGroup>& groups) {
   for (const auto& [group, built] : timelines) {
     check_expected(findings, *group, built);
   }
-  const auto limit = findings.context.memory_per_rank;
-  if (limit && findings.model) {
+  const CheckContext& context = findings.context;
+  const bool for_all = idx(findings.plan.ranks) == context.memory_of_ranks.size();
+  if ((context.memory_of_ranks.empty() ? context.memory_per_rank.has_value() : for_all) &&
+      findings.model) {
     for (const CheckedGroup& group : groups) {
       if (timelines.contains(&group)) {
-        check_memory(findings, *findings.model, group, timelines.at(&group), *limit);
+        check_memory(findings, *findings.model, group, timelines.at(&group));
       }
     }
   }

@@ -101,6 +101,12 @@ void check_sizes(Findings& findings) {
       findings.plan.ranks >= 1,
       "cluster.ranks",
       text(findings.plan.ranks) + " ranks: at least 1 is needed");
+  const std::size_t devices = findings.context.memory_of_ranks.size();
+  require(
+      devices == 0 || static_cast<std::int64_t>(devices) == findings.plan.ranks,
+      "cluster.ranks",
+      "the plan is for " + text(findings.plan.ranks) + " ranks, the cluster has " + text(devices) +
+          ": plan for these, or check it with as many");
   require(
       findings.plan.weight_domain >= 1 && findings.plan.ranks % findings.plan.weight_domain == 0,
       "weight_domain",

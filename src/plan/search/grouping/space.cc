@@ -55,6 +55,7 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   plan.cluster_sha256 = space.cluster_sha256;
   plan.ranks = task.ranks;
   plan.weight_domain = space.weight_domain;
+  plan.tiles = space.tiles;
   plan.lengths = task.lengths;
   plan.planner_space = space.name;
   double total = space.batch_seconds;
