@@ -10,6 +10,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/memory_budget.h"
@@ -49,9 +50,7 @@ double share_of_large_product(const BenchStepRow& row, const BenchStepResult& re
   return row.model_flops_per_second / (result.large_product_flops_per_second * result.cores);
 }
 
-std::string percent(std::optional<double> share) {
-  return share ? fmt::format("{:.0f} %", 100 * *share) : "-";
-}
+std::string percent(std::optional<double> share) { return share ? percent_text(*share, 0) : "-"; }
 
 // What a GPU can do, by its data sheet and as found here.
 Json card_to_json(const BenchStepResult& result) {
@@ -136,10 +135,10 @@ void print_breakdown(const BenchStepResult& result, bool cores) {
     auto& line = rows.emplace_back();
     line.push_back(fmt::format("{}", row.length));
     for (const double seconds : row.parts_s) {
-      line.push_back(fmt::format("{:.1f} %", 100 * seconds / all));
+      line.push_back(percent_text(seconds / all));
     }
-    line.push_back(fmt::format("{:.1f} %", 100 * row.idle_s / all));
-    line.push_back(fmt::format("{:.1f} %", 100 * row.exposed_s / row.step_s));
+    line.push_back(percent_text(row.idle_s / all));
+    line.push_back(percent_text(row.exposed_s / row.step_s));
   }
   fmt::print(
       "\nof the {}; exposed: of a step, what a rank's parts sent, received or waited for "

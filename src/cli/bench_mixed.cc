@@ -13,6 +13,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/run/measure/measure.h"
 
 namespace paradyse::cli {
@@ -109,7 +110,7 @@ std::string shares_text(const std::vector<double>& shares) {
   return shares.empty() ? "even" : fmt::format("{:.3f}", fmt::join(shares, ", "));
 }
 
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string percent(double share) { return percent_text(share, 0); }
 
 void print(const MixedSpeed& speed, const BenchMixedOptions& options) {
   fmt::print(

@@ -4,12 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/number_text.h"
 #include "src/plan/published/published.h"
 
 namespace paradyse::cli {
 namespace {
 
-std::string percent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
+std::string percent(double fraction) { return signed_percent_text(fraction); }
 
 Json to_json(const std::vector<PublishedReduction>& reductions) {
   Json rows = Json::array();
@@ -110,7 +111,7 @@ void print_reductions(const std::vector<PublishedReduction>& reductions) {
          percent(one.against_best(one.best_seconds)),
          percent(one.against_worst(one.heuristic_seconds)),
          percent(one.against_best(one.heuristic_seconds)),
-         one.published ? fmt::format("{:+.2f} %", 100 * *one.published) : "-"});
+         one.published ? signed_percent_text(*one.published, 2) : "-"});
   }
   fmt::print("seconds of all sequences\n{}", aligned(rows, 2));
 }

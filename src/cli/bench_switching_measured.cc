@@ -16,6 +16,7 @@
 #include "src/cli/bench_switching.h"
 #include "src/cli/progress.h"
 #include "src/plan/base/lengths_file.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_switching.h"
@@ -238,7 +239,7 @@ int measured_on(
            fmt::format("{:.2f}", run.least),
            fmt::format("{:.2f}", run.most),
            fmt::format("{:.2f}", run.seconds_on_common),
-           std::isnan(run.over_fastest) ? "-" : fmt::format("{:.1f} %", 100 * run.over_fastest)});
+           percent_text(run.over_fastest)});
     }
     fmt::print("{}best static: {}\n\n", aligned(rows, 1), best_static(corpus));
   }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/profile/held_out_json.h"
 
 namespace paradyse::cli {
@@ -51,10 +52,10 @@ void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& h
   }
 }
 
-std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
+std::string percent(double ratio) { return percent_text(ratio); }
 std::string percent(std::optional<double> ratio) { return ratio ? percent(*ratio) : "-"; }
 std::string signed_percent(std::optional<double> ratio) {
-  return ratio ? fmt::format("{:+.1f} %", 100 * *ratio) : "-";
+  return ratio ? signed_percent_text(*ratio) : "-";
 }
 
 // A row for each part and strategy; of each model the mean, signed mean and worst error inside and

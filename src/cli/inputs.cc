@@ -131,6 +131,18 @@ void set_ranks(Cluster& cluster, int ranks) {
   cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
 }
 
+std::string note_of_tiles(const Plan& plan, const Tiles& of_device) {
+  if (plan.tiles != Tiles{} || of_device == Tiles{}) {
+    return "";
+  }
+  return fmt::format(
+      "the plan names no \"tiles\", so those of a CPU are used; a GPU's are \"tiles\": "
+      "{{\"vocabulary\": {}, \"logits\": {}, \"products\": {}}}, as a plan made for GPUs says",
+      of_device.vocabulary,
+      of_device.logits,
+      of_device.products);
+}
+
 void write_plan(const std::string& path, const Plan& plan) {
   std::ofstream file(path, std::ios::binary);
   file << to_json(plan);

@@ -17,6 +17,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/lengths_file.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/published/flexsp.h"
 #include "src/plan/search/grouping/batch.h"
@@ -303,6 +304,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   const std::int64_t longest = std::ranges::max(batch.lengths);
   std::vector<GroupSpace> spaces;
   std::function<std::string()> what_would_do;
+  std::function<double(const Plan& plan)> simulated_seconds;  // none: a preset is no model
   if (preset != nullptr) {
     const FlexspSetting setting = setting_of(options, *preset);
     spaces = preset_spaces(options, setting, batch.lengths);
@@ -311,6 +313,11 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
     const Described given = described(options);
     spaces = cluster_spaces(options, given, batch.lengths);
     what_would_do = [given, longest] { return remedy(given, longest); };
+    simulated_seconds = [given](const Plan& plan) {
+      return plan.weight_domain > kMostOfCluster
+                 ? 0
+                 : simulate(plan, given.model, given.cluster, given.how.simulation).seconds;
+    };
   }
   PlannedBatch planned = plan_batch(spaces, planner, options.how);
   if (!planned.plan) {
@@ -325,6 +332,14 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   if (!options.out.empty()) {
     write_plan(options.out, *planned.plan);
   }
+  // what the planner adds up, played with what waits and what travels beside work
+  const double simulated = simulated_seconds ? simulated_seconds(*planned.plan) : 0;
+  const std::string played =
+      simulated > 0 ? fmt::format(
+                          "simulated {:.6g} s,\nwith ranks that wait for one another and messages "
+                          "beside work (docs/simulate.md)",
+                          simulated)
+                    : "";
   const GroupSpace& space = spaces[planned.space];
   const std::size_t micro_batches = planned.plan->micro_batches.size();
   if (common.json) {
@@ -336,6 +351,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
         {"documents", batch.lengths.size()},
         {"dropped", batch.dropped},
         {"seconds", planned.seconds},
+        {"simulated_seconds", simulated > 0 ? Json(simulated) : Json(nullptr)},
         {"lower_bound_seconds", planned.plan->predicted.lower_bound_seconds.value_or(0)},
         {"bound", planned.bound.name},
         {"gap", planned.gap()},
@@ -352,19 +368,20 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
     return kOk;
   }
   fmt::print(
-      "{:.6g} s for {} documents ({} dropped: longer than {}) on {} ranks, weight domain {}, in {} "
-      "micro-batches\n"
-      "at best {:.6g} s ({}): gap {:.2f} %{}; {} took {:.1f} ms\n",
+      "{:.6g} s for {} ({} dropped: longer than {}) on {},\n"
+      "weight domain {}, in {}: predicted, added up{}\n"
+      "so added up at best {:.6g} s ({}): gap {}{}; {} took {:.1f} ms\n",
       planned.seconds,
-      batch.lengths.size(),
+      counted(std::ssize(batch.lengths), "document"),
       batch.dropped,
       options.context,
-      planned.plan->ranks,
+      counted(planned.plan->ranks, "rank"),
       planned.plan->weight_domain,
-      micro_batches,
+      counted(std::ssize(planned.plan->micro_batches), "micro-batch"),
+      played.empty() ? "" : "; " + played,
       planned.bound.seconds,
       planned.bound.name,
-      100 * planned.gap(),
+      percent_text(planned.gap(), 2),
       planned.optimal ? ", the optimum" : "",
       planner.name,
       1000 * seconds);

@@ -108,7 +108,9 @@ std::string why_not(const RejectedWay& way) {
     return way.more_seconds >= 0
                ? fmt::format("one layer of it costs {:.6g} s more", way.more_seconds)
                : fmt::format(
-                     "one layer of it would save {:.6g} s: the exact planner takes it",
+                     "one layer of it would save {:.6g} s; another planner takes it, or it does "
+                     "not fit "
+                     "when all is counted",
                      -way.more_seconds);
   }
   return fmt::format(

@@ -8,6 +8,7 @@
 #include "paradyse/run/weights.h"
 #include "src/cli/plan_layers.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"
@@ -113,19 +114,19 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
       print_json(json);
     } else {
       fmt::print(
-          "no plan fits {}: the one that needs least, {}, takes {} ({} for parameters, gradients "
+          "no plan fits {}: the one that needs least{}, takes {} ({} for parameters, gradients "
           "and "
           "optimizer, {} saved for the backward pass, {} while it computes), {} more than there "
-          "are; "
-          "the longest document that fits has {} tokens\n",
+          "are; {}\n",
           bytes_text(least.budget),
-          least.program,
+          least.program.empty() ? "" : ", " + least.program,
           bytes_text(least.bytes.total()),
           bytes_text(least.bytes.static_bytes),
           bytes_text(least.bytes.saved),
           bytes_text(least.bytes.transient),
           bytes_text(least.missing()),
-          longest);
+          longest > 0 ? "the longest document that fits has " + counted(longest, "token")
+                      : "no document fits, however short");
     }
     return kOk;
   }
@@ -172,8 +173,11 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
       bytes_text(bytes.static_bytes),
       bytes_text(bytes.saved),
       bytes_text(bytes.transient));
+  fmt::print(
+      "no update of weights, no waiting and nothing beside anything else is in these seconds;\n"
+      "paradyse simulate plays a plan with them (docs/planning.md says who prices what)\n");
   if (longest >= 0) {
-    fmt::print("the longest document that fits has {} tokens\n", longest);
+    fmt::print("the longest document that fits has {}\n", counted(longest, "token"));
   }
   for (const RejectedWay& way : rejected) {
     fmt::print("without {}: {}\n", ways[way.way].name, why_not(way));

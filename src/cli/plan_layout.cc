@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +17,7 @@
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/simulate/additive.h"
 
 namespace paradyse::cli {
@@ -223,10 +225,13 @@ void print_memory(const Plan& plan) {
 int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   expect_one_of("--objective", options.objective, {"elements", "seconds"});
   const ModelFolder folder = model_of(options);
-  const Model model = folder.model();
+  Model model = folder.model();
   std::optional<Cluster> cluster;
   if (!options.cluster.empty()) {
     cluster = cluster_of(options.cluster, options.ranks);
+    model = with_tiles(
+        model,
+        tiles_of(*cluster, folder.shape, precision_of(dtype_option(options.dtype)).activation));
   } else if (options.objective == "seconds") {
     throw std::invalid_argument(
         "--objective seconds takes --cluster FILE (configs/clusters/): seconds are those of one");
@@ -258,6 +263,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
           "layers --model ... --capacity plans what fits");
     }
     fitting = within_memory(options, *folder.grid, task.documents);
+    fitting->tiles = model.tiles();  // those of a GPU need no room that a CPU's do not
     // what is told of the layout is that of so many samples
     const std::size_t at_once = fitting->micro_batches.front().groups.front().documents.size();
     Documents fewer = packed(
@@ -308,48 +314,51 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     print_json(json);
     return kOk;
   }
-  fmt::print(
-      "{:<20} {:<22} {:<28} {:<34} {:>14} {:>14}\n",
-      "part",
-      "strategy",
-      "streams",
-      "collectives",
-      "forward",
-      "backward");
+  std::vector<std::vector<std::string>> rows = {
+      {"part", "strategy", "streams", "collectives", "forward", "backward"}};
+  std::vector<std::string> below = {""};  // of each row
   for (const std::vector<PlannedPart>& layer : plan.layers) {
     for (const PlannedPart& part : layer) {
       std::string streams;
       for (const auto& [stream, place] : part.choice.in) {
         streams += (streams.empty() ? "" : ", ") + stream + " at " + to_string(place);
       }
-      fmt::print(
-          "{:<20} {:<22} {:<28} {:<34} {:>14.0f} {:>14.0f}\n",
-          part.choice.part,
-          strategy_text(part.choice),
-          streams,
-          collectives(part),
-          part.elements_forward,
-          part.elements_backward);
-      if (options.explain) {
-        fmt::print(
-            "{:<20} {}\n",
-            "",
-            part.otherwise < 0
-                ? std::string("there is no other way")
-                : fmt::format("the next best way costs {:.6g} more a layer", part.otherwise));
-      }
+      rows.push_back(
+          {part.choice.part,
+           strategy_text(part.choice),
+           streams,
+           collectives(part),
+           decimals_text(part.elements_forward, 0),
+           decimals_text(part.elements_backward, 0)});
+      below.push_back(
+          !options.explain     ? ""
+          : part.otherwise < 0 ? "  there is no other way\n"
+                               : fmt::format(
+                                     "  the next best way costs {:.6g} {} more a layer\n",
+                                     part.otherwise,
+                                     options.objective == "seconds" ? "s" : "elements"));
     }
   }
+  std::istringstream lines(aligned(rows, 4));
+  for (const std::string& note : below) {
+    std::string line;
+    std::getline(lines, line);
+    fmt::print("{}\n{}", line, note);
+  }
+  // what was asked to be least
+  const auto goal = [&](const LayoutPlan& one) {
+    return options.objective == "seconds" ? one.seconds : one.elements();
+  };
   const auto total = [&](const std::string& name, const LayoutPlan& one) {
     fmt::print(
         "{:<20} {:>14.0f} forward {:>14.0f} backward elements sent a rank{}{}\n",
         name,
         one.elements_forward,
         one.elements_backward,
-        &one == &plan || plan.elements() == 0
+        one.seconds > 0 ? fmt::format(", {:.4g} s", one.seconds) : "",
+        &one == &plan || goal(plan) <= 0
             ? ""
-            : fmt::format(", {:.2f} of ours", one.elements() / plan.elements()),
-        one.seconds > 0 ? fmt::format(", {:.4g} s", one.seconds) : "");
+            : fmt::format(", {:.2f} of our {}", goal(one) / goal(plan), options.objective));
   };
   total(
       fmt::format("of {} layer{}", plan.layers.size(), plan.layers.size() > 1 ? "s, mean" : ""),

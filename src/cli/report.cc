@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/report/switching.h"
 
 namespace paradyse::cli {
@@ -45,9 +46,7 @@ Json json_of(const SwitchingCorpus& corpus) {
 
 std::string number(double value) { return std::isnan(value) ? "-" : fmt::format("{:.4g}", value); }
 
-std::string percent(double part) {
-  return std::isnan(part) ? "-" : fmt::format("{:.1f} %", 100 * part);
-}
+std::string percent(double part) { return percent_text(part); }
 
 void print(const SwitchingCorpus& corpus) {
   const std::string best = best_static(corpus);

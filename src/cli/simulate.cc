@@ -14,6 +14,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/simulate/choices.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measured_cluster.h"
@@ -134,7 +135,7 @@ void print_additive(const Plan& plan, const Simulation& simulation, const Simula
   std::fputs(aligned(rows, 0).c_str(), stdout);
 }
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string percent(double share) { return percent_text(share); }
 
 void print(const Simulation& simulation, const Cluster& cluster) {
   const TimeShares shares = simulation.shares();
@@ -245,32 +246,63 @@ Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
   return workload;
 }
 
+// What the plan's planner predicted, and why the simulation says something else.
+void print_predicted(const Plan& plan, const Simulation& simulation, const Simulation* sums) {
+  if (sums == nullptr) {
+    return;
+  }
+  const double predicted = *plan.predicted.seconds;
+  fmt::print(
+      "the planner ({}) predicted {:.4g} s, {} of this simulation\n"
+      "  added up with nothing beside anything else, as planners do, it is {:.4g} s ({});\n"
+      "  the simulation also lets ranks wait for one another at every meeting, and\n"
+      "  messages travel beside work (docs/simulate.md)\n",
+      plan.planner_name.empty() ? "of the file" : plan.planner_name,
+      predicted,
+      signed_percent_text(predicted / simulation.seconds - 1),
+      sums->seconds,
+      signed_percent_text(sums->seconds / simulation.seconds - 1));
+}
+
 int print_one(
     const Plan& plan,
     const Simulation& simulation,
     const std::optional<Simulation>& additive,
+    const Simulation* sums,
     const Cluster& cluster,
     const std::string& what,
+    const std::string& note,
     const Common& common) {
+  if (!note.empty() && !common.json) {
+    fmt::print(stderr, "paradyse: note: {}\n", note);
+  }
   if (common.json) {
     Json json = {{"cluster", cluster.name}, {"ranks", cluster.ranks()}};
     json.update(to_json(simulation, cluster));
     if (additive) {
       json["additive"] = additive_json(simulation, *additive);
     }
+    if (sums != nullptr) {
+      json["planner_seconds_predicted"] = *plan.predicted.seconds;
+      json["additive_seconds"] = sums->seconds;
+    }
+    if (!note.empty()) {
+      json["note"] = note;
+    }
     json["plan_hash"] = hash(plan);
     print_json(json);
     return kOk;
   }
   fmt::print(
-      "{} on {} ({} ranks, weight domain {}, {} documents of {} tokens)\n",
+      "{} on {} ({}, weight domain {}, {} of {})\n",
       what,
       cluster.name,
-      cluster.ranks(),
+      counted(cluster.ranks(), "rank"),
       plan.weight_domain,
-      plan.lengths.size(),
-      simulation.tokens);
+      counted(std::ssize(plan.lengths), "document"),
+      counted(simulation.tokens, "token"));
   print(simulation, cluster);
+  print_predicted(plan, simulation, sums);
   if (additive) {
     print_additive(plan, simulation, *additive);
   }
@@ -320,13 +352,13 @@ int print_all(
          s.fits() ? "yes" : bytes_text(rank.missing_bytes) + " too much"});
   }
   fmt::print(
-      "{} ranks of {}, {} share documents and weights\n",
-      cluster.ranks(),
+      "{} of {}, {} share documents and weights\n",
+      counted(cluster.ranks(), "rank"),
       cluster.name,
       workload.domain);
   std::fputs(aligned(rows, 1).c_str(), stdout);
   if (fastest == nullptr) {
-    fmt::print("no plan fits; least is missing where the last column says least\n");
+    fmt::print("no plan fits; the last column says what is missing\n");
   } else {
     fmt::print("best: {}\n", fastest_name);
   }
@@ -334,10 +366,7 @@ int print_all(
 }
 
 int simulate_on(
-    Cluster cluster,
-    const ModelShape& model,
-    const SimulateOptions& options,
-    const Common& common) {
+    Cluster cluster, ModelShape model, const SimulateOptions& options, const Common& common) {
   if (!options.memory.empty()) {
     set_memory(options.memory, cluster);
   }
@@ -346,6 +375,7 @@ int simulate_on(
       .precision = precision_of(dtype_option(options.dtype, {"bfloat16", "float16", "float32"})),
       .training = !options.forward_only,
       .proportional_tokens = !options.even};
+  model.tiles = tiles_of(cluster, model, how.precision.activation);
   const std::optional<LayerChoice> layer = named_layer(options);
   if (!options.plan.empty() && (layer || !options.lengths.empty() || options.domain != 0)) {
     throw std::invalid_argument(
@@ -358,8 +388,10 @@ int simulate_on(
 
   std::optional<Plan> plan;
   std::string what = options.plan;
+  std::string note;
   if (!options.plan.empty()) {
     plan = read_plan(options.plan);
+    note = note_of_tiles(*plan, model.tiles);
   } else if (layer) {
     const Workload workload = workload_of(options, cluster);
     plan = repeated_plan(
@@ -395,13 +427,22 @@ int simulate_on(
     how.additive = true;
     additive = simulate(*plan, model, cluster, how);
   }
+  // beside what the plan's own planner says, as it adds up
+  std::optional<Simulation> sums = additive;
+  if (!sums && plan->predicted.seconds && !options.forward_only) {
+    how.observer = {};
+    how.additive = true;
+    sums = simulate(*plan, model, cluster, how);
+  }
   if (!options.trace.empty()) {
     write_file(options.trace, trace.json());
   }
   if (!options.save_plan.empty()) {
     write_file(options.save_plan, to_json(*plan));
   }
-  return print_one(*plan, simulation, additive, cluster, what, common);
+  const bool beside = sums && plan->predicted.seconds && !options.forward_only;
+  return print_one(
+      *plan, simulation, additive, beside ? &*sums : nullptr, cluster, what, note, common);
 }
 
 // The cluster that is no file: this machine.
@@ -455,8 +496,7 @@ int simulate_measured(
 int run_simulate(const SimulateOptions& options, const Common& common) {
   const bool measured = options.cluster == kMeasured;
   for (const auto& [flag, given] :
-       {std::pair{"--ranks", options.ranks != 0},
-        {"--write-cluster", !options.write_cluster.empty()},
+       {std::pair{"--write-cluster", !options.write_cluster.empty()},
         {"--backend", options.backend.backend != "auto"}}) {
     if (given && !measured) {
       throw std::invalid_argument(
@@ -465,8 +505,9 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
   }
   const ModelShape model =
       without_dropout(reading([&] { return open_model(options.model); }).shape);
-  return measured ? simulate_measured(model, options, common)
-                  : simulate_on(read_cluster(options.cluster), model, options, common);
+  return measured
+             ? simulate_measured(model, options, common)
+             : simulate_on(cluster_with(options.cluster, options.ranks, 0), model, options, common);
 }
 
 }  // namespace
@@ -492,7 +533,9 @@ void add_simulate(CLI::App& app, Common& common) {
       ->add_option(
           "--ranks",
           options->ranks,
-          "Of `measured` (default: the plan's, or 4; over gloo the processes)")
+          "Of a file so many, as plan batch --ranks; of `measured` (default: the plan's, or 4; "
+          "over "
+          "gloo the processes)")
       ->check(whole_numbers(1, kMostRanks));
   command
       ->add_option(

@@ -15,6 +15,7 @@
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/run/data/data_report.h"
 
 namespace paradyse::cli {
@@ -105,7 +106,10 @@ Json to_json(const TrainSummary& s) {
                             {"ratio", s.best_static->ratio()},
                             {"seconds", s.best_static->seconds},
                             {"ours", s.best_static->ours},
-                            {"steps", s.best_static->batches}}
+                            {"steps", s.best_static->batches},
+                            {"prediction_error", s.prediction_error},
+                            {"within_error",
+                             std::abs(s.best_static->ratio() - 1) <= s.prediction_error}}
                      : Json(nullptr)},
       {"data", json_of(s.data)},
       {"eval_data", s.eval_data ? json_of(*s.eval_data) : Json(nullptr)}};
@@ -143,21 +147,29 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         "loss            %s\n"
         "tokens/s        %.0f\n"
         "predicted       %.1f s for %.1f s of steps\n"
-        "idle            %.1f %% of the ranks' time: waiting for slower groups\n",
+        "idle            %s of the ranks' time: waiting for slower groups\n",
         loss_text(s).c_str(),
         static_cast<double>(s.tokens) / s.seconds,
         s.predicted_seconds,
         s.seconds,
-        100 * s.idle_share);
+        percent_text(s.idle_share).c_str());
   }
   if (s.best_static) {
+    const double apart = std::abs(s.best_static->ratio() - 1);
     std::printf(
-        "best static     %s, recomputing where it must: predicted to take %.2f times what these "
-        "plans do (by the costs at the end, %lld of %lld steps)\n",
+        "best static     %s alone, recomputing where it must: predicted %.3g s for\n"
+        "                %lld of %lld steps, these plans %.3g s: %.2f times, by the costs at the "
+        "end.\n"
+        "                A step took %s more or less than predicted: %s\n",
         s.best_static->strategy.c_str(),
-        s.best_static->ratio(),
+        s.best_static->seconds,
         static_cast<long long>(s.best_static->batches),
-        static_cast<long long>(s.steps));
+        static_cast<long long>(s.steps),
+        s.best_static->ours,
+        s.best_static->ratio(),
+        percent_text(s.prediction_error, 0).c_str(),
+        apart <= s.prediction_error ? "which is faster is not known"
+                                    : "the difference is larger than that");
   }
   if (s.late_plans > 0) {
     std::printf(

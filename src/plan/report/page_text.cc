@@ -76,7 +76,12 @@ std::string shortened(const std::string& text, std::size_t letters) {
 }
 
 std::string decimals(double value, int decimals) {
-  return std::isnan(value) ? kDash : apart(printed("%.*f", decimals, value));
+  if (std::isnan(value)) {
+    return kDash;
+  }
+  const std::string text = printed("%.*f", decimals, value);
+  const bool nothing = text.find_first_of("123456789") == std::string::npos;
+  return apart(nothing && text.starts_with("-") ? text.substr(1) : text);
 }
 
 std::string figures(double value, int digits) {

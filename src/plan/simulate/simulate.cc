@@ -30,7 +30,7 @@ TimeShares Simulation::shares() const {
     shares.communication += (rank.communication_seconds + gradient_seconds) / all;
     shares.exposed += (rank.exposed_seconds + gradient_seconds) / all;
   }
-  shares.idle = 1 - shares.compute - shares.exposed;
+  shares.idle = std::max(0.0, 1 - shares.compute - shares.exposed);  // sums round
   return shares;
 }
 

@@ -14,6 +14,16 @@ const Option* find_option(const Strategy& strategy, const std::string& name) {
   return found == strategy.options.end() ? nullptr : &*found;
 }
 
+// Of a strategy that is known.
+bool may_take(const PartChoice& part, const std::string& option) {
+  for (const Strategy& one : strategies(kind_of(part.part))) {
+    if (one.name == canonical(part).strategy) {
+      return find_option(one, option) != nullptr;
+    }
+  }
+  return false;
+}
+
 Misfit misfit_of(
     const PartChoice& choice,
     const std::string& option,
@@ -131,7 +141,18 @@ std::string name(const LayerChoice& layer) {
   }
   for (const PartChoice& part : layer) {
     for (const auto& [option, value] : part.options) {
-      text.append(", ").append(option).append(" ").append(std::to_string(value));
+      // said once of all parts that have the option; of some of them, or others, by part
+      const bool together = std::ranges::all_of(layer, [&](const PartChoice& other) {
+        const auto found = other.options.find(option);
+        return found != other.options.end() ? found->second == value : !may_take(other, option);
+      });
+      const auto first = std::ranges::find_if(
+          layer, [&](const PartChoice& other) { return other.options.contains(option); });
+      if (together && &*first != &part) {
+        continue;
+      }
+      text.append(", ").append(together ? "" : part.part + " ");
+      text.append(option).append(" ").append(std::to_string(value));
     }
     for (const auto& [stream, placement] : part.in) {
       text.append(", ").append(part.part).append(" takes ").append(stream).append(" at ");

@@ -158,25 +158,33 @@ struct Accountant::State {
       largest.emplace_back(held, label);
     }
     std::sort(largest.rbegin(), largest.rend());
+    const std::string of_budget = budget > 0 ? " of a budget of " + bytes_text(budget) : "";
+    if (categories.empty() || largest.empty()) {
+      return "nothing" + of_budget + " in use";
+    }
     std::string holders;
     for (std::size_t i = 0; i < std::min<std::size_t>(3, largest.size()); ++i) {
       holders += fmt::format(
-          "{}{} ({})", i == 0 ? "" : ", ", largest[i].second, bytes_text(largest[i].first));
+          "{}{} ({})",
+          i == 0 ? "" : ", ",
+          largest[i].second.empty() ? "what has no name" : largest[i].second,
+          bytes_text(largest[i].first));
     }
     return fmt::format(
-        "{}{} in use ({}). Largest holders: {}",
-        bytes_text(live),
-        budget > 0 ? " of a budget of " + bytes_text(budget) : "",
-        categories,
-        holders);
+        "{}{} in use ({}). Largest holders: {}", bytes_text(live), of_budget, categories, holders);
+  }
+
+  // " in layer 1 mlp linear"; "": nobody said.
+  static std::string place() {
+    return *current_label == '\0' ? "" : std::string(" in ") + current_label;
   }
 
   [[noreturn]] void refuse(std::size_t bytes) const {
     throw OutOfMemory(fmt::format(
-        "{}: out of memory in {}: asked for {} with {}. Give more with --memory-per-rank, "
+        "{}: out of memory{}: asked for {} with {}. Give more with --memory-per-rank, "
         "recompute more, or split documents over more ranks",
         name,
-        current_label,
+        place(),
         bytes_text(static_cast<std::int64_t>(bytes)),
         in_use()));
   }
@@ -185,11 +193,11 @@ struct Accountant::State {
   [[noreturn]] void report_lack(
       const std::string& whose, std::size_t bytes, const std::string& said) const {
     throw OutOfMemory(fmt::format(
-        "{}: out of memory in {}: {} itself has {} left, with {}. Whatever else holds its memory "
+        "{}: out of memory{}: {} itself has {} left, with {}. Whatever else holds its memory "
         "may be ended, or plans told to need less: lower --memory-per-rank, recompute more, or "
         "split documents over more ranks{}",
         name,
-        current_label,
+        place(),
         whose,
         bytes > 0 ? "no " + bytes_text(static_cast<std::int64_t>(bytes)) : std::string("nothing"),
         in_use(),

@@ -54,10 +54,19 @@ nlohmann::json to_json(const GroupReport& group) {
       {"seconds", rounded(group.seconds)}};
 }
 
-nlohmann::json to_json(const std::optional<StaticComparison>& one) {
-  return one ? nlohmann::
-                   json{{"strategy", one->strategy}, {"ratio", one->ratio()}, {"seconds", one->seconds}, {"ours", one->ours}, {"steps", one->batches}}
-             : nlohmann::json(nullptr);
+// With how far off the run's predictions were: a difference within that says nothing.
+nlohmann::json to_json(const std::optional<StaticComparison>& one, double error) {
+  if (!one) {
+    return nullptr;
+  }
+  return {
+      {"strategy", one->strategy},
+      {"ratio", one->ratio()},
+      {"seconds", one->seconds},
+      {"ours", one->ours},
+      {"steps", one->batches},
+      {"prediction_error", error},
+      {"within_error", std::abs(one->ratio() - 1) <= error}};
 }
 
 std::string taken(const fs::path& folder) {
@@ -348,7 +357,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"late_plans", summary.late_plans},
       {"peak_bytes", summary.peak_bytes},
       {"steps_by_strategy", summary.steps_by_strategy},
-      {"best_static", to_json(summary.best_static)},
+      {"best_static", to_json(summary.best_static, summary.prediction_error)},
       {"data", json_of(summary.data)},
       {"eval_data", summary.eval_data ? json_of(*summary.eval_data) : nullptr}};
   write_file(path_ / "summary.json", json.dump(2) + "\n");

@@ -106,7 +106,7 @@ void check_sizes(Findings& findings) {
       devices == 0 || static_cast<std::int64_t>(devices) == findings.plan.ranks,
       "cluster.ranks",
       "the plan is for " + text(findings.plan.ranks) + " ranks, the cluster has " + text(devices) +
-          ": plan for these, or check it with as many");
+          ": plan for these, or check it with --ranks " + text(findings.plan.ranks));
   require(
       findings.plan.weight_domain >= 1 && findings.plan.ranks % findings.plan.weight_domain == 0,
       "weight_domain",

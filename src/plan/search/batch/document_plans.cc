@@ -8,6 +8,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/largest.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
@@ -131,11 +132,22 @@ LayerPlan DocumentPlans::layers_of(const LayerCosts::Ways& ways, std::int64_t ca
 
 std::vector<RejectedWay> DocumentPlans::rejected(std::int64_t length, int ranks) {
   const Choices known = choices(length, ranks);
-  std::vector<RejectedWay> ways = rejected_ways(
-      known.ways.costs,
-      task_.model.layers,
-      known.capacity_bytes,
-      layers_of(known.ways, known.capacity_bytes));
+  // The plan that was found is not always the one that the sums give: it was counted exactly.
+  LayerPlan used = layers_of(known.ways, known.capacity_bytes);
+  if (const std::optional<DocumentPlan> found = best(length, ranks)) {
+    std::ranges::fill(used.counts, 0);
+    used.seconds = 0;
+    for (const LayerRun& run : found->program) {
+      const auto way = std::ranges::find(known.ways.layers, run.choice);
+      if (way != known.ways.layers.end()) {
+        used.counts[idx(way - known.ways.layers.begin())] += run.layers;
+      }
+      used.seconds +=
+          static_cast<double>(run.layers) * costs_.of(ranks).layer(run.choice, length).wall;
+    }
+  }
+  std::vector<RejectedWay> ways =
+      rejected_ways(known.ways.costs, task_.model.layers, known.capacity_bytes, used);
   for (RejectedWay& way : ways) {
     way.uniform_seconds += known.rest.wall;
     way.uniform_peak_bytes += known.static_bytes + known.rest.saved_bytes;
@@ -312,14 +324,17 @@ DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
 std::string DocumentPlans::refusal(std::int64_t length) {
   const Shortage least = shortage(length);
   return "no plan fits: a document of " + std::to_string(length) + " tokens needs " +
-         bytes_text(least.bytes.total()) + " on a rank even with " + least.program + " (" +
+         bytes_text(least.bytes.total()) + " on a rank" +
+         (least.program.empty() ? " (" : " even with " + least.program + " (") +
          bytes_text(least.bytes.static_bytes) + " for parameters, gradients and optimizer, " +
          bytes_text(least.bytes.saved) + " saved for the backward pass, " +
          bytes_text(least.bytes.transient) + " while it computes), " +
          std::to_string(least.missing()) + " bytes more than the " + bytes_text(least.budget) +
          " that can be planned of the budget of " + bytes_text(task_.memory_per_rank) +
-         "; the longest document that fits has " + std::to_string(longest().value_or(0)) +
-         " tokens. Give more memory, more ranks, or set data.max_tokens";
+         (longest().value_or(0) > 0
+              ? "; the longest document that fits has " + counted(*longest(), "token")
+              : std::string("; no document fits, however short")) +
+         ". Give more memory, more ranks, or set data.max_tokens";
 }
 
 std::vector<DocumentPlans::Row> DocumentPlans::table(const std::vector<std::int64_t>& lengths) {

@@ -7,14 +7,12 @@
 #include <map>
 #include <utility>
 
+#include "src/plan/base/number_text.h"
+
 namespace paradyse {
 namespace {
 
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %%", 100 * share);
-  return text;
-}
+std::string percent(double share) { return percent_text(share); }
 
 std::string text(double number) {
   char text[32];
@@ -117,11 +115,12 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
     all += task.ranks * slowest;
     said += "micro-batch " + std::to_string(m) + ": " + text(task.micro_batch(slowest)) +
             " s, slowest group " + text(slowest) + " s; " + std::to_string(fullest) + " of " +
-            std::to_string(micro_batch.size()) + " groups are full\n";
+            counted(std::ssize(micro_batch), "group") +
+            (fullest == 1 ? " is full\n" : " are full\n");
     for (const auto& [t, kind] : kinds) {
       const GroupType& type = task.types[idx(t)];
-      said += "  " + std::to_string(kind.groups) + " groups of " + type.name + ": " +
-              std::to_string(kind.documents) + " documents, room " +
+      said += "  " + counted(kind.groups, "group") + " of " + type.name + ": " +
+              counted(kind.documents, "document") + ", room " +
               percent(
                   static_cast<double>(kind.tokens) /
                   (kind.groups * static_cast<double>(type.capacity))) +
@@ -132,7 +131,7 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
   const double total = grouping.seconds * task.ranks;
   if (total > 0) {
     said += "of all rank seconds: " + percent(beside / total) + " beside the slowest groups (" +
-            std::to_string(grouping.micro_batches.size()) + " micro-batches), " +
+            counted(std::ssize(grouping.micro_batches), "micro-batch") + "), " +
             percent(wasted / total) + " by documents in larger groups than they need, " +
             percent(waiting / total) + " waiting for the slowest group, " + percent(idle / total) +
             " on ranks without documents\n";
