@@ -496,7 +496,8 @@ int simulate_measured(
 int run_simulate(const SimulateOptions& options, const Common& common) {
   const bool measured = options.cluster == kMeasured;
   for (const auto& [flag, given] :
-       {std::pair{"--write-cluster", !options.write_cluster.empty()},
+       {std::pair{"--ranks", options.ranks != 0 && options.plan.empty()},
+        {"--write-cluster", !options.write_cluster.empty()},
         {"--backend", options.backend.backend != "auto"}}) {
     if (given && !measured) {
       throw std::invalid_argument(
@@ -533,7 +534,8 @@ void add_simulate(CLI::App& app, Common& common) {
       ->add_option(
           "--ranks",
           options->ranks,
-          "Of a file so many, as plan batch --ranks; of `measured` (default: the plan's, or 4; "
+          "Of a file, with --plan: so many, as plan batch --ranks; of `measured` (default: the "
+          "plan's, or 4; "
           "over "
           "gloo the processes)")
       ->check(whole_numbers(1, kMostRanks));

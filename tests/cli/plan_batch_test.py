@@ -109,6 +109,16 @@ class PlanBatchTest(ProgramTest):
                     "simulate", "--model", self.folder / "model.toml", "--cluster", cluster, "--memory",
                     "12GiB", "--plan", out, "--additive")
                 self.assertTrue(played["fits"])
+                # the checker and the simulator take what the planner was given
+                described = ["--model", self.folder / "model.toml", "--cluster", A100, "--ranks", ranks]
+                checked = self.check(out, *described, "--memory-per-rank", "12GiB", "--space", space)
+                self.assertEqual(checked["memory"][0]["device_bytes"], 12 * 2**30)
+                self.assertEqual(checked["memory"][0]["peak_bytes"], max(checked["peak_bytes_of_ranks"]))
+                self.assertEqual(len(checked["peak_bytes_of_ranks"]), ranks)
+                self.assertIn("peak_bytes", self.json_of("simulate", *described, "--plan", out)["fullest"])
+                self.assertAlmostEqual(found["simulated_seconds"], played["seconds"], places=9)
+                self.assertEqual(played["planner_seconds_predicted"], found["seconds"])
+                self.assertEqual(json.loads(out.read_text())["tiles"]["products"], 0)
                 self.assertAlmostEqual(
                     played["additive"]["seconds"], found["seconds"], delta=0.02 * found["seconds"])
 

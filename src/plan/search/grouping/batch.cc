@@ -130,10 +130,11 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
   const double beside = grouping.seconds * task.ranks - all;
   const double total = grouping.seconds * task.ranks;
   if (total > 0) {
-    said += "of all rank seconds: " + percent(beside / total) + " beside the slowest groups (" +
-            counted(std::ssize(grouping.micro_batches), "micro-batch") + "), " +
-            percent(wasted / total) + " by documents in larger groups than they need, " +
-            percent(waiting / total) + " waiting for the slowest group, " + percent(idle / total) +
+    said += "of all rank seconds: " + percent(beside / total) +
+            " beside the slowest groups (micro-batches: " +
+            std::to_string(grouping.micro_batches.size()) + "), " + percent(wasted / total) +
+            " by documents in larger groups than they need, " + percent(waiting / total) +
+            " waiting for the slowest group, " + percent(idle / total) +
             " on ranks without documents\n";
   }
   return said;
