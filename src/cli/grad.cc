@@ -94,6 +94,9 @@ Plan plan_of(
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
+  if (const std::string note = note_of_tiles(plan, model.tiles); !note.empty()) {
+    std::fprintf(stderr, "paradyse: note: %s\n", note.c_str());
+  }
   if (plan.lengths != lengths) {
     std::size_t d = 0;
     while (d < lengths.size() && d < plan.lengths.size() && lengths[d] == plan.lengths[d]) {
