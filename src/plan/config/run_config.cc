@@ -558,23 +558,34 @@ LoadedConfig load_config(
 LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   namespace fs = std::filesystem;
   const RunConfig& config = loaded.config;
-  const std::pair<const char*, const std::string&> paths[] = {
-      {"model.path", config.model.path},
-      {"data.path", config.data.path},
-      {"data.eval_path", config.data.eval_path},
-      {"costs.file", config.costs.file},
-      {"output.folder", config.output.folder}};
-  for (const auto& [key, path] : paths) {
+  // Where it is a file, or one that will be made; a preset's name stays one.
+  const auto absolute = [](const std::string& path, bool is_made) {
     std::error_code error;
     const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
-    const bool is_made = std::string_view(key) == "output.folder";
-    if (path.empty() || !(is_made || is_pattern || fs::exists(path, error))) {
-      continue;
-    }
+    return path.empty() || !(is_made || is_pattern || fs::exists(path, error))
+               ? path
+               : fs::absolute(path).lexically_normal().string();
+  };
+  const auto rewrite = [&](const char* key, const auto& before, const auto& after) {
     const auto entry = std::ranges::find(loaded.entries, key, &ConfigEntry::key);
-    if (entry != loaded.entries.end() && !fs::path(path).is_absolute()) {
-      entry->value = toml_text(fs::absolute(path).lexically_normal().string());
+    if (entry != loaded.entries.end() && after != before) {
+      entry->value = toml_text(after);
     }
+  };
+  for (const auto& [key, path] :
+       {std::pair("model.path", config.model.path),
+        std::pair("costs.file", config.costs.file),
+        std::pair("output.folder", config.output.folder)}) {
+    rewrite(key, path, absolute(path, std::string_view(key) == "output.folder"));
+  }
+  for (const auto& [key, paths] :
+       {std::pair("data.path", config.data.path),
+        std::pair("data.eval_path", config.data.eval_path)}) {
+    std::vector<std::string> all;
+    for (const std::string& path : paths) {
+      all.push_back(absolute(path, false));
+    }
+    rewrite(key, paths, all);
   }
   return loaded;
 }
