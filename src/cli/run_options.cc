@@ -91,13 +91,17 @@ void expect_files_of(
   const RunConfig& config = loaded.config;
   struct Named {
     const char* key;
-    const std::string& path;
+    std::string path;
     const char* remedy;
   };
-  for (const auto& [key, path, remedy] :
-       {Named{"model.path", config.model.path, "--model PATH"},
-        Named{"data.path", config.data.path, "--data PATH"},
-        Named{"data.eval_path", config.data.eval_path, "--set data.eval_path=PATH"}}) {
+  std::vector<Named> all = {{"model.path", config.model.path, "--model PATH"}};
+  for (const std::string& path : config.data.path) {
+    all.push_back({"data.path", path, "--data PATH"});
+  }
+  for (const std::string& path : config.data.eval_path) {
+    all.push_back({"data.eval_path", path, "--set data.eval_path=PATH"});
+  }
+  for (const auto& [key, path, remedy] : all) {
     std::error_code error;
     const auto entry = std::ranges::find(loaded.entries, key, &ConfigEntry::key);
     if (path.empty() || std::filesystem::exists(path, error) || entry->origin == "--set" ||

@@ -214,10 +214,11 @@ TEST(RunConfigPaths, AreAbsoluteWhereTheyAreFiles) {
   std::filesystem::current_path(before);
   EXPECT_EQ(again.config.model.path, "stdit");  // a preset
   EXPECT_EQ(again.config.costs.file, "auto");
-  EXPECT_EQ(again.config.data.path, (here / "texts").string());
-  EXPECT_EQ(again.config.data.eval_path, (here / "*.jsonl").string());
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(again.config.data.path, Paths{(here / "texts").string()});
+  EXPECT_EQ(again.config.data.eval_path, Paths{(here / "*.jsonl").string()});
   EXPECT_EQ(again.config.output.folder, (here / "runs").string());
-  EXPECT_EQ(loaded.config.data.path, "./texts");
+  EXPECT_EQ(loaded.config.data.path, Paths{"./texts"});
   for (std::size_t i = 0; i < again.entries.size(); ++i) {
     EXPECT_EQ(again.entries[i].value, loaded.entries[i].value) << again.entries[i].key;
     EXPECT_EQ(with_absolute_paths(again).entries[i].value, again.entries[i].value);
