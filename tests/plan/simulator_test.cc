@@ -138,10 +138,10 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
           const Op& op = part.program().ops[static_cast<std::size_t>(step.op)];
           const Phase phase = step.adjoint ? Phase::adjoint : Phase::forward;
           const Work w = work({part.program(), op, {}, phase, precision});
-          sum += std::max(
-                     w.matmul_flops / peak + w.attention_flops / (peak / 2),
-                     w.operand_bytes / 1e11) +
-                 w.touched_bytes / 1e11 + 1e-6 * static_cast<double>(w.launches);
+          sum +=
+              std::max(
+                  w.matmul_flops / peak + w.attention_flops / (peak / 2), w.operand_bytes / 1e11) +
+              w.touched_bytes / 1e11 + 1e-6 * static_cast<double>(w.launches);
         }
       }
     }

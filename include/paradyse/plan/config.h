@@ -59,7 +59,8 @@ struct RunConfig {
     // Of `paradyse fit`.  auto: the one in output.folder's costs/, if there is one; measure: that
     // one, or it is made first; none: a closed form, from a few numbers taken at the start.
     std::string file = "auto";
-    // Fitted costs are corrected by what steps take; false: nothing that a clock says changes plans.
+    // Fitted costs are corrected by what steps take; false: nothing that a clock says changes
+    // plans.
     bool correct = true;
     double profile_seconds = 180;  // that `paradyse profile` may take
   } costs;

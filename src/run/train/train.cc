@@ -53,9 +53,7 @@ TrainSummary train(
     tell(model, hooks.note);
   }
   record.begin(
-      inputs.data.counts(),
-      model,
-      why_not_repeatable(config.config, numbers, from).empty());
+      inputs.data.counts(), model, why_not_repeatable(config.config, numbers, from).empty());
   try {
     backend.run(static_cast<int>(config.config.parallel.ranks), [&](Communicators& communicators) {
       train_rank(run, communicators);
