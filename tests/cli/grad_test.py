@@ -35,7 +35,7 @@ class GradTest(ProgramTest):
         """Loss, documents and every gradient are those of the golden file."""
         answer = self.json_of(*self.arguments(name, *more))
         expected = json.loads((GOLDEN / name / "expected.json").read_text())
-        self.assertEqual(list(answer), ["loss", "tokens", "documents", "ranks", "parts"])
+        self.assertEqual(list(answer), ["loss", "tokens", "documents", "ranks", "parts", "data", "model"])
         self.assertLessEqual(
             abs(answer["loss"] - expected["loss"]), tolerance * abs(expected["loss"]))
         counts = [document["count"] for document in expected["documents"]]
@@ -305,14 +305,14 @@ class GradTest(ProgramTest):
             self.assertIn(message, found["problems"][0])
         self.assertGreater(peaks[1], max(peaks[0], peaks[2]))
 
-    def test_a_folder_without_weights_has_random_ones(self):
+    def test_a_folder_without_weights_has_random_ones_where_they_are_asked_for(self):
         for name in ("config.json", "documents.jsonl"):
             shutil.copy(GOLDEN / MODELS[0] / name, self.folder / name)
+        grad = ["grad", "--model", self.folder, "--data", self.folder / "documents.jsonl", "--out", self.out]
+        self.assertIn("for random weights say --random-weights", self.error_of(*grad))
         losses = set()
         for ranks in (1, 3):
-            done = self.run_program(
-                "grad", "--model", self.folder, "--data", self.folder / "documents.jsonl",
-                "--out", self.out, "--ranks", ranks, "--json")
+            done = self.run_program(*grad, "--random-weights", "--ranks", ranks, "--json")
             self.assertIn("random", done.stderr)
             losses.add(round(json.loads(done.stdout)["loss"], 10))
         self.assertEqual(len(losses), 1)

@@ -228,8 +228,8 @@ class PlanBatchTest(ProgramTest):
                 self.lengths([5]))
             self.assertIn("odd.toml", message)
             self.assertIn(key, message)
-        self.assertIn("cannot be written", self.error_of(
-            *self.preset([5], "--out", self.folder / "no" / "plan.json"), code=FAILED))
+        self.assertIn("is not there; make it, or name another", self.error_of(
+            *self.preset([5], "--out", self.folder / "no" / "plan.json")))
 
     def test_bad_options(self):
         for more, said in (

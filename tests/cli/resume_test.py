@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import time
-
 import unittest
 
 from support import FAILED, OK, PARADYSE, USAGE, ProgramTest
@@ -108,13 +107,17 @@ folder = "{self.folder}/runs"
         return self.run_program("train", "--json", "--resume", run, *arguments, code=code)
 
     def started(self, run):
-        """A process that trains the rest of the run, and has got to its first step."""
+        """A process that trains the rest of the run, and has done a step."""
         command = [PARADYSE, "train", "--json", "--resume", str(run), "--set", "checkpoint.every=1"]
         process = subprocess.Popen(command,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         for line in process.stderr:  # ends with the process
-            if line.startswith("resumed "):
+            if line.startswith("resumed "):  # steps after the checkpoint are put aside
+                steps = lambda: (run / "metrics.jsonl").read_text().count("\n")
+                before = steps()
+                while process.poll() is None and steps() == before:
+                    time.sleep(0.005)
                 return process
         self.fail(f"ended with {process.wait(timeout=60)}")
 
