@@ -29,7 +29,7 @@ std::string signed_percent_text(double share, int digits) {
 }
 
 std::string counted(std::int64_t number, const std::string& thing) {
-  const bool hisses = thing.ends_with("s") || thing.ends_with("ch");
+  const bool hisses = thing.ends_with('s') || thing.ends_with("ch");
   return std::to_string(number) + " " + thing + (number == 1 ? "" : hisses ? "es" : "s");
 }
 

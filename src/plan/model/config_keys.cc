@@ -129,7 +129,10 @@ constexpr const char* kFactors[] = {"factor", "multiplier", "scale", "scaling"};
 
 // Says nothing wherever it stands.
 bool is_empty(const json& value) {
-  return value.is_null() || value == false || value == "" || value == "none" || value == "None" ||
+  if (const auto* const text = value.get_ptr<const json::string_t*>()) {
+    return text->empty() || *text == "none" || *text == "None";
+  }
+  return value.is_null() || value == false ||
          (value.is_structured() && std::all_of(value.begin(), value.end(), is_empty));
 }
 

@@ -81,7 +81,7 @@ std::string decimals(double value, int decimals) {
   }
   const std::string text = printed("%.*f", decimals, value);
   const bool nothing = text.find_first_of("123456789") == std::string::npos;
-  return apart(nothing && text.starts_with("-") ? text.substr(1) : text);
+  return apart(nothing && text.starts_with('-') ? text.substr(1) : text);
 }
 
 std::string figures(double value, int digits) {

@@ -156,7 +156,7 @@ void check_memory(
   std::string worst;
   for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
     const int rank = group.group->ranks[i];
-    const std::int64_t limit = *memory_of(findings.context, rank);
+    const std::int64_t limit = memory_of(findings.context, rank).value();
     const Seat seat = timeline.seats[i];
     const std::int64_t base =
         of_an_element * stored_elements(model, findings.plan.weight_domain, seat.domain_rank);

@@ -323,6 +323,7 @@ DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
 
 std::string DocumentPlans::refusal(std::int64_t length) {
   const Shortage least = shortage(length);
+  const std::int64_t fits = longest().value_or(0);
   return "no plan fits: a document of " + std::to_string(length) + " tokens needs " +
          bytes_text(least.bytes.total()) + " on a rank" +
          (least.program.empty() ? " (" : " even with " + least.program + " (") +
@@ -331,9 +332,8 @@ std::string DocumentPlans::refusal(std::int64_t length) {
          bytes_text(least.bytes.transient) + " while it computes), " +
          std::to_string(least.missing()) + " bytes more than the " + bytes_text(least.budget) +
          " that can be planned of the budget of " + bytes_text(task_.memory_per_rank) +
-         (longest().value_or(0) > 0
-              ? "; the longest document that fits has " + counted(*longest(), "token")
-              : std::string("; no document fits, however short")) +
+         (fits > 0 ? "; the longest document that fits has " + counted(fits, "token")
+                   : std::string("; no document fits, however short")) +
          ". Give more memory, more ranks, or set data.max_tokens";
 }
 
