@@ -134,12 +134,21 @@ void check_collectives(
   }
 }
 
-// What a rank has; nothing: nobody asks.
-std::optional<std::int64_t> memory_of(const CheckContext& context, int rank) {
+// What each rank of a group has; {}: not known, or of another number of ranks.
+std::vector<std::int64_t> memory_of(const Findings& findings, const std::vector<int>& ranks) {
+  const CheckContext& context = findings.context;
   if (context.memory_of_ranks.empty()) {
-    return context.memory_per_rank;
+    return context.memory_per_rank
+               ? std::vector<std::int64_t>(ranks.size(), *context.memory_per_rank)
+               : std::vector<std::int64_t>();
   }
-  return context.memory_of_ranks[idx(rank)];
+  std::vector<std::int64_t> memory;
+  if (idx(findings.plan.ranks) == context.memory_of_ranks.size()) {
+    for (const int rank : ranks) {
+      memory.push_back(context.memory_of_ranks[idx(rank)]);
+    }
+  }
+  return memory;
 }
 
 // Every rank's footprint; the one that lacks most is named.
@@ -148,6 +157,10 @@ void check_memory(
     const Model& model,
     const CheckedGroup& group,
     const GroupTimeline& timeline) {
+  const std::vector<std::int64_t> memory = memory_of(findings, group.group->ranks);
+  if (memory.empty()) {
+    return;
+  }
   const std::int64_t of_an_element = findings.context.static_bytes_per_element.value_or(
       findings.context.precision.static_bytes(findings.context.training));
   const std::string what =
@@ -156,7 +169,7 @@ void check_memory(
   std::string worst;
   for (std::size_t i = 0; i < group.group->ranks.size(); ++i) {
     const int rank = group.group->ranks[i];
-    const std::int64_t limit = memory_of(findings.context, rank).value();
+    const std::int64_t limit = memory[i];
     const Seat seat = timeline.seats[i];
     const std::int64_t base =
         of_an_element * stored_elements(model, findings.plan.weight_domain, seat.domain_rank);
@@ -195,10 +208,7 @@ void check_built(Findings& findings, const std::vector<CheckedGroup>& groups) {
   for (const auto& [group, built] : timelines) {
     check_expected(findings, *group, built);
   }
-  const CheckContext& context = findings.context;
-  const bool for_all = idx(findings.plan.ranks) == context.memory_of_ranks.size();
-  if ((context.memory_of_ranks.empty() ? context.memory_per_rank.has_value() : for_all) &&
-      findings.model) {
+  if (findings.model) {
     for (const CheckedGroup& group : groups) {
       if (timelines.contains(&group)) {
         check_memory(findings, *findings.model, group, timelines.at(&group));
