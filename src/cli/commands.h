@@ -91,6 +91,7 @@ CLI::Validator writable_file(bool makes_folders = false);
 void expect_writable(
     const std::string& option, const std::string& file, bool makes_folders = false);
 
+void add_config(CLI::App& app, Common& common);
 void add_doctor(CLI::App& app, Common& common);
 void add_train(CLI::App& app, Common& common);
 void add_eval(CLI::App& app, Common& common);

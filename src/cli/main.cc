@@ -157,6 +157,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", PARADYSE_VERSION);
   app.formatter(std::make_shared<Wrapped>());
+  add_config(app, common);
   add_doctor(app, common);
   add_train(app, common);
   add_eval(app, common);

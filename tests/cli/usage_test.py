@@ -35,6 +35,17 @@ class UsageTest(ProgramTest):
         self.assertIn("doctor, train", self.error_of())
         self.assertIn("check", self.error_of("plan"))
 
+    def test_config_lists_the_keys_of_a_run_file(self):
+        keys = self.json_of("config", "train", "parallel.ranks")["keys"]
+        self.assertEqual(keys[0]["key"], "train.steps")
+        self.assertEqual(keys[-1], {
+            "key": "parallel.ranks", "default": "4", "accepted": "a whole number from 1 to 1024",
+            "meaning": keys[-1]["meaning"]})
+        listed = self.run_program("config", "--list").stdout
+        self.assertLessEqual(max(map(len, listed.splitlines())), 80)
+        self.assertIn("did you mean 'train'?", self.error_of("config", "trian"))
+        self.assertIn("--markdown", self.error_of("config", "train", "--markdown"))
+
     def test_unknown_command_gets_the_nearest(self):
         self.assertIn("did you mean 'train'?", self.error_of("trian"))
         self.assertIn("did you mean 'check'?", self.error_of("plan", "chek"))

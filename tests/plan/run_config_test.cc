@@ -1,6 +1,8 @@
 // What load_config promises: values, origins and messages.
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -224,6 +226,56 @@ TEST(RunConfigPaths, AreAbsoluteWhereTheyAreFiles) {
     EXPECT_EQ(with_absolute_paths(again).entries[i].value, again.entries[i].value);
   }
   std::filesystem::remove_all(folder);
+}
+
+std::string source(const char* path) {
+  std::ifstream file(std::filesystem::path(PARADYSE_SOURCE_DIR) / path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Every key has a meaning, and documents say what the program does.
+TEST_F(RunConfigTest, HasAReference) {
+  const std::vector<ConfigKey> keys = config_keys();
+  const LoadedConfig defaults = load_config("", {});
+  ASSERT_EQ(keys.size(), defaults.entries.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(keys[i].key, defaults.entries[i].key);
+    EXPECT_EQ(keys[i].default_value, defaults.entries[i].value);
+    EXPECT_TRUE(keys[i].meaning.ends_with('.')) << keys[i].key;
+    EXPECT_FALSE(keys[i].accepted.empty()) << keys[i].key;
+  }
+  EXPECT_EQ(source("docs/reference/config.md"), config_reference())
+      << "write it anew: build/release/paradyse config --markdown > docs/reference/config.md";
+}
+
+// As it stands it says nothing; with its comments taken away, the defaults.
+TEST_F(RunConfigTest, HasATemplate) {
+  const LoadedConfig defaults = load_config("", {});
+  const auto values = [](const LoadedConfig& loaded) {
+    std::vector<std::string> all;
+    for (const ConfigEntry& entry : loaded.entries) {
+      all.push_back(entry.key + " = " + entry.value);
+    }
+    return all;
+  };
+  const std::string text = config_template();
+  EXPECT_EQ(source("configs/runs/template.toml"), text)
+      << "write it anew: build/release/paradyse config --template > configs/runs/template.toml";
+  EXPECT_EQ(values(load(text)), values(defaults));
+  EXPECT_EQ(load(text).entries.front().origin, "default");
+  std::istringstream lines(text);
+  std::string set;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80U) << line;
+    const bool is_key = line.starts_with("# ") && line.find(" = ") != std::string::npos &&
+                        line.find(' ', 2) == line.find(" = ");
+    set += (is_key ? line.substr(2) : line.starts_with("#") ? "" : line) + "\n";
+  }
+  const LoadedConfig all = load(set);
+  EXPECT_EQ(values(all), values(defaults));
+  for (const ConfigEntry& entry : all.entries) {
+    EXPECT_NE(entry.origin, "default") << entry.key;
+  }
 }
 
 }  // namespace

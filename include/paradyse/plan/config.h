@@ -119,6 +119,21 @@ LoadedConfig load_config(
 // `config` says what the user said.  Names that are no files (a preset, "auto") stay.
 LoadedConfig with_absolute_paths(LoadedConfig loaded);
 
+// A key of a run file, as documents have it.
+struct ConfigKey {
+  std::string key;            // "train.steps"
+  std::string default_value;  // as TOML
+  std::string accepted;       // "a whole number from 1"
+  std::string meaning;        // a sentence or two
+};
+// All keys, in the order of the struct.
+std::vector<ConfigKey> config_keys();
+
+// docs/reference/config.md: all keys, in Markdown.
+std::string config_reference();
+// A run file in which every key stands as a comment, with its default.
+std::string config_template();
+
 // TOML that load_config reads back to the same configuration, each value with its origin as
 // comment.
 std::string to_toml(const LoadedConfig& loaded);

@@ -1,0 +1,394 @@
+// The keys of a run file, one line each.
+#include "src/plan/config/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+namespace {
+
+constexpr std::int64_t kMostRanks = 1024;  // each is a thread with its own memory
+
+std::vector<std::string> names_of_strategies(std::vector<std::string> names) {
+  for (const Strategy& strategy : strategies("attention")) {
+    names.push_back(strategy.name);
+  }
+  return names;
+}
+
+template <typename Rows>
+std::vector<std::string> names_of(const Rows& table) {
+  std::vector<std::string> names;
+  for (const auto& row : table) {
+    names.emplace_back(row.name);
+  }
+  return names;
+}
+
+// " name: what it is;" of each.
+template <typename Rows>
+std::string summaries_of(const Rows& table) {
+  std::string text;
+  for (const auto& row : table) {
+    text.append(text.empty() ? " " : "; ").append(row.name).append(": ").append(row.summary);
+  }
+  return text + ".";
+}
+
+std::vector<std::string> names_of_levels() {
+  std::vector<std::string> names = recompute_names();
+  names.insert(names.begin(), "auto");
+  return names;
+}
+
+std::string shortest(double value) {
+  std::array<char, 32> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  return {digits.data(), end};
+}
+
+}  // namespace
+
+std::vector<Field> fields(RunConfig& c) {
+  const Range from_zero{.low = 0};
+  const Range from_one{.low = 1};
+  const Range share{.low = 0, .high = 1};
+  const Range own_or_share{.low = -1, .high = 1, .high_open = true};
+  const Range beta{.low = 0, .high = 1, .high_open = true};
+  std::vector<Field> all = {
+      {.key = "model.path",
+       .help =
+           "The model: a Hugging Face folder, or a TOML model file with the keys of a config.json, "
+           "which gets random weights. Relative paths start at the working directory.",
+       .value = &c.model.path},
+      {.key = "model.random_weights",
+       .help = "Random weights for a Hugging Face folder too. Without it a folder whose weights "
+               "cannot be read is an error.",
+       .value = &c.model.random_weights},
+      {.key = "model.seed",
+       .help = "Seed of random weights and of dropout.",
+       .value = &c.model.seed,
+       .range = from_zero},
+      {.key = "model.dropout",
+       .help = "Residual and embedding dropout. Negative: what the model's configuration says.",
+       .value = &c.model.dropout,
+       .range = own_or_share},
+      {.key = "model.attention_dropout",
+       .help = "Attention dropout, which is not implemented: only 0 can be trained. Negative: what "
+               "the model's configuration says.",
+       .value = &c.model.attention_dropout,
+       .range = own_or_share},
+      {.key = "data.path",
+       .help = "Documents to train on: folders, files (JSONL or text) and glob patterns. See "
+               "docs/data.md.",
+       .value = &c.data.path},
+      {.key = "data.eval_path",
+       .help = "Held-out documents whose loss is measured at the end, given like data.path. Empty: "
+               "none.",
+       .value = &c.data.eval_path},
+      {.key = "data.min_tokens",
+       .help = "Shorter documents are left out; the run says how many.",
+       .value = &c.data.min_tokens,
+       .range = from_zero},
+      {.key = "data.max_tokens",
+       .help = "Longest document in tokens; data.too_long says what happens to longer ones. 0: no "
+               "limit, except for a model with learned positions, which takes as many as it has.",
+       .value = &c.data.max_tokens,
+       .range = from_zero},
+      {.key = "data.too_long",
+       .help = "What happens to a document longer than data.max_tokens: its end is cut off, it is "
+               "skipped, the run refuses to start, or it is split into documents of that length.",
+       .value = &c.data.too_long,
+       .accepted = {"cut", "skip", "refuse", "split"}},
+      {.key = "data.bytes",
+       .help = "Bytes of text are the tokens although the model has a tokenizer. Without it, text "
+               "for such a model is an error.",
+       .value = &c.data.bytes},
+      {.key = "data.end_id",
+       .help = "Token added after each text. auto: the tokenizer's end of text, where there is a "
+               "tokenizer.",
+       .value = &c.data.end_id,
+       .id = true},
+      {.key = "data.order",
+       .help = "Order of documents. curriculum: short documents first, see data.curriculum_share.",
+       .value = &c.data.order,
+       .accepted = {"shuffled", "sorted", "curriculum"}},
+      {.key = "data.curriculum_share",
+       .help = "Share of the run's documents that are ordered by length under data.order = "
+               "\"curriculum\".",
+       .value = &c.data.curriculum_share,
+       .range = share},
+      {.key = "data.seed",
+       .help = "Seed of the order of documents.",
+       .value = &c.data.seed,
+       .range = from_zero},
+      {.key = "parallel.ranks",
+       .help = "Number of ranks. Under torchrun, srun, mpirun or paradyse launch it is the number "
+               "of processes.",
+       .value = &c.parallel.ranks,
+       .range = {.low = 1, .high = kMostRanks}},
+      {.key = "parallel.memory_per_rank",
+       .help = "Memory budget of a rank, enforced: plans fit it, and exceeding it is an error. 0: "
+               "no limit on CPUs; on a GPU what is free at the start.",
+       .value = &c.parallel.memory_per_rank,
+       .amount = true},
+      {.key = "parallel.attention",
+       .help = "Strategy of attention. auto: chosen by cost for every batch; else this one for all "
+               "documents.",
+       .value = &c.parallel.attention,
+       .accepted = names_of_strategies({"auto"})},
+      {.key = "parallel.mlp",
+       .help = "Strategy of the MLP. auto: chosen by cost, or that of parallel.attention when it "
+               "is set. hold: tensor parallel. gather: weights are all-gathered (ZeRO-3, FSDP). "
+               "pass: weights are streamed from rank to rank.",
+       .value = &c.parallel.mlp,
+       .accepted = names_of_strategies({"auto", "hold", "gather", "pass"})},
+      {.key = "parallel.recompute",
+       .help = "What is recomputed in the backward pass (activation checkpointing). auto: as "
+               "little as the memory budget allows.",
+       .value = &c.parallel.recompute,
+       .accepted = names_of_levels()},
+      {.key = "parallel.planner",
+       .help = std::string("Planner of layers.") + summaries_of(layer_planners()),
+       .value = &c.parallel.planner,
+       .accepted = names_of(layer_planners())},
+      {.key = "parallel.batch_planner",
+       .help = std::string("Planner of batches, which decides how many ranks each document gets.") +
+               summaries_of(batch_planners()),
+       .value = &c.parallel.batch_planner,
+       .accepted = names_of(batch_planners())},
+      {.key = "parallel.planning_seconds",
+       .help = "Seconds that planning one step may take. A plan is requested two steps ahead; when "
+               "it is late, the step runs with a simpler plan.",
+       .value = &c.parallel.planning_seconds,
+       .range = {.low = 0, .high = 1e6}},
+      {.key = "parallel.offload",
+       .help = "Activations saved for the backward pass may be moved to host memory.",
+       .value = &c.parallel.offload},
+      {.key = "parallel.deadline_seconds",
+       .help = "Longest wait for another rank. After it the run ends with an error that names what "
+               "was waited for.",
+       .value = &c.parallel.deadline_seconds,
+       .range = {.low = 0, .high = 1e6, .low_open = true}},
+      {.key = "parallel.backend",
+       .help = "How ranks communicate. local: threads of one process. gloo, nccl: processes. auto: "
+               "processes where a launcher started them, else local.",
+       .value = &c.parallel.backend,
+       .accepted = {"auto", "local", "gloo", "nccl"}},
+      {.key = "parallel.device",
+       .help = "Device that computes.",
+       .value = &c.parallel.device,
+       .accepted = {"cpu", "cuda"}},
+      {.key = "parallel.rendezvous",
+       .help = "HOST[:PORT] where processes meet. Empty: the launcher's.",
+       .value = &c.parallel.rendezvous},
+      {.key = "parallel.interface",
+       .help = "Network interface of gloo and nccl. Empty: the one that leads to the rendezvous.",
+       .value = &c.parallel.interface},
+      {.key = "costs.file",
+       .help = "Costs that plans are chosen by, a file of paradyse fit. auto: the one in "
+               "output.folder/costs, if it is there. measure: that one, measured first if it is "
+               "missing. none: a closed form from a few numbers measured at the start.",
+       .value = &c.costs.file},
+      {.key = "costs.correct",
+       .help = "Costs are corrected by the measured time of steps. false: no measured time changes "
+               "a plan, so equal runs are equal to the bit.",
+       .value = &c.costs.correct},
+      {.key = "costs.profile_seconds",
+       .help = "Seconds that a profile may take, with costs.file = \"measure\" and for paradyse "
+               "profile.",
+       .value = &c.costs.profile_seconds,
+       .range = {.low = 0, .high = 1e6, .low_open = true}},
+      {.key = "train.steps",
+       .help = "Number of optimizer steps.",
+       .value = &c.train.steps,
+       .range = from_one},
+      {.key = "train.tokens_per_step",
+       .help = "Documents are added to a step until it has this many tokens.",
+       .value = &c.train.tokens_per_step,
+       .range = from_one},
+      {.key = "train.dtype",
+       .help = "Type of activations and of gathered weights. Master weights are float32 for "
+               "bfloat16 and float16.",
+       .value = &c.train.dtype,
+       .accepted = dtype_names()},
+      {.key = "train.metrics_groups",
+       .help = "metrics.jsonl has the predicted and measured time of each group of ranks.",
+       .value = &c.train.metrics_groups},
+      {.key = "optimizer.lr",
+       .help = "Peak learning rate of AdamW.",
+       .value = &c.optimizer.lr,
+       .range = from_zero},
+      {.key = "optimizer.beta1",
+       .help = "AdamW's beta1.",
+       .value = &c.optimizer.beta1,
+       .range = beta},
+      {.key = "optimizer.beta2",
+       .help = "AdamW's beta2.",
+       .value = &c.optimizer.beta2,
+       .range = beta},
+      {.key = "optimizer.eps",
+       .help = "AdamW's epsilon.",
+       .value = &c.optimizer.eps,
+       .range = {.low = 0, .low_open = true}},
+      {.key = "optimizer.weight_decay",
+       .help = "Decoupled weight decay, of matrices only.",
+       .value = &c.optimizer.weight_decay,
+       .range = from_zero},
+      {.key = "optimizer.clip_norm",
+       .help = "Gradients are clipped to this norm. 0: not clipped.",
+       .value = &c.optimizer.clip_norm,
+       .range = from_zero},
+      {.key = "optimizer.warmup_steps",
+       .help = "Steps of linear warmup.",
+       .value = &c.optimizer.warmup_steps,
+       .range = from_zero},
+      {.key = "optimizer.min_lr_ratio",
+       .help = "Cosine decay ends at this share of optimizer.lr.",
+       .value = &c.optimizer.min_lr_ratio,
+       .range = share},
+      {.key = "optimizer.offload",
+       .help = "The optimizer's moments are kept in host memory.",
+       .value = &c.optimizer.offload},
+      {.key = "output.folder",
+       .help = "Each run makes a folder of its own in this one.",
+       .value = &c.output.folder},
+      {.key = "output.name",
+       .help = "Name of the run's folder. Empty: date and time.",
+       .value = &c.output.name},
+      {.key = "output.trace",
+       .help = "Write trace.json, for ui.perfetto.dev.",
+       .value = &c.output.trace},
+      {.key = "output.model",
+       .help = "Save the trained model as a Hugging Face folder at the end.",
+       .value = &c.output.model},
+      {.key = "output.clips",
+       .help = "Video models: number of clips generated at the end, as pictures.",
+       .value = &c.output.clips,
+       .range = from_zero},
+      {.key = "output.sampling_steps",
+       .help = "Video models: denoising steps for each clip.",
+       .value = &c.output.sampling_steps,
+       .range = from_one},
+      {.key = "checkpoint.keep",
+       .help = "Number of checkpoints kept, the newest. 0: none is written, not at the end either.",
+       .value = &c.checkpoint.keep,
+       .range = from_zero},
+      {.key = "checkpoint.every",
+       .help = "Write a checkpoint every so many steps. 0: not by steps.",
+       .value = &c.checkpoint.every,
+       .range = from_zero},
+      {.key = "checkpoint.minutes",
+       .help = "Write a checkpoint every so many minutes. 0: not by time.",
+       .value = &c.checkpoint.minutes,
+       .range = {.low = 0, .high = 1e6}},
+  };
+  // Beside the strategies that have them.
+  auto place = std::ranges::find(all, "parallel.offload", &Field::key);
+  for (const Option& option : all_options()) {
+    place = all.insert(
+        place + 1,
+        {.key = std::string("parallel.") + option.name,
+         .help = std::string("Option of strategies: ") + option.meaning + ".",
+         .value = &c.parallel.options[option.name],
+         .range = from_zero});
+  }
+  return all;
+}
+
+std::string section_of(const std::string& key) { return key.substr(0, key.find('.')); }
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) {
+    list += list.empty() ? "" : ", ";
+    list += name;
+  }
+  return list;
+}
+
+std::string toml_text(const std::string& value) {
+  std::ostringstream text;
+  text << toml::value<std::string>(value);
+  return text.str();
+}
+
+// One string stands for a list of it, none for an empty one.
+std::string toml_text(const std::vector<std::string>& values) {
+  if (values.size() < 2) {
+    return toml_text(values.empty() ? std::string() : values.front());
+  }
+  std::string text;
+  for (const std::string& value : values) {
+    text += (text.empty() ? "[" : ", ") + toml_text(value);
+  }
+  return text + "]";
+}
+
+std::string toml_text(Dtype value) { return toml_text(std::string(to_string(value))); }
+
+std::string toml_text(double value) {
+  std::string text = shortest(value);
+  if (text.find_first_of(".e") == std::string::npos) {
+    text += ".0";  // or TOML takes it for an integer
+  }
+  return text;
+}
+
+std::string toml_text(std::int64_t value) { return std::to_string(value); }
+std::string toml_text(std::uint64_t value) { return std::to_string(value); }
+std::string toml_text(bool value) { return value ? "true" : "false"; }
+
+std::string toml_text(const Field& field) {
+  return std::visit([](const auto* value) { return toml_text(*value); }, field.value);
+}
+
+namespace {
+
+std::string range_text(const Range& range) {
+  std::string text;
+  if (std::isfinite(range.low)) {
+    text += (range.low_open ? " above " : " from ") + shortest(range.low);
+  }
+  if (std::isfinite(range.high)) {
+    text += (range.high_open ? " and below " : " to ") + shortest(range.high);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string accepted_text(const Field& field) {
+  if (!field.accepted.empty()) {
+    return "one of " + list_of(field.accepted);
+  }
+  if (field.amount) {
+    return "an amount of memory, as in \"512MiB\", or 0";
+  }
+  if (field.id) {
+    return "auto, none, or an id from 0";
+  }
+  if (std::holds_alternative<std::string*>(field.value)) {
+    return "a string";
+  }
+  if (std::holds_alternative<std::vector<std::string>*>(field.value)) {
+    return "a string, or a list of strings";
+  }
+  if (std::holds_alternative<bool*>(field.value)) {
+    return "true or false";
+  }
+  if (std::holds_alternative<double*>(field.value)) {
+    return "a number" + range_text(field.range);
+  }
+  return "a whole number" + range_text(field.range);
+}
+
+}  // namespace paradyse

@@ -1,0 +1,65 @@
+// All that is known of a key of a run file: its name, where it goes, what it accepts, what it is
+// for.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/dtype.h"
+
+namespace paradyse {
+
+inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+// The numbers from `low` to `high`; a bound that is `open` does not belong to them.
+struct Range {
+  double low = -kNoLimit;
+  double high = kNoLimit;
+  bool low_open = false;
+  bool high_open = false;
+
+  [[nodiscard]] bool contains(double value) const {
+    return std::isfinite(value) && (low_open ? value > low : value >= low) &&
+           (high_open ? value < high : value <= high);
+  }
+};
+
+struct Field {
+  std::string key;   // "train.steps"
+  std::string help;  // a sentence or two
+  std::variant<
+      std::string*,
+      std::vector<std::string>*,
+      Dtype*,
+      std::int64_t*,
+      std::uint64_t*,
+      double*,
+      bool*>
+      value;
+  Range range = {};                        // of numbers
+  std::vector<std::string> accepted = {};  // strings; none: any
+  bool amount = false;                     // a string that may stand without quotes when a number
+  bool id = false;                         // the same: of a token, auto or none
+};
+
+// In the order of the struct; they write into `config`.
+std::vector<Field> fields(RunConfig& config);
+
+std::string section_of(const std::string& key);
+
+// What a field takes, as in "a whole number from 1".
+std::string accepted_text(const Field& field);
+
+// "a, b, c"
+std::string list_of(const std::vector<std::string>& names);
+
+// A value as TOML.
+std::string toml_text(const Field& field);
+std::string toml_text(const std::string& value);
+std::string toml_text(const std::vector<std::string>& values);
+
+}  // namespace paradyse
