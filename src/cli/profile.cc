@@ -30,20 +30,32 @@ struct ProfileOptions {
   double seconds = 0;
 };
 
+// How long documents get: what the run says, its longest document, or what the model takes.
+std::int64_t longest_of(const RunConfig& config, const ModelFolder& folder) {
+  if (config.data.max_tokens > 0) {
+    return config.data.max_tokens;
+  }
+  if (!config.data.path.empty()) {
+    const Dataset data = data_at("data.path", config.data.path, config, folder);
+    return std::ranges::max(data.lengths());
+  }
+  const ModelShape& model = folder.shape;
+  const std::int64_t longest = model.window > 0 && model.max_positions > 0
+                                   ? std::min(model.window, model.max_positions)
+                                   : std::max(model.window, model.max_positions);
+  if (longest == 0) {
+    throw std::invalid_argument(
+        "profile: how long documents get is not known: give --data, or --lengths");
+  }
+  return longest;
+}
+
 std::vector<std::int64_t> lengths_of(
-    const ProfileOptions& options, const RunConfig& config, const ModelShape& model) {
+    const ProfileOptions& options, const RunConfig& config, const ModelFolder& folder) {
+  const ModelShape& model = folder.shape;
   std::vector<std::int64_t> lengths = options.lengths;
   if (lengths.empty()) {
-    std::int64_t longest =
-        config.data.max_tokens > 0 ? config.data.max_tokens : model.max_positions;
-    if (model.window > 0 && config.data.max_tokens <= 0) {
-      longest = longest == 0 ? model.window : std::min(longest, model.window);
-    }
-    if (longest == 0) {
-      throw std::invalid_argument(
-          "profile: how long documents get is not known: set data.max_tokens, or give --lengths");
-    }
-    lengths = profile_lengths(longest);
+    lengths = profile_lengths(longest_of(config, folder));
   }
   std::sort(lengths.begin(), lengths.end());
   const LengthLimit limit = length_limit(model);
@@ -119,7 +131,7 @@ int profile_on(
         "give larger ones");
   }
   if (!model.grid) {
-    request.lengths = lengths_of(options, config, model.shape);
+    request.lengths = lengths_of(options, config, model);
   }
   request.seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds;
   expect_same_on_ranks(
