@@ -1,4 +1,6 @@
-// paradyse report: what `paradyse bench switching` measured as a page to read (docs/report.md).
+// paradyse report: a training run, or what `paradyse bench switching` measured, as a page to read
+// (docs/report.md).
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -7,16 +9,24 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/report/page.h"
+#include "src/plan/report/run_report.h"
 #include "src/plan/report/switching.h"
+#include "src/run/memory/reading.h"
 
 namespace paradyse::cli {
 namespace {
 
 struct ReportOptions {
-  std::string file;
-  std::string out;  // "": file with .html
+  std::string of;  // a run's folder, or a file of bench switching
+  std::string out;
+  std::int64_t step = 0;  // 0: the one that shows most
+  std::vector<std::string> beside;
 };
+
+// --- what `paradyse bench switching` measured ----------------------------------------------------
 
 Json json_of(const SwitchingCorpus& corpus) {
   Json json = {
@@ -77,13 +87,10 @@ void print(const SwitchingCorpus& corpus) {
   fmt::print("{}\n", aligned(rows, 1));
 }
 
-int run_report(const ReportOptions& options, const Common& common) {
-  const std::filesystem::path out =
-      options.out.empty() ? std::filesystem::path(options.file).replace_extension(".html")
-                          : std::filesystem::path(options.out);
-  expect_writable("--out", out.string());
-  const SwitchingResult result = read_switching(options.file);
-  write_html_report(result, out);
+int report_switching(
+    const ReportOptions& options, const std::filesystem::path& out, const Common& common) {
+  const SwitchingResult result = read_switching(options.of);
+  write_page(page_data(result), out);
   if (common.json) {
     Json json = {{"page", out.string()}, {"corpora", Json::array()}, {"longest", Json::array()}};
     for (const SwitchingCorpus& corpus : result.corpora) {
@@ -102,6 +109,99 @@ int run_report(const ReportOptions& options, const Common& common) {
   return kOk;
 }
 
+// --- a training run ------------------------------------------------------------------------------
+
+// The step whose plan is shown on the terminal, by its place in the run's steps.
+std::size_t shown_step(
+    const ReportOptions& options, const ReportedRun& run, const ChosenPlans& chosen) {
+  if (options.step == 0) {
+    return chosen.plans.at(chosen.first).first;
+  }
+  const auto found = std::ranges::find(run.steps, options.step, &ReportedStep::step);
+  if (found == run.steps.end()) {
+    throw std::invalid_argument(fmt::format(
+        "--step {}: the run has no such step; it has {}",
+        options.step,
+        run.steps.empty() ? "none" : fmt::format("1 to {}", run.steps.back().step)));
+  }
+  return static_cast<std::size_t>(found - run.steps.begin());
+}
+
+int report_run(
+    const ReportOptions& options, const std::filesystem::path& out, const Common& common) {
+  const ReportedRun run = read_run(options.of);
+  std::vector<ReportedRun> beside;
+  for (const std::string& other : options.beside) {
+    beside.push_back(read_run(other));
+  }
+  const ChosenPlans chosen = chosen_plans(run);
+  std::string plan;
+  if (options.step > 0 || !chosen.plans.empty()) {
+    const ReportedStep& step = run.steps[shown_step(options, run, chosen)];
+    const std::optional<Plan> its = run.plan_of(step);
+    if (!its) {
+      throw std::invalid_argument(fmt::format("--step {}: its plan is gone", step.step));
+    }
+    plan = step_text(run, step, *its);
+  }
+  write_page(page_data(run, chosen, beside), out);
+  const RunTotals all = totals(run);
+  if (common.json) {
+    print_json(
+        {{"page", out.string()},
+         {"state", run.state},
+         {"notes", run.notes},
+         {"steps", all.steps},
+         {"tokens", all.tokens},
+         {"seconds", all.seconds},
+         {"predicted_seconds", all.predicted_seconds},
+         {"prediction_error", all.error},
+         {"idle_share", all.idle_share},
+         {"late_plans", all.late},
+         {"peak_bytes", all.peak_bytes},
+         {"eval_loss", run.eval_loss},
+         {"plan", plan}});
+    return kOk;
+  }
+  fmt::print("{}\n", run.state);
+  for (const std::string& note : run.notes) {
+    fmt::print("{}\n", note);
+  }
+  if (all.steps > 0) {
+    fmt::print(
+        "{:.0f} tokens/s; predicted {:.3g} s for {:.3g} s of steps; peak {}; ranks idle {}\n{}",
+        static_cast<double>(all.tokens) / all.seconds,
+        all.predicted_seconds,
+        all.seconds,
+        bytes_text(all.peak_bytes),
+        percent_text(all.idle_share),
+        plan);
+  }
+  fmt::print("page: {}\n", out.string());
+  return kOk;
+}
+
+int run_report(const ReportOptions& options, const Common& common) {
+  const bool run = std::filesystem::is_directory(options.of);
+  if (!run && !std::filesystem::exists(options.of)) {
+    throw std::invalid_argument(
+        options.of +
+        ": is not there; give the folder of a training run, or a file that `paradyse "
+        "bench switching` made");
+  }
+  if (!run && (options.step > 0 || !options.beside.empty())) {
+    throw std::invalid_argument("--step and --beside are of a training run: give its folder");
+  }
+  const std::filesystem::path out =
+      !options.out.empty() ? std::filesystem::path(options.out)
+      : run                ? std::filesystem::path(options.of) / "report.html"
+                           : std::filesystem::path(options.of).replace_extension(".html");
+  expect_writable("--out", out.string());
+  return reading([&] {
+    return run ? report_run(options, out, common) : report_switching(options, out, common);
+  });
+}
+
 }  // namespace
 
 void add_report(CLI::App& app, Common& common) {
@@ -109,17 +209,31 @@ void add_report(CLI::App& app, Common& common) {
       app,
       common,
       "report",
-      "Make an HTML page of what `paradyse bench switching` measured",
+      "Make an HTML page of a training run, or of what `paradyse bench switching` measured",
       run_report);
-  command->add_option("file", options->file, "JSON file of paradyse bench switching")
-      ->type_name("FILE")
+  command
+      ->add_option(
+          "run", options->of, "Folder of a training run, or file of paradyse bench switching")
+      ->type_name("RUN|FILE")
       ->required();
   command
       ->add_option(
           "--out",
           options->out,
-          "The page; FILE with .html when left out. Replaces only such pages")
+          "The page; when left out RUN/report.html, or FILE with .html. Replaces only such pages")
       ->check(writable_file());
+  command
+      ->add_option(
+          "--step",
+          options->step,
+          "Step whose plan is printed; when left out the one that shows most of planning")
+      ->check(whole_numbers(1));
+  command
+      ->add_option(
+          "--beside",
+          options->beside,
+          "Other runs, on the page beside this one: a static strategy's")
+      ->type_name("RUN");
 }
 
 }  // namespace paradyse::cli

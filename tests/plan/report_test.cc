@@ -1,6 +1,5 @@
 // What the switching bench measured: the file, what is read from it, and the page.
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -8,6 +7,8 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -18,9 +19,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/plan/base/bytes_text.h"
-#include "src/plan/report/page_text.h"
-#include "src/plan/report/svg.h"
+#include "src/plan/report/page.h"
 #include "src/plan/report/switching.h"
 #include "src/plan/report/totals.h"
 
@@ -30,13 +29,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::Ge;
+using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsNan;
-using testing::Le;
 using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
@@ -470,16 +466,6 @@ TEST(Summaries, OfOneRepeatDoNotSayWhoWasFastest) {
   EXPECT_THAT(summaries(some)[0].over_fastest, IsNan());
 }
 
-TEST(Page, SaysHowWrongTheCostsWere) {
-  const std::string page = html_report(result());
-  EXPECT_THAT(page, HasSubstr("mlp, hold"));
-  EXPECT_THAT(page, HasSubstr("8.1"));
-  EXPECT_THAT(page, HasSubstr("125 %"));
-  SwitchingResult without = result();
-  without.errors.clear();
-  EXPECT_THAT(html_report(without), Not(HasSubstr("Errors of the costs")));
-}
-
 TEST(Summaries, WithoutAStaticRunAllStepsAreCommon) {
   SwitchingCorpus some = corpus();
   some.runs.erase(some.runs.begin() + 1, some.runs.begin() + 3);
@@ -516,226 +502,193 @@ TEST(Totals, OfRepeatsTakeTheMiddle) {
   EXPECT_THAT(time_error(corpus().runs[1]).worst, IsNan());
 }
 
-// --- numbers and charts --------------------------------------------------------------------------
-
-TEST(PageText, HasSensibleDigits) {
-  EXPECT_EQ(figures(3117.76), "3,118");
-  EXPECT_EQ(figures(12345.6), "12,346");
-  EXPECT_EQ(figures(91.357), "91.36");
-  EXPECT_EQ(figures(0.012345), "0.01235");
-  EXPECT_EQ(figures(0), "0");
-  EXPECT_EQ(figures(1.5e-6), "1.5e-06");
-  EXPECT_EQ(figures(-2.25, 2), "-2.2");
-  EXPECT_EQ(figures(kNan), "\u2013");
-  EXPECT_EQ(whole(0), "0");
-  EXPECT_EQ(whole(999), "999");
-  EXPECT_EQ(whole(329728), "329,728");
-  EXPECT_EQ(whole(-1234567), "-1,234,567");
-  EXPECT_EQ(tokens_text(1000), "1,000");
-  EXPECT_EQ(tokens_text(4096), "4K");
-  EXPECT_EQ(tokens_text(std::int64_t{1} << 21), "2M");
-  EXPECT_EQ(percent(0.0421), "4.2 %");
-  EXPECT_EQ(percent(2.5), "250 %");
-  EXPECT_EQ(signed_percent(-0.1), "\u221210.0 %");
-  EXPECT_EQ(bytes_text(512), "512 B");
-  EXPECT_EQ(bytes_text(std::int64_t{3} << 29), "1.5 GiB");
-  EXPECT_EQ(shortened("abc", 3), "abc");
-  EXPECT_EQ(shortened("\u00e9\u00e9\u00e9\u00e9", 3), "\u00e9\u00e9\u2026");
-  EXPECT_EQ(escaped("<a b=\"c\">'&"), "&lt;a b=&quot;c&quot;&gt;&#39;&amp;");
-}
-
-// Ascending, inside the axis, and neither too few nor too many to read.
-void expect_ticks(const std::vector<double>& ticks, double low, double high) {
-  const std::string axis = std::to_string(low) + " to " + std::to_string(high);
-  EXPECT_TRUE(std::is_sorted(ticks.begin(), ticks.end())) << axis;
-  EXPECT_THAT(ticks, Each(AllOf(Ge(low * (1 - 1e-9)), Le(high * (1 + 1e-9))))) << axis;
-  EXPECT_THAT(ticks.size(), AllOf(Ge(2U), Le(13U))) << axis;
-}
-
-TEST(Ticks, AreRoundAndFew) {
-  EXPECT_THAT(linear_ticks(0, 104.9, 5), ElementsAre(0, 20, 40, 60, 80, 100));
-  EXPECT_THAT(decade_ticks(0.06, 700), ElementsAre(0.1, 1, 10, 100));
-  EXPECT_THAT(token_ticks(200, 16500), ElementsAre(256, 512, 1024, 2048, 4096, 8192, 16384));
-  std::mt19937 random(1);
-  for (int i = 0; i < 1000; ++i) {
-    const double low = std::exp2(std::uniform_real_distribution<double>(-14, 14)(random));
-    const double high = low * std::exp2(std::uniform_real_distribution<double>(0.5, 20)(random));
-    expect_ticks(linear_ticks(low, high, 5), low, high);
-    expect_ticks(decade_ticks(low, high), low, high);
-    if (low >= 64) {
-      expect_ticks(token_ticks(low, high), low, high);
-    }
-  }
-}
-
-TEST(Svg, KeepsNamesApart) {
-  LineChart chart{
-      .id = "x", .title = "t", .description = "d", .x_label = "x", .y_label = "y", .lines = {}};
-  EXPECT_EQ(svg(chart), "");
-  for (int i = 0; i < 30; ++i) {  // all lines end in one point
-    chart.lines.push_back(
-        {.name = "line " + std::to_string(i), .style = "c0", .points = {{1, 0}, {9, 5}}});
-  }
-  const std::string picture = svg(chart);
-  std::vector<double> heights;
-  for (std::size_t at = 0; (at = picture.find("<text class=\"name\"", at)) != std::string::npos;
-       ++at) {
-    heights.push_back(std::stod(picture.substr(picture.find(" y=\"", at) + 4)));
-  }
-  ASSERT_THAT(heights, SizeIs(30));
-  for (std::size_t i = 1; i < heights.size(); ++i) {
-    EXPECT_GE(heights[i] - heights[i - 1], 16.9);
-  }
-  EXPECT_GT(heights.front(), 16);
-  EXPECT_THAT(picture, Not(HasSubstr("nan")));
-}
-
 // --- the page ------------------------------------------------------------------------------------
 
-// Every tag is closed, in order, and every & begins an entity.
-void expect_well_formed(const std::string& page) {
-  std::vector<std::string> open;
-  std::size_t at = 0;
-  ASSERT_TRUE(page.starts_with("<!DOCTYPE html>"));
-  for (at = page.find('>') + 1; at < page.size();) {
-    if (page[at] == '&') {
-      const std::size_t end = page.find(';', at);
-      ASSERT_TRUE(end != std::string::npos && end - at < 8) << page.substr(at, 80);
-      at = end;
-      continue;
-    }
-    ASSERT_NE(page[at], '>') << page.substr(at > 80 ? at - 80 : 0, 100);
-    if (page[at] != '<') {
-      ++at;
-      continue;
-    }
-    if (page.compare(at, 4, "<!--") == 0) {
-      at = page.find("-->", at) + 3;
-      continue;
-    }
-    const std::size_t end = page.find('>', at);
-    ASSERT_NE(end, std::string::npos);
-    const std::string tag = page.substr(at + 1, end - at - 1);
-    ASSERT_EQ(tag.find('<'), std::string::npos) << tag;
-    ASSERT_EQ(std::count(tag.begin(), tag.end(), '"') % 2, 0) << tag;
-    at = end + 1;
-    const auto name_of = [](const std::string& text) {
-      const auto letter = [](unsigned char c) { return std::isalnum(c) == 0; };
-      return std::string(text.begin(), std::find_if(text.begin(), text.end(), letter));
-    };
-    if (tag.starts_with("/")) {
-      ASSERT_FALSE(open.empty()) << tag;
-      ASSERT_EQ(open.back(), tag.substr(1)) << page.substr(at > 200 ? at - 200 : 0, 200);
-      open.pop_back();
-    } else if (!tag.ends_with("/")) {
-      ASSERT_FALSE(name_of(tag).empty()) << tag;
-      open.push_back(name_of(tag));
-      if (open.back() == "style") {  // its text is no HTML
-        at = page.find("</style>", at);
-      }
-    }
-  }
-  EXPECT_THAT(open, IsEmpty());
+TEST(SwitchingPage, ComparesRunsOnStepsThatBothFit) {
+  const Json corpus = page_data(result())["corpora"][0];
+  EXPECT_EQ(corpus["best"], "static METP");
+  EXPECT_EQ(corpus["metp"], "static METP");
+  EXPECT_EQ(corpus["fastest"], "static A");  // on the two steps that every static run fits
+  EXPECT_EQ(corpus["common"], 2);
+  EXPECT_EQ(corpus["repeats"], 3);
+  EXPECT_EQ(corpus["tokens"], 6100);
+  EXPECT_EQ(corpus["lengths"], Json({{"least", 100.0}, {"most", 5000.0}, {"median", 1000.0}}));
+  const Json& ours = corpus["runs"][0];
+  EXPECT_EQ(ours["name"], "ours");
+  EXPECT_EQ(ours["fit"], 3);
+  EXPECT_EQ(ours["seconds"], Json({17.0, 15.0, 26.0}));
+  EXPECT_EQ(ours["common"], Json({6.0, 5.0, 7.0}));
+  EXPECT_EQ(ours["beside"]["best"], Json({{"steps", 3}, {"seconds", 17.0}, {"of", 47.0}}));
+  EXPECT_EQ(ours["beside"]["fastest"], Json({{"steps", 2}, {"seconds", 6.0}, {"of", 7.0}}));
+  EXPECT_EQ(ours["beside"]["metp_on_common"], Json({{"steps", 2}, {"seconds", 6.0}, {"of", 17.0}}));
+  EXPECT_EQ(ours["time_error"]["worst"], 0.5);
+  EXPECT_EQ(ours["peak_bytes"], 1000);
+  // one step from 64, one from 256, one from 4096 tokens on
+  EXPECT_EQ(corpus["bins"][0], Json({{"low", 64}, {"steps", 1}}));
+  EXPECT_EQ(ours["bins"][2], Json({{"fit", 1}, {"seconds", 10.0}}));
+  EXPECT_EQ(
+      ours["choices"][1], Json::parse(R"([["4 x <METP>+pass", 1], ["4 x DataZ+gather", 1]])"));
+  const Json& a = corpus["runs"][1];
+  EXPECT_EQ(a["bins"][2], Json({{"fit", 0}, {"seconds", nullptr}}));
+  EXPECT_EQ(a["beside"]["best"]["steps"], 2);
+  const Json& none = corpus["runs"][4];  // fits no step
+  EXPECT_TRUE(none["seconds"].is_null());
+  EXPECT_TRUE(none["common"].is_null());
+  EXPECT_TRUE(none["beside"]["best"].is_null());
+  EXPECT_TRUE(none["over_fastest"].is_null() || std::isnan(none["over_fastest"].get<double>()));
 }
 
-// It reads the same without a network, and says nothing that is no number.
-void expect_sound(const std::string& page) {
-  expect_well_formed(page);
-  for (const char* outside :
-       {"http://", "https://", "<script", "<link", "@import", "url(", "src="}) {
-    EXPECT_THAT(page, Not(HasSubstr(outside)));
-  }
-  for (const char* number : {">nan", "\"nan", "inf", ">-nan"}) {
-    EXPECT_THAT(page, Not(HasSubstr(number)));
-  }
+TEST(SwitchingPage, LinesEndBeforeWhatDoesNotFit) {
+  const Json runs = page_data(result())["corpora"][0]["runs"];
+  EXPECT_EQ(runs[0]["cumulative"], Json::parse("[[100, 2.0], [1000, 6.0], [5000, 17.0]]"));
+  EXPECT_EQ(runs[0]["cut"], false);
+  EXPECT_EQ(runs[1]["cumulative"], Json::parse("[[100, 1.0], [1000, 7.0]]"));
+  EXPECT_EQ(runs[1]["cut"], true);
+  EXPECT_EQ(runs[1]["each"], Json::parse("[[100.0, 1.0], [1000.0, 6.0]]"));
+  EXPECT_EQ(runs[4]["cumulative"], Json::array());
 }
 
-TEST(Page, IsSoundForAnyResult) {
-  expect_sound(html_report(result()));
-  expect_sound(html_report(SwitchingResult{}));
-  for (unsigned seed = 0; seed < 100; ++seed) {
-    std::mt19937 random(seed);
-    const SwitchingResult some = random_result(random);
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    const std::string page = html_report(some);
-    expect_sound(page);
-    EXPECT_EQ(page, html_report(some));
-  }
-}
-
-TEST(Page, NamesAllThatWasMeasured) {
-  const SwitchingResult all = result();
-  const std::string page = html_report(all);
-  for (const SwitchingRun& run : all.corpora[0].runs) {
-    EXPECT_THAT(page, HasSubstr(">" + run.name + "</th>"));
-  }
-  for (const std::string& text :
-       {all.machine, all.model, all.backend, all.costs, std::string("1.5 GiB")}) {
-    EXPECT_THAT(page, HasSubstr(text));
-  }
-  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
-  EXPECT_THAT(page, HasSubstr("\u00f7 best static,<br/>static METP"));
-  EXPECT_THAT(page, HasSubstr("the 2 steps that every static run fits"));
-  // On those: ours 6 s, static A 7 s; on all: 17 s, static METP 47 s.
-  EXPECT_THAT(page, HasSubstr("it takes 17.00 s, 63.8 % less than static METP (47.00 s)."));
-  EXPECT_THAT(page, HasSubstr("it takes 6.000 s, 14.3 % less than static A (7.000 s)."));
-  EXPECT_THAT(page, HasSubstr("do not fit even the shortest step: static none."));
-  EXPECT_THAT(page, HasSubstr("<td>8,000</td><td>1.60</td>"));
-  EXPECT_THAT(page, Not(HasSubstr("ran in another order")));
-}
-
-TEST(Page, EscapesWhatOthersWrote) {
-  SwitchingResult hostile = result();
-  const std::string bad = "<script>alert(\"1\" & '2')</script>";
-  hostile.command = hostile.machine = hostile.model = hostile.backend = hostile.costs = bad;
-  hostile.corpora[0].name = bad;
-  hostile.corpora[0].runs[0].name = bad;
-  hostile.corpora[0].runs[0].steps[0].programs = {bad};
-  hostile.longest[0].run = bad;
-  const std::string page = html_report(hostile);
-  expect_sound(page);
-  EXPECT_THAT(
-      page, HasSubstr("&lt;script&gt;alert(&quot;1&quot; &amp; &#39;2&#39;)&lt;/script&gt;"));
-}
-
-TEST(Page, ShowsShuffledStepsByLength) {
-  SwitchingResult sorted = result();
-  SwitchingResult shuffled = sorted;
+TEST(SwitchingPage, ShowsShuffledStepsByLength) {
+  SwitchingResult shuffled = result();
   for (SwitchingRun& run : shuffled.corpora[0].runs) {
     std::rotate(run.steps.begin(), run.steps.begin() + 1, run.steps.end());
   }
-  const auto lines = [](const std::string& page) {
-    std::vector<std::string> found;
-    for (std::size_t at = 0; (at = page.find("<polyline", at)) != std::string::npos; ++at) {
-      found.push_back(page.substr(at, page.find("/>", at) - at));
-    }
-    return found;
+  const Json found = page_data(shuffled)["corpora"][0];
+  const Json sorted = page_data(result())["corpora"][0];
+  EXPECT_EQ(found["reordered"], true);
+  EXPECT_EQ(sorted["reordered"], false);
+  for (std::size_t i = 0; i < sorted["runs"].size(); ++i) {
+    EXPECT_EQ(found["runs"][i]["cumulative"], sorted["runs"][i]["cumulative"]);
+    EXPECT_EQ(found["runs"][i]["each"], sorted["runs"][i]["each"]);
+  }
+}
+
+TEST(SwitchingPage, NamesAllThatWasMeasured) {
+  const SwitchingResult all = result();
+  const Json data = page_data(all);
+  EXPECT_EQ(data["kind"], "switching");
+  EXPECT_EQ(data["command"], all.command);
+  const Json& facts = data["facts"];
+  EXPECT_EQ(facts["Model"], all.model);
+  EXPECT_EQ(facts["Machine"], all.machine);
+  EXPECT_EQ(facts["Backend"], all.backend);
+  EXPECT_EQ(facts["Ranks"], "4");
+  EXPECT_EQ(facts["Memory of a rank"], "1.5 GiB");
+  EXPECT_EQ(facts["Costs"], all.costs);
+  EXPECT_EQ(data["longest"][1], Json({{"run", "static METP"}, {"tokens", 5000}}));
+  EXPECT_EQ(data["errors"][0]["mean"], 0.081);
+  EXPECT_EQ(data["errors"][1]["worst"], 1.25);
+  EXPECT_EQ(page_data({})["facts"]["Memory of a rank"], "no limit");
+}
+
+// The JSON block of a page.
+Json block_of(const std::string& page) {
+  const std::string begin = "<script type=\"application/json\" id=\"data\">";
+  const std::size_t at = page.find(begin) + begin.size();
+  return Json::parse(page.substr(at, page.find("</script>", at) - at));
+}
+
+TEST(Page, HoldsAnyResultAsItIs) {
+  const auto expect_held = [](const SwitchingResult& some) {
+    const nlohmann::ordered_json data = page_data(some);
+    const std::string page = page_of(data);
+    EXPECT_EQ(block_of(page), Json::parse(data.dump()));
+    EXPECT_EQ(page, page_of(data));
   };
-  const std::string page = html_report(shuffled);
-  EXPECT_EQ(lines(page), lines(html_report(sorted)));
-  EXPECT_THAT(lines(page), SizeIs(8));  // 4 runs in 2 charts; one has no step
-  EXPECT_THAT(page, HasSubstr("The steps ran in another order"));
+  expect_held(SwitchingResult{});
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_held(random_result(random));
+  }
+  SwitchingResult hostile = result();
+  const std::string bad = "</script><!-- <script>alert(\"1\" & '2')</script>";
+  hostile.command = hostile.machine = hostile.model = hostile.backend = hostile.costs = bad;
+  hostile.corpora[0].name = hostile.corpora[0].runs[0].name = hostile.longest[0].run = bad;
+  hostile.corpora[0].runs[0].steps[0].programs = {bad};
+  expect_held(hostile);
+  EXPECT_THAT(page_of(page_data(hostile)), Not(HasSubstr("<!-- <script>")));
+}
+
+TEST(Page, NeedsNothingFromOutside) {
+  const std::string page = page_of(page_data(result()));
+  EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page, Not(HasSubstr("/*@")));  // all parts of the template are in their place
+  std::string rest = page;
+  for (const std::string known : {"http://www.w3.org/2000/svg", "url(#hatch)"}) {  // no addresses
+    while (rest.find(known) != std::string::npos) {
+      rest.erase(rest.find(known), known.size());
+    }
+  }
+  for (const char* outside :
+       {"http://", "https://", "<link", "@import", "url(", "src=", "import ", "fetch("}) {
+    EXPECT_THAT(rest, Not(HasSubstr(outside)));
+  }
+}
+
+std::set<std::string> found_in(const std::string& text, const std::string& pattern) {
+  std::set<std::string> found;
+  const std::regex regex(pattern);
+  for (auto at = std::sregex_iterator(text.begin(), text.end(), regex);
+       at != std::sregex_iterator();
+       ++at) {
+    found.insert((*at)[1]);
+  }
+  return found;
+}
+
+// What the script looks for is in the template, each once; what the template wants to have filled
+// in the script names.
+TEST(Page, ScriptAndTemplateNameTheSame) {
+  const std::string page = page_of(page_data({}));
+  const std::size_t begin = page.rfind("<script>");
+  const std::string html = page.substr(0, begin);
+  const std::string script = page.substr(begin);
+  const std::set<std::string> ids =
+      found_in(script, R"re((?:\bat|filled|getElementById)\("([\w-]+)")re");
+  EXPECT_THAT(ids, AllOf(Contains("data"), Contains("step-chart"), Contains("corpus")));
+  for (const std::string& id : ids) {
+    const std::string there = " id=\"" + id + "\"";
+    const std::size_t at = html.find(there);
+    EXPECT_NE(at, std::string::npos) << id;
+    EXPECT_EQ(html.find(there, at + 1), std::string::npos) << id << " is there twice";
+  }
+  for (const std::string& part : found_in(script, R"re(\bpart\("(\w+)"\))re")) {
+    EXPECT_THAT(html, HasSubstr("data-part=\"" + part + "\""));
+  }
+  const std::set<std::string> values = found_in(html, R"re(data-(?:v|if)="(\w+)")re");
+  EXPECT_THAT(values, Contains("peak_share"));
+  for (const std::string& value : values) {
+    EXPECT_TRUE(std::regex_search(script, std::regex("[ {]" + value + "(:|,| })")))
+        << "no value for " << value;
+  }
 }
 
 TEST(Page, ReplacesOnlyPagesOfItsOwn) {
   const Folder folder;
   const fs::path page = folder / "page.html";
-  write_html_report(SwitchingResult{}, page);
-  write_html_report(result(), page);
-  EXPECT_EQ(content(page), html_report(result()));
+  const nlohmann::ordered_json data = page_data(result());
+  write_page(page_data({}), page);
+  write_page(data, page);
+  EXPECT_EQ(content(page), page_of(data));
+  put(page,
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<!-- paradyse-report 1 -->");  // of before
+  EXPECT_NO_THROW(write_page(data, page));
   const fs::path other = folder / "other.html";
   put(other, "<!DOCTYPE html><html><head></head></html>");
   try {
-    write_html_report(result(), other);
+    write_page(data, other);
     ADD_FAILURE() << "was replaced";
   } catch (const std::invalid_argument& error) {
     EXPECT_THAT(error.what(), AllOf(StartsWith(other.string()), HasSubstr("--out")));
   }
   EXPECT_THAT(content(other), StartsWith("<!DOCTYPE html><html><head>"));
   put(other, "");  // nothing is lost
-  EXPECT_NO_THROW(write_html_report(result(), other));
-  EXPECT_THROW(write_html_report(result(), folder.path()), std::invalid_argument);
-  EXPECT_THROW(write_html_report(result(), folder / "none" / "a.html"), std::invalid_argument);
+  EXPECT_NO_THROW(write_page(data, other));
+  EXPECT_THROW(write_page(data, folder.path()), std::invalid_argument);
+  EXPECT_THROW(write_page(data, folder / "none" / "a.html"), std::invalid_argument);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ struct StepReport {
   int retries = 0;               // plans that ran out of memory before this one
   std::int64_t peak_bytes = 0;   // of the fullest rank
   std::int64_t predicted_peak_bytes = 0;
+  std::int64_t memory_per_rank = 0;  // the budget; 0: no limit
   // Of torch's caching allocator since the start, by the names of torch.cuda.memory_stats(): the
   // most of any rank's GPU.  On CPUs nothing.
   std::map<std::string, std::int64_t> allocator = {};

@@ -33,6 +33,7 @@ class JsonNode {
   void allow(const std::vector<std::string>& keys) const;
 
   [[nodiscard]] bool has(const std::string& key) const { return object().contains(key); }
+  [[nodiscard]] bool is_null(const std::string& key) const { return at(key).json_->is_null(); }
   [[nodiscard]] JsonNode at(const std::string& key) const;
   [[nodiscard]] std::vector<std::pair<std::string, JsonNode>> members() const;
   [[nodiscard]] std::vector<JsonNode> elements() const;

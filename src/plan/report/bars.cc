@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include <fmt/format.h>
-
-#include "src/plan/report/page_text.h"
 
 namespace paradyse {
 namespace {
@@ -16,6 +16,17 @@ constexpr double kLabels = 170;  // and at the right
 constexpr double kTop = 64;
 constexpr double kRow = 26;
 constexpr double kLogFrom = 20;
+
+std::string escaped(const std::string& text) {
+  static const std::map<char, std::string> entities = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
+  std::string safe;
+  for (const char letter : text) {
+    const auto entity = entities.find(letter);
+    safe += entity == entities.end() ? std::string(1, letter) : entity->second;
+  }
+  return safe;
+}
 
 }  // namespace
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "src/plan/profile/fit.h"
 
 namespace paradyse {
@@ -100,13 +102,9 @@ std::vector<SwitchingSummary> summaries(const SwitchingCorpus& corpus);
 // "": no static run fits a step.
 std::string best_static(const SwitchingCorpus& corpus);
 
-// One self-contained HTML page, readable without a network and in light and dark: for each corpus
-// cumulative seconds against length (SVG), tables of totals, of time by length bin, of longest
-// lengths, prediction errors and plan choices, and the command that reproduces it.
-std::string html_report(const SwitchingResult& result);
-
-// Puts the page into `file`, whole or not at all.  Throws std::invalid_argument for a file that is
-// there and is no such page, and for a folder that is not there.
-void write_html_report(const SwitchingResult& result, const std::filesystem::path& file);
+// What the page of it shows (page.h): for each corpus cumulative seconds and seconds a step against
+// length, totals, time by length bin, prediction errors and plan choices; longest lengths; errors
+// of the costs; and the command that reproduces it.
+nlohmann::ordered_json page_data(const SwitchingResult& result);
 
 }  // namespace paradyse

@@ -278,6 +278,7 @@ void RunFolder::write_step(const StepReport& report) {
       {"predicted_micro_batch_seconds", report.predicted_micro_batch_seconds},
       {"peak_bytes", report.peak_bytes},
       {"predicted_peak_bytes", report.predicted_peak_bytes},
+      {"memory_per_rank", report.memory_per_rank},
       {"micro_batches", report.micro_batches},
       {"plan_sha256", report.plan_sha256}};
   for (const auto& [name, value] : report.allocator) {
@@ -301,6 +302,13 @@ void RunFolder::write_step(const StepReport& report) {
     throw std::runtime_error(
         "cannot write " + (path_ / "metrics.jsonl").string() + ": is the disk full?");
   }
+}
+
+void RunFolder::write_group_sizes(
+    const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank) {
+  const nlohmann::ordered_json json = {
+      {"memory_per_rank", memory_per_rank}, {"sizes", json_of(sizes)}};
+  write_file(path_ / "group_sizes.json", json_text(json));
 }
 
 void RunFolder::sync_steps() { sync_path(path_ / "metrics.jsonl"); }

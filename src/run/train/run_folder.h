@@ -10,6 +10,7 @@
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/train.h"
+#include "src/plan/search/batch/group_sizes.h"
 
 namespace paradyse {
 
@@ -46,6 +47,7 @@ class RunFolder {
   void write_plan(const Plan& plan, std::int64_t step);
   [[nodiscard]] Plan read_plan(std::int64_t step) const;  // throws like read_plan (plan.h)
   void write_step(const StepReport& report);              // a line of metrics.jsonl
+  void write_group_sizes(const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank);
   void sync_steps();                                      // they are on the disk
   void write_summary(const TrainSummary& summary);
   // Where a trace from `step` on goes: trace.json, or trace-000050.json.

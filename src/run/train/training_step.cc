@@ -215,6 +215,7 @@ StepReport step_report(
       .switching_seconds = step.switching_seconds + batch.switching_seconds,
       .retries = played.retries,
       .peak_bytes = measured.peak_bytes,
+      .memory_per_rank = parse_bytes(run.config().parallel.memory_per_rank),
       .micro_batches = {},
       .micro_batch_seconds = measured.mean_seconds(),
       .predicted_micro_batch_seconds = {},

@@ -1,0 +1,52 @@
+#include "src/plan/report/page.h"
+
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+#include "src/plan/base/disk_file.h"
+#include "src/plan/base/json_text.h"
+
+namespace paradyse {
+
+extern const char* const kPageTemplate;  // by cmake/Page.cmake
+
+namespace {
+
+constexpr std::string_view kMark = "<!-- paradyse-report ";  // by which we know our pages again
+constexpr std::string_view kData = "/*@data@*/";
+
+}  // namespace
+
+std::string page_of(const nlohmann::ordered_json& data) {
+  std::string json;  // nothing in it ends the element that it stands in
+  for (const char letter : json_line(data)) {
+    json += letter == '<' ? std::string("\\u003c") : std::string(1, letter);
+  }
+  std::string page = kPageTemplate;
+  return page.replace(page.find(kData), kData.size(), json);
+}
+
+void write_page(const nlohmann::ordered_json& data, const std::filesystem::path& file) {
+  constexpr std::size_t kHead = 200;
+  if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path())) {
+    throw std::invalid_argument(
+        file.string() + ": the folder " + file.parent_path().string() +
+        " is not there; make it, or name another file with --out");
+  }
+  std::optional<std::string> there;
+  try {
+    there = content_of(file);
+  } catch (const std::runtime_error& error) {
+    throw std::invalid_argument(error.what());
+  }
+  if (there && !there->empty() && there->substr(0, kHead).find(kMark) == std::string::npos) {
+    throw std::invalid_argument(
+        file.string() +
+        ": is there and is no report of paradyse, so it stays; name another file with --out, or "
+        "move that one away");
+  }
+  replace_file(file, page_of(data));
+}
+
+}  // namespace paradyse

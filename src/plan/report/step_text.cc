@@ -1,0 +1,176 @@
+// A plan as a reader on a terminal wants it: who runs what, and why so.
+#include <algorithm>
+#include <numeric>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
+#include "src/plan/report/run_report.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kMostGroups = 6;
+
+std::string seconds_text(double seconds) {
+  return decimals_text(seconds, seconds < 0.1 ? 3 : 2) + " s";
+}
+
+// "ranks 0-3", "rank 2", "ranks 0, 2"
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) {
+    return "rank " + std::to_string(ranks.front());
+  }
+  if (ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size())) {
+    return "ranks " + std::to_string(ranks.front()) + "-" + std::to_string(ranks.back());
+  }
+  std::string text;
+  for (const int rank : ranks) {
+    text += (text.empty() ? "ranks " : ", ") + std::to_string(rank);
+  }
+  return text;
+}
+
+std::string cut(const std::string& line) {
+  return line.size() <= kColumns ? line : line.substr(0, kColumns - 3) + "...";
+}
+
+// Words of a text on lines that are indented alike.
+std::string wrapped(const std::string& text, const std::string& first, const std::string& indent) {
+  std::string lines;
+  std::string line = first;
+  bool begun = false;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (begun && line.size() + 1 + word.size() > kColumns) {
+      lines += line + "\n";
+      line = indent;
+      begun = false;
+    }
+    line += (begun ? " " : "") + word;
+    begun = true;
+    begin = end + 1;
+  }
+  return lines + line + "\n";
+}
+
+std::string group_text(const Plan& plan, std::size_t micro, const PlanGroup& group) {
+  std::string text = "  " + std::to_string(micro + 1) + "  " + ranks_text(group.ranks) + ": ";
+  if (group.documents.empty()) {
+    return text + "idle";
+  }
+  std::int64_t tokens = 0;
+  for (const std::int64_t d : group.documents) {
+    tokens += plan.lengths[idx(d)];
+  }
+  text += counted(static_cast<std::int64_t>(group.documents.size()), "document") + ", " +
+          std::to_string(tokens) + " tokens";
+  if (group.predicted.seconds) {
+    text += ", " + seconds_text(*group.predicted.seconds);
+  }
+  return text + "; " + group.program;
+}
+
+// The numbers of the longest listed length that is not above `tokens`.
+const GroupSize::Document* at_length(const GroupSize& size, std::int64_t tokens) {
+  const GroupSize::Document* found = nullptr;
+  for (const GroupSize::Document& one : size.by_length) {
+    if (one.tokens <= tokens && (found == nullptr || one.tokens > found->tokens)) {
+      found = &one;
+    }
+  }
+  return found;
+}
+
+std::string size_text(int ranks) {
+  return ranks == 1 ? "one rank" : "a group of " + std::to_string(ranks) + " ranks";
+}
+
+// Why a document of so many tokens is on so many ranks; "": not known.
+std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
+  const GroupSize* mine = nullptr;
+  const GroupSize* smaller = nullptr;  // the next size below
+  const GroupSize* larger = nullptr;   // and above
+  for (const GroupSize& size : run.sizes) {
+    if (size.ranks == ranks) {
+      mine = &size;
+    } else if (size.ranks < ranks) {
+      smaller = smaller == nullptr || size.ranks > smaller->ranks ? &size : smaller;
+    } else {
+      larger = larger == nullptr || size.ranks < larger->ranks ? &size : larger;
+    }
+  }
+  const std::string document = "the document of " + std::to_string(tokens) + " tokens ";
+  if (smaller != nullptr && smaller->longest && tokens > *smaller->longest) {
+    return document + "is on " + size_text(ranks) + ": " + size_text(smaller->ranks) +
+           " holds at most " + std::to_string(*smaller->longest) + " tokens within " +
+           bytes_text(run.memory_per_rank) + " a rank.";
+  }
+  const GroupSize* other = smaller != nullptr ? smaller : larger;
+  const GroupSize::Document* here = mine == nullptr ? nullptr : at_length(*mine, tokens);
+  const GroupSize::Document* there = other == nullptr ? nullptr : at_length(*other, tokens);
+  if (here == nullptr || there == nullptr) {
+    return "";
+  }
+  return document + "is on " + size_text(ranks) + ": alone, " + std::to_string(here->tokens) +
+         " tokens are predicted to take " + seconds_text(here->seconds) + " there and " +
+         (there->fits ? seconds_text(there->seconds) + " on " + size_text(other->ranks)
+                      : "do not fit " + size_text(other->ranks)) +
+         (here->seconds <= there->seconds || !there->fits
+              ? "."
+              : "; beside the other groups of its micro-batch that is still the shorter plan.");
+}
+
+}  // namespace
+
+std::string step_text(const ReportedRun& run, const ReportedStep& step, const Plan& plan) {
+  std::string text =
+      "plan of step " + std::to_string(step.step) + ", by " + plan.planner_name + ": " +
+      counted(static_cast<std::int64_t>(plan.lengths.size()), "document") + ", " +
+      std::to_string(std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0})) +
+      " tokens\n  predicted " + seconds_text(step.predicted_seconds) + ", took " +
+      seconds_text(step.seconds) + "; ranks idle for " + percent_text(step.idle) +
+      " of it.  micro-batch, ranks:\n";
+  std::size_t groups = 0;
+  const PlanGroup* longest = nullptr;
+  const PlanGroup* shortest = nullptr;
+  const auto ends = [&](const PlanGroup& group, bool most) {
+    std::int64_t end = 0;
+    for (const std::int64_t d : group.documents) {
+      const std::int64_t tokens = plan.lengths[idx(d)];
+      end = end == 0 ? tokens : most ? std::max(end, tokens) : std::min(end, tokens);
+    }
+    return end;
+  };
+  for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
+    for (const PlanGroup& group : plan.micro_batches[m].groups) {
+      if (++groups <= kMostGroups) {
+        text += cut(group_text(plan, m, group)) + "\n";
+      }
+      if (group.documents.empty()) {
+        continue;
+      }
+      longest = longest == nullptr || ends(group, true) > ends(*longest, true) ? &group : longest;
+      shortest =
+          shortest == nullptr || ends(group, false) < ends(*shortest, false) ? &group : shortest;
+    }
+  }
+  if (groups > kMostGroups) {
+    text +=
+        "  and " + counted(static_cast<std::int64_t>(groups - kMostGroups), "more group") + "\n";
+  }
+  if (longest == nullptr || run.sizes.empty()) {
+    return text;
+  }
+  std::string why = reason(run, ends(*longest, true), static_cast<int>(longest->ranks.size()));
+  if (shortest->ranks.size() != longest->ranks.size()) {
+    const std::string also =
+        reason(run, ends(*shortest, false), static_cast<int>(shortest->ranks.size()));
+    why += (why.empty() || also.empty() ? "" : " ") + also;
+  }
+  return text + (why.empty() ? "" : wrapped(why, "  why: ", "       "));
+}
+
+}  // namespace paradyse

@@ -1,0 +1,49 @@
+// Why a length runs where it does: what a document alone takes on groups of each size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "paradyse/plan/document_plans.h"
+#include "src/plan/base/json_node.h"
+
+namespace paradyse {
+
+// Groups of so many ranks.
+struct GroupSize {
+  // Of the ways to run all layers alike the fastest that fits, else the one that needs least.
+  struct Document {
+    std::int64_t tokens = 0;
+    std::string program;
+    double seconds = 0;  // forward and backward, predicted
+    std::int64_t peak_bytes = 0;
+    bool fits = false;
+
+    friend bool operator==(const Document&, const Document&) = default;
+  };
+  int ranks = 1;
+  // Tokens of the longest document that fits, by the same estimates; none: there is no limit.
+  std::optional<std::int64_t> longest = {};
+  std::vector<Document> by_length = {};
+
+  friend bool operator==(const GroupSize&, const GroupSize&) = default;
+};
+
+// Sizes that a batch planner chooses among: one rank and all of them, and, unless it is `borders`,
+// those between; of more than eight ranks the powers of two.  A size on which nothing can run is left out.  Reads
+// estimates alone: later plans are not changed by it.
+std::vector<GroupSize> group_sizes(
+    DocumentPlans& documents,
+    const std::string& batch_planner,
+    const std::vector<std::int64_t>& lengths);
+
+// As run folders have it, in group_sizes.json; reading throws std::invalid_argument naming the
+// place.
+nlohmann::ordered_json json_of(const std::vector<GroupSize>& sizes);
+std::vector<GroupSize> group_sizes_from(const JsonNode& node);
+
+}  // namespace paradyse
