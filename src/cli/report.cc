@@ -169,10 +169,11 @@ int report_run(
   }
   if (all.steps > 0) {
     fmt::print(
-        "{:.0f} tokens/s; predicted {:.3g} s for {:.3g} s of steps; peak {}; ranks idle {}\n{}",
+        "{:.0f} tokens/s; {:.3g} s of steps, predicted as {:.3g} s\npeak memory {}; ranks were "
+        "idle for {} of the time\n{}",
         static_cast<double>(all.tokens) / all.seconds,
-        all.predicted_seconds,
         all.seconds,
+        all.predicted_seconds,
         bytes_text(all.peak_bytes),
         percent_text(all.idle_share),
         plan);

@@ -84,12 +84,6 @@ std::size_t numbers_in(const Plan& plan) {
   return numbers;
 }
 
-bool has_samples(const Plan& plan) {
-  return !plan.dims.empty() || std::ranges::any_of(plan.micro_batches, [](const auto& micro) {
-    return std::ranges::any_of(micro.groups, [](const auto& group) { return !group.dims.empty(); });
-  });
-}
-
 // How much of planning a step shows: groups, micro-batches, lengths far apart.
 double shown_by(const Plan& plan) {
   std::size_t groups = 0;
@@ -126,6 +120,12 @@ Json beside(const ReportedRun& run, const ReportedRun& other) {
 }
 
 }  // namespace
+
+bool has_samples(const Plan& plan) {
+  return !plan.dims.empty() || std::ranges::any_of(plan.micro_batches, [](const auto& micro) {
+    return std::ranges::any_of(micro.groups, [](const auto& group) { return !group.dims.empty(); });
+  });
+}
 
 ChosenPlans chosen_plans(const ReportedRun& run, std::size_t most) {
   ChosenPlans chosen;

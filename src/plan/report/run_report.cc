@@ -220,7 +220,8 @@ ReportedRun read_run(const fs::path& folder) {
 
 std::optional<Plan> ReportedRun::plan_of(const ReportedStep& step) const {
   char file_name[40];
-  std::snprintf(file_name, sizeof(file_name), "step-%05lld.json", static_cast<long long>(step.step));
+  std::snprintf(
+      file_name, sizeof(file_name), "step-%05lld.json", static_cast<long long>(step.step));
   const fs::path file = folder / "plans" / file_name;
   return fs::exists(file) ? std::optional(read_plan(file)) : std::nullopt;
 }

@@ -73,6 +73,9 @@ struct RunTotals {
 };
 RunTotals totals(const ReportedRun& run);
 
+// Whether the plan is of samples of several dims, whose lengths are rows.
+bool has_samples(const Plan& plan);
+
 // Plans of some steps, evenly over the run.
 struct ChosenPlans {
   std::vector<std::pair<std::size_t, Plan>> plans = {};  // index into steps, and its plan

@@ -56,8 +56,16 @@ std::string wrapped(const std::string& text, const std::string& first, const std
   return lines + line + "\n";
 }
 
+// "3 documents, 400 tokens"
+std::string items_text(const Plan& plan, std::size_t items, std::int64_t tokens) {
+  const bool samples = has_samples(plan);
+  return counted(static_cast<std::int64_t>(items), samples ? "sample" : "document") + ", " +
+         counted(tokens, samples ? "row" : "token");
+}
+
 std::string group_text(const Plan& plan, std::size_t micro, const PlanGroup& group) {
-  std::string text = "  " + std::to_string(micro + 1) + "  " + ranks_text(group.ranks) + ": ";
+  std::string text =
+      "  micro-batch " + std::to_string(micro + 1) + ", " + ranks_text(group.ranks) + ": ";
   if (group.documents.empty()) {
     return text + "idle";
   }
@@ -65,8 +73,7 @@ std::string group_text(const Plan& plan, std::size_t micro, const PlanGroup& gro
   for (const std::int64_t d : group.documents) {
     tokens += plan.lengths[idx(d)];
   }
-  text += counted(static_cast<std::int64_t>(group.documents.size()), "document") + ", " +
-          std::to_string(tokens) + " tokens";
+  text += items_text(plan, group.documents.size(), tokens);
   if (group.predicted.seconds) {
     text += ", " + seconds_text(*group.predicted.seconds);
   }
@@ -126,21 +133,19 @@ std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
 }  // namespace
 
 std::string step_text(const ReportedRun& run, const ReportedStep& step, const Plan& plan) {
-  std::string text =
-      "plan of step " + std::to_string(step.step) + ", by " + plan.planner_name + ": " +
-      counted(static_cast<std::int64_t>(plan.lengths.size()), "document") + ", " +
-      std::to_string(std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0})) +
-      " tokens\n  predicted " + seconds_text(step.predicted_seconds) + ", took " +
-      seconds_text(step.seconds) + "; ranks idle for " + percent_text(step.idle) +
-      " of it.  micro-batch, ranks:\n";
+  const auto tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0});
+  std::string text = "plan of step " + std::to_string(step.step) + ", by " + plan.planner_name +
+                     ": " + items_text(plan, plan.lengths.size(), tokens) + "\n  predicted " +
+                     seconds_text(step.predicted_seconds) + ", took " + seconds_text(step.seconds) +
+                     "; ranks were idle for " + percent_text(step.idle) + " of it\n";
   std::size_t groups = 0;
   const PlanGroup* longest = nullptr;
   const PlanGroup* shortest = nullptr;
   const auto ends = [&](const PlanGroup& group, bool most) {
     std::int64_t end = 0;
     for (const std::int64_t d : group.documents) {
-      const std::int64_t tokens = plan.lengths[idx(d)];
-      end = end == 0 ? tokens : most ? std::max(end, tokens) : std::min(end, tokens);
+      const std::int64_t length = plan.lengths[idx(d)];
+      end = end == 0 ? length : most ? std::max(end, length) : std::min(end, length);
     }
     return end;
   };

@@ -174,7 +174,8 @@ Json json_of(const Yardsticks& by, const SwitchingRun& run, const SwitchingSumma
   for (const Bin& bin : by.bins) {
     const StepNumbers steps = shared(bin.steps, fitting);
     bins.push_back(
-        {{"fit", steps.size()}, {"seconds", steps.empty() ? Json() : Json(total(run, steps).median)}});
+        {{"fit", steps.size()},
+         {"seconds", steps.empty() ? Json() : Json(total(run, steps).median)}});
     choices.push_back(choices_in(run, bin.steps));
   }
   return {
