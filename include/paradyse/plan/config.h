@@ -85,6 +85,8 @@ struct RunConfig {
     std::string folder = "runs";  // a new folder is made in it for each run
     std::string name;             // "": from the time of day
     bool trace = true;
+    std::string trace_limit = "5MB";  // of its file; 0: no limit
+    bool tensorboard = false;         // event files in the run's folder
     bool model = true;  // a Hugging Face folder at the end
     // Of a video model: clips that it makes at the end, as pictures, and steps from noise to each.
     std::int64_t clips = 1;

@@ -180,6 +180,7 @@ RunFolder::RunFolder(const LoadedConfig& config) {
   fs::create_directory(path_ / "plans");
   write_file(path_ / "config.toml", to_toml(config));
   metrics_.open(path_ / "metrics.jsonl");
+  begin_events(config, 0);
 }
 
 RunFolder::RunFolder(fs::path run) : path_(std::move(run)) { lock(); }
@@ -247,7 +248,14 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
     write_durably(file, to_toml(config));
   }
   metrics_.open(metrics, std::ios::app);
+  begin_events(config, step);
   return rewound;
+}
+
+void RunFolder::begin_events(const LoadedConfig& config, std::int64_t step) {
+  if (config.config.output.tensorboard) {
+    events_.emplace(path_, step);
+  }
 }
 
 void RunFolder::write_plan(const Plan& plan, std::int64_t step) {
@@ -297,6 +305,18 @@ void RunFolder::write_step(const StepReport& report) {
       }
     }
   }
+  if (events_) {
+    events_->add(
+        report.step,
+        {{"train/loss", report.loss},
+         {"train/learning_rate", report.learning_rate},
+         {"train/gradient_norm", report.gradient_norm},
+         {"speed/tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+         {"speed/step_seconds", report.seconds},
+         {"speed/step_seconds_predicted", report.predicted_seconds},
+         {"memory/peak_bytes", static_cast<double>(report.peak_bytes)},
+         {"memory/peak_bytes_predicted", static_cast<double>(report.predicted_peak_bytes)}});
+  }
   metrics_ << line.dump() << "\n" << std::flush;
   if (!metrics_) {
     throw std::runtime_error(
@@ -343,6 +363,9 @@ fs::path RunFolder::place_model() {
 }
 
 void RunFolder::write_summary(const TrainSummary& summary) {
+  if (events_ && std::isfinite(summary.eval_loss)) {
+    events_->add(summary.steps, {{"eval/loss", summary.eval_loss}});
+  }
   const nlohmann::json json = {
       {"model",
        {{"weights", summary.model.weights},

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/train.h"
 #include "src/plan/search/batch/group_sizes.h"
+#include "src/run/train/event_file.h"
 
 namespace paradyse {
 
@@ -48,7 +50,7 @@ class RunFolder {
   [[nodiscard]] Plan read_plan(std::int64_t step) const;  // throws like read_plan (plan.h)
   void write_step(const StepReport& report);              // a line of metrics.jsonl
   void write_group_sizes(const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank);
-  void sync_steps();                                      // they are on the disk
+  void sync_steps();  // they are on the disk
   void write_summary(const TrainSummary& summary);
   // Where a trace from `step` on goes: trace.json, or trace-000050.json.
   [[nodiscard]] std::filesystem::path trace_file(std::int64_t step) const;
@@ -60,9 +62,11 @@ class RunFolder {
 
  private:
   void lock();
+  void begin_events(const LoadedConfig& config, std::int64_t step);
 
   std::filesystem::path path_;
   std::ofstream metrics_;
+  std::optional<EventFile> events_;  // where they are wanted
   int lock_ = -1;
 };
 

@@ -286,7 +286,7 @@
     }
     const columns = [...sizes].sort((a, b) => a - b);
     table(at("lengths-table"),
-      [[["length"], ["documents"], ...columns.map((size) => [count(size, "rank")])]],
+      [[["length"], [data.samples ? "samples" : "documents"], ...columns.map((size) => [count(size, "rank")])]],
       [...rows].sort((a, b) => a[0] - b[0]).map(([low, row]) => {
         const all = sum([...row.values()]);
         return { cells: [`${tokens(low)}–${tokens(2 * low)}`, whole(all), ...columns.map((size) => {
@@ -376,7 +376,7 @@
     table(at("groups-table"), [[["micro-batch"], ["ranks"], [data.samples ? "samples" : "documents"],
       [data.samples ? "rows" : "tokens"], ["longest"], ["predicted s"], ["took s"], ["predicted memory"],
       ["program", { class: "text" }]]],
-    plan.micro_batches.flatMap((micro, m) => micro.map((group) => {
+    plan.micro_batches.slice(0, 100).flatMap((micro, m) => micro.map((group) => {
       const lengths = group.documents.map((d) => plan.lengths[d]);
       return { cells: [`${m + 1}`, ranksText(group.ranks), whole(lengths.length), whole(sum(lengths)),
         lengths.length ? whole(Math.max(...lengths)) : dash, figures(group.predicted, 3),

@@ -1,0 +1,38 @@
+// A file of scalars as TensorBoard reads it: TFRecords of Event messages (tensorflow/core/util/
+// event.proto), written by hand.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace paradyse {
+
+class EventFile {
+ public:
+  // A new file in `folder` of the name that TensorBoard looks for.  What other event files there
+  // say of steps after `step` no longer counts (a run that goes on).  Throws std::runtime_error.
+  EventFile(const std::filesystem::path& folder, std::int64_t step);
+
+  // Numbers of a step, by tag ("train/loss"); what is no number is left out.  On the disk's way
+  // when it returns.  Throws std::runtime_error.
+  void add(std::int64_t step, const std::map<std::string, double>& scalars);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void write(std::int64_t step, const std::string& fields);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+// CRC-32C (Castagnoli).
+std::uint32_t crc32c(std::string_view bytes);
+// A record: its length, that masked checksum, `data`, and its masked checksum.
+std::string tfrecord(std::string_view data);
+
+}  // namespace paradyse
