@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
@@ -42,6 +43,7 @@ struct SimulateOptions {
   bool additive = false;
   std::string trace;
   int trace_ranks = 8;
+  std::string trace_limit = "5MB";
   std::string save_plan;
 };
 
@@ -370,7 +372,21 @@ int simulate_on(
   if (!options.memory.empty()) {
     set_memory(options.memory, cluster);
   }
-  SimulationTrace trace(options.trace_ranks);
+  const std::int64_t limit = parse_bytes(options.trace_limit);
+  SimulationTrace trace(
+      options.trace_ranks,
+      limit == 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(limit));
+  const auto write_trace = [&] {
+    write_file(options.trace, trace.json());
+    if (trace.was_cut()) {
+      fmt::print(
+          stderr,
+          "{} does not go to the end: it is as large as --trace-limit {}; --trace-ranks 1 makes "
+          "it smaller\n",
+          options.trace,
+          options.trace_limit);
+    }
+  };
   SimulationOptions how{
       .precision = precision_of(dtype_option(options.dtype, {"bfloat16", "float16", "float32"})),
       .training = !options.forward_only,
@@ -406,7 +422,7 @@ int simulate_on(
       if (!options.trace.empty()) {
         how.observer = trace.observer();
         simulate(fastest->plan, model, cluster, how);
-        write_file(options.trace, trace.json());
+        write_trace();
       }
       if (!options.save_plan.empty()) {
         write_file(options.save_plan, to_json(fastest->plan));
@@ -435,7 +451,7 @@ int simulate_on(
     sums = simulate(*plan, model, cluster, how);
   }
   if (!options.trace.empty()) {
-    write_file(options.trace, trace.json());
+    write_trace();
   }
   if (!options.save_plan.empty()) {
     write_file(options.save_plan, to_json(*plan));
@@ -590,6 +606,8 @@ void add_simulate(CLI::App& app, Common& common) {
       ->add_option(
           "--trace", options->trace, "Write streams and memory over time for Perfetto to this file")
       ->check(writable_file());
+  command->add_option(
+      "--trace-limit", options->trace_limit, "Size of the trace's file; 0: no limit");
   command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")
       ->check(whole_numbers(1))
       ->capture_default_str();

@@ -92,7 +92,8 @@ class LaunchTest(GlooTest):
         self.assertEqual(len(list(folder.parent.iterdir())), 2)  # one a run, not one a process
         self.assertRegex((folder / "config.toml").read_text(), r"ranks = 3\b")
         events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-        self.assertEqual({event["tid"] for event in events}, {0, 1, 2})
+        names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        self.assertEqual(names, {"steps", "rank 0", "rank 1", "rank 2"})
         # the same model: evaluated by processes and by threads
         evaluate = ["eval", "--model", folder / "model", "--data", self.data]
         loss = self.json_of(*evaluate, "--ranks", 2)["loss"]

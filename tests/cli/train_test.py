@@ -157,8 +157,13 @@ n_positions = 64
             self.assertLess(abs(step["peak_bytes"] / step["predicted_peak_bytes"] - 1), 0.02)
         self.assertEqual(len(list((folder / "plans").iterdir())), 25)
         trace = json.loads((folder / "trace.json").read_text())
-        self.assertEqual({e["tid"] for e in trace["traceEvents"]}, {0, 1, 2})
-        self.assertIn("backward", {e["cat"] for e in trace["traceEvents"]})
+        names = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+        self.assertEqual(names, {1: "steps", 2: "rank 0", 3: "rank 1", 4: "rank 2"})
+        spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+        self.assertEqual({e["tid"] for e in spans}, set(names))
+        self.assertEqual([e["name"] for e in spans if e["tid"] == 1], [f"step {i}" for i in range(1, 26)])
+        self.assertIn("backward", {e["cat"] for e in spans})
+        self.assertGreater(max(e["args"]["bytes"] for e in trace["traceEvents"] if e["ph"] == "C"), 1e5)
         # every plan of the run is one that the checker accepts
         plan = sorted((folder / "plans").iterdir())[3]
         self.run_program("plan", "check", plan, "--model", folder / "model")

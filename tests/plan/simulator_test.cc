@@ -572,6 +572,12 @@ TEST(Simulator, WritesATraceThatParses) {
   }
   EXPECT_EQ(ranks, (std::set<int>{0, 1}));
   EXPECT_EQ(phases, (std::set<std::string>{"C", "M", "X"}));
+  EXPECT_FALSE(trace.was_cut());
+  SimulationTrace small(2, 3000);
+  simulate(plan, model(), cluster(4), {.observer = small.observer()});
+  EXPECT_TRUE(small.was_cut());
+  EXPECT_LE(small.json().size(), 3000U);
+  EXPECT_GT(nlohmann::json::parse(small.json()).at("traceEvents").size(), 10U);
 }
 
 // No documents, fewer tokens than ranks, no layers: nothing special.

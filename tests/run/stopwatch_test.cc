@@ -4,8 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
@@ -184,7 +191,67 @@ TEST_F(InAStream, PartTimesAreReadWhenTheMicroBatchIsOver) {
 }
 
 std::vector<nlohmann::json> spans(const Trace& trace) {
-  return nlohmann::json::parse("[" + trace.events() + "]");
+  std::vector<nlohmann::json> found = nlohmann::json::parse("[" + trace.events() + "]");
+  std::erase_if(found, [](const nlohmann::json& event) { return event["ph"] != "X"; });
+  return found;
+}
+
+// Names of the process, its threads and steps, and memory; below the limit, and said where it ends.
+TEST(ATrace, NamesWhatIsInItAndStaysBelowItsLimit) {
+  constexpr std::int64_t kLimit = 100000;
+  const std::filesystem::path file = std::filesystem::temp_directory_path() /
+                                     ("paradyse_trace_" + std::to_string(::getpid()) + ".json");
+  const auto content = [&] {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  };
+  Trace trace(kLimit);
+  const auto begin = Trace::Clock::now();
+  for (int rank = 0; rank < 2; ++rank) {
+    trace.add(rank, "layer 0 mlp linear", "forward", begin, Trace::Clock::now());
+    trace.add_memory(rank, 1234);
+  }
+  trace.add_step(1, begin);
+  EXPECT_EQ(trace.ended_after(), std::nullopt);
+  trace.write(file, "paradyse train first");
+  const nlohmann::json whole = nlohmann::json::parse(content());
+  std::map<std::string, std::set<std::string>> names;  // by the kind of event
+  for (const nlohmann::json& event : whole["traceEvents"]) {
+    names[event["ph"]].insert(
+        event["ph"] == "M" ? event["args"]["name"].get<std::string>()
+                           : event["name"].get<std::string>());
+  }
+  using Names = std::set<std::string>;
+  EXPECT_EQ(names["M"], (Names{"paradyse train first", "rank 0", "rank 1", "steps"}));
+  EXPECT_EQ(names["C"], (Names{"memory of rank 0", "memory of rank 1"}));
+  EXPECT_EQ(names["X"], (Names{"layer 0 mlp linear", "step 1"}));
+  EXPECT_EQ(whole["otherData"]["dropped_spans"], 0);
+
+  for (int step = 2; step < 300; ++step) {
+    for (int i = 0; i < 10; ++i) {
+      trace.add(
+          1,
+          "layer 999 attention ring_attention",
+          "communication",
+          begin,
+          begin + std::chrono::years(1));
+      trace.add_memory(1, std::int64_t{1} << 50);
+    }
+    trace.add_step(step, begin);
+  }
+  trace.write(file, "paradyse train first");
+  const std::string text = content();
+  EXPECT_LT(text.size(), kLimit);
+  EXPECT_GT(text.size(), kLimit / 2);
+  const nlohmann::json cut = nlohmann::json::parse(text);
+  EXPECT_GT(cut["otherData"]["dropped_spans"], 0);
+  std::int64_t steps = 0;
+  for (const nlohmann::json& event : cut["traceEvents"]) {
+    steps += event["ph"] == "X" && event["cat"] == "step" ? 1 : 0;
+  }
+  EXPECT_EQ(trace.ended_after(), steps);
+  std::filesystem::remove(file);
 }
 
 TEST_F(InAStream, SpansOfATraceStandThereWhenItIsSettled) {

@@ -181,15 +181,20 @@ std::vector<double> proportional_shares(
 // `most_ranks`, with a track for each lane and a counter for memory.
 class SimulationTrace {
  public:
-  explicit SimulationTrace(int most_ranks = 16) : most_ranks_(most_ranks) {}
+  // Ends before the first event that would make it larger than `most_bytes`.
+  explicit SimulationTrace(int most_ranks = 16, std::size_t most_bytes = 5000000)
+      : most_ranks_(most_ranks), most_bytes_(most_bytes) {}
   // Outlived by this.
   SimulationObserver observer();
   [[nodiscard]] std::string json() const;
+  [[nodiscard]] bool was_cut() const { return cut_; }
 
  private:
-  void add(std::string event);
+  void add(const std::string& event);
 
   int most_ranks_;
+  std::size_t most_bytes_;
+  bool cut_ = false;
   std::vector<bool> named_;  // [rank]
   std::string events_;
 };

@@ -64,8 +64,12 @@ SimulationObserver SimulationTrace::observer() {
           }};
 }
 
-void SimulationTrace::add(std::string event) {
-  events_ += (events_.empty() ? "" : ",\n") + std::move(event);
+void SimulationTrace::add(const std::string& event) {
+  constexpr std::size_t kAround = 100;  // what json() adds, and a comma
+  cut_ = cut_ || events_.size() + event.size() + kAround > most_bytes_;
+  if (!cut_) {
+    events_ += (events_.empty() ? "" : ",\n") + event;
+  }
 }
 
 std::string SimulationTrace::json() const {

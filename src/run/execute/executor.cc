@@ -8,6 +8,7 @@
 #include "src/run/execute/executor.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -220,6 +221,10 @@ class Executor final : public Machine {
     if (rank_.trace == nullptr) {
       return;
     }
+    if (part != sampled_) {  // once for each part that it comes to
+      sampled_ = part;
+      rank_.trace->add_memory(rank_.world_rank, rank_.memory->live_bytes());
+    }
     rank_.trace->add(
         rank_.world_rank,
         label(part, op),
@@ -230,6 +235,7 @@ class Executor final : public Machine {
 
   const Timeline& timeline_;
   RankContext rank_;
+  mutable std::size_t sampled_ = std::numeric_limits<std::size_t>::max();  // part, for the trace
   RopeTable rope_;
   BatchNumbers numbers_;
   std::vector<Frame> frames_;

@@ -1,14 +1,49 @@
 #include "src/run/execute/trace.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 namespace paradyse {
+namespace {
+
+// At most, of an event without its own letters: keys, times and the comma; of a rank's name.
+constexpr std::int64_t kBytesOfEvent = 110;
+constexpr std::int64_t kBytesAround = 10000;  // of the file without its events
+
+// To a nanosecond: what a line says is to be short.
+double microseconds(double value) { return std::round(1e3 * value) / 1e3; }
+
+// Viewers do not like a process or a thread of number 0.
+constexpr int kProcess = 1;
+int thread_of(int rank) { return rank + 2; }  // of the steps, above the ranks, 1
+
+nlohmann::json name_of(const char* what, int thread, const std::string& name) {
+  return {
+      {"name", what}, {"ph", "M"}, {"pid", kProcess}, {"tid", thread}, {"args", {{"name", name}}}};
+}
+
+}  // namespace
+
+double Trace::since_start(Clock::time_point time) const {
+  return std::chrono::duration<double, std::micro>(time - start_).count();
+}
+
+bool Trace::takes(std::size_t letters) {
+  const std::int64_t bytes = kBytesOfEvent + static_cast<std::int64_t>(letters);
+  if (dropped_ > 0 || bytes_ + bytes > most_ - kBytesAround) {
+    ++dropped_;
+    return false;
+  }
+  bytes_ += bytes;
+  return true;
+}
 
 void Trace::add(
     int rank,
@@ -16,18 +51,15 @@ void Trace::add(
     const char* category,
     Clock::time_point begin,
     Clock::time_point end) {
-  using Microseconds = std::chrono::duration<double, std::micro>;
   const std::lock_guard lock(mutex_);
-  if (spans_.size() >= most_) {
-    ++dropped_;
-    return;
+  if (takes(name.size() + std::char_traits<char>::length(category))) {
+    spans_.push_back(
+        {rank,
+         std::move(name),
+         category,
+         since_start(begin),
+         since_start(end) - since_start(begin)});
   }
-  spans_.push_back(
-      {rank,
-       std::move(name),
-       category,
-       Microseconds(begin - start_).count(),
-       Microseconds(end - begin).count()});
 }
 
 void Trace::add(
@@ -41,11 +73,25 @@ void Trace::add(
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (spans_.size() + waiting_.size() >= most_) {
-    ++dropped_;
-    return;
+  if (dropped_ == 0) {  // else it would not be taken when it is settled
+    waiting_.push_back({rank, std::move(name), category, begin, end});
   }
-  waiting_.push_back({rank, std::move(name), category, begin, end});
+}
+
+void Trace::add_memory(int rank, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (takes(0)) {
+    spans_.push_back({rank, "", "", since_start(Clock::now()), 0, bytes});
+  }
+}
+
+void Trace::add_step(std::int64_t step, Clock::time_point begin) {
+  const Clock::time_point end = Clock::now();
+  add(kSteps, "step " + std::to_string(step), "step", begin, end);
+  const std::lock_guard lock(mutex_);
+  if (dropped_ == 0) {
+    last_step_ = step;
+  }
 }
 
 void Trace::settle(int rank) {
@@ -77,23 +123,41 @@ void Trace::restart() {
   start_ = Clock::now();
   spans_.clear();
   waiting_.clear();
+  bytes_ = 0;
   dropped_ = 0;
 }
 
 std::string Trace::events() const {
   const std::lock_guard lock(mutex_);
   std::string text;
+  const auto add = [&](const nlohmann::json& event) {
+    text += (text.empty() ? "" : ",\n") + event.dump();
+  };
+  std::set<int> ranks;
   for (const Span& span : spans_) {
-    const nlohmann::json event = {
-        {"name", span.name},
-        {"cat", span.category},
-        {"ph", "X"},
-        {"ts", span.begin_us},
-        {"dur", span.length_us},
-        {"pid", 0},
-        {"tid", span.rank}};
-    text += text.empty() ? "" : ",\n";
-    text += event.dump();
+    if (ranks.insert(span.rank).second) {
+      add(name_of(
+          "thread_name",
+          thread_of(span.rank),
+          span.rank == kSteps ? "steps" : "rank " + std::to_string(span.rank)));
+    }
+    if (span.bytes >= 0) {
+      add(
+          {{"name", "memory of rank " + std::to_string(span.rank)},
+           {"ph", "C"},
+           {"ts", microseconds(span.begin_us)},
+           {"pid", kProcess},
+           {"args", {{"bytes", span.bytes}}}});
+      continue;
+    }
+    add(
+        {{"name", span.name},
+         {"cat", span.category},
+         {"ph", "X"},
+         {"ts", microseconds(span.begin_us)},
+         {"dur", microseconds(span.length_us)},
+         {"pid", kProcess},
+         {"tid", thread_of(span.rank)}});
   }
   return text;
 }
@@ -105,15 +169,23 @@ void Trace::add_events(std::string events) {
   }
 }
 
-void Trace::write(const std::filesystem::path& file) const {
+std::optional<std::int64_t> Trace::ended_after() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_ > 0 ? std::optional(last_step_) : std::nullopt;
+}
+
+void Trace::write(const std::filesystem::path& file, const std::string& title) const {
   const std::string mine = events();
   const std::lock_guard lock(mutex_);
   std::ofstream out(file);
   out << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_spans\":" << dropped_
       << "},\"traceEvents\":[\n"
-      << mine;
+      << name_of("process_name", 1, title).dump();
+  if (!mine.empty()) {
+    out << ",\n" << mine;
+  }
   for (const std::string& other : others_) {
-    out << (mine.empty() && &other == &others_.front() ? "" : ",\n") << other;
+    out << ",\n" << other;
   }
   out << "\n]}\n";
   out.close();

@@ -135,6 +135,9 @@ class RankTraining {
       write_checkpoint(step, scale_before);
       throw;
     }
+    if (first_ && run_.config().output.trace) {
+      run_.trace.add_step(step + 1, begin);
+    }
     return true;
   }
 

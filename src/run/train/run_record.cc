@@ -141,7 +141,16 @@ TrainSummary RunRecord::finish(const Trace& trace) {
   summary_.idle_share = summary_.seconds > 0 ? idle_seconds_ / summary_.seconds : 0;
   folder_->write_summary(summary_);
   if (loaded_.config.output.trace) {
-    trace.write(folder_->trace_file(summary_.resumed_at));
+    const std::filesystem::path file = folder_->trace_file(summary_.resumed_at);
+    trace.write(file, "paradyse train " + folder_->path().filename().string());
+    if (const std::optional<std::int64_t> steps = trace.ended_after()) {
+      note(fmt::format(
+          "{} ends after step {} of {}: it is as large as output.trace_limit = {}",
+          file.filename().string(),
+          *steps,
+          summary_.steps,
+          loaded_.config.output.trace_limit));
+    }
   }
   return summary_;
 }

@@ -1,5 +1,10 @@
 #include "paradyse/run/train.h"
 
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "paradyse/run/accountant.h"
 #include "src/run/execute/trace.h"
 #include "src/run/train/measured_costs.h"
 #include "src/run/train/rank_training.h"
@@ -10,10 +15,23 @@
 #include "src/run/train/training_run.h"
 
 namespace paradyse {
+namespace {
+
+// Bytes that the trace may take; 0: any.
+std::int64_t trace_limit(const RunConfig& config) {
+  try {
+    return parse_bytes(config.output.trace_limit);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("output.trace_limit: ") + error.what());
+  }
+}
+
+}  // namespace
 
 TrainSummary train(
     const LoadedConfig& given, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
   const LoadedConfig asked = with_absolute_paths(given);  // it may go on from another folder
+  const std::int64_t limit = trace_limit(asked.config);
   RunRecord record(asked, hooks, backend.leads());
   if (!from.resume.empty()) {
     record.reopen(from.resume);  // before all else: nobody shall be at the folder
@@ -37,7 +55,9 @@ TrainSummary train(
   const PlanningNumbers numbers = planning_numbers(config.config, inputs, backend, hooks);
   const std::unique_ptr<StepPlans> plans =
       training_plans(config, hooks, inputs, numbers, from, backend.leads());
-  Trace trace;
+  // Each process has its ranks' share of the file.
+  const std::int64_t sharers = backend.name() == "local" ? 1 : config.config.parallel.ranks;
+  Trace trace(limit == 0 ? std::numeric_limits<std::int64_t>::max() : limit / sharers);
   const TrainingRun run{
       .loaded = config,
       .hooks = hooks,
