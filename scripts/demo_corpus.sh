@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Copies real source files of this machine into .demo/corpus for `make demo`: Python, C and C++,
-# Perl, manual pages and documentation, whatever is there, up to 60 MB.  Does nothing when that was done.
+# Perl, manual pages and documentation, whatever is there, up to 60 MB; every two hundredth file into
+# .demo/held_out.  Does nothing when that was done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[[ -d .demo/corpus ]] && exit 0
-rm -rf .demo/partial
-mkdir -p .demo/partial
+[[ -d .demo/corpus && -d .demo/held_out ]] && exit 0
+rm -rf .demo/partial .demo/corpus .demo/held_out
+mkdir -p .demo/partial/held_out .demo/partial/corpus
 
 /usr/bin/python3 - .demo/partial <<'PYTHON'
 import gzip, hashlib, os, sys
@@ -55,15 +56,17 @@ while left:
     if total + len(data) > MAX_TOTAL:
         break
     seen.add(digest)
-    target = os.path.join(sys.argv[1], kind, path[1:].removesuffix(".gz"))
+    part = "held_out" if count % 200 == 199 else "corpus"
+    target = os.path.join(sys.argv[1], part, kind, path[1:].removesuffix(".gz"))
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "wb") as file:
         file.write(data)
     copied[kind] += len(data)
     total, count = total + len(data), count + 1
-print("corpus: %d files, %.1f MB (%s) in .demo/corpus" % (
+print("corpus: %d files, %.1f MB (%s) in .demo/corpus, some in .demo/held_out" % (
     count, total / 1e6, ", ".join("%s %.1f" % (kind, size / 1e6) for kind, size in copied.items())))
 if total < 20_000_000:
     print("corpus: less than 20 MB of source files on this machine; the demo repeats them")
 PYTHON
-mv .demo/partial .demo/corpus
+mv .demo/partial/held_out .demo/partial/corpus .demo/
+rmdir .demo/partial

@@ -16,6 +16,7 @@
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/report/run_report.h"
 #include "src/run/data/data_report.h"
 
 namespace paradyse::cli {
@@ -135,6 +136,21 @@ std::string loss_text(const TrainSummary& s) {
       100 * s.last_loss / s.first_loss);
 }
 
+// How one step was planned, and why so.
+void print_plan(const TrainSummary& s) {
+  constexpr std::size_t kLookedAt = 20;  // steps, for one that shows most
+  try {
+    const ReportedRun run = read_run(s.folder);
+    const ChosenPlans chosen = chosen_plans(run, kLookedAt);
+    if (!chosen.plans.empty()) {
+      const auto& [step, plan] = chosen.plans[chosen.first];
+      std::printf("%s", step_text(run, run.steps[step], plan).c_str());
+    }
+  } catch (const std::exception& error) {  // the run is over and saved
+    std::fprintf(stderr, "no plan is shown: %s\n", error.what());
+  }
+}
+
 void print_summary(const TrainSummary& s, const RunConfig& config) {
   const RunConfig::Output& output = config.output;
   std::printf(
@@ -177,7 +193,7 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         static_cast<long long>(s.late_plans));
   }
   if (std::isfinite(s.eval_loss)) {
-    std::printf("evaluation loss %.4f\n", s.eval_loss);
+    std::printf("held-out loss   %.4f\n", s.eval_loss);
   }
   std::printf("peak memory     %s on the fullest rank\n", bytes_text(s.peak_bytes).c_str());
   std::printf("steps that used each strategy (a step may use several):\n");
@@ -191,8 +207,16 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       output.model ? ",\n  model/ (a Hugging Face folder)" : "",
       config.checkpoint.keep > 0 ? ", checkpoints/" : "",
       output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
-  if (s.interrupted && config.checkpoint.keep > 0) {
-    std::printf("go on with      paradyse train --resume %s\n", folder.c_str());
+  print_plan(s);
+  std::printf("next\n  see it          paradyse report %s\n", folder.c_str());
+  if (config.checkpoint.keep > 0) {
+    std::printf(
+        "  go on           paradyse train --resume %s%s\n",
+        folder.c_str(),
+        s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
+  }
+  if (output.model) {
+    std::printf("  test it         paradyse eval --model %s/model --data DATA\n", folder.c_str());
   }
 }
 

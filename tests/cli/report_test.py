@@ -121,7 +121,7 @@ class ReportTest(ProgramTest):
         sizes = json.loads((run / "group_sizes.json").read_text())
         self.assertEqual([size["ranks"] for size in sizes["sizes"]], [1, 3])
         text = self.run_program("report", run, "--step", "2", "--beside", run).stdout
-        for expected in ("Finished: 3 steps.", "plan of step 2, by ", "micro-batch 1, rank",
+        for expected in ("Finished: 3 steps.", "plan of step 2 (planner ", "micro-batch 1, rank",
                          f"page: {run}/report.html"):
             self.assertIn(expected, text)
         self.assertLessEqual(max(len(line) for line in text.splitlines()[:-1]), 80)

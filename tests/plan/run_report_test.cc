@@ -334,7 +334,7 @@ TEST_F(RunReport, TellsAPlanInTenLinesWithItsReason) {
   const std::string text = step_text(read, read.steps[2], plan());
   EXPECT_EQ(
       text,
-      "plan of step 3, by exact: 3 documents, 400 tokens\n"
+      "plan of step 3 (planner exact): 3 documents, 400 tokens\n"
       "  predicted 2.00 s, took 3.00 s; ranks were idle for 25.0 % of it\n"
       "  micro-batch 1, rank 0: 1 document, 70 tokens; DataZ+gather\n"
       "  micro-batch 1, rank 1: 1 document, 30 tokens; DataZ+gather\n"

@@ -134,10 +134,11 @@ std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
 
 std::string step_text(const ReportedRun& run, const ReportedStep& step, const Plan& plan) {
   const auto tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0});
-  std::string text = "plan of step " + std::to_string(step.step) + ", by " + plan.planner_name +
-                     ": " + items_text(plan, plan.lengths.size(), tokens) + "\n  predicted " +
-                     seconds_text(step.predicted_seconds) + ", took " + seconds_text(step.seconds) +
-                     "; ranks were idle for " + percent_text(step.idle) + " of it\n";
+  std::string text = "plan of step " + std::to_string(step.step) + " (planner " +
+                     plan.planner_name + "): " + items_text(plan, plan.lengths.size(), tokens) +
+                     "\n  predicted " + seconds_text(step.predicted_seconds) + ", took " +
+                     seconds_text(step.seconds) + "; ranks were idle for " +
+                     percent_text(step.idle) + " of it\n";
   std::size_t groups = 0;
   const PlanGroup* longest = nullptr;
   const PlanGroup* shortest = nullptr;
