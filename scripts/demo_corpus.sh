@@ -63,7 +63,7 @@ while left:
         file.write(data)
     copied[kind] += len(data)
     total, count = total + len(data), count + 1
-print("corpus: %d files, %.1f MB (%s) in .demo/corpus, some in .demo/held_out" % (
+print("corpus: %d files, %.1f MB, in .demo/corpus, some in .demo/held_out\n  (MB: %s)" % (
     count, total / 1e6, ", ".join("%s %.1f" % (kind, size / 1e6) for kind, size in copied.items())))
 if total < 20_000_000:
     print("corpus: less than 20 MB of source files on this machine; the demo repeats them")

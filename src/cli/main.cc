@@ -161,6 +161,7 @@ int run(int argc, char** argv) {
   add_doctor(app, common);
   add_train(app, common);
   add_eval(app, common);
+  add_sample(app, common);
   add_profile(app, common);
   add_fit(app, common);
   add_plan(app, common);

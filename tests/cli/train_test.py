@@ -170,6 +170,10 @@ n_positions = 64
         # the saved model is one that other commands read; its resolved configuration runs again
         again = self.eval(folder / "model", self.folder / "texts", 2)
         self.assertLess(again["loss"], summary["first_loss"])
+        sample = ["sample", "--model", folder / "model", "--prompt", "the quick", "--tokens", "12"]
+        written = self.json_of(*sample)
+        self.assertEqual(len(written["tokens"]), 12)
+        self.assertRegex(written["text"], "[a-z ]")
         shown = self.run_program("train", "-c", folder / "config.toml", "--print-config").stdout
         self.assertIn("steps = 25", shown)
 

@@ -339,7 +339,7 @@ TEST_F(RunReport, TellsAPlanInTenLinesWithItsReason) {
       "  micro-batch 1, rank 0: 1 document, 70 tokens; DataZ+gather\n"
       "  micro-batch 1, rank 1: 1 document, 30 tokens; DataZ+gather\n"
       "  micro-batch 2, ranks 0-1: 1 document, 300 tokens, 0.20 s; METP+pass\n"
-      "  why: the document of 300 tokens is on a group of 2 ranks: one rank holds at\n"
+      "  why: The document of 300 tokens is on a group of 2 ranks: one rank holds at\n"
       "       most 100 tokens within 64.0 MiB a rank.\n");
   ReportedRun roomy = read;  // all fits anywhere: then it is a matter of time
   roomy.sizes[0].longest.reset();

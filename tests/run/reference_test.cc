@@ -13,6 +13,7 @@
 
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/safetensors.h"
+#include "src/run/check/continuation.h"
 #include "src/run/reference/reference_model.h"
 
 namespace paradyse {
@@ -109,6 +110,93 @@ TEST_P(GoldenModel, HasTheLossesAndGradientsOfHuggingFace) {
 
   const GradientError error = compare_gradients(answer.gradients, it.gradients());
   EXPECT_LT(error.worst, 1e-10) << error.worst_name;
+}
+
+// Its logits are those that the loss is of.
+TEST_P(GoldenModel, HasTheLogitsOfItsLosses) {
+  const Golden it = golden(GetParam());
+  const Tensors weights = it.weights(at::kDouble);
+  const auto answer = reference::model(it.shape, weights, it.documents, it.labels);
+  for (std::size_t d = 0; d < it.documents.size(); ++d) {
+    const auto& document = it.documents[d];
+    const auto& labels = it.labels.empty() ? document : it.labels[d];
+    const at::Tensor log_p_TV = at::log_softmax(reference::logits(it.shape, weights, document), -1);
+    double sum = 0;
+    for (std::size_t t = 0; t < document.size(); ++t) {
+      const std::size_t of = it.shape.masked_lm ? t : t + 1;
+      if (of < labels.size() && labels[of] >= 0) {
+        sum -= log_p_TV[static_cast<std::int64_t>(t)][labels[of]].item<double>();
+      }
+    }
+    EXPECT_NEAR(sum, answer.documents[d].sum, 1e-9) << "document " << d;
+  }
+}
+
+TEST_P(GoldenModel, WritesOnWhatItHoldsLikely) {
+  const Golden it = golden(GetParam());
+  const Tensors weights = it.weights(at::kDouble);
+  ContinuationRequest request{.prompt = it.documents.front(), .tokens = 5, .temperature = 0};
+  if (it.shape.masked_lm) {
+    EXPECT_THROW(continuation(it.shape, weights, request), std::invalid_argument);
+    return;
+  }
+  request.prompt.resize(std::min<std::size_t>(request.prompt.size(), 4));
+  std::vector<std::int32_t> text = request.prompt;
+  for (const std::int32_t token : continuation(it.shape, weights, request)) {
+    EXPECT_EQ(token, reference::logits(it.shape, weights, text)[-1].argmax().item<std::int64_t>());
+    text.push_back(token);
+  }
+  ASSERT_EQ(text.size(), request.prompt.size() + 5);
+  // A window of one token: each follows from the one before it.
+  request.window = 1;
+  text = {request.prompt.back()};
+  for (const std::int32_t token : continuation(it.shape, weights, request)) {
+    EXPECT_EQ(
+        token,
+        reference::logits(it.shape, weights, {text.back()})[-1].argmax().item<std::int64_t>());
+    text.push_back(token);
+  }
+  // Draws: each token as often as its share says, the same again from the same seed.
+  request = {.prompt = {1}, .tokens = 1, .temperature = 0.5};
+  const at::Tensor shares = at::softmax(reference::logits(it.shape, weights, {1})[-1] / 0.5, -1);
+  const auto likeliest = static_cast<std::int32_t>(shares.argmax().item<std::int64_t>());
+  int found = 0;
+  constexpr int kDraws = 400;
+  for (request.seed = 1; request.seed <= kDraws; ++request.seed) {
+    const std::vector<std::int32_t> drawn = continuation(it.shape, weights, request);
+    found += drawn == std::vector<std::int32_t>{likeliest} ? 1 : 0;
+  }
+  const double share = shares[likeliest].item<double>();
+  EXPECT_NEAR(found, kDraws * share, 4 * std::sqrt(kDraws * share * (1 - share)) + 1);
+  request.seed = 7;
+  EXPECT_EQ(continuation(it.shape, weights, request), continuation(it.shape, weights, request));
+  request.prompt.clear();
+  EXPECT_THROW(continuation(it.shape, weights, request), std::invalid_argument);
+}
+
+TEST(TextOfBytes, IsUtf8) {
+  const auto text = [](const std::string& bytes) {
+    std::vector<std::int32_t> tokens;
+    for (const char byte : bytes) {
+      tokens.push_back(static_cast<unsigned char>(byte));
+    }
+    return text_of_bytes(tokens);
+  };
+  for (const std::string sound :
+       {"", "a\n", "\u00e9", "\u20ac", "\U0001f600", "\u07ff", "\u0800", "\uffff", "\U0010ffff"}) {
+    EXPECT_EQ(text(sound), sound);
+  }
+  const std::string bad = "\ufffd";
+  EXPECT_EQ(
+      text("a\xff"
+           "b"),
+      "a" + bad + "b");
+  EXPECT_EQ(text("\xc3"), bad);            // cut off
+  EXPECT_EQ(text("\xc0\x80"), bad + bad);  // too long for its value
+  EXPECT_EQ(text("\xe0\x80\x80"), bad + bad + bad);
+  EXPECT_EQ(text("\xed\xa0\x80"), bad + bad + bad);  // half a surrogate pair
+  EXPECT_EQ(text("\xf4\x90\x80\x80"), bad + bad + bad + bad);
+  EXPECT_EQ(text_of_bytes({65, 300}), "A" + bad);  // no byte
 }
 
 TEST_P(GoldenModel, ComputesInTheDtypeOfTheWeights) {

@@ -109,7 +109,7 @@ std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
       larger = larger == nullptr || size.ranks < larger->ranks ? &size : larger;
     }
   }
-  const std::string document = "the document of " + std::to_string(tokens) + " tokens ";
+  const std::string document = "The document of " + std::to_string(tokens) + " tokens ";
   if (smaller != nullptr && smaller->longest && tokens > *smaller->longest) {
     return document + "is on " + size_text(ranks) + ": " + size_text(smaller->ranks) +
            " holds at most " + std::to_string(*smaller->longest) + " tokens within " +

@@ -426,8 +426,7 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
   return pass.dropout(x_TH, shape.embedding_dropout, 0);
 }
 
-// The sum of -log p(label) over all tokens whose label counts, of a document with one.
-at::Tensor token_losses(const Pass& pass, const Document& document, const Document& labels) {
+at::Tensor logits_of(const Pass& pass, const Document& document) {
   const ModelShape& shape = pass.shape;
   const c10::Device device = pass.w.begin()->second.device();
   at::Tensor x_TH = embedded(at::tensor(document, at::kLong).to(device), pass);
@@ -450,9 +449,14 @@ at::Tensor token_losses(const Pass& pass, const Document& document, const Docume
     x_TH = pass.norm(x_TH, pass.names.last_norm);
   }
   const auto& head_VH = pass.w.at(shape.tied ? pass.names.tokens : pass.names.head);
-  auto logits_TV = at::matmul(x_TH, head_VH.t());
-  logits_TV = bias.defined() ? logits_TV + bias : logits_TV;
-  const auto label_T = at::tensor(labels, at::kLong).to(device);
+  const auto logits_TV = at::matmul(x_TH, head_VH.t());
+  return bias.defined() ? logits_TV + bias : logits_TV;
+}
+
+// The sum of -log p(label) over all tokens whose label counts, of a document with one.
+at::Tensor token_losses(const Pass& pass, const Document& document, const Document& labels) {
+  const at::Tensor logits_TV = logits_of(pass, document);
+  const auto label_T = at::tensor(labels, at::kLong).to(logits_TV.device());
   const auto log_p_T =
       at::log_softmax(logits_TV, -1).gather(1, label_T.clamp_min(0).unsqueeze(1)).squeeze(1);
   return -log_p_T.masked_fill(label_T < 0, 0).sum();
@@ -511,6 +515,14 @@ Answer model(
     answer.gradients[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
   }
   return answer;
+}
+
+at::Tensor logits(const ModelShape& shape, const Weights& weights, const Document& document) {
+  check_tokens({document}, shape.vocab, 0, "token");
+  const at::AutoGradMode record(false);
+  const Pass pass{
+      .shape = shape, .names = names_of(shape.architecture), .w = weights, .dropout_seed = {}};
+  return logits_of(pass, document);
 }
 
 }  // namespace paradyse::reference

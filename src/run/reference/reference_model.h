@@ -41,4 +41,11 @@ Answer model(
     const std::vector<std::vector<std::int32_t>>& labels = {},
     std::optional<std::uint64_t> dropout_seed = std::nullopt);
 
+// [tokens, vocabulary] What the model says comes after each token of a document (of a masked LM:
+// what it takes the token for), before the softmax.  Without gradients.
+at::Tensor logits(
+    const ModelShape& shape,
+    const std::map<std::string, at::Tensor>& weights,
+    const std::vector<std::int32_t>& document);
+
 }  // namespace paradyse::reference

@@ -339,10 +339,11 @@
         const said = `micro-batch ${m + 1}, ${group.ranks.length > 1 ? "ranks" : "rank"} ` +
           `${ranksText(group.ranks)}: ${documentsText(documents)}, ${figures(seconds(group), 3)} s, ${group.program}`;
         for (const [first, last] of runsOf(group.ranks)) {
-          const place = { x, y: top + row * first + 1, height: row * (last - first + 1) - 2 };
-          parts.push(shape("rect", { class: "idle", width: Math.max(0, wide - 1), ...place }),
+          const place = { y: top + row * first + 1, height: row * (last - first + 1) - 2 };
+          parts.push(
+            shape("rect", { class: "idle", x: x + own, width: Math.max(0, wide - own - 1), ...place }),
             shape("rect", { class: `group c${documents ? (group.ranks.length > 1 ? 0 : 2) : 7}`,
-              width: Math.max(0.5, own - 1), ...place }, shape("title", {}, said)));
+              x, width: Math.max(0.5, own - 1), ...place }, shape("title", {}, said)));
           if (own > 64 && place.height > 13 && documents) {
             parts.push(words("boxed", x + 6, place.y + place.height / 2 + 4,
               own > 100 ? documentsText(documents) : `${documents} doc.`));

@@ -1,0 +1,93 @@
+// paradyse sample: what a small byte-level model would write on.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "src/cli/commands.h"
+#include "src/cli/inputs.h"
+#include "src/run/check/check_case.h"
+#include "src/run/check/continuation.h"
+#include "src/run/data/tokenizer_files.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct SampleOptions {
+  std::string model;
+  std::string prompt = "#include <";
+  std::int64_t tokens = 200;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+};
+
+constexpr std::int64_t kWindow = 512;  // tokens: each is as costly as all before it
+
+int run_sample(const SampleOptions& options, const Common& common) {
+  const ModelInput model = open_model_input(options.model, false, common.json);
+  const ModelShape& shape = model.folder.shape;
+  const std::string tokenizer =
+      std::filesystem::is_directory(options.model) ? tokenizer_file(options.model) : "";
+  if (!tokenizer.empty() || shape.vocab < 256) {
+    throw std::invalid_argument(fmt::format(
+        "--model {}: tokens of this model are no bytes ({}), and no tokenizer is run here; sample "
+        "from it with Transformers, which reads the folder",
+        options.model,
+        tokenizer.empty() ? fmt::format("its vocabulary has {}", shape.vocab) : tokenizer));
+  }
+  std::vector<std::int32_t> prompt;
+  for (const char letter : options.prompt) {
+    prompt.push_back(static_cast<unsigned char>(letter));
+  }
+  const std::int64_t limit = length_limit(shape).tokens;
+  const std::vector<std::int32_t> written = continuation(
+      shape,
+      whole_weights(
+          model.folder.model(), [&](Parameters& p) { model.weights.fill(p); }, Dtype::float32),
+      {.prompt = prompt,
+       .tokens = options.tokens,
+       .temperature = options.temperature,
+       .seed = options.seed,
+       .window = limit == 0 ? kWindow : std::min(kWindow, limit)});
+  const std::string text = text_of_bytes(written);
+  if (common.json) {
+    print_json(
+        {{"prompt", options.prompt},
+         {"text", text},
+         {"tokens", written},
+         {"temperature", options.temperature},
+         {"seed", options.seed},
+         {"model", json_of(model.weights)}});
+  } else {
+    fmt::print("{}{}\n", options.prompt, text);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_sample(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<SampleOptions>(
+      app,
+      common,
+      "sample",
+      "Print what a small model whose tokens are bytes would write on",
+      run_sample);
+  command->add_option("--model", options->model, "Model folder, as runs/.../model")->required();
+  command->add_option("--prompt", options->prompt, "Text to begin with")->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Bytes to write")
+      ->check(whole_numbers(1))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--temperature",
+          options->temperature,
+          "0: always the likeliest byte; 1: as the model says")
+      ->check(numbers(0))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the draws")->capture_default_str();
+}
+
+}  // namespace paradyse::cli
