@@ -5,12 +5,15 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <torch/version.h>
 
 #include "src/cli/environment.h"
+#include "src/run/comm/gloo/backend.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {
@@ -143,6 +146,8 @@ constexpr std::array kMayDiffer = {
     "--interface",
     "--deadline"};
 
+bool met = false;  // this process has come to on_backend(), which tells the others what fails
+
 std::vector<Given> with_program(std::vector<Given> given) {
   given.push_back({"the program", "paradyse " PARADYSE_VERSION " " PARADYSE_COMMIT});
   given.push_back({"the version of torch", TORCH_VERSION});
@@ -161,6 +166,39 @@ std::vector<Given> given_by(const Common& common) {
   return given;
 }
 
+void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc, char** argv) {
+  if (met || command.get_name() == "launch" ||  // its --rendezvous is one to be
+      command.get_option_no_throw("--rendezvous") == nullptr) {
+    return;
+  }
+  BackendOptions options;  // as far as the command line says: it may be what is wrong
+  const std::map<std::string_view, std::string*> wanted = {
+      {"--backend", &options.backend}, {"--rendezvous", &options.rendezvous}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const std::size_t equals = word.find('=');
+    const auto found = wanted.find(word.substr(0, equals));
+    if (found != wanted.end() && (equals != std::string_view::npos || i + 1 < argc)) {
+      *found->second = equals != std::string_view::npos ? word.substr(equals + 1) : argv[i + 1];
+    }
+  }
+  constexpr double kDeadline = 10;                      // seconds
+  constexpr std::chrono::milliseconds kPatience{5000};  // others may still be starting
+  try {
+    const auto member = membership();
+    if (!member || member->size == 1 || options.backend == "local") {
+      return;
+    }
+    gloo::tell_failure(
+        gloo_options(options, *member, kDeadline),
+        fmt::format("rank {} failed: {}", member->rank, failure.message),
+        failure.code == kUsage,
+        kPatience);
+  } catch (const std::invalid_argument&) {  // nobody knows where the others are
+    return;
+  }
+}
+
 int on_backend(
     const BackendOptions& options,
     double deadline_seconds,
@@ -170,6 +208,7 @@ int on_backend(
   if (!member) {
     return main(local_backend(local_options(deadline_seconds)));
   }
+  met = true;
   std::shared_ptr<Backend> backend;
   try {
     const GlooOptions gloo = gloo_options(options, *member, deadline_seconds);

@@ -44,6 +44,10 @@ int on_backend(
     const std::vector<Given>& given,
     const std::function<int(const std::shared_ptr<Backend>& backend)>& main);
 
+// Where this process is one of several, `command` has ranks and on_backend() was not come to: tells
+// the others, which wait for this rank, what went wrong here.
+void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc, char** argv);
+
 // "HOST", "HOST:PORT" or "[ADDRESS]:PORT"; a port that is not there leaves `port` as it is.  Throws
 // std::invalid_argument.
 void parse_rendezvous(const std::string& text, std::string& host, int& port);

@@ -22,6 +22,7 @@
 #include "src/run/measure/bench_switching.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"
+#include "src/run/train/agreement.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse::cli {
@@ -145,7 +146,16 @@ BenchSwitchingRequest request_of(
   task.machine = measure_machine(model.shape, request.dtype, ranks, *backend, request.device);
   result.costs = "closed form, measured at the start";
   request.correct = false;
-  if (const std::optional<Costs> costs = costs_of(config, header)) {
+  const std::optional<Costs> costs = costs_of(config, header);
+  std::vector<Given> given = {
+      given_costs(costs ? fingerprint(*costs) : "")};  // every process plans by its own
+  for (const std::string& corpus : options.corpora) {
+    given.push_back(given_file(
+        "the file of --corpus " + corpus.substr(0, corpus.find('=')),
+        corpus.substr(corpus.find('=') + 1)));
+  }
+  expect_same_on_ranks(given, ranks, *backend);
+  if (costs) {
     go_by(*costs, task);
     request.published = costs->model("hybrid");
     request.without_forest = without_forest(*costs);

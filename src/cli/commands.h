@@ -23,7 +23,7 @@ namespace paradyse::cli {
 
 using Json = nlohmann::ordered_json;  // keys in the order in which they are documented
 
-enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInternal = 70, kInterrupted = 130 };
+enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInternal = 70 };
 
 // What went wrong, for people and as an exit code; the same whether ranks are threads or processes.
 struct Failure {

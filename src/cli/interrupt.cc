@@ -6,9 +6,12 @@ namespace paradyse::cli {
 namespace {
 
 std::atomic<bool> asked{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> by{0};  // the first signal
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-extern "C" void ask(int) {
+extern "C" void ask(int signal) {
+  int none = 0;
+  by.compare_exchange_strong(none, signal);
   asked.store(true);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
@@ -17,6 +20,11 @@ extern "C" void ask(int) {
 }  // namespace
 
 const std::atomic<bool>& interrupted() { return asked; }
+
+int interrupted_code() {
+  const int signal = by.load();
+  return signal == 0 ? 0 : 128 + signal;
+}
 
 void catch_interrupts() {
   struct sigaction action = {};

@@ -10,6 +10,8 @@ namespace paradyse::cli {
 
 // Set by the first signal that was caught.
 const std::atomic<bool>& interrupted();
+// The exit code that says so, as shells do: 130 for SIGINT, 143 for SIGTERM; 0 where none came.
+int interrupted_code();
 
 // From now on the first SIGINT or SIGTERM sets interrupted(); after it both do what they always
 // did.

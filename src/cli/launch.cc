@@ -211,7 +211,7 @@ class Ranks {
           rank,
           WTERMSIG(status),
           strsignal(WTERMSIG(status)));
-    } else if (WEXITSTATUS(status) != kInterrupted) {
+    } else if (WEXITSTATUS(status) < 128) {  // else it was interrupted, and says so
       std::fprintf(
           stderr, "paradyse launch: rank %d ended with exit code %d\n", rank, WEXITSTATUS(status));
     }

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/plan/base/text_match.h"
 
@@ -16,12 +17,11 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 the run failed, or a check found what it should not; 2 wrong usage or "
     "a\n"
-    "bad input; 70 a fault of the program itself; 130 train was interrupted and saved what it "
-    "has.\n"
-    "A signal ends other commands, and train before its first step, at once (128 + its number in "
-    "a\n"
-    "shell: 130 Ctrl-C, 143 SIGTERM).  All ranks of launch end with the same code, which is its "
-    "own.\n"
+    "bad input; 70 a fault of the program itself; 130 and 143 (128 + the\n"
+    "signal's number) train was interrupted by Ctrl-C or SIGTERM and saved what it has.\n"
+    "A signal ends other commands, and train before its first step, at once (130 or 143 in a "
+    "shell).\n"
+    "All ranks of launch end with the same code, which is its own.\n"
     "\n"
     "Each command has its own help: paradyse grad --help";
 
@@ -184,13 +184,18 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return report(usage_error(app, error), kUsage, json);
+    const std::string message = usage_error(app, error);
+    const int code = report(message, kUsage, json);
+    tell_other_ranks(deepest(app), {.message = message, .code = kUsage}, argc, argv);
+    return code;
   }
   try {
     return common.run();
   } catch (const std::exception& error) {
     const Failure failure = failure_of(error);
-    return report(failure.message, failure.code, json);
+    const int code = report(failure.message, failure.code, json);
+    tell_other_ranks(deepest(app), failure, argc, argv);
+    return code;
   }
 }
 

@@ -255,7 +255,7 @@ int train_on(
   } else {
     print_summary(summary, config.config);
   }
-  return summary.interrupted ? kInterrupted : kOk;
+  return summary.interrupted ? interrupted_code() : kOk;
 }
 
 // A plan file is compared by what is in it, and a run folder is one that all ranks see.

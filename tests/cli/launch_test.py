@@ -200,6 +200,24 @@ class LaunchTest(GlooTest):
                 if words:
                     self.assertIn(words, ended[0][2] + ended[1][2])
 
+    # Others have a deadline of hours: they hear of it.
+    def test_a_wrong_command_line_of_one_rank_ends_all(self):
+        train = ["train", "-c", self.config, "--deadline", 10000]
+        for wrong in (["train", "--setting"], ["train", "-c", "nowhere.toml"]):
+            for rank in (0, 1):
+                with self.subTest(wrong=wrong, rank=rank):
+                    port = free_port()
+                    ended = self.all_end([
+                        self.start(*(wrong if r == rank else train), RANK=r, WORLD_SIZE=3,
+                                   LOCAL_RANK=r, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                        for r in range(3)], timeout=60)
+                    for code, _, err in ended:
+                        self.assertEqual(code, USAGE, err)
+                    self.assertIn(wrong[-1], ended[rank][2])
+                    if rank != 0:
+                        self.assertIn(f"rank {rank} failed: ", ended[0][2])
+                        self.assertIn(wrong[-1], ended[0][2])
+
     def test_ctrl_c_saves(self):
         process = self.start(
             "launch", "-n", 3, "--", "train", "-c", self.config, "--json", "--set",

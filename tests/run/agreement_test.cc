@@ -109,6 +109,29 @@ TEST_F(AgreementTest, ProcessesEndTogetherAndAllNameTheDifference) {
   }
 }
 
+// Rank 0's count: others may have none.
+TEST_F(AgreementTest, CostsThatRanksHaveFoundAreTheSame) {
+  const std::vector<std::vector<std::string>> fine = {
+      {"a", "a"}, {"a", ""}, {"", "", ""}, {"a", "", "a", ""}};
+  const std::vector<std::vector<std::string>> wrong = {
+      {"a", "b"}, {"", "a"}, {"a", "", "b"}, {"a", "a", "", "b"}};
+  for (const auto& [all, code] : {std::pair{fine, 0}, {wrong, 3}}) {
+    for (const std::vector<std::string>& costs : all) {
+      const auto ranks = static_cast<int>(costs.size());
+      test::Processes processes(ranks, [&](Backend& backend) {
+        expect_same_costs(costs[idx(backend.first_rank())], ranks, backend);
+        backend.leave();
+      });
+      for (const test::Ended& ended : processes.wait()) {
+        EXPECT_EQ(ended.code, code) << ended.message;
+        EXPECT_EQ(
+            ended.message.find("the costs that were measured before is") != std::string::npos,
+            code != 0);
+      }
+    }
+  }
+}
+
 TEST_F(AgreementTest, ABadInputOfOneRankIsOneOfAll) {
   for (const bool bad_input : {true, false}) {
     test::Processes processes(3, [=](Backend& backend) {

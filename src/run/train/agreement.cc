@@ -257,6 +257,27 @@ std::vector<Given> given_model(
   return items;
 }
 
+Given given_costs(const std::string& fingerprint) {
+  return {
+      "the costs that were measured before",
+      fingerprint.empty() ? "none" : "SHA-256 " + fingerprint.substr(0, 16)};
+}
+
+void expect_same_costs(const std::string& fingerprint, int ranks, Backend& backend) {
+  if (backend.name() == "local" || ranks == 1) {
+    return;
+  }
+  Given costs = given_costs(fingerprint);
+  std::string of_first;
+  backend.run(ranks, [&](Communicators& communicators) {
+    of_first = broadcast_text(costs.value, "costs", communicators.world());
+  });
+  if (fingerprint.empty()) {
+    costs.value = of_first;
+  }
+  expect_same_on_ranks({costs}, ranks, backend);
+}
+
 Given given_file(const std::string& name, const fs::path& file) {
   std::error_code error;
   return {name, fs::is_regular_file(file, error) ? "XXH64 " + file_xxh64(file) : "not there"};

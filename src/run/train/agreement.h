@@ -52,6 +52,13 @@ std::vector<Given> given_model(
     int ranks,
     Backend& backend);
 
+// Costs by their fingerprint; "": there are none.
+Given given_costs(const std::string& fingerprint);
+
+// Every process calls this.  Costs that rank 0 has found, in its own output.folder, are those of
+// the run: others may have none.  Throws RanksDiffer where one has found others.
+void expect_same_costs(const std::string& fingerprint, int ranks, Backend& backend);
+
 // The contents of a file; where it is not there that.
 Given given_file(const std::string& name, const std::filesystem::path& file);
 

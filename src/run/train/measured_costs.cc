@@ -9,6 +9,7 @@
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
+#include "src/run/train/agreement.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -63,6 +64,7 @@ std::optional<Costs> measured_costs(
   Backend& backend = *request.backend;
   const ProfileHeader header = profile_header(request);
   std::optional<Costs> there = costs_of(config, header);
+  expect_same_costs(there ? fingerprint(*there) : "", request.ranks, backend);
   if (config.costs.file != "measure" || agreed(there.has_value(), request.ranks, backend)) {
     return there;
   }

@@ -47,10 +47,7 @@ class RankTraining {
              .trace = run.config().output.trace ? &run.trace : nullptr}),
         optimizer_(session_.parameters(), run.config().optimizer),
         scale_(narrow()),
-        checkpoints_(
-            run.config().checkpoint,
-            first_ ? run.record.folder().checkpoints() : std::filesystem::path(),
-            session_) {}
+        checkpoints_(run.config().checkpoint, session_) {}
 
   void run() {
     begin();
@@ -75,7 +72,7 @@ class RankTraining {
  private:
   [[nodiscard]] bool narrow() const { return run_.config().train.dtype == Dtype::float16; }
 
-  // The weights are there, and rank 0 has put the folder of a run that goes on back.
+  // The weights are there, and rank 0 has made the folder, or put that of a run that goes on back.
   void begin() {
     const std::optional<Resumed>& from = run_.inputs.from;
     if (from) {
@@ -88,9 +85,13 @@ class RankTraining {
     if (session_.rank() == run_.first_rank) {
       run_.trace.restart();  // the clocks of processes are set by this barrier
     }
-    if (first_ && from) {
-      run_.record.rewind(*from, run_.inputs.changes);  // now that all have what they need
+    if (first_) {  // now that all have what they need: before it a run that ends leaves nothing
+      run_.record.make_folder();
+      if (from) {
+        run_.record.rewind(*from, run_.inputs.changes);
+      }
     }
+    checkpoints_.begin(first_ ? run_.record.folder().checkpoints() : std::filesystem::path());
     if (session_.rank() == run_.first_rank && run_.hooks.begins) {
       run_.hooks.begins();
     }

@@ -33,11 +33,12 @@ std::filesystem::path shared(const std::filesystem::path& mine, Communicator& wo
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(
-    const RunConfig::Checkpoint& when, const std::filesystem::path& folder, RankSession& session)
-    : when_(when), session_(session), time_(Clock::now()) {
-  if (when.keep > 0) {
-    folder_ = shared(folder, session.world());
+RunCheckpoints::RunCheckpoints(const RunConfig::Checkpoint& when, RankSession& session)
+    : when_(when), session_(session), time_(Clock::now()) {}
+
+void RunCheckpoints::begin(const std::filesystem::path& folder) {
+  if (when_.keep > 0) {
+    folder_ = shared(folder, session_.world());
   }
 }
 

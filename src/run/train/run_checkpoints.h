@@ -17,9 +17,11 @@ namespace paradyse {
 // Every rank calls the same of it in the same order.
 class RunCheckpoints {
  public:
-  // `folder`: rank 0's, which all ranks have to see; else std::runtime_error says what to do.
-  RunCheckpoints(
-      const RunConfig::Checkpoint& when, const std::filesystem::path& folder, RankSession& session);
+  RunCheckpoints(const RunConfig::Checkpoint& when, RankSession& session);
+
+  // Before the first is written.  `folder`: rank 0's, which all ranks have to see; else
+  // std::runtime_error says what to do.
+  void begin(const std::filesystem::path& folder);
 
   // Puts weights and moments of a checkpoint in place.  Throws std::runtime_error naming --resume
   // when ranks found different ones, or this rank's file is damaged.

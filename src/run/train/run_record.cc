@@ -52,9 +52,9 @@ void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool rep
   summary_.data = data;
   summary_.model = model;
   summary_.repeatable = repeatable;
-  if (!leads_) {
-    return;
-  }
+}
+
+void RunRecord::make_folder() {
   if (!folder_) {
     folder_.emplace(loaded_);
   }
@@ -128,7 +128,7 @@ void RunRecord::note(const std::string& line) const {
 }
 
 TrainSummary RunRecord::finish(const Trace& trace) {
-  if (!leads_) {
+  if (!folder_) {
     return summary_;
   }
   sweep_checkpoints(folder_->checkpoints());  // one that failed: its space may be wanted

@@ -23,10 +23,12 @@ class RunRecord {
   // The folder of a run that goes on.  Throws std::runtime_error when a program is at it,
   // std::invalid_argument when nothing can be written there.
   void reopen(const std::filesystem::path& run);
-  // Throws where begin() could not make a folder (RunFolder::expect_room).
+  // Throws where make_folder() could not make a folder (RunFolder::expect_room).
   void expect_room() const;
-  // Steps are about to begin: makes the folder, unless it was reopened.
+  // What the summary says of the run as it begins.
   void begin(const DataCounts& data, const ModelReport& model, bool repeatable);
+  // Steps are about to begin: makes the folder, unless it was reopened.
+  void make_folder();
   // Puts the folder back to the checkpoint, takes over what it says of the steps until then, and
   // says so.
   void rewind(const Resumed& from, const std::vector<std::string>& changes);
@@ -39,7 +41,7 @@ class RunRecord {
   void compare(DocumentPlanner& known);
   void note(const std::string& line) const;
 
-  // Writes the summary, and the trace where one is wanted.
+  // Writes the summary, and the trace where one is wanted; nothing where there is no folder yet.
   TrainSummary finish(const Trace& trace);
 
   [[nodiscard]] RunFolder& folder() { return *folder_; }

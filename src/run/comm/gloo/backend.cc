@@ -28,8 +28,8 @@ constexpr milliseconds kFarewell{1000};  // how long the rendezvous outlives a f
 std::string key(const char* name, int rank) { return fmt::format("{}/{}", name, rank); }
 
 // The rendezvous is kept until the others have had the last word from it.
-void await_leaving(gloo::Store& store, int ranks) {
-  const auto end = Clock::now() + kFarewell;
+void await_leaving(gloo::Store& store, int ranks, milliseconds patience = kFarewell) {
+  const auto end = Clock::now() + patience;
   try {
     for (int r = 0; r < ranks; ++r) {
       while (!store.get(key("left", r)) && Clock::now() < end) {
@@ -292,6 +292,34 @@ std::shared_ptr<Backend> gloo_backend(const GlooOptions& options) {
 std::shared_ptr<Backend> gloo::layered_backend(
     const GlooOptions& options, const std::string& name, const MakeLayer& make) {
   return std::make_shared<GlooBackend>(options, name, make);
+}
+
+void gloo::tell_failure(
+    const GlooOptions& options, const std::string& message, bool bad_input, milliseconds patience) {
+  const bool serves = options.rank == 0 && !options.kept_elsewhere;
+  try {
+    if (!serves) {
+      await_listener(options.host, options.port, patience);
+    }
+    const std::shared_ptr<Store> store = with_prefix(
+        serves ? serve_store(options.host, options.port)
+               : reach_store(options.host, options.port, patience),
+        kPrefix + options.attempt);
+    {
+      Watch watch(
+          store,
+          options.rank,
+          options.size,
+          options.deadline,
+          endpoint(options.host, options.port));
+      watch.fail(message, bad_input);
+    }
+    if (serves) {
+      paradyse::await_leaving(*store, options.size, patience);
+    }
+  } catch (const std::exception&) {  // what is wrong is told here all the same
+    return;
+  }
 }
 
 std::unique_ptr<Rendezvous> serve_rendezvous(const std::string& host, int port) {

@@ -1,6 +1,7 @@
 // What the `nccl` backend takes from `gloo`: rendezvous, watch, messages of the host.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,5 +24,14 @@ using MakeLayer = std::function<std::unique_ptr<Layer>(Store& store, Watch& watc
 // gloo_backend with a layer; `name` is what it is called.
 std::shared_ptr<Backend> layered_backend(
     const GlooOptions& options, const std::string& name, const MakeLayer& make);
+
+// For a process that fails before it is a rank: tells the others at the rendezvous why, as
+// Backend::fail does.  Takes at most `patience`; rank 0, where it keeps the rendezvous, keeps it
+// until the others know, or so long.  Nothing where nobody can be reached.
+void tell_failure(
+    const GlooOptions& options,
+    const std::string& message,
+    bool bad_input,
+    std::chrono::milliseconds patience);
 
 }  // namespace paradyse::gloo
