@@ -85,6 +85,9 @@ class RankTraining {
     if (session_.rank() == run_.first_rank) {
       run_.trace.restart();  // the clocks of processes are set by this barrier
     }
+    if (session_.rank() == run_.first_rank && run_.hooks.begins) {
+      run_.hooks.begins();
+    }
     if (first_) {  // now that all have what they need: before it a run that ends leaves nothing
       run_.record.make_folder();
       if (from) {
@@ -92,9 +95,6 @@ class RankTraining {
       }
     }
     checkpoints_.begin(first_ ? run_.record.folder().checkpoints() : std::filesystem::path());
-    if (session_.rank() == run_.first_rank && run_.hooks.begins) {
-      run_.hooks.begins();
-    }
     session_.world().barrier({.op = "begin", .part = ""});
   }
 
