@@ -218,7 +218,7 @@ int bench_step_on(
     const BenchStepOptions& options,
     const Common& common) {
   BenchStepRequest request{
-      .model = reading([&] { return open_any_model(options.model); }),
+      .model = open_any_measured(options.model, !backend->leads()),
       .ranks = ranks_of(options.backend, options.ranks, 4),
       .dtype = dtype_option(options.dtype),
       .clip_norm = options.clip_norm,

@@ -33,6 +33,9 @@ int bench_layout_on(
     const BenchLayoutOptions& options,
     const Common& common) {
   const ModelFolder model = model_of(options);
+  if (backend->leads()) {
+    say_measured(model);
+  }
   const int ranks = ranks_of(options.backend, options.ranks, 4);
   std::optional<Cluster> cluster;
   std::function<double(const ScheduledPart& part)> seconds;

@@ -47,7 +47,7 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
     throw std::invalid_argument("--mesh: bench memory runs on one axis of --ranks; leave it out");
   }
   BenchMemoryRequest request{
-      .model = reading([&] { return open_any_model(options.model); }),
+      .model = open_any_measured(options.model),
       .dims = {},
       .samples = options.batch,
       .small_dims = {},

@@ -177,7 +177,7 @@ int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
   const LayerChoice layer =
       layer_named(options.attention, options.mlp, options.recompute, options.options);
   const BenchMixedRequest request{
-      .model = reading([&] { return open_model(options.model); }),
+      .model = open_measured(options.model, "--model"),
       .layer = layer,
       .dtype = dtype_option(options.dtype)};
   std::optional<MixedSpeed> speed;

@@ -14,6 +14,7 @@
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/bench_switching.h"
+#include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
@@ -119,7 +120,7 @@ BenchSwitchingRequest request_of(
     const RunConfig& config,
     const std::shared_ptr<Backend>& backend,
     SwitchingResult& result) {
-  const ModelFolder model = reading([&] { return open_model(config.model.path); }, "model.path");
+  const ModelFolder model = open_measured(config.model.path, "model.path", !backend->leads());
   const auto ranks = static_cast<int>(config.parallel.ranks);
   if (ranks < 2) {
     throw std::invalid_argument(

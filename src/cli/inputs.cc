@@ -17,15 +17,21 @@ namespace paradyse::cli {
 
 namespace {
 
+constexpr std::uint64_t kMeasuredSeed = 1;
+
+void say(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    std::fprintf(stderr, "paradyse: %s\n", line.c_str());
+  }
+}
+
 ModelInput input_of(ModelFolder folder, bool random_weights, bool quiet, std::uint64_t seed) {
   ModelWeights weights = open_weights(folder, random_weights, seed);
   if (!quiet && weights.random()) {
-    std::fprintf(stderr, "paradyse: %s\n", weights.said.c_str());
+    say({weights.said});
   }
-  for (const std::string& line : weights.notes) {
-    if (!quiet) {
-      std::fprintf(stderr, "paradyse: %s\n", line.c_str());
-    }
+  if (!quiet) {
+    say(weights.notes);
   }
   return {.folder = std::move(folder), .weights = std::move(weights)};
 }
@@ -43,6 +49,39 @@ ModelInput open_any_model_input(
   return input_of(
       reading([&] { return open_any_model(path, random_weights); }), random_weights, quiet, seed);
 }
+
+ModelFolder open_planned(const std::filesystem::path& path, const std::string& option) {
+  ModelFolder folder = reading([&] { return open_model(path); }, option);
+  say_notes(folder);
+  return folder;
+}
+
+ModelFolder open_measured(
+    const std::filesystem::path& path, const std::string& option, bool quiet) {
+  ModelFolder folder = reading([&] { return open_model(path, true); }, option);
+  if (!quiet) {
+    say_measured(folder);
+  }
+  return folder;
+}
+
+ModelFolder open_any_measured(const std::filesystem::path& path, bool quiet) {
+  if (!is_grid_model(path.string())) {
+    return open_measured(path, "--model", quiet);
+  }
+  ModelFolder folder = reading([&] { return open_any_model(path, true); }, "--model");
+  if (!quiet) {
+    say_measured(folder);
+  }
+  return folder;
+}
+
+void say_measured(const ModelFolder& model) {
+  say({open_weights(model, true, kMeasuredSeed).said});
+  say_notes(model);
+}
+
+void say_notes(const ModelFolder& model) { say(model.notes); }
 
 void add_random_weights(CLI::App& command, bool& random_weights) {
   command.add_flag(

@@ -33,6 +33,19 @@ ModelInput open_model_input(
 ModelInput open_any_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed = 1);
 
+// Opens a model that is planned for: its weights are not read.  Lines on stderr say what is taken
+// otherwise than its files say.  `option` names the path in messages.
+ModelFolder open_planned(const std::filesystem::path& path, const std::string& option);
+// Opens a language model that is measured: its weights are random, also where it has some, and one
+// more line says so, unless `quiet`.
+ModelFolder open_measured(
+    const std::filesystem::path& path, const std::string& option, bool quiet = false);
+// The same for models of several dims, too.
+ModelFolder open_any_measured(const std::filesystem::path& path, bool quiet = false);
+// Those lines, of a model that is open.
+void say_measured(const ModelFolder& model);
+void say_notes(const ModelFolder& model);
+
 // --random-weights, of commands that take --model and its weights.
 void add_random_weights(CLI::App& command, bool& random_weights);
 // What --json says of the weights: where they are from, whether random, and the lines.

@@ -319,7 +319,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     grid = read_grid_shape(options.model);
     context.grid = &*grid;
   } else if (!options.model.empty() && !preset) {
-    model = reading([&] { return open_model(options.model); }).shape;
+    model = open_planned(options.model, "--model").shape;
     context.model = &*model;
   }
   if (cluster) {

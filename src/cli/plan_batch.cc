@@ -177,8 +177,7 @@ Described described(const PlanBatchOptions& options) {
         "--cluster a100-40gb-8x8 has bandwidths for the presets flexsp-7b, flexsp-13b and "
         "flexsp-30b alone; for another model give a file, as configs/clusters/64xA100-40GB.toml");
   }
-  const ModelShape model =
-      without_dropout(reading([&] { return open_model(options.model); }, "--model").shape);
+  const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
   expect_of_space(options);
   Cluster cluster = cluster_with(options.cluster, options.ranks, memory_of(options));
   ClusterSpaceOptions how{

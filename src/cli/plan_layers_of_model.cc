@@ -6,6 +6,7 @@
 #include "paradyse/plan/document_plans.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
+#include "src/cli/inputs.h"
 #include "src/cli/plan_layers.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
@@ -21,7 +22,7 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   const Dtype dtype = dtype_option(options.dtype);
   PlanningTask task;
-  task.model = reading([&] { return open_model(options.model); }, "--model").shape;
+  task.model = open_planned(options.model, "--model").shape;
   if (options.length == 0) {
     throw std::invalid_argument("plan layers: --model takes --length TOKENS of the document");
   }

@@ -225,6 +225,7 @@ void print_memory(const Plan& plan) {
 int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   expect_one_of("--objective", options.objective, {"elements", "seconds"});
   const ModelFolder folder = model_of(options);
+  say_notes(folder);
   Model model = folder.model();
   std::optional<Cluster> cluster;
   if (!options.cluster.empty()) {

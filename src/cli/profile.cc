@@ -12,6 +12,7 @@
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
+#include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/profile/run_costs.h"
@@ -123,6 +124,9 @@ int profile_on(
     throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
   }
   const ModelFolder model = model_at(config);
+  if (backend->leads()) {
+    say_measured(model);
+  }
   const BatchSizes samples = model.grid ? samples_of(options, config, model) : BatchSizes();
   ProfileRequest request = profile_request(config, model, 64, samples, *backend);
   if (model.grid && request.sizes.size() < 3) {

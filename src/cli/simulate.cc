@@ -520,8 +520,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
           std::string(flag) + " goes with --cluster measured: a file says what its cluster has");
     }
   }
-  const ModelShape model =
-      without_dropout(reading([&] { return open_model(options.model); }).shape);
+  const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
   return measured
              ? simulate_measured(model, options, common)
              : simulate_on(cluster_with(options.cluster, options.ranks, 0), model, options, common);

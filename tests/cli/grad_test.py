@@ -305,15 +305,19 @@ class GradTest(ProgramTest):
             self.assertIn(message, found["problems"][0])
         self.assertGreater(peaks[1], max(peaks[0], peaks[2]))
 
-    def test_a_folder_without_weights_has_random_ones_where_they_are_asked_for(self):
+    def test_a_folder_without_weights_has_random_ones_if_asked(self):
         for name in ("config.json", "documents.jsonl"):
             shutil.copy(GOLDEN / MODELS[0] / name, self.folder / name)
-        grad = ["grad", "--model", self.folder, "--data", self.folder / "documents.jsonl", "--out", self.out]
-        self.assertIn("for random weights say --random-weights", self.error_of(*grad))
+        data = ["--model", self.folder, "--data", self.folder / "documents.jsonl"]
+        refused = self.error_of("grad", *data, "--out", self.out)
+        self.assertIn("has no weights that can be read", refused)
+        self.assertIn("--random-weights", refused)
         losses = set()
         for ranks in (1, 3):
-            done = self.run_program(*grad, "--random-weights", "--ranks", ranks, "--json")
-            self.assertIn("random", done.stderr)
+            done = self.run_program(
+                "grad", *data, "--random-weights", "--out", self.out, "--ranks", ranks, "--json")
+            self.assertIn("weights are random (seed 1)", done.stderr)
+            self.assertTrue(json.loads(done.stdout)["model"]["random"])
             losses.add(round(json.loads(done.stdout)["loss"], 10))
         self.assertEqual(len(losses), 1)
         self.assertAlmostEqual(losses.pop(), math.log(37), delta=0.1)

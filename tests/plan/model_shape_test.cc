@@ -405,9 +405,9 @@ TEST(ModelShape, RefusesOtherMathematics) {
         with(key, {{"rope_type", "dynamic"}, {"factor", 2.0}}), place + "rope_type", "\"yarn\"");
     expect_refused(with(key, {{"type", "longrope"}}), place + "type", "longrope", "\"linear\"");
     expect_refused(with(key, {{"rope_type", "linear"}}), place + "factor is missing");
-    expect_refused(
-        with(key, {{"rope_type", "llama3"}, {"factor", 8.0}}),
-        place + "original_max_position_embeddings is missing");
+    json nameless = with(key, {{"rope_type", "llama3"}, {"factor", 8.0}});
+    nameless.erase("model_type");  // else it has positions as published
+    expect_refused(nameless, place + "original_max_position_embeddings is missing");
     expect_refused(
         with(
             key,
@@ -494,6 +494,93 @@ TEST(ModelShape, ReadsEveryArchitecture) {
   EXPECT_EQ(bert.norm_eps, 1e-12);
   EXPECT_EQ(bert.activation, Activation::gelu);
   EXPECT_EQ(bert.padding_id, 0);
+}
+
+// What each configuration class of transformers 5.24.0 has where nothing is said.
+TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
+  struct Sizes {
+    const char* type;
+    std::int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
+  };
+  for (const Sizes& want : {
+           Sizes{"llama", 32, 4096, 32, 32, 128, 11008, 32000, 0},
+           Sizes{"mistral", 32, 4096, 32, 8, 128, 14336, 32000, 0},
+           Sizes{"qwen2", 32, 4096, 32, 32, 128, 22016, 151936, 0},
+           Sizes{"qwen3", 32, 4096, 32, 32, 128, 22016, 151936, 0},
+           Sizes{"gpt2", 12, 768, 12, 12, 64, 3072, 50257, 1024},
+           Sizes{"opt", 12, 768, 12, 12, 64, 3072, 50272, 2048},
+           Sizes{"bert", 12, 768, 12, 12, 64, 3072, 30522, 512},
+       }) {
+    SCOPED_TRACE(want.type);
+    const ModelShape shape = read({{"model_type", want.type}});
+    EXPECT_EQ(shape.layers, want.layers);
+    EXPECT_EQ(shape.hidden, want.hidden);
+    EXPECT_EQ(shape.heads, want.heads);
+    EXPECT_EQ(shape.kv_heads, want.kv_heads);
+    EXPECT_EQ(shape.head_dim, want.head_dim);
+    EXPECT_EQ(shape.ffn, want.ffn);
+    EXPECT_EQ(shape.vocab, want.vocab);
+    EXPECT_EQ(shape.max_positions, want.positions);
+    // What is written says all of it; each key may be left out again.
+    const json whole = config_of(shape);
+    EXPECT_EQ(read(whole), shape);
+    for (const auto& [key, value] : whole.items()) {
+      json without = whole;
+      without.erase(key);
+      std::vector<std::string> notes;
+      if (key != "model_type") {
+        EXPECT_EQ(model_shape_from_config(without, "m/config.json", &notes), shape) << key;
+      }
+      EXPECT_LE(notes.size(), 1);
+      for (const std::string& note : notes) {
+        EXPECT_THAT(note, AllOf(HasSubstr(key + " = " + value.dump()), HasSubstr(want.type)));
+      }
+    }
+  }
+  // Those that are taken are said, and no others.
+  std::vector<std::string> notes;
+  json config = small_config();
+  EXPECT_EQ(model_shape_from_config(config, "m/config.json", &notes).vocab, 11);
+  EXPECT_TRUE(notes.empty());
+  config.erase("vocab_size");
+  config.erase("intermediate_size");
+  EXPECT_EQ(model_shape_from_config(config, "m/config.json", &notes).ffn, 11008);
+  ASSERT_EQ(notes.size(), 1);
+  EXPECT_THAT(
+      notes[0], HasSubstr("does not say intermediate_size = 11008, vocab_size = 32000: these"));
+  // Without a family there are no sizes of one; the class alone says it, too.
+  expect_refused(json::object(), "missing");
+  EXPECT_EQ(read({{"architectures", {"GPT2LMHeadModel"}}}).layers, 12);
+  // Key and value heads that would not divide the heads are as many as those.
+  config = small_config();
+  config["model_type"] = "qwen2";
+  EXPECT_EQ(read(config).kv_heads, 3);
+  // Rotations that are stretched over a number of positions that is not there.
+  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 2.0}};
+  EXPECT_EQ(read(config).rope_scaling.original_positions, 32768);
+  EXPECT_EQ(read(config).max_positions, 0);
+}
+
+TEST(ModelShape, Gpt2sKeysHaveOtherNames) {
+  const json named = {
+      {"model_type", "gpt2"},
+      {"num_hidden_layers", 2},
+      {"hidden_size", 15},
+      {"num_attention_heads", 3},
+      {"vocab_size", 11},
+      {"max_position_embeddings", 41}};
+  json own = {
+      {"model_type", "gpt2"},
+      {"n_layer", 2},
+      {"n_embd", 15},
+      {"n_head", 3},
+      {"vocab_size", 11},
+      {"n_positions", 41}};
+  EXPECT_EQ(read(named), read(own));
+  own["hidden_size"] = 15;
+  EXPECT_EQ(read(own).hidden, 15);
+  own["hidden_size"] = 30;
+  expect_refused(own, "hidden_size is 30", "n_embd", "15");
 }
 
 // Leaving pad_token_id out is the architecture's default, null is none, -1 the last.
@@ -632,6 +719,7 @@ TEST(ModelShape, RefusesImpossibleSizes) {
         "vocab_size"}) {
     json config = small_config();
     config.erase(key);
+    config.erase("model_type");  // else it is the family's
     expect_refused(config, std::string(key) + " is missing", "whole number");
   }
   for (const char* key :

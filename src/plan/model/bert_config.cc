@@ -14,8 +14,8 @@ ModelShape read(const Keys& keys) {
   shape.causal = false;
   shape.masked_lm = true;
   shape.learned_positions = true;
-  shape.max_positions = keys.size_or_absent("max_position_embeddings").value_or(512);
-  shape.segments = keys.size_or_absent("type_vocab_size").value_or(2);
+  shape.max_positions = keys.size("max_position_embeddings");
+  shape.segments = keys.size("type_vocab_size");
   shape.norm_eps = keys.positive("layer_norm_eps", 1e-12);
   shape.layer_norm = shape.post_norm = true;
   shape.activation = read_activation(keys, "hidden_act", "gelu");
@@ -74,6 +74,14 @@ Family bert_family() {
            {"position_embedding_type",
             "\"absolute\"",
             "positions relative to one another are not implemented"}},
+      .sizes =
+          {{"num_hidden_layers", 12},
+           {"hidden_size", 768},
+           {"num_attention_heads", 12},
+           {"intermediate_size", 3072},
+           {"vocab_size", 30522},
+           {"max_position_embeddings", 512},
+           {"type_vocab_size", 2}},
       .read = read,
       .write = write};
 }

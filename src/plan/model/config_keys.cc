@@ -195,11 +195,22 @@ void Keys::expect(const std::string& key, const json& accepted, const std::strin
 }
 
 std::int64_t Keys::size(const std::string& key) const {
-  const auto size = size_or_absent(key);
-  if (!size) {
+  if (const auto size = size_or_absent(key)) {
+    return *size;
+  }
+  const std::int64_t size = published(key);
+  if (size == 0) {
     refuse(key, kPositive);
   }
-  return *size;
+  const std::string line = key + " = " + std::to_string(size);
+  if (std::find(taken_.begin(), taken_.end(), line) == taken_.end()) {
+    taken_.push_back(line);
+  }
+  return size;
+}
+
+std::int64_t Keys::published(const std::string& key) const {
+  return sizes_.value(key, std::int64_t{0});
 }
 
 std::optional<std::int64_t> Keys::size_or_absent(const std::string& key) const {

@@ -17,11 +17,15 @@ struct FixedKey {
   const char* instead;   // what another value asks for
 };
 
-// One object of a config file.  `where` names it in messages.
+// One object of a config file.  `where` names it in messages; `sizes` are what is taken where a
+// size is not there.
 class Keys {
  public:
-  Keys(const nlohmann::json& object, std::string where)
-      : object_(object), where_(std::move(where)) {}
+  Keys(
+      const nlohmann::json& object,
+      std::string where,
+      nlohmann::json sizes = nlohmann::json::object())
+      : object_(object), where_(std::move(where)), sizes_(std::move(sizes)) {}
 
   [[nodiscard]] const std::string& where() const { return where_; }
   // The key's value, or nullptr when it is absent or null (transformers writes "default" so).
@@ -38,8 +42,12 @@ class Keys {
   void expect(
       const std::string& key, const nlohmann::json& accepted, const std::string& instead) const;
 
-  // A whole number from 1 to the widest size.
+  // A whole number from 1 to the widest size; where it is absent or null, the one of `sizes`.
   [[nodiscard]] std::int64_t size(const std::string& key) const;
+  // Of `sizes`, 0 where it is none of them; whether it is taken the caller knows.
+  [[nodiscard]] std::int64_t published(const std::string& key) const;
+  // What size() took that was not there, in its order: "hidden_size = 4096".
+  [[nodiscard]] const std::vector<std::string>& taken() const { return taken_; }
   [[nodiscard]] std::optional<std::int64_t> size_or_absent(const std::string& key) const;
   [[nodiscard]] double positive(const std::string& key, double absent) const;
   // From 0 to below 1.
@@ -58,6 +66,8 @@ class Keys {
  private:
   const nlohmann::json& object_;
   std::string where_;
+  nlohmann::json sizes_;
+  mutable std::vector<std::string> taken_;
 };
 
 // Whether a key of this name, of which nothing else is known, says nothing with this value: null,

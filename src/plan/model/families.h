@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/model_shape.h"
@@ -15,9 +16,12 @@ struct Family {
   std::string architecture;            // the class, in `architectures`
   std::vector<std::string> read_keys;  // that become fields of the shape
   std::vector<FixedKey> fixed_keys;
+  nlohmann::json sizes;  // those that transformers takes where the file does not say them
   // Of keys that are known and, where fixed, as they must be.
   ModelShape (*read)(const Keys& keys) = nullptr;
   nlohmann::json (*write)(const ModelShape& shape) = nullptr;
+  // Other names of keys, as transformers takes them (its attribute_map): other, own.
+  std::vector<std::pair<std::string, std::string>> also_called = {};
 };
 
 std::vector<Family> llama_families();  // llama, mistral, qwen2, qwen3

@@ -12,7 +12,7 @@ ModelShape read(const Keys& keys) {
   shape.ffn = keys.size_or_absent("n_inner").value_or(4 * shape.hidden);
   shape.vocab = keys.size("vocab_size");
   shape.learned_positions = true;
-  shape.max_positions = keys.size_or_absent("n_positions").value_or(1024);
+  shape.max_positions = keys.size("n_positions");
   shape.norm_eps = keys.positive("layer_norm_epsilon", 1e-5);
   shape.layer_norm = true;
   shape.activation = read_activation(keys, "activation_function", "gelu_new");
@@ -74,8 +74,19 @@ Family gpt2_family() {
            {"scale_attn_by_inverse_layer_idx",
             "false",
             "attention scaled by its layer is not implemented"}},
+      .sizes =
+          {{"n_layer", 12},
+           {"n_embd", 768},
+           {"n_head", 12},
+           {"vocab_size", 50257},
+           {"n_positions", 1024}},
       .read = read,
-      .write = write};
+      .write = write,
+      .also_called = {
+          {"num_hidden_layers", "n_layer"},
+          {"hidden_size", "n_embd"},
+          {"num_attention_heads", "n_head"},
+          {"max_position_embeddings", "n_positions"}}};
 }
 
 }  // namespace paradyse

@@ -4,6 +4,7 @@
 // Windows are not implemented.  They change nothing in a document of at most so many tokens, and
 // longer ones are refused (length_limit).
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -65,23 +66,22 @@ std::int64_t window_of(const Keys& keys, const ModelShape& shape) {
   return window;
 }
 
-// Key and value heads that transformers takes where the file does not say them.
-std::int64_t default_kv_heads(const Keys& keys, const ModelShape& shape) {
-  const std::int64_t published = is_qwen(shape.architecture)       ? 32
-                                 : shape.architecture == "mistral" ? 8
-                                                                   : shape.heads;
-  const bool fits = shape.heads % published == 0;
-  return !keys.says("num_key_value_heads") && fits ? published : shape.heads;
+// Key and value heads: those published where the file does not say them and they fit; null is as
+// many as heads.
+std::int64_t kv_heads_of(const Keys& keys, const ModelShape& shape) {
+  const char* const key = "num_key_value_heads";
+  const std::int64_t published = keys.published(key);
+  const bool takes = !keys.says(key) && published > 0 && shape.heads % published == 0;
+  return takes ? keys.size(key) : keys.size_or_absent(key).value_or(shape.heads);
 }
 
 ModelShape read(const Keys& keys, const std::string& architecture) {
   ModelShape shape;
   shape.architecture = architecture;
   shape.layers = keys.size("num_hidden_layers");
-  auto head_dim = keys.size_or_absent("head_dim");
-  if (!head_dim && architecture == "qwen3") {
-    head_dim = 128;  // its own default, whatever the hidden width
-  }
+  // Qwen 3 has a width of its own, whatever the hidden one is.
+  const auto head_dim = keys.published("head_dim") > 0 ? std::optional(keys.size("head_dim"))
+                                                       : keys.size_or_absent("head_dim");
   read_heads(keys, "hidden_size", "num_attention_heads", head_dim, shape);
   if (shape.head_dim % 2 != 0) {
     throw std::invalid_argument(
@@ -91,8 +91,7 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
   }
   shape.ffn = keys.size("intermediate_size");
   shape.vocab = keys.size("vocab_size");
-  shape.kv_heads =
-      keys.size_or_absent("num_key_value_heads").value_or(default_kv_heads(keys, shape));
+  shape.kv_heads = kv_heads_of(keys, shape);
   if (shape.heads % shape.kv_heads != 0) {
     keys.refuse(
         "num_key_value_heads",
@@ -167,7 +166,8 @@ json write(const ModelShape& shape) {
 Family family(
     const std::string& model_type,
     const std::string& architecture,
-    ModelShape (*reader)(const Keys& keys)) {
+    ModelShape (*reader)(const Keys& keys),
+    json sizes) {
   Family family{
       .model_type = model_type,
       .architecture = architecture,
@@ -200,6 +200,7 @@ Family family(
            {"embd_pdrop", "0.0", "these models have no such dropout; train with 0"},
            {"resid_pdrop", "0.0", "these models have no such dropout; train with 0"},
            {"hidden_dropout", "0.0", "these models have no such dropout; train with 0"}},
+      .sizes = std::move(sizes),
       .read = reader,
       .write = write};
   if (model_type == "llama" || model_type == "qwen3") {
@@ -214,12 +215,39 @@ Family family(
 }  // namespace
 
 std::vector<Family> llama_families() {
+  const auto sizes =
+      [](std::int64_t ffn, std::int64_t vocab, std::int64_t positions, const json& others) {
+        json all = {
+            {"num_hidden_layers", 32},
+            {"hidden_size", 4096},
+            {"num_attention_heads", 32},
+            {"intermediate_size", ffn},
+            {"vocab_size", vocab},
+            {"max_position_embeddings", positions}};  // for rotations that are stretched over them
+        all.update(others);
+        return all;
+      };
   return {
-      family("llama", "LlamaForCausalLM", [](const Keys& keys) { return read(keys, "llama"); }),
       family(
-          "mistral", "MistralForCausalLM", [](const Keys& keys) { return read(keys, "mistral"); }),
-      family("qwen2", "Qwen2ForCausalLM", [](const Keys& keys) { return read(keys, "qwen2"); }),
-      family("qwen3", "Qwen3ForCausalLM", [](const Keys& keys) { return read(keys, "qwen3"); })};
+          "llama",
+          "LlamaForCausalLM",
+          [](const Keys& keys) { return read(keys, "llama"); },
+          sizes(11008, 32000, 2048, json::object())),
+      family(
+          "mistral",
+          "MistralForCausalLM",
+          [](const Keys& keys) { return read(keys, "mistral"); },
+          sizes(14336, 32000, 131072, {{"num_key_value_heads", 8}})),
+      family(
+          "qwen2",
+          "Qwen2ForCausalLM",
+          [](const Keys& keys) { return read(keys, "qwen2"); },
+          sizes(22016, 151936, 32768, {{"num_key_value_heads", 32}})),
+      family(
+          "qwen3",
+          "Qwen3ForCausalLM",
+          [](const Keys& keys) { return read(keys, "qwen3"); },
+          sizes(22016, 151936, 32768, {{"num_key_value_heads", 32}, {"head_dim", 128}}))};
 }
 
 }  // namespace paradyse

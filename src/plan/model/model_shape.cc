@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
@@ -167,6 +168,22 @@ const Family& family_of(const Keys& keys) {
           R"(and of models of several dims, where they are taken, "stdit", "evoformer")");
 }
 
+// The configuration with the names that the family's own reader knows.
+json under_own_names(const json& config, const Family& family, const Keys& keys) {
+  json own = config;
+  for (const auto& [other, name] : family.also_called) {
+    if (!config.contains(other)) {
+      continue;
+    }
+    if (config.contains(name) && config.at(name) != config.at(other)) {
+      keys.refuse(other, "but " + name + ", its other name, is " + excerpt(config.at(name)));
+    }
+    own[name] = config.at(other);
+    own.erase(other);
+  }
+  return own;
+}
+
 // What no family accepts otherwise.
 constexpr std::array kFixedKeys = {
     FixedKey{"is_encoder_decoder", "false", "encoders with a decoder are not implemented"},
@@ -258,8 +275,12 @@ ModelShape model_shape_from_config(
         source + ": is " + excerpt(config) +
         "; accepted is an object with the keys of a config.json");
   }
-  const Keys keys(config, source);
-  const Family& family = family_of(keys);
+  const Keys said(config, source);
+  const Family& family = family_of(said);
+  const json own = under_own_names(config, family, said);
+  // What names no family is no model that transformers reads, and has no sizes but its own.
+  const bool named = said.find("model_type") != nullptr || family_by_class(said) != nullptr;
+  const Keys keys(own, source, named ? family.sizes : json::object());
   std::vector<std::string> known = {"model_type", "architectures", "auto_map"};
   known.insert(known.end(), family.read_keys.begin(), family.read_keys.end());
   std::vector<FixedKey> fixed(kFixedKeys.begin(), kFixedKeys.end());
@@ -281,7 +302,7 @@ ModelShape model_shape_from_config(
             " or another class of that family: model_type is \"" + family.model_type + "\"");
   }
   for (const FixedKey& key : fixed) {
-    keys.expect(key.key, json::parse(key.accepted), key.instead);
+    keys.expect(key.key, json_in(key.accepted), key.instead);
   }
   const json* own_code = keys.find("auto_map");
   if (notes != nullptr && own_code != nullptr && !is_off("auto_map", *own_code)) {
@@ -292,6 +313,11 @@ ModelShape model_shape_from_config(
         family.model_type + "\" that transformers has");
   }
   const ModelShape shape = family.read(keys);
+  if (notes != nullptr && !keys.taken().empty()) {
+    notes->push_back(
+        source + ": does not say " + joined(keys.taken(), ", ") +
+        ": these are taken, as transformers does for \"" + family.model_type + "\"");
+  }
   const auto parameters = parameters_in<double>(shape);
   if (parameters > kMostParameters) {
     throw std::invalid_argument(

@@ -22,7 +22,7 @@ ModelShape read(const Keys& keys) {
   }
   shape.learned_positions = true;
   shape.position_offset = kPositionOffset;
-  shape.max_positions = keys.size_or_absent("max_position_embeddings").value_or(2048);
+  shape.max_positions = keys.size("max_position_embeddings");
   shape.norm_eps = 1e-5;  // that of torch: there is no key
   shape.layer_norm = true;
   shape.activation = read_activation(keys, "activation_function", "relu");
@@ -87,6 +87,13 @@ Family opt_family() {
            {"layer_norm_elementwise_affine", "true", "norms without weights are not implemented"},
            {"activation_dropout", "0.0", "dropout after the activation is not implemented"},
            {"layerdrop", "0.0", "dropping layers is not implemented"}},
+      .sizes =
+          {{"num_hidden_layers", 12},
+           {"hidden_size", 768},
+           {"num_attention_heads", 12},
+           {"ffn_dim", 3072},
+           {"vocab_size", 50272},
+           {"max_position_embeddings", 2048}},
       .read = read,
       .write = write};
 }

@@ -4,6 +4,7 @@
 // al. 2024), yarn (Peng et al. 2023).
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 #include "src/plan/model/families.h"
@@ -25,7 +26,8 @@ double yarn_attention_factor(const Keys& keys, double factor) {
   return grown(1);
 }
 
-RopeScaling scaling_of(const Keys& keys, const ModelShape& shape) {
+// `positions`: what the model has, 0: any number.
+RopeScaling scaling_of(const Keys& keys, const std::function<std::int64_t()>& positions) {
   const std::vector<std::string> types = {"default", "linear", "llama3", "yarn"};
   const std::string type = keys.name("rope_type", keys.name("type", "default", types), types);
   std::vector<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
@@ -40,22 +42,21 @@ RopeScaling scaling_of(const Keys& keys, const ModelShape& shape) {
     scaling.type = Type::linear;
   } else {
     known.emplace_back("original_max_position_embeddings");
-    scaling.original_positions =
-        keys.size_or_absent("original_max_position_embeddings").value_or(shape.max_positions);
+    const auto original = keys.size_or_absent("original_max_position_embeddings");
+    scaling.original_positions = original ? *original : positions();
     if (scaling.original_positions == 0) {
       keys.refuse(
           "original_max_position_embeddings", "say how long the model's documents were before");
     }
   }
-  const bool may_follow = type == "yarn" && shape.max_positions > 0;
-  if (keys.find("factor") == nullptr && !may_follow) {
+  const bool said = keys.find("factor") != nullptr;
+  const std::int64_t stretched = !said && type == "yarn" ? positions() : 0;
+  if (!said && stretched == 0) {
     keys.refuse("factor", "accepted is a positive number");
   }
-  scaling.factor = keys.positive(
-      "factor",
-      may_follow ? static_cast<double>(shape.max_positions) /
-                       static_cast<double>(scaling.original_positions)
-                 : 1.0);
+  scaling.factor =
+      said ? keys.positive("factor", 1.0)
+           : static_cast<double>(stretched) / static_cast<double>(scaling.original_positions);
   if (type == "llama3") {
     scaling.type = Type::llama3;
     known.insert(known.end(), {"low_freq_factor", "high_freq_factor"});
@@ -91,6 +92,12 @@ RopeScaling scaling_of(const Keys& keys, const ModelShape& shape) {
 void read_rope(const Keys& keys, ModelShape& shape) {
   shape.rope_theta = keys.positive("rope_theta", shape.rope_theta);
   const char* said = nullptr;
+  const auto positions = [&keys, &shape] {
+    const bool absent = !keys.says("max_position_embeddings");
+    return absent && keys.published("max_position_embeddings") > 0
+               ? keys.size("max_position_embeddings")
+               : shape.max_positions;
+  };
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* parameters = keys.find(key);
     if (parameters == nullptr) {
@@ -108,7 +115,7 @@ void read_rope(const Keys& keys, ModelShape& shape) {
               ": remove the one that is wrong");
     }
     shape.rope_theta = theta;
-    const RopeScaling scaling = scaling_of(inner, shape);
+    const RopeScaling scaling = scaling_of(inner, positions);
     if (said != nullptr && scaling != shape.rope_scaling) {
       keys.refuse(key, std::string("but ") + said + " differs: remove the one that is wrong");
     }

@@ -56,7 +56,7 @@ json parsed_toml(const fs::path& path) {
     const toml::table table = toml::parse(text_of(path), path.string());
     std::ostringstream text;
     text << toml::json_formatter{table};
-    return json::parse(text.str());
+    return json_in(text.str());
   } catch (const toml::parse_error& error) {
     throw std::runtime_error(
         path.string() + ":" + std::to_string(error.source().begin.line) +
@@ -201,7 +201,7 @@ ModelFolder open_model(const fs::path& path, bool random_weights) {
       take_the_head_that_is_there(model);
     }
   } else if (is_toml(path)) {
-    model.shape = model_shape_from_config(model.config(), path.string());
+    model.shape = model_shape_from_config(model.config(), path.string(), &model.notes);
   } else {
     refuse(path, std::string("is neither a folder nor named .toml; ") + accepted);
   }
@@ -261,7 +261,7 @@ std::string config_for(const ModelFolder& from, at::ScalarType dtype) {
                            : dtype == at::kBFloat16 ? "bfloat16"
                            : dtype == at::kHalf     ? "float16"
                                                     : "float32";
-  auto config = nlohmann::ordered_json::parse(from.config_text);
+  auto config = ordered_json_in(from.config_text);
   const auto before = config;
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (config.contains(key)) {
