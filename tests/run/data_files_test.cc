@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "src/run/data/data_report.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/data/tokenizer_files.h"
+#include "src/run/train/run_inputs.h"
 
 namespace paradyse {
 namespace {
@@ -182,6 +184,106 @@ TEST_F(DataFilesTest, DataThatIsNotReadIsRefusedWithTheRemedy) {
   EXPECT_EQ(read_corpus(options({"d"})).counts.documents, 1);
 }
 
+// Beside text they are left out and counted, whatever they hold.
+TEST_F(DataFilesTest, BinaryFormatsAreRefusedByTheirOwnNames) {
+  using namespace std::string_literals;
+  write_file("f/a.txt", "a");
+  int files = 0;
+  for (const auto& [name, part] :
+       {std::pair{"corpus_text_document.bin", "Megatron"},
+        std::pair{"corpus_text_document.idx", "Megatron"},
+        std::pair{"ids.npy", "NumPy"},
+        std::pair{"ids.npz", "NumPy"},
+        std::pair{"cached.pt", "PyTorch"},
+        std::pair{"cached.pkl", "pickle"},
+        std::pair{"ids.safetensors", "tensors"},
+        std::pair{"ids.h5", "HDF5"},
+        std::pair{"rows.sqlite", "database"},
+        std::pair{"rows.xlsx", "spreadsheet"},
+        std::pair{"paper.PDF", "its text"},
+        std::pair{"paper.docx", "its text"},
+        std::pair{"book.epub", "its text"}}) {
+    SCOPED_TRACE(name);
+    write_file(std::string("f/") + name, "\x01\0\x02\0\x03"s);
+    expect_refused({std::string("f/") + name}, name, part, "which is not read", "JSONL");
+    const Corpus corpus = read_corpus(options({"f"}));
+    EXPECT_THAT(texts(corpus), ElementsAre("a"));
+    EXPECT_EQ(files_left_out(corpus), R"({"binary":)" + std::to_string(++files) + "}");
+  }
+  fs::remove(path("f/a.txt"));
+  expect_refused({"f"}, "no document to use: " + std::to_string(files) + " left out (binary)");
+}
+
+TEST_F(DataFilesTest, ShardsAreKnownByTheirLines) {
+  const std::string line = "{\"tokens\": [1, 2]}\n";
+  for (const char* const name : {"part-00000", "train.jsonl-00000-of-00002", "data.jsonlines"}) {
+    SCOPED_TRACE(name);
+    write_file(std::string("s/") + name, line + line);
+    EXPECT_THAT(documents({std::string("s/") + name}), ElementsAre("12", "12"));
+    EXPECT_THAT(documents({"s"}), ElementsAre("12", "12"));
+    fs::remove(path(std::string("s/") + name));
+  }
+  write_file("s/lines.txt", line);  // that is meant as text
+  EXPECT_EQ(documents({"s"}).front().size(), line.size());
+  write_file("s/style.css", "{ color: red }\n");
+  EXPECT_EQ(documents({"s/style.css"}).front().size(), 15U);
+}
+
+TEST_F(DataFilesTest, WhatIsEmptyIsNamedAsThat) {
+  write_file("empty.jsonl", "");
+  write_file("blank.jsonl", "\n\n");
+  fs::create_directories(path("nothing"));
+  for (const char* const name : {"empty.jsonl", "blank.jsonl", "nothing"}) {
+    expect_refused({name}, name, "it is empty");
+  }
+  write_file("a.jsonl", "{\"tokens\": [1]}\r\n{\"text\": \"x\"}\r\n{\"input_ids\": [2]}\r\n");
+  EXPECT_THAT(documents({"a.jsonl"}), ElementsAre("1", "x", "2"));
+  expect_refused({"a.jsonl", "b.jsonl"}, "b.jsonl", "not there");  // of a list one is missing
+  fs::create_symlink("two", path("one"));
+  fs::create_symlink("one", path("two"));
+  expect_refused({"one"}, "one", "cannot be read");
+}
+
+// Files that are evaluated on are no data to train on where they are only met there.
+TEST_F(DataFilesTest, WhatIsEvaluatedOnIsHeldOut) {
+  write_file("d/a.txt", "aa");
+  write_file("d/val/b.txt", "bb");
+  write_file("d/val/c.txt", "cc");
+  write_file("else/e.txt", "ee");
+  fs::create_symlink(path("else/e.txt"), path("d/e.txt"));
+  const ModelShape model = model_shape_from_config(
+      nlohmann::json::parse(R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 4,
+        "num_attention_heads": 1, "intermediate_size": 4, "vocab_size": 256})"),
+      "a test");
+  RunConfig config;
+  config.output.folder = path("runs").string();
+  const auto trained = [&](const std::vector<std::string>& data,
+                           const std::vector<std::string>& evaluated) {
+    const auto all = [&](const std::vector<std::string>& names) {
+      std::vector<std::string> paths;
+      for (const std::string& name : names) {
+        paths.push_back(path(name).string());
+      }
+      return paths;
+    };
+    config.data.path = all(data);
+    config.data.eval_path = all(evaluated);
+    return texts(corpus_at("data.path", config.data.path, config, path("model"), model));
+  };
+  EXPECT_THAT(trained({"d"}, {}), ElementsAre("aa", "ee", "bb", "cc"));
+  EXPECT_THAT(trained({"d"}, {"d/val"}), ElementsAre("aa", "ee"));
+  EXPECT_THAT(trained({"d"}, {"d/val/b.txt", "else/e.txt"}), ElementsAre("aa", "cc"));
+  EXPECT_THAT(trained({"d/*.txt"}, {"d/e*"}), ElementsAre("aa"));
+  EXPECT_THAT(trained({"d", "d/val/b.txt"}, {"d/val/b.txt"}), testing::Contains("bb"));  // named
+  EXPECT_THAT(trained({"d/val"}, {"d/val"}), ElementsAre("bb", "cc"));
+  EXPECT_THAT(
+      corpus_at("data.eval_path", {path("d/val").string()}, config, path("model"), model).documents,
+      testing::SizeIs(2));
+  EXPECT_THAT(
+      [&] { trained({"d/val"}, {"d"}); },
+      testing::ThrowsMessage<std::invalid_argument>(HasSubstr("2 left out (")));
+}
+
 TEST_F(DataFilesTest, ShardsAreReadLineByLine) {
   write_file("d/train-00001-of-00002.jsonl", "{\"tokens\": [3]}\n{\"tokens\": [4]}");
   write_file("d/train-00000-of-00002.jsonl", "{\"tokens\": [1]}\n{\"tokens\": [2]}\n");
@@ -278,7 +380,7 @@ TEST_F(DataFilesTest, WhatRunsWroteAndTheModelAreNoData) {
   given.no_data = {path("d/runs"), path("d/model"), path("d/model.toml"), path("d/not/there")};
   const Corpus corpus = read_corpus(given);
   EXPECT_THAT(texts(corpus), ElementsAre("A", "B"));
-  EXPECT_EQ(files_left_out(corpus), R"({"output of runs, or model":4})");
+  EXPECT_EQ(files_left_out(corpus), R"({"output of runs, model, or data.eval_path":4})");
   given.paths = {path("d/runs")};  // given by name it is data
   given.no_data = {path("d/runs")};
   EXPECT_THAT(texts(read_corpus(given)), ElementsAre("no"));

@@ -65,6 +65,39 @@ constexpr Unread kCompressed[] = {
     {".7z", "7z x"},
 };
 
+// Given by their own names; in a folder such files may be anything, and are left out as binary.
+constexpr const char* kIds = R"(write its ids as JSONL, {"tokens": [...]} a document a line)";
+constexpr const char* kItsText = "give its text, as .txt or JSONL";
+
+struct Binary {
+  const char* ending;
+  const char* what;
+  const char* remedy;
+};
+
+constexpr Binary kBinaries[] = {
+    {".bin", "is binary (an indexed data set of Megatron has .bin and .idx)", kIds},
+    {".idx", "is an index of binary data (Megatron's)", kIds},
+    {".npy", "is an array of NumPy", kIds},
+    {".npz", "is an archive of NumPy", kIds},
+    {".pt", "is a file of PyTorch", kIds},
+    {".pth", "is a file of PyTorch", kIds},
+    {".pkl", "is a pickle", kIds},
+    {".pickle", "is a pickle", kIds},
+    {".safetensors", "holds tensors", kIds},
+    {".h5", "is an HDF5 file", kIds},
+    {".hdf5", "is an HDF5 file", kIds},
+    {".db", "is a database", kAsJsonl},
+    {".sqlite", "is a database", kAsJsonl},
+    {".xls", "is a spreadsheet", kAsJsonl},
+    {".xlsx", "is a spreadsheet", kAsJsonl},
+    {".pdf", "is a PDF", kItsText},
+    {".doc", "is a document of Word", kItsText},
+    {".docx", "is a document of Word", kItsText},
+    {".odt", "is a document of an office program", kItsText},
+    {".epub", "is an EPUB", kItsText},
+};
+
 const Unread* find(std::span<const Unread> table, const std::string& end) {
   const auto found =
       std::ranges::find_if(table, [&](const Unread& one) { return one.ending == end; });
@@ -91,6 +124,11 @@ std::string unread(const fs::path& path, bool given) {
   }
   if (given && (end == ".csv" || end == ".tsv")) {
     return fmt::format("is a table, whose rows are not read; {}", kAsJsonl);
+  }
+  const auto binary =
+      std::ranges::find_if(kBinaries, [&](const Binary& one) { return one.ending == end; });
+  if (given && binary != std::end(kBinaries)) {
+    return fmt::format("{}, which is not read; {}", binary->what, binary->remedy);
   }
   return "";
 }
@@ -222,9 +260,7 @@ class Finder {
       const fs::file_status status = entries->status(gone);
       const bool link = entries->is_symlink(gone);
       if (fs::is_regular_file(status)) {
-        if (is_new(link ? fs::canonical(path) : here, path)) {
-          paths.push_back(path);
-        }
+        take_met(link ? fs::canonical(path) : here, path, paths);
       } else if (link) {  // skipping it would silently train on less
         refuse(
             path,
@@ -241,6 +277,15 @@ class Finder {
     }
     if (error) {
       refuse(folder, "cannot be read: " + error.message());
+    }
+  }
+
+  // A file that was met below a folder or by a pattern.
+  void take_met(const fs::path& real, const fs::path& path, std::vector<fs::path>& paths) {
+    if (no_data_.contains(real.native())) {
+      leave_out(found_.left_out, kOutput, path);
+    } else if (is_new(real, path)) {
+      paths.push_back(path);
     }
   }
 
@@ -273,6 +318,8 @@ class Finder {
           refuse_list(path);
         }
         file.lines = kind == Json::documents;
+      } else if (!file.lines && !file.text) {  // a shard whose name does not say so
+        file.lines = json_kind(path) == Json::documents;
       }
       lines = lines || file.lines;
       files.push_back(std::move(file));
@@ -311,7 +358,8 @@ class Finder {
               "(ids) or text");
       }
     }
-    found_.files.push_back({.path = path, .lines = is_lines(end), .text = true});
+    const bool shard = regular && end != ".txt" && json_kind(path) == Json::documents;
+    found_.files.push_back({.path = path, .lines = is_lines(end) || shard, .text = true});
   }
 
   void take_pattern(const fs::path& pattern) {
@@ -337,9 +385,7 @@ class Finder {
       if (!error && no_data_.contains(real.native())) {
         leave_out(found_.left_out, kOutput, path);
       } else if (fs::is_regular_file(status_of)) {
-        if (is_new(real, path)) {
-          files.push_back(path);
-        }
+        take_met(real, path, files);
       } else if (fs::is_directory(status_of)) {
         if (is_run(path)) {
           leave_out(found_.left_out, kOutput, path);
@@ -410,9 +456,12 @@ std::string foreign_format(std::string_view bytes) {
   };
   using namespace std::string_view_literals;
   constexpr const char* kUtf16 = "is UTF-16; convert it: iconv -f UTF-16 -t UTF-8";
+  constexpr const char* kUtf32 = "is UTF-32; convert it: iconv -f UTF-32 -t UTF-8";
   constexpr const char* kPacked = "is compressed, which is not read; unpack it";
   constexpr const char* kPicture = "is a picture; give text";
   static constexpr Magic kMagic[] = {
+      {"\xff\xfe\0\0"sv, kUtf32},
+      {"\0\0\xfe\xff"sv, kUtf32},
       {"\xff\xfe"sv, kUtf16},
       {"\xfe\xff"sv, kUtf16},
       {"\x1f\x8b"sv, kPacked},

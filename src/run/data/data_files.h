@@ -14,7 +14,7 @@ namespace paradyse {
 // Why files are left out: keys of DataCounts::left_out.
 inline constexpr const char* kHidden = "hidden";
 inline constexpr const char* kBinary = "binary";
-inline constexpr const char* kOutput = "output of runs, or model";
+inline constexpr const char* kOutput = "output of runs, model, or data.eval_path";
 inline constexpr const char* kReadAlready = "read already";
 inline constexpr const char* kBesideJsonl = "beside JSONL";
 inline constexpr const char* kNoFile = "pipe or socket";

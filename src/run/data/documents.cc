@@ -259,15 +259,23 @@ Corpus read_corpus(const DataOptions& options) {
       paths.push_back(path.string());
     }
     const DataCounts& counts = corpus.counts;
-    std::string left_out;
+    std::vector<std::string> what;
+    if (counts.skipped_short > 0) {
+      what.push_back(
+          std::to_string(counts.skipped_short) + " were shorter than " +
+          std::to_string(options.min_tokens) + " tokens");
+    }
+    if (counts.skipped_long > 0) {
+      what.push_back(
+          std::to_string(counts.skipped_long) + " were longer than " +
+          std::to_string(options.max_tokens) + " tokens");
+    }
     for (const auto& [why, one] : counts.left_out) {
-      left_out += ", " + std::to_string(one.files) + " left out (" + why + ")";
+      what.push_back(std::to_string(one.files) + " left out (" + why + ")");
     }
     refuse(
         joined(paths, ", "),
-        "has no document to use: " + std::to_string(counts.skipped_short) + " were shorter than " +
-            std::to_string(options.min_tokens) + " tokens, " + std::to_string(counts.skipped_long) +
-            " longer than " + std::to_string(options.max_tokens) + left_out +
+        "has no document to use: " + (what.empty() ? "it is empty" : joined(what, ", ")) +
             "; give a folder of text files or a .jsonl file, or change the limits");
   }
   return corpus;

@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/cuts.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -278,10 +279,10 @@ class Reader {
  private:
   // As it appears in messages; only there is the line parsed into a tree.
   [[nodiscard]] std::string excerpt_of(const Column& column) const {
-    return excerpt(json::parse(line_).at(column.key));
+    return excerpt(json_in(line_).at(column.key));
   }
   [[nodiscard]] std::string excerpt_of(const Column& list, std::size_t element) const {
-    return excerpt(json::parse(line_).at(list.key).at(element));
+    return excerpt(json_in(line_).at(list.key).at(element));
   }
   [[noreturn]] void fail(const std::string& what) const { refuse(where_, what); }
 
@@ -503,7 +504,7 @@ void Reader::refuse_without_tokens() const {
           key));
     }
   }
-  fail("is " + excerpt(json::parse(line_)) + "; " + wanted);
+  fail("is " + excerpt(json_in(line_)) + "; " + wanted);
 }
 
 LineDocument Reader::document(UnusedKeys& unused) const {
@@ -511,7 +512,7 @@ LineDocument Reader::document(UnusedKeys& unused) const {
   const Column* const labels = columns_.object() ? columns_.given("labels") : nullptr;
   if (options_.labels && (given == nullptr || labels == nullptr)) {
     fail(
-        "is " + excerpt(json::parse(line_)) +
+        "is " + excerpt(json_in(line_)) +
         "; this model predicts masked tokens: a line takes an object with tokens and labels");
   }
   const Column* const text =

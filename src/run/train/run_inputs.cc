@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/profile/run_costs.h"
+#include "src/run/data/data_files.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/memory_budget.h"
@@ -133,6 +135,28 @@ void expect_within(
   }
 }
 
+// The files that are evaluated on, but for what is named as data to train on, too.
+std::vector<std::filesystem::path> held_out(
+    const RunConfig::Data& data, const std::vector<std::filesystem::path>& no_data) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    std::error_code error;
+    return a == b || std::filesystem::equivalent(a, b, error);
+  };
+  std::vector<std::filesystem::path> files;
+  for (const std::string& path : data.eval_path) {
+    const bool named = std::ranges::any_of(
+        data.path, [&](const std::string& trained) { return same(path, trained); });
+    if (!named) {
+      DataOptions options;
+      options.paths = {path};
+      options.no_data = no_data;
+      const DataFiles found = data_files(options);
+      std::ranges::transform(found.files, std::back_inserter(files), &DataFile::path);
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 Corpus corpus_at(
@@ -147,6 +171,10 @@ Corpus corpus_at(
   options.paths.assign(paths.begin(), paths.end());
   const std::filesystem::path output = config.output.folder;
   options.no_data = {output, output / "costs", folder};
+  if (key == "data.path") {
+    const auto held = reading([&] { return held_out(data, options.no_data); }, "data.eval_path");
+    options.no_data.insert(options.no_data.end(), held.begin(), held.end());
+  }
   options.min_tokens = data.min_tokens;
   options.max_tokens = data.max_tokens > 0 ? data.max_tokens : positions;
   options.too_long = too_long(data.too_long);
