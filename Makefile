@@ -64,6 +64,7 @@ lint: deps-lint build/lint/build.ninja
 	$(OUR_CODE) | xargs clang-format-19 --dry-run -Werror
 	scripts/check_plan_side.sh
 	scripts/check_layers.py
+	scripts/check_json.py
 	scripts/check_docs.py
 	cmake -S . -B build/lint >/dev/null
 	find src/plan -name '*.cc' ! -name '*_absent.cc' | sort | \

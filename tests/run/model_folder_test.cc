@@ -30,7 +30,8 @@ const char* const kGolden[] = {
     "hf_qwen3",
     "hf_gpt2",
     "hf_opt",
-    "hf_bert"};
+    "hf_bert",
+    "hf_mistral"};
 
 fs::path golden(const std::string& name) {
   return fs::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / name;
@@ -335,6 +336,12 @@ TEST_F(ModelFolderTest, WeightsThatDoNotFitTheConfigurationAreNamed) {
   weights["model.layers.1.self_attn.q_proj.bias"] = at::zeros({24});
   test::write_tensors(from / "model.safetensors", weights);
   EXPECT_THAT(load_refusal(from), HasSubstr("q_proj.bias"));
+
+  weights = whole;  // as AutoModel saves it
+  weights.erase("lm_head.weight");
+  test::write_tensors(from / "model.safetensors", weights);
+  EXPECT_THAT(
+      load_refusal(from), AllOf(HasSubstr("lm_head.weight"), HasSubstr("AutoModelForCausalLM")));
 }
 
 TEST_F(ModelFolderTest, ATiedCopyInTheFileIsNoSecondParameter) {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/json_text.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/execute/gather.h"
 #include "src/run/memory/reading.h"
@@ -189,7 +190,7 @@ std::string difference_of_ranks(const std::vector<Given>& mine, Communicator& wo
     std::vector<std::map<std::string, std::string>> of_ranks;
     of_ranks.reserve(texts.size());
     for (const std::string& one : texts) {
-      of_ranks.push_back(json::parse(one).get<std::map<std::string, std::string>>());
+      of_ranks.push_back(json_in(one).get<std::map<std::string, std::string>>());
     }
     told = differences(of_ranks);
   }

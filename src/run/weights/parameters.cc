@@ -325,11 +325,15 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
       }
       throw std::runtime_error(fmt::format(
           "{}: has no tensor \"{}\"{} among its {}; is config.json that of another model, or are "
-          "the files not all there?",
+          "the files not all there?{}",
           file,
           wanted,
           did_you_mean(wanted, all),
-          all.size()));
+          all.size(),
+          wanted.starts_with("lm_head.") || wanted.starts_with("cls.")
+              ? " A model without its head (AutoModel) is saved so: save it with the head "
+                "(AutoModelForCausalLM, of BERT AutoModelForMaskedLM)"
+              : ""));
     }
     const StoredTensor& stored = reader.tensors().at(name);
     const bool real = stored.dtype == at::kDouble || stored.dtype == at::kFloat ||

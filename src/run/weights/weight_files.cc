@@ -14,6 +14,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/plan/base/json_text.h"
+
 namespace paradyse {
 namespace {
 
@@ -202,7 +204,13 @@ std::string list_of(const std::vector<std::string>& names) {
 std::set<std::string> shards_of(const fs::path& index) {
   std::set<std::string> shards;
   std::ifstream stream(index, std::ios::binary);
-  const nlohmann::json content = nlohmann::json::parse(stream, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  nlohmann::json content;
+  try {
+    content = json_in(text);
+  } catch (const nlohmann::json::exception&) {
+    return shards;
+  }
   const auto map = content.is_object() ? content.find("weight_map") : content.end();
   if (content.is_object() && map != content.end() && map->is_object()) {
     for (const auto& [name, shard] : map->items()) {

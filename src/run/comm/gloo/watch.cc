@@ -13,6 +13,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/communicator.h"
+#include "src/plan/base/json_text.h"
 
 namespace paradyse::gloo {
 namespace {
@@ -240,7 +241,7 @@ struct Watch::Shared {
       sight.text = states[r];
       sight.changed = Clock::now();
       sight.wait.reset();
-      const Json state = Json::parse(states[r]);
+      const Json state = json_in(states[r]);
       if (state.contains("for")) {
         sight.wait = Wait{state["for"], state["where"], state["what"]};
       }
