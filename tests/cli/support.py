@@ -14,7 +14,7 @@ PARADYSE = os.environ.get("PARADYSE", "build/release/paradyse")
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 MODELS = ["hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide", "hf_llama_bias_llama3",
           "hf_llama_linear", "hf_llama_yarn", "hf_llama_yarn_mscale", "hf_qwen2", "hf_qwen3", "hf_gpt2",
-          "hf_opt", "hf_llama_labels", "hf_bert"]
+          "hf_opt", "hf_llama_labels", "hf_bert", "hf_mistral", "hf_bert_pretraining"]
 
 OK, FAILED, USAGE, INTERNAL = 0, 1, 2, 70
 

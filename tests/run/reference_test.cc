@@ -247,7 +247,9 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_gpt2",
         "hf_opt",
         "hf_llama_labels",
-        "hf_bert"),
+        "hf_bert",
+        "hf_mistral",
+        "hf_bert_pretraining"),
     [](const auto& test) { return test.param; });
 
 TEST(ReferenceModel, LeavesTheWeightsOfTheCallerAsTheyAre) {
