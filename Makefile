@@ -1,9 +1,15 @@
 # The commands of this project; each installs what it needs.  Beneath: CMakePresets.json.
+#   TORCH=DIR   builds with a libtorch 2.11 that is there: an unpacked libtorch, or a Python's torch folder
+#   WERROR=ON   makes warnings errors, as .ci/run does
 JOBS ?= $(shell nproc)
+export TORCH
+WERROR ?=
+CONFIGURE = $(if $(TORCH),-DPARADYSE_TORCH=$(abspath $(TORCH))) \
+  $(if $(WERROR),$(if $(filter release cuda package,$*),-DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR)))
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
-.PHONY: demo video protein build check-clang build-cuda gpu-bundle check-cuda-kernels test test-long test-asan lint format clean install deps deps-lint \
-  deps-clang deps-cuda build-all
+.PHONY: demo video protein build check-clang build-cuda gpu-bundle check-cuda-kernels test test-long test-asan lint format clean install package \
+  deps deps-lint deps-clang deps-cuda build-all always
 
 demo: build
 	@scripts/demo_corpus.sh
@@ -78,6 +84,11 @@ PREFIX ?= /usr/local
 install: build-all
 	cmake --install build/release --prefix $(PREFIX)
 
+# A Debian package of the program with the libtorch and HiGHS that it was built with (docs/install.md).
+package: deps build/package/build.ninja
+	cmake --build --preset package -j $(JOBS)
+	cd build/package && cpack
+
 clean:
 	rm -rf build
 
@@ -101,6 +112,6 @@ build/clang/build.ninja build/debug-asan/build.ninja: | deps-clang
 build/lint/build.ninja: | deps-lint
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
-build/%/build.ninja: CMakePresets.json | deps
-	cmake --preset $*
+build/%/build.ninja: CMakePresets.json $(if $(TORCH)$(WERROR),always) | deps
+	cmake --preset $* $(CONFIGURE)
 	@touch $@

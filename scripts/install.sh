@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is needed to build and test and is not there yet: Debian packages (with sudo where
-# not root), libtorch and HiGHS, the latter two into .deps/ of this checkout and never into a system's
-# Python.
+# not root; on a terminal it asks first), libtorch and HiGHS, the latter two into .deps/ of this
+# checkout and never into a system's Python.  Wheels are checked against the hashes in
+# scripts/wheels*.txt.  Where packages cannot be installed (no apt-get, or neither root nor sudo), it
+# goes on if the tools and headers are found, and else names those that are missing.
+#
+# TORCH=DIR: a libtorch that is there (make TORCH=DIR); none is downloaded.
 #
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
@@ -56,7 +60,60 @@ fail() {
   exit 1
 }
 
+# What the packages of the build are for, one a line: command or header, and the Debian package.  ccache,
+# mold and Google Benchmark are left out: a build does without them.
+needed='make make
+cmake cmake
+ninja ninja-build
+python3 python3
+unzip unzip
+nlohmann/json.hpp nlohmann-json3-dev
+toml++/toml.h libtomlplusplus-dev
+CLI/CLI.hpp libcli11-dev
+fmt/format.h libfmt-dev
+xxhash.h libxxhash-dev
+Eigen/Core libeigen3-dev
+png.h libpng-dev
+gloo/context.h libgloo-dev
+gtest/gtest.h libgtest-dev
+gmock/gmock.h libgmock-dev
+rapidcheck.h librapidcheck-dev'
+
+# Prints what is needed and not found, as "NAME (Debian: PACKAGE)".  Headers are asked of the compiler,
+# which knows CPATH and the folders of its system.
+missing_tools() {
+  local cxx=${CXX:-c++} name package source="" headers=1
+  if ! command -v "$cxx" >/dev/null; then
+    echo "$cxx, a C++20 compiler (Debian: g++)"
+    headers=
+  fi
+  while read -r name package; do
+    if [[ $name != *[./]* ]]; then
+      command -v "$name" >/dev/null || echo "$name (Debian: $package)"
+    elif [[ $name == Eigen/* ]]; then
+      source+="#if !__has_include(<$name>) && !__has_include(<eigen3/$name>)"$'\n'"$name (Debian: $package)"$'\n#endif\n'
+    else
+      source+="#if !__has_include(<$name>)"$'\n'"$name (Debian: $package)"$'\n#endif\n'
+    fi
+  done <<<"$needed"
+  [[ -z $headers ]] || "$cxx" -E -P -x c++ - <<<"$source" | sed '/^$/d'
+  [[ -n $(python_with_pip) ]] || echo "pip of Python 3 (Debian: python3-pip)"
+}
+
+# Where packages cannot be installed, for the reason $1.
+go_on_if_tools_are_found() {
+  local found_not
+  mapfile -t found_not < <(missing_tools)
+  ((${#found_not[@]})) || return 0
+  fail "$1, and these tools or headers are not found:" "${found_not[@]/#/  }" \
+    "install them by your system's means, then run this again (headers of other folders: set CPATH and CMAKE_PREFIX_PATH)"
+}
+
 install_packages() {
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    go_on_if_tools_are_found "no apt-get on this machine"
+    return
+  fi
   local installed missing=() package sudo=()
   installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
   for package in "${packages[@]}"; do
@@ -64,12 +121,21 @@ install_packages() {
   done
   ((${#missing[@]})) || return 0
 
-  command -v apt-get >/dev/null ||
-    fail "no apt-get on this machine; install the equivalents of: ${missing[*]}"
   if ((EUID != 0)); then
-    command -v sudo >/dev/null ||
-      fail "neither root nor sudo; ask an administrator for: apt-get install ${missing[*]}"
+    if ! command -v sudo >/dev/null; then
+      go_on_if_tools_are_found "neither root nor sudo to install: ${missing[*]}"
+      return
+    fi
     sudo=(sudo)
+    if [[ -t 0 ]]; then
+      local answer=
+      echo "These Debian packages are missing: ${missing[*]}"
+      read -r -p "Install them now with sudo apt-get install? [y/N] " answer || true
+      if [[ $answer != [yY]* ]]; then
+        go_on_if_tools_are_found "packages were not installed"
+        return
+      fi
+    fi
   fi
   echo "installing: ${missing[*]}"
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
@@ -79,18 +145,46 @@ install_packages() {
       "check the network and the package sources (Debian 12 or later has all), then run this again"
 }
 
-# Debian's Python, since another one in PATH may lack pip.  Platform tags are accepted by name: pip
-# does not know that a later manylinux includes an earlier one.
-download() {
-  local to=$1 tag platforms=()
-  shift
-  for tag in manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_18 manylinux2014; do
+# Debian's Python first, since another one in PATH may lack pip.
+python_with_pip() {
+  local python
+  for python in /usr/bin/python3 python3; do
+    if "$python" -m pip --version >/dev/null 2>&1; then
+      echo "$python"
+      return
+    fi
+  done
+}
+
+# The wheels of the lines of requirements, each with its hash, into folder $1.  Platform tags are accepted
+# by name: pip does not know that a later manylinux includes an earlier one.
+download_lines() {
+  local to=$1 lines=$2 tag platforms=() python
+  python=$(python_with_pip)
+  [[ -n $python ]] || fail "no Python 3 with pip; install it (Debian: python3-pip)"
+  for tag in manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_18 manylinux2014 manylinux2010 \
+    manylinux1; do
     platforms+=(--platform "${tag}_x86_64")
   done
-  /usr/bin/python3 -m pip download --quiet --no-cache-dir --disable-pip-version-check \
-    --only-binary=:all: --python-version 3.11 "${platforms[@]}" --dest "$to" "$@" ||
-    fail "pip could not download: $*" \
-      "check the network (and PIP_INDEX_URL where a mirror is used), then run this again"
+  echo "$lines" >.deps/partial/requirements.txt
+  "$python" -m pip download --quiet --no-cache-dir --disable-pip-version-check \
+    --only-binary=:all: --python-version 3.11 "${platforms[@]}" --dest "$to" --no-deps \
+    --require-hashes -r .deps/partial/requirements.txt ||
+    fail "pip could not download: $(sed 's/ --hash.*//' <<<"$lines" | paste -sd ' ')" \
+      "check the network (and PIP_INDEX_URL where a mirror is used), then run this again;" \
+      "hashes that do not match mean that the mirror's files are not those of PyPI"
+}
+
+# The wheels NAME==VERSION..., which scripts/wheels.txt has to know.
+download() {
+  local to=$1 wheel line lines=
+  shift
+  for wheel in "$@"; do
+    line=$(grep -F -- "$wheel --hash=" scripts/wheels.txt) ||
+      fail "scripts/wheels.txt has no hash of $wheel"
+    lines+=$line$'\n'
+  done
+  download_lines "$to" "${lines%$'\n'}"
 }
 
 # Of two installs at once the second finds the work done; `partial` is of one that was killed.
@@ -122,7 +216,7 @@ finish() {
 install_torch() {
   begin "$home" "${wheels[*]}" || return 0
   echo "downloading: ${wheels[*]} (0.55 GB)"
-  download .deps/partial/wheels --no-deps "${wheels[@]}"
+  download .deps/partial/wheels "${wheels[@]}"
 
   # The folders stay as in the wheels: libtorch_cpu.so finds nvidia/cu13/lib relative to itself.
   # Its copy of fmt stays out: it would hide Debian's.
@@ -143,7 +237,7 @@ install_torch() {
 install_highs() {
   begin "$highs_home" "$highs_wheel" || return 0
   echo "downloading: $highs_wheel (10 MB)"
-  download .deps/partial/wheels --no-deps "$highs_wheel"
+  download .deps/partial/wheels "$highs_wheel"
 
   unzip -q .deps/partial/wheels/highsbox-*.whl '*/highs_dist/include/highs/*' \
     '*/highs_dist/lib/libhighs.so' '*/highs_dist/share/doc/HIGHS/LICENSE.txt' -d .deps/partial/home
@@ -156,7 +250,7 @@ install_highs() {
 install_tidy() {
   begin "$tidy_home" "$tidy_wheel" || return 0
   echo "downloading: $tidy_wheel (45 MB)"
-  download .deps/partial/wheels --no-deps "$tidy_wheel"
+  download .deps/partial/wheels "$tidy_wheel"
 
   unzip -q .deps/partial/wheels/clang_tidy-*.whl -d .deps/partial/home
   chmod +x .deps/partial/home/clang_tidy/data/bin/clang-tidy
@@ -175,8 +269,8 @@ install_cuda() {
   [[ "$done_for" == "$wanted"* ]] && return 0
   begin_partial
   echo "downloading: $wanted ($([[ $cuda == link ]] && echo 0.8 || echo 2.7) GB)"
-  download .deps/partial/wheels --no-deps "${wheels[0]}" "$nccl_wheel"
-  [[ $cuda == link ]] || download .deps/partial/wheels "${cuda_run_wheels[@]}"
+  download .deps/partial/wheels "${wheels[0]}" "$nccl_wheel"
+  [[ $cuda == link ]] || download_lines .deps/partial/wheels "$(grep -v '^#' scripts/wheels_cuda_run.txt)"
 
   local wheel
   for wheel in .deps/partial/wheels/torch-*.whl; do
@@ -193,7 +287,11 @@ install_cuda() {
 }
 
 install_packages
-install_torch
+if [[ -n ${TORCH:-} ]]; then
+  [[ -d $TORCH ]] || fail "TORCH=$TORCH is no folder; give that of a libtorch 2.11 or of a Python's torch"
+else
+  install_torch
+fi
 install_highs
 [[ -z $lint ]] || install_tidy
 [[ -z $cuda ]] || install_cuda
