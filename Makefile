@@ -8,8 +8,10 @@ CONFIGURE = $(if $(TORCH),-DPARADYSE_TORCH=$(abspath $(TORCH))) \
   $(if $(WERROR),$(if $(filter release cuda package,$*),-DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR)))
 OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
+.DEFAULT_GOAL := build
+
 .PHONY: demo video protein build check-clang build-cuda gpu-bundle check-cuda-kernels test test-long test-asan lint format clean install package \
-  deps deps-lint deps-clang deps-cuda build-all always
+  deps deps-lint deps-clang deps-cuda deps-package build-all always
 
 demo: build
 	@scripts/demo_corpus.sh
@@ -84,8 +86,8 @@ PREFIX ?= /usr/local
 install: build-all
 	cmake --install build/release --prefix $(PREFIX)
 
-# A Debian package of the program with the libtorch and HiGHS that it was built with (docs/install.md).
-package: deps build/package/build.ninja
+# A Debian package of the program with the libtorch and HiGHS that it was built with (docs/guide/install.md).
+package: deps-package build/package/build.ninja
 	cmake --build --preset package -j $(JOBS)
 	cd build/package && cpack
 
@@ -101,6 +103,9 @@ deps-lint:
 deps-clang:
 	@scripts/install.sh clang
 
+deps-package:
+	@scripts/install.sh package
+
 deps-cuda:
 	@scripts/install.sh cuda
 
@@ -110,6 +115,7 @@ build-all: deps build/release/build.ninja
 build/cuda/build.ninja: | deps-cuda
 build/clang/build.ninja build/debug-asan/build.ninja: | deps-clang
 build/lint/build.ninja: | deps-lint
+build/package/build.ninja: | deps-package
 
 # Later changes of CMakeLists.txt are noticed by the build itself.
 build/%/build.ninja: CMakePresets.json $(if $(TORCH)$(WERROR),always) | deps

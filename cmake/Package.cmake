@@ -24,7 +24,7 @@ install(FILES THIRD_PARTY_NOTICES.md README.md CHANGELOG.md DESTINATION ${docume
 file(GLOB licences ${torch_beside}/torch-*.dist-info/licenses ${torch_beside}/nvidia_*.dist-info/licenses)
 foreach(folder IN LISTS licences)
   cmake_path(GET folder PARENT_PATH name)
-  cmake_path(GET name STEM name)
+  cmake_path(GET name STEM LAST_ONLY name)
   install(DIRECTORY ${folder}/ DESTINATION ${documents}/licenses/${name})
 endforeach()
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/paradyse)

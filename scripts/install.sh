@@ -10,6 +10,7 @@
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
 #   scripts/install.sh clang   also the second compiler, for `make check-clang` and `make test-asan`
+#   scripts/install.sh package also what `make package` needs
 #   scripts/install.sh video   also ffmpeg, and a film for `make video`
 #   scripts/install.sh protein also alignments, for `make protein`
 #   scripts/install.sh cuda    also what the preset `cuda` links: libtorch_cuda, and NCCL where the
@@ -48,11 +49,12 @@ case "${1:-}" in
   "") ;;
   lint) packages+=(clang-format-19 clang-19) lint=1 ;;
   clang) packages+=(clang-19 libclang-rt-19-dev) ;;
+  package) packages+=(dpkg-dev file) ;;
   video) packages+=(ffmpeg forensics-samples-files) ;;
   protein) packages+=(hmmer-examples) ;;
   cuda) cuda='link'; [[ ! -e /proc/driver/nvidia/version ]] || cuda='run' ;;
   cuda-run) cuda='run' ;;
-  *) echo "usage: scripts/install.sh [lint|clang|video|protein|cuda|cuda-run]" >&2; exit 2 ;;
+  *) echo "usage: scripts/install.sh [lint|clang|package|video|protein|cuda|cuda-run]" >&2; exit 2 ;;
 esac
 
 fail() {
