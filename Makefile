@@ -59,7 +59,8 @@ test: build-all
 # is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,
 # and our kernels' registers are counted; `make test-long CUDA=` leaves both out.
 CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),gpu-bundle check-cuda-kernels)
-test-long: test-asan build-all $(CUDA)
+test-long: test-asan build-all package $(CUDA)
+	scripts/test_package.sh build/package/paradyse_*.deb
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
 	ctest --preset release-long -j 2
 	@$(if $(CUDA),,echo "left out: the programs with CUDA (no toolkit, or CUDA= was given)")
@@ -89,6 +90,7 @@ install: build-all
 # A Debian package of the program with the libtorch and HiGHS that it was built with (docs/guide/install.md).
 package: deps-package build/package/build.ninja
 	cmake --build --preset package -j $(JOBS)
+	rm -f build/package/*.deb  # of another version
 	cd build/package && cpack
 
 clean:
