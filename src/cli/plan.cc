@@ -203,7 +203,7 @@ std::vector<std::string> all_problems(
     const bool node =
         options.domain == "node" || (options.domain == "auto" && plan.weight_domain < plan.ranks);
     add(space->preset_problems(
-        plan, *preset, {.overlapped = options.overlapped, .node_domain = node}));
+        plan, *preset, {.overlapped = options.overlapped || plan.messages.overlap, .node_domain = node}));
   }
   return found;
 }

@@ -235,6 +235,7 @@ GroupSpace flexsp_full_space(
   space.weight_domain = domain;
   space.task.node = kNode;
   space.task.overlapped = options.overlapped;
+  space.messages.overlap = options.overlapped;
   const double parameters_gb =
       model.parameters(setting.context) * 1024 * 1024 * 1024 / 1e9;  // of 10^9
   if (options.node_domain) {

@@ -164,7 +164,8 @@ class Space {
         .layers = shape_.layers,
         .cluster_name = cluster_.name,
         .cluster_sha256 = {},
-        .tiles = shape_.tiles};
+        .tiles = shape_.tiles,
+        .messages = {.overlap = options_.overlapped}};
     for (const std::int64_t n : space.task.lengths) {
       longest_ = std::max(longest_, n);
       tokens_ += n;
@@ -249,6 +250,7 @@ class Space {
         .shares = {},
         .weight_domain = domain_,
         .keep = options_.simulation.training,
+        .messages = {.overlap = options_.overlapped},
         .tiles = shape_.tiles};
   }
 
@@ -427,6 +429,7 @@ class Space {
     plan.ranks = cluster_.ranks();
     plan.weight_domain = domain_;
     plan.tiles = shape_.tiles;
+    plan.messages.overlap = options_.overlapped;
     plan.programs["idle"] = idle;
     plan.lengths = {1};
     PlanMicroBatch& micro_batch = plan.micro_batches.emplace_back();

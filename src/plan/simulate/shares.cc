@@ -155,6 +155,7 @@ std::vector<double> proportional_shares(
   std::vector<double> shares(p, 1.0 / static_cast<double>(p));
   std::vector<double> best;  // even
   std::pair<std::int64_t, double> least;
+  constexpr double kLeastShare = 1e-6;  // of a rank without room: plans have no share of nothing
   constexpr int kRounds = 8;  // costs are nearly linear in the shares: later rounds polish
   for (int round = 0; round < kRounds; ++round) {
     Burden burden = scales.weigh(lengths, shares);
@@ -182,6 +183,9 @@ std::vector<double> proportional_shares(
     shares_before = std::move(shares);
     before = std::move(burden);
     shares = proportional_shares(seconds_per_share, largest);
+    for (double& share : shares) {
+      share = std::max(share, kLeastShare);
+    }
   }
   return best;
 }

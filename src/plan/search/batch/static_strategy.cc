@@ -30,10 +30,12 @@ PlanningTask task_of(PlanningTask task, const Strategy& attention, Recompute lev
 
 StaticStrategy::StaticStrategy(const PlanningTask& task, const std::string& attention, How how)
     : packs_(how.packs && !strategy("attention", attention).one_rank) {
+  PlanningTask its = task;
+  its.offload = task.offload && !packs_;  // packed layers are all alike, and none waits on the host
   for (const Recompute level : kRecomputeLevels) {
     if (level == Recompute::none || how.recomputes) {
       levels_.push_back(
-          {.planner = batch_planner(task_of(task, strategy("attention", attention), level))});
+          {.planner = batch_planner(task_of(its, strategy("attention", attention), level))});
     }
   }
 }

@@ -56,6 +56,7 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   plan.ranks = task.ranks;
   plan.weight_domain = space.weight_domain;
   plan.tiles = space.tiles;
+  plan.messages = space.messages;
   plan.lengths = task.lengths;
   plan.planner_space = space.name;
   double total = space.batch_seconds;

@@ -25,7 +25,8 @@ struct GroupSpace {
   std::int64_t layers = 0;
   std::string cluster_name;
   std::string cluster_sha256;
-  Tiles tiles = {};  // and in which tiles, of which the types' room is
+  Tiles tiles = {};        // and in which tiles, of which the types' room is
+  Messages messages = {};  // and how they travel, which takes of that room
 };
 
 // Documents as the task has them; predicted seconds of groups, micro-batches and the whole are the

@@ -1,0 +1,476 @@
+// Every plan that any planner makes passes the checker that is given the same model, cluster and
+// memory: random models of each family, as their files say them, random clusters and batches.
+// With --gtest_shuffle --gtest_random_seed=N it draws others.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/cluster.h"
+#include "paradyse/plan/document_plans.h"
+#include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layer_planner.h"
+#include "paradyse/plan/layout_planner.h"
+#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/sample_planner.h"
+#include "paradyse/plan/static_strategy.h"
+#include "src/plan/published/flexsp_check.h"
+#include "src/plan/search/grouping/batch.h"
+#include "src/plan/search/grouping/table.h"
+#include "src/plan/simulate/additive.h"
+#include "src/plan/simulate/choices.h"
+#include "src/plan/simulate/cluster_space.h"
+
+namespace paradyse {
+namespace {
+
+using testing::IsEmpty;
+
+constexpr int kSeeds = 6;
+
+class Drawn {
+ public:
+  explicit Drawn(int seed)
+      : random_(
+            static_cast<unsigned>(seed + 1000 * testing::UnitTest::GetInstance()->random_seed())) {}
+
+  std::int64_t number(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+  }
+  int small(int least, int most) { return static_cast<int>(number(least, most)); }
+  double times(double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random_);
+  }
+  bool coin() { return small(0, 1) == 1; }
+  template <typename List>
+  auto one_of(const List& list) {
+    return *std::next(std::begin(list), small(0, static_cast<int>(std::size(list)) - 1));
+  }
+
+  // As its config.json says it.
+  ModelShape model() {
+    const std::int64_t kv = number(1, 3);
+    const std::int64_t heads = kv * number(1, 3);
+    const std::int64_t dim = 2 * number(2, 9);
+    const std::int64_t hidden = heads * dim;
+    const std::int64_t layers = number(1, 4);
+    const std::int64_t ffn = number(5, 99);
+    const std::int64_t vocab = number(11, 300);
+    const auto family = one_of(std::vector<std::string>{"llama", "qwen2", "qwen3", "gpt2", "bert"});
+    nlohmann::json config = {{"model_type", family}, {"vocab_size", vocab}};
+    if (family == "gpt2") {
+      config.update(
+          {{"n_layer", layers},
+           {"n_embd", hidden},
+           {"n_head", heads},
+           {"n_inner", ffn},
+           {"n_positions", kLongest},
+           {"resid_pdrop", coin() ? 0.1 : 0.0},
+           {"embd_pdrop", 0.0},
+           {"attn_pdrop", 0.0}});
+    } else {
+      config.update(
+          {{"num_hidden_layers", layers},
+           {"hidden_size", hidden},
+           {"num_attention_heads", heads},
+           {"intermediate_size", ffn},
+           {"max_position_embeddings", kLongest}});
+      if (family == "bert") {
+        config.update(
+            {{"architectures", {"BertForMaskedLM"}},
+             {"hidden_dropout_prob", 0.0},
+             {"attention_probs_dropout_prob", 0.0}});
+      } else {
+        config.update({{"num_key_value_heads", kv}, {"tie_word_embeddings", coin()}});
+      }
+    }
+    return model_shape_from_config(config, "config.json");
+  }
+
+  // As its TOML file says it.
+  GridShape grid(DimSizes& dims) {
+    const auto n = [&](std::int64_t least, std::int64_t most) {
+      return std::to_string(number(least, most));
+    };
+    std::string text;
+    if (coin()) {
+      const std::int64_t kv = number(1, 3);
+      const std::int64_t heads = kv * number(1, 2);
+      const bool captions = coin();
+      text = "model_type = \"stdit\"\ndepth = " + n(1, 3) +
+             "\nhidden_size = " + std::to_string(heads * 2 * number(1, 3)) +
+             "\nnum_heads = " + std::to_string(heads) +
+             "\nnum_key_value_heads = " + std::to_string(kv) + "\nmlp_hidden_size = " + n(3, 25) +
+             "\ncaption_channels = " + (captions ? n(1, 5) : "0");
+      dims = {{"frames", number(1, 7)}, {"patches", number(1, 11)}};
+      if (captions) {
+        dims["text"] = number(1, 5);
+      }
+    } else {
+      text = "model_type = \"evoformer\"\nno_blocks = " + n(1, 3) + "\nc_m = " + n(2, 9) +
+             "\nc_z = " + n(2, 9) + "\nno_heads_msa = " + n(1, 4) + "\nno_heads_pair = " + n(1, 3) +
+             "\nc_hidden = " + n(1, 4) + "\nc_hidden_opm = " + n(1, 3) +
+             "\nc_hidden_mul = " + n(1, 4) + "\ntransition_n = " + n(1, 3) +
+             "\nis_multimer = " + (coin() ? "true" : "false") +
+             "\nglobal_column_attention = " + (coin() ? "true" : "false");
+      const std::int64_t residues = number(2, 11);
+      dims = {
+          {"sequences", number(1, 9)}, {"residues", residues}, {"i", residues}, {"j", residues}};
+    }
+    const std::string file = std::filesystem::path(testing::TempDir()) / "every_planner.toml";
+    std::ofstream(file) << text << "\n";
+    return read_grid_shape(file);
+  }
+
+  Cluster cluster(std::int64_t memory) {
+    std::string text = "name = \"c\"\n";
+    const int kinds = small(1, 2);
+    std::vector<int> counts;
+    for (int d = 0; d < kinds; ++d) {
+      counts.push_back(small(1, 6));
+    }
+    int node = small(1, 5);
+    const int ranks = std::accumulate(counts.begin(), counts.end(), 0);
+    while (ranks % node != 0 && node < ranks) {
+      --node;  // nodes are equal
+    }
+    text += "ranks_per_node = " + std::to_string(node) + "\n";
+    for (int d = 0; d < kinds; ++d) {
+      text +=
+          "[[device]]\nname = \"d" + std::to_string(d) +
+          "\"\ncount = " + std::to_string(counts[idx(d)]) +
+          "\nmatmul_flops_per_second = " + std::to_string(times(1e11, 300e12)) +
+          "\nfloat32_flops_per_second = " + std::to_string(times(1e10, 20e12)) +
+          "\nmatmul_fraction = 0.7\nattention_fraction = 0.5\nmemory_bytes_per_second = " +
+          std::to_string(times(1e10, 2e12)) + "\nmemory_bytes = " +
+          std::to_string(static_cast<std::int64_t>(static_cast<double>(memory) * times(1, 1.5))) +
+          "\nlaunch_seconds = 4e-6\nhost_bytes_per_second = 25e9\n";
+    }
+    text += "[inside_node]\nbytes_per_second = " + std::to_string(times(1e9, 300e9)) +
+            "\nlatency_seconds = 8e-6\n[between_nodes]\nbytes_per_second = " +
+            std::to_string(times(1e8, 30e9)) + "\nlatency_seconds = 15e-6\n";
+    return cluster_from_toml(text, "c.toml");
+  }
+
+  std::vector<std::int64_t> lengths(int most) {
+    std::vector<std::int64_t> all(idx(small(1, most)));
+    for (std::int64_t& one : all) {
+      one = std::clamp<std::int64_t>(
+          static_cast<std::int64_t>(std::lognormal_distribution<double>(4, 1.5)(random_)),
+          1,
+          kLongest);
+    }
+    return all;
+  }
+
+  Precision precision() {
+    return coin() ? Precision{.activation = 2, .statistic = 4} : Precision{};
+  }
+
+ private:
+  static constexpr std::int64_t kLongest = 1500;
+  std::mt19937 random_;
+};
+
+std::int64_t most_of(const Plan& plan, const Model& model, Precision precision, bool training) {
+  std::int64_t most = 0;
+  for (const PredictedBytes& one : bytes_of_ranks(plan, model, precision, training)) {
+    most = std::max(most, one.total());
+  }
+  return most;
+}
+
+// As a file has it.
+Plan from_file(const Plan& plan) { return plan_from_json(to_json(plan), "plan.json"); }
+
+void expect_on(
+    const Plan& plan, const ModelShape& model, const Cluster& cluster, Precision precision) {
+  EXPECT_THAT(
+      problems(
+          from_file(plan),
+          {.model = &model, .memory_of_ranks = memory_of_ranks(cluster), .precision = precision}),
+      IsEmpty())
+      << to_json(plan);
+}
+
+// A cluster whose devices hardly hold the model for the longest document.
+Cluster tight(Drawn& drawn, const ModelShape& model, std::int64_t longest) {
+  Cluster cluster = drawn.cluster(std::int64_t{1} << 40);
+  const std::int64_t needed = memory_for(model, cluster, {.reserve = 0}, longest);
+  for (DeviceClass& device : cluster.devices) {
+    device.memory_bytes =
+        static_cast<std::int64_t>(static_cast<double>(needed) * drawn.times(1, 2.5));
+  }
+  return cluster;
+}
+
+TEST(EveryPlanner, OfDescribedClustersIsChecked) {
+  int made = 0;
+  std::set<std::string> levels;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Drawn drawn(seed);
+    const ModelShape model = without_dropout(drawn.model());
+    const std::vector<std::int64_t> lengths = drawn.lengths(12);
+    const Cluster cluster = tight(drawn, model, std::ranges::max(lengths));
+    const Precision precision{.activation = 2, .statistic = 4};
+    const int node = std::min(cluster.ranks_per_node, cluster.ranks());
+    for (const bool flexsp : {true, false}) {
+      for (const bool overlapped : {false, true}) {
+        for (const int domain : {0, node}) {
+          if ((flexsp && (overlapped || domain != 0)) ||
+              (domain != 0 && cluster.ranks() % domain != 0)) {
+            continue;  // plan batch refuses these
+          }
+          SCOPED_TRACE(
+              "seed " + std::to_string(seed) + (flexsp ? ", flexsp" : ", full") +
+              (overlapped ? ", overlap" : "") + ", domain " + std::to_string(domain));
+          std::optional<GroupSpace> space;
+          try {
+            space = cluster_space(
+                model,
+                cluster,
+                {.flexsp = flexsp,
+                 .overlapped = overlapped,
+                 .weight_domain = domain,
+                 .reserve = 0,
+                 .simulation = {.precision = precision}},
+                lengths);
+          } catch (const std::invalid_argument&) {
+            continue;  // states leave no memory
+          }
+          for (const GroupingPlannerRow& planner : grouping_planners()) {
+            const PlannedBatch planned = plan_batch({*space}, planner, {.solver_seconds = 0.05});
+            if (!planned.plan) {
+              continue;
+            }
+            SCOPED_TRACE(planner.name);
+            ++made;
+            const Plan& plan = *planned.plan;
+            for (const auto& [name, program] : plan.programs) {
+              levels.insert(to_string(part_of(program.front().choice, "attention").recompute));
+            }
+            EXPECT_EQ(plan.messages.overlap, overlapped);
+            expect_on(plan, model, cluster, precision);
+            EXPECT_THAT(
+                flexsp ? flexsp_space_problems(from_file(plan))
+                       : flexsp_full_space_problems(from_file(plan), {.node = node, .light = true}),
+                IsEmpty());
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(made, 3 * kSeeds);
+  EXPECT_GE(levels.size(), 2U);
+}
+
+TEST(EveryPlanner, OfTheSimulatorIsChecked) {
+  int made = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    Drawn drawn(seed);
+    const Precision precision = drawn.precision();
+    ModelShape model = without_dropout(drawn.model());
+    const std::vector<std::int64_t> lengths = drawn.lengths(3);
+    const Cluster cluster = tight(drawn, model, std::ranges::max(lengths));
+    model.tiles = tiles_of(cluster, model, precision.activation);
+    for (const SimulatedChoice& choice : simulate_all(
+             model,
+             cluster,
+             {.lengths = lengths, .domain = largest_domain(cluster)},
+             {.precision = precision})) {
+      if (choice.simulation.fits()) {
+        SCOPED_TRACE(choice.name);
+        ++made;
+        expect_on(choice.plan, model, cluster, precision);
+      }
+    }
+  }
+  EXPECT_GT(made, kSeeds);
+}
+
+// `train` and `bench step`: each planner of batches, with each of layers, level by level.
+TEST(EveryPlanner, OfARunIsChecked) {
+  int made = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    for (const BatchPlannerRow& row : batch_planners()) {
+      Drawn drawn(seed);
+      PlanningTask task;
+      task.model = drawn.model();
+      task.ranks = drawn.one_of(std::vector<int>{1, 2, 3, 4, 8});
+      task.machine.cores = drawn.small(1, 4);
+      task.precision = drawn.precision();
+      task.offload = drawn.coin();
+      task.planner = drawn.one_of(layer_planners()).name;
+      task.batch_planner = row.name;
+      task.mix = drawn.coin();
+      if (drawn.coin()) {
+        task.recompute = drawn.one_of(recompute_names());
+      }
+      const std::vector<std::int64_t> lengths = drawn.lengths(8);
+      SCOPED_TRACE(
+          "seed " + std::to_string(seed) + ", " + row.name + " of layers by " + task.planner +
+          " on " + std::to_string(task.ranks) + ", level " + task.recompute +
+          (task.offload ? ", offload" : ""));
+      std::optional<Plan> plan;
+      try {
+        plan = batch_planner(task)->plan(lengths).plan;
+      } catch (const std::invalid_argument&) {
+        continue;  // groups of more ranks than there are
+      }
+      if (!plan) {
+        continue;  // groups of a size that no strategy of the level runs on
+      }
+      const Model model = text_model(task.model);
+      const auto most = static_cast<double>(most_of(*plan, model, task.precision, true));
+      for (const double times : {1.5, 1.0, 0.9, 0.7}) {
+        task.memory_per_rank = static_cast<std::int64_t>(most * times);
+        SCOPED_TRACE(times);
+        const std::unique_ptr<DocumentPlanner> planner = batch_planner(task);
+        for (plan = planner->plan(lengths).plan; plan; plan = planner->leaner(*plan)) {
+          ++made;
+          EXPECT_THAT(
+              problems(
+                  from_file(*plan),
+                  {.model = &task.model,
+                   .memory_per_rank = task.memory_per_rank,
+                   .precision = task.precision}),
+              IsEmpty())
+              << to_json(*plan);
+          if (made % 3 != 0) {
+            break;  // now and then what comes after a lack of memory
+          }
+        }
+        // plan layers: the longest alone
+        const std::int64_t longest = std::ranges::max(lengths);
+        if (const std::optional<DocumentPlan> alone =
+                planner->documents().best(longest, task.ranks)) {
+          const Plan one = uniform_plan(task.model, {longest}, task.ranks, choices(alone->program));
+          EXPECT_THAT(
+              problems(
+                  from_file(one),
+                  {.model = &task.model,
+                   .memory_per_rank = task.memory_per_rank,
+                   .precision = task.precision}),
+              IsEmpty());
+          EXPECT_EQ(most_of(one, model, task.precision, true), alone->bytes.total());
+        }
+      }
+      task.memory_per_rank = static_cast<std::int64_t>(most);
+      for (const Strategy& strategy : strategies("attention")) {
+        if (strategy.one_rank != (task.ranks == 1)) {
+          continue;
+        }
+        StaticStrategy one(
+            task, strategy.name, {.recomputes = drawn.coin(), .packs = drawn.coin()});
+        if (const std::optional<Plan> fixed = one.plan(lengths)) {
+          SCOPED_TRACE(strategy.name);
+          EXPECT_THAT(
+              problems(
+                  from_file(*fixed),
+                  {.model = &task.model,
+                   .memory_per_rank = task.memory_per_rank,
+                   .precision = task.precision}),
+              IsEmpty());
+        }
+      }
+    }
+  }
+  EXPECT_GT(made, 5 * kSeeds);
+}
+
+LayerRecompute drawn_level(Drawn& drawn) {
+  return drawn.coin() ? LayerRecompute{} : layer_recompute(drawn.one_of(recompute_names()));
+}
+
+TEST(EveryPlanner, OfLayoutsIsChecked) {
+  for (int seed = 0; seed < 3 * kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    Drawn drawn(seed);
+    const bool text = drawn.coin();
+    const Cluster cluster = drawn.cluster(std::int64_t{1} << 40);
+    const int ranks = cluster.ranks();
+    const ModelShape shape = without_dropout(drawn.model());
+    DimSizes dims;
+    const GridShape grid = drawn.grid(dims);
+    Model model = text ? text_model(shape) : grid_model(grid);
+    if (drawn.coin()) {
+      model = with_tiles(model, tiles_of(cluster, shape, 2));
+    }
+    const std::vector<std::int64_t> lengths =
+        text ? drawn.lengths(4)
+             : std::vector<std::int64_t>(idx(drawn.small(1, 3)), rows_of(grid, dims));
+    LayoutTask task{
+        .model = &model,
+        .documents = packed(lengths, ranks, model.causal),
+        .recompute = drawn_level(drawn),
+        .tiles = drawn.number(1, 4),
+        .seconds = {}};
+    if (!text) {
+      task.documents.dims = dims;
+    }
+    if (drawn.coin() && cluster.uniform()) {
+      task.objective = LayoutTask::Objective::seconds;
+      task.seconds = part_seconds(cluster, ranks, {});
+    }
+    const Plan plan = text ? plan_of(task, plan_layouts(task, model.layers), shape, 0)
+                           : plan_of(task, plan_layouts(task, model.layers), grid, 0);
+    const Precision precision = drawn.precision();
+    const std::int64_t most = most_of(plan, model, precision, true);
+    CheckContext context{.memory_per_rank = most, .precision = precision};
+    (text ? void(context.model = &shape) : void(context.grid = &grid));
+    EXPECT_THAT(problems(from_file(plan), context), IsEmpty()) << to_json(plan);
+    EXPECT_EQ(plan.tiles, model.tiles());
+  }
+}
+
+TEST(EveryPlanner, OfSamplesIsChecked) {
+  int made = 0;
+  for (int seed = 0; seed < 2 * kSeeds; ++seed) {
+    Drawn drawn(seed);
+    SampleTask task;
+    task.model = drawn.grid(task.dims);
+    task.ranks = drawn.small(1, 6);
+    task.precision = drawn.precision();
+    task.offload = drawn.coin();
+    if (drawn.coin()) {
+      task.recompute = drawn_level(drawn);
+    }
+    const std::vector<std::int64_t> lengths(idx(drawn.small(1, 4)), rows_of(task.model, task.dims));
+    const Model model = grid_model(task.model);
+    const auto most = static_cast<double>(
+        most_of(*SamplePlanner(task).plan(lengths).plan, model, task.precision, true));
+    for (const double times : {1.5, 1.0, 0.9, 0.7, 0.5}) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + " times " + std::to_string(times));
+      task.memory_per_rank = static_cast<std::int64_t>(most * times);
+      if (const std::optional<Plan> plan = SamplePlanner(task).plan(lengths).plan) {
+        ++made;
+        EXPECT_THAT(
+            problems(
+                from_file(*plan),
+                {.grid = &task.model,
+                 .memory_per_rank = task.memory_per_rank,
+                 .precision = task.precision}),
+            IsEmpty())
+            << to_json(*plan);
+      }
+    }
+  }
+  EXPECT_GT(made, 4 * kSeeds);
+}
+
+}  // namespace
+}  // namespace paradyse
