@@ -122,7 +122,7 @@ std::string text_of(Messages messages) {
 }
 
 // Shares of the cores' or GPUs' time.
-void print_breakdown(const BenchStepResult& result, bool cores) {
+void print_breakdown(const BenchStepResult& result, bool cores, const Common& common) {
   std::vector<std::vector<std::string>> rows(1);
   rows[0] = {"length"};
   for (int part = 0; part < Breakdown::kParts; ++part) {
@@ -147,7 +147,7 @@ void print_breakdown(const BenchStepResult& result, bool cores) {
           ? "cores' time"
           : "GPUs' time, by events in their streams (where a GPU waits for the host, that is part "
             "of what it waits for)",
-      aligned(rows, 0));
+      common.table(rows, {.left = 0}));
 }
 
 const std::vector<std::int64_t> kLengths = {256, 1024, 4096};
@@ -332,9 +332,23 @@ int bench_step_on(
       rows.back().insert(rows.back().end() - 3, percent(share_of_large_product(row, result)));
     }
   }
-  std::fputs(aligned(rows, 0).c_str(), stdout);
+  std::fputs(
+      common
+          .table(
+              rows,
+              {.left = 0,
+               .drop =
+                   {"messages",
+                    "sent by rank 0",
+                    "documents",
+                    "best",
+                    "worst",
+                    "cpu s",
+                    "optimizer s"}})
+          .c_str(),
+      stdout);
   if (options.breakdown) {
-    print_breakdown(result, cores);
+    print_breakdown(result, cores, common);
   }
   return kOk;
 }
@@ -368,10 +382,10 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option(
       "--data", options->data, "Of a video or protein model: frames or alignments, all in a step");
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command->add_option("--lengths", options->lengths, "Tokens of a document, as in 256,1024,4096")
       ->delimiter(',')
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->default_str("256,1024,4096");
   command
       ->add_option(
@@ -395,7 +409,7 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_flag(
       "--no-overlap",

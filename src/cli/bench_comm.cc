@@ -64,7 +64,7 @@ int bench_comm_on(
          fmt::format("{:.3f}", row.bytes_per_s / 1e9),
          fmt::format("{:.1f}", row.memcpy_seconds * 1e6)});
   }
-  std::fputs(aligned(table, 1).c_str(), stdout);
+  std::fputs(common.table(table, {}).c_str(), stdout);
   return kOk;
 }
 
@@ -85,10 +85,10 @@ void add_bench_comm(CLI::App& bench, Common& common) {
   auto [command, options] = add_command<BenchCommOptions>(
       bench, common, "comm", "Microseconds and GB/s of the collectives by size", run_bench_comm);
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command->add_option("--bytes", options->bytes, "Sizes of a message, as in 4096,4194304")
       ->delimiter(',')
-      ->check(whole_numbers(1, std::int64_t{1} << 30))
+      ->transform(whole_numbers(1, std::int64_t{1} << 30))
       ->capture_default_str();
   command->add_option("--seconds", options->seconds, "For each collective and size, about")
       ->check(seconds())

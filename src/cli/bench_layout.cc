@@ -107,7 +107,7 @@ int bench_layout_on(
       options.dtype,
       options.recompute,
       options.repeats,
-      aligned(table, 1));
+      common.table(table, {.drop = {"saved", "least", "most"}}));
   return kOk;
 }
 
@@ -133,7 +133,7 @@ void add_bench_layout(CLI::App& bench, Common& common) {
       run_bench_layout);
   add_grid_options(*command, *options);
   command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command
       ->add_option("--ways", options->ways, "Of these alone, as in planned,ulysses (default: all)")
       ->delimiter(',');
@@ -148,7 +148,7 @@ void add_bench_layout(CLI::App& bench, Common& common) {
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Rounds that count")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");

@@ -213,7 +213,7 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
       options.layers,
       sizes_text(request),
       sizes_text(request.small_dims),
-      aligned(table, 1));
+      common.table(table, {.drop = {"counted", "loss error"}}));
   return kOk;
 }
 
@@ -228,14 +228,14 @@ void add_bench_memory(CLI::App& bench, Common& common) {
       run_bench_memory);
   add_grid_options(*command, *options);
   command->add_option("--layers", options->layers, "Of the model, instead of its own number")
-      ->check(whole_numbers(1, 1024))
+      ->transform(whole_numbers(1, 1024))
       ->capture_default_str();
   command->add_option("--ranks", options->ranks, "Of the last rows, as in 2,4,8")
       ->delimiter(',')
-      ->check(whole_numbers(1, kMostRanks))
+      ->transform(whole_numbers(1, kMostRanks))
       ->capture_default_str();
   command->add_option("--tiles", options->tiles, "Of chunking")
-      ->check(whole_numbers(2, 256))
+      ->transform(whole_numbers(2, 256))
       ->capture_default_str();
   command
       ->add_option(

@@ -112,7 +112,7 @@ std::string shares_text(const std::vector<double>& shares) {
 
 std::string percent(double share) { return percent_text(share, 0); }
 
-void print(const MixedSpeed& speed, const BenchMixedOptions& options) {
+void print(const MixedSpeed& speed, const BenchMixedOptions& options, const Common& common) {
   fmt::print(
       "\n{} tokens on ranks that compute {} times as long; a step, median of {} taken in turn\n",
       options.length,
@@ -139,14 +139,15 @@ void print(const MixedSpeed& speed, const BenchMixedOptions& options) {
   fmt::print(
       "{}{} of the ideal gain ({} - {}); of processor time times slowdown, of the busiest rank, "
       "{}\n",
-      aligned(rows, 1),
+      common.table(rows, {}),
       percent(gain.median),
       percent(gain.least),
       percent(gain.most),
       percent(speed.busy_gain()));
 }
 
-void print(const MixedMemory& memory, const std::vector<std::int64_t>& budgets) {
+void print(
+    const MixedMemory& memory, const std::vector<std::int64_t>& budgets, const Common& common) {
   const auto list = [](const std::vector<std::int64_t>& bytes) {
     std::vector<std::string> texts;
     for (const std::int64_t each : bytes) {
@@ -168,7 +169,7 @@ void print(const MixedMemory& memory, const std::vector<std::int64_t>& budgets) 
   add("even", memory.even);
   add("proportional", memory.proportional);
   rows.push_back({"ideal", "", fmt::format("{}", memory.ideal), "", ""});
-  fmt::print("{}{} of the ideal gain\n", aligned(rows, 1), percent(memory.gain()));
+  fmt::print("{}{} of the ideal gain\n", common.table(rows, {}), percent(memory.gain()));
 }
 
 int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
@@ -205,10 +206,10 @@ int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
   }
   fmt::print("{}, {}\n", name(layer), options.dtype);
   if (speed) {
-    print(*speed, options);
+    print(*speed, options, common);
   }
   if (longest) {
-    print(*longest, memory);
+    print(*longest, memory, common);
   }
   return kOk;
 }
@@ -241,7 +242,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
           "Finds the longest document of ranks with these budgets, as in 64MiB,32MiB")
       ->delimiter(',');
   command->add_option("--length", options->length, "Tokens of the document that is timed")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--attention", options->attention, "Strategy of all layers")
       ->capture_default_str();
@@ -257,7 +258,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted steps of each kind")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
 }
 

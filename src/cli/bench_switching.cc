@@ -77,7 +77,7 @@ Json to_json(const std::vector<PublishedShare>& shares) {
   return rows;
 }
 
-void print_shares(const std::vector<PublishedShare>& shares) {
+void print_shares(const std::vector<PublishedShare>& shares, const Common& common) {
   std::vector<std::vector<std::string>> rows = {
       {"sequences up to", "share of seconds", "short, even bins", "published"}};
   for (const PublishedShare& one : shares) {
@@ -91,10 +91,10 @@ void print_shares(const std::vector<PublishedShare>& shares) {
       "\nGPT on GRCh38, the heuristic's seconds by length; short, even bins: lengths evenly spread "
       "in\n"
       "their bins, and none longer than has a plan\n{}",
-      aligned(rows, 1));
+      common.table(rows, {}));
 }
 
-void print_reductions(const std::vector<PublishedReduction>& reductions) {
+void print_reductions(const std::vector<PublishedReduction>& reductions, const Common& common) {
   std::vector<std::vector<std::string>> rows = {
       {"model",
        "corpus",
@@ -113,10 +113,10 @@ void print_reductions(const std::vector<PublishedReduction>& reductions) {
          percent(one.against_best(one.heuristic_seconds)),
          one.published ? signed_percent_text(*one.published, 2) : "-"});
   }
-  fmt::print("seconds of all sequences\n{}", aligned(rows, 2));
+  fmt::print("seconds of all sequences\n{}", common.table(rows, {.left = 2}));
 }
 
-void print_lengths() {
+void print_lengths(const Common& common) {
   std::vector<std::vector<std::string>> rows = {{"model"}};
   for (const PublishedStrategy& strategy : published_models().front().strategies) {
     rows[0].push_back(strategy.name);
@@ -133,10 +133,10 @@ void print_lengths() {
   fmt::print(
       "\nlongest sequence of each strategy (published: GPT 329728 switching, 117248 the best "
       "static, +181.22 %)\n{}",
-      aligned(rows, 1));
+      common.table(rows, {}));
 }
 
-void print_ablations(const std::vector<PublishedAblation>& ablations) {
+void print_ablations(const std::vector<PublishedAblation>& ablations, const Common& common) {
   std::vector<std::vector<std::string>> rows = {
       {"without",
        "longest",
@@ -169,7 +169,7 @@ void print_ablations(const std::vector<PublishedAblation>& ablations) {
   }
   fmt::print(
       "\nGPT on GRCh38, short to long, the heuristic without one of its parts\n{}",
-      aligned(rows, 1));
+      common.table(rows, {}));
 }
 
 int run_bench_switching(const BenchSwitchingOptions& options, const Common& common) {
@@ -190,10 +190,10 @@ int run_bench_switching(const BenchSwitchingOptions& options, const Common& comm
          {"assumptions", published_assumptions()}});
     return kOk;
   }
-  print_reductions(reductions);
-  print_lengths();
-  print_ablations(ablations);
-  print_shares(shares);
+  print_reductions(reductions, common);
+  print_lengths(common);
+  print_ablations(ablations, common);
+  print_shares(shares, common);
   fmt::print("\nassumed ({} sequences, seed {}):\n", options.sequences, options.seed);
   for (const std::string& sentence : published_assumptions()) {
     fmt::print("  {}\n", sentence);
@@ -215,10 +215,10 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       options->published,
       "The ParaDySe publication played again from its own fitted seconds and length bins");
   command->add_option("--sequences", options->sequences, "Published: of each corpus")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of the lengths, or of their order")
-      ->check(whole_numbers(0))
+      ->transform(whole_numbers(0))
       ->capture_default_str();
   command
       ->add_option(
@@ -232,7 +232,7 @@ void add_bench_switching(CLI::App& bench, Common& common) {
           "--tokens-per-step",
           options->tokens_per_step,
           "Pack documents into steps (default: one each)")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command->add_flag(
       "--ablation",
       options->ablation,
@@ -244,7 +244,7 @@ void add_bench_switching(CLI::App& bench, Common& common) {
           "Of ours; without it the configuration's, and where that names none, flexsp")
       ->type_name("NAME");
   command->add_option("--repeats", options->repeats, "Of each corpus")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--out", options->out, "File of what was measured, for paradyse report")
       ->capture_default_str();

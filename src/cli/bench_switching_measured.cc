@@ -252,7 +252,10 @@ int measured_on(
            fmt::format("{:.2f}", run.seconds_on_common),
            percent_text(run.over_fastest)});
     }
-    fmt::print("{}best static: {}\n\n", aligned(rows, 1), best_static(corpus));
+    fmt::print(
+        "{}best static: {}\n\n",
+        common.table(rows, {.drop = {"least", "most"}}),
+        best_static(corpus));
   }
   fmt::print("{}\nnext: paradyse report {}\n", options.out, options.out);
   return kOk;

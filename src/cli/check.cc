@@ -90,7 +90,8 @@ void print(
     const std::vector<CheckRow>& rows,
     const std::vector<int>& ranks,
     bool ok,
-    const std::string& of_how_many) {
+    const std::string& of_how_many,
+    const Common& common) {
   std::vector<std::vector<std::string>> table(1);
   table[0] = {"strategy", "recompute", "dtype"};
   for (const int p : ranks) {
@@ -113,7 +114,7 @@ void print(
       "prediction.\n{}{}\n{}\n",
       tolerances_of_losses(rows),
       of_how_many,
-      aligned(table, 3));
+      common.table(table, {.left = 3}));
   for (const CheckRow& row : rows) {
     if (!row.near()) {
       const CheckError& worst = furthest(row);
@@ -212,7 +213,8 @@ int check_on(
                             "--quick all are run.\n",
                             cases,
                             all_cases)
-                      : "");
+                      : "",
+        common);
   }
   return ok ? kOk : kFailed;
 }
@@ -265,7 +267,7 @@ void add_check(CLI::App& app, Common& common) {
           options->ranks,
           "Numbers of ranks (default: 1 2 3 4; over gloo 1 to the number of processes)")
       ->delimiter(',')
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command->add_option(
       "--model",
       options->model,

@@ -4,13 +4,17 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "paradyse/run/communicator.h"
 #include "src/cli/environment.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
@@ -70,26 +74,34 @@ void print_json(const Json& json) {
   }
 }
 
-std::string aligned(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      widths[c] = std::max(widths[c], row[c].size());
+namespace {
+
+// As other programs take it: COLUMNS, the terminal's, else 80.
+std::size_t width_of_lines() {
+  constexpr std::size_t kLeast = 40;
+  constexpr std::size_t kUsual = 80;
+  if (const char* const said = std::getenv("COLUMNS"); said != nullptr) {
+    if (const long columns = std::strtol(said, nullptr, 10); columns > 0) {
+      return std::max(kLeast, static_cast<std::size_t>(columns));
     }
   }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - row[c].size(), ' ');
-      line += c == 0 ? "" : "  ";
-      line += c < left ? row[c] + padding : padding + row[c];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
+  winsize window{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0
+             ? std::max<std::size_t>(kLeast, window.ws_col)
+             : kUsual;
+}
+
+}  // namespace
+
+std::string Common::table(const std::vector<std::vector<std::string>>& rows, TableLook look) const {
+  look.width = verbose ? 0 : width_of_lines();
+  return table_text(rows, look);
+}
+
+std::string Common::verdict(const std::string& words, bool good) const {
+  const char* const plain = std::getenv("NO_COLOR");
+  const bool colours = isatty(STDOUT_FILENO) == 1 && (plain == nullptr || *plain == '\0');
+  return colours ? (good ? "\x1b[32m" : "\x1b[31m") + words + "\x1b[0m" : words;
 }
 
 void expect_one_of(
@@ -134,9 +146,18 @@ std::string range(const std::string& what, const std::string& least, const std::
 
 CLI::Validator whole_numbers(std::int64_t least, std::int64_t most) {
   const bool bounded = most != std::numeric_limits<std::int64_t>::max();
-  return accepting<std::int64_t>(
-      range("a whole number", std::to_string(least), bounded ? std::to_string(most) : ""),
-      [=](std::int64_t value) { return value >= least && value <= most; });
+  const std::string accepted =
+      range("a whole number", std::to_string(least), bounded ? std::to_string(most) : "");
+  return {CLI::Validator(
+      [=](std::string& text) {
+        const std::optional<std::int64_t> value = whole_number(text);
+        if (!value || *value < least || *value > most) {
+          return "'" + text + "' is not accepted, " + accepted + " is";
+        }
+        text = std::to_string(*value);
+        return std::string();
+      },
+      "")};
 }
 
 CLI::Validator numbers(double least, double most) {

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/dtype.h"
+#include "src/plan/base/table_text.h"
 #include "src/run/memory/reading.h"
 
 namespace paradyse::cli {
@@ -35,9 +36,16 @@ Failure failure_of(const std::exception& error);
 // Shared by all commands.
 struct Common {
   bool json = false;         // --json: one JSON document on stdout, all else on stderr
+  bool verbose = false;      // --verbose: tables have all their columns
   std::function<int()> run;  // what the given command does; returns the exit code
   // The command and the options that it was given, as "--ranks" and "4".
   std::vector<std::pair<std::string, std::string>> given = {};
+
+  // table_text() for lines of the terminal (COLUMNS, its width, else 80), or all columns.
+  [[nodiscard]] std::string table(
+      const std::vector<std::vector<std::string>>& rows, TableLook look) const;
+  // Words that say whether it is well: green or red on a terminal, without NO_COLOR.
+  [[nodiscard]] std::string verdict(const std::string& words, bool good) const;
 };
 
 std::vector<std::pair<std::string, std::string>> given_options(const CLI::App& command);
@@ -63,10 +71,6 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
 
 void print_json(const Json& json);
 
-// Columns as wide as their widest cell, two spaces between; the first `left` columns are aligned
-// left, the others right.
-std::string aligned(const std::vector<std::vector<std::string>>& rows, std::size_t left);
-
 // Throws std::invalid_argument, naming the option and the nearest accepted value, unless `value` is
 // one of `accepted`.
 void expect_one_of(
@@ -76,9 +80,10 @@ void expect_one_of(
 Dtype dtype_option(
     const std::string& value, const std::vector<std::string>& accepted = dtype_names());
 
-// What an option accepts that is a number, or a list of them: option->check(whole_numbers(1)). Each
-// refuses another value before the command runs, naming the option, the value and what is accepted.
-// A value that is left out is not checked, so 0 may stand for it where 0 is refused.
+// What an option accepts that is a number, or a list of them: option->transform(whole_numbers(1)),
+// which also takes 32K, option->check(seconds()). Each refuses another value before the command
+// runs, naming the option, the value and what is accepted. A value that is left out is not checked,
+// so 0 may stand for it where 0 is refused.
 CLI::Validator whole_numbers(
     std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 CLI::Validator numbers(double least, double most = std::numeric_limits<double>::infinity());

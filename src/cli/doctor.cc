@@ -243,7 +243,7 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
   if (common.json) {
     print_json(json);
   } else {
-    fmt::print("{}", aligned(rows, 3));
+    fmt::print("{}", common.table(rows, {.left = 3}));
     fmt::print("{}{}", remedies, remedies.empty() ? "" : "\n");
   }
   return broken ? kFailed : kOk;

@@ -60,7 +60,7 @@ std::string signed_percent(std::optional<double> ratio) {
 
 // A row for each part and strategy; of each model the mean, signed mean and worst error inside and
 // beyond, and what repeats differ by.
-std::string table(const Costs& costs) {
+std::string table(const Costs& costs, const Common& common) {
   std::vector<std::string> order;
   std::map<std::string, std::map<std::pair<std::string, bool>, const HeldOutError*>> rows;
   for (const HeldOutError& error : costs.errors) {
@@ -107,7 +107,7 @@ std::string table(const Costs& costs) {
     }
     cells.push_back(std::move(row));
   }
-  return aligned(cells, 2);
+  return common.table(cells, {.left = 2, .drop = {"signed"}});
 }
 
 int run_fit(const FitCommandOptions& given, const Common& common) {
@@ -148,7 +148,7 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
       "Signed: the mean of predicted over measured, less one.  Repeats: by how much one round of\n"
       "measuring differs from the others, which no model can do better than.\n\n{}\n"
       "default model: {}\nmemory overhead: {}\nwritten: {}\n",
-      table(costs),
+      table(costs, common),
       costs.best,
       percent(costs.memory_overhead),
       options.out);

@@ -16,6 +16,7 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/plan/explain.h"
 #include "src/run/data/data_report.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
@@ -211,7 +212,7 @@ Json json_of(const GradientAnswer& answer, const Question& question) {
   return json;
 }
 
-void print(const GradientAnswer& answer, const std::string& out) {
+void print(const GradientAnswer& answer, const std::string& out, const Common& common) {
   fmt::print(
       "loss {:.12g}, mean over {} predicted tokens of {} documents\n\n",
       answer.batch.loss,
@@ -227,7 +228,7 @@ void print(const GradientAnswer& answer, const std::string& out) {
          bytes_text(rank.saved_bytes),
          bytes_text(rank.peak_bytes)});
   }
-  fmt::print("{}\ngradients: {}\n", aligned(rows, 0), out);
+  fmt::print("{}\ngradients: {}\n", common.table(rows, {.left = 0}), out);
 }
 
 // Of a model of several dims: the plan of the options, or the one that sends least.
@@ -422,7 +423,7 @@ int grad_on(
     json["model"] = cli::json_of(question.weights);
     print_json(json);
   } else {
-    print(answer, options.out);
+    print(answer, options.out, common);
   }
   return kOk;
 }
@@ -479,7 +480,7 @@ void add_grad(CLI::App& app, Common& common) {
   command
       ->add_option(
           "--ranks", options->ranks, "Ranks (default: the plan's, or 1; over gloo the processes)")
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command->add_option(
       "--attention",
       options->attention,
@@ -521,7 +522,7 @@ void add_grad(CLI::App& app, Common& common) {
           "--dropout-seed",
           options->dropout_seed,
           "Draw the model's residual and embedding dropout by this seed (default: no dropout)")
-      ->check(whole_numbers(0));
+      ->transform(whole_numbers(0));
   command
       ->add_option(
           "--attention-dropout",

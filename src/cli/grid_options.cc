@@ -39,12 +39,12 @@ void add_grid_options(CLI::App& command, GridOptions& options) {
       .add_option(
           "--mesh", options.mesh, "Axes of the ranks, as in 2,4 (default: one); a dim each is cut")
       ->delimiter(',')
-      ->check(whole_numbers(1, 4096));
+      ->transform(whole_numbers(1, 4096));
   command.add_option("--batch", options.batch, "Samples of a video model; documents")
-      ->check(whole_numbers(1, 1 << 20))
+      ->transform(whole_numbers(1, 1 << 20))
       ->capture_default_str();
   const auto size = [&](const char* name, std::int64_t& value, const char* what) {
-    command.add_option(name, value, what)->check(whole_numbers(1, 1 << 24));
+    command.add_option(name, value, what)->transform(whole_numbers(1, 1 << 24));
   };
   size("--frames", options.frames, "Of a video, as latents have them");
   size("--tokens", options.tokens, "Patches of a frame; tokens of a document");

@@ -110,7 +110,7 @@ void add_layer_options(CLI::App& command, StrategyOptions& options) {
             flag,
             [&options, name](const std::int64_t& value) { options[name] = value; },
             option.meaning)
-        ->check(whole_numbers(1));
+        ->transform(whole_numbers(1));
   }
 }
 
@@ -168,18 +168,6 @@ void set_ranks(Cluster& cluster, int ranks) {
   cluster.devices.resize(1);
   cluster.devices.front().count = ranks;
   cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
-}
-
-std::string note_of_tiles(const Plan& plan, const Tiles& of_device) {
-  if (plan.tiles != Tiles{} || of_device == Tiles{}) {
-    return "";
-  }
-  return fmt::format(
-      "the plan names no \"tiles\", so those of a CPU are used; a GPU's are \"tiles\": "
-      "{{\"vocabulary\": {}, \"logits\": {}, \"products\": {}}}, as a plan made for GPUs says",
-      of_device.vocabulary,
-      of_device.logits,
-      of_device.products);
 }
 
 void write_plan(const std::string& path, const Plan& plan) {

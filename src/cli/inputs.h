@@ -79,11 +79,6 @@ Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory);
 // Pre: uniform, and whole nodes or less than one.
 void set_ranks(Cluster& cluster, int ranks);
 
-// Of a plan that names no tiles and is played where others are the device's: that it goes by those
-// of a CPU, which is what their absence means, and how to get the device's.  "": it names them, or
-// they are the same.
-std::string note_of_tiles(const Plan& plan, const Tiles& of_device);
-
 // Throws std::runtime_error naming the file where it cannot be written.
 void write_plan(const std::string& path, const Plan& plan);
 

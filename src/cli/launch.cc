@@ -274,13 +274,13 @@ void add_launch(CLI::App& app, Common& common) {
       "launch -n 4 -- train --config run.toml",
       run_launch);
   command->add_option("-n,--processes", options->processes, "Processes on this machine")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->required();
   command->add_option("--nodes", options->nodes, "Machines, with as many processes each")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--node", options->node, "Number of this machine, from 0")
-      ->check(whole_numbers(0))
+      ->transform(whole_numbers(0))
       ->capture_default_str();
   command->add_option(
       "--rendezvous",

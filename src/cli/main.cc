@@ -10,22 +10,35 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/base/wrapped_text.h"
 
 namespace paradyse::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 the run failed, or a check found what it should not; 2 wrong usage or "
-    "a\n"
-    "bad input; 70 a fault of the program itself; 130 and 143 (128 + the\n"
-    "signal's number) train was interrupted by Ctrl-C or SIGTERM and saved what it has.\n"
-    "A signal ends other commands, and train before its first step, at once (130 or 143 in a "
-    "shell).\n"
-    "All ranks of launch end with the same code, which is its own.\n"
+    "Numbers of tokens may be written as 32K (32768) or 1M.  Tables are as wide as\n"
+    "the terminal (COLUMNS); --verbose shows all their columns.\n"
+    "\n"
+    "Exit codes: 0 done; 1 the run failed, or a check found what it should not;\n"
+    "2 wrong usage or a bad input; 70 a fault of the program itself; 130 or 143\n"
+    "train was interrupted by Ctrl-C or SIGTERM and saved what it has.  A signal\n"
+    "ends other commands, and train before its first step, at once (128 + its\n"
+    "number in a shell).  All ranks of launch end with the same code, its own.\n"
     "\n"
     "Each command has its own help: paradyse grad --help";
 
-// Help in lines of at most 100 columns: descriptions are broken between words.
+// The commands by what they are for, as the help lists them.
+struct CommandGroup {
+  const char* name;
+  std::vector<void (*)(CLI::App& app, Common& common)> commands;
+};
+const CommandGroup kGroups[] = {
+    {"Train and evaluate", {add_train, add_eval, add_sample, add_launch, add_config}},
+    {"Plan and simulate", {add_plan, add_simulate}},
+    {"Measure", {add_profile, add_fit, add_bench, add_report}},
+    {"Check", {add_doctor, add_check, add_grad}}};
+
+// Help in lines of at most 80 columns: descriptions are broken between words.
 class Wrapped : public CLI::Formatter {
  public:
   Wrapped() { column_width(kColumn); }
@@ -45,19 +58,8 @@ class Wrapped : public CLI::Formatter {
   static constexpr std::size_t kColumn = 28;  // where descriptions begin
 
   static std::string wrapped(const std::string& text) {
-    constexpr std::size_t kWidth = 100 - kColumn;
-    std::istringstream words(text);
-    std::string lines;
-    std::size_t used = 0;
-    for (std::string word; words >> word;) {
-      if (used > 0 && used + 1 + word.size() > kWidth) {
-        lines += '\n';
-        used = 0;
-      }
-      lines += used > 0 ? " " : "";
-      lines += word;
-      used += (used > 0 ? 1 : 0) + word.size();
-    }
+    std::string lines = wrapped_text(text, "", 80 - kColumn);
+    lines.pop_back();
     return lines;
   }
 };
@@ -139,6 +141,7 @@ bool given(int argc, char** argv, const char* word) {
 void add_json(CLI::App& app, Common& common) {
   if (app.get_option_no_throw("--json") == nullptr) {
     app.add_flag("--json", common.json, "Print one JSON document on stdout and nothing else");
+    app.add_flag("--verbose", common.verbose, "Tables have all their columns, however wide");
   }
   for (CLI::App* command : app.get_subcommands({})) {
     add_json(*command, common);
@@ -157,21 +160,18 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", PARADYSE_VERSION);
   app.formatter(std::make_shared<Wrapped>());
-  add_config(app, common);
-  add_doctor(app, common);
-  add_train(app, common);
-  add_eval(app, common);
-  add_sample(app, common);
-  add_profile(app, common);
-  add_fit(app, common);
-  add_plan(app, common);
-  add_grad(app, common);
-  add_check(app, common);
-  add_bench(app, common);
-  add_report(app, common);
-  add_simulate(app, common);
-  add_launch(app, common);
+  for (const CommandGroup& group : kGroups) {
+    for (const auto& add : group.commands) {
+      const std::size_t before = app.get_subcommands({}).size();
+      add(app, common);
+      app.get_subcommands({}).at(before)->group(group.name);
+    }
+  }
   add_json(app, common);
+  if (argc < 2) {
+    std::fputs(app.help().c_str(), stdout);
+    return kOk;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

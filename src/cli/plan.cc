@@ -203,7 +203,9 @@ std::vector<std::string> all_problems(
     const bool node =
         options.domain == "node" || (options.domain == "auto" && plan.weight_domain < plan.ranks);
     add(space->preset_problems(
-        plan, *preset, {.overlapped = options.overlapped || plan.messages.overlap, .node_domain = node}));
+        plan,
+        *preset,
+        {.overlapped = options.overlapped || plan.messages.overlap, .node_domain = node}));
   }
   return found;
 }
@@ -446,13 +448,13 @@ void add_plan(CLI::App& app, Common& common) {
           "With --cluster FILE: so many of its ranks, as plan batch --ranks.  Of a preset "
           "(default: "
           "64)")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command
       ->add_option(
           "--context",
           options->context,
           "Of a preset: tokens of the longest document (default: 192000)")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,

@@ -414,10 +414,10 @@ void add_plan_batch(CLI::App& plan, Common& common) {
   command
       ->add_option(
           "--context", options->context, "Longer documents are dropped; of a preset its positions")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--batch", options->batch, "Documents: the first so many that are kept")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command
       ->add_option(
@@ -434,7 +434,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
   command->add_flag("--exact", options->exact, "The optimum, of a small batch: --planner exact");
   command
       ->add_option("--ranks", options->ranks, "Instead of the cluster's; of a preset (default: 64)")
-      ->check(whole_numbers(1, kMostOfPreset));
+      ->transform(whole_numbers(1, kMostOfPreset));
   command->add_option(
       "--memory", options->memory, "Of a rank, as in 40GiB, instead of the cluster's or preset's");
   command
@@ -455,7 +455,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
   command->add_option("--dtype", options->dtype, "Of a model: what operations work in")
       ->capture_default_str();
   command->add_option("--seed", options->how.seed, "Of what a planner draws")
-      ->check(whole_numbers(0))
+      ->transform(whole_numbers(0))
       ->capture_default_str();
   command
       ->add_option("--moves", options->how.moves, "Budget of the fast planner, times its default")
@@ -463,7 +463,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
       ->capture_default_str();
   command
       ->add_option("--threads", options->how.threads, "Of the fast planner; the plan is the same")
-      ->check(whole_numbers(1, 1024))
+      ->transform(whole_numbers(1, 1024))
       ->capture_default_str();
   command
       ->add_option(

@@ -129,14 +129,14 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       options->costs,
       R"(File {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}: of a layer)");
   command->add_option("--layers", options->layers, "With --costs: layers of the model")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command->add_option(
       "--model", options->model, "Or: Hugging Face folder or TOML model file, for one document");
   command->add_option("--length", options->length, "With --model: tokens of the document")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command->add_option("--fitted", options->fitted, "With --model: costs file of paradyse fit");
   command->add_option("--ranks", options->ranks, "With --model")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "With --model")->capture_default_str();
   command->add_option("--attention", options->attention, "With --model: this strategy alone")

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <optional>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -317,7 +317,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   }
   std::vector<std::vector<std::string>> rows = {
       {"part", "strategy", "streams", "collectives", "forward", "backward"}};
-  std::vector<std::string> below = {""};  // of each row
+  std::vector<std::string> otherwise;  // of each part
   for (const std::vector<PlannedPart>& layer : plan.layers) {
     for (const PlannedPart& part : layer) {
       std::string streams;
@@ -331,42 +331,49 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
            collectives(part),
            decimals_text(part.elements_forward, 0),
            decimals_text(part.elements_backward, 0)});
-      below.push_back(
-          !options.explain     ? ""
-          : part.otherwise < 0 ? "  there is no other way\n"
-                               : fmt::format(
-                                     "  the next best way costs {:.6g} {} more a layer\n",
-                                     part.otherwise,
-                                     options.objective == "seconds" ? "s" : "elements"));
+      otherwise.push_back(
+          part.choice.part + (part.otherwise < 0
+                                  ? " has no other way\n"
+                                  : fmt::format(
+                                        ": the next best way costs {:.6g} {} more a layer\n",
+                                        part.otherwise,
+                                        options.objective == "seconds" ? "s" : "elements")));
     }
   }
-  std::istringstream lines(aligned(rows, 4));
-  for (const std::string& note : below) {
-    std::string line;
-    std::getline(lines, line);
-    fmt::print("{}\n{}", line, note);
+  std::fputs(common.table(rows, {.left = 4, .drop = {"backward"}}).c_str(), stdout);
+  for (std::size_t part = 0; options.explain && part < otherwise.size(); ++part) {
+    fmt::print("{}", otherwise[part]);
   }
   // what was asked to be least
   const auto goal = [&](const LayoutPlan& one) {
     return options.objective == "seconds" ? one.seconds : one.elements();
   };
+  std::vector<std::vector<std::string>> totals = {
+      {"elements sent a rank", "forward", "backward", "seconds", "of ours"}};
   const auto total = [&](const std::string& name, const LayoutPlan& one) {
-    fmt::print(
-        "{:<20} {:>14.0f} forward {:>14.0f} backward elements sent a rank{}{}\n",
-        name,
-        one.elements_forward,
-        one.elements_backward,
-        one.seconds > 0 ? fmt::format(", {:.4g} s", one.seconds) : "",
-        &one == &plan || goal(plan) <= 0
-            ? ""
-            : fmt::format(", {:.2f} of our {}", goal(one) / goal(plan), options.objective));
+    totals.push_back(
+        {name,
+         decimals_text(one.elements_forward, 0),
+         decimals_text(one.elements_backward, 0),
+         one.seconds > 0 ? fmt::format("{:.4g}", one.seconds) : "-",
+         goal(plan) > 0 ? fmt::format("{:.2f}", goal(one) / goal(plan)) : "-"});
   };
   total(
-      fmt::format("of {} layer{}", plan.layers.size(), plan.layers.size() > 1 ? "s, mean" : ""),
+      "ours, of " + counted(std::ssize(plan.layers), "layer") +
+          (plan.layers.size() > 1 ? ", mean" : ""),
       plan);
   for (const auto& [name, one] : costs) {
     total(name, one);
   }
+  std::vector<LayoutPlan> all = {plan};
+  std::ranges::transform(
+      costs, std::back_inserter(all), [](const auto& one) { return one.second; });
+  const auto best = std::ranges::min_element(all, {}, goal);
+  fmt::print(
+      "\n{}of ours: {}\n",
+      common.table(
+          totals, {.drop = {"seconds"}, .best = static_cast<std::size_t>(best - all.begin()) + 1}),
+      options.objective == "seconds" ? "by seconds" : "by elements, forward and backward");
   if (fitting) {
     print_memory(*fitting);
   }
@@ -383,7 +390,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       "Plan where the streams of a model lie, part after part",
       run_plan_layout);
   command->add_option("--ranks", options->ranks, "Of the group")
-      ->check(whole_numbers(1, 4096))
+      ->transform(whole_numbers(1, 4096))
       ->required();
   add_grid_options(*command, *options);
   command
@@ -398,7 +405,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
           "--token-tiles",
           options->tiles,
           "Parts that can are run in so many tiles, one after the other")
-      ->check(whole_numbers(1, 256))
+      ->transform(whole_numbers(1, 256))
       ->capture_default_str();
   command->add_option(
       "--memory-per-rank",

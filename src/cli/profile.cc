@@ -230,7 +230,7 @@ void add_profile(CLI::App& app, Common& common) {
       ->add_option(
           "--lengths", options->lengths, "Tokens of a document (default: doublings to the longest)")
       ->delimiter(',')
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command->add_option("--seconds", options->seconds, "Short for --set costs.profile_seconds=...")
       ->check(seconds());
 }

@@ -58,7 +58,7 @@ std::string number(double value) { return std::isnan(value) ? "-" : fmt::format(
 
 std::string percent(double part) { return percent_text(part); }
 
-void print(const SwitchingCorpus& corpus) {
+void print(const SwitchingCorpus& corpus, const Common& common) {
   const std::string best = best_static(corpus);
   fmt::print(
       "{}, {}{}{}\n",
@@ -84,7 +84,7 @@ void print(const SwitchingCorpus& corpus) {
          percent(summary.memory_error),
          percent(summary.over_fastest)});
   }
-  fmt::print("{}\n", aligned(rows, 1));
+  fmt::print("{}\n", common.table(rows, {.drop = {"on common", "memory off by"}}));
 }
 
 int report_switching(
@@ -103,7 +103,7 @@ int report_switching(
     return kOk;
   }
   for (const SwitchingCorpus& corpus : result.corpora) {
-    print(corpus);
+    print(corpus, common);
   }
   fmt::print("page: {}\n", out.string());
   return kOk;

@@ -37,7 +37,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       "Bytes of text are ids, though the model has a tokenizer: short for --set data.bytes=true");
   command.add_option("--ranks", options.ranks, "Short for --set parallel.ranks=...")
       ->type_name("INT")
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command.add_option(
       "--memory-per-rank",
       options.memory_per_rank,

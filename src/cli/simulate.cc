@@ -16,6 +16,7 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/plan/explain.h"
 #include "src/plan/simulate/choices.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measured_cluster.h"
@@ -105,7 +106,11 @@ Json additive_json(const Simulation& simulation, const Simulation& additive) {
       {"micro_batches", std::move(micro_batches)}};
 }
 
-void print_additive(const Plan& plan, const Simulation& simulation, const Simulation& additive) {
+void print_additive(
+    const Plan& plan,
+    const Simulation& simulation,
+    const Simulation& additive,
+    const Common& common) {
   fmt::print(
       "without overlap {:.4g} s: the simulation takes {:.3f} of it\n",
       additive.seconds,
@@ -134,12 +139,12 @@ void print_additive(const Plan& plan, const Simulation& simulation, const Simula
          group(m, events),
          group(m, sums)});
   }
-  std::fputs(aligned(rows, 0).c_str(), stdout);
+  std::fputs(common.table(rows, {.left = 0}).c_str(), stdout);
 }
 
 std::string percent(double share) { return percent_text(share); }
 
-void print(const Simulation& simulation, const Cluster& cluster) {
+void print(const Simulation& simulation, const Cluster& cluster, const Common& common) {
   const TimeShares shares = simulation.shares();
   const std::size_t fullest = simulation.fullest();
   const SimulatedRank& rank = simulation.ranks[fullest];
@@ -175,7 +180,7 @@ void print(const Simulation& simulation, const Cluster& cluster) {
         rows.back().push_back(bytes_text(bytes));
       }
     }
-    std::fputs(aligned(rows, 0).c_str(), stdout);
+    std::fputs(common.table(rows, {.left = 0}).c_str(), stdout);
   }
   fmt::print(
       "peak {} on rank {} ({} has {}): static {}, saved {}, transient {}{}; {}\n",
@@ -303,10 +308,10 @@ int print_one(
       plan.weight_domain,
       counted(std::ssize(plan.lengths), "document"),
       counted(simulation.tokens, "token"));
-  print(simulation, cluster);
+  print(simulation, cluster, common);
   print_predicted(plan, simulation, sums);
   if (additive) {
-    print_additive(plan, simulation, *additive);
+    print_additive(plan, simulation, *additive, common);
   }
   return kOk;
 }
@@ -358,11 +363,18 @@ int print_all(
       counted(cluster.ranks(), "rank"),
       cluster.name,
       workload.domain);
-  std::fputs(aligned(rows, 1).c_str(), stdout);
+  std::fputs(
+      common
+          .table(
+              rows,
+              {.drop = {"compute", "MFU", "idle", "exposed"},
+               .best = fastest != nullptr ? std::optional<std::size_t>(1) : std::nullopt})
+          .c_str(),
+      stdout);
   if (fastest == nullptr) {
     fmt::print("no plan fits; the last column says what is missing\n");
   } else {
-    fmt::print("best: {}\n", fastest_name);
+    fmt::print("best: {} (marked *)\n", fastest_name);
   }
   return kOk;
 }
@@ -553,7 +565,7 @@ void add_simulate(CLI::App& app, Common& common) {
           "plan's, or 4; "
           "over "
           "gloo the processes)")
-      ->check(whole_numbers(1, kMostRanks));
+      ->transform(whole_numbers(1, kMostRanks));
   command
       ->add_option(
           "--write-cluster", options->write_cluster, "Write what was measured as a cluster file")
@@ -566,13 +578,13 @@ void add_simulate(CLI::App& app, Common& common) {
           options->lengths,
           "Instead: tokens of the documents of each weight domain, as in 32768 or 32768,4096")
       ->delimiter(',')
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command
       ->add_option(
           "--domain",
           options->domain,
           "Ranks that share documents and weights (default: all of up to 64, else 64)")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command->add_option(
       "--attention",
       options->attention,
@@ -608,7 +620,7 @@ void add_simulate(CLI::App& app, Common& common) {
   command->add_option(
       "--trace-limit", options->trace_limit, "Size of the trace's file; 0: no limit");
   command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--save-plan", options->save_plan, "Write the (best) plan to this file")
       ->check(writable_file());

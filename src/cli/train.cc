@@ -22,7 +22,7 @@
 namespace paradyse::cli {
 namespace {
 
-void print_table(const std::vector<DocumentPlans::Row>& table) {
+void print_table(const std::vector<DocumentPlans::Row>& table, const Common& common) {
   std::fprintf(
       stderr,
       "predicted seconds for one document alone (forward, backward, recompute), memory of the "
@@ -74,7 +74,7 @@ void print_table(const std::vector<DocumentPlans::Row>& table) {
   std::fprintf(
       stderr,
       "%s(no): does not fit the memory budget; %zu of %zu options are shown\n",
-      aligned(rows, 1).c_str(),
+      common.table(rows, {}).c_str(),
       rows.size() - 1,
       options.size());
 }
@@ -231,7 +231,9 @@ int train_on(
     std::fprintf(stderr, "%s\n", line.c_str());
   };
   if (!common.json) {
-    hooks.planned = print_table;
+    hooks.planned = [&common](const std::vector<DocumentPlans::Row>& table) {
+      print_table(table, common);
+    };
     hooks.profiling = [&](const ProfileProgress& now) { progress.show(now); };
     hooks.step = [&](const StepReport& report) { progress.show(report); };
   }

@@ -39,7 +39,7 @@ namespace {
 
 using testing::IsEmpty;
 
-constexpr int kSeeds = 6;
+constexpr int kSeeds = 2;
 
 class Drawn {
  public:

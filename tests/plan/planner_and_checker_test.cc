@@ -15,6 +15,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/model_shape.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/plan/explain.h"
 #include "src/plan/published/flexsp_check.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/simulate/choices.h"
@@ -291,6 +292,25 @@ TEST(PlannerAndChecker, NamesSayAnOptionOnce) {
   LayerChoice alone = text_layer("METP", "pass");
   set_options(alone, {{"head_groups", 2}});
   EXPECT_EQ(name(alone), "METP+pass, head_groups 2");
+}
+
+TEST(NoteOfTiles, SaysWhenAPlanHasNone) {
+  const Tiles of_gpu = gpu_tiles(model_of("plain"), 2);
+  Plan plan;
+  EXPECT_THAT(note_of_tiles(plan, of_gpu), HasSubstr("\"products\": 0}"));
+  EXPECT_EQ(note_of_tiles(plan, Tiles{}), "");
+  plan.tiles = of_gpu;
+  EXPECT_EQ(note_of_tiles(plan, of_gpu), "");
+}
+
+TEST(NumberText, ReadsThousands) {
+  EXPECT_EQ(whole_number("32K"), 32768);
+  EXPECT_EQ(whole_number("1M"), 1 << 20);
+  EXPECT_EQ(whole_number("7"), 7);
+  EXPECT_EQ(whole_number("-2k"), -2048);
+  for (const char* none : {"", "K", "1.5K", "32KB", "32 K", "9223372036854775807K", "1e3"}) {
+    EXPECT_EQ(whole_number(none), std::nullopt) << none;
+  }
 }
 
 TEST(NumberText, HasNoNegativeNothing) {

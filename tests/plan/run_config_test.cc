@@ -122,6 +122,13 @@ TEST_F(RunConfigTest, PathsOfDataAreAStringOrAList) {
   EXPECT_EQ(again.config.data.eval_path, Paths({"c"}));
 }
 
+TEST_F(RunConfigTest, NumbersMayBeInThousands) {
+  const LoadedConfig loaded = load("[data]\nmax_tokens = \"32K\"\n", {"train.tokens_per_step=1M"});
+  EXPECT_EQ(loaded.config.data.max_tokens, 32768);
+  EXPECT_EQ(loaded.config.train.tokens_per_step, 1 << 20);
+  EXPECT_THAT(refusal("[data]\nmax_tokens = \"32KB\"\n"), HasSubstr("a whole number"));
+}
+
 TEST_F(RunConfigTest, AnEndIdIsAnIdOrAWord) {
   const auto id = [](const std::string& value) {
     return load_config("", {"data.end_id=" + value}).config.data.end_id;

@@ -1,5 +1,6 @@
 #include "src/plan/base/number_text.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -31,6 +32,23 @@ std::string signed_percent_text(double share, int digits) {
 std::string counted(std::int64_t number, const std::string& thing) {
   const bool hisses = thing.ends_with('s') || thing.ends_with("ch");
   return std::to_string(number) + " " + thing + (number == 1 ? "" : hisses ? "es" : "s");
+}
+
+std::optional<std::int64_t> whole_number(const std::string& text) {
+  const char* const end = text.data() + text.size();
+  std::int64_t number = 0;
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{}) {
+    return std::nullopt;
+  }
+  const std::string unit(at, end);
+  const std::int64_t times = unit.empty()                 ? 1
+                             : unit == "K" || unit == "k" ? 1024
+                             : unit == "M" || unit == "m" ? 1024 * 1024
+                                                          : 0;
+  std::int64_t all = 0;
+  return times == 0 || __builtin_mul_overflow(number, times, &all) ? std::nullopt
+                                                                   : std::optional(all);
 }
 
 }  // namespace paradyse

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace paradyse {
@@ -14,5 +15,9 @@ std::string percent_text(double share, int digits = 1);
 std::string signed_percent_text(double share, int digits = 1);
 // "1 document", "3 documents"
 std::string counted(std::int64_t number, const std::string& thing);
+
+// What people write for counts of tokens: "32768", "32K" (of 1,024), "1M" (of 1,048,576); none: it
+// is no whole number, or is none that 64 bits have.
+std::optional<std::int64_t> whole_number(const std::string& text);
 
 }  // namespace paradyse

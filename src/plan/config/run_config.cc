@@ -19,6 +19,7 @@
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/config/fields.h"
 
@@ -97,11 +98,13 @@ class Reader {
 
   template <typename Integer>
   void put(Integer& into) const {
-    const auto* integer = node_.as_integer();
-    if (integer == nullptr || !field_.range.contains(static_cast<double>(integer->get()))) {
+    const auto* string = node_.as_string();  // "32K"
+    const std::optional<std::int64_t> integer =
+        string != nullptr ? whole_number(string->get()) : node_.value_exact<std::int64_t>();
+    if (!integer || !field_.range.contains(static_cast<double>(*integer))) {
       refuse();
     }
-    into = static_cast<Integer>(integer->get());
+    into = static_cast<Integer>(*integer);
   }
 
   void put(double& into) const {

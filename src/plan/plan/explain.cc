@@ -42,4 +42,16 @@ std::vector<ExplainedProgram> explained_programs(
   return all;
 }
 
+std::string note_of_tiles(const Plan& plan, const Tiles& of_device) {
+  if (plan.tiles != Tiles{} || of_device == Tiles{}) {
+    return "";
+  }
+  return "the plan names no \"tiles\", so those of a CPU are used; a GPU's are \"tiles\": "
+         "{\"vocabulary\": " +
+         std::to_string(of_device.vocabulary) +
+         ", \"logits\": " + std::to_string(of_device.logits) +
+         ", \"products\": " + std::to_string(of_device.products) +
+         "}, as a plan made for GPUs says";
+}
+
 }  // namespace paradyse

@@ -24,4 +24,9 @@ struct ExplainedProgram {
 std::vector<ExplainedProgram> explained_programs(
     const Plan& plan, const Model& model, bool training);
 
+// Of a plan that names no tiles and is played where others are the device's: that it goes by those
+// of a CPU, which is what their absence means, and how to get the device's.  "": it names them, or
+// they are the same.
+std::string note_of_tiles(const Plan& plan, const Tiles& of_device);
+
 }  // namespace paradyse

@@ -182,7 +182,9 @@ class Space {
         drop_beaten(space, first);
       }
     }
-    if (space.task.types.empty()) {
+    // ranks without documents gather weights like the others
+    const bool idle_fits = peak(space.idle, 1, 0, all(1)) <= devices_.front()->memory;
+    if (space.task.types.empty() || !idle_fits) {
       throw std::invalid_argument(
           shape_.architecture + " leaves no memory for a token on " + std::to_string(domain_) +
           " ranks of " + cluster_.name + ": each needs " + bytes_text(memory_for(1)) +

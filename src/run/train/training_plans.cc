@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/plan/explain.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
@@ -105,7 +106,11 @@ std::unique_ptr<StepPlans> training_plans(
   // What fits not even by itself, or is no plan of this run, shows before the first step.
   if (plans->given()) {
     reading([&] {
-      plans->take(idx(inputs.first_step()));
+      const Plan first = plans->take(idx(inputs.first_step())).plan;
+      if (const std::string tiles = note_of_tiles(first, inputs.model.shape.tiles);
+          !grid && !tiles.empty()) {
+        note("note: " + tiles);
+      }
       plans->take(inputs.steps.size() - 1);
     });
   } else {

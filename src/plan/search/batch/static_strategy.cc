@@ -83,31 +83,38 @@ std::optional<Plan> StaticStrategy::plan(const std::vector<std::int64_t>& length
   return std::nullopt;
 }
 
-// A micro-batch's packed documents hold at most what one document of as many tokens would.
+// Packed documents hold hardly more than one document of as many tokens: each is cut to within two
+// tokens a rank.  Where that is too much they are packed less full.
 std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::int64_t>& lengths) {
   const PlanningTask& task = level.planner->task();
   DocumentPlans& documents = level.planner->documents();
   const std::int64_t most = room(level);
+  if (longest_of(lengths) > most) {
+    return std::nullopt;
+  }
   const LayerChoice& layer = documents.costs().of(task.ranks).uniform().front();
   Plan plan = uniform_plan(
       task.model, lengths, task.ranks, std::vector<LayerChoice>(idx(task.model.layers), layer));
   const PlanGroup everyone = plan.micro_batches.front().groups.front();
-  plan.micro_batches.clear();
-  std::int64_t tokens = 0;  // of the last micro-batch
-  for (std::size_t d = 0; d < lengths.size(); ++d) {
-    if (lengths[d] > most) {
-      return std::nullopt;
+  for (std::int64_t full = most;; full -= std::max<std::int64_t>(1, full / 32)) {
+    plan.micro_batches.clear();
+    std::int64_t tokens = 0;  // of the last micro-batch
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      if (plan.micro_batches.empty() || tokens > full - lengths[d]) {
+        plan.micro_batches.push_back({.groups = {everyone}, .predicted = {}});
+        plan.micro_batches.back().groups.front().documents.clear();
+        tokens = 0;
+      }
+      plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
+      tokens += lengths[d];
     }
-    if (plan.micro_batches.empty() || tokens > most - lengths[d]) {
-      plan.micro_batches.push_back({.groups = {everyone}, .predicted = {}});
-      plan.micro_batches.back().groups.front().documents.clear();
-      tokens = 0;
+    if (predicted_to_fit(documents, plan, Caps::held)) {
+      return plan;
     }
-    plan.micro_batches.back().groups.front().documents.push_back(static_cast<std::int64_t>(d));
-    tokens += lengths[d];
+    if (plan.micro_batches.size() == lengths.size()) {
+      return std::nullopt;  // each has its own
+    }
   }
-  predicted_to_fit(documents, plan, Caps::held);  // by its tokens it does
-  return plan;
 }
 
 std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans) {

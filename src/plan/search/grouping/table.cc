@@ -10,8 +10,19 @@ namespace paradyse {
 
 GroupingAnswer GroupingPlannerRow::plan_on(
     const GroupingTask& task, const GroupingOptions& options) const {
-  return knows_pools || task.pools.empty() ? plan(task, options)
-                                           : plan(without_pools(task), options);
+  if (knows_pools) {
+    return plan(task, options);
+  }
+  GroupingAnswer answer = plan(task.pools.empty() ? task : without_pools(task), options);
+  if (answer.grouping) {
+    // such a planner may not know that groups lie in nodes either
+    if (const std::vector<std::string> found = problems(task, *answer.grouping); !found.empty()) {
+      return {
+          .why_not = std::string("what --planner ") + name +
+                     " finds cannot be run: " + found.front() + "; --planner fast knows of nodes"};
+    }
+  }
+  return answer;
 }
 
 std::span<const GroupingPlannerRow> grouping_planners() {
