@@ -87,7 +87,9 @@ void add_sample(CLI::App& app, Common& common) {
           "0: always the likeliest byte; 1: as the model says")
       ->check(numbers(0))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the draws")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the draws")
+      ->check(whole_numbers(0))
+      ->capture_default_str();
 }
 
 }  // namespace paradyse::cli

@@ -8,7 +8,8 @@ from support import OK, USAGE, ProgramTest
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
 ZERO_IS_ACCEPTED = ["bench switching --seed", "grad --attention-dropout", "grad --dropout-seed", "launch --node",
-                    "plan batch --moves", "plan batch --reserve", "plan batch --seed"]
+                    "plan batch --moves", "plan batch --reserve", "plan batch --seed", "sample --seed",
+                    "sample --temperature"]
 
 
 class UsageTest(ProgramTest):
