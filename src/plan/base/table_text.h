@@ -16,9 +16,9 @@ struct TableLook {
   std::optional<std::size_t> best = {};  // a row, from 1 on: it has a "*"
 };
 
-// The first of the rows has the columns' names.  Cells of a column are as wide as its widest, two
+// The first row of `all` has the columns' names.  Cells of a column are as wide as its widest, two
 // spaces apart.  Lines are no longer than the width: columns go, as the last line says, and then
 // cells of the widest left column are continued on further lines.
-std::string table_text(const std::vector<std::vector<std::string>>& rows, const TableLook& look);
+std::string table_text(const std::vector<std::vector<std::string>>& all, const TableLook& look);
 
 }  // namespace paradyse

@@ -19,6 +19,7 @@ constexpr std::size_t kMostNumbers = 300000;  // in them, which a browser has to
 std::vector<std::size_t> spread_over(std::size_t all, std::size_t most) {
   const std::size_t count = std::min(all, most);
   std::vector<std::size_t> chosen;
+  chosen.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     chosen.push_back(count == 1 ? all - 1 : i * (all - 1) / (count - 1));
   }

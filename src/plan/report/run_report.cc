@@ -164,11 +164,12 @@ void read_resumptions(ReportedRun& run) {
   std::ranges::sort(names);
   for (const std::string& name : names) {
     const bool undone = name.starts_with("undone-");
-    const std::string step = std::to_string(std::atoll(name.c_str() + name.find_last_of('-') + 1));
-    run.notes.push_back(
-        "The run was resumed after step " + step + ": " +
-        (undone ? "what it had done of later steps is in " : "its configuration until then is ") +
-        name + ".");
+    const std::size_t zeros = name.find_first_not_of('0', name.find_last_of('-') + 1);
+    std::string note = "The run was resumed after step ";
+    note += zeros == std::string::npos ? "0" : name.substr(zeros);
+    note +=
+        undone ? ": what it had done of later steps is in " : ": its configuration until then is ";
+    run.notes.push_back(note + name + ".");
   }
 }
 

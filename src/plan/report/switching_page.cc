@@ -32,6 +32,7 @@ std::vector<Bin> bins_of(const SwitchingRun& run) {
     by_power[low].push_back(i);
   }
   std::vector<Bin> bins;
+  bins.reserve(by_power.size());
   for (auto& [low, steps] : by_power) {
     bins.push_back({.low = low, .steps = std::move(steps)});
   }

@@ -59,6 +59,14 @@ void RunRecord::make_folder() {
     folder_.emplace(loaded_);
   }
   summary_.folder = folder_->path();
+  if (group_sizes_) {
+    folder_->write_group_sizes(*group_sizes_, memory_per_rank_);
+  }
+}
+
+void RunRecord::group_sizes(std::vector<GroupSize> sizes, std::int64_t memory_per_rank) {
+  group_sizes_ = std::move(sizes);
+  memory_per_rank_ = memory_per_rank;
 }
 
 void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& changes) {

@@ -27,6 +27,8 @@ class RunRecord {
   void expect_room() const;
   // What the summary says of the run as it begins.
   void begin(const DataCounts& data, const ModelReport& model, bool repeatable);
+  // What a group of each size can do, by what is known as the run begins; for its report.
+  void group_sizes(std::vector<GroupSize> sizes, std::int64_t memory_per_rank);
   // Steps are about to begin: makes the folder, unless it was reopened.
   void make_folder();
   // Puts the folder back to the checkpoint, takes over what it says of the steps until then, and
@@ -56,6 +58,8 @@ class RunRecord {
   const TrainHooks& hooks_;
   bool leads_;
   std::optional<RunFolder> folder_;
+  std::optional<std::vector<GroupSize>> group_sizes_;
+  std::int64_t memory_per_rank_ = 0;
   std::vector<double> losses_;
   double idle_seconds_ = 0;  // the mean over the ranks
   TrainSummary summary_;

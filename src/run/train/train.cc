@@ -75,7 +75,7 @@ TrainSummary train(
   record.begin(
       inputs.data.counts(), model, why_not_repeatable(config.config, numbers, from).empty());
   if (DocumentPlanner* const known = plans->documents(); known != nullptr && backend.leads()) {
-    record.folder().write_group_sizes(
+    record.group_sizes(
         group_sizes(
             known->documents(), config.config.parallel.batch_planner, inputs.typical_lengths()),
         known->task().memory_per_rank);

@@ -61,13 +61,14 @@ std::vector<GroupSize> group_sizes(
     }
     GroupSize& size = sizes.emplace_back(GroupSize{.ranks = ranks});
     if (task.memory_per_rank > 0) {
-      size.longest = 0;
+      std::int64_t longest = 0;
       for (const LayerChoice& layer : layers) {
         const auto fits = [&](std::int64_t tokens) {
           return documents.fits(documents.estimate(layer, tokens, ranks).peak, tokens);
         };
-        size.longest = std::max(*size.longest, largest_that(fits, kMostTokens));
+        longest = std::max(longest, largest_that(fits, kMostTokens));
       }
+      size.longest = longest;
     }
     for (const std::int64_t tokens : lengths) {
       size.by_length.push_back(document_of(documents, layers, tokens, ranks));
@@ -90,8 +91,8 @@ nlohmann::ordered_json json_of(const std::vector<GroupSize>& sizes) {
     }
     nlohmann::ordered_json& one = json.emplace_back();
     one["ranks"] = size.ranks;
-    if (size.longest) {
-      one["longest"] = *size.longest;
+    if (const std::optional<std::int64_t> longest = size.longest) {
+      one["longest"] = *longest;
     }
     one["by_length"] = std::move(documents);
   }
