@@ -103,7 +103,7 @@ class BenchStepTest(ProgramTest):
         self.assertEqual([len(sent[reshard]) for reshard in (False, True)], [1, 1])
         self.assertLess(max(sent[False]), min(sent[True]))
         shown = self.run_program("bench", "step", "--model", self.model, "--lengths", 8, "--ranks", 2, "--repeats", 1,
-                                 "--no-reshard-after-forward").stdout
+                                 "--no-reshard-after-forward", "--verbose").stdout
         self.assertIn("beside work, weights kept", shown)
 
     def test_options_of_a_layer(self):

@@ -180,7 +180,7 @@ class SimulateTest(ProgramTest):
         self.assertAlmostEqual(
             micro[0]["additive_group_seconds"][0], micro[0]["additive_seconds"], places=12)
         text = self.run_program(
-            "simulate", "--model", DEMO, "--cluster", self.cluster(), *arguments).stdout
+            "simulate", "--model", DEMO, "--cluster", self.cluster(), *arguments, "--verbose").stdout
         self.assertIn("without overlap", text)
         self.assertRegex(text, r"slowest group additive\n *0 .* 0 \(ranks 0-1\)")
         self.assertNotIn("additive", self.simulate(*arguments[:-1]))

@@ -248,8 +248,8 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_opt",
         "hf_llama_labels",
         "hf_bert",
-        "hf_mistral",
-        "hf_bert_pretraining"),
+        // hf_bert_pretraining has more tensors than its model: tests/cli/grad_test.py
+        "hf_mistral"),
     [](const auto& test) { return test.param; });
 
 TEST(ReferenceModel, LeavesTheWeightsOfTheCallerAsTheyAre) {

@@ -164,9 +164,11 @@ void read_resumptions(ReportedRun& run) {
   std::ranges::sort(names);
   for (const std::string& name : names) {
     const bool undone = name.starts_with("undone-");
-    const std::size_t zeros = name.find_first_not_of('0', name.find_last_of('-') + 1);
+    const std::string after = name.substr(name.find_last_of('-') + 1);
+    const std::string digits = after.substr(0, after.find_first_not_of("0123456789"));
+    const std::size_t first = digits.find_first_not_of('0');
     std::string note = "The run was resumed after step ";
-    note += zeros == std::string::npos ? "0" : name.substr(zeros);
+    note += first == std::string::npos ? "0" : digits.substr(first);
     note +=
         undone ? ": what it had done of later steps is in " : ": its configuration until then is ";
     run.notes.push_back(note + name + ".");
