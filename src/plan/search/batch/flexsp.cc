@@ -36,7 +36,7 @@ constexpr double kMoves = 0.1;
 // A plan that could be faster by less than this is not sought: seeking takes a core from training.
 constexpr double kWorthSeeking = 0.99;
 // No type has more room than this where memory has no limit.
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares are counted
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.

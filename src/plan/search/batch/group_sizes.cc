@@ -7,7 +7,7 @@
 namespace paradyse {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 39;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares are counted
 
 std::vector<int> sizes_of(int all, const std::string& batch_planner) {
   constexpr int kFew = 8;
