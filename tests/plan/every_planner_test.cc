@@ -16,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cluster.h"
@@ -130,9 +131,12 @@ class Drawn {
       dims = {
           {"sequences", number(1, 9)}, {"residues", residues}, {"i", residues}, {"j", residues}};
     }
-    const std::string file = std::filesystem::path(testing::TempDir()) / "every_planner.toml";
+    const std::string file = std::filesystem::path(testing::TempDir()) /
+                             ("every_planner_" + std::to_string(::getpid()) + ".toml");
     std::ofstream(file) << text << "\n";
-    return read_grid_shape(file);
+    const GridShape shape = read_grid_shape(file);
+    std::filesystem::remove(file);
+    return shape;
   }
 
   Cluster cluster(std::int64_t memory) {
@@ -273,7 +277,7 @@ TEST(EveryPlanner, OfDescribedClustersIsChecked) {
       }
     }
   }
-  EXPECT_GT(made, kSeeds);
+  EXPECT_GT(made, 3 * kSeeds);
   EXPECT_GE(levels.size(), 2U);
 }
 
@@ -389,7 +393,7 @@ TEST(EveryPlanner, OfARunIsChecked) {
       }
     }
   }
-  EXPECT_GT(made, 2 * kSeeds);
+  EXPECT_GT(made, 5 * kSeeds);
 }
 
 LayerRecompute drawn_level(Drawn& drawn) {
@@ -469,7 +473,7 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
       }
     }
   }
-  EXPECT_GE(made, 2 * kSeeds);
+  EXPECT_GT(made, 4 * kSeeds);
 }
 
 }  // namespace
