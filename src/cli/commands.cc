@@ -98,12 +98,6 @@ std::string Common::table(const std::vector<std::vector<std::string>>& rows, Tab
   return table_text(rows, look);
 }
 
-std::string Common::verdict(const std::string& words, bool good) const {
-  const char* const plain = std::getenv("NO_COLOR");
-  const bool colours = isatty(STDOUT_FILENO) == 1 && (plain == nullptr || *plain == '\0');
-  return colours ? (good ? "\x1b[32m" : "\x1b[31m") + words + "\x1b[0m" : words;
-}
-
 void expect_one_of(
     const std::string& option, const std::string& value, const std::vector<std::string>& accepted) {
   if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) {

@@ -44,8 +44,6 @@ struct Common {
   // table_text() for lines of the terminal (COLUMNS, its width, else 80), or all columns.
   [[nodiscard]] std::string table(
       const std::vector<std::vector<std::string>>& rows, TableLook look) const;
-  // Words that say whether it is well: green or red on a terminal, without NO_COLOR.
-  [[nodiscard]] std::string verdict(const std::string& words, bool good) const;
 };
 
 std::vector<std::pair<std::string, std::string>> given_options(const CLI::App& command);

@@ -43,6 +43,10 @@ class Wrapped : public CLI::Formatter {
  public:
   Wrapped() { column_width(kColumn); }
 
+  std::string make_description(const CLI::App* command) const override {
+    return wrapped_text(CLI::Formatter::make_description(command), "", kWidth);
+  }
+
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(CLI::Formatter::make_option_desc(option));
   }
@@ -55,10 +59,11 @@ class Wrapped : public CLI::Formatter {
   }
 
  private:
+  static constexpr std::size_t kWidth = 80;
   static constexpr std::size_t kColumn = 28;  // where descriptions begin
 
   static std::string wrapped(const std::string& text) {
-    std::string lines = wrapped_text(text, "", 80 - kColumn);
+    std::string lines = wrapped_text(text, "", kWidth - kColumn);
     lines.pop_back();
     return lines;
   }

@@ -19,12 +19,13 @@ class UsageTest(ProgramTest):
             self.assertIn(f"  {command} ", text)
         self.assertIn("Exit codes:", text)
         self.assertIn("130", text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
 
     def test_every_command_has_help_and_json(self):
         for command in [*COMMANDS, "plan check", "bench step"]:
             text = self.run_program(*command.split(), "--help").stdout
             self.assertIn("Exit codes:", text)
-            self.assertLessEqual(max(map(len, text.splitlines())), 95)
+            self.assertLessEqual(max(map(len, text.splitlines())), 80)
             if command not in ("plan", "bench"):
                 self.assertIn("--json", text)
 
