@@ -1,7 +1,6 @@
 #include "src/run/data/data_files.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <set>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 #include <glob.h>
 
+#include "src/plan/base/lower_case.h"
 #include "src/run/data/json_line.h"
 
 namespace paradyse {
@@ -22,14 +22,7 @@ namespace fs = std::filesystem;
   throw std::runtime_error(path.string() + ": " + what);
 }
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char letter) {
-    return static_cast<char>(std::tolower(letter));
-  });
-  return text;
-}
-
-std::string ending(const fs::path& path) { return lower(path.extension().string()); }
+std::string ending(const fs::path& path) { return lower_case(path.extension().string()); }
 
 bool is_lines(const std::string& end) { return end == ".jsonl" || end == ".ndjson"; }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/lower_case.h"
 
 namespace paradyse {
 namespace {
@@ -31,11 +31,6 @@ constexpr const char* kFetch =
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what) {
   throw std::runtime_error(path.string() + ": " + what);
-}
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
 }
 
 // What files of other formats are, by how their names end, and how to have safetensors of them.
@@ -106,7 +101,7 @@ bool is_training_state(const std::string& name) {
 }
 
 const Format* format_of(const std::string& name) {
-  const std::string plain = lower(name);
+  const std::string plain = lower_case(name);
   const auto found = std::ranges::find_if(
       kFormats, [&](const Format& format) { return plain.ends_with(format.end); });
   if (found != kFormats.end()) {
@@ -128,7 +123,7 @@ std::string with_names(std::string text, const fs::path& folder, const std::stri
   return text;
 }
 
-bool is_safetensors(const std::string& name) { return lower(name).ends_with(".safetensors"); }
+bool is_safetensors(const std::string& name) { return lower_case(name).ends_with(".safetensors"); }
 
 // A name in a folder, a link or what it leads to; `broken`: a link to nothing.
 struct Entry {
@@ -333,7 +328,7 @@ std::vector<std::string> candidates(const fs::path& folder, const std::vector<En
       found.push_back(
           entry.name +
           (entry.broken ? ", a link to a file that is not there: fetch it again"
-           : lower(entry.name).find("adapter") != std::string::npos
+           : lower_case(entry.name).find("adapter") != std::string::npos
                ? ", weights of an adapter: merge them into the model that they were trained for "
                  "(merge_and_unload() of peft, then save_pretrained)"
                : ", which is no name that weights are looked for by: rename it to " +
