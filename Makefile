@@ -47,7 +47,7 @@ build-cuda: deps-cuda build/cuda/build.ninja
 check-cuda-kernels:
 	scripts/check_cuda_kernels.py $(JOBS)
 
-# What a machine with a GPU and PyTorch needs of us, in build/gpu-bundle/ (docs/gpu.md).
+# What a machine with a GPU and PyTorch needs of us, in build/gpu-bundle/ (docs/reference/gpu.md).
 gpu-bundle: deps-cuda build/cuda/build.ninja
 	cmake --build --preset cuda -j $(JOBS) --target paradyse device_tests
 	scripts/gpu_bundle.py build/cuda
@@ -82,7 +82,7 @@ lint: deps-lint build/lint/build.ninja
 format: deps-lint
 	$(OUR_CODE) | xargs clang-format-19 -i
 
-# The program, the libraries, the promised headers and a CMake package (docs/tour.md).
+# The program, the libraries, the promised headers and a CMake package (docs/internals/tour.md).
 PREFIX ?= /usr/local
 install: build-all
 	cmake --install build/release --prefix $(PREFIX)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of docs/performance.md of what benchmarks/attention.cc has measured.
+"""The table of docs/results/performance.md of what benchmarks/attention.cc has measured.
 
     benchmarks/attention_table.py benchmarks/results/attention.json
 """

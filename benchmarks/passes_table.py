@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of docs/performance.md of what benchmarks/passes.cc has measured.
+"""The table of docs/results/performance.md of what benchmarks/passes.cc has measured.
 
     benchmarks/passes_table.py benchmarks/results/passes.json
 """

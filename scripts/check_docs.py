@@ -76,11 +76,11 @@ for path in tracked:
             if not there(name, path):
                 wrong.append(f"{path}:{number}: {name} is not there")
 
-text = (ROOT / "docs/decisions.md").read_text()
+text = (ROOT / "docs/internals/decisions.md").read_text()
 text = text[: text.find("## Dependencies")]
 for decision in re.split(r"\n(?=\*\*)", text)[1:]:
     if not re.search(r"Would\s+change\s+it", decision):
-        wrong.append("docs/decisions.md: " + decision.splitlines()[0] + " ... says not what would change it")
+        wrong.append("docs/internals/decisions.md: " + decision.splitlines()[0] + " ... says not what would change it")
 
 told = "\n".join(text for _, text in documents())
 for path in tracked:

@@ -4,7 +4,7 @@
     scripts/gpu_bundle.py BUILD [--out build/gpu-bundle]      BUILD: a build folder, as build/cuda
 
 The programs, stripped; the shared libraries beside torch's that they need; scripts/gpu/, model files
-and documents; and source.tar.gz with all that a build there takes.  docs/gpu.md says what for.  A
+and documents; and source.tar.gz with all that a build there takes.  docs/reference/gpu.md says what for.  A
 library that is neither there nor here on the list is an error, and so are more than 40 MiB.
 """
 import argparse

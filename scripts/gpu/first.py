@@ -12,7 +12,7 @@ Nobody watches, so what to do when a step fails is decided here.  A step that ha
     first.log          the commands and all that they wrote
     first_train.jsonl  metrics.jsonl of the training in step 8
 
-and the same four as second...  docs/gpu.md says how to read them.  The exit code is 0 where every
+and the same four as second...  docs/reference/gpu.md says how to read them.  The exit code is 0 where every
 step is ok, else 1.
 """
 import argparse

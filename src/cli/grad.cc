@@ -484,8 +484,8 @@ void add_grad(CLI::App& app, Common& common) {
   command->add_option(
       "--attention",
       options->attention,
-      std::string("Strategy, as docs/strategies.md lists them (default: ") + kDefaultAttention +
-          ")");
+      std::string("Strategy, as docs/reference/strategies.md lists them (default: ") +
+          kDefaultAttention + ")");
   command->add_option(
       "--mlp",
       options->mlp,

@@ -336,7 +336,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   const std::string played =
       simulated > 0 ? fmt::format(
                           "simulated {:.6g} s,\nwith ranks that wait for one another and messages "
-                          "beside work (docs/simulate.md)",
+                          "beside work (docs/internals/simulate.md)",
                           simulated)
                     : "";
   const GroupSpace& space = spaces[planned.space];

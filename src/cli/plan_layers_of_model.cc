@@ -176,7 +176,8 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
       bytes_text(bytes.transient));
   fmt::print(
       "no update of weights, no waiting and nothing beside anything else is in these seconds;\n"
-      "paradyse simulate plays a plan with them (docs/planning.md says who prices what)\n");
+      "paradyse simulate plays a plan with them (docs/internals/planning.md says who prices "
+      "what)\n");
   if (longest >= 0) {
     fmt::print("the longest document that fits has {}\n", counted(longest, "token"));
   }

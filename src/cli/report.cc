@@ -1,5 +1,5 @@
 // paradyse report: a training run, or what `paradyse bench switching` measured, as a page to read
-// (docs/report.md).
+// (docs/reference/report.md).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

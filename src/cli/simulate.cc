@@ -263,7 +263,7 @@ void print_predicted(const Plan& plan, const Simulation& simulation, const Simul
       "the planner ({}) predicted {:.4g} s, {} of this simulation\n"
       "  added up with nothing beside anything else, as planners do, it is {:.4g} s ({});\n"
       "  the simulation also lets ranks wait for one another at every meeting, and\n"
-      "  messages travel beside work (docs/simulate.md)\n",
+      "  messages travel beside work (docs/internals/simulate.md)\n",
       plan.planner_name.empty() ? "of the file" : plan.planner_name,
       predicted,
       signed_percent_text(predicted / simulation.seconds - 1),

@@ -1,7 +1,8 @@
 // What the tests of a device share: the device itself, and how far off a tensor of it is.
 //
 // `device_tests` runs on any device: `make test` runs it on the CPU, through the forms that tensors
-// of other devices take; build/gpu-bundle/ takes it to a machine with a GPU (docs/gpu.md).
+// of other devices take; build/gpu-bundle/ takes it to a machine with a GPU
+// (docs/reference/gpu.md).
 #pragma once
 
 #include <cstdint>

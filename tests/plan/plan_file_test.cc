@@ -35,7 +35,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-// The example of docs/plan_file.md, whose strategies exist.
+// The example of docs/reference/plan_file.md, whose strategies exist.
 const std::string& example() {
   static const std::string text = R"({
   "format": "paradyse-plan", "version": 1,
@@ -525,7 +525,7 @@ TEST(PlanFile, RefusesToWriteWhatJsonCannotSay) {
 
 // --- the hash ------------------------------------------------------------------------------------
 
-// The rule of docs/plan_file.md, done on the text: what any other program would do.
+// The rule of docs/reference/plan_file.md, done on the text: what any other program would do.
 std::string hash_by_the_rule(const std::string& text) {
   Json json = Json::parse(text);
   json.erase("predicted");

@@ -1,8 +1,9 @@
 // A cluster as far as planning goes: devices with their speeds and memory, and the links between
 // them.
 //
-// Read from a TOML file (configs/clusters/, docs/simulate.md).  Ranks are numbered through the
-// device classes in the order of the file, and nodes are equal runs of neighbouring ranks.
+// Read from a TOML file (configs/clusters/, docs/internals/simulate.md).  Ranks are numbered
+// through the device classes in the order of the file, and nodes are equal runs of neighbouring
+// ranks.
 #pragma once
 
 #include <cstdint>

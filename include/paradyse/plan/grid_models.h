@@ -1,5 +1,5 @@
-// Models of several dims: what configures them (TOML files, docs/layouts.md), and the model that
-// planning sees.
+// Models of several dims: what configures them (TOML files, docs/internals/layouts.md), and the
+// model that planning sees.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What a model is, as far as planning goes: sizes and the few switches that change its mathematics.
 //
-// Read from a Hugging Face `config.json` or a TOML model file with the same keys (docs/tour.md).
-// Letters as in the papers: L layers, H hidden width, N query heads, K key/value heads, D width of
-// a head, F width of the feed-forward, V vocabulary.
+// Read from a Hugging Face `config.json` or a TOML model file with the same keys
+// (docs/internals/tour.md). Letters as in the papers: L layers, H hidden width, N query heads, K
+// key/value heads, D width of a head, F width of the feed-forward, V vocabulary.
 #pragma once
 
 #include <cstdint>

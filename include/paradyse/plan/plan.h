@@ -1,7 +1,7 @@
 // The plan: what every rank does with a global batch.  A value, and a file that people can read.
 //
-// Format and rules: docs/plan_file.md (version 1).  The plan side writes it, the run side plays it
-// and never asks how it was found.
+// Format and rules: docs/reference/plan_file.md (version 1).  The plan side writes it, the run side
+// plays it and never asks how it was found.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What `paradyse profile` measured: a file of one JSON object a line, which grows while it is
 // measured, so that a profile that was killed goes on where it was.
 //
-// The first line says what was measured on; each further line is one probe.  docs/costs.md has the
-// format.
+// The first line says what was measured on; each further line is one probe. docs/internals/costs.md
+// has the format.
 #pragma once
 
 #include <cstdint>

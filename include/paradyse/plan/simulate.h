@@ -1,5 +1,5 @@
 // Plays a plan on a described cluster: when every op of every rank runs, what waits for what, and
-// what memory holds.  docs/simulate.md lists what is assumed.
+// what memory holds.  docs/internals/simulate.md lists what is assumed.
 //
 // Words.  A rank has two *streams*, compute and communication, each of which does one thing after
 // the other.  A *meeting* is what ranks of a group or of a weight domain do together: it begins

@@ -88,7 +88,7 @@ std::vector<Field> fields(RunConfig& c) {
        .range = own_or_share},
       {.key = "data.path",
        .help = "Documents to train on: folders, files (JSONL or text) and glob patterns. See "
-               "docs/data.md.",
+               "docs/reference/data.md.",
        .value = &c.data.path},
       {.key = "data.eval_path",
        .help = "Held-out documents whose loss is measured at the end, given like data.path. Empty: "

@@ -1,4 +1,4 @@
-// The plan as a file: docs/plan_file.md.  What is wrong with a plan that could be read:
+// The plan as a file: docs/reference/plan_file.md.  What is wrong with a plan that could be read:
 // plan_check.cc.
 #include <algorithm>
 #include <cmath>
@@ -500,7 +500,8 @@ Plan read_plan(const std::filesystem::path& file) {
   }
   if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(file)) {
     throw std::invalid_argument(
-        file.string() + ": cannot be read: give the path of a plan file (docs/plan_file.md)");
+        file.string() +
+        ": cannot be read: give the path of a plan file (docs/reference/plan_file.md)");
   }
   return plan_from_json(text.str(), file.string());
 }

@@ -1,4 +1,4 @@
-// The costs file: docs/costs.md.
+// The costs file: docs/internals/costs.md.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -364,7 +364,8 @@ void write_costs(const Costs& costs, const std::filesystem::path& file) {
 }
 
 Costs read_costs(const std::filesystem::path& file) {
-  const std::string text = content_of_named(file, "make it with `paradyse fit` (docs/costs.md)");
+  const std::string text =
+      content_of_named(file, "make it with `paradyse fit` (docs/internals/costs.md)");
   const JsonSource source{.name = file.string(), .whole = "the costs"};
   const nlohmann::json json = parse_json(text, source);
   return costs_from(JsonNode(json, source));

@@ -85,8 +85,9 @@ Costs fit(const Profile& profile, const FitOptions& options = {});
 // SHA-256 of what write_costs writes.
 std::string fingerprint(const Costs& costs);
 
-// The costs file is JSON ("paradyse-costs", version 1), in docs/costs.md.  write_costs puts the
-// whole file in place at once; read_costs throws std::invalid_argument naming file and JSON path.
+// The costs file is JSON ("paradyse-costs", version 1), in docs/internals/costs.md.  write_costs
+// puts the whole file in place at once; read_costs throws std::invalid_argument naming file and
+// JSON path.
 void write_costs(const Costs& costs, const std::filesystem::path& file);
 Costs read_costs(const std::filesystem::path& file);
 

@@ -1,7 +1,7 @@
 // A random forest for regression: Breiman, "Random Forests", 2001, of CART trees (Breiman,
 // Friedman, Olshen, Stone 1984) that are each grown on a draw of the samples with replacement.  All
 // features are looked at in every split, as scikit-learn's RandomForestRegressor does by default,
-// which it is compared with in docs/costs.md.
+// which it is compared with in docs/internals/costs.md.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The profile as a file of JSON lines: docs/costs.md.
+// The profile as a file of JSON lines: docs/internals/costs.md.
 #include "paradyse/plan/profile.h"
 
 #include <algorithm>
@@ -297,7 +297,7 @@ Content content_from(const std::string& text, const std::string& file) {
 
 Profile read_profile(const std::filesystem::path& file) {
   const std::string text =
-      content_of_named(file, "make it with `paradyse profile` (docs/costs.md)");
+      content_of_named(file, "make it with `paradyse profile` (docs/internals/costs.md)");
   return content_from(text, file.string()).profile;
 }
 

@@ -32,7 +32,7 @@ struct Rates {
   static constexpr std::size_t kPhase = Amounts::kCount + 1;
   static constexpr std::size_t kCount = Amounts::kCount + 2;
   // Bytes of a call that stay in a core's cache.  Of 20 KB to 2 MB the one with the least errors
-  // beyond the fitted lengths, on an EPYC with 1 MiB of level 2 a core (docs/costs.md).
+  // beyond the fitted lengths, on an EPYC with 1 MiB of level 2 a core (docs/internals/costs.md).
   static constexpr double kCachedBytes = 5e5;
   std::array<double, kCount> values{};
 

@@ -1,8 +1,8 @@
 // The ParaDySe publication (arXiv 2511.13198) played again from its own numbers: its fitted
 // seconds, its length bins and its heuristic, in place of our costs and planners.
 //
-// What it does not state is assumed here and listed by published_assumptions(); docs/published.md
-// compares the figures.
+// What it does not state is assumed here and listed by published_assumptions();
+// docs/results/published.md compares the figures.
 #pragma once
 
 #include <cstdint>

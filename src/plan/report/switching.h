@@ -69,9 +69,10 @@ struct SwitchingResult {
   friend bool operator==(const SwitchingResult&, const SwitchingResult&) = default;
 };
 
-// JSON ("paradyse-switching", version 1; docs/report.md).  Both throw std::invalid_argument naming
-// file and JSON path for what is no such result; what write_ takes read_ gives back.  write_ throws
-// std::runtime_error for a file that cannot be written: what was there stays.
+// JSON ("paradyse-switching", version 1; docs/reference/report.md).  Both throw
+// std::invalid_argument naming file and JSON path for what is no such result; what write_ takes
+// read_ gives back.  write_ throws std::runtime_error for a file that cannot be written: what was
+// there stays.
 void write_switching(const SwitchingResult& result, const std::filesystem::path& file);
 SwitchingResult read_switching(const std::filesystem::path& file);
 

@@ -1,4 +1,4 @@
-// What `paradyse bench switching` measured, as a file: docs/report.md.
+// What `paradyse bench switching` measured, as a file: docs/reference/report.md.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -298,7 +298,7 @@ void write_switching(const SwitchingResult& result, const std::filesystem::path&
 
 SwitchingResult read_switching(const std::filesystem::path& file) {
   const std::string text =
-      content_of_named(file, "make it with `paradyse bench switching` (docs/report.md)");
+      content_of_named(file, "make it with `paradyse bench switching` (docs/reference/report.md)");
   const JsonSource source{.name = file.string(), .whole = kWhole};
   const nlohmann::json json = parse_json(text, source);
   return result_from({json, source});

@@ -7,8 +7,8 @@
 //   weights + max over its groups of group
 //
 // Ops cost what they cost in the event simulation (op_cost.h); simulate() with
-// SimulationOptions::additive adds up exactly these numbers.  docs/simulate.md says where the two
-// part.
+// SimulationOptions::additive adds up exactly these numbers.  docs/internals/simulate.md says where
+// the two part.
 #pragma once
 
 #include <functional>

@@ -314,7 +314,8 @@ Cluster read_cluster(const std::filesystem::path& file) {
   if (!stream.is_open() || stream.bad()) {
     throw std::invalid_argument(
         file.string() +
-        ": cannot be read; give a cluster file, as those in configs/clusters/ (docs/simulate.md)");
+        ": cannot be read; give a cluster file, as those in configs/clusters/ "
+        "(docs/internals/simulate.md)");
   }
   return cluster_from_toml(text.str(), file.string());
 }

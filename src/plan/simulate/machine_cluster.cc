@@ -22,7 +22,7 @@ Cluster machine_cluster(
       .launch_seconds = machine.call_seconds * sharing,
       // What waits in host memory is copied there: each byte is read and written.
       .host_bytes_per_second = machine.touched_bytes_per_second / 2 / sharing};
-  // A meeting of all ranks takes a latency for each doubling (docs/simulate.md).
+  // A meeting of all ranks takes a latency for each doubling (docs/internals/simulate.md).
   const double doublings = std::max(1.0, std::ceil(std::log2(ranks)));
   const Link link{
       .bytes_per_second = machine.sent_bytes_per_second / sharing,

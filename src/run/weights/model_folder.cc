@@ -180,7 +180,7 @@ ModelFolder open_model(const fs::path& path, bool random_weights) {
     refuse(
         path,
         "is a model of several dims (" + model_type(read_grid_shape(path.string())) +
-            "), and this takes language models; docs/layouts.md says what takes which");
+            "), and this takes language models; docs/internals/layouts.md says what takes which");
   }
   ModelFolder model;
   model.path = path;

@@ -1,9 +1,9 @@
 // A global batch of documents over groups of ranks, as numbers alone: no model, no programs.
 //
-// FlexSP (arXiv 2412.01523) states the problem, docs/grouping.md how it is solved here.  Documents
-// go into groups, groups lie side by side in micro-batches, micro-batches follow one another; a
-// *type* of group says how many ranks it has and how they run, which fixes what a document takes
-// there and how many tokens find room.  Minimise
+// FlexSP (arXiv 2412.01523) states the problem, docs/internals/grouping.md how it is solved here.
+// Documents go into groups, groups lie side by side in micro-batches, micro-batches follow one
+// another; a *type* of group says how many ranks it has and how they run, which fixes what a
+// document takes there and how many tokens find room.  Minimise
 //
 //     sum over micro-batches m of  [ b + max over groups g of m of (f_g + sum over k in g of t_gk)
 //     ]

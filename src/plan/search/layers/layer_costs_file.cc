@@ -27,7 +27,7 @@ std::int64_t bytes_in(const JsonNode& node) {
 }  // namespace
 
 std::vector<LayerCost> read_layer_costs(const std::string& path) {
-  const std::string text = content_of_named(path, "give a costs file (docs/planning.md)");
+  const std::string text = content_of_named(path, "give a costs file (docs/internals/planning.md)");
   try {
     const JsonSource source{.name = path, .whole = "the costs"};
     const nlohmann::json json = parse_json(text, source);
@@ -56,7 +56,7 @@ std::vector<LayerCost> read_layer_costs(const std::string& path) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(
         std::string(error.what()) +
-        "; correct it, measure it again, or leave the option out (docs/planning.md: "
+        "; correct it, measure it again, or leave the option out (docs/internals/planning.md: "
         R"({"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}))");
   }
 }

@@ -9,8 +9,8 @@
 
 namespace paradyse {
 
-// The options of a costs file (docs/planning.md), at least one.  Throws std::invalid_argument that
-// names the place and what to do.
+// The options of a costs file (docs/internals/planning.md), at least one.  Throws
+// std::invalid_argument that names the place and what to do.
 std::vector<LayerCost> read_layer_costs(const std::string& path);
 
 }  // namespace paradyse

@@ -165,7 +165,7 @@ constexpr std::int64_t floats_in(std::int64_t bytes) {
 }
 
 // Heads of a width that lanes are for, without a bias; where tiles have AMX, it is as fast as lanes
-// from sums of 64 terms on (docs/performance.md).
+// from sums of 64 terms on (docs/results/performance.md).
 template <typename T>
 bool in_lanes(const Attention& attention, const AttentionTensors& tensors, kernels::LanePass pass) {
   const std::int64_t D = attention.head_dim;
