@@ -76,11 +76,10 @@ for path in tracked:
             if not there(name, path):
                 wrong.append(f"{path}:{number}: {name} is not there")
 
-text = (ROOT / "docs/internals/decisions.md").read_text()
-text = text[: text.find("## Dependencies")]
-for decision in re.split(r"\n(?=\*\*)", text)[1:]:
-    if not re.search(r"Would\s+change\s+it", decision):
-        wrong.append("docs/internals/decisions.md: " + decision.splitlines()[0] + " ... says not what would change it")
+for page in sorted((ROOT / "docs/internals").glob("decisions_*.md")):
+    for decision in page.read_text().split("\n### ")[1:]:
+        if not re.search(r"Would\s+change\s+it", decision):
+            wrong.append(f"{page.relative_to(ROOT)}: '{decision.splitlines()[0]}' says not what would change it")
 
 told = "\n".join(text for _, text in documents())
 for path in tracked:
