@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -85,6 +86,34 @@ TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
   const BatchPlanner::Answer none = batch_planner(t)->plan({longest});
   EXPECT_FALSE(none.plan);
   EXPECT_THAT(none.why_not, HasSubstr("no plan fits in groups of 1 ranks"));
+}
+
+// In narrow types groups of a micro-batch have to agree in their tiles of tokens, which each would
+// choose by itself.
+TEST(BatchPlanners, FindWhatFitsThoughGroupsHaveToAgree) {
+  std::mt19937 random(1);
+  const auto number = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  int both = 0;
+  for (int i = 0; i < 60; ++i) {
+    PlanningTask t = task(number(3, 6), std::int64_t{number(2500, 9000)} << 10);
+    t.precision = precision_of(Dtype::bfloat16);
+    t.batch_planner = "groups-of-2";
+    std::vector<std::int64_t> lengths;
+    for (int n = number(3, 9); n > 0; --n) {
+      lengths.push_back(number(0, 2) == 0 ? number(500, 6000) : number(10, 800));
+    }
+    PlanningTask untiled = t;
+    untiled.options["token_tiles"] = 1;
+    if (!batch_planner(untiled)->plan(lengths).plan) {
+      continue;
+    }
+    const BatchPlanner::Answer answer = batch_planner(t)->plan(lengths);
+    EXPECT_TRUE(answer.plan) << i << ": " << answer.why_not;
+    ++both;
+  }
+  EXPECT_GT(both, 20);
 }
 
 TEST(LayerPlanners, HaveOneNameEach) {

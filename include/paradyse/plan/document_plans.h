@@ -60,8 +60,8 @@ class DocumentPlans {
   // the correction or what lengths are held to changes.
   std::optional<DocumentPlan> best(std::int64_t length, int ranks, Caps caps = Caps::held);
   // The same for packed documents in groups of `ranks`, side by side, at the costs of a document of
-  // `length`, corrected as for their longest.  Without `whole` no layer of it is made again as a
-  // whole unless the task asks for that: in that groups of a weight domain have to agree.
+  // `length`, corrected as for their longest.  `among`: groups of a weight domain have to agree in
+  // recomputing whole layers, and in some options.
   struct Fitting {
     LayerRuns program = {};
     PredictedBytes bytes = {};
@@ -72,7 +72,7 @@ class DocumentPlans {
       int ranks,
       const std::vector<std::vector<std::int64_t>>& groups,
       Caps caps = Caps::held,
-      bool whole = true);
+      AmongWays among = {});
 
   // A document under one layer choice, by estimates; its group's longest has `longest` tokens, 0:
   // this is it.
@@ -84,6 +84,8 @@ class DocumentPlans {
   };
   Estimate estimate(
       const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest = 0);
+  // Tokens of the longest document that fits under one layer choice, by estimates; 0: none does.
+  std::int64_t longest(const LayerChoice& layer, int ranks, Caps caps = Caps::held);
 
   // What the layer planner chooses among, and what it has for the layers: bytes.
   struct Choices {

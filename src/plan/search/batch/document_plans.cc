@@ -14,6 +14,7 @@
 namespace paradyse {
 namespace {
 
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares are counted
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
 
 // The layer planner adds up bytes part by part; the exact fold finds what parts share and overlap.
@@ -161,7 +162,7 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
     int ranks,
     const std::vector<std::vector<std::int64_t>>& groups,
     Caps caps,
-    bool whole) {
+    AmongWays among) {
   if (task_.model.layers == 0) {
     Fitting nothing{.program = {}, .bytes = prediction_.bytes_of({}, groups, ranks)};
     return fits(nothing.bytes.total(), length, caps) ? std::optional(nothing) : std::nullopt;
@@ -170,14 +171,14 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
   for (const std::vector<std::int64_t>& group : groups) {
     longest = std::max(longest, longest_of(group));
   }
-  const auto among = [&](bool tried) {
-    const Choices known = choices(length, ranks, caps, {.tried = tried, .whole = whole}, longest);
-    return program_among(known, length, ranks, groups, caps);
+  const auto fastest = [&](AmongWays ways) {
+    return program_among(choices(length, ranks, caps, ways, longest), length, ranks, groups, caps);
   };
-  std::optional<Fitting> best = among(/*tried=*/true);
+  std::optional<Fitting> best = fastest(among);
   // More ways are a finer search for what fits exactly, not always a better one.
-  if (costs_.of(ranks).tries_options() && task_.memory_per_rank > 0) {
-    std::optional<Fitting> plain = among(/*tried=*/false);
+  if (among.tried && costs_.of(ranks).tries_options() && task_.memory_per_rank > 0) {
+    among.tried = false;
+    std::optional<Fitting> plain = fastest(among);
     if (plain && (!best || plain->seconds <= best->seconds)) {
       best = std::move(plain);
     }
@@ -275,6 +276,12 @@ DocumentPlans::Estimate DocumentPlans::estimate(
   return e;
 }
 
+std::int64_t DocumentPlans::longest(const LayerChoice& layer, int ranks, Caps caps) {
+  return largest_that(
+      [&](std::int64_t length) { return fits(estimate(layer, length, ranks).peak, length, caps); },
+      kMostTokens);
+}
+
 // On all ranks together, or whole on one of them.
 bool DocumentPlans::can_run(std::int64_t length) {
   if (best(length, task_.ranks)) {
@@ -289,7 +296,7 @@ std::optional<std::int64_t> DocumentPlans::longest() {
   if (task_.memory_per_rank == 0) {
     return std::nullopt;
   }
-  return largest_that([&](std::int64_t length) { return can_run(length); }, std::int64_t{1} << 39);
+  return largest_that([&](std::int64_t length) { return can_run(length); }, kMostTokens);
 }
 
 DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
-#include "src/plan/base/largest.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 #include "src/plan/search/grouping/bounds.h"
@@ -35,8 +34,6 @@ constexpr int kAttempts = 4;
 constexpr double kMoves = 0.1;
 // A plan that could be faster by less than this is not sought: seeking takes a core from training.
 constexpr double kWorthSeeking = 0.99;
-// No type has more room than this where memory has no limit.
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares are counted
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.
@@ -69,17 +66,13 @@ class Groups {
       if (!answer.grouping) {
         return std::nullopt;
       }
-      std::optional<Plan> plan = plan_of(task, *answer.grouping, size);
-      if (!plan) {
-        continue;
-      }
       // Groups choose options by themselves; what all have to share (plan.h) is the checker's to
-      // say.
-      const PlanningTask& of = documents_.task();
-      if (!problems(*plan, {.model = &of.model, .precision = of.precision}).empty()) {
-        return std::nullopt;
+      // say.  The options that the task asks for they share.
+      std::optional<Plan> plan = plan_of(task, *answer.grouping, size, /*tried=*/true);
+      if (plan && !agreed(*plan)) {
+        plan = plan_of(task, *answer.grouping, size, /*tried=*/false);
       }
-      if (predicted_to_fit(documents_, *plan, caps_)) {
+      if (plan && agreed(*plan) && predicted_to_fit(documents_, *plan, caps_)) {
         return plan;
       }
     }
@@ -87,16 +80,13 @@ class Groups {
   }
 
  private:
-  double wall(const LayerChoice& layer, std::int64_t tokens, int ranks) {
-    return documents_.estimate(layer, tokens, ranks).wall;
+  [[nodiscard]] bool agreed(const Plan& plan) const {
+    const PlanningTask& task = documents_.task();
+    return problems(plan, {.model = &task.model, .precision = task.precision}).empty();
   }
 
-  // The most tokens that a layer's estimate has room for; 0: none.
-  std::int64_t capacity(const LayerChoice& layer, int ranks) {
-    const auto fits = [&](std::int64_t tokens) {
-      return documents_.fits(documents_.estimate(layer, tokens, ranks).peak, tokens, caps_);
-    };
-    return largest_that(fits, kMostTokens);
+  double wall(const LayerChoice& layer, std::int64_t tokens, int ranks) {
+    return documents_.estimate(layer, tokens, ranks).wall;
   }
 
   // Those that no other of as many ranks beats in room and in the seconds of all documents; found
@@ -115,7 +105,7 @@ class Groups {
       Way way{
           .ranks = ranks,
           .layer = layer,
-          .capacity = capacity(layer, ranks),
+          .capacity = documents_.longest(layer, ranks, caps_),
           .once = wall(layer, 1, ranks),
           .seconds = {},
           .total = 0};
@@ -169,7 +159,8 @@ class Groups {
   }
 
   // None: a group's documents fit no mix of layers.
-  std::optional<Plan> plan_of(const GroupingTask& task, const Grouping& grouping, int of_size) {
+  std::optional<Plan> plan_of(
+      const GroupingTask& task, const Grouping& grouping, int of_size, bool tried) {
     Plan plan = empty_plan(
         documents_.task(),
         lengths_,
@@ -190,8 +181,8 @@ class Groups {
         const std::int64_t tokens =
             std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
         const int size = task.types[idx(group.type)].ranks;
-        const std::optional<DocumentPlans::Fitting> fitting =
-            documents_.program_for(tokens, size, {lengths}, caps_, /*whole=*/alone);
+        const std::optional<DocumentPlans::Fitting> fitting = documents_.program_for(
+            tokens, size, {lengths}, caps_, {.tried = tried, .whole = alone});
         if (!fitting) {
           return std::nullopt;
         }

@@ -2,12 +2,8 @@
 
 #include <algorithm>
 
-#include "src/plan/base/largest.h"
-
 namespace paradyse {
 namespace {
-
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares are counted
 
 std::vector<int> sizes_of(int all, const std::string& batch_planner) {
   constexpr int kFew = 8;
@@ -63,10 +59,7 @@ std::vector<GroupSize> group_sizes(
     if (task.memory_per_rank > 0) {
       std::int64_t longest = 0;
       for (const LayerChoice& layer : layers) {
-        const auto fits = [&](std::int64_t tokens) {
-          return documents.fits(documents.estimate(layer, tokens, ranks).peak, tokens);
-        };
-        longest = std::max(longest, largest_that(fits, kMostTokens));
+        longest = std::max(longest, documents.longest(layer, ranks));
       }
       size.longest = longest;
     }
