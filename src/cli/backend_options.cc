@@ -146,11 +146,19 @@ constexpr std::array kMayDiffer = {
     "--interface",
     "--deadline"};
 
+// Variables that choose other kernels, whose sums differ in the last bits.
+constexpr std::array kKernels = {
+    "PARADYSE_ATEN_KERNELS", "PARADYSE_CUDA_KERNELS", "PARADYSE_FLASH", "PARADYSE_CUDNN_ATTENTION"};
+
 bool met = false;  // this process has come to on_backend(), which tells the others what fails
 
 std::vector<Given> with_program(std::vector<Given> given) {
   given.push_back({"the program", "paradyse " PARADYSE_VERSION " " PARADYSE_COMMIT});
   given.push_back({"the version of torch", TORCH_VERSION});
+  for (const char* const name : kKernels) {
+    const char* const value = std::getenv(name);
+    given.push_back({std::string("the variable ") + name, value == nullptr ? "not set" : value});
+  }
   return given;
 }
 
