@@ -1,6 +1,6 @@
 // Every plan that any planner makes passes the checker that is given the same model, cluster and
 // memory: random models of each family, as their files say them, random clusters and batches.
-// With --gtest_shuffle --gtest_random_seed=N it draws others.
+// With --gtest_random_seed=N it draws others.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -45,8 +45,7 @@ constexpr int kSeeds = 2;
 class Drawn {
  public:
   explicit Drawn(int seed)
-      : random_(
-            static_cast<unsigned>(seed + 1000 * testing::UnitTest::GetInstance()->random_seed())) {}
+      : random_(static_cast<unsigned>(seed + 1000 * GTEST_FLAG_GET(random_seed))) {}
 
   std::int64_t number(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -473,7 +472,7 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
       }
     }
   }
-  EXPECT_GT(made, 4 * kSeeds);
+  EXPECT_GE(made, 4 * kSeeds);  // what takes all memory, at least
 }
 
 }  // namespace
