@@ -496,6 +496,21 @@ TEST(ModelShape, ReadsEveryArchitecture) {
   EXPECT_EQ(bert.padding_id, 0);
 }
 
+TEST(ModelShape, OneActivationHasSeveralNames) {
+  const auto activation = [](const char* name) {
+    json config = least("gpt2");
+    config["activation_function"] = name;
+    return read(config).activation;
+  };
+  EXPECT_EQ(activation("gelu"), activation("gelu_python"));
+  for (const char* tanh : {"gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh"}) {
+    EXPECT_EQ(activation("gelu_new"), activation(tanh));
+  }
+  EXPECT_NE(activation("gelu"), activation("gelu_new"));
+  EXPECT_EQ(activation("silu"), Activation::silu);
+  EXPECT_EQ(activation("silu"), activation("swish"));
+}
+
 // What each configuration class of transformers 5.24.0 has where nothing is said.
 TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
   struct Sizes {
@@ -612,7 +627,7 @@ TEST(ModelShape, RefusesOtherMathematicsOfEveryArchitecture) {
   }
   refused("gpt2", "scale_attn_weights", false, "true");
   refused("gpt2", "scale_attn_by_inverse_layer_idx", true, "false");
-  refused("gpt2", "activation_function", "swish", "gelu_new");
+  refused("gpt2", "activation_function", "quick_gelu", "gelu_new");
   refused("opt", "do_layer_norm_before", false, "350M");
   refused("opt", "word_embed_proj_dim", 6, "hidden_size = 12", "350M");
   refused("opt", "enable_bias", false, "true");

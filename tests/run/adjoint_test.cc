@@ -426,7 +426,8 @@ TEST(Adjoint, Swiglu) {
 }
 
 TEST(Adjoint, ActivationFunctions) {
-  for (const auto function : {Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+  for (const auto function :
+       {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
     AdjointCase c{
         .name = "activation " + std::to_string(static_cast<int>(function)),
         .program = one_op(one_rank({4})),

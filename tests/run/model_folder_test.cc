@@ -226,6 +226,7 @@ TEST_F(ModelFolderTest, OldAndHeadlessFilesAreRead) {
   bert["cls.predictions.decoder.bias"] = bert["cls.predictions.bias"];
   bert["cls.seq_relationship.weight"] = at::ones({2, 15});
   bert["bert.pooler.dense.weight"] = at::ones({15, 15});
+  bert["classifier.weight"] = at::ones({3, 15});
   bert["bert.embeddings.position_ids"] = at::ones({1, 41});
   expect_read("hf_bert", bert);
 }

@@ -1,8 +1,8 @@
 // The order in which the ops of a micro-batch run, forward and backward, and when each value dies.
 //
-// `walk_forward` and `walk_backward` drive a *machine*.  Three are: the executor, whose values
-// are tensors, and the footprint fold, whose values are byte counts.  Both are driven by the same
-// walk, so what the plan counts is what the run does.
+// `walk_forward` and `walk_backward` drive a *machine*: the executor, whose values are tensors, the
+// footprint fold, whose values are byte counts, and the simulator, whose values are times.  All are
+// driven by the same walk, so what the plan counts is what the run does.
 #pragma once
 
 #include <array>

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -224,11 +225,22 @@ Number parameters_in(const ModelShape& shape) {
 std::int64_t ModelShape::parameters() const { return parameters_in<std::int64_t>(*this); }
 
 Activation read_activation(const Keys& keys, const std::string& key, const std::string& absent) {
-  const std::string name =
-      keys.name(key, absent, {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu"});
-  return name == "gelu"   ? Activation::gelu
-         : name == "relu" ? Activation::relu
-                          : Activation::gelu_tanh;
+  // Several names of one function each, as transformers' ACT2FN has them.
+  static const std::map<std::string, Activation> known = {
+      {"gelu", Activation::gelu},
+      {"gelu_python", Activation::gelu},
+      {"gelu_fast", Activation::gelu_tanh},
+      {"gelu_new", Activation::gelu_tanh},
+      {"gelu_python_tanh", Activation::gelu_tanh},
+      {"gelu_pytorch_tanh", Activation::gelu_tanh},
+      {"relu", Activation::relu},
+      {"silu", Activation::silu},
+      {"swish", Activation::silu}};
+  std::vector<std::string> names;
+  for (const auto& [name, activation] : known) {
+    names.push_back(name);
+  }
+  return known.at(keys.name(key, absent, names));
 }
 
 std::string activation_name(Activation activation) {

@@ -294,9 +294,13 @@ bool is_buffer(const std::string& name) {
 bool is_other_head(const std::string& name) {
   static const char* const kParts[] = {
       "pooler.dense.", "cls.seq_relationship.", "multiple_choice_head."};
-  return std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
-    return name.find(part) != std::string::npos;
-  });
+  static const char* const kFirst[] = {
+      "score.", "classifier.", "qa_outputs.", "v_head.", "value_head.", "reward_head."};
+  const auto first = [&](const char* part) { return name.starts_with(part); };
+  return std::any_of(std::begin(kFirst), std::end(kFirst), first) ||
+         std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
+           return name.find(part) != std::string::npos;
+         });
 }
 
 // BERT's head has its bias twice: under the head itself, which counts, and beside it.
