@@ -1,4 +1,4 @@
-// Programs, their schedules and their costs: what strategies.md says, found by folding.
+// Programs, their schedules and their costs: what strategy_costs.md says, found by folding.
 //
 // The closed forms, for LLaMA's attention with grouped keys and gated MLP, by hand.  A rank of p
 // has t = T/p tokens.  Widths: H of the stream, Q = N D of the queries, K' = K D of the keys, F of
@@ -8,8 +8,8 @@
 //   DataZ attention (p = 1): as MegatronTS on one rank
 //   MLP, both verbs: x, xn, h, a                  t (2 H + 2 F + F)
 // (rotated in place; y is overwritten by the sum.)  With Q = K' = H and F = 4 H in two matrices
-// these are the 7 + 10 = 17 A/p and 6 + 10 = 16 A/p of strategies.md.  Elements sent a rank, f =
-// (p-1)/p:
+// these are the 7 + 10 = 17 A/p and 6 + 10 = 16 A/p of strategy_costs.md.  Elements sent a rank, f
+// = (p-1)/p:
 //   gather of a part's weights W: f W forward; backward f W again and f W of gradients.
 //     W = (2 Q + 2 K') H for attention, 3 F H for the MLP
 //   UlyssesZ: f t (Q + 2 K') and f t Q, each way

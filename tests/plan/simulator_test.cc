@@ -154,8 +154,8 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
 }
 
 // Computing takes no time: MegatronTS of even sizes takes what its ten gathers and scatters a layer
-// (docs/reference/strategies.md) and the tiles of embedding and head take by hand, within a node
-// and over two.
+// (docs/reference/strategy_costs.md) and the tiles of embedding and head take by hand, within a
+// node and over two.
 TEST(Simulator, ExchangesTakeTheirClosedForm) {
   ModelShape even = model();
   even.kv_heads = 4;

@@ -370,7 +370,7 @@ TEST(Transfer, OnOneRankLeavesEverythingWhereItIs) {
       2U);
 }
 
-// The volumes of the table in strategies.md: f = (p-1)/p of the elements a rank gives or takes.
+// The volumes of the table in strategy_costs.md: f = (p-1)/p of the elements a rank gives or takes.
 TEST(Transfer, SendsTheClosedForms) {
   for (const int p : {1, 2, 4, 8}) {
     const Extent whole{16, 24};

@@ -3,7 +3,7 @@
 // A layer is a list of parts; a strategy is one way to run one kind of part.  Of attention it is an
 // attention core and a weight verb, of an MLP a weight verb alone.  Every program gives its streams
 // back as it took them, from the one weight layout, so any strategy may follow any other on the
-// same group.  docs/reference/strategies.md has the table with volumes
+// same group.  docs/reference/strategy_costs.md has the table with volumes
 // and saved bytes.  To add one: write a file in src/plan/strategy/<kind>/ with the verbs of
 // writer.h and name it in table.cc, or call add_strategy().
 #pragma once

@@ -17,7 +17,7 @@
 
 namespace paradyse {
 
-// A line of metrics.jsonl (docs/reference/report.md), as far as reports tell it.
+// A line of metrics.jsonl (docs/reference/runs.md), as far as reports tell it.
 struct ReportedStep {
   std::int64_t step = 0;
   double loss = 0;  // NaN: none of its tokens counts
