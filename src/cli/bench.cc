@@ -9,6 +9,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/run/data/grid_data.h"
@@ -244,7 +245,10 @@ int bench_step_on(
   const std::string attention =
       request.plan ? "layout" : part_of(request.layer, "attention").strategy;
   const std::string mlp = request.plan ? "layout" : part_of(request.layer, "mlp").strategy;
+  Progress progress;
+  request.progress = progress.hook(common.json);
   const BenchStepResult result = bench_step(request);
+  progress.finish();
   if (!backend->leads()) {
     return kOk;
   }

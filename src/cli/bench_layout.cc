@@ -9,6 +9,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/median.h"
 #include "src/plan/simulate/additive.h"
@@ -44,6 +45,7 @@ int bench_layout_on(
     seconds =
         part_seconds(*cluster, ranks, {.precision = precision_of(dtype_option(options.dtype))});
   }
+  Progress progress;
   const std::vector<BenchLayoutRow> rows = bench_layout(
       {.model = model,
        .type = layout_type(model),
@@ -54,7 +56,9 @@ int bench_layout_on(
        .dtype = dtype_option(options.dtype),
        .repeats = options.repeats,
        .memory_per_rank = memory_limit(options.memory_per_rank),
-       .backend = backend});
+       .backend = backend,
+       .progress = progress.hook(common.json)});
+  progress.finish();
   if (!backend->leads()) {
     return kOk;
   }

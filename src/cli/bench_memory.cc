@@ -13,6 +13,7 @@
 #include "src/cli/environment.h"
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/report/bars.h"
 
@@ -161,8 +162,11 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
   if (!options.svg.empty()) {
     expect_writable(options.svg);
   }
-  const BenchMemoryRequest request = request_of(options);
+  BenchMemoryRequest request = request_of(options);
+  Progress progress;
+  request.progress = progress.hook(common.json);
   const std::vector<BenchMemoryRow> rows = bench_memory(request);
+  progress.finish();
   if (!options.svg.empty()) {
     write_picture(options.svg, options.model, request, rows);
   }

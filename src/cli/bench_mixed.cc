@@ -12,6 +12,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/run/measure/measure.h"
@@ -177,16 +178,20 @@ int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
   const std::vector<std::int64_t> memory = budgets(options);
   const LayerChoice layer =
       layer_named(options.attention, options.mlp, options.recompute, options.options);
+  Progress progress;
   const BenchMixedRequest request{
       .model = open_measured(options.model, "--model"),
       .layer = layer,
-      .dtype = dtype_option(options.dtype)};
+      .dtype = dtype_option(options.dtype),
+      .progress = progress.hook(common.json)};
   std::optional<MixedSpeed> speed;
   std::optional<MixedMemory> longest;
   if (!options.slowdown.empty()) {
     speed = bench_mixed_speed(request, options.slowdown, options.length, options.repeats);
+    progress.finish();
   }
   if (!memory.empty()) {
+    const Waiting waiting("bench mixed: the longest document", common.json);
     longest = bench_mixed_memory(request, memory);
   }
   if (common.json) {

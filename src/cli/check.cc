@@ -14,6 +14,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/run/check/check_layouts.h"
 #include "src/run/device/device.h"
 
@@ -97,7 +98,7 @@ void print(
   for (const int p : ranks) {
     table[0].push_back(fmt::format("{} rank{}", p, p == 1 ? "" : "s"));
   }
-  table[0].insert(table[0].end(), {"tolerance", "counts", ""});
+  table[0].insert(table[0].end(), {"tolerance", "counts", "verdict"});
   for (const CheckRow& row : rows) {
     auto& line = table.emplace_back();
     line = {row.way, row.recompute, to_string(row.dtype)};
@@ -168,6 +169,8 @@ int check_on(
   std::optional<ModelWeights> weights;
   std::size_t cases = 0;
   std::size_t all_cases = 0;
+  Progress progress;
+  const ProgressHook shown = progress.hook(common.json || !backend->leads());
   if (is_grid_model(options.model)) {
     rows = check_layouts(
         {.name = options.model,
@@ -175,7 +178,8 @@ int check_on(
          .ranks = ranks,
          .dtypes = dtypes_of(options),
          .backend = backend,
-         .device = device_named(options.backend.device)});
+         .device = device_named(options.backend.device),
+         .progress = shown});
   } else {
     const CheckRequest request{
         .subjects = subjects_of(options, !backend->leads(), weights),
@@ -184,11 +188,13 @@ int check_on(
         .strategies = options.strategies,
         .quick = options.quick,
         .backend = backend,
-        .device = device_named(options.backend.device)};
+        .device = device_named(options.backend.device),
+        .progress = shown};
     cases = check_cases(request).size();
     all_cases = all_check_cases(request);
     rows = check(request);
   }
+  progress.finish();
   if (!backend->leads()) {
     return kOk;
   }

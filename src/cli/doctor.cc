@@ -14,6 +14,7 @@
 #include <torch/version.h>
 
 #include "src/cli/commands.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/device/device.h"
@@ -225,6 +226,7 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
   for (const auto& [name, look] : looks) {
     Finding finding;
     try {
+      const Waiting waiting(name, common.json);
       finding = look();
     } catch (const std::exception& error) {  // the rest is looked at all the same
       finding = {name, nullptr, "failed", error.what()};

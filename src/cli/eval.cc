@@ -8,6 +8,7 @@
 #include "paradyse/run/train.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/data/data_report.h"
@@ -32,9 +33,13 @@ Words words_for(const std::string& model) {
 }
 
 int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
-  const EvalResult result = evaluate(config, backend, [](const std::string& line) {
-    std::fprintf(stderr, "paradyse: %s\n", line.c_str());
-  });
+  Progress progress;
+  const EvalResult result = evaluate(
+      config,
+      backend,
+      [](const std::string& line) { std::fprintf(stderr, "paradyse: %s\n", line.c_str()); },
+      progress.hook(common.json));
+  progress.finish();
   if (!backend.leads()) {
     return kOk;
   }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/held_out_json.h"
 
@@ -123,6 +124,7 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
       .hybrid = options.hybrid == "by-range" ? Hybrid::by_range : Hybrid::by_strategy};
   Costs costs;
   try {
+    const Waiting waiting("fitting", common.json);
     costs = fit(profile, how);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(options.profile + ": " + error.what());

@@ -14,6 +14,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/explain.h"
@@ -397,6 +398,8 @@ int grad_on(
   }
 
   const c10::Device device = device_named(options.backend.device);
+  std::optional<Waiting> waiting(
+      std::in_place, "forward and backward", common.json || !backend->leads());
   const GradientAnswer answer = gradients(
       {.model = question.model,
        .fill = [&](Parameters& parameters) { question.weights.fill(parameters); },
@@ -409,6 +412,7 @@ int grad_on(
        .memory_per_rank = memory_budget(memory, plan.ranks, *backend, device),
        .backend = backend,
        .device = device});
+  waiting.reset();
   if (!backend->leads()) {
     return kOk;
   }

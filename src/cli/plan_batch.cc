@@ -16,6 +16,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
@@ -318,6 +319,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
                  : simulate(plan, given.model, given.cluster, given.how.simulation).seconds;
     };
   }
+  std::optional<Waiting> waiting(std::in_place, "planning", common.json);
   PlannedBatch planned = plan_batch(spaces, planner, options.how);
   if (!planned.plan) {
     const bool fits = std::ranges::any_of(
@@ -333,6 +335,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   }
   // what the planner adds up, played with what waits and what travels beside work
   const double simulated = simulated_seconds ? simulated_seconds(*planned.plan) : 0;
+  waiting.reset();
   const std::string played =
       simulated > 0 ? fmt::format(
                           "simulated {:.6g} s,\nwith ranks that wait for one another and messages "

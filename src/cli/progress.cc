@@ -1,7 +1,10 @@
 #include "src/cli/progress.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <thread>
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -29,6 +32,35 @@ std::string bar(std::int64_t done, std::int64_t of) {
   return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", kWidth - full);
 }
 
+std::string duration_text(double seconds) {
+  constexpr double kMinute = 60;
+  constexpr double kHour = 3600;
+  return seconds < 1.5 * kMinute ? fmt::format("{:.0f} s", seconds)
+         : seconds < 1.5 * kHour ? fmt::format("{:.0f} min", seconds / kMinute)
+                                 : fmt::format("{:.1f} h", seconds / kHour);
+}
+
+namespace {
+
+constexpr double kSoon = 2;  // seconds: of what is shorter nothing is said
+
+// As wide as the terminal, so that it can be wiped away.
+void redraw(std::string line) {
+  winsize window{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 &&
+      line.size() >= window.ws_col) {
+    line.resize(window.ws_col - 1U);
+  }
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  std::fflush(stderr);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void Progress::show(const ProfileProgress& now) {
@@ -48,7 +80,16 @@ void Progress::show(std::int64_t done, std::int64_t of, const std::string& what)
   draw(done, of, what);
 }
 
+ProgressHook Progress::hook(bool quiet) {
+  if (quiet || !terminal_) {
+    return {};
+  }
+  return
+      [this](std::int64_t done, std::int64_t of, const std::string& what) { show(done, of, what); };
+}
+
 void Progress::show(const StepReport& report) {
+  constexpr std::int64_t kStanding = 10;  // steps
   const double now = static_cast<double>(report.tokens) / report.seconds;
   tokens_per_s_ = tokens_per_s_ == 0 ? now : 0.8 * tokens_per_s_ + 0.2 * now;
   const std::string facts = fmt::format(
@@ -61,34 +102,83 @@ void Progress::show(const StepReport& report) {
       1e3 * report.switching_seconds,
       100 * report.switching_seconds / report.seconds,
       strategies_text(report));
+  const bool standing = report.step % kStanding == 0;
   if (!terminal_) {
-    if (report.step == 1 || report.step == report.steps || report.step % 10 == 0) {
+    if (report.step == 1 || report.step == report.steps || standing) {
       std::fprintf(stderr, "%s\n", facts.c_str());
     }
     return;
   }
+  keep_ = true;
   draw(report.step, report.steps, facts);
+  if (standing) {
+    finish();
+  }
 }
 
-void Progress::draw(std::int64_t done_of, std::int64_t all, const std::string& facts) {
+void Progress::draw(std::int64_t done, std::int64_t of, const std::string& facts) {
   if (!terminal_) {
     return;
   }
-  std::string line = bar(done_of, all) + " " + facts;
-  winsize window{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 &&
-      line.size() >= window.ws_col) {
-    line.resize(window.ws_col - 1U);
+  if (of != of_ || done < first_done_) {  // other work than before
+    of_ = of;
+    first_done_ = done;
+    began_ = Clock::now();
   }
-  std::fprintf(stderr, "\r\033[K%s", line.c_str());
-  std::fflush(stderr);
+  std::string left;
+  const double seconds = seconds_since(began_);
+  if (done > first_done_ && done < of && seconds >= kSoon) {
+    left = duration_text(
+               seconds * static_cast<double>(of - done) / static_cast<double>(done - first_done_)) +
+           " left  ";
+  }
+  redraw(bar(done, of) + " " + left + facts);
   open_ = true;
 }
 
 void Progress::finish() {
   if (open_) {
-    std::fputc('\n', stderr);
+    std::fputs(keep_ ? "\n" : "\r\033[K", stderr);
+    std::fflush(stderr);
     open_ = false;
+    keep_ = false;
+  }
+}
+
+struct Waiting::Clock {
+  std::mutex mutex;
+  std::condition_variable over;
+  bool ended = false;
+  std::thread thread;
+};
+
+Waiting::Waiting(const std::string& what, bool quiet) {
+  if (quiet || isatty(STDERR_FILENO) != 1) {
+    return;
+  }
+  clock_ = std::make_unique<Clock>();
+  clock_->thread = std::thread([clock = clock_.get(), what] {
+    const auto began = std::chrono::steady_clock::now();
+    std::unique_lock lock(clock->mutex);
+    while (!clock->over.wait_for(lock, std::chrono::seconds(1), [&] { return clock->ended; })) {
+      if (const double seconds = seconds_since(began); seconds >= kSoon) {
+        redraw(fmt::format("{}: {}", what, duration_text(seconds)));
+      }
+    }
+    if (seconds_since(began) >= kSoon) {
+      redraw("");
+    }
+  });
+}
+
+Waiting::~Waiting() {
+  if (clock_) {
+    {
+      const std::lock_guard lock(clock_->mutex);
+      clock_->ended = true;
+    }
+    clock_->over.notify_one();
+    clock_->thread.join();
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/run/check/check_case.h"
 #include "src/run/check/continuation.h"
 #include "src/run/data/tokenizer_files.h"
@@ -42,6 +43,7 @@ int run_sample(const SampleOptions& options, const Common& common) {
     prompt.push_back(static_cast<unsigned char>(letter));
   }
   const std::int64_t limit = length_limit(shape).tokens;
+  std::optional<Waiting> waiting(std::in_place, "writing", common.json);
   const std::vector<std::int32_t> written = continuation(
       shape,
       whole_weights(
@@ -51,6 +53,7 @@ int run_sample(const SampleOptions& options, const Common& common) {
        .temperature = options.temperature,
        .seed = options.seed,
        .window = limit == 0 ? kWindow : std::min(kWindow, limit)});
+  waiting.reset();
   const std::string text = text_of_bytes(written);
   if (common.json) {
     print_json(

@@ -14,6 +14,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
+#include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/plan/explain.h"
@@ -427,7 +428,10 @@ int simulate_on(
     what = name(*layer);
   } else {
     const Workload workload = workload_of(options, cluster);
-    std::vector<SimulatedChoice> choices = simulate_all(model, cluster, workload, how);
+    std::vector<SimulatedChoice> choices = [&] {
+      const Waiting waiting("simulating every choice", common.json);
+      return simulate_all(model, cluster, workload, how);
+    }();
     const SimulatedChoice* fastest = best(choices);
     how.proportional_tokens = false;  // its plan says how it is cut
     if (fastest != nullptr && (!options.trace.empty() || !options.save_plan.empty())) {
@@ -449,6 +453,7 @@ int simulate_on(
   if (!options.trace.empty()) {
     how.observer = trace.observer();
   }
+  std::optional<Waiting> waiting(std::in_place, "simulating", common.json);
   const Simulation simulation = simulate(*plan, model, cluster, how);
   std::optional<Simulation> additive;
   if (options.additive) {
@@ -462,6 +467,7 @@ int simulate_on(
     how.additive = true;
     sums = simulate(*plan, model, cluster, how);
   }
+  waiting.reset();
   if (!options.trace.empty()) {
     write_trace();
   }

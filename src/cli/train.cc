@@ -235,19 +235,14 @@ int train_on(
       print_table(table, common);
     };
     hooks.profiling = [&](const ProfileProgress& now) { progress.show(now); };
+    hooks.evaluating = progress.hook(/*quiet=*/false);
     hooks.step = [&](const StepReport& report) { progress.show(report); };
   }
-  TrainSummary summary;
-  try {
-    summary = train(
-        config,
-        hooks,
-        backend,
-        {.resume = options.resume, .replay = options.replay, .plan = options.plan});
-  } catch (...) {
-    progress.finish();
-    throw;
-  }
+  const TrainSummary summary = train(
+      config,
+      hooks,
+      backend,
+      {.resume = options.resume, .replay = options.replay, .plan = options.plan});
   progress.finish();
   if (!backend.leads()) {
     return kOk;

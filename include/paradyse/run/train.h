@@ -101,6 +101,8 @@ struct TrainHooks {
   std::function<void(const StepReport& report)> step;  // on one thread
   // Before all that, where costs are to be measured.
   std::function<void(const ProfileProgress& progress)> profiling;
+  // While the held-out loss is measured: documents that are done.
+  std::function<void(std::int64_t done, std::int64_t of, const std::string& what)> evaluating;
   std::function<void(const std::string& line)> note;  // what else a user wants to know
   // In every process when its ranks have their weights: from here on there is something to save.
   std::function<void()> begins;
@@ -147,10 +149,12 @@ struct EvalResult {
   ModelReport model = {};
 };
 // `note`: called by the process that leads with what a user wants to know of weights and data,
-// before the first step.
+// before the first step.  `progress`: called on rank 0 with the documents that are done.
 EvalResult evaluate(
     const LoadedConfig& config,
     Backend& backend,
-    const std::function<void(const std::string& line)>& note = {});
+    const std::function<void(const std::string& line)>& note = {},
+    const std::function<void(std::int64_t done, std::int64_t of, const std::string& what)>&
+        progress = {});
 
 }  // namespace paradyse

@@ -208,7 +208,11 @@ std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
     row.loss_error = relative(narrow.loss, expected.loss);
     row.gradient_error = compare_gradients(narrow.gradients, expected.gradients).worst;
   }
-  for (const Means& means : all_means(request)) {
+  const std::vector<Means> rungs = all_means(request);
+  for (const Means& means : rungs) {
+    if (request.progress) {
+      request.progress(&means - rungs.data(), std::ssize(rungs), means.name);
+    }
     BenchMemoryRow& row = rows.emplace_back(
         BenchMemoryRow{.name = means.name, .ranks = means.ranks, .dtype = means.dtype});
     const Plan plan = subject.plan(means);

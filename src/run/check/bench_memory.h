@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/dtype.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/progress_hook.h"
 
 namespace paradyse {
 
@@ -25,6 +26,7 @@ struct BenchMemoryRequest {
   std::int64_t tiles = 16;             // of chunking
   // Rows whose ranks together take more are counted alone; 0: all.
   std::int64_t measured_bytes = 0;
+  ProgressHook progress = {};
 };
 
 // Forward and backward of a step on one sample, without an optimizer.  Each row does what those

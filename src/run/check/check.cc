@@ -191,7 +191,8 @@ std::vector<CheckRow> check(const CheckRequest& request) {
   std::vector<std::optional<Judged>> judged;  // of the type at hand, by subject
   const std::vector<CheckWay> ways = check_ways(request.strategies);
   CheckChoice before{.dtype = request.dtypes.size()};
-  for (const CheckChoice& choice : check_cases(request)) {
+  const std::vector<CheckChoice> cases = check_cases(request);
+  for (const CheckChoice& choice : cases) {
     const Dtype dtype = request.dtypes[choice.dtype];
     if (choice.dtype != before.dtype) {
       judged.assign(request.subjects.size(), std::nullopt);
@@ -202,6 +203,10 @@ std::vector<CheckRow> check(const CheckRequest& request) {
     }
     before = choice;
     const CheckSubject& subject = request.subjects[choice.subject];
+    if (request.progress) {
+      request.progress(
+          &choice - cases.data(), std::ssize(cases), rows.back().way + " on " + subject.name);
+    }
     std::optional<Judged>& judge = judged[choice.subject];
     if (!judge) {
       judge = Judged{

@@ -18,6 +18,7 @@
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/progress_hook.h"
 #include "src/run/reference/reference_model.h"
 
 namespace paradyse {
@@ -65,6 +66,7 @@ struct CheckRequest {
   // The judge; a test puts a wrong one here.
   std::function<reference::Answer(const CheckSubject& subject, Dtype dtype)> expected =
       expected_answer;
+  ProgressHook progress = {};
 };
 
 // What one layer runs, and the layer after it, and so on in turn.

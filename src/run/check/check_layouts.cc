@@ -6,6 +6,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
+#include "src/plan/base/number_text.h"
 #include "src/run/check/check_case.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/grid_reference.h"
@@ -60,12 +61,18 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
     return layout_ways(task, model_type(request.shape));
   };
   std::vector<CheckRow> rows;
+  const std::int64_t all =
+      std::ssize(request.dtypes) * std::ssize(kCheckedLevels) * std::ssize(request.ranks);
+  std::int64_t done = 0;
   for (const Dtype dtype : request.dtypes) {
     const reference::Answer expected =
         reference::grid_model(request.shape, whole_weights(model, fill_widely, dtype), samples);
     std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
     for (const LayerRecompute level : kCheckedLevels) {
-      for (std::size_t i = 0; i < request.ranks.size(); ++i) {
+      for (std::size_t i = 0; i < request.ranks.size(); ++i, ++done) {
+        if (request.progress) {
+          request.progress(done, all, counted(request.ranks[i], "rank"));
+        }
         const std::vector<LayoutWay> ways = ways_on(request.ranks[i], level);
         for (std::size_t way = 0; way < ways.size(); ++way) {
           const auto [row, fresh] = found.try_emplace(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "paradyse/plan/grid_models.h"
+#include "src/plan/base/progress_hook.h"
 #include "src/run/check/check.h"
 
 namespace paradyse {
@@ -18,6 +19,7 @@ struct LayoutCheckRequest {
   std::vector<Dtype> dtypes = {Dtype::float64, Dtype::float32};
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
+  ProgressHook progress = {};
 };
 
 // On samples of sizes that few ranks divide: two clips of 5 frames and 6 patches, or an alignment

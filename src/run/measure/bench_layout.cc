@@ -71,6 +71,12 @@ std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
     Communicator& world = session.world();
     for (int round = 0; round <= request.repeats; ++round) {
       for (std::size_t way = 0; way < ways.size(); ++way) {
+        if (request.progress && session.rank() == 0) {
+          request.progress(
+              round * std::ssize(ways) + static_cast<std::int64_t>(way),
+              (request.repeats + 1) * std::ssize(ways),
+              ways[way].name);
+        }
         double seconds = 0;
         BatchResult result;
         std::int64_t sent = 0;

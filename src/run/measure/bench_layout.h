@@ -12,6 +12,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/progress_hook.h"
 
 namespace paradyse {
 
@@ -27,6 +28,7 @@ struct BenchLayoutRequest {
   int repeats = 5;  // rounds that count, after one that does not
   std::int64_t memory_per_rank = 0;
   std::shared_ptr<Backend> backend = local_backend();
+  ProgressHook progress = {};
 };
 
 struct BenchLayoutRow {

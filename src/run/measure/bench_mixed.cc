@@ -324,6 +324,9 @@ MixedSpeed bench_mixed_speed(
       }
     };
     for (int i = 0; i <= repeats; ++i) {  // the first one warms up
+      if (request.progress && me == 0) {
+        request.progress(i, repeats + 1, "even and proportional cuts in turn");
+      }
       const bool even_first = i % 2 == 0;
       for (const bool evenly : {even_first, !even_first}) {
         step(evenly ? even : proportional, i > 0, evenly ? result.even : result.proportional);

@@ -11,6 +11,7 @@
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/progress_hook.h"
 
 namespace paradyse {
 
@@ -18,6 +19,7 @@ struct BenchMixedRequest {
   ModelFolder model;  // its weights are not read
   LayerChoice layer = {};
   Dtype dtype = Dtype::float32;
+  ProgressHook progress = {};
 };
 
 // A step of forward, backward and update on ranks of unlike speed.

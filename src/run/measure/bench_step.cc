@@ -10,6 +10,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/session.h"
+#include "src/plan/base/number_text.h"
 #include "src/run/comm/observed.h"
 #include "src/run/device/device.h"
 #include "src/run/device/stopwatch.h"
@@ -183,7 +184,7 @@ class BenchRank {
     session_.parameters().initialize(1);
   }
 
-  void measure(Case& one) {
+  void measure(Case& one, const std::function<void(std::int64_t step)>& begins) {
     const auto documents = pointers(one.documents);
     const Batch batch = request_.plan ? Batch{.documents = {}, .samples = samples_}
                                       : synthetic_batch(documents, model_);
@@ -191,6 +192,7 @@ class BenchRank {
     double cpu_before = 0;
     session_.memory().reset_peak();
     for (int i = 0; i <= request_.repeats; ++i) {
+      begins(i);
       barrier();
       if (i == 1) {
         cpu_before = first_here ? cpu_seconds() : 0;
@@ -295,8 +297,16 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   }
   request.backend->run(request.ranks, [&](Communicators& communicators) {
     BenchRank rank(request, model, communicators);
-    for (Case& one : cases) {
-      rank.measure(one);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      rank.measure(cases[i], [&](std::int64_t step) {
+        const std::int64_t steps = request.repeats + 1;
+        if (request.progress && communicators.rank() == 0) {
+          request.progress(
+              static_cast<std::int64_t>(i) * steps + step,
+              std::ssize(cases) * steps,
+              counted(cases[i].row.tokens, "token"));
+        }
+      });
     }
   });
   if (!request.backend->leads()) {

@@ -14,6 +14,7 @@
 #include "paradyse/run/backend.h"
 #include "paradyse/run/sample.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/progress_hook.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/execute/breakdown.h"
 
@@ -37,6 +38,7 @@ struct BenchStepRequest {
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
+  ProgressHook progress = {};
 };
 
 // One length, or all samples; `length`: rows of the first.  With a one-rank strategy each rank has

@@ -11,6 +11,7 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/dtype.h"
 #include "paradyse/run/backend.h"
+#include "src/plan/base/progress_hook.h"
 #include "src/plan/report/switching.h"
 
 namespace paradyse {
@@ -30,7 +31,7 @@ struct BenchSwitchingRequest {
   Dtype dtype = Dtype::float32;
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
-  std::function<void(std::int64_t done, std::int64_t of, const std::string& what)> progress = {};
+  ProgressHook progress = {};
 };
 
 // Every static strategy, as published without recomputation and beside that at the least level at

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
@@ -34,13 +36,17 @@ EvalResult evaluate_data(
     std::int64_t tokens_per_batch,
     BatchPlanner* planner,
     RankSession& session,
-    const std::atomic<bool>* stop) {
+    const std::atomic<bool>* stop,
+    const ProgressHook& progress) {
   EvalResult result;
   result.data = data.counts();
   const auto begin = Clock::now();
   double sum = 0;
   Communicator& world = session.world();
   for (std::int64_t next = 0; next < data.size();) {
+    if (progress && world.rank() == 0) {
+      progress(next, data.size(), fmt::format("loss of {} of {} documents", next, data.size()));
+    }
     const std::int64_t first = next;
     std::vector<std::int64_t> items;
     std::int64_t tokens = 0;
@@ -86,7 +92,8 @@ std::unique_ptr<BatchPlanner> planner_of(
 EvalResult evaluate(
     const LoadedConfig& loaded,
     Backend& backend,
-    const std::function<void(const std::string& line)>& note) {
+    const std::function<void(const std::string& line)>& note,
+    const ProgressHook& progress) {
   const ModelFolder model = model_at(loaded.config);
   const ModelWeights weights = weights_at(loaded.config, model);
   const ModelReport report = report_of(weights);
@@ -127,7 +134,8 @@ EvalResult evaluate(
         config.train.tokens_per_step,
         first ? planner.get() : nullptr,
         session,
-        /*stop=*/nullptr);
+        /*stop=*/nullptr,
+        progress);
     if (first) {
       result = mine;
     }

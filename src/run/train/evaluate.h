@@ -6,6 +6,7 @@
 
 #include "paradyse/run/session.h"
 #include "paradyse/run/train.h"
+#include "src/plan/base/progress_hook.h"
 #include "src/run/train/dataset.h"
 
 namespace paradyse {
@@ -18,6 +19,7 @@ EvalResult evaluate_data(
     std::int64_t tokens_per_batch,
     BatchPlanner* planner,
     RankSession& session,
-    const std::atomic<bool>* stop);
+    const std::atomic<bool>* stop,
+    const ProgressHook& progress = {});
 
 }  // namespace paradyse

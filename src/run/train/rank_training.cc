@@ -203,7 +203,8 @@ class RankTraining {
         run_.config().train.tokens_per_step,
         first_ ? &run_.plans.planner() : nullptr,
         session_,
-        run_.hooks.stop);
+        run_.hooks.stop,
+        run_.hooks.evaluating);
     if (first_) {
       run_.record.evaluated(result);
     }
