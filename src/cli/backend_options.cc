@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <torch/version.h>
 
@@ -80,7 +81,7 @@ GlooOptions gloo_options(const BackendOptions& options, const Membership& member
 
 }  // namespace
 
-void add_backend_options(CLI::App& command, BackendOptions& options) {
+void add_backend_options(Command& command, BackendOptions& options) {
   command
       .add_option(
           "--backend",
@@ -103,7 +104,7 @@ void add_backend_options(CLI::App& command, BackendOptions& options) {
       ->option_text("NAME");
 }
 
-void add_device_option(CLI::App& command, BackendOptions& options) {
+void add_device_option(Command& command, BackendOptions& options) {
   command
       .add_option(
           "--device",

@@ -20,9 +20,9 @@ struct BackendOptions {
   std::string interface;       // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
 };
 
-void add_backend_options(CLI::App& command, BackendOptions& options);
+void add_backend_options(Command& command, BackendOptions& options);
 // For commands that compute.
-void add_device_option(CLI::App& command, BackendOptions& options);
+void add_device_option(Command& command, BackendOptions& options);
 
 // How many ranks there shall be: over gloo as many as processes, else those asked for (0: not
 // said), or `otherwise`.  Throws std::invalid_argument where what was asked for is another number

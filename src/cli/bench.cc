@@ -371,10 +371,9 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
 }  // namespace
 
 void add_bench(CLI::App& app, Common& common) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed");
-  bench->require_subcommand(1);
+  CLI::App& bench = new_commands(app, "bench", "Measure speed");
   auto [command, options] = add_command<BenchStepOptions>(
-      *bench, common, "step", "Seconds, tokens/s and FLOP/s of a training step", run_bench_step);
+      bench, common, "step", "Seconds, tokens/s and FLOP/s of a training step", run_bench_step);
   command
       ->add_option(
           "--model",
@@ -441,11 +440,11 @@ void add_bench(CLI::App& app, Common& common) {
       ->capture_default_str();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);
-  add_bench_comm(*bench, common);
-  add_bench_layout(*bench, common);
-  add_bench_memory(*bench, common);
-  add_bench_mixed(*bench, common);
-  add_bench_switching(*bench, common);
+  add_bench_comm(bench, common);
+  add_bench_layout(bench, common);
+  add_bench_memory(bench, common);
+  add_bench_mixed(bench, common);
+  add_bench_switching(bench, common);
 }
 
 }  // namespace paradyse::cli

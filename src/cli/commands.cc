@@ -52,20 +52,6 @@ Failure failure_of(const std::exception& error) {
   return internal(error.what());
 }
 
-std::vector<std::pair<std::string, std::string>> given_options(const CLI::App& command) {
-  std::vector<std::pair<std::string, std::string>> given = {{"the command", command.get_name()}};
-  for (const CLI::Option* const option : command.get_options()) {
-    if (option->count() > 0) {
-      std::string values;
-      for (const std::string& value : option->results()) {
-        values += (values.empty() ? "" : " ") + value;
-      }
-      given.emplace_back(option->get_name(), values);
-    }
-  }
-  return given;
-}
-
 void print_json(const Json& json) {
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -121,7 +107,7 @@ namespace {
 
 // Refuses what is no `Number`, to its last character, or does not suit.
 template <typename Number, typename Suits>
-CLI::Validator accepting(const std::string& accepted, Suits suits) {
+Accepts accepting(const std::string& accepted, Suits suits) {
   const auto refusal = [=](const std::string& text) {
     Number value{};
     const char* const end = text.data() + text.size();
@@ -129,7 +115,7 @@ CLI::Validator accepting(const std::string& accepted, Suits suits) {
     const bool fine = error == std::errc{} && parsed == end && suits(value);
     return fine ? std::string() : "'" + text + "' is not accepted, " + accepted + " is";
   };
-  return {CLI::Validator([refusal](std::string& text) { return refusal(text); }, "")};
+  return refusal;
 }
 
 std::string range(const std::string& what, const std::string& least, const std::string& most) {
@@ -138,23 +124,21 @@ std::string range(const std::string& what, const std::string& least, const std::
 
 }  // namespace
 
-CLI::Validator whole_numbers(std::int64_t least, std::int64_t most) {
+Accepts whole_numbers(std::int64_t least, std::int64_t most) {
   const bool bounded = most != std::numeric_limits<std::int64_t>::max();
   const std::string accepted =
       range("a whole number", std::to_string(least), bounded ? std::to_string(most) : "");
-  return {CLI::Validator(
-      [=](std::string& text) {
-        const std::optional<std::int64_t> value = whole_number(text);
-        if (!value || *value < least || *value > most) {
-          return "'" + text + "' is not accepted, " + accepted + " is";
-        }
-        text = std::to_string(*value);
-        return std::string();
-      },
-      "")};
+  return [=](std::string& text) {
+    const std::optional<std::int64_t> value = whole_number(text);
+    if (!value || *value < least || *value > most) {
+      return "'" + text + "' is not accepted, " + accepted + " is";
+    }
+    text = std::to_string(*value);
+    return std::string();
+  };
 }
 
-CLI::Validator numbers(double least, double most) {
+Accepts numbers(double least, double most) {
   return accepting<double>(
       range(
           "a number", fmt::format("{}", least), std::isfinite(most) ? fmt::format("{}", most) : ""),
@@ -170,14 +154,10 @@ bool writes() {
 
 }  // namespace
 
-CLI::Validator writable_file(bool makes_folders) {
-  return {
-      CLI::Validator(
-          [makes_folders](std::string& file) {
-            const std::string why = writes() ? why_not_writable(file, makes_folders) : "";
-            return why.empty() ? why : file + ": " + why;
-          },
-          ""),
+Accepts writable_file(bool makes_folders) {
+  return [makes_folders](const std::string& file) {
+    const std::string why = writes() ? why_not_writable(file, makes_folders) : "";
+    return why.empty() ? why : file + ": " + why;
   };
 }
 
@@ -188,7 +168,7 @@ void expect_writable(const std::string& option, const std::string& file, bool ma
   }
 }
 
-CLI::Validator seconds() {
+Accepts seconds() {
   return accepting<double>("a number of seconds above 0, at most 1000000", [](double value) {
     return value > 0 && value <= 1e6;
   });

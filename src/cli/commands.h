@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/dtype.h"
+#include "src/cli/command.h"
 #include "src/plan/base/table_text.h"
 #include "src/run/memory/reading.h"
 
@@ -46,23 +46,21 @@ struct Common {
       const std::vector<std::vector<std::string>>& rows, TableLook look) const;
 };
 
-std::vector<std::pair<std::string, std::string>> given_options(const CLI::App& command);
-
 // Declares a command (main.cc adds --json to all).  `Options` hold what the options are parsed
 // into.
 //   auto [command, options] = add_command<GradOptions>(app, common, "grad", "...", run_grad);
 template <typename Options>
-std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
+std::pair<std::shared_ptr<Command>, std::shared_ptr<Options>> add_command(
     CLI::App& app,
     Common& common,
     const std::string& name,
     const std::string& description,
     int (*run)(const Options& options, const Common& common)) {
-  CLI::App* command = app.add_subcommand(name, description);
+  std::shared_ptr<Command> command = new_command(app, name, description);
   auto options = std::make_shared<Options>();
   command->callback([&common, command, options, run] {
     common.run = [&common, options, run] { return run(*options, common); };
-    common.given = given_options(*command);
+    common.given = command->given();
   });
   return {command, options};
 }
@@ -82,14 +80,14 @@ Dtype dtype_option(
 // which also takes 32K, option->check(seconds()). Each refuses another value before the command
 // runs, naming the option, the value and what is accepted. A value that is left out is not checked,
 // so 0 may stand for it where 0 is refused.
-CLI::Validator whole_numbers(
+Accepts whole_numbers(
     std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
-CLI::Validator numbers(double least, double most = std::numeric_limits<double>::infinity());
-CLI::Validator seconds();  // more than 0, at most 1000000
+Accepts numbers(double least, double most = std::numeric_limits<double>::infinity());
+Accepts seconds();  // more than 0, at most 1000000
 
 // A file that the command is to write: one that cannot be is refused before anything is read.  Of
 // several processes that of rank 0 writes, and alone is asked.
-CLI::Validator writable_file(bool makes_folders = false);
+Accepts writable_file(bool makes_folders = false);
 // The same for one that the command names itself.  Throws std::invalid_argument.
 void expect_writable(
     const std::string& option, const std::string& file, bool makes_folders = false);

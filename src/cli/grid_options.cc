@@ -28,7 +28,7 @@ void refuse_other(const char* option, bool given, const std::string& type) {
 
 }  // namespace
 
-void add_grid_options(CLI::App& command, GridOptions& options) {
+void add_grid_options(Command& command, GridOptions& options) {
   command
       .add_option(
           "--model",

@@ -26,7 +26,7 @@ struct GridOptions {
   double kv_ratio = 0;
 };
 
-void add_grid_options(CLI::App& command, GridOptions& options);
+void add_grid_options(Command& command, GridOptions& options);
 
 // The model with what the options say of it.  Throw std::invalid_argument naming the option: one
 // that is missing, of another type of model, or not to be had.

@@ -83,7 +83,7 @@ void say_measured(const ModelFolder& model) {
 
 void say_notes(const ModelFolder& model) { say(model.notes); }
 
-void add_random_weights(CLI::App& command, bool& random_weights) {
+void add_random_weights(Command& command, bool& random_weights) {
   command.add_flag(
       "--random-weights",
       random_weights,
@@ -100,13 +100,13 @@ Json json_of(const ModelWeights& weights) {
       ModelReport{.weights = weights.said, .random = weights.random(), .notes = weights.notes});
 }
 
-void add_layer_options(CLI::App& command, StrategyOptions& options) {
+void add_layer_options(Command& command, StrategyOptions& options) {
   for (const Option& option : all_options()) {
     const std::string name = option.name;
     std::string flag = "--" + name;
     std::replace(flag.begin(), flag.end(), '_', '-');
     command
-        .add_option_function<std::int64_t>(
+        .add_option_function(
             flag,
             [&options, name](const std::int64_t& value) { options[name] = value; },
             option.meaning)

@@ -47,7 +47,7 @@ void say_measured(const ModelFolder& model);
 void say_notes(const ModelFolder& model);
 
 // --random-weights, of commands that take --model and its weights.
-void add_random_weights(CLI::App& command, bool& random_weights);
+void add_random_weights(Command& command, bool& random_weights);
 // What --json says of the weights: where they are from, whether random, and the lines.
 Json json_of(const ModelReport& model);
 Json json_of(const ModelWeights& weights);
@@ -55,7 +55,7 @@ Json json_of(const ModelWeights& weights);
 // What the command line says of strategies' options, by name.
 using StrategyOptions = std::map<std::string, std::int64_t>;
 // A flag for every option of every strategy: --head-groups, --ulysses-degree, --token-tiles.
-void add_layer_options(CLI::App& command, StrategyOptions& options);
+void add_layer_options(Command& command, StrategyOptions& options);
 // The layer that these name: of an MLP that is not named the attention's verb; "" levels none.
 LayerChoice layer_named(
     const std::string& attention,

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string>
 
+#include <CLI/CLI.hpp>
+
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/plan/base/text_match.h"

@@ -411,10 +411,9 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
 }  // namespace
 
 void add_plan(CLI::App& app, Common& common) {
-  CLI::App* plan = app.add_subcommand("plan", "Make and check plans");
-  plan->require_subcommand(1);
+  CLI::App& plan = new_commands(app, "plan", "Make and check plans");
   auto [command, options] = add_command<CheckOptions>(
-      *plan, common, "check", "Say everything that is wrong with a plan file", run_plan_check);
+      plan, common, "check", "Say everything that is wrong with a plan file", run_plan_check);
   command->add_option("FILE", options->file, "Plan file")->required();
   command->add_option(
       "--model",
@@ -471,9 +470,9 @@ void add_plan(CLI::App& app, Common& common) {
       "That step is of evaluation: no backward pass, weights alone stay");
   command->add_flag(
       "--explain", options->explain, "Print the ops of each part on each group; needs --model");
-  add_plan_layers(*plan, common);
-  add_plan_batch(*plan, common);
-  add_plan_layout(*plan, common);
+  add_plan_layers(plan, common);
+  add_plan_batch(plan, common);
+  add_plan_layout(plan, common);
 }
 
 }  // namespace paradyse::cli

@@ -13,7 +13,7 @@
 
 namespace paradyse::cli {
 
-void add_run_options(CLI::App& command, RunOptions& options) {
+void add_run_options(Command& command, RunOptions& options) {
   command.add_option("-c,--config", options.file, "TOML file of the run");
   command
       .add_option("--set", options.settings, "KEY=VALUE over the file, as in --set train.steps=10")

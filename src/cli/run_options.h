@@ -31,7 +31,7 @@ struct RunOptions {
   std::string interface;
 };
 
-void add_run_options(CLI::App& command, RunOptions& options);
+void add_run_options(Command& command, RunOptions& options);
 
 // The configuration: file, then settings, then shorthands.  Where processes are the ranks, their
 // number stands for parallel.ranks unless that is given.
