@@ -132,7 +132,7 @@ class Theirs:
 
 def ours(args, dtype, length):
     command = [args.paradyse, "bench", "step", "--model", MODEL, "--ranks", str(args.cores), "--attention", "DataZ",
-               "--no-reshard-after-forward", "--clip-norm", "1", "--lengths", str(length), "--dtype", dtype,
+               "--no-reshard-after-forward", "--max-grad-norm", "1", "--lengths", str(length), "--dtype", dtype,
                "--repeats", str(steps_of(args, length)), "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"][0]["step_s"]
 

@@ -18,7 +18,7 @@ WAYS = {
     "DataZ": ["--attention", "DataZ"],
     "MegatronTS": ["--attention", "MegatronTS"],
     "MegatronTS, tokens kept": ["--attention", "MegatronTS", "--keep-gathered", "1"],
-    "MegatronTS + gather": ["--attention", "MegatronTS", "--mlp", "gather"],
+    "MegatronTS + gather": ["--attention", "MegatronTS", "--mlp", "zero3"],
     "UlyssesZ": ["--attention", "UlyssesZ"],
     "MegatronCZ": ["--attention", "MegatronCZ"],
     "METP": ["--attention", "METP"],

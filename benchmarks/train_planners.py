@@ -10,8 +10,8 @@ The corpus has the lengths of a list (one a line, gzip or not): of those up to -
 many as the steps need are drawn and scaled so that --list-context becomes --context; its text is that
 of real files of this machine (scripts/demo_corpus.sh), cut to these lengths, a token a byte.
 
-Runs: `parallel.batch_planner` flexsp and borders; one size of group for all documents, 1, 2, ... up to
-all ranks, whose strategies and documents are planned as well as flexsp's (groups-of-N); and DataZ alone.
+Runs: `parallel.batch_planner` groups (in results by its old name, flexsp) and borders; one size of group
+for all documents, 1, 2, ... up to all ranks, whose strategies and documents are planned as well as flexsp's (groups-of-N); and DataZ alone.
 Beside them the ideal, what the machine does where nobody sends or waits: as many runs of one rank
 without a limit of memory as there are ranks or cores, at once, each on the same corpus; tokens/s added up.
 All train the same documents in the same steps, by costs measured once for each backend and number of
@@ -168,7 +168,7 @@ trace = false
 def variants(ranks):
     """(name, settings of [parallel])"""
     sizes = [1 << i for i in range(ranks.bit_length()) if 1 << i <= ranks]
-    return [("flexsp", 'batch_planner = "flexsp"'), ("borders", 'batch_planner = "borders"'),
+    return [("flexsp", 'batch_planner = "groups"'), ("borders", 'batch_planner = "borders"'),
             *((f"groups of {size}", f'batch_planner = "groups-of-{size}"') for size in sizes),
             ("DataZ alone", 'batch_planner = "borders"\nattention = "DataZ"')]
 

@@ -232,7 +232,7 @@ Options options_of(int argc, char** argv) {
   if (mode == "published") {
     options["models"] = "flexsp-7b,flexsp-13b,flexsp-30b";
     options["contexts"] = "192000,384000";
-    options["planners"] = std::string("static,homogeneous,") + (fast ? "fast," : "") + "published";
+    options["planners"] = std::string("static,homogeneous,") + (fast ? "fast," : "") + "flexsp-milp";
     options["batches"] = "2";
     options["solver-seconds"] = "5";
     options["more"] = "1";
@@ -310,7 +310,7 @@ void run(Options options) {
           {"context", problem.setting.context},
           {"ranks", problem.setting.ranks},
           {"documents", problem.documents},
-          {"planner", name},
+          {"planner", *planner.old_name != '\0' ? planner.old_name : planner.name},  // as stored
           {"solver_seconds", planning.solver_seconds},
           {"more_micro_batches", planning.more_micro_batches},
           {"moves", planning.moves}};

@@ -377,10 +377,10 @@ def worst_of(rows):
     return f"{row['error']:.1e} of {row['tolerance']:.1e} in {row['place']}"
 
 
-def bench_command(model=MODEL, ranks=1, attention="MegatronTS", mlp="hold", repeats=6):
+def bench_command(model=MODEL, ranks=1, attention="MegatronTS", mlp="tensor-parallel", repeats=6):
     return ["bench", "step", "--device", "cuda", "--dtype", "bfloat16", "--model", HERE / model,
             "--ranks", ranks, "--lengths", TOKENS, "--attention", attention, "--mlp", mlp,
-            "--clip-norm", 1, "--repeats", repeats, "--breakdown", "--json"]
+            "--max-grad-norm", 1, "--repeats", repeats, "--breakdown", "--json"]
 
 
 def bench_result(ran):
@@ -482,7 +482,7 @@ def several_ranks(contact):
     result, code = {}, 0
     ran = None
     for ranks in (2, 4):
-        for attention, mlp in (("UlyssesZ", "gather"), ("MegatronTS", "hold")):
+        for attention, mlp in (("UlyssesZ", "zero3"), ("MegatronTS", "tensor-parallel")):
             ran = contact.paradyse(*bench_command(ranks=ranks, attention=attention, mlp=mlp, repeats=4),
                                    limit=contact.seconds_left() / 2)
             row = bench_result(ran)

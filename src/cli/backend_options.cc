@@ -145,7 +145,7 @@ constexpr std::array kMayDiffer = {
     "--backend",
     "--rendezvous",
     "--interface",
-    "--deadline"};
+    "--timeout"};
 
 // Variables that choose other kernels, whose sums differ in the last bits.
 constexpr std::array kKernels = {
@@ -267,7 +267,7 @@ void parse_rendezvous(const std::string& text, std::string& host, int& port) {
   }
   if (!fine) {
     throw std::invalid_argument(
-        "--rendezvous " + text +
+        "rendezvous '" + text + "'" +
         ": accepted is HOST or HOST:PORT, as in 10.0.0.1:29500, or "
         "[ADDRESS]:PORT");
   }

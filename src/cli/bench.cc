@@ -399,7 +399,9 @@ void add_bench(CLI::App& app, Common& common) {
   command->add_option(
       "--mlp",
       options->mlp,
-      "hold, gather, pass, or a strategy's name; default: the attention's verb");
+      "Weight mode of the MLPs: "
+      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
+      "(default: the attention's)");
   add_layer_options(*command, options->options);
   command
       ->add_option(
@@ -425,7 +427,7 @@ void add_bench(CLI::App& app, Common& common) {
       "a whole model's memory (with --memory-per-rank the default is what fits)");
   command
       ->add_option(
-          "--clip-norm",
+          "--max-grad-norm,--clip-norm",
           options->clip_norm,
           "Clip the norm of all gradients to this, as training does (default: no clipping)")
       ->check(numbers(1e-6));
@@ -435,7 +437,7 @@ void add_bench(CLI::App& app, Common& common) {
       "Also say where the time of the cores goes, or, by timed events, that of the GPUs");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
-  command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+  command->add_option("--timeout,--deadline", options->deadline, "Seconds a rank waits for others")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

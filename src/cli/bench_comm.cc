@@ -93,7 +93,7 @@ void add_bench_comm(CLI::App& bench, Common& common) {
   command->add_option("--seconds", options->seconds, "For each collective and size, about")
       ->check(seconds())
       ->capture_default_str();
-  command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+  command->add_option("--timeout,--deadline", options->deadline, "Seconds a rank waits for others")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

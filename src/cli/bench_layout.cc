@@ -156,7 +156,7 @@ void add_bench_layout(CLI::App& bench, Common& common) {
       ->capture_default_str();
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
-  command->add_option("--deadline", options->deadline, "Seconds a rank waits for others")
+  command->add_option("--timeout,--deadline", options->deadline, "Seconds a rank waits for others")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

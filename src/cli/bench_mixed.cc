@@ -254,7 +254,9 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
   command->add_option(
       "--mlp",
       options->mlp,
-      "hold, gather, pass, or a strategy's name; default: the attention's verb");
+      "Weight mode of the MLPs: "
+      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
+      "(default: the attention's)");
   add_layer_options(*command, options->options);
   command
       ->add_option(

@@ -241,7 +241,7 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       ->add_option(
           "--batch-planner",
           options->batch_planner,
-          "Of ours; without it the configuration's, and where that names none, flexsp")
+          "Batch planner of this program's runs (default: the configuration's, else groups)")
       ->type_name("NAME");
   command->add_option("--repeats", options->repeats, "Of each corpus")
       ->transform(whole_numbers(1))

@@ -19,7 +19,7 @@ struct BenchSwitchingOptions {
   std::string order = "shuffled";
   std::int64_t tokens_per_step = 0;
   bool ablation = false;
-  std::string batch_planner;  // "": the configuration's where it names one, else flexsp
+  std::string batch_planner;  // "": the configuration's where it names one, else groups
   int repeats = 3;
   std::string out = "switching.json";
 };

@@ -18,6 +18,7 @@
 #include "src/cli/progress.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/renamed.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_switching.h"
@@ -107,12 +108,13 @@ std::string batch_planner_of(const BenchSwitchingOptions& options, const LoadedC
     for (const BatchPlannerRow& row : batch_planners()) {
       names.emplace_back(row.name);
     }
-    expect_one_of("--batch-planner", options.batch_planner, names);
-    return options.batch_planner;
+    const BatchPlannerRow* const row = row_named(batch_planners(), options.batch_planner);
+    expect_one_of("--batch-planner", row != nullptr ? row->name : options.batch_planner, names);
+    return row->name;
   }
   const auto key = std::ranges::find(loaded.entries, "parallel.batch_planner", &ConfigEntry::key);
   const bool set = key != loaded.entries.end() && key->origin != "default";
-  return set ? loaded.config.parallel.batch_planner : "flexsp";
+  return set ? loaded.config.parallel.batch_planner : "groups";
 }
 
 BenchSwitchingRequest request_of(
@@ -282,7 +284,7 @@ int bench_switching_measured(const BenchSwitchingOptions& options, const Common&
   loaded.config.parallel.batch_planner = batch_planner_of(options, loaded);
   return on_backend(
       backend_options(loaded.config),
-      loaded.config.parallel.deadline_seconds,
+      loaded.config.parallel.timeout_seconds,
       given_by(loaded),
       [&](const std::shared_ptr<Backend>& backend) {
         return measured_on(backend, loaded.config, options, common);

@@ -298,7 +298,7 @@ void add_check(CLI::App& app, Common& common) {
           kQuickCases));
   command
       ->add_option(
-          "--deadline",
+          "--timeout,--deadline",
           options->deadline,
           "Seconds a rank may wait for another before all end with an error (default: 60)")
       ->check(seconds());

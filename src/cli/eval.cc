@@ -85,7 +85,7 @@ int run_eval(const RunOptions& options, const Common& common) {
   }
   return on_backend(
       backend_options(config.config),
-      config.config.parallel.deadline_seconds,
+      config.config.parallel.timeout_seconds,
       given_by(config),
       [&](const std::shared_ptr<Backend>& backend) { return eval_on(*backend, config, common); });
 }

@@ -493,7 +493,8 @@ void add_grad(CLI::App& app, Common& common) {
   command->add_option(
       "--mlp",
       options->mlp,
-      "Weight verb of the MLPs, hold, gather or pass, or a strategy, which means its verb "
+      "Weight mode of the MLPs: "
+      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
       "(default: the attention's)");
   add_layer_options(*command, options->options);
   command->add_option(
@@ -517,7 +518,7 @@ void add_grad(CLI::App& app, Common& common) {
       "Budget of each rank, as in 512MiB; more is an error (default: no limit)");
   command
       ->add_option(
-          "--deadline",
+          "--timeout,--deadline",
           options->deadline,
           "Seconds a rank may wait for another before all end with an error (default: 60)")
       ->check(seconds());

@@ -12,6 +12,7 @@
 
 #include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
+#include "src/plan/strategy/mlp_names.h"
 
 namespace paradyse::cli {
 
@@ -119,8 +120,7 @@ LayerChoice layer_named(
     const std::string& mlp,
     const std::string& recompute,
     const StrategyOptions& options) {
-  LayerChoice layer =
-      text_layer(attention, mlp.empty() ? std::string{} : strategy("mlp", mlp).name);
+  LayerChoice layer = text_layer(attention, mlp.empty() ? std::string{} : mlp_strategy(mlp).name);
   set_recompute(layer, recompute.empty() ? LayerRecompute{} : layer_recompute(recompute));
   set_options(layer, options);
   return layer;

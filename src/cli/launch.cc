@@ -224,13 +224,14 @@ class Ranks {
 int run_launch(const LaunchOptions& options, const Common& /*common*/) {
   if (options.node >= options.nodes) {
     throw std::invalid_argument(fmt::format(
-        "launch: --node {} of --nodes {}: nodes are numbered from 0", options.node, options.nodes));
+        "launch: --node-rank {} of --nnodes {}: nodes are numbered from 0",
+        options.node,
+        options.nodes));
   }
   if (options.nodes > 1 && options.rendezvous.empty()) {
     throw std::invalid_argument(
         "launch: several nodes meet at an address of node 0: give all of them the same "
-        "--rendezvous "
-        "HOST:PORT");
+        "--rdzv-endpoint HOST:PORT");
   }
   std::string host = "127.0.0.1";
   int port = options.nodes > 1 ? 29500 : 0;
@@ -245,7 +246,7 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
       throw std::runtime_error(fmt::format(
           "launch: the rendezvous at {}:{} cannot be opened: is the address one of this machine, "
           "and "
-          "is the port free? Others are set with --rendezvous ({})",
+          "is the port free? Set others with --rdzv-endpoint ({})",
           host,
           port,
           error.what()));
@@ -273,17 +274,23 @@ void add_launch(CLI::App& app, Common& common) {
       "Start a command as several processes, each of them a rank (backend gloo), as in: paradyse "
       "launch -n 4 -- train --config run.toml",
       run_launch);
-  command->add_option("-n,--processes", options->processes, "Processes on this machine")
+  command
+      ->add_option(
+          "-n,--nproc-per-node,--nproc_per_node,--processes",
+          options->processes,
+          "Processes on this machine")
       ->transform(whole_numbers(1))
       ->required();
-  command->add_option("--nodes", options->nodes, "Machines, with as many processes each")
+  command->add_option("--nnodes,--nodes", options->nodes, "Machines, with as many processes each")
       ->transform(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--node", options->node, "Number of this machine, from 0")
+  command
+      ->add_option(
+          "--node-rank,--node_rank,--node", options->node, "Number of this machine, from 0")
       ->transform(whole_numbers(0))
       ->capture_default_str();
   command->add_option(
-      "--rendezvous",
+      "--rdzv-endpoint,--rdzv_endpoint,--rendezvous",
       options->rendezvous,
       "HOST[:PORT] where all meet, an address of node 0 (default: this machine, any free port)");
   command->add_option(

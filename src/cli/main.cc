@@ -40,6 +40,15 @@ const CommandGroup kGroups[] = {
     {"Measure", {add_profile, add_fit, add_bench, add_report}},
     {"Check", {add_doctor, add_check, add_grad}}};
 
+// An option as help and errors have it: its letter, and the first of its names.
+std::string first_names(const CLI::Option& option) {
+  std::string names = option.get_snames().empty() ? "" : "-" + option.get_snames().front();
+  if (!option.get_lnames().empty()) {
+    names += (names.empty() ? "--" : ",--") + option.get_lnames().front();
+  }
+  return names;
+}
+
 // Help in lines of at most 80 columns: descriptions are broken between words.
 class Wrapped : public CLI::Formatter {
  public:
@@ -47,6 +56,11 @@ class Wrapped : public CLI::Formatter {
 
   std::string make_description(const CLI::App* command) const override {
     return wrapped_text(CLI::Formatter::make_description(command), "", kWidth);
+  }
+
+  // Others are old names, or torchrun's other spelling.
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    return positional ? option->get_name(true) : first_names(*option);
   }
 
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -100,8 +114,8 @@ std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
   const std::string see = "; see " + full_name(command) + " --help";
   std::vector<std::string> options;
   for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      options.push_back("--" + name);
+    if (!option->get_lnames().empty()) {
+      options.push_back("--" + option->get_lnames().front());
     }
   }
   std::vector<std::string> commands;

@@ -472,7 +472,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
       ->add_option(
           "--solver-seconds",
           options->how.solver_seconds,
-          "Of --planner published: limit of the MILP of a micro-batch")
+          "With --planner flexsp-milp: time limit of the MILP of a micro-batch")
       ->check(seconds())
       ->capture_default_str();
   command->add_option("--out", options->out, "Write the plan file")->check(writable_file());

@@ -61,7 +61,7 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
       json["missing_bytes"] = plan.peak_bytes - capacity;
       json["least_counts"] = counts;
     }
-    json["planner"] = options.planner;
+    json["planner"] = planner.name;
     if (options.explain) {
       json["rejected"] = Json::array();
       for (const RejectedWay& way : rejected) {
@@ -141,7 +141,11 @@ void add_plan_layers(CLI::App& plan, Common& common) {
   command->add_option("--dtype", options->dtype, "With --model")->capture_default_str();
   command->add_option("--attention", options->attention, "With --model: this strategy alone")
       ->capture_default_str();
-  command->add_option("--mlp", options->mlp, "With --model: this verb alone")
+  command
+      ->add_option(
+          "--mlp",
+          options->mlp,
+          "With --model: only this weight mode of MLPs: tensor-parallel, zero3 or streamed")
       ->capture_default_str();
   command->add_option("--recompute", options->recompute, "With --model: this level alone")
       ->capture_default_str();
@@ -155,7 +159,9 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       ->add_option(
           "--planner",
           options->planner,
-          "exact, or paper: the published heuristic, which mixes two ways at most")
+          "exact, or paradyse-heuristic: the heuristic of the ParaDySe paper, which mixes at most "
+          "two "
+          "candidates")
       ->capture_default_str();
   command->add_flag("--explain", options->explain, "Also say why the other ways lost");
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/document_plans.h"
+#include "paradyse/plan/layer_planner.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/inputs.h"
@@ -11,6 +12,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
+#include "src/plan/strategy/mlp_names.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"
 
@@ -32,7 +34,9 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   task.ranks = options.ranks;
   task.precision = precision_of(dtype);
   task.attention = named(options.attention);
-  task.mlp = named(options.mlp);
+  if (options.mlp != "auto") {
+    task.mlp = mlp_strategy(options.mlp).name;
+  }
   if (task.mlp.empty() && !task.attention.empty()) {
     task.mlp = to_string(strategy("attention", task.attention).verb);
   }
@@ -94,7 +98,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
       {"feasible", found.has_value()},
       {"length", options.length},
       {"ranks", options.ranks},
-      {"planner", options.planner},
+      {"planner", layer_planner(options.planner).name},
       {"longest_length", longest >= 0 ? Json(longest) : Json(nullptr)}};
   if (!note.empty()) {
     json["note"] = note;

@@ -44,9 +44,9 @@ void add_run_options(Command& command, RunOptions& options) {
       "Budget of each rank, as in 512MiB: short for --set parallel.memory_per_rank=...");
   command
       .add_option(
-          "--deadline",
-          options.deadline,
-          "Seconds a rank waits for others: short for --set parallel.deadline_seconds=...")
+          "--timeout,--deadline",
+          options.timeout,
+          "Seconds a rank waits for others: short for --set parallel.timeout_seconds=...")
       ->type_name("FLOAT")
       ->check(seconds());
   command.add_option("--backend", options.backend, "Short for --set parallel.backend=...");
@@ -157,7 +157,7 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("data.bytes", options.bytes ? "true" : "", false);
   shorthand("parallel.ranks", options.ranks, false);
   shorthand("parallel.memory_per_rank", options.memory_per_rank, true);
-  shorthand("parallel.deadline_seconds", options.deadline, false);
+  shorthand("parallel.timeout_seconds", options.timeout, false);
   shorthand("parallel.backend", options.backend, true);
   shorthand("parallel.device", options.device, true);
   shorthand("parallel.rendezvous", options.rendezvous, true);

@@ -24,7 +24,7 @@ struct RunOptions {
   bool bytes = false;
   std::string ranks;
   std::string memory_per_rank;
-  std::string deadline;
+  std::string timeout;
   std::string backend;
   std::string device;
   std::string rendezvous;

@@ -598,7 +598,9 @@ void add_simulate(CLI::App& app, Common& common) {
   command->add_option(
       "--mlp",
       options->mlp,
-      "hold, gather, pass, or a strategy's name; default: the attention's verb");
+      "Weight mode of the MLPs: "
+      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
+      "(default: the attention's)");
   command->add_option(
       "--recompute",
       options->recompute,

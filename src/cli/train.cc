@@ -278,7 +278,7 @@ int run_train(const RunOptions& options, const Common& common) {
   }
   return on_backend(
       backend_options(config.config),
-      config.config.parallel.deadline_seconds,
+      config.config.parallel.timeout_seconds,
       given_by(config, options),
       [&](const std::shared_ptr<Backend>& backend) {
         return train_on(*backend, config, options, common);

@@ -79,17 +79,17 @@ class BenchSwitchingTest(ProgramTest):
         self.out.unlink()
         self.assertIn("ours by borders", [run["name"] for run in self.corpus()["runs"]])
         self.out.unlink()
-        self.assertIn("flexsp", self.error_of(*self.options("--batch-planner", "flexps")))
+        self.assertIn("groups", self.error_of(*self.options("--batch-planner", "group")))
 
     def test_its_command_gives_it_again(self):
         lengths = self.write("it's short.txt", "33\n")
         self.run_program("bench", "switching", "--model", self.model, "--ranks", 2, "--repeats", 1,
-                         "--corpus", f"a few={lengths}", "--set", 'parallel.planner="exact"',
+                         "--corpus", f"a few={lengths}", "--set", 'parallel.layer_planner="exact"',
                          "--out", self.out)
         first = json.loads(self.out.read_text())
         again = shlex.split(first["command"])
         self.assertEqual(again[0], "paradyse")
-        self.assertIn('parallel.planner="exact"', again)
+        self.assertIn('parallel.layer_planner="exact"', again)
         self.run_program(*again[1:], "--out", self.folder / "again.json")
         second = json.loads((self.folder / "again.json").read_text())
         self.assertEqual(second["command"], first["command"])

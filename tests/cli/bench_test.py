@@ -45,7 +45,7 @@ class BenchStepTest(ProgramTest):
 
     def test_gradients_are_clipped(self):
         plain, clipped = (self.bench("--attention", "MegatronTS", "--ranks", 2, *more)["rows"]
-                          for more in ([], ["--clip-norm", "1e-3"]))
+                          for more in ([], ["--max-grad-norm", "1e-3"]))
         self.assertEqual(len(plain), 2)
         for before, after in zip(plain, clipped, strict=True):  # ranks add up a norm
             self.assertGreater(after["bytes_sent"], before["bytes_sent"])

@@ -335,7 +335,7 @@ class GradTest(ProgramTest):
 
     def test_names_that_are_not_known(self):
         for option, value, near in [
-                ("--attention", "Ulysses", "'UlyssesZ'"), ("--mlp", "holt", "'hold'"),
+                ("--attention", "Ulysses", "'UlyssesZ'"), ("--mlp", "tensor_parallel", "'tensor-parallel'"),
                 ("--recompute", "attention_output", "'attention-output'"),
                 ("--dtype", "float8", "float")]:
             message = self.error_of(*self.arguments("hf_llama_gqa", option, value))
@@ -346,9 +346,11 @@ class GradTest(ProgramTest):
         for ranks in (-1, 100000):
             self.assertIn("--ranks", self.error_of(
                 *self.arguments("hf_llama_gqa", "--ranks", ranks)))
-        for deadline in ("0", "-1", "nan"):
-            self.assertIn("--deadline", self.error_of(
-                *self.arguments("hf_llama_gqa", "--deadline", deadline)))
+        for option, seconds in [("--timeout", "0"), ("--deadline", "-1"), ("--timeout", "nan")]:
+            self.assertIn("--timeout", self.error_of(
+                *self.arguments("hf_llama_gqa", option, seconds)))
+        self.assertIn("--timeout", self.error_of(
+            *self.arguments("hf_llama_gqa", "--timeout", 5, "--deadline", 5)))
         self.assertIn("512MiB", self.error_of(
             *self.arguments("hf_llama_gqa", "--memory-per-rank", "many")))
 

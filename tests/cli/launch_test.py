@@ -156,11 +156,13 @@ class LaunchTest(GlooTest):
         done = self.run_program("launch", "-n", 2, "--", *grad, "--ranks", 3, code=USAGE)
         self.assertIn("3 ranks were asked for, but torchrun started 2 processes", done.stderr)
         self.assertIn("numbered from 0", self.error_of(
-            "launch", "-n", 1, "--nodes", 2, "--node", 2, "--", "doctor"))
-        self.assertIn("--rendezvous", self.error_of("launch", "-n", 1, "--nodes", 2, "--", "doctor"))
+            "launch", "--nproc_per_node", 1, "--nnodes", 2, "--node-rank", 2, "--", "doctor"))
+        self.assertIn("--rdzv-endpoint", self.error_of("launch", "--processes", 1, "--nodes", 2, "--", "doctor"))
+        self.assertIn("--nnodes", self.error_of(
+            "launch", "-n", 1, "--nnodes", 2, "--nodes", 2, "--", "doctor"))
         for what in ["host:port", ":1", "host:0", "host:99999"]:
             self.assertIn("accepted is HOST", self.error_of(
-                "launch", "-n", 1, "--rendezvous", what, "--", "doctor"))
+                "launch", "-n", 1, "--rdzv-endpoint", what, "--", "doctor"))
         # what is wrong for all is told once; the exit code is that of threads
         done = self.run_program(
             "launch", "-n", 3, "--", "grad", "--model", self.folder / "none", "--data", self.data,
@@ -202,7 +204,7 @@ class LaunchTest(GlooTest):
 
     # Others have a deadline of hours: they hear of it.
     def test_a_wrong_command_line_of_one_rank_ends_all(self):
-        train = ["train", "-c", self.config, "--deadline", 10000]
+        train = ["train", "-c", self.config, "--timeout", 10000]
         for wrong in (["train", "--setting"], ["train", "-c", "nowhere.toml"]):
             for rank in (0, 1):
                 with self.subTest(wrong=wrong, rank=rank):
@@ -294,7 +296,7 @@ class HostsTest(GlooTest):
 
     def start_both(self, *command):
         return [self.start_on(
-            host, "launch", "-n", 2, "--nodes", 2, "--node", host, "--rendezvous", "10.77.0.1:4000",
+            host, "launch", "-n", 2, "--nnodes", 2, "--node-rank", host, "--rdzv-endpoint", "10.77.0.1:4000",
             *(["--interface", "cable"] if host == 1 else []), "--", *command) for host in (0, 1)]
 
     def test_two_hosts(self):

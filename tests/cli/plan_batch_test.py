@@ -9,7 +9,7 @@ from support import FAILED, ProgramTest
 
 CLUSTERS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs" / "clusters"
 A100 = CLUSTERS / "64xA100-40GB.toml"
-PLANNERS = ["fast", "exact", "published", "published-as-written", "static", "homogeneous", "sorted", "best-fit",
+PLANNERS = ["fast", "exact", "flexsp-milp", "flexsp-milp-as-written", "static", "homogeneous", "sorted", "best-fit",
             "longest-first", "karmarkar-karp", "megatron", "two-stage"]
 
 # A billion parameters.

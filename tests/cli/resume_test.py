@@ -129,7 +129,7 @@ class SameBitsTest(ResumeTest):
             "short": ["train.dtype=bfloat16", "parallel.attention=DataZ", "model.dropout=0.2"],
             # the loss scale has come down by then
             "scaled": ["train.dtype=float16", "parallel.ranks=4", "optimizer.lr=0.3",
-                       "optimizer.clip_norm=0", "optimizer.warmup_steps=0"],
+                       "optimizer.max_grad_norm=0", "optimizer.warmup_steps=0"],
             # one tensor for q, k and v, and transposed; biases; dropout of the model's own
             "gpt2": [gpt2, "parallel.attention=METP", "train.dtype=bfloat16", "data.order=curriculum"],
         }
@@ -167,6 +167,12 @@ class SameBitsTest(ResumeTest):
             self.resume(cut, "--set", f"parallel.planning_seconds={patience}")
             self.expect_same(cut, straight)
         twice = self.cut(straight, 4, "twice")
+        config = (twice / "config.toml").read_text()  # as an earlier version wrote it
+        for now, old in (("layer_planner", "planner"), ("timeout_seconds", "deadline_seconds"),
+                         ("max_grad_norm", "clip_norm")):
+            self.assertIn(f"\n{now} =", config)
+            config = config.replace(f"\n{now} =", f"\n{old} =")
+        (twice / "config.toml").write_text(config)
         aside = twice / "undone-000004" / "plans"
         aside.mkdir(parents=True)
         for step in (6, 7, 8):
@@ -285,7 +291,7 @@ class CheckpointTest(ResumeTest):
     def test_loss_that_is_no_number(self):
         self.run_program(
             "train", "-c", self.config, "--set", "output.name=nan", "--set", "optimizer.lr=1e30",
-            "--set", "optimizer.clip_norm=0", "--set", "checkpoint.every=0", code=FAILED)
+            "--set", "optimizer.max_grad_norm=0", "--set", "checkpoint.every=0", code=FAILED)
         run = self.folder / "runs" / "nan"
         done = len(self.metrics(run))
         self.assertEqual([f.name for f in (run / "checkpoints").iterdir()], [f"{done:06}"])

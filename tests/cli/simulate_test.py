@@ -139,7 +139,7 @@ class SimulateTest(ProgramTest):
 
     def test_gpt3_on_4096_ranks(self):
         found = self.simulate(
-            "--length", 32768, "--attention", "UlyssesZ", "--mlp", "hold", model=GPT3, cluster=H100)
+            "--length", 32768, "--attention", "UlyssesZ", "--mlp", "tensor-parallel", model=GPT3, cluster=H100)
         self.assertEqual((found["ranks"], found["tokens"]), (4096, 64 * 32768))
         self.assertTrue(0.05 < found["model_utilisation"] < 0.7, found)
         self.assertIn("learned 131072 positions", self.refused(
@@ -167,7 +167,7 @@ class SimulateTest(ProgramTest):
 
     def test_additive(self):
         """What overlaps is gained where one group runs; groups that are unlike are told."""
-        arguments = ["--length", 4096, "--attention", "UlyssesZ", "--mlp", "gather", "--additive"]
+        arguments = ["--length", 4096, "--attention", "UlyssesZ", "--mlp", "zero3", "--additive"]
         found = self.simulate(*arguments)
         self.assertLess(found["seconds"], found["additive"]["seconds"])
         self.assertAlmostEqual(

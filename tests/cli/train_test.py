@@ -451,7 +451,7 @@ n_positions = 64
             (["--model", self.folder / "nowhere"], 2, ["model.path", "nowhere"]),
             (["--set", "data.path="], 2, ["data.path is not set"]),
             (["--set", "parallel.memory_per_rank=1MiB"], 1, ["no plan fits", "longest document"]),
-            (["--set", "optimizer.lr=1e30", "--set", "optimizer.clip_norm=0",
+            (["--set", "optimizer.lr=1e30", "--set", "optimizer.max_grad_norm=0",
               "--set", "optimizer.warmup_steps=0"], 1, ["loss is", "optimizer.lr"]),
         ]:
             with self.subTest(arguments):

@@ -102,8 +102,8 @@ class UsageTest(ProgramTest):
                         said = self.run_program(*command, f"{option}={value}", code=USAGE).stderr
                         self.assertIn(f"{option}: '{value}' is not accepted, a ", said)
         for name in [*ZERO_IS_ACCEPTED, "bench step --ranks", "bench step --lengths", "bench comm --bytes",
-                     "bench mixed --slowdown", "check --ranks", "launch --processes", "plan layers --layers",
-                     "profile --seconds", "simulate --domain", "train --deadline", "train --ranks"]:
+                     "bench mixed --slowdown", "check --ranks", "launch --nproc-per-node", "plan layers --layers",
+                     "profile --seconds", "simulate --domain", "train --timeout", "train --ranks"]:
             self.assertIn(name, walked)
 
     def test_a_number_in_a_list_is_refused(self):

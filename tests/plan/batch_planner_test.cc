@@ -119,7 +119,8 @@ TEST(BatchPlanners, FindWhatFitsThoughGroupsHaveToAgree) {
 TEST(LayerPlanners, HaveOneNameEach) {
   EXPECT_STREQ(layer_planner("exact").name, "exact");
   EXPECT_FALSE(layer_planner("exact").splits_all);
-  EXPECT_TRUE(layer_planner("paper").splits_all);
+  EXPECT_TRUE(layer_planner("paradyse-heuristic").splits_all);
+  EXPECT_STREQ(layer_planner("paper").name, "paradyse-heuristic");  // its old name
   EXPECT_THROW(layer_planner("papr"), std::invalid_argument);
 }
 

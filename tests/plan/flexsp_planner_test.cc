@@ -71,7 +71,7 @@ TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
     std::mt19937 random(seed);
     const int ranks = 1 + static_cast<int>(random() % 6);
     const std::int64_t memory = seed % 3 == 0 ? std::int64_t{40} << 20 : 0;
-    PlanningTask ours = task("flexsp", ranks, memory);
+    PlanningTask ours = task("groups", ranks, memory);
     PlanningTask borders = task("borders", ranks, memory);
     ours.machine.cores = borders.machine.cores = seed % 2 == 0 ? ranks : 2;
     if (seed % 5 == 0) {
@@ -102,7 +102,7 @@ TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
 
 // A document that is too much for one rank and little for all goes to two, beside another.
 TEST(FlexspPlanner, PutsTwoMiddlingDocumentsSideBySide) {
-  PlanningTask t = task("flexsp", 4);
+  PlanningTask t = task("groups", 4);
   t.attention = "UlyssesZ";
   t.machine.collective_seconds = 2e-3;  // messages are dear, and more so among four
   t.machine.sent_bytes_per_second = 2e8;
@@ -114,7 +114,7 @@ TEST(FlexspPlanner, PutsTwoMiddlingDocumentsSideBySide) {
 
 // Long documents share a micro-batch where that is faster than one after the other.
 TEST(FlexspPlanner, LetsLongDocumentsShareAMicroBatch) {
-  PlanningTask t = task("flexsp", 2);
+  PlanningTask t = task("groups", 2);
   t.machine.collective_seconds = 5e-3;
   t.machine.sent_bytes_per_second = 1e8;
   const BatchPlanner::Answer answer = batch_planner(t)->plan({5000, 5000, 4800, 4900});
@@ -146,7 +146,7 @@ TEST(FlexspPlanner, GroupsSideBySideAgreeOnWholeLayers) {
 
 TEST(FlexspPlanner, IsDeterministic) {
   const std::vector<std::int64_t> lengths = long_tailed(9, 40);
-  const auto plan = [&] { return *batch_planner(task("flexsp", 4))->plan(lengths).plan; };
+  const auto plan = [&] { return *batch_planner(task("groups", 4))->plan(lengths).plan; };
   EXPECT_EQ(hash(plan()), hash(plan()));
 }
 

@@ -134,7 +134,7 @@ std::vector<PlanCase> plan_cases() {
       4,
       32 * kMiB,
       {one_long, {15000}, {9000}, {400}},
-      [](PlanningTask& t) { t.planner = "paper"; });
+      [](PlanningTask& t) { t.planner = "paradyse-heuristic"; });
   add("llama_alike", llama(), 4, 32 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.mix = false;
   });

@@ -48,7 +48,7 @@ Groups planned(const std::string& name, const GroupingTask& task, GroupingOption
 bool is(const GroupingPlannerRow& row, const std::string& name) { return row.name == name; }
 
 bool needs_solver(const GroupingPlannerRow& row) {
-  return is(row, "published") || is(row, "published-as-written");
+  return is(row, "flexsp-milp") || is(row, "flexsp-milp-as-written");
 }
 
 // The published planners take their time, so they are asked only where that is said.
@@ -248,7 +248,7 @@ TEST(Published, IsTheOptimumOfOneMicroBatch) {
     }
     task.micro_batch_seconds = 1000;
     const GroupingAnswer exact = grouping_planner("exact").plan(task, {});
-    for (const char* wording : {"published", "published-as-written"}) {
+    for (const char* wording : {"flexsp-milp", "published-as-written"}) {
       SCOPED_TRACE(wording);
       const GroupingAnswer answer =
           grouping_planner(wording).plan(task, {.solver_seconds = 60, .more_micro_batches = 0});
@@ -266,7 +266,7 @@ TEST(Published, SaysThatItHasNoSolver) {
     GTEST_SKIP() << "built with HiGHS";
   }
   const GroupingAnswer answer =
-      grouping_planner("published").plan(plain_task(2, {1}, 10, 1, {5}), {});
+      grouping_planner("flexsp-milp").plan(plain_task(2, {1}, 10, 1, {5}), {});
   EXPECT_FALSE(answer.grouping);
   EXPECT_THAT(answer.why_not, testing::HasSubstr("built without HiGHS"));
 }

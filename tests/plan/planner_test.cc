@@ -444,11 +444,11 @@ TEST(Planner, ComesBackToWhatOnlyAPredictionBeat) {
 
 TEST(Planner, AsPublishedSplitsEveryDocument) {
   PlanningTask t = task(4, std::int64_t{64} << 20);
-  t.planner = "paper";
+  t.planner = "paradyse-heuristic";
   t.recompute = "none";
   Planner planner(t);
   const Plan plan = *planner.plan({100, 5000, 40}).plan;
-  EXPECT_EQ(plan.planner_name, "paper");
+  EXPECT_EQ(plan.planner_name, "paradyse-heuristic");
   EXPECT_THAT(problems(plan), testing::IsEmpty());
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     ASSERT_EQ(micro.groups.size(), 1U);
@@ -459,7 +459,7 @@ TEST(Planner, AsPublishedSplitsEveryDocument) {
 // Smoothed, a document keeps the program of the one before while that is within 5 % of its own.
 TEST(Planner, AsPublishedKeepsThePlanOfBefore) {
   PlanningTask t = task(4, std::int64_t{64} << 20);
-  t.planner = "paper";
+  t.planner = "paradyse-heuristic";
   t.recompute = "none";
   Planner smoothed(t);
   t.smoothing = false;

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -174,6 +175,85 @@ TEST_F(RunConfigTest, UnknownNamesGetTheNearest) {
   EXPECT_THAT(
       refusal("[parallel]\nattention = \"Ulysses\"\n"),
       AllOf(HasSubstr(at_line(2)), HasSubstr("'UlyssesZ'"), HasSubstr("MegatronTS")));
+}
+
+// Keys and values that have a usual name now; what earlier versions called them is accepted.
+struct OldAndNew {
+  const char* old_setting;
+  const char* setting;
+};
+const OldAndNew kOldAndNew[] = {
+    {"parallel.planner=exact", "parallel.layer_planner=exact"},
+    {"parallel.planner=paper", "parallel.layer_planner=paradyse-heuristic"},
+    {"parallel.layer_planner=paper", "parallel.layer_planner=paradyse-heuristic"},
+    {"parallel.batch_planner=flexsp", "parallel.batch_planner=groups"},
+    {"parallel.mlp=hold", "parallel.mlp=tensor-parallel"},
+    {"parallel.mlp=gather", "parallel.mlp=zero3"},
+    {"parallel.mlp=pass", "parallel.mlp=streamed"},
+    {"parallel.deadline_seconds=7.5", "parallel.timeout_seconds=7.5"},
+    {"optimizer.clip_norm=0.25", "optimizer.max_grad_norm=0.25"}};
+
+// "a.b=c" as a file: strings in quotes.
+std::string as_file(const std::string& setting) {
+  const std::size_t dot = setting.find('.');
+  const std::size_t equals = setting.find('=');
+  const std::string value = setting.substr(equals + 1);
+  const bool number = value.find_first_not_of("0123456789.") == std::string::npos;
+  return "[" + setting.substr(0, dot) + "]\n" + setting.substr(dot + 1, equals - dot) +
+         (number ? value : "\"" + value + "\"") + "\n";
+}
+
+TEST_F(RunConfigTest, OldNamesMeanTheSame) {
+  for (const auto& [old_setting, setting] : kOldAndNew) {
+    const LoadedConfig now = load("", {setting});
+    for (const LoadedConfig& old : {load("", {old_setting}), load(as_file(old_setting))}) {
+      ASSERT_EQ(old.entries.size(), now.entries.size());
+      for (std::size_t i = 0; i < now.entries.size(); ++i) {
+        EXPECT_EQ(old.entries[i].key, now.entries[i].key);
+        EXPECT_EQ(old.entries[i].value, now.entries[i].value) << old_setting;
+      }
+    }
+  }
+}
+
+TEST_F(RunConfigTest, AnOldNameBesideTheNewOneIsRefused) {
+  const auto same = AllOf(
+      HasSubstr("optimizer.max_grad_norm is given twice"), HasSubstr("leave optimizer.clip_norm"));
+  EXPECT_THAT(
+      refusal("[optimizer]\nclip_norm = 1.0\nmax_grad_norm = 1.0\n"),
+      AllOf(same, HasSubstr(file_.string())));
+  EXPECT_THAT(refusal("", {"optimizer.clip_norm=1", "optimizer.max_grad_norm=1"}), same);
+  EXPECT_THAT(refusal("", {"optimizer.max_grad_norm=1", "optimizer.clip_norm=1"}), same);
+  // but --set comes over the file, by either name, and over itself
+  const std::string old_file = "[optimizer]\nclip_norm = 2.0\n";
+  EXPECT_EQ(load(old_file, {"optimizer.max_grad_norm=3"}).config.optimizer.max_grad_norm, 3);
+  EXPECT_EQ(
+      load("[optimizer]\nmax_grad_norm = 2.0\n", {"optimizer.clip_norm=1", "optimizer.clip_norm=3"})
+          .config.optimizer.max_grad_norm,
+      3);
+  EXPECT_THAT(refusal("", {"optimizer.=1"}), HasSubstr("there is no key"));
+  EXPECT_THAT(refusal("", {"=1"}), HasSubstr("there is no key"));
+}
+
+TEST_F(RunConfigTest, WhatAnEarlierVersionWroteDownGetsTheNamesOfNow) {
+  using Written = std::map<std::string, std::string>;
+  EXPECT_EQ(
+      with_current_names(
+          {{"parallel.planner", "'paper'"},
+           {"parallel.batch_planner", "'flexsp'"},
+           {"parallel.mlp", "'hold'"},
+           {"parallel.deadline_seconds", "60.0"},
+           {"optimizer.clip_norm", "0.5"},
+           {"train.steps", "9"}}),
+      (Written{
+          {"parallel.layer_planner", "'paradyse-heuristic'"},
+          {"parallel.batch_planner", "'groups'"},
+          {"parallel.mlp", "'tensor-parallel'"},
+          {"parallel.timeout_seconds", "60.0"},
+          {"optimizer.max_grad_norm", "0.5"},
+          {"train.steps", "9"}}));
+  const Written now = {{"parallel.mlp", "'UlyssesZ'"}, {"parallel.layer_planner", "'exact'"}};
+  EXPECT_EQ(with_current_names(now), now);
 }
 
 TEST_F(RunConfigTest, WrongTypesAndRangesAreRefusedWithWhatIsAccepted) {

@@ -211,7 +211,7 @@ TEST_F(AgreementTest, AllOfAConfigurationIsComparedButForPlaces) {
       "parallel.backend",
       "parallel.rendezvous",
       "parallel.interface",
-      "parallel.deadline_seconds"};
+      "parallel.timeout_seconds"};
   for (const ConfigEntry& entry : config.entries) {
     EXPECT_EQ(compared.contains(entry.key), !places.contains(entry.key)) << entry.key;
   }

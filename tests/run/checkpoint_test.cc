@@ -208,6 +208,16 @@ TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {
   EXPECT_EQ(again.configuration, state.configuration);
 }
 
+TEST_F(Checkpoint, StateOfBeforeGetsTheNamesOfNow) {
+  CheckpointState state = state_of(50, 4, gpt2());
+  state.configuration.emplace("optimizer.clip_norm", "0.5");
+  state.configuration.emplace("parallel.batch_planner", "'flexsp'");
+  const CheckpointState again = checkpoint_state(to_json(state), "here");
+  EXPECT_EQ(again.configuration.at("optimizer.max_grad_norm"), "0.5");
+  EXPECT_FALSE(again.configuration.contains("optimizer.clip_norm"));
+  EXPECT_EQ(again.configuration.at("parallel.batch_planner"), "'groups'");
+}
+
 // Checkpoints of before groups could have any size: ratios were those of all ranks together, or of
 // single ones for what runs on one alone; and of no machine apart from strategies.
 TEST_F(Checkpoint, StateOfBeforeSaysNoSizesOfGroups) {

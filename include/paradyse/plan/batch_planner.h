@@ -87,7 +87,8 @@ class DocumentPlanner : public BatchPlanner {
 
 struct BatchPlannerRow {
   const char* name = "";
-  const char* summary = "";  // one line for people
+  const char* old_name = "";  // that is accepted, too
+  const char* summary = "";   // one line for people
   std::unique_ptr<DocumentPlanner> (*make)(PlanningTask task) = nullptr;
 };
 std::span<const BatchPlannerRow> batch_planners();

@@ -38,18 +38,18 @@ struct RunConfig {
   } data;
   struct Parallel {
     std::int64_t ranks = 4;
-    std::string memory_per_rank = "0";  // "512MiB"; 0: no limit
-    std::string attention = "auto";     // auto: planned by cost; or a strategy
-    std::string mlp = "auto";           // auto: the attention's verb when that is set
-    std::string recompute = "auto";     // auto, or a level
-    std::string planner = "exact";      // of the layers: exact, or paper (the published heuristic)
+    std::string memory_per_rank = "0";      // "512MiB"; 0: no limit
+    std::string attention = "auto";         // auto: planned by cost; or a strategy
+    std::string mlp = "auto";               // auto: the attention's weight mode when that is set
+    std::string recompute = "auto";         // auto, or a level
+    std::string layer_planner = "exact";    // a name of layer_planners()
     std::string batch_planner = "borders";  // which documents are split over how many ranks
     // From when a plan is asked for, two steps before its own, until the step goes without it.
     double planning_seconds = 10;
     bool offload = false;  // saved tensors may wait in host memory
     // Options of strategies by name (all_options), as in head_groups = 2; 0: the strategy's own.
     std::map<std::string, std::int64_t> options = {};
-    double deadline_seconds = 60;
+    double timeout_seconds = 60;
     std::string backend = "auto";  // auto: gloo where a launcher started processes, else local
     std::string device = "cpu";    // "cpu" or "cuda"
     std::string rendezvous;        // HOST[:PORT] where gloo's processes meet; "": the launcher's
@@ -75,8 +75,8 @@ struct RunConfig {
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
-    double weight_decay = 0.1;  // decoupled; matrices only
-    double clip_norm = 1.0;     // 0: off
+    double weight_decay = 0.1;   // decoupled; matrices only
+    double max_grad_norm = 1.0;  // 0: not clipped
     std::int64_t warmup_steps = 10;
     double min_lr_ratio = 0.1;  // cosine from lr to this share of it
     bool offload = false;       // its moments wait in host memory
@@ -130,6 +130,10 @@ struct ConfigKey {
 };
 // All keys, in the order of the struct.
 std::vector<ConfigKey> config_keys();
+
+// Keys and their values as TOML, as an earlier version wrote them down, by the names of now.
+std::map<std::string, std::string> with_current_names(
+    const std::map<std::string, std::string>& configuration);
 
 // docs/reference/config.md: all keys, in Markdown.
 std::string config_reference();

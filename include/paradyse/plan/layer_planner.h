@@ -47,14 +47,15 @@ LayerPlan plan_alike(
 // A planner of layers by name.
 struct LayerPlannerRow {
   const char* name = "";
-  const char* summary = "";  // one line for people
+  const char* old_name = "";  // that is accepted, too
+  const char* summary = "";   // one line for people
   LayerPlan (*plan)(std::span<const LayerCost> ways, std::int64_t layers, std::int64_t capacity) =
       nullptr;
   // As its publication has it, batches are planned so that every document is split over all ranks,
   // and the program of before stays while it is nearly as fast.
   bool splits_all = false;
 };
-// "exact", "paper".
+// "exact", "paradyse-heuristic".
 std::span<const LayerPlannerRow> layer_planners();
 // Throws std::invalid_argument, with the names there are, for another.
 const LayerPlannerRow& layer_planner(const std::string& name);

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/strategy/mlp_names.h"
 
 namespace paradyse {
 
@@ -17,10 +18,17 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 1024;  // each is a thread with its own memory
 
-std::vector<std::string> names_of_strategies(std::vector<std::string> names) {
+std::vector<std::string> names_of_attention() {
+  std::vector<std::string> names = {"auto"};
   for (const Strategy& strategy : strategies("attention")) {
     names.push_back(strategy.name);
   }
+  return names;
+}
+
+std::vector<std::string> names_of_mlps() {
+  std::vector<std::string> names = mlp_names();
+  names.insert(names.begin(), "auto");
   return names;
 }
 
@@ -31,6 +39,17 @@ std::vector<std::string> names_of(const Rows& table) {
     names.emplace_back(row.name);
   }
   return names;
+}
+
+template <typename Rows>
+std::vector<Renamed> renamed_of(const Rows& table) {
+  std::vector<Renamed> renamed;
+  for (const auto& row : table) {
+    if (*row.old_name != '\0') {
+      renamed.push_back({.now = row.name, .old = row.old_name});
+    }
+  }
+  return renamed;
 }
 
 // " name: what it is;" of each.
@@ -144,27 +163,32 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Strategy of attention. auto: chosen by cost for every batch; else this one for all "
                "documents.",
        .value = &c.parallel.attention,
-       .accepted = names_of_strategies({"auto"})},
+       .accepted = names_of_attention()},
       {.key = "parallel.mlp",
-       .help = "Strategy of the MLP. auto: chosen by cost, or that of parallel.attention when it "
-               "is set. hold: tensor parallel. gather: weights are all-gathered (ZeRO-3, FSDP). "
-               "pass: weights are streamed from rank to rank.",
+       .help = "Weight mode of the MLP. auto: chosen by cost, or that of parallel.attention when "
+               "it is set. tensor-parallel: each rank holds a part of the weights. zero3: weights "
+               "are all-gathered (ZeRO-3, FSDP). streamed: weights go from rank to rank in a ring. "
+               "The name of an attention strategy stands for its weight mode.",
        .value = &c.parallel.mlp,
-       .accepted = names_of_strategies({"auto", "hold", "gather", "pass"})},
+       .accepted = names_of_mlps(),
+       .renamed = weight_modes()},
       {.key = "parallel.recompute",
        .help = "What is recomputed in the backward pass (activation checkpointing). auto: as "
                "little as the memory budget allows.",
        .value = &c.parallel.recompute,
        .accepted = names_of_levels()},
-      {.key = "parallel.planner",
+      {.key = "parallel.layer_planner",
        .help = std::string("Planner of layers.") + summaries_of(layer_planners()),
-       .value = &c.parallel.planner,
-       .accepted = names_of(layer_planners())},
+       .value = &c.parallel.layer_planner,
+       .accepted = names_of(layer_planners()),
+       .old_key = "parallel.planner",
+       .renamed = renamed_of(layer_planners())},
       {.key = "parallel.batch_planner",
        .help = std::string("Planner of batches, which decides how many ranks each document gets.") +
                summaries_of(batch_planners()),
        .value = &c.parallel.batch_planner,
-       .accepted = names_of(batch_planners())},
+       .accepted = names_of(batch_planners()),
+       .renamed = renamed_of(batch_planners())},
       {.key = "parallel.planning_seconds",
        .help = "Seconds that planning one step may take. A plan is requested two steps ahead; when "
                "it is late, the step runs with a simpler plan.",
@@ -173,11 +197,12 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "parallel.offload",
        .help = "Activations saved for the backward pass may be moved to host memory.",
        .value = &c.parallel.offload},
-      {.key = "parallel.deadline_seconds",
+      {.key = "parallel.timeout_seconds",
        .help = "Longest wait for another rank. After it the run ends with an error that names what "
                "was waited for.",
-       .value = &c.parallel.deadline_seconds,
-       .range = {.low = 0, .high = 1e6, .low_open = true}},
+       .value = &c.parallel.timeout_seconds,
+       .range = {.low = 0, .high = 1e6, .low_open = true},
+       .old_key = "parallel.deadline_seconds"},
       {.key = "parallel.backend",
        .help = "How ranks communicate. local: threads of one process. gloo, nccl: processes. auto: "
                "processes where a launcher started them, else local.",
@@ -243,10 +268,11 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Decoupled weight decay, of matrices only.",
        .value = &c.optimizer.weight_decay,
        .range = from_zero},
-      {.key = "optimizer.clip_norm",
+      {.key = "optimizer.max_grad_norm",
        .help = "Gradients are clipped to this norm. 0: not clipped.",
-       .value = &c.optimizer.clip_norm,
-       .range = from_zero},
+       .value = &c.optimizer.max_grad_norm,
+       .range = from_zero,
+       .old_key = "optimizer.clip_norm"},
       {.key = "optimizer.warmup_steps",
        .help = "Steps of linear warmup.",
        .value = &c.optimizer.warmup_steps,

@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/dtype.h"
+#include "src/plan/base/renamed.h"
 
 namespace paradyse {
 
@@ -44,6 +45,8 @@ struct Field {
   std::vector<std::string> accepted = {};  // strings; none: any
   bool amount = false;                     // a string that may stand without quotes when a number
   bool id = false;                         // the same: of a token, auto or none
+  std::string old_key = {};                // accepted, too
+  std::vector<Renamed> renamed = {};       // values whose old name is accepted, too
 };
 
 // In the order of the struct; they write into `config`.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -52,7 +53,7 @@ class Reader {
 
   void put(std::string& into) const {
     if (const auto* string = node_.as_string()) {
-      into = string->get();
+      into = current_name(string->get(), field_.renamed);
     } else if ((field_.amount || field_.id) && node_.is_integer()) {
       into = std::to_string(node_.as_integer()->get());
     } else {
@@ -164,6 +165,7 @@ class Loader {
       throw std::invalid_argument(file + ": cannot be read; give the TOML file of a run");
     }
     const toml::table table = parsed(text.str(), file);
+    Spellings spellings;
     for (const auto& [name, node] : table) {
       const std::string section(name.str());
       if (std::find(sections_.begin(), sections_.end(), section) == sections_.end()) {
@@ -179,6 +181,7 @@ class Loader {
       for (const auto& [member, value] : *members) {
         const std::string key = section + "." + std::string(member.str());
         const std::size_t index = index_of(key, place(file, value));
+        expect_one_spelling(spellings, index, key, place(file, value));
         Reader(fields_[index], value, text_of(value), place(file, value)).read();
         origins_[index] = place(file, value);
       }
@@ -191,7 +194,9 @@ class Loader {
     if (equals == std::string::npos) {
       throw std::invalid_argument(where + ": accepted is key=value, as in train.steps=20");
     }
-    const std::size_t index = index_of(setting.substr(0, equals), where);
+    const std::string key = setting.substr(0, equals);
+    const std::size_t index = index_of(key, where);
+    expect_one_spelling(set_, index, key, where);
     const Field& field = fields_[index];
     const std::string text = setting.substr(equals + 1);
     toml::table table = value_table(text);
@@ -243,11 +248,26 @@ class Loader {
   }
 
   [[nodiscard]] std::size_t index_of(const std::string& key, const std::string& where) const {
-    const auto found = std::find(keys_.begin(), keys_.end(), key);
-    if (found == keys_.end()) {
+    const auto found = std::ranges::find_if(fields_, [&](const Field& field) {
+      return field.key == key || (!key.empty() && field.old_key == key);
+    });
+    if (found == fields_.end()) {
       refuse_unknown(where, key, /*section=*/false);
     }
-    return idx(found - keys_.begin());
+    return idx(found - fields_.begin());
+  }
+
+  // Of a file, or of all --set: a key may come by its old name, but not by both.
+  using Spellings = std::map<std::size_t, std::string>;  // field -> key
+  void expect_one_spelling(
+      Spellings& spellings, std::size_t index, const std::string& key, const std::string& where) {
+    const std::string& first = spellings.emplace(index, key).first->second;
+    if (first != key) {
+      const Field& field = fields_[index];
+      throw std::invalid_argument(
+          where + ": " + field.key + " is given twice: " + field.old_key +
+          " is its old name; leave " + field.old_key + " out");
+    }
   }
 
   [[noreturn]] void refuse_unknown(
@@ -281,6 +301,7 @@ class Loader {
   std::vector<std::string> keys_;
   std::vector<std::string> sections_;
   std::vector<std::string> origins_;  // [field]
+  Spellings set_;
 };
 
 }  // namespace
@@ -305,6 +326,25 @@ LoadedConfig load_config(
   }
   loaded.entries = loader.entries();
   return loaded;
+}
+
+std::map<std::string, std::string> with_current_names(
+    const std::map<std::string, std::string>& configuration) {
+  std::map<std::string, std::string> current = configuration;
+  RunConfig defaults;
+  for (const Field& field : fields(defaults)) {
+    if (auto old = current.extract(field.old_key)) {
+      old.key() = field.key;
+      current.insert(std::move(old));
+    }
+    const auto entry = current.find(field.key);
+    for (const Renamed& value : field.renamed) {
+      if (entry != current.end() && entry->second == toml_text(value.old)) {
+        entry->second = toml_text(value.now);
+      }
+    }
+  }
+  return current;
 }
 
 LoadedConfig with_absolute_paths(LoadedConfig loaded) {

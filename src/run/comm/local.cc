@@ -185,8 +185,8 @@ class LocalCommunicator final : public Communicator {
       }
     }
     return fmt::format(
-        "rank {} waited {} ms in {} for rank{} {}; that rank is stuck, slow or gone. A longer "
-        "deadline is set with --deadline",
+        "rank {} waited {} ms in {} for rank{} {}; that rank is stuck, slow or gone. "
+        "Give --timeout more seconds to wait longer",
         meeting_->ranks[idx(rank_)],
         meeting_->world.options.deadline.count(),
         what,

@@ -30,7 +30,7 @@ LocalOptions local_options(double deadline_seconds) {
   constexpr double kLongest = 1e6;
   if (!(deadline_seconds > 0 && deadline_seconds <= kLongest)) {  // a NaN is neither
     throw std::invalid_argument(fmt::format(
-        "--deadline {}: accepted are seconds, more than 0 and at most 1000000", deadline_seconds));
+        "--timeout {}: accepted are seconds, more than 0 and at most 1000000", deadline_seconds));
   }
   const auto deadline =
       std::chrono::milliseconds(std::max<std::int64_t>(1, std::llround(deadline_seconds * 1e3)));

@@ -62,7 +62,7 @@ std::vector<Runner> runners(const BenchSwitchingRequest& request) {
     }
   }
   const auto published = [&](PlanningTask& task) {
-    task.planner = "paper";
+    task.planner = "paradyse-heuristic";
     task.batch_planner = kBorders;
     task.recompute = "none";
     if (request.published) {

@@ -40,7 +40,7 @@ constexpr std::array kMayDiffer = {
     "parallel.backend",
     "parallel.rendezvous",
     "parallel.interface",
-    "parallel.deadline_seconds"};
+    "parallel.timeout_seconds"};
 
 // Ways to costs; else a file is named, which is compared by what is in it.
 constexpr std::array kWaysToCosts = {"auto", "measure", "none"};

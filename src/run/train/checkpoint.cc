@@ -271,7 +271,7 @@ CheckpointState checkpoint_state(const std::string& text, const std::string& fro
              .cores = machine.at("cores")},
         .costs = {},
         .learned = {},
-        .configuration = state.at("configuration")};
+        .configuration = with_current_names(state.at("configuration"))};
     if (state.contains("learned")) {  // older ones have none
       s.costs = state.at("costs");
       s.learned = learned_from(state.at("learned"), static_cast<int>(s.ranks));

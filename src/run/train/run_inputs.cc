@@ -11,6 +11,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/profile/run_costs.h"
+#include "src/plan/strategy/mlp_names.h"
 #include "src/run/data/data_files.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/device/device.h"
@@ -279,13 +280,15 @@ PlanningTask planning_task(
   task.memory_per_rank = memory_of(config);
   task.training = training;
   task.attention = named(config.parallel.attention);
-  task.mlp = named(config.parallel.mlp);
+  if (config.parallel.mlp != "auto") {
+    task.mlp = mlp_strategy(config.parallel.mlp).name;
+  }
   if (task.mlp.empty() && !task.attention.empty()) {
     task.mlp = to_string(strategy("attention", task.attention).verb);
   }
   task.recompute = named(config.parallel.recompute);
   task.offload = config.parallel.offload;
-  task.planner = config.parallel.planner;
+  task.planner = config.parallel.layer_planner;
   task.batch_planner = config.parallel.batch_planner;
   for (const auto& [name, value] : config.parallel.options) {
     if (value > 0) {

@@ -29,7 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 NotFinite not_finite(const TrainingRun& run, std::int64_t step, const std::string& what) {
   return NotFinite(fmt::format(
-      "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.clip_norm) may "
+      "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) "
+      "may "
       "help; its documents are in {}, the weights from before it in model/",
       step + 1,
       what,
@@ -125,7 +126,7 @@ Update update(
   const bool scored = batch.predicted_tokens > 0;
   const at::Tensor scaled_norm = gradient_norm(session.parameters(), session.domain());
   if (scored) {
-    optimizer.step(rate, gradient_factor(scaled_norm, config.optimizer.clip_norm, loss_scale));
+    optimizer.step(rate, gradient_factor(scaled_norm, config.optimizer.max_grad_norm, loss_scale));
   }
   // Read when the update is queued; it changed nothing where this is not finite.
   const double norm = *HostRead(scaled_norm).get().const_data_ptr<double>() / loss_scale;

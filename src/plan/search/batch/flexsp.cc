@@ -276,7 +276,8 @@ std::array<BatchPlannerRow, 4> groups_of_one_size() {
 
 BatchPlannerRow flexsp() {
   return {
-      .name = "flexsp",
+      .name = "groups",
+      .old_name = "flexsp",
       .summary = "groups of any size side by side, or what borders plans where that is faster",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner>(std::move(task));

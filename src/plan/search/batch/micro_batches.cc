@@ -4,6 +4,7 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/layer_planner.h"
 
 namespace paradyse {
 
@@ -44,7 +45,7 @@ Plan empty_plan(
   plan.weight_domain = task.ranks;
   plan.tiles = task.model.tiles;
   plan.lengths = lengths;
-  plan.planner_name = task.planner;
+  plan.planner_name = layer_planner(task.planner).name;
   plan.planner_space = space;
   return plan;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/plan/base/renamed.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -21,12 +22,12 @@ std::span<const BatchPlannerRow> batch_planners() {
 }
 
 std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
+  if (const BatchPlannerRow* const row = row_named(batch_planners(), task.batch_planner)) {
+    return row->make(std::move(task));
+  }
   std::vector<std::string> names;
   std::string list;
   for (const BatchPlannerRow& row : batch_planners()) {
-    if (task.batch_planner == row.name) {
-      return row.make(std::move(task));
-    }
     names.emplace_back(row.name);
     list.append(list.empty() ? "" : ", ").append(row.name);
   }

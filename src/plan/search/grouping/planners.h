@@ -28,7 +28,8 @@ struct GroupingAnswer {
 
 struct GroupingPlannerRow {
   const char* name = "";
-  const char* summary = "";  // one line for people
+  const char* old_name = "";  // that is accepted, too
+  const char* summary = "";   // one line for people
   GroupingAnswer (*plan)(const GroupingTask& task, const GroupingOptions& options) = nullptr;
   bool knows_pools = false;
 

@@ -394,7 +394,8 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options, Wo
 
 GroupingPlannerRow published_planner() {
   return {
-      .name = "published",
+      .name = "flexsp-milp",
+      .old_name = "published",
       .summary = "FlexSP as published: buckets, blaster, and a MILP for each micro-batch by HiGHS",
       .plan = [](const GroupingTask& task, const GroupingOptions& options) {
         return plan(task, options, Wording::tight);
@@ -403,7 +404,8 @@ GroupingPlannerRow published_planner() {
 
 GroupingPlannerRow published_as_written_planner() {
   return {
-      .name = "published-as-written",
+      .name = "flexsp-milp-as-written",
+      .old_name = "published-as-written",
       .summary = "the same with the MILP worded as in the publication, and solved from nothing",
       .plan = [](const GroupingTask& task, const GroupingOptions& options) {
         return plan(task, options, Wording::as_written);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "src/plan/base/renamed.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -43,12 +44,12 @@ std::span<const GroupingPlannerRow> grouping_planners() {
 }
 
 const GroupingPlannerRow& grouping_planner(const std::string& name) {
+  if (const GroupingPlannerRow* const row = row_named(grouping_planners(), name)) {
+    return *row;
+  }
   std::vector<std::string> names;
   std::string list;
   for (const GroupingPlannerRow& row : grouping_planners()) {
-    if (name == row.name) {
-      return row;
-    }
     names.emplace_back(row.name);
     list.append(list.empty() ? "" : ", ").append(row.name);
   }

@@ -20,6 +20,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/renamed.h"
 
 namespace paradyse {
 namespace {
@@ -441,7 +442,8 @@ std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& p
 std::span<const LayerPlannerRow> layer_planners() {
   static constexpr LayerPlannerRow kTable[] = {
       {.name = "exact", .summary = "the fastest mix of ways that fits", .plan = plan_layers},
-      {.name = "paper",
+      {.name = "paradyse-heuristic",
+       .old_name = "paper",
        .summary = "the heuristic of ParaDySe; every document is split over all ranks",
        .plan = plan_layers_as_published,
        .splits_all = true}};
@@ -449,11 +451,11 @@ std::span<const LayerPlannerRow> layer_planners() {
 }
 
 const LayerPlannerRow& layer_planner(const std::string& name) {
+  if (const LayerPlannerRow* const row = row_named(layer_planners(), name)) {
+    return *row;
+  }
   std::string names;
   for (const LayerPlannerRow& row : layer_planners()) {
-    if (name == row.name) {
-      return row;
-    }
     names.append(names.empty() ? "" : ", ").append(row.name);
   }
   throw std::invalid_argument("planner '" + name + "' is not known; there are " + names);

@@ -296,7 +296,7 @@ struct Watch::Shared {
       return fmt::format("{}; the rendezvous at {} does not answer either", text, rendezvous);
     }
     return fmt::format(
-        "{}; rank {} {}. A longer deadline is set with --deadline",
+        "{}; rank {} {}. Give --timeout more seconds to wait longer",
         text,
         r,
         silent(r) ? "gives no sign of life: it is stopped, gone or out of reach"
@@ -550,7 +550,7 @@ std::string Watch::meet(const std::string& place, int ranks, const std::string& 
     } else {
       const std::vector<int> silent = shared_->silent_of(over.missing, begin);
       why += fmt::format(
-          "{} did not come{}. A longer deadline is set with --deadline",
+          "{} did not come{}. Give --timeout more seconds to wait longer",
           named(over.missing),
           silent.empty() ? "" : fmt::format(", no sign of life from {}", named(silent)));
     }
