@@ -351,6 +351,14 @@ int bench_step_on(
                     "optimizer s"}})
           .c_str(),
       stdout);
+  constexpr double kBusy = 0.25;  // the slowest step against the fastest
+  double spread = 0;
+  for (const BenchStepRow& row : result.rows) {
+    spread = std::max(spread, row.worst_s / row.best_s - 1);
+  }
+  if (options.repeats > 1) {
+    fmt::print("{}\n", verdict_on_repeats("steps", spread, kBusy, "run it again"));
+  }
   if (options.breakdown) {
     print_breakdown(result, cores, common);
   }

@@ -131,7 +131,7 @@ void print(
       fmt::print("counts differ: {}\n", row.counts_differ[i]);
     }
   }
-  fmt::print("{}\n", ok ? "ok: everything is within its tolerance" : "FAILED");
+  fmt::print("{}\n", verdict(ok ? "ok: everything is within its tolerance" : "FAILED", ok));
 }
 
 std::vector<CheckSubject> subjects_of(

@@ -84,6 +84,23 @@ std::string Common::table(const std::vector<std::vector<std::string>>& rows, Tab
   return table_text(rows, look);
 }
 
+std::string verdict(const std::string& words, bool good) {
+  const auto set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const bool colours =
+      isatty(STDOUT_FILENO) == 1 && set("NO_COLOR").empty() && set("TERM") != "dumb";
+  return colours ? (good ? "\x1b[32m" : "\x1b[31m") + words + "\x1b[0m" : words;
+}
+
+std::string verdict_on_repeats(
+    const std::string& what, double spread, double most, const std::string& remedy) {
+  const std::string differ = fmt::format("{} differ by {}", what, percent_text(spread));
+  return spread > most ? verdict("this machine was busy: " + differ + "; " + remedy, false)
+                       : verdict("this machine was quiet: " + differ, true);
+}
+
 void expect_one_of(
     const std::string& option, const std::string& value, const std::vector<std::string>& accepted) {
   if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) {

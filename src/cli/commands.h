@@ -46,6 +46,12 @@ struct Common {
       const std::vector<std::vector<std::string>>& rows, TableLook look) const;
 };
 
+// What a result is worth, in words: green or red where stdout is a terminal, without NO_COLOR.
+std::string verdict(const std::string& words, bool good);
+// Of repeats of one measurement, which differ by this share; by more than `most` on a busy machine.
+std::string verdict_on_repeats(
+    const std::string& what, double spread, double most, const std::string& remedy);
+
 // Declares a command (main.cc adds --json to all).  `Options` hold what the options are parsed
 // into.
 //   auto [command, options] = add_command<GradOptions>(app, common, "grad", "...", run_grad);

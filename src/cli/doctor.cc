@@ -247,6 +247,8 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
   } else {
     fmt::print("{}", common.table(rows, {.left = 3}));
     fmt::print("{}{}", remedies, remedies.empty() ? "" : "\n");
+    fmt::print(
+        "{}\n", verdict(broken ? "something is broken: see above" : "nothing is broken", !broken));
   }
   return broken ? kFailed : kOk;
 }

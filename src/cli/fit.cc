@@ -111,6 +111,19 @@ std::string table(const Costs& costs, const Common& common) {
   return common.table(cells, {.left = 2, .drop = {"signed"}});
 }
 
+// Of the machine while it was profiled; "" where nothing was measured twice.
+std::string verdict_on(const Costs& costs) {
+  constexpr double kBusy = 0.1;  // on average
+  double floor = 0;
+  for (const HeldOutError& error : costs.errors) {
+    if (error.part == "step") {
+      floor = std::max(floor, error.floor.value_or(0));
+    }
+  }
+  return floor == 0 ? ""
+                    : verdict_on_repeats("repeats of a step", floor, kBusy, "profile again") + "\n";
+}
+
 int run_fit(const FitCommandOptions& given, const Common& common) {
   FitCommandOptions options = given;
   expect_one_of("--hybrid", options.hybrid, {"by-range", "by-strategy"});
@@ -149,8 +162,9 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
       "inside the profiled range, and beyond (fitted up to a quarter of the longest length).\n"
       "Signed: the mean of predicted over measured, less one.  Repeats: by how much one round of\n"
       "measuring differs from the others, which no model can do better than.\n\n{}\n"
-      "default model: {}\nmemory overhead: {}\nwritten: {}\n",
+      "{}default model: {}\nmemory overhead: {}\nwritten: {}\n",
       table(costs, common),
+      verdict_on(costs),
       costs.best,
       percent(costs.memory_overhead),
       options.out);

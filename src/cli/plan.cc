@@ -381,7 +381,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     }
     print_json(json);
   } else if (found.empty()) {
-    fmt::print("ok {}\n{}\n", hash(plan), summary(plan));
+    fmt::print("{} {}\n{}\n", verdict("ok", true), hash(plan), summary(plan));
     print_memory(held, devices, dtype);
     if (!note.empty()) {
       fmt::print("note: {}\n", note);
