@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""What documents and comments say of the repository is so.
+"""Checks the Markdown documents, and what comments in the code say of files.
 
-* paths in backticks are there, and so are the files that comments name;
-* a table in Markdown is not cut in two by a blank line;
-* every decision says what would change it;
-* every file of benchmarks/results/ stands in a document, with the command that makes it.
+* Paths in backticks exist, and so do the files that comments name.
+* A blank line does not cut a table in two.
+* No line of a document is longer than 110 characters.
+* Documents use the field's words: the prose has none of the private words of WORDS.
+* Every decision says what would change it.
+* Every file of benchmarks/results/ is named in a document.
+
+Prose is what is outside code blocks and inline code. CHANGELOG.md may use old words and paths, since
+it describes earlier versions.
 """
 import pathlib
 import re
@@ -26,6 +31,36 @@ ELSEWHERE = {
     "costs.json", "optimizer.json", "compile_commands.json", "License.txt", "nccl.h", "first.txt",
 }
 SUFFIX = r"(?:h|cc|py|md|sh|toml|json|txt|cmake)"
+LONGEST_LINE = 110
+# A word that only this project used, as a regular expression (a space matches any white space), and
+# what to write instead.
+WORDS = [
+    (r"made again", "recomputed"),
+    (r"programmes?", "program"),
+    (r"unlike (?:devices?|ranks?|nodes?|machines?)", "heterogeneous ..."),
+    (r"(?:devices|ranks|nodes|machines) (?:are|were) alike", "identical ..."),
+    (r"alike (?:devices?|ranks?|nodes?|machines?)", "identical ..."),
+    (r"h[eo]ld (?:\w+ ){0,3}against", "compared with, compare ... with"),
+    (r"(?:is|are) held to", "must be within"),
+    (r"lack(?:s|ed|ing)?(?: of)? memory", "out of memory, runs out of memory"),
+    (r"memory lacks", "memory runs out"),
+    (r"in spite of (?:its|the) plan", "although its plan should fit"),
+    (r"leaner", "that needs less memory"),
+    (r"asked (?:were|was)", "were asked (subject before verb)"),
+    (r"bound(?:s|ed)? from below", "lower bound"),
+    (r"weight domains?", "sharding group"),
+    (r"weight verbs?|verbs? of (?:an?|the) MLPs?|MLP verbs?", "weight mode"),
+    (r"grid models?|models? of several dims", "multi-axis models"),
+    (r"placed otherwise", "resharded"),
+    (r"goes on (?:from|with|where|at)", "continues, resumes"),
+    (r"beside (?:work|computing|computation)", "overlapped with computation"),
+    (r"busy seconds?", "CPU seconds"),
+    (r"wall seconds?", "elapsed seconds"),
+    (r"(?:rank|GPU) seconds?", "rank-seconds, GPU-seconds"),
+    (r"the publications?", "the name of the paper"),
+]
+WORDS = [(re.compile(r"\b(?:" + words.replace(" ", r"\s+") + r")\b", re.I), instead)
+         for words, instead in WORDS]
 wrong = []
 
 
@@ -33,6 +68,17 @@ def documents():
     for path in tracked:
         if path.endswith(".md"):
             yield path, (ROOT / path).read_text()
+
+
+def blank(match):
+    return re.sub(r"\S", " ", match[0])
+
+
+def prose(text):
+    """`text` with blanks in place of code, so that lines keep their numbers."""
+    text = re.sub(r"^( *)```.*?^\1```", blank, text, flags=re.S | re.M)
+    text = re.sub(r"(?:\A|(?<=\n\n))(?: {4}.*(?:\n|\Z))+", blank, text)
+    return re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", blank, text, flags=re.S)
 
 
 def there(name, beside):
@@ -49,8 +95,18 @@ def there(name, beside):
 
 
 for path, text in documents():
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LONGEST_LINE:
+            wrong.append(f"{path}:{number}: the line has {len(line)} characters, at most {LONGEST_LINE} "
+                         "are allowed: wrap it, or make a wide table a list")
     if path == "CHANGELOG.md":
-        continue  # tells of what was
+        continue
+    words = prose(text)
+    for expression, instead in WORDS:
+        for match in expression.finditer(words):
+            number = words.count("\n", 0, match.start()) + 1
+            found = " ".join(match[0].split())
+            wrong.append(f"{path}:{number}: '{found}' is a private word; write instead: {instead}")
     outside = re.sub(r"```.*?```", "", text, flags=re.S)
     for name in re.findall(rf"`([\w./-]+\.{SUFFIX})`", outside):
         if not there(name, path):
@@ -79,15 +135,15 @@ for path in tracked:
 for page in sorted((ROOT / "docs/internals").glob("decisions_*.md")):
     for decision in page.read_text().split("\n### ")[1:]:
         if not re.search(r"Would\s+change\s+it", decision):
-            wrong.append(f"{page.relative_to(ROOT)}: '{decision.splitlines()[0]}' says not what would change it")
+            wrong.append(f"{page.relative_to(ROOT)}: '{decision.splitlines()[0]}' does not say what would change it")
 
 told = "\n".join(text for _, text in documents())
 for path in tracked:
     if path.startswith("benchmarks/results/") and pathlib.PurePath(path).name not in told:
-        wrong.append(f"{path} stands in no document")
+        wrong.append(f"{path} is named in no document")
 
 for line in wrong:
     print("check_docs:", line, file=sys.stderr)
 if wrong:
     sys.exit(1)
-print(f"check_docs: {len(tracked)} files, what documents name is there")
+print(f"check_docs: {len(tracked)} files, no faults")
