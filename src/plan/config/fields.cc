@@ -89,20 +89,21 @@ std::vector<Field> fields(RunConfig& c) {
            "which gets random weights. Relative paths start at the working directory.",
        .value = &c.model.path},
       {.key = "model.random_weights",
-       .help = "Random weights for a Hugging Face folder too. Without it a folder whose weights "
-               "cannot be read is an error.",
+       .help = "Use random weights for a Hugging Face folder as well. Otherwise a folder whose "
+               "weights cannot be read is an error.",
        .value = &c.model.random_weights},
       {.key = "model.seed",
        .help = "Seed of random weights and of dropout.",
        .value = &c.model.seed,
        .range = from_zero},
       {.key = "model.dropout",
-       .help = "Residual and embedding dropout. Negative: what the model's configuration says.",
+       .help = "Residual and embedding dropout. A negative value takes the rate from the model's "
+               "configuration.",
        .value = &c.model.dropout,
        .range = own_or_share},
       {.key = "model.attention_dropout",
-       .help = "Attention dropout, which is not implemented: only 0 can be trained. Negative: what "
-               "the model's configuration says.",
+       .help = "Attention dropout, which is not implemented: only 0 can be trained. A negative "
+               "value takes the rate from the model's configuration.",
        .value = &c.model.attention_dropout,
        .range = own_or_share},
       {.key = "data.path",
@@ -128,16 +129,16 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.data.too_long,
        .accepted = {"cut", "skip", "refuse", "split"}},
       {.key = "data.bytes",
-       .help = "Bytes of text are the tokens although the model has a tokenizer. Without it, text "
+       .help = "Use the bytes of text as tokens even if the model has a tokenizer. Otherwise text "
                "for such a model is an error.",
        .value = &c.data.bytes},
       {.key = "data.end_id",
-       .help = "Token added after each text. auto: the tokenizer's end of text, where there is a "
-               "tokenizer.",
+       .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
+               "a model without a tokenizer.",
        .value = &c.data.end_id,
        .id = true},
       {.key = "data.order",
-       .help = "Order of documents. curriculum: short documents first, see data.curriculum_share.",
+       .help = "Order of documents. curriculum: short documents first (see data.curriculum_share).",
        .value = &c.data.order,
        .accepted = {"shuffled", "sorted", "curriculum"}},
       {.key = "data.curriculum_share",
@@ -155,51 +156,55 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.parallel.ranks,
        .range = {.low = 1, .high = kMostRanks}},
       {.key = "parallel.memory_per_rank",
-       .help = "Memory budget of a rank, enforced: plans fit it, and exceeding it is an error. 0: "
-               "no limit on CPUs; on a GPU what is free at the start.",
+       .help = "Enforced memory budget of a rank. Plans must fit it, and exceeding it is an error. "
+               "0: no limit on CPUs, the memory that is free at the start on a GPU.",
        .value = &c.parallel.memory_per_rank,
        .amount = true},
       {.key = "parallel.attention",
-       .help = "Strategy of attention. auto: chosen by cost for every batch; else this one for all "
-               "documents.",
+       .help = "Attention strategy. auto: chosen by predicted cost for every batch. Any other "
+               "value is used for all documents.",
        .value = &c.parallel.attention,
        .accepted = names_of_attention()},
       {.key = "parallel.mlp",
-       .help = "Weight mode of the MLP. auto: chosen by cost, or that of parallel.attention when "
-               "it is set. tensor-parallel: each rank holds a part of the weights. zero3: weights "
-               "are all-gathered (ZeRO-3, FSDP). streamed: weights go from rank to rank in a ring. "
-               "The name of an attention strategy stands for its weight mode.",
+       .help = "Weight mode of the MLP. auto: chosen by predicted cost, or that of "
+               "parallel.attention if it is set. tensor-parallel: each rank holds a part of the "
+               "weights. zero3: weights are all-gathered (ZeRO-3, FSDP). streamed: weights go from "
+               "rank to rank in a ring. The name of an attention strategy stands for its weight "
+               "mode.",
        .value = &c.parallel.mlp,
        .accepted = names_of_mlps(),
        .renamed = weight_modes()},
       {.key = "parallel.recompute",
        .help = "What is recomputed in the backward pass (activation checkpointing). auto: as "
-               "little as the memory budget allows.",
+               "little as the memory budget allows. light: norms and activation functions; "
+               "attention-output: all but the attention core; full: each part by itself; layer: "
+               "whole layers, layer+LEVEL with that level inside them.",
        .value = &c.parallel.recompute,
        .accepted = names_of_levels()},
       {.key = "parallel.layer_planner",
-       .help = std::string("Planner of layers.") + summaries_of(layer_planners()),
+       .help = std::string("Layer planner, for documents that are split over all ranks.") +
+               summaries_of(layer_planners()),
        .value = &c.parallel.layer_planner,
        .accepted = names_of(layer_planners()),
        .old_key = "parallel.planner",
        .renamed = renamed_of(layer_planners())},
       {.key = "parallel.batch_planner",
-       .help = std::string("Planner of batches, which decides how many ranks each document gets.") +
+       .help = std::string("Batch planner: decides how many ranks each document gets.") +
                summaries_of(batch_planners()),
        .value = &c.parallel.batch_planner,
        .accepted = names_of(batch_planners()),
        .renamed = renamed_of(batch_planners())},
       {.key = "parallel.planning_seconds",
-       .help = "Seconds that planning one step may take. A plan is requested two steps ahead; when "
-               "it is late, the step runs with a simpler plan.",
+       .help = "Time limit for planning one step, in seconds. Plans are requested two steps ahead. "
+               "If a plan is late, the step runs with a simpler plan.",
        .value = &c.parallel.planning_seconds,
        .range = {.low = 0, .high = 1e6}},
       {.key = "parallel.offload",
-       .help = "Activations saved for the backward pass may be moved to host memory.",
+       .help = "Allow plans to keep saved activations in host memory until the backward pass.",
        .value = &c.parallel.offload},
       {.key = "parallel.timeout_seconds",
-       .help = "Longest wait for another rank. After it the run ends with an error that names what "
-               "was waited for.",
+       .help = "Longest wait for another rank, in seconds. Then the run ends with an error that "
+               "names what it waited for.",
        .value = &c.parallel.timeout_seconds,
        .range = {.low = 0, .high = 1e6, .low_open = true},
        .old_key = "parallel.deadline_seconds"},
@@ -219,13 +224,13 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Network interface of gloo and nccl. Empty: the one that leads to the rendezvous.",
        .value = &c.parallel.interface},
       {.key = "costs.file",
-       .help = "Costs that plans are chosen by, a file of paradyse fit. auto: the one in "
-               "output.folder/costs, if it is there. measure: that one, measured first if it is "
+       .help = "Cost model used by the planners: a file made by paradyse fit. auto: the file in "
+               "output.folder/costs, if it exists. measure: the same file, measured first if it is "
                "missing. none: a closed form from a few numbers measured at the start.",
        .value = &c.costs.file},
       {.key = "costs.correct",
-       .help = "Costs are corrected by the measured time of steps. false: no measured time changes "
-               "a plan, so equal runs are equal to the bit.",
+       .help = "Correct costs by the measured time of steps. false: measured time never changes a "
+               "plan, so identical runs are bit-identical.",
        .value = &c.costs.correct},
       {.key = "costs.profile_seconds",
        .help = "Seconds that a profile may take, with costs.file = \"measure\" and for paradyse "
@@ -246,7 +251,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.train.dtype,
        .accepted = dtype_names()},
       {.key = "train.metrics_groups",
-       .help = "metrics.jsonl has the predicted and measured time of each group of ranks.",
+       .help = "Write predicted and measured time of each group of ranks to metrics.jsonl.",
        .value = &c.train.metrics_groups},
       {.key = "optimizer.lr",
        .help = "Peak learning rate of AdamW.",
@@ -265,7 +270,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.optimizer.eps,
        .range = {.low = 0, .low_open = true}},
       {.key = "optimizer.weight_decay",
-       .help = "Decoupled weight decay, of matrices only.",
+       .help = "Decoupled weight decay, applied to matrices only.",
        .value = &c.optimizer.weight_decay,
        .range = from_zero},
       {.key = "optimizer.max_grad_norm",
@@ -282,10 +287,10 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.optimizer.min_lr_ratio,
        .range = share},
       {.key = "optimizer.offload",
-       .help = "The optimizer's moments are kept in host memory.",
+       .help = "Keep the optimizer's moments in host memory.",
        .value = &c.optimizer.offload},
       {.key = "output.folder",
-       .help = "Each run makes a folder of its own in this one.",
+       .help = "Folder in which each run makes a folder of its own.",
        .value = &c.output.folder},
       {.key = "output.name",
        .help = "Name of the run's folder. Empty: date and time.",
@@ -313,15 +318,16 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.output.sampling_steps,
        .range = from_one},
       {.key = "checkpoint.keep",
-       .help = "Number of checkpoints kept, the newest. 0: none is written, not at the end either.",
+       .help = "Number of newest checkpoints to keep. 0: no checkpoint is written, not even at the "
+               "end.",
        .value = &c.checkpoint.keep,
        .range = from_zero},
       {.key = "checkpoint.every",
-       .help = "Write a checkpoint every so many steps. 0: not by steps.",
+       .help = "Write a checkpoint every so many steps. 0: off.",
        .value = &c.checkpoint.every,
        .range = from_zero},
       {.key = "checkpoint.minutes",
-       .help = "Write a checkpoint every so many minutes. 0: not by time.",
+       .help = "Write a checkpoint every so many minutes. 0: off.",
        .value = &c.checkpoint.minutes,
        .range = {.low = 0, .high = 1e6}},
   };
@@ -331,7 +337,7 @@ std::vector<Field> fields(RunConfig& c) {
     place = all.insert(
         place + 1,
         {.key = std::string("parallel.") + option.name,
-         .help = std::string("Option of strategies: ") + option.meaning + ".",
+         .help = std::string("Strategy option: ") + option.meaning + ".",
          .value = &c.parallel.options[option.name],
          .range = from_zero});
   }

@@ -266,19 +266,17 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
 
 std::array<BatchPlannerRow, 4> groups_of_one_size() {
   return {
-      one_size<1>("groups-of-1", "for comparison: every document whole on a rank"),
-      one_size<2>("groups-of-2", "for comparison: every document over two ranks"),
-      one_size<4>(
-          "groups-of-4", "for comparison: every document over four ranks, or all there are"),
-      one_size<8>(
-          "groups-of-8", "for comparison: every document over eight ranks, or all there are")};
+      one_size<1>("groups-of-1", "for comparison, every document on one rank"),
+      one_size<2>("groups-of-2", "for comparison, every document on two ranks"),
+      one_size<4>("groups-of-4", "for comparison, every document on four ranks (at most all)"),
+      one_size<8>("groups-of-8", "for comparison, every document on eight ranks (at most all)")};
 }
 
 BatchPlannerRow flexsp() {
   return {
       .name = "groups",
       .old_name = "flexsp",
-      .summary = "groups of any size side by side, or what borders plans where that is faster",
+      .summary = "concurrent groups of any size, or the plan of borders if that is faster",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner>(std::move(task));
       }};

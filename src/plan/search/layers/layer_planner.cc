@@ -441,10 +441,12 @@ std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& p
 
 std::span<const LayerPlannerRow> layer_planners() {
   static constexpr LayerPlannerRow kTable[] = {
-      {.name = "exact", .summary = "the fastest mix of ways that fits", .plan = plan_layers},
+      {.name = "exact",
+       .summary = "the fastest combination that fits in memory",
+       .plan = plan_layers},
       {.name = "paradyse-heuristic",
        .old_name = "paper",
-       .summary = "the heuristic of ParaDySe; every document is split over all ranks",
+       .summary = "the heuristic of the ParaDySe paper; every document is split over all ranks",
        .plan = plan_layers_as_published,
        .splits_all = true}};
   return kTable;

@@ -77,8 +77,8 @@ Strategy metp() {
       .build = build,
       .options =
           {{.name = "head_groups",
-            .meaning = "METP: pieces in which heads pass by (default: as many as ranks or "
-                       "key heads)",
+            .meaning = "METP: number of pieces in which heads are streamed (default: as many as "
+                       "ranks or key/value heads)",
             .why_not = too_many_groups,
             .candidates = other_groups}},
       .summary = "head groups in turn, a ring for each; weights pass by"};

@@ -86,7 +86,7 @@ Strategy usp() {
       .build = build,
       .options =
           {{.name = "ulysses_degree",
-            .meaning = "USP: ranks that trade tokens for heads (default: as square a grid as "
+            .meaning = "USP: ranks that exchange tokens for heads (default: as square a grid as "
                        "the ranks allow)",
             .why_not = no_divisor,
             .candidates = other_degrees}},

@@ -64,9 +64,8 @@ Option token_tiles_option() {
   return {
       .name = kTilesOption,
       .meaning =
-          "tiles of a rank's tokens, of attention of its lines, taken one after the other "
-          "(default: "
-          "all at once)",
+          "number of tiles of a rank's tokens, run one after the other; of attention, of its "
+          "lines (default: 1)",
       .why_not = too_many_tiles,
       .candidates = other_tiles};
 }
