@@ -210,7 +210,7 @@ class PlanBatchTest(ProgramTest):
             message = self.error_of("plan", "batch", "--model", "flexsp-7b", "--lengths", path)
             self.assertIn("bad.txt", message)
             self.assertIn(said, message)
-        self.assertIn("nowhere.txt: cannot be read", self.error_of(
+        self.assertIn("nowhere.txt: is not there; give a file", self.error_of(
             "plan", "batch", "--model", "flexsp-7b", "--lengths", "nowhere.txt"))
         self.assertIn("all 2 documents are longer than the context of 10 tokens",
                       self.error_of(*self.preset([11, 12], "--context", 10)))

@@ -217,7 +217,7 @@ class SimulateTest(ProgramTest):
         self.assertIn("divide", self.refused("--length", 9, "--domain", 3))
         self.assertIn("bfloat16", self.refused("--length", 9, "--dtype", "float64"))
         self.assertIn("--memory", self.refused("--length", 9, "--memory", "much"))
-        self.assertIn("nowhere.toml: cannot be read", self.refused("--length", 9, cluster="nowhere.toml"))
+        self.assertIn("nowhere.toml: is not there; give a cluster file", self.refused("--length", 9, cluster="nowhere.toml"))
         self.assertIn("nowhere", self.refused("--length", 9, model="nowhere.toml"))
         bad = self.write("bad.toml", "name = [")
         self.assertIn("bad.toml:1: is no TOML", self.refused("--length", 9, cluster=bad))

@@ -127,7 +127,7 @@ TEST(ClusterFile, NamesWhatIsWrong) {
         }
         return std::string();
       }(),
-      HasSubstr("/nowhere.toml: cannot be read"));
+      HasSubstr("/nowhere.toml: is not there; give a cluster file"));
 }
 
 // Numbers that no machine has: each key is named, with what it accepts.

@@ -3,10 +3,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace paradyse {
@@ -17,6 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::StartsWith;
 
 class WritableTest : public testing::Test {
  protected:
@@ -82,6 +88,50 @@ TEST_F(WritableTest, WhatCannot) {
     fs::permissions(folder_ / "closed", fs::perms::owner_read | fs::perms::owner_exec);
     EXPECT_THAT(why_not_writable(folder_ / "closed" / "new"), HasSubstr("cannot be written"));
   }
+}
+
+std::string refusal(const fs::path& file) {
+  try {
+    content_of_named(file, "give a file");
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "read";
+}
+
+// Neither a pipe that nobody writes nor a device without an end is waited for.
+TEST_F(WritableTest, WhatCannotBeRead) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink(folder_ / "nowhere", folder_ / "link");
+  fs::create_symlink("loop", folder_ / "loop");
+  for (const auto& [file, why] : std::vector<std::pair<fs::path, std::string>>{
+           {folder_, "it is a folder"},
+           {"/dev/zero", "it is a device"},
+           {"/dev/null", "it is a device"},
+           {folder_ / "loop", "Too many levels of symbolic links"}}) {
+    EXPECT_EQ(why_not_readable(file).substr(0, why.size()), why);
+    EXPECT_THAT(
+        refusal(file),
+        AllOf(StartsWith(file.string() + ": cannot be read: " + why), HasSubstr("; give a file")));
+  }
+  EXPECT_THAT(refusal(pipe), HasSubstr("it is a pipe that nobody writes; give a file"));
+  EXPECT_THAT(why_not_readable(pipe), HasSubstr("save it to a file"));
+  for (const fs::path& file : {folder_ / "nowhere", folder_ / "link", folder_ / "file" / "x"}) {
+    EXPECT_EQ(why_not_readable(file), "it is not there");
+    EXPECT_EQ(content_of(file), std::nullopt);
+    EXPECT_THAT(refusal(file), HasSubstr(": is not there; give a file"));
+  }
+}
+
+// As a shell's <(...) is one.
+TEST_F(WritableTest, APipeThatIsWrittenIsReadToItsEnd) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text(200'000, 'x');  // more than a pipe holds
+  std::thread writer([&] { std::ofstream(pipe) << text; });
+  EXPECT_EQ(content_of_named(pipe, "give a file"), text);
+  writer.join();
 }
 
 }  // namespace

@@ -254,7 +254,9 @@ TEST(PlanFile, SavesAndReads) {
       read_plan(missing);
       FAIL() << missing;
     } catch (const std::invalid_argument& error) {
-      EXPECT_THAT(error.what(), AllOf(StartsWith(missing.string()), HasSubstr("cannot be read")));
+      EXPECT_THAT(
+          error.what(),
+          AllOf(StartsWith(missing.string()), HasSubstr("give the path of a plan file")));
     }
   }
 }

@@ -282,7 +282,7 @@ TEST_F(AgreementTest, FilesAreComparedByTheirContents) {
   EXPECT_NE(places[0], places[1]);
   EXPECT_EQ(given_file("f", one).value, given_file("f", one).value);
   EXPECT_NE(given_file("f", one).value, given_file("f", copy).value);
-  EXPECT_EQ(given_file("f", folder_ / "nowhere").value, "not there");
+  EXPECT_EQ(given_file("f", folder_ / "nowhere").value, "cannot be read: it is not there");
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 #include "src/plan/base/disk_file.h"
 
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
@@ -50,6 +51,67 @@ int try_to_write(const fs::path& folder) {
     ::unlink(named.c_str());
   }
   return error;
+}
+
+// A file that is read.  Opening never waits: not for the writer of a pipe, as it else would.
+struct Opened {
+  explicit Opened(const fs::path& file)
+      : descriptor(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    struct stat status{};
+    if (descriptor < 0 || ::fstat(descriptor, &status) != 0) {
+      missing = errno == ENOENT || errno == ENOTDIR;
+      why = missing ? "it is not there" : std::generic_category().message(errno);
+    } else if (S_ISDIR(status.st_mode)) {
+      why = "it is a folder";
+    } else if (S_ISFIFO(status.st_mode)) {
+      pipe = true;
+    } else if (!S_ISREG(status.st_mode)) {
+      why = "it is a device, not a file";
+    }
+  }
+  ~Opened() {
+    if (descriptor >= 0) {
+      ::close(descriptor);
+    }
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  int descriptor;
+  bool missing = false;
+  bool pipe = false;
+  std::string why;  // it cannot be read
+};
+
+// Why not all of it could be read, or "".
+std::string read_all(const Opened& file, std::string& text) {
+  constexpr std::size_t kMostOfPipe = std::size_t{1} << 30;  // bytes: `yes |` has no end
+  constexpr int kPatienceMs = 1000;                          // until a pipe has a writer
+  constexpr int kPauseMs = 20;
+  std::vector<char> block(std::size_t{1} << 16);
+  bool written = false;  // the pipe had a writer
+  for (int waited_ms = 0;;) {
+    const ssize_t bytes = ::read(file.descriptor, block.data(), block.size());
+    if (bytes > 0) {
+      text.append(block.data(), idx(bytes));
+      if (file.pipe && text.size() > kMostOfPipe) {
+        return "the pipe gives more than 1 GiB; save it to a file";
+      }
+    } else if (bytes == 0 && (!file.pipe || written || !text.empty())) {
+      return "";
+    } else if (bytes == 0 && waited_ms >= kPatienceMs) {
+      return "it is a pipe that nobody writes";
+    } else if (bytes == 0) {
+      waited_ms += kPauseMs;
+      ::poll(nullptr, 0, kPauseMs);
+    } else if (errno == EAGAIN) {
+      written = true;
+      pollfd one{.fd = file.descriptor, .events = POLLIN, .revents = 0};
+      ::poll(&one, 1, -1);
+    } else if (errno != EINTR) {
+      return std::generic_category().message(errno);
+    }
+  }
 }
 
 }  // namespace
@@ -123,17 +185,22 @@ void replace_file(const fs::path& file, const std::string& text) {
   }
 }
 
+std::string why_not_readable(const fs::path& file) {
+  const Opened opened(file);
+  return opened.why.empty() && opened.pipe
+             ? "it is a pipe, and this is read more than once; save it to a file"
+             : opened.why;
+}
+
 std::optional<std::string> content_of(const fs::path& file) {
-  if (!fs::exists(file)) {
+  const Opened opened(file);
+  if (opened.missing) {
     return std::nullopt;
   }
-  std::ifstream stream(file, std::ios::binary);
   std::string text;
-  if (stream.peek() != std::ifstream::traits_type::eof()) {
-    text.assign(std::istreambuf_iterator<char>(stream), {});
-  }
-  if (!stream.is_open() || stream.bad() || fs::is_directory(file)) {
-    throw std::runtime_error(file.string() + ": cannot be read; is it a file, and readable?");
+  const std::string why = opened.why.empty() ? read_all(opened, text) : opened.why;
+  if (!why.empty()) {
+    throw std::runtime_error(file.string() + ": cannot be read: " + why);
   }
   return text;
 }
@@ -143,7 +210,7 @@ std::string content_of_named(const fs::path& file, const std::string& remedy) {
   try {
     text = content_of(file);
   } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
+    throw std::invalid_argument(std::string(error.what()) + "; " + remedy);
   }
   if (!text) {
     throw std::invalid_argument(file.string() + ": is not there; " + remedy);

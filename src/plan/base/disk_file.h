@@ -19,8 +19,13 @@ std::string why_not_writable(const std::filesystem::path& file, bool makes_folde
 // The same of files in a folder.
 std::string why_no_file_in(const std::filesystem::path& folder, bool makes_folders = false);
 
-// The content; nothing where no such file is.  Throws std::runtime_error for one that is there and
-// cannot be read.
+// Why `file` cannot be read, by a reader that may look at it more than once: "it is a folder", "it
+// is a pipe; ..."; "": it can be.
+std::string why_not_readable(const std::filesystem::path& file);
+
+// The content of a file, or of a pipe that somebody writes; nothing where no such file is.  Throws
+// std::runtime_error for one that is there and cannot be read: a folder, a device (which may have
+// no end), a pipe that nobody writes.
 std::optional<std::string> content_of(const std::filesystem::path& file);
 
 // The same for a file that a user named: throws std::invalid_argument, also where there is none,

@@ -1,20 +1,17 @@
 #include "src/plan/base/lengths_file.h"
 
 #include <charconv>
-#include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "src/plan/base/disk_file.h"
 
 namespace paradyse {
 
 std::vector<std::int64_t> read_lengths(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream || std::filesystem::is_directory(file)) {
-    throw std::invalid_argument(
-        file.string() +
-        ": cannot be read; give a file with a length in tokens a line "
-        "(benchmarks/lengths.py makes them)");
-  }
+  std::istringstream stream(content_of_named(
+      file, "give a file with a length in tokens a line (benchmarks/lengths.py makes them)"));
   std::vector<std::int64_t> lengths;
   std::string line;
   for (std::int64_t number = 1; std::getline(stream, line); ++number) {

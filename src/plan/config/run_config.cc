@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/config/fields.h"
@@ -156,15 +156,7 @@ class Loader {
 
   void read_file(const std::filesystem::path& path) {
     const std::string file = path.string();
-    std::ifstream stream(path, std::ios::binary);
-    std::ostringstream text;
-    if (stream.peek() != std::ifstream::traits_type::eof()) {
-      text << stream.rdbuf();
-    }
-    if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(path)) {
-      throw std::invalid_argument(file + ": cannot be read; give the TOML file of a run");
-    }
-    const toml::table table = parsed(text.str(), file);
+    const toml::table table = parsed(content_of_named(path, "give the TOML file of a run"), file);
     Spellings spellings;
     for (const auto& [name, node] : table) {
       const std::string section(name.str());

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
@@ -187,16 +187,18 @@ toml::table table_of(const nlohmann::json& json) {
 
 // Throws std::invalid_argument that names file and place.
 toml::table read_table(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
+  constexpr const char* kGive =
+      "; give a folder, a TOML file with model_type, or a preset: stdit, evoformer, extra-msa";
+  if (std::error_code unknown; !std::filesystem::exists(file, unknown)) {
     throw std::invalid_argument(
-        file.string() + ": no such file" + did_you_mean(file.string(), presets()) +
-        "; give a folder, a TOML file with model_type, or a preset: stdit, evoformer, extra-msa");
+        file.string() + ": no such file" + did_you_mean(file.string(), presets()) + kGive);
   }
-  std::ostringstream text;
-  text << stream.rdbuf();
+  if (const std::string why = why_not_readable(file); !why.empty()) {
+    throw std::invalid_argument(file.string() + ": cannot be read: " + why + kGive);
+  }
+  const std::string text = content_of(file).value_or("");
   try {
-    return file.extension() == ".json" ? table_of(json_in(text.str())) : toml::parse(text.str());
+    return file.extension() == ".json" ? table_of(json_in(text)) : toml::parse(text);
   } catch (const toml::parse_error& error) {
     throw std::invalid_argument(
         file.string() + ":" + std::to_string(error.source().begin.line) + ": " +

@@ -2,8 +2,6 @@
 // plan_check.cc.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -11,6 +9,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
@@ -493,17 +492,9 @@ Plan plan_from_json(const std::string& text, const std::string& source) {
 }
 
 Plan read_plan(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  if (stream.peek() != std::ifstream::traits_type::eof()) {
-    text << stream.rdbuf();
-  }
-  if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(file)) {
-    throw std::invalid_argument(
-        file.string() +
-        ": cannot be read: give the path of a plan file (docs/reference/plan_file.md)");
-  }
-  return plan_from_json(text.str(), file.string());
+  return plan_from_json(
+      content_of_named(file, "give the path of a plan file (docs/reference/plan_file.md)"),
+      file.string());
 }
 
 std::string canonical_json(const Plan& plan) {

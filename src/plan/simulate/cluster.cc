@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 
 #include <toml++/toml.h>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -306,18 +306,10 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
 }
 
 Cluster read_cluster(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  if (stream.peek() != std::ifstream::traits_type::eof()) {
-    text << stream.rdbuf();
-  }
-  if (!stream.is_open() || stream.bad()) {
-    throw std::invalid_argument(
-        file.string() +
-        ": cannot be read; give a cluster file, as those in configs/clusters/ "
-        "(docs/internals/simulate.md)");
-  }
-  return cluster_from_toml(text.str(), file.string());
+  return cluster_from_toml(
+      content_of_named(
+          file, "give a cluster file, as those in configs/clusters/ (docs/internals/simulate.md)"),
+      file.string());
 }
 
 }  // namespace paradyse

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/run/data/grid_data.h"
 
 namespace paradyse {
@@ -192,11 +193,10 @@ std::vector<Alignment> fasta(const std::vector<Line>& lines, const std::filesyst
 }  // namespace
 
 std::vector<Alignment> read_alignment_file(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) {
-    throw std::runtime_error(
-        file.string() + ": cannot be read; check that it is there and readable");
+  if (const std::string why = why_not_readable(file); !why.empty()) {
+    throw std::runtime_error(file.string() + ": cannot be read: " + why);
   }
+  std::ifstream stream(file);
   std::vector<Line> lines;
   for (std::string text; std::getline(stream, text);) {
     if (const std::size_t nul = text.find('\0'); nul != std::string::npos) {

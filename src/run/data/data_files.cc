@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <glob.h>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/lower_case.h"
 #include "src/run/data/json_line.h"
 
@@ -130,10 +131,10 @@ std::string unread(const fs::path& path, bool given) {
 enum class Json { documents, list_of_documents, other };
 
 Json json_kind(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    refuse(path, "cannot be read; check that it is there and readable");
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    refuse(path, "cannot be read: " + why);
   }
+  std::ifstream stream(path, std::ios::binary);
   const auto space = [](int byte) {
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
   };

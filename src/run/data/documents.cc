@@ -10,6 +10,7 @@
 #include "paradyse/plan/cuts.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/data/data_files.h"
 #include "src/run/data/json_line.h"
@@ -25,11 +26,10 @@ namespace fs = std::filesystem;
 }
 
 std::ifstream opened(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    refuse(path.string(), "cannot be read; check that it is there and readable");
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    refuse(path.string(), "cannot be read: " + why);
   }
-  return stream;
+  return {path, std::ios::binary};
 }
 
 // Makes a corpus of what it is given, one document after the other.

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 
 namespace paradyse {
@@ -28,13 +27,11 @@ bool is_of_tokenizer(const std::string& name) {
 }
 
 json json_at(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
+  if (!why_not_readable(path).empty()) {
     return nullptr;
   }
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
   try {
-    return json_in(text);
+    return json_in(content_of(path).value_or(""));
   } catch (const json::exception& error) {
     throw std::runtime_error(path.string() + ": is no JSON: " + error.what());
   }

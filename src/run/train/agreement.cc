@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/execute/gather.h"
@@ -280,8 +281,8 @@ void expect_same_costs(const std::string& fingerprint, int ranks, Backend& backe
 }
 
 Given given_file(const std::string& name, const fs::path& file) {
-  std::error_code error;
-  return {name, fs::is_regular_file(file, error) ? "XXH64 " + file_xxh64(file) : "not there"};
+  const std::string why = why_not_readable(file);
+  return {name, why.empty() ? "XXH64 " + file_xxh64(file) : "cannot be read: " + why};
 }
 
 std::string shared_hash(const std::vector<fs::path>& files, Communicator& world) {

@@ -59,7 +59,7 @@ Given given_costs(const std::string& fingerprint);
 // the run: others may have none.  Throws RanksDiffer where one has found others.
 void expect_same_costs(const std::string& fingerprint, int ranks, Backend& backend);
 
-// The contents of a file; where it is not there that.
+// The contents of a file; where it cannot be read, why.
 Given given_file(const std::string& name, const std::filesystem::path& file);
 
 // A hash of the contents of files, in this order, the same for equal contents wherever they lie; ""

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/xxh64.h"
 
 namespace paradyse {
@@ -42,11 +43,10 @@ class Handle {
 };
 
 std::ifstream opened(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    throw std::runtime_error(path.string() + ": cannot be read; is it there, and readable?");
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    throw std::runtime_error(path.string() + ": cannot be read: " + why);
   }
-  return stream;
+  return {path, std::ios::binary};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/memory/reading.h"
@@ -32,15 +33,10 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 }
 
 std::string text_of(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (stream.peek() != std::ifstream::traits_type::eof()) {
-    text << stream.rdbuf();
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    refuse(path, "cannot be read: " + why);
   }
-  if (!stream.is_open() || stream.bad()) {
-    refuse(path, "cannot be read; check that it is there and readable");
-  }
-  return text.str();
+  return content_of(path).value_or("");
 }
 
 json parsed_json(const std::string& text, const fs::path& path) {

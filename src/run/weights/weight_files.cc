@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/lower_case.h"
 
@@ -198,11 +199,9 @@ std::string list_of(const std::vector<std::string>& names) {
 // The files that an index names; nothing where it is none (its reader says why).
 std::set<std::string> shards_of(const fs::path& index) {
   std::set<std::string> shards;
-  std::ifstream stream(index, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   nlohmann::json content;
   try {
-    content = json_in(text);
+    content = json_in(why_not_readable(index).empty() ? content_of(index).value_or("") : "");
   } catch (const nlohmann::json::exception&) {
     return shards;
   }
