@@ -47,8 +47,8 @@ std::optional<Membership> processes(const BackendOptions& options) {
   if ((options.backend == "gloo" || options.backend == "nccl") && !member) {
     throw std::invalid_argument(
         "--backend " + options.backend +
-        ": nothing in the environment says which of how many processes this is; "
-        "start it by `paradyse launch -n 4 -- ...`, torchrun, srun or mpirun");
+        ": no environment variable gives the rank and the number of processes; start it with "
+        "`paradyse launch -n 4 -- ...`, torchrun, srun or mpirun");
   }
   return options.backend == "auto" && member && member->size == 1 ? std::nullopt : member;
 }
@@ -86,21 +86,22 @@ void add_backend_options(Command& command, BackendOptions& options) {
       .add_option(
           "--backend",
           options.backend,
-          "local: ranks are threads; gloo: ranks are processes that a launcher started; nccl: the "
-          "same, a GPU for each; auto (default): gloo or nccl where it started several")
+          "local: ranks are threads; gloo: ranks are processes started by a launcher; nccl: the "
+          "same, with a GPU each; auto (default): gloo or nccl if a launcher started several "
+          "processes, else local")
       ->option_text("NAME");
   command
       .add_option(
           "--rendezvous",
           options.rendezvous,
-          "Where the processes of gloo meet, on rank 0's machine (default: what the launcher says)")
+          "Address on rank 0's machine where the gloo processes meet (default: the launcher's)")
       ->option_text("HOST[:PORT]");
   command
       .add_option(
           "--interface",
           options.interface,
-          "Network interface for gloo, and nccl unless NCCL_SOCKET_IFNAME is set (default: "
-          "GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous)")
+          "Network interface for gloo, and for nccl unless NCCL_SOCKET_IFNAME is set (default: "
+          "GLOO_SOCKET_IFNAME, or the one that reaches the rendezvous)")
       ->option_text("NAME");
 }
 
@@ -109,7 +110,7 @@ void add_device_option(Command& command, BackendOptions& options) {
       .add_option(
           "--device",
           options.device,
-          "cpu (default), or cuda: the GPU that all threads share, or each process its own")
+          "cpu (default) or cuda; with cuda, threads share one GPU and each process has its own")
       ->option_text("NAME");
 }
 
@@ -120,8 +121,8 @@ int ranks_of(const BackendOptions& options, int asked, int otherwise) {
   }
   if (asked != 0 && asked != member->size) {
     throw std::invalid_argument(fmt::format(
-        "{} ranks were asked for, but {} started {} processes, each of them a rank; leave the "
-        "number out, or start as many",
+        "{} ranks were requested, but {} started {} processes, and each process is a rank; leave "
+        "the number out, or start as many",
         asked,
         member->launcher,
         member->size));

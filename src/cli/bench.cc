@@ -118,7 +118,7 @@ Json to_json(const BenchStepRow& row) {
 }
 
 std::string text_of(Messages messages) {
-  return std::string(messages.overlap ? "beside work" : "at once") +
+  return std::string(messages.overlap ? "overlapped" : "blocking") +
          (messages.reshard_after_forward ? "" : ", weights kept");
 }
 
@@ -142,12 +142,11 @@ void print_breakdown(const BenchStepResult& result, bool cores, const Common& co
     line.push_back(percent_text(row.exposed_s / row.step_s));
   }
   fmt::print(
-      "\nof the {}; exposed: of a step, what a rank's parts sent, received or waited for "
-      "messages\n{}",
-      cores
-          ? "cores' time"
-          : "GPUs' time, by events in their streams (where a GPU waits for the host, that is part "
-            "of what it waits for)",
+      "\nshares of the {}; exposed: share of a step in which a rank's parts sent, received or "
+      "waited for messages\n{}",
+      cores ? "cores' time"
+            : "GPUs' time, by events in their streams (waiting for the host counts for the "
+              "operation that the GPU waits for)",
       common.table(rows, {.left = 0}));
 }
 
@@ -158,8 +157,8 @@ constexpr const char* kAttention = "DataZ";
 void add_documents(const BenchStepOptions& options, BenchStepRequest& request) {
   if (!options.data.empty()) {
     throw std::invalid_argument(
-        "--data is of video and protein models; documents of a language model are as long as "
-        "--lengths says");
+        "--data is for video and protein models; for a language model, --lengths gives the tokens "
+        "of the documents");
   }
   request.lengths = options.lengths.empty() ? kLengths : options.lengths;
   request.layer = layer_named(
@@ -179,11 +178,12 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
   if (!options.lengths.empty() || !options.attention.empty() || !options.mlp.empty() ||
       !options.options.empty()) {
     throw std::invalid_argument(
-        "--lengths, --attention, --mlp and options of strategies are of language models; a layout "
-        "is planned for --data");
+        "--lengths, --attention, --mlp and strategy options are for language models; with --data a "
+        "layout is planned");
   }
   if (!request.device.is_cpu()) {
-    throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+    throw std::invalid_argument(
+        "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
   std::optional<LayerRecompute> level;
   if (!options.recompute.empty()) {
@@ -381,18 +381,27 @@ int run_bench_step(const BenchStepOptions& options, const Common& common) {
 void add_bench(CLI::App& app, Common& common) {
   CLI::App& bench = new_commands(app, "bench", "Measure speed");
   auto [command, options] = add_command<BenchStepOptions>(
-      bench, common, "step", "Seconds, tokens/s and FLOP/s of a training step", run_bench_step);
+      bench,
+      common,
+      "step",
+      "Measure seconds, tokens/s and FLOP/s of a training step",
+      run_bench_step);
   command
       ->add_option(
           "--model",
           options->model,
-          "Hugging Face folder, TOML model file or preset; weights are random, also of a folder "
-          "that "
-          "has some: what is measured does not depend on them")
+          "Hugging Face folder, TOML model file or preset. Weights are always random, since the "
+          "measured time does not depend on them")
       ->required();
   command->add_option(
-      "--data", options->data, "Of a video or protein model: frames or alignments, all in a step");
-  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
+      "--data",
+      options->data,
+      "For a video or protein model: frames or alignments; a step takes all of them");
+  command
+      ->add_option(
+          "--ranks",
+          options->ranks,
+          "Number of ranks (default: 4; over gloo the number of processes)")
       ->transform(whole_numbers(1, kMostRanks));
   command->add_option("--lengths", options->lengths, "Tokens of a document, as in 256,1024,4096")
       ->delimiter(',')
@@ -402,7 +411,8 @@ void add_bench(CLI::App& app, Common& common) {
       ->add_option(
           "--attention",
           options->attention,
-          "Strategy; DataZ gives each rank a document of its own, others share one")
+          "Attention strategy. DataZ gives each rank its own document; with the others all ranks "
+          "share one")
       ->default_str(kAttention);
   command->add_option(
       "--mlp",
@@ -416,36 +426,38 @@ void add_bench(CLI::App& app, Common& common) {
           "--recompute",
           options->recompute,
           "none, light, attention-output, full or layer (layer+light, ...); with --data and "
-          "--memory-per-rank the default is "
-          "what fits")
+          "--memory-per-rank the default is the least that fits")
       ->default_str("none");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Counted steps")
+  command->add_option("--repeats", options->repeats, "Number of measured steps")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_flag(
       "--no-overlap",
       options->no_overlap,
-      "Wait for every message at once: none travels beside work, which takes less memory");
+      "Wait for every message immediately. Communication is not overlapped with computation, which "
+      "needs less memory");
   command->add_flag(
       "--no-reshard-after-forward",
       options->keep_weights,
-      "Keep gathered weights for the backward pass instead of gathering them again, which may take "
-      "a whole model's memory (with --memory-per-rank the default is what fits)");
+      "Keep gathered weights for the backward pass instead of gathering them again. This may need "
+      "memory for a whole model (with --memory-per-rank the default is what fits)");
   command
       ->add_option(
           "--max-grad-norm,--clip-norm",
           options->clip_norm,
-          "Clip the norm of all gradients to this, as training does (default: no clipping)")
+          "Clip gradients to this norm, as in training (default: no clipping)")
       ->check(numbers(1e-6));
   command->add_flag(
       "--breakdown",
       options->breakdown,
-      "Also say where the time of the cores goes, or, by timed events, that of the GPUs");
+      "Also print where the CPU time goes, or the GPU time (measured by events)");
   command->add_option(
-      "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
-  command->add_option("--timeout,--deadline", options->deadline, "Seconds a rank waits for others")
+      "--memory-per-rank", options->memory_per_rank, "Memory budget of each rank, as in 512MiB");
+  command
+      ->add_option(
+          "--timeout,--deadline", options->deadline, "Longest wait for another rank in seconds")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

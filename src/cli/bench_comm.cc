@@ -50,8 +50,8 @@ int bench_comm_on(
     return kOk;
   }
   std::printf(
-      "%s, %d ranks; a message is what one rank hands to another; memcpy: of what a rank "
-      "receives\n",
+      "%s, %d ranks; a message goes from one rank to another; memcpy: copying as many bytes as a "
+      "rank receives\n",
       backend->name().c_str(),
       ranks);
   std::vector<std::vector<std::string>> table = {
@@ -83,17 +83,28 @@ int run_bench_comm(const BenchCommOptions& options, const Common& common) {
 
 void add_bench_comm(CLI::App& bench, Common& common) {
   auto [command, options] = add_command<BenchCommOptions>(
-      bench, common, "comm", "Microseconds and GB/s of the collectives by size", run_bench_comm);
-  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
+      bench,
+      common,
+      "comm",
+      "Measure time and bandwidth of the collectives by message size",
+      run_bench_comm);
+  command
+      ->add_option(
+          "--ranks",
+          options->ranks,
+          "Number of ranks (default: 4; over gloo the number of processes)")
       ->transform(whole_numbers(1, kMostRanks));
-  command->add_option("--bytes", options->bytes, "Sizes of a message, as in 4096,4194304")
+  command->add_option("--bytes", options->bytes, "Message sizes in bytes, as in 4096,4194304")
       ->delimiter(',')
       ->transform(whole_numbers(1, std::int64_t{1} << 30))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "For each collective and size, about")
+  command
+      ->add_option("--seconds", options->seconds, "Approximate time for each collective and size")
       ->check(seconds())
       ->capture_default_str();
-  command->add_option("--timeout,--deadline", options->deadline, "Seconds a rank waits for others")
+  command
+      ->add_option(
+          "--timeout,--deadline", options->deadline, "Longest wait for another rank in seconds")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

@@ -133,13 +133,18 @@ void add_bench_layout(CLI::App& bench, Common& common) {
       bench,
       common,
       "layout",
-      "Seconds, bytes and peaks of a model by every layout, in turns",
+      "Measure time, communication and peak memory of a model under each layout",
       run_bench_layout);
   add_grid_options(*command, *options);
-  command->add_option("--ranks", options->ranks, "Ranks (default: 4; over gloo the processes)")
+  command
+      ->add_option(
+          "--ranks",
+          options->ranks,
+          "Number of ranks (default: 4; over gloo the number of processes)")
       ->transform(whole_numbers(1, kMostRanks));
   command
-      ->add_option("--ways", options->ways, "Of these alone, as in planned,ulysses (default: all)")
+      ->add_option(
+          "--ways", options->ways, "Only these layouts, as in planned,ulysses (default: all)")
       ->delimiter(',');
   command
       ->add_option(
@@ -148,15 +153,17 @@ void add_bench_layout(CLI::App& bench, Common& common) {
   command->add_option(
       "--cluster",
       options->cluster,
-      "Plan what takes least on this cluster (default: sends least)");
+      "Plan the layout that is fastest on this cluster (default: that sends least)");
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Rounds that count")
+  command->add_option("--repeats", options->repeats, "Number of measured rounds")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option(
-      "--memory-per-rank", options->memory_per_rank, "Budget of each rank, as in 512MiB");
-  command->add_option("--timeout,--deadline", options->deadline, "Seconds a rank waits for others")
+      "--memory-per-rank", options->memory_per_rank, "Memory budget of each rank, as in 512MiB");
+  command
+      ->add_option(
+          "--timeout,--deadline", options->deadline, "Longest wait for another rank in seconds")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

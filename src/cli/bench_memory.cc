@@ -45,7 +45,8 @@ constexpr Size kSizes[] = {
 
 BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
   if (!options.mesh.empty()) {
-    throw std::invalid_argument("--mesh: bench memory runs on one axis of --ranks; leave it out");
+    throw std::invalid_argument(
+        "--mesh: bench memory uses one axis with --ranks ranks; leave it out");
   }
   BenchMemoryRequest request{
       .model = open_any_measured(options.model),
@@ -65,7 +66,8 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
     refuse_options_of_grids(options);
     if (options.batch > 1) {
       throw std::invalid_argument(
-          "--batch is of video models; of a language model one document of --tokens is looked at");
+          "--batch is for video models; a language model is measured with one document of "
+          "--tokens");
     }
     request.model.shape = without_dropout(request.model.shape);  // so that rows come to the same
     request.model.shape.layers = options.layers;
@@ -114,11 +116,11 @@ void expect_writable(const std::string& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     throw std::invalid_argument(
-        path + ": is there already, and nothing is overwritten; give --svg another name");
+        path + ": exists already and is not overwritten; give --svg another name");
   }
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   if (!std::filesystem::is_directory(folder, error)) {
-    throw std::invalid_argument("--svg " + path + ": there is no folder " + folder.string());
+    throw std::invalid_argument("--svg " + path + ": no such folder: " + folder.string());
   }
 }
 
@@ -130,7 +132,7 @@ void write_picture(
   BarChart chart{
       .title = "Peak memory of a training step, " + model,
       .description = fmt::format(
-          "{} layers, {}; of the fullest rank; hollow: counted, not run",
+          "{} layers, {}; on the rank with the highest peak; hollow: predicted, not run",
           request.model.model().layers,
           sizes_text(request)),
       .bars = {}};
@@ -228,27 +230,27 @@ void add_bench_memory(CLI::App& bench, Common& common) {
       bench,
       common,
       "memory",
-      "Peak bytes with one means of memory-efficient training after the other",
+      "Measure peak memory while memory-saving methods are added one by one",
       run_bench_memory);
   add_grid_options(*command, *options);
-  command->add_option("--layers", options->layers, "Of the model, instead of its own number")
+  command->add_option("--layers", options->layers, "Number of layers instead of the model's")
       ->transform(whole_numbers(1, 1024))
       ->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Of the last rows, as in 2,4,8")
+  command->add_option("--ranks", options->ranks, "Numbers of ranks in the last rows, as in 2,4,8")
       ->delimiter(',')
       ->transform(whole_numbers(1, kMostRanks))
       ->capture_default_str();
-  command->add_option("--tiles", options->tiles, "Of chunking")
+  command->add_option("--tiles", options->tiles, "Number of tiles for chunking")
       ->transform(whole_numbers(2, 256))
       ->capture_default_str();
   command
       ->add_option(
           "--measure-below",
           options->measure_below,
-          "Rows whose ranks together take more are counted, not run (0: all are run)")
+          "Rows whose ranks together need more memory are predicted, not run (0: all are run)")
       ->capture_default_str();
-  command->add_flag("--counted", options->counted, "Run nothing of the size that is asked for");
-  command->add_option("--svg", options->svg, "Also the table as a picture, in this new file")
+  command->add_flag("--counted", options->counted, "Predict only; do not run the requested size");
+  command->add_option("--svg", options->svg, "Also draw the table to this new file")
       ->check(writable_file());
 }
 

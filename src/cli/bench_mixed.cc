@@ -52,7 +52,7 @@ std::vector<std::int64_t> budgets(const BenchMixedOptions& options) {
 void expect_sound(const BenchMixedOptions& options) {
   if (options.slowdown.empty() && options.memory.empty()) {
     throw std::invalid_argument(
-        "bench mixed: say how the ranks are unlike: --slowdown 1,2 (seconds, a number a rank), "
+        "bench mixed: say how the ranks differ: --slowdown 1,2 (one factor for each rank), "
         "--memory 64MiB,32MiB, or both");
   }
   expect_ranks(static_cast<int>(std::max(options.slowdown.size(), options.memory.size())));
@@ -115,12 +115,13 @@ std::string percent(double share) { return percent_text(share, 0); }
 
 void print(const MixedSpeed& speed, const BenchMixedOptions& options, const Common& common) {
   fmt::print(
-      "\n{} tokens on ranks that compute {} times as long; a step, median of {} taken in turn\n",
+      "\n{} tokens on ranks that take {} times as long to compute; a step, median of {}, measured "
+      "in turn\n",
       options.length,
       fmt::join(options.slowdown, ", "),
       options.repeats);
   std::vector<std::vector<std::string>> rows = {
-      {"cuts", "shares", "seconds", "least", "most", "busy on each rank"}};
+      {"cuts", "shares", "seconds", "least", "most", "CPU s on each rank"}};
   const auto add =
       [&](const char* name, const std::string& shares, const MixedSpeed::Steps& steps) {
         const Spread seconds = spread(steps.seconds);
@@ -138,8 +139,7 @@ void print(const MixedSpeed& speed, const BenchMixedOptions& options, const Comm
       {"ideal", "", fmt::format("{:.4f}", speed.ideal * median(speed.even.seconds)), "", "", ""});
   const Spread gain = spread(speed.gains());
   fmt::print(
-      "{}{} of the ideal gain ({} - {}); of processor time times slowdown, of the busiest rank, "
-      "{}\n",
+      "{}{} of the ideal gain ({} - {}); by CPU seconds times slowdown of the slowest rank, {}\n",
       common.table(rows, {}),
       percent(gain.median),
       percent(gain.least),
@@ -156,7 +156,7 @@ void print(
     }
     return fmt::format("{}", fmt::join(texts, ", "));
   };
-  fmt::print("\nlongest document of ranks that may hold {}\n", list(budgets));
+  fmt::print("\nlongest document on ranks with memory budgets {}\n", list(budgets));
   std::vector<std::vector<std::string>> rows = {
       {"cuts", "shares", "tokens", "out of memory at", "peaks"}};
   const auto add = [&](const char* name, const MixedMemory::Longest& longest) {
@@ -226,7 +226,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
       bench,
       common,
       "mixed",
-      "Ranks of unlike speed or memory: what cuts in proportion gain over even ones",
+      "Measure what proportional shards gain over even ones on heterogeneous ranks",
       run_bench_mixed);
   command
       ->add_option(
@@ -236,17 +236,17 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
       ->add_option(
           "--slowdown",
           options->slowdown,
-          "Times a step on ranks that compute so many times as long, one number a rank, as in 1,2; "
-          "each has a core of its own")
+          "Time a step on ranks slowed down by these factors, one for each rank, as in 1,2; each "
+          "rank needs its own core")
       ->delimiter(',')
       ->check(numbers(1));
   command
       ->add_option(
           "--memory",
           options->memory,
-          "Finds the longest document of ranks with these budgets, as in 64MiB,32MiB")
+          "Find the longest document for ranks with these memory budgets, as in 64MiB,32MiB")
       ->delimiter(',');
-  command->add_option("--length", options->length, "Tokens of the document that is timed")
+  command->add_option("--length", options->length, "Tokens of the measured document")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--attention", options->attention, "Strategy of all layers")
@@ -264,7 +264,7 @@ void add_bench_mixed(CLI::App& bench, Common& common) {
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32, float64, bfloat16 or float16")
       ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Counted steps of each kind")
+  command->add_option("--repeats", options->repeats, "Number of measured steps of each kind")
       ->transform(whole_numbers(1))
       ->capture_default_str();
 }

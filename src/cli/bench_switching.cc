@@ -88,9 +88,8 @@ void print_shares(const std::vector<PublishedShare>& shares, const Common& commo
     }
   }
   fmt::print(
-      "\nGPT on GRCh38, the heuristic's seconds by length; short, even bins: lengths evenly spread "
-      "in\n"
-      "their bins, and none longer than has a plan\n{}",
+      "\nGPT on GRCh38, the heuristic's seconds by length; short, even bins: lengths spread evenly "
+      "in\ntheir bins, without those for which no plan fits\n{}",
       common.table(rows, {}));
 }
 
@@ -98,7 +97,7 @@ void print_reductions(const std::vector<PublishedReduction>& reductions, const C
   std::vector<std::vector<std::string>> rows = {
       {"model",
        "corpus",
-       "best of four: against the worst static",
+       "best of four: over the worst static",
        "the best static",
        "heuristic: the worst",
        "the best",
@@ -168,7 +167,7 @@ void print_ablations(const std::vector<PublishedAblation>& ablations, const Comm
     row.push_back(compared ? percent(one.published_seconds / one.published_full_seconds - 1) : "-");
   }
   fmt::print(
-      "\nGPT on GRCh38, short to long, the heuristic without one of its parts\n{}",
+      "\nGPT on GRCh38, short to long: the heuristic with one of its parts left out\n{}",
       common.table(rows, {}));
 }
 
@@ -208,45 +207,53 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       bench,
       common,
       "switching",
-      "What switching strategies by length gains over one for all",
+      "Measure what switching strategies by length gains over one for all",
       run_bench_switching);
   command->add_flag(
       "--published",
       options->published,
-      "The ParaDySe publication played again from its own fitted seconds and length bins");
-  command->add_option("--sequences", options->sequences, "Published: of each corpus")
+      "Replay the ParaDySe paper from its published cost functions and length bins");
+  command
+      ->add_option(
+          "--sequences", options->sequences, "With --published: number of sequences of each corpus")
       ->transform(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the lengths, or of their order")
+  command->add_option("--seed", options->seed, "Random seed of the lengths, or of their order")
       ->transform(whole_numbers(0))
       ->capture_default_str();
   command
       ->add_option(
-          "--corpus", options->corpora, "NAME=FILE: a length in tokens a line; may be given again")
+          "--corpus",
+          options->corpora,
+          "NAME=FILE with one length in tokens a line; may be repeated")
       ->expected(1)
       ->take_all();
-  command->add_option("--order", options->order, "shuffled, or sorted short to long")
+  command
+      ->add_option(
+          "--order",
+          options->order,
+          "Order of the documents: shuffled, or sorted from short to long")
       ->capture_default_str();
   command
       ->add_option(
           "--tokens-per-step",
           options->tokens_per_step,
-          "Pack documents into steps (default: one each)")
+          "Pack documents into steps of so many tokens (default: one document a step)")
       ->transform(whole_numbers(1));
   command->add_flag(
       "--ablation",
       options->ablation,
-      "Also ours and the published heuristic without each of their parts");
+      "Also run this planner and the paper's heuristic with one of their parts left out");
   command
       ->add_option(
           "--batch-planner",
           options->batch_planner,
           "Batch planner of this program's runs (default: the configuration's, else groups)")
       ->type_name("NAME");
-  command->add_option("--repeats", options->repeats, "Of each corpus")
+  command->add_option("--repeats", options->repeats, "Rounds for each corpus")
       ->transform(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--out", options->out, "File of what was measured, for paradyse report")
+  command->add_option("--out", options->out, "Result file, for paradyse report")
       ->capture_default_str();
   add_run_options(*command, options->run);
 }

@@ -126,7 +126,7 @@ BenchSwitchingRequest request_of(
   const auto ranks = static_cast<int>(config.parallel.ranks);
   if (ranks < 2) {
     throw std::invalid_argument(
-        "bench switching: on one rank all strategies compute alike; give --ranks 2 or more");
+        "bench switching: on one rank all strategies are identical; give --ranks 2 or more");
   }
   BenchSwitchingRequest request;
   request.dtype = config.train.dtype;
@@ -242,7 +242,7 @@ int measured_on(
          "seconds",
          "least",
          "most",
-         "on what all static fit",
+         "on steps that fit all",
          "over the fastest of each step"}};
     for (const SwitchingSummary& run : summaries(corpus)) {
       rows.push_back(
@@ -269,17 +269,17 @@ int bench_switching_measured(const BenchSwitchingOptions& options, const Common&
   expect_one_of("--order", options.order, {"shuffled", "sorted"});
   if (options.corpora.empty()) {
     throw std::invalid_argument(
-        "bench switching: give --corpus NAME=FILE, a length in tokens a line "
-        "(benchmarks/lengths.py makes them), or --published");
+        "bench switching: give --corpus NAME=FILE with one length in tokens a line "
+        "(benchmarks/lengths.py makes such files), or --published");
   }
   if (std::filesystem::exists(options.out)) {
     throw std::invalid_argument(
-        options.out + " is there already: choose another name with --out (nothing is overwritten)");
+        options.out + " exists already: choose another name with --out (nothing is overwritten)");
   }
   expect_writable("--out", options.out);
   LoadedConfig loaded = load(options.run);
   if (loaded.config.model.path.empty()) {
-    throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
+    throw std::invalid_argument("model.path is not set: set it in the run file, or give --model");
   }
   loaded.config.parallel.batch_planner = batch_planner_of(options, loaded);
   return on_backend(

@@ -110,8 +110,8 @@ void print(
     line.emplace_back(row.near() ? "ok" : "TOO FAR");
   }
   fmt::print(
-      "Worst relative error of the loss and every gradient, against plain autograd on one rank in\n"
-      "float64; counts: bytes sent, messages, saved bytes and peak against their "
+      "Worst relative error of the loss and every gradient, compared with plain autograd on one "
+      "rank in\nfloat64. Counts: bytes sent, messages, saved bytes and peak compared with their "
       "prediction.\n{}{}\n{}\n",
       tolerances_of_losses(rows),
       of_how_many,
@@ -120,7 +120,7 @@ void print(
     if (!row.near()) {
       const CheckError& worst = furthest(row);
       fmt::print(
-          "too far: {} recompute {} {}: {} in {}\n",
+          "error too large: {} recompute {} {}: {} in {}\n",
           row.way,
           row.recompute,
           to_string(row.dtype),
@@ -215,8 +215,8 @@ int check_on(
         ranks,
         ok,
         options.quick ? fmt::format(
-                            "Quick: {} of {} cases, chosen to cover the others (-: none); without "
-                            "--quick all are run.\n",
+                            "Quick: {} of {} cases, chosen to cover the others (-: none). Without "
+                            "--quick all cases run.\n",
                             cases,
                             all_cases)
                       : "",
@@ -229,15 +229,17 @@ int run_check(const CheckOptions& options, const Common& common) {
   dtypes_of(options);  // throws for an unknown one
   if (is_grid_model(options.model) && !options.strategies.empty()) {
     throw std::invalid_argument(
-        "--strategy is of language models: of this one every layout is checked, planned and "
+        "--strategy is for language models: for this model every layout is checked, planned and "
         "rivals'");
   }
   if (is_grid_model(options.model) && options.backend.device != "cpu") {
-    throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+    throw std::invalid_argument(
+        "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
   if (is_grid_model(options.model) && options.quick) {
     throw std::invalid_argument(
-        "--quick is of language models: of this one every layout is checked; leave --quick out");
+        "--quick is for language models: for this model every layout is checked; leave --quick "
+        "out");
   }
   for (const std::string& name : options.strategies) {
     strategy("attention", name);  // throws for an unknown one
@@ -265,20 +267,20 @@ void add_check(CLI::App& app, Common& common) {
       app,
       common,
       "check",
-      "Hold every strategy and recompute level against plain autograd on one rank",
+      "Compare every strategy and recompute level with plain autograd on one rank",
       run_check);
   command
       ->add_option(
           "--ranks",
           options->ranks,
-          "Numbers of ranks (default: 1 2 3 4; over gloo 1 to the number of processes)")
+          "Numbers of ranks (default: 1 2 3 4; over gloo from 1 to the number of processes)")
       ->delimiter(',')
       ->transform(whole_numbers(1, kMostRanks));
   command->add_option(
       "--model",
       options->model,
-      "A small model folder or TOML file (default: built-in models of odd sizes); of stdit and "
-      "evoformer the planned layout and every rival's");
+      "A small model folder or TOML file (default: built-in models of odd sizes). For stdit and "
+      "evoformer, the planned and every rival layout is checked");
   add_random_weights(*command, options->random_weights);
   command
       ->add_option(
@@ -292,15 +294,15 @@ void add_check(CLI::App& app, Common& common) {
       "--quick",
       options->quick,
       fmt::format(
-          "At most {} cases that cover the others: every strategy with each verb of the MLP in "
-          "every type; numbers of ranks, recompute levels, models and how messages travel take "
-          "turns",
+          "At most {} cases that cover the others: every strategy with each weight mode of the MLP "
+          "in every data type; numbers of ranks, recompute levels, models and overlap take turns",
           kQuickCases));
   command
       ->add_option(
           "--timeout,--deadline",
           options->deadline,
-          "Seconds a rank may wait for another before all end with an error (default: 60)")
+          "Longest wait for another rank in seconds; after it all ranks end with an error "
+          "(default: 60)")
       ->check(seconds());
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);

@@ -38,8 +38,8 @@ Failure failure_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
     return {
         .message =
-            "this machine's memory is exhausted; use fewer tokens at once, recompute more, or "
-            "limit each rank with --memory-per-rank",
+            "this machine is out of memory; use fewer tokens at once, recompute more, or limit "
+            "each rank with --memory-per-rank",
         .code = kFailed};
   }
   if (const auto* const aborted = dynamic_cast<const Aborted*>(&error)) {

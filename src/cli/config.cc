@@ -47,7 +47,7 @@ std::vector<ConfigKey> keys_of(const std::vector<std::string>& names) {
 int run_config(const ConfigOptions& options, const Common& common) {
   if (options.markdown + options.as_template + (options.keys.empty() ? 0 : 1) > 1) {
     throw std::invalid_argument(
-        "--markdown and --template are of all keys: give one of them, and no KEY");
+        "--markdown and --template print all keys: give only one of them, and no KEY");
   }
   if (options.markdown || options.as_template) {
     const std::string text = options.markdown ? config_reference() : config_template();
@@ -87,7 +87,7 @@ void add_config(CLI::App& app, Common& common) {
       app,
       common,
       "config",
-      "List the keys of a run file with default, accepted values and meaning",
+      "List the keys of a run file: default, accepted values, meaning",
       run_config);
   command->add_option(
       "KEY", options->keys, "Only these keys or sections, as in train or train.dtype");

@@ -67,8 +67,8 @@ Finding memory() {
       "memory",
       {{"total_bytes", total}, {"available_bytes", free}},
       bytes_text(free) + " available of " + bytes_text(total) + note,
-      free < kNeeded ? "less than 1 GiB is available: end other programs, or train smaller batches "
-                       "(train.tokens_per_step) with fewer ranks"
+      free < kNeeded ? "less than 1 GiB is available: end other programs, or train with smaller "
+                       "batches (train.tokens_per_step) or fewer ranks"
                      : ""};
 }
 
@@ -123,8 +123,7 @@ Finding matmul() {
       "matmul",
       {{"float32_flops_per_second", trial.flops_per_second}, {"correct", trial.right}},
       fmt::format("{:.1f} GFLOP/s (float32, one thread)", trial.flops_per_second / 1e9),
-      trial.right ? ""
-                  : "products of matrices are wrong: libtorch is damaged; run scripts/install.sh"};
+      trial.right ? "" : "matrix products are wrong: libtorch is damaged; run scripts/install.sh"};
 }
 
 Finding local_communicator() {
@@ -138,9 +137,10 @@ Finding local_communicator() {
           "local: {:.1f} us a barrier, {:.1f} GB/s a rank (2 ranks)",
           trial.barrier_seconds * 1e6,
           trial.bytes_per_second / 1e9),
-      trial.failure.empty() ? ""
-                            : "two ranks could not exchange: " + trial.failure +
-                                  "; run again when the machine is less busy, else report it"};
+      trial.failure.empty()
+          ? ""
+          : "two ranks could not communicate: " + trial.failure +
+                "; run it again when the machine has less load; if it fails again, report it"};
 }
 
 // "; 71 % of the data sheet's 989.4"
@@ -198,8 +198,8 @@ Finding device(const DoctorOptions& options) {
           of_copies,
           trial.kernel_seconds * 1e6),
       trial.right ? ""
-                  : "products on the device are wrong: is the driver the one that this CUDA asks "
-                    "for, and does nvidia-smi report errors?"};
+                  : "matrix products on the device are wrong: check that the driver fits this CUDA "
+                    "version, and that nvidia-smi reports no errors"};
 }
 
 int run_doctor(const DoctorOptions& options, const Common& common) {
@@ -260,16 +260,18 @@ void add_doctor(CLI::App& app, Common& common) {
       app,
       common,
       "doctor",
-      "Look at this machine and say what is broken, and the remedy",
+      "Check this machine and print what is wrong and how to fix it",
       run_doctor);
   command
       ->add_option(
           "--device",
           options->device,
-          "cuda: also try a GPU, beside its data sheet: a large product, copies, and a layer of a "
-          "LLaMA of hidden 2048, 16 query and 8 key/value heads and FFN 5632 on 4096 tokens")
+          "cuda: also measure a GPU and compare it with its data sheet: a large matrix product, "
+          "copies, and a LLaMA layer (hidden 2048, 16 query and 8 key/value heads, FFN 5632) on "
+          "4096 tokens")
       ->option_text("NAME");
-  command->add_option("--dtype", options->dtype, "That the GPU is tried in")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "Data type for the GPU measurement")
+      ->capture_default_str();
 }
 
 }  // namespace paradyse::cli

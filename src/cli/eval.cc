@@ -57,7 +57,7 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"data", json_of(result.data)}});
   } else if (result.predicted_tokens == 0) {
     std::printf(
-        "no loss: nothing of %lld %s is scored against a label that counts\n",
+        "no loss: none of %lld %s has a label that counts\n",
         static_cast<long long>(result.documents),
         words.items);
   } else {
@@ -94,7 +94,11 @@ int run_eval(const RunOptions& options, const Common& common) {
 
 void add_eval(CLI::App& app, Common& common) {
   auto [command, options] = add_command<RunOptions>(
-      app, common, "eval", "Mean loss per predicted token of a model over documents", run_eval);
+      app,
+      common,
+      "eval",
+      "Compute a model's mean loss per predicted token over documents",
+      run_eval);
   add_run_options(*command, *options);
 }
 

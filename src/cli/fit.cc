@@ -38,18 +38,18 @@ void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& h
   if (!std::filesystem::exists(std::filesystem::symlink_status(out))) {
     return;
   }
-  const std::string remedy = "; nothing was written: name another file, or move that one away";
+  const std::string remedy = "; nothing was written: give another file, or move that one away";
   ProfileHeader there;
   try {
     there = read_costs(out).header;
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(
-        "--out: stands there and is no costs file: " + std::string(error.what()) + remedy);
+        "--out: exists and is not a costs file: " + std::string(error.what()) + remedy);
   }
   const std::string difference = difference_of(there, header);
   if (!difference.empty()) {
     throw std::invalid_argument(
-        "--out " + out.string() + ": has the costs of something else: " + difference + remedy);
+        "--out " + out.string() + ": holds costs of another run: " + difference + remedy);
   }
 }
 
@@ -158,10 +158,10 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
     return kOk;
   }
   fmt::print(
-      "Mean and worst error of predicted seconds (of peak memory: bytes) on lengths left out:\n"
-      "inside the profiled range, and beyond (fitted up to a quarter of the longest length).\n"
-      "Signed: the mean of predicted over measured, less one.  Repeats: by how much one round of\n"
-      "measuring differs from the others, which no model can do better than.\n\n{}\n"
+      "Mean and worst error of predicted seconds (for peak memory: bytes) on held-out\n"
+      "lengths: inside the profiled range, and beyond (fitted up to a quarter of the\n"
+      "longest length).  Signed: mean of predicted / measured - 1.  Repeats: how much\n"
+      "one round of measurements differs from the others; no model can do better.\n\n{}\n"
       "{}default model: {}\nmemory overhead: {}\nwritten: {}\n",
       table(costs, common),
       verdict_on(costs),
@@ -178,7 +178,7 @@ void add_fit(CLI::App& app, Common& common) {
       app,
       common,
       "fit",
-      "Fit cost models to a profile and say how wrong they are on lengths left out",
+      "Fit cost models to a profile and print their error on held-out lengths",
       run_fit);
   command
       ->add_option("--profile", options->profile, "What `paradyse profile` measured (JSON lines)")
@@ -187,14 +187,15 @@ void add_fit(CLI::App& app, Common& common) {
       ->add_option(
           "--out",
           options->out,
-          "Costs file to write (default: beside X.profile.jsonl, X.costs.json)")
+          "Costs file to write (default: X.costs.json in the folder of X.profile.jsonl)")
       ->check(writable_file());
   command
       ->add_option(
           "--hybrid",
           options->hybrid,
-          "How the published model uses its forests and polynomials: by-range (forest inside the "
-          "profiled range, polynomial beyond) or by-strategy (what is better for each)")
+          "How the ParaDySe paper's model combines forests and polynomials: by-range (forest "
+          "inside the profiled range, polynomial beyond) or by-strategy (the better one for each "
+          "strategy)")
       ->capture_default_str();
 }
 

@@ -57,7 +57,7 @@ constexpr std::uint64_t kSeed = 1;  // of random weights
 void expect_ranks_of(const Plan& plan, const GradOptions& options, int ranks) {
   if (ranks != 0 && ranks != plan.ranks) {
     throw std::invalid_argument(fmt::format(
-        "{}: the plan is for {} ranks, --ranks says {}; leave --ranks out, or plan anew",
+        "{}: the plan is for {} ranks, but --ranks is {}; leave --ranks out, or make a new plan",
         options.plan,
         plan.ranks,
         ranks));
@@ -92,7 +92,8 @@ Plan plan_of(
   }
   if (!options.options.empty()) {
     throw std::invalid_argument(
-        options.options.begin()->first + " beside --plan: the plan says what each part runs");
+        options.options.begin()->first +
+        " cannot be given with --plan: the plan says what each part runs");
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
@@ -108,8 +109,8 @@ Plan plan_of(
       return d < of.size() ? fmt::format("{} tokens", of[d]) : std::string("is not there");
     };
     throw std::invalid_argument(fmt::format(
-        "{}: lengths: the plan has {} documents, {} has {}; the first that differs is document {}: "
-        "{} in the plan, {} in the data; plan for these documents",
+        "{}: lengths: the plan has {} documents, {} has {}; the first difference is document {}: "
+        "{} in the plan, {} in the data; make a plan for these documents",
         options.plan,
         plan.lengths.size(),
         joined(options.data, ", "),
@@ -243,14 +244,14 @@ Plan layouts_of(
         {"--attention-dropout", options.attention_dropout >= 0}}) {
     if (given) {
       throw std::invalid_argument(fmt::format(
-          "{} is not of a model of type {}; a --plan says what each part runs",
+          "{} does not apply to a model of type {}; use --plan to say what each part runs",
           option,
           model_type(shape)));
     }
   }
   if (!options.options.empty()) {
     throw std::invalid_argument(
-        options.options.begin()->first + " is an option of plans of language models");
+        options.options.begin()->first + " is an option for language models");
   }
   if (options.plan.empty()) {
     SamplePlanner planner(
@@ -280,7 +281,7 @@ Plan layouts_of(
       return in_order;
     };
     throw std::invalid_argument(fmt::format(
-        "{}: the plan is for samples of other sizes ({}) than {} has ({}); plan for these",
+        "{}: the plan is for samples of other sizes ({}) than {} has ({}); make a plan for these",
         options.plan,
         text(sizes),
         options.data.front(),
@@ -291,14 +292,15 @@ Plan layouts_of(
 
 Question grid_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
   if (options.backend.device != "cpu") {
-    throw std::invalid_argument("--device: models of several dims run on CPUs so far");
+    throw std::invalid_argument(
+        "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
   const ModelInput model =
       open_any_model_input(options.model, options.random_weights, quiet, kSeed);
   const GridShape& shape = model.folder.grid.value();
   if (options.data.size() > 1 || !options.settings.empty() || options.bytes) {
     throw std::invalid_argument(fmt::format(
-        "a model of type {} takes one file of --data; --set and --bytes are of language models",
+        "a model of type {} takes one file of --data; --set and --bytes are for language models",
         model_type(shape)));
   }
   const GridData data = reading([&] { return read_grid_data(options.data.front(), shape); });
@@ -314,7 +316,7 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   if (!quiet) {
     std::fprintf(
         stderr,
-        "paradyse: noise and masks are drawn by seed %llu\n",
+        "paradyse: noise and masks use seed %llu\n",
         static_cast<unsigned long long>(kSeed));
   }
   return question;
@@ -329,7 +331,7 @@ RunConfig data_config(const GradOptions& options) {
     const std::string key = setting.substr(0, setting.find('='));
     if (std::ranges::none_of(taken, [&](const auto& name) { return key == "data." + name; })) {
       throw std::invalid_argument(fmt::format(
-          "--set {}: grad takes keys of what is read: data.{}", setting, joined(taken, ", data.")));
+          "--set {}: grad accepts only these keys: data.{}", setting, joined(taken, ", data.")));
     }
     settings.push_back(setting);
   }
@@ -449,46 +451,50 @@ void add_grad(CLI::App& app, Common& common) {
       app,
       common,
       "grad",
-      "Write the gradient of the mean token loss of one batch, under Hugging Face names",
+      "Write the gradients of one batch (mean token loss) under Hugging Face names",
       run_grad);
   command
       ->add_option(
           "--model",
           options->model,
-          "Hugging Face model folder with its weights, or TOML model file, whose weights are "
-          "random (seed 1).  Also stdit, evoformer, extra-msa, and TOML files of these types")
+          "Hugging Face model folder with weights, or TOML model file (random weights, seed 1).  "
+          "Also stdit, evoformer, extra-msa, and TOML files of these types")
       ->required();
   add_random_weights(*command, options->random_weights);
   command
       ->add_option(
           "--data",
           options->data,
-          "FILE.jsonl: a document a line, {\"tokens\": [...]}; all form one batch, those of 0 or 1 "
-          "tokens with count 0.  With \"labels\": [...], as many (-100: none), token i is scored "
-          "against label i + 1, of a masked LM, which must have them, against label i.  Also all "
-          "else that eval takes.  Of stdit: safetensors with latents [clips, channels, frames, "
-          "height, width]; of evoformer: an alignment, Stockholm or A3M")
+          "FILE.jsonl with one document a line, {\"tokens\": [...]}; all documents form one batch "
+          "(those of 0 or 1 tokens count 0).  \"labels\": [...] has one label for each token "
+          "(-100: none).  Token i predicts label i + 1; in a masked LM, which needs labels, token "
+          "i predicts label i.  All other data that eval takes work too.  For stdit: safetensors "
+          "with latents [clips, channels, frames, height, width]; for evoformer: an alignment "
+          "(Stockholm or A3M)")
       ->option_text("PATH ...")
       ->required();
   command->add_flag(
-      "--bytes", options->bytes, "Bytes of text are ids, though the model has a tokenizer");
+      "--bytes",
+      options->bytes,
+      "Use the bytes of text as token ids although the model has a tokenizer");
   command
       ->add_option(
           "--set",
           options->settings,
-          "KEY=VALUE of what is read, as in --set data.max_tokens=512: data.min_tokens (default: "
-          "0), "
-          "data.max_tokens, data.too_long, data.bytes, data.end_id, as train and eval have them")
+          "Set a data key, as in --set data.max_tokens=512.  Keys: data.min_tokens (default: 0), "
+          "data.max_tokens, data.too_long, data.bytes, data.end_id, as in train and eval")
       ->expected(1)
       ->take_all();
   command
       ->add_option(
-          "--ranks", options->ranks, "Ranks (default: the plan's, or 1; over gloo the processes)")
+          "--ranks",
+          options->ranks,
+          "Number of ranks (default: the plan's, or 1; over gloo the number of processes)")
       ->transform(whole_numbers(1, kMostRanks));
   command->add_option(
       "--attention",
       options->attention,
-      std::string("Strategy, as docs/reference/strategies.md lists them (default: ") +
+      std::string("Attention strategy; docs/reference/strategies.md lists them (default: ") +
           kDefaultAttention + ")");
   command->add_option(
       "--mlp",
@@ -500,46 +506,46 @@ void add_grad(CLI::App& app, Common& common) {
   command->add_option(
       "--recompute",
       options->recompute,
-      "What is run again instead of saved: none, light, attention-output, full, of each part; "
-      "layer, "
-      "layer+light, ..., of layers as a whole (default: none)");
+      "What is recomputed: none, light, attention-output or full (each part), or layer, "
+      "layer+light, ... (layers as a whole) (default: none)");
   command->add_option(
       "--plan",
       options->plan,
-      "Plan file for these documents; excludes --attention, --mlp and --recompute");
+      "Plan file for these documents; not with --attention, --mlp or --recompute");
   command->add_option(
       "--dtype",
       options->dtype,
-      "float64 (default), float32, bfloat16 or float16; of narrow types gradients are summed in "
+      "float64 (default), float32, bfloat16 or float16; bfloat16 and float16 sum gradients in "
       "float32");
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
-      "Budget of each rank, as in 512MiB; more is an error (default: no limit)");
+      "Memory budget of each rank, as in 512MiB; exceeding it is an error (default: no limit)");
   command
       ->add_option(
           "--timeout,--deadline",
           options->deadline,
-          "Seconds a rank may wait for another before all end with an error (default: 60)")
+          "Longest wait for another rank in seconds; after it all ranks end with an error "
+          "(default: 60)")
       ->check(seconds());
   command
       ->add_option(
           "--dropout-seed",
           options->dropout_seed,
-          "Draw the model's residual and embedding dropout by this seed (default: no dropout)")
+          "Seed for the model's residual and embedding dropout (default: no dropout)")
       ->transform(whole_numbers(0));
   command
       ->add_option(
           "--attention-dropout",
           options->attention_dropout,
-          "With --dropout-seed: in place of the model's attention dropout, of which only 0 is "
+          "With --dropout-seed: use this attention dropout instead of the model's; only 0 is "
           "implemented")
       ->check(numbers(0, 1));
   command
       ->add_option(
           "--out",
           options->out,
-          "File for the gradients, safetensors; what it held before is replaced once all is done")
+          "Gradients file (safetensors); an existing file is replaced at the end")
       ->check(writable_file())
       ->required();
   add_backend_options(*command, options->backend);

@@ -15,14 +15,15 @@ namespace {
 std::int64_t needed(const char* option, std::int64_t value, const std::string& model) {
   if (value < 1) {
     throw std::invalid_argument(
-        fmt::format("--model {} takes {}: its size is needed", model, option));
+        fmt::format("--model {} needs {}: the size of its input", model, option));
   }
   return value;
 }
 
 void refuse_other(const char* option, bool given, const std::string& type) {
   if (given) {
-    throw std::invalid_argument(fmt::format("{} is not of a model of type {}", option, type));
+    throw std::invalid_argument(
+        fmt::format("{} does not apply to a model of type {}", option, type));
   }
 }
 
@@ -33,30 +34,33 @@ void add_grid_options(Command& command, GridOptions& options) {
       .add_option(
           "--model",
           options.model,
-          "Preset, stdit, evoformer or extra-msa; a TOML file or folder, of a language model, too")
+          "Preset (stdit, evoformer, extra-msa), TOML model file or model folder, also of a "
+          "language model")
       ->required();
   command
       .add_option(
-          "--mesh", options.mesh, "Axes of the ranks, as in 2,4 (default: one); a dim each is cut")
+          "--mesh",
+          options.mesh,
+          "Sizes of the mesh axes, as in 2,4 (default: one axis); each axis shards one dim")
       ->delimiter(',')
       ->transform(whole_numbers(1, 4096));
-  command.add_option("--batch", options.batch, "Samples of a video model; documents")
+  command.add_option("--batch", options.batch, "Number of samples (video model) or documents")
       ->transform(whole_numbers(1, 1 << 20))
       ->capture_default_str();
   const auto size = [&](const char* name, std::int64_t& value, const char* what) {
     command.add_option(name, value, what)->transform(whole_numbers(1, 1 << 24));
   };
-  size("--frames", options.frames, "Of a video, as latents have them");
-  size("--tokens", options.tokens, "Patches of a frame; tokens of a document");
-  size("--text-tokens", options.text, "Of a caption, where the model has caption_channels");
-  size("--sequences", options.sequences, "Of an alignment");
-  size("--residues", options.residues, "Of a sequence");
+  size("--frames", options.frames, "Frames of a video in latent space");
+  size("--tokens", options.tokens, "Patches of a frame, or tokens of a document");
+  size("--text-tokens", options.text, "Tokens of a caption, if the model has caption_channels");
+  size("--sequences", options.sequences, "Sequences of an alignment");
+  size("--residues", options.residues, "Residues of a sequence");
   size("--width", options.width, "Hidden width instead of the model's");
   command
       .add_option(
           "--kv-ratio",
           options.kv_ratio,
-          "Key and value heads over query heads (default: the model's)")
+          "Key/value heads divided by query heads (default: the model's)")
       ->check(numbers(0.001, 1));
 }
 
@@ -79,7 +83,7 @@ GridShape shape_of(const GridOptions& options) {
     video->hidden = options.width;
     if (video->hidden % video->heads != 0) {
       throw std::invalid_argument(fmt::format(
-          "--width {}: no multiple of the model's {} heads", options.width, video->heads));
+          "--width {} is not a multiple of the model's {} heads", options.width, video->heads));
     }
   }
   if (options.kv_ratio > 0) {
@@ -88,8 +92,8 @@ GridShape shape_of(const GridOptions& options) {
     if (video->kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
         video->heads % video->kv_heads != 0) {
       throw std::invalid_argument(fmt::format(
-          "--kv-ratio {}: of {} heads that is {} key and value heads; a whole number that divides "
-          "them is needed",
+          "--kv-ratio {}: for {} heads this gives {} key/value heads; it must be a whole number "
+          "that divides the heads",
           options.kv_ratio,
           video->heads,
           heads));
@@ -109,7 +113,7 @@ Documents documents_of(const GridOptions& options, const GridShape& shape, int r
       dims["text"] = needed("--text-tokens", options.text, options.model);
     } else if (options.text > 0) {
       throw std::invalid_argument(fmt::format(
-          "--text-tokens: --model {} has no caption_channels: it attends to no text",
+          "--text-tokens: --model {} has no caption_channels, so it does not attend to text",
           options.model));
     }
     batch = options.batch;
@@ -155,7 +159,7 @@ Documents documents_of(const GridOptions& options, const ModelFolder& model, int
   }
   if (!options.mesh.empty()) {
     throw std::invalid_argument(
-        "--mesh: documents have one dim, that of their tokens, and one axis cuts it; leave it out");
+        "--mesh: documents have one dim (tokens), which one axis shards; leave --mesh out");
   }
   const std::int64_t tokens = needed("--tokens", options.tokens, options.model);
   return packed(std::vector<std::int64_t>(idx(options.batch), tokens), ranks, model.shape.causal);
@@ -172,8 +176,8 @@ void refuse_options_of_grids(const GridOptions& options) {
   for (const auto& [option, is_given] : given) {
     if (is_given) {
       throw std::invalid_argument(fmt::format(
-          "{} is of video and protein models; --model {} is a language model, of documents of "
-          "--tokens",
+          "{} is for video and protein models; --model {} is a language model, whose documents "
+          "have --tokens",
           option,
           options.model));
     }
@@ -184,7 +188,7 @@ void expect_positions(const GridOptions& options, const ModelShape& shape, std::
   const LengthLimit longest = length_limit(shape);
   if (!longest.allows(tokens)) {
     throw std::invalid_argument(fmt::format(
-        "--tokens {}: --model {}: {}; take at most {}",
+        "--tokens {}: --model {}: {}; give at most {}",
         tokens,
         options.model,
         longest.why,

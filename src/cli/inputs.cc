@@ -88,8 +88,8 @@ void add_random_weights(Command& command, bool& random_weights) {
   command.add_flag(
       "--random-weights",
       random_weights,
-      "Take random weights of a model folder, which else has to have weights; of a TOML model they "
-      "always are");
+      "Use random weights; without it a model folder must hold weights (a TOML model always has "
+      "random ones)");
 }
 
 Json json_of(const ModelReport& model) {
@@ -148,11 +148,11 @@ Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory) {
     if (!cluster.uniform() ||
         (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)) {
       throw std::invalid_argument(fmt::format(
-          "--ranks {}: {} has {} ranks a node{}; give whole nodes of one kind of device",
+          "--ranks {}: {} has {} ranks a node{}; give whole nodes with one kind of device",
           ranks,
           file,
           cluster.ranks_per_node,
-          cluster.uniform() ? "" : " of several kinds"));
+          cluster.uniform() ? "" : " on several kinds of devices"));
     }
     set_ranks(cluster, ranks);
   }

@@ -230,7 +230,7 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
   }
   if (options.nodes > 1 && options.rendezvous.empty()) {
     throw std::invalid_argument(
-        "launch: several nodes meet at an address of node 0: give all of them the same "
+        "launch: several nodes meet at an address of node 0: give each of them the same "
         "--rdzv-endpoint HOST:PORT");
   }
   std::string host = "127.0.0.1";
@@ -244,9 +244,8 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
       rendezvous = serve_rendezvous(host, port);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format(
-          "launch: the rendezvous at {}:{} cannot be opened: is the address one of this machine, "
-          "and "
-          "is the port free? Set others with --rdzv-endpoint ({})",
+          "launch: the rendezvous at {}:{} cannot be opened: check that the address belongs to "
+          "this machine and that the port is free; set another one with --rdzv-endpoint ({})",
           host,
           port,
           error.what()));
@@ -271,17 +270,19 @@ void add_launch(CLI::App& app, Common& common) {
       app,
       common,
       "launch",
-      "Start a command as several processes, each of them a rank (backend gloo), as in: paradyse "
+      "Start a command as several processes, one for each rank (backend gloo), as in: paradyse "
       "launch -n 4 -- train --config run.toml",
       run_launch);
   command
       ->add_option(
           "-n,--nproc-per-node,--nproc_per_node,--processes",
           options->processes,
-          "Processes on this machine")
+          "Number of processes on this machine")
       ->transform(whole_numbers(1))
       ->required();
-  command->add_option("--nnodes,--nodes", options->nodes, "Machines, with as many processes each")
+  command
+      ->add_option(
+          "--nnodes,--nodes", options->nodes, "Number of machines; each runs as many processes")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command
@@ -292,11 +293,11 @@ void add_launch(CLI::App& app, Common& common) {
   command->add_option(
       "--rdzv-endpoint,--rdzv_endpoint,--rendezvous",
       options->rendezvous,
-      "HOST[:PORT] where all meet, an address of node 0 (default: this machine, any free port)");
+      "HOST[:PORT] of node 0, where all processes meet (default: this machine, any free port)");
   command->add_option(
       "--interface",
       options->interface,
-      "Network interface (default: the one that leads to the rendezvous)");
+      "Network interface (default: the one that reaches the rendezvous)");
   command->add_option("command", options->command, "After --: the command and its options")
       ->required();
 }

@@ -18,16 +18,13 @@ namespace paradyse::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Numbers of tokens may be written as 32K (32768) or 1M.  Tables are as wide as\n"
-    "the terminal (COLUMNS); --verbose shows all their columns.\n"
-    "\n"
-    "Exit codes: 0 done; 1 the run failed, or a check found what it should not;\n"
-    "2 wrong usage or a bad input; 70 a fault of the program itself; 130 or 143\n"
-    "train was interrupted by Ctrl-C or SIGTERM and saved what it has.  A signal\n"
-    "ends other commands, and train before its first step, at once (128 + its\n"
-    "number in a shell).  All ranks of launch end with the same code, its own.\n"
-    "\n"
-    "Each command has its own help: paradyse grad --help";
+    "Numbers of tokens may be written as 32K (32768) or 1M.  Tables fit the width of\nthe terminal "
+    "(COLUMNS); --verbose shows all their columns.\n\nExit codes: 0 success; 1 the run failed, or "
+    "a check found an error; 2 wrong\nusage or bad input; 70 a bug in this program; 130 or 143 "
+    "train was interrupted\nby Ctrl-C or SIGTERM and saved a checkpoint.  Before its first step, "
+    "and in\nother commands, a signal ends the program immediately (128 + its number in a\nshell). "
+    " launch and all its ranks end with the same code.\n\nEach command has its own help: paradyse "
+    "grad --help";
 
 // The commands by what they are for, as the help lists them.
 struct CommandGroup {
@@ -161,8 +158,8 @@ bool given(int argc, char** argv, const char* word) {
 // Before a command, and on those that only hold others, --json means the same.
 void add_json(CLI::App& app, Common& common) {
   if (app.get_option_no_throw("--json") == nullptr) {
-    app.add_flag("--json", common.json, "Print one JSON document on stdout and nothing else");
-    app.add_flag("--verbose", common.verbose, "Tables have all their columns, however wide");
+    app.add_flag("--json", common.json, "Print only one JSON document on stdout");
+    app.add_flag("--verbose", common.verbose, "Print all columns of tables, at any width");
   }
   for (CLI::App* command : app.get_subcommands({})) {
     add_json(*command, common);
@@ -174,7 +171,7 @@ int run(int argc, char** argv) {
   const bool json = given(argc, argv, "--json");
   Common common;
   CLI::App app(
-      "Trains transformers over several ranks, choosing a parallel strategy for every document "
+      "Trains transformers on several ranks and chooses a parallel strategy for every document "
       "length.",
       "paradyse");
   app.footer(kFooter);

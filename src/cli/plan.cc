@@ -151,12 +151,13 @@ std::optional<FlexspSetting> preset_setting(const CheckOptions& options, std::in
   }
   if (!options.cluster.empty() && options.cluster != kFlexspCluster) {
     throw std::invalid_argument(
-        "--cluster " + options.cluster + ": " + options.model + " was measured on " +
-        kFlexspCluster + " alone; give that, with --ranks for another number of them");
+        "--cluster " + options.cluster + ": " + options.model + " was measured only on " +
+        kFlexspCluster + "; give that one, with --ranks for another number of ranks");
   }
   if (options.explain) {
     throw std::invalid_argument(
-        "--explain: " + options.model + " is coefficients, no model: it has no ops to show");
+        "--explain: " + options.model +
+        " is a set of cost coefficients, not a model: it has no ops to show");
   }
   setting.ranks = options.ranks.value_or(setting.ranks);
   setting.context = options.context.value_or(setting.context);
@@ -272,8 +273,8 @@ void print_memory(
   for (const DeviceMemory& one : all) {
     const PredictedBytes& most = held[idx(one.fullest)];
     fmt::print(
-        "memory in {}{}: rank {} needs most, {} of {}\n"
-        "  static {}, saved {}, transient {}; the least of a rank is {}\n",
+        "memory in {}{}: rank {} needs most, {} of {}\n  static {}, saved {}, transient {}; the "
+        "lowest rank needs {}\n",
         dtype,
         one.device.empty() ? "" : ", " + counted(one.ranks, "rank") + " on " + one.device,
         one.fullest,
@@ -291,7 +292,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   if (options.model.empty() && (memory > 0 || options.explain)) {
     throw std::invalid_argument(
         std::string(memory > 0 ? "--memory-per-rank" : "--explain") +
-        " needs --model: sizes are the model's; give its folder or TOML file");
+        " needs --model, which gives the sizes: give its folder or TOML file");
   }
   const std::optional<FlexspSetting> preset = preset_setting(options, memory);
   const Space* space = space_named(preset && options.space.empty() ? "flexsp" : options.space);
@@ -299,15 +300,14 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   if (preset && std::string(space->name) == "flexsp" &&
       (options.overlapped || options.domain == "node")) {
     throw std::invalid_argument(
-        "--overlap and --weight-domain node are of --space full: the published space adds times up "
-        "and cuts weights over all ranks");
+        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
+        "times up and shards weights over all ranks");
   }
   const std::optional<Cluster> cluster = described_cluster(options, memory);
   if (cluster && options.model.empty()) {
     throw std::invalid_argument(
         "--cluster " + options.cluster +
-        " needs --model: what a device holds follows from the model's sizes; give its folder or "
-        "TOML file");
+        " needs --model, from whose sizes memory is computed: give its folder or TOML file");
   }
   const Plan plan = read_plan(options.file);
   std::optional<ModelShape> model;
@@ -393,7 +393,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
                                 : "memory (--cluster FILE or --memory-per-rank)");
     }
     if (space != nullptr && std::string(space->name) == "full" && of_cluster.node == 0) {
-      fmt::print("not checked: where groups lie in nodes (--cluster FILE)\n");
+      fmt::print("not checked: how groups are placed in nodes (--cluster FILE)\n");
     }
     for (const ExplainedProgram& one : programs) {
       const PlanMicroBatch& micro_batch = plan.micro_batches[one.micro_batch];
@@ -411,63 +411,62 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
 }  // namespace
 
 void add_plan(CLI::App& app, Common& common) {
-  CLI::App& plan = new_commands(app, "plan", "Make and check plans");
+  CLI::App& plan = new_commands(app, "plan", "Make plans and check them");
   auto [command, options] = add_command<CheckOptions>(
-      plan, common, "check", "Say everything that is wrong with a plan file", run_plan_check);
+      plan, common, "check", "Check a plan file and list all its errors", run_plan_check);
   command->add_option("FILE", options->file, "Plan file")->required();
   command->add_option(
       "--model",
       options->model,
-      "Model folder or TOML file that the plan is for; proves equal collectives too.  Or a preset "
-      "of "
-      "the FlexSP publication: flexsp-7b, flexsp-13b, flexsp-30b");
+      "Model folder or TOML file of the plan; also checks that ranks call equal collectives.  Or a "
+      "preset of the FlexSP paper: flexsp-7b, flexsp-13b, flexsp-30b");
   command->add_option(
       "--space",
       options->space,
-      "Also check that the plan is of this space: flexsp (the default for a preset) or full");
+      "Also check that the plan belongs to this search space: flexsp (the default for a preset) or "
+      "full");
   command->add_flag(
       "--overlap",
       options->overlapped,
-      "Of a preset in --space full: its seconds are those of plan batch --overlap");
+      "For a preset in --space full: check its seconds as plan batch --overlap computes them");
   command
       ->add_option(
           "--weight-domain",
           options->domain,
-          "Of a preset in --space full: world or node; auto takes the plan's")
+          "For a preset in --space full: world or node; auto: the plan's")
       ->capture_default_str();
   command->add_option(
       "--cluster",
       options->cluster,
-      "Cluster file (configs/clusters/): its nodes, and check that a step fits its devices; needs "
-      "--model.  Of a preset: a100-40gb-8x8");
+      "Cluster file (configs/clusters/): check the plan against its nodes and the memory of its "
+      "devices; needs --model.  For a preset: a100-40gb-8x8");
   command
       ->add_option(
           "--ranks",
           options->ranks,
-          "With --cluster FILE: so many of its ranks, as plan batch --ranks.  Of a preset "
-          "(default: "
-          "64)")
+          "With --cluster FILE: use this many of its ranks, as in plan batch --ranks.  For a "
+          "preset: number of ranks (default: 64)")
       ->transform(whole_numbers(1));
   command
       ->add_option(
           "--context",
           options->context,
-          "Of a preset: tokens of the longest document (default: 192000)")
+          "For a preset: tokens of the longest document (default: 192000)")
       ->transform(whole_numbers(1));
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
-      "Check that a step fits, as in 512MiB; needs --model.  With --cluster: instead of what its "
-      "devices have.  Of a preset: its memory (default: 30GiB)");
+      "Check that a step fits this memory, as in 512MiB; needs --model.  With --cluster: replaces "
+      "the memory of its devices.  For a preset: default 30GiB");
   command->add_option(
       "--dtype",
       options->dtype,
-      "Of that step: float32, float64, bfloat16 or float16 (default: float32; with --cluster "
-      "bfloat16, as plan batch)");
+      "Data type assumed for memory: float32, float64, bfloat16 or float16 (default: float32; with "
+      "--cluster bfloat16, as in plan batch)");
   command->add_flag(
       "--forward-only",
       options->forward_only,
-      "That step is of evaluation: no backward pass, weights alone stay");
+      "Check memory for evaluation: no backward pass, only weights are kept");
   command->add_flag(
       "--explain", options->explain, "Print the ops of each part on each group; needs --model");
   add_plan_layers(plan, common);

@@ -86,7 +86,7 @@ std::int64_t memory_of(const PlanBatchOptions& options) {
     throw std::invalid_argument(std::string("--memory: ") + error.what());
   }
   if (bytes < 1) {
-    throw std::invalid_argument("--memory " + options.memory + ": at least one byte is needed");
+    throw std::invalid_argument("--memory " + options.memory + ": must be at least one byte");
   }
   return bytes;
 }
@@ -111,7 +111,7 @@ void expect_model(const std::string& model) {
       names.emplace_back(one.name);
     }
     throw std::invalid_argument(fmt::format(
-        "--model {}: no preset has this name{}, nor any file; presets are {}",
+        "--model {}: there is no such file and no such preset{}; presets are {}",
         model,
         did_you_mean(model, names),
         fmt::join(names, ", ")));
@@ -121,8 +121,8 @@ void expect_model(const std::string& model) {
 void expect_of_space(const PlanBatchOptions& options) {
   if (options.space == "flexsp" && (options.overlapped || options.domain == "node")) {
     throw std::invalid_argument(
-        "--overlap and --weight-domain node are of --space full: the published space adds times "
-        "up and cuts weights over all ranks");
+        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
+        "times up and shards weights over all ranks");
   }
 }
 
@@ -133,8 +133,8 @@ std::vector<GroupSpace> preset_spaces(
     const std::vector<std::int64_t>& lengths) {
   if (!options.cluster.empty() && options.cluster != kFlexspCluster) {
     throw std::invalid_argument(
-        "--cluster " + options.cluster + ": " + options.model + " was measured on " +
-        kFlexspCluster + " alone; give that, with --ranks for another number of them");
+        "--cluster " + options.cluster + ": " + options.model + " was measured only on " +
+        kFlexspCluster + "; give that one, with --ranks for another number of ranks");
   }
   expect_of_space(options);
   if (options.space == "flexsp") {
@@ -175,8 +175,8 @@ Described described(const PlanBatchOptions& options) {
   }
   if (options.cluster == kFlexspCluster) {
     throw std::invalid_argument(
-        "--cluster a100-40gb-8x8 has bandwidths for the presets flexsp-7b, flexsp-13b and "
-        "flexsp-30b alone; for another model give a file, as configs/clusters/64xA100-40GB.toml");
+        "--cluster a100-40gb-8x8 works only with the presets flexsp-7b, flexsp-13b and flexsp-30b; "
+        "for another model give a file such as configs/clusters/64xA100-40GB.toml");
   }
   const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
   expect_of_space(options);
@@ -240,8 +240,9 @@ std::string remedy(std::int64_t ranks, double memory_mb) {
   const std::string memory =
       fmt::format("--memory {}GiB", fmt::format("{:.1f}", std::ceil(memory_mb / 102.4) / 10));
   return ranks > 0
-             ? fmt::format("; {} ranks would take it (--ranks {}), or {}", ranks, ranks, memory)
-             : fmt::format("; {} would take it", memory);
+             ? fmt::format(
+                   "; it would fit with {} ranks (--ranks {}), or with {}", ranks, ranks, memory)
+             : fmt::format("; it would fit with {}", memory);
 }
 
 std::string remedy(
@@ -336,12 +337,12 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
   // what the planner adds up, played with what waits and what travels beside work
   const double simulated = simulated_seconds ? simulated_seconds(*planned.plan) : 0;
   waiting.reset();
-  const std::string played =
-      simulated > 0 ? fmt::format(
-                          "simulated {:.6g} s,\nwith ranks that wait for one another and messages "
-                          "beside work (docs/internals/simulate.md)",
-                          simulated)
-                    : "";
+  const std::string played = simulated > 0
+                                 ? fmt::format(
+                                       "simulated {:.6g} s,\nwhich includes waiting and overlapped "
+                                       "communication (docs/internals/simulate.md)",
+                                       simulated)
+                                 : "";
   const GroupSpace& space = spaces[planned.space];
   const std::size_t micro_batches = planned.plan->micro_batches.size();
   if (common.json) {
@@ -370,9 +371,8 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
     return kOk;
   }
   fmt::print(
-      "{:.6g} s for {} ({} dropped: longer than {}) on {},\n"
-      "weight domain {}, in {}: predicted, added up{}\n"
-      "so added up at best {:.6g} s ({}): gap {}{}; {} took {:.1f} ms\n",
+      "{:.6g} s for {} ({} dropped: longer than {}) on {},\nweight domain {}, in {}: predicted, "
+      "without overlap{}\nlower bound {:.6g} s ({}): gap {}{}; {} took {:.1f} ms\n",
       planned.seconds,
       counted(std::ssize(batch.lengths), "document"),
       batch.dropped,
@@ -384,7 +384,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
       planned.bound.seconds,
       planned.bound.name,
       percent_text(planned.gap(), 2),
-      planned.optimal ? ", the optimum" : "",
+      planned.optimal ? ", optimal" : "",
       planner.name,
       1000 * seconds);
   if (options.explain) {
@@ -400,7 +400,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
       plan,
       common,
       "batch",
-      "Plan a global batch over groups of different sizes on a described cluster",
+      "Plan a batch on a described cluster, in groups of different sizes",
       run_plan_batch);
   command
       ->add_option(
@@ -411,61 +411,82 @@ void add_plan_batch(CLI::App& plan, Common& common) {
   command->add_option(
       "--cluster",
       options->cluster,
-      "Cluster file (configs/clusters/); of a preset: a100-40gb-8x8, the default");
-  command->add_option("--lengths", options->lengths, "File with a document's tokens a line")
+      "Cluster file (configs/clusters/); for a preset: a100-40gb-8x8 (default)");
+  command
+      ->add_option("--lengths", options->lengths, "File with one document length (tokens) a line")
       ->required();
   command
       ->add_option(
-          "--context", options->context, "Longer documents are dropped; of a preset its positions")
+          "--context",
+          options->context,
+          "Longest document in tokens; longer ones are dropped.  For a preset: its number of "
+          "positions")
       ->transform(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--batch", options->batch, "Documents: the first so many that are kept")
+  command
+      ->add_option(
+          "--batch", options->batch, "Number of documents: the first ones that are not dropped")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command
       ->add_option(
           "--space",
           options->space,
-          "flexsp: as published, Ulysses on 1, 2, 4, ... ranks; full: any size, core and level of "
-          "recompute")
+          "Search space.  flexsp: that of the FlexSP paper, Ulysses on 1, 2, 4, ... ranks; full: "
+          "groups of any size, any attention strategy and recompute level")
       ->capture_default_str();
   std::string names;
   for (const GroupingPlannerRow& row : grouping_planners()) {
     names += fmt::format("{}{} ({})", names.empty() ? "" : "; ", row.name, row.summary);
   }
   command->add_option("--planner", options->planner, names)->capture_default_str();
-  command->add_flag("--exact", options->exact, "The optimum, of a small batch: --planner exact");
-  command
-      ->add_option("--ranks", options->ranks, "Instead of the cluster's; of a preset (default: 64)")
-      ->transform(whole_numbers(1, kMostOfPreset));
-  command->add_option(
-      "--memory", options->memory, "Of a rank, as in 40GiB, instead of the cluster's or preset's");
+  command->add_flag(
+      "--exact", options->exact, "Find the optimum of a small batch; short for --planner exact");
   command
       ->add_option(
-          "--reserve", options->reserve, "Share of a device's memory left free; not of presets")
+          "--ranks",
+          options->ranks,
+          "Number of ranks instead of the cluster's; for a preset (default: 64)")
+      ->transform(whole_numbers(1, kMostOfPreset));
+  command->add_option(
+      "--memory",
+      options->memory,
+      "Memory of a rank, as in 40GiB, instead of the cluster's or the preset's");
+  command
+      ->add_option(
+          "--reserve", options->reserve, "Share of a device's memory left free; not for presets")
       ->check(numbers(0, 0.9))
       ->capture_default_str();
   command->add_flag(
       "--overlap",
       options->overlapped,
-      "With --space full: gathering weights, and rings, hide behind computing");
+      "With --space full: weight gathers and rings overlap with computation");
   command
       ->add_option(
           "--weight-domain",
           options->domain,
-          "With --space full: world or node; auto takes the better")
+          "With --space full: ranks that shard the weights together, world or node; auto: the "
+          "faster one")
       ->capture_default_str();
-  command->add_option("--dtype", options->dtype, "Of a model: what operations work in")
+  command
+      ->add_option(
+          "--dtype", options->dtype, "Data type of the model's operations; not for presets")
       ->capture_default_str();
-  command->add_option("--seed", options->how.seed, "Of what a planner draws")
+  command->add_option("--seed", options->how.seed, "Random seed of the planner")
       ->transform(whole_numbers(0))
       ->capture_default_str();
   command
-      ->add_option("--moves", options->how.moves, "Budget of the fast planner, times its default")
+      ->add_option(
+          "--moves",
+          options->how.moves,
+          "With --planner fast: search budget, as a multiple of the default")
       ->check(numbers(0, 1000))
       ->capture_default_str();
   command
-      ->add_option("--threads", options->how.threads, "Of the fast planner; the plan is the same")
+      ->add_option(
+          "--threads",
+          options->how.threads,
+          "With --planner fast: number of threads; the plan does not depend on it")
       ->transform(whole_numbers(1, 1024))
       ->capture_default_str();
   command
@@ -476,7 +497,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
       ->check(seconds())
       ->capture_default_str();
   command->add_option("--out", options->out, "Write the plan file")->check(writable_file());
-  command->add_flag("--explain", options->explain, "Say what binds");
+  command->add_flag("--explain", options->explain, "Explain what limits the plan's time");
 }
 
 }  // namespace paradyse::cli

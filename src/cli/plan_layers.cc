@@ -82,7 +82,7 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
   }
   if (!plan.feasible) {
     fmt::print(
-        "no plan fits: the one that needs least, {}, takes {}, {} more than {}\n",
+        "no plan fits: the one that needs the least memory, {}, needs {}, {} more than {}\n",
         mix,
         bytes_text(plan.peak_bytes),
         bytes_text(plan.peak_bytes - capacity),
@@ -108,13 +108,13 @@ std::string why_not(const RejectedWay& way) {
     return way.more_seconds >= 0
                ? fmt::format("one layer of it costs {:.6g} s more", way.more_seconds)
                : fmt::format(
-                     "one layer of it would save {:.6g} s; another planner takes it, or it does "
-                     "not fit "
-                     "when all is counted",
+                     "one layer of it would save {:.6g} s; another planner may use it, or it does "
+                     "not fit in an exact count",
                      -way.more_seconds);
   }
   return fmt::format(
-      "no plan with a layer of it fits; all of it needs {} more", bytes_text(way.missing_bytes));
+      "no plan with one such layer fits; using it for all layers needs {} more",
+      bytes_text(way.missing_bytes));
 }
 
 void add_plan_layers(CLI::App& plan, Common& common) {
@@ -122,16 +122,18 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       plan,
       common,
       "layers",
-      "Find the fastest mix of ways to run a model's layers that fits into memory",
+      "Find the fastest mix of candidates for a model's layers that fits into memory",
       run_plan_layers);
   command->add_option(
       "--costs",
       options->costs,
-      R"(File {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]}: of a layer)");
-  command->add_option("--layers", options->layers, "With --costs: layers of the model")
+      R"(Costs of one layer for each candidate, {"options": [{"name", "seconds", "saved_bytes", "transient_bytes"}]})");
+  command->add_option("--layers", options->layers, "With --costs: number of layers of the model")
       ->transform(whole_numbers(1));
   command->add_option(
-      "--model", options->model, "Or: Hugging Face folder or TOML model file, for one document");
+      "--model",
+      options->model,
+      "Instead of --costs: Hugging Face folder or TOML model file, for one document");
   command->add_option("--length", options->length, "With --model: tokens of the document")
       ->transform(whole_numbers(1));
   command->add_option("--fitted", options->fitted, "With --model: costs file of paradyse fit");
@@ -139,22 +141,26 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "With --model")->capture_default_str();
-  command->add_option("--attention", options->attention, "With --model: this strategy alone")
+  command
+      ->add_option(
+          "--attention", options->attention, "With --model: use only this attention strategy")
       ->capture_default_str();
   command
       ->add_option(
           "--mlp",
           options->mlp,
-          "With --model: only this weight mode of MLPs: tensor-parallel, zero3 or streamed")
+          "With --model: use only this weight mode of the MLPs (tensor-parallel, zero3 or "
+          "streamed)")
       ->capture_default_str();
-  command->add_option("--recompute", options->recompute, "With --model: this level alone")
+  command
+      ->add_option("--recompute", options->recompute, "With --model: use only this recompute level")
       ->capture_default_str();
   command->add_flag(
-      "--offload", options->offload, "With --model: saved tensors may wait in host memory");
+      "--offload", options->offload, "With --model: saved tensors may be moved to host memory");
   command->add_option(
       "--capacity",
       options->capacity,
-      "Bytes, as in 80GiB: with --costs for what layers keep and need, with --model of a rank");
+      "Memory, as in 80GiB: with --costs for all layers together, with --model of a rank");
   command
       ->add_option(
           "--planner",
@@ -163,7 +169,8 @@ void add_plan_layers(CLI::App& plan, Common& common) {
           "two "
           "candidates")
       ->capture_default_str();
-  command->add_flag("--explain", options->explain, "Also say why the other ways lost");
+  command->add_flag(
+      "--explain", options->explain, "Also print why the other candidates were not used");
 }
 
 }  // namespace paradyse::cli

@@ -88,9 +88,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   const std::vector<LayerCost> ways = plans.choices(options.length, task.ranks).ways.costs;
   if (ways.empty()) {
     throw std::invalid_argument(
-        "plan layers: '" + options.attention +
-        "' runs on groups of one rank; with --ranks 1 it "
-        "is all there is");
+        "plan layers: '" + options.attention + "' runs only on groups of one rank; give --ranks 1");
   }
   const std::optional<DocumentPlan> found = plans.best(options.length, task.ranks);
   const std::int64_t longest = plans.longest().value_or(-1);  // -1: no limit
@@ -119,10 +117,9 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
       print_json(json);
     } else {
       fmt::print(
-          "no plan fits {}: the one that needs least{}, takes {} ({} for parameters, gradients "
-          "and "
-          "optimizer, {} saved for the backward pass, {} while it computes), {} more than there "
-          "are; {}\n",
+          "no plan fits {}: the one that needs the least memory{} needs {} ({} for parameters, "
+          "gradients and optimizer, {} saved for the backward pass, {} while it computes), {} too "
+          "many; {}\n",
           bytes_text(least.budget),
           least.program.empty() ? "" : ", " + least.program,
           bytes_text(least.bytes.total()),
@@ -179,9 +176,8 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
       bytes_text(bytes.saved),
       bytes_text(bytes.transient));
   fmt::print(
-      "no update of weights, no waiting and nothing beside anything else is in these seconds;\n"
-      "paradyse simulate plays a plan with them (docs/internals/planning.md says who prices "
-      "what)\n");
+      "These seconds leave out the optimizer step, waiting and overlap; paradyse simulate includes "
+      "them\n(docs/internals/planning.md).\n");
   if (longest >= 0) {
     fmt::print("the longest document that fits has {}\n", counted(longest, "token"));
   }

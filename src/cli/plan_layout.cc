@@ -116,13 +116,13 @@ Plan within_memory(
     const PlanLayoutOptions& options, const GridShape& shape, const Documents& documents) {
   if (options.objective == "seconds") {
     throw std::invalid_argument(
-        "--memory-per-rank goes with --objective elements: within memory that layout is planned "
-        "which sends least");
+        "--memory-per-rank needs --objective elements: within a memory budget, the layout that "
+        "sends least is planned");
   }
   if (options.tiles > 1) {
     throw std::invalid_argument(
-        "--token-tiles: with --memory-per-rank tiles are planned, as many as it takes; leave one "
-        "out");
+        "--token-tiles: with --memory-per-rank the number of tiles is planned; leave one of the "
+        "two out");
   }
   std::optional<LayerRecompute> level;
   if (!options.recompute.empty()) {
@@ -203,7 +203,7 @@ void print_memory(const Plan& plan) {
   const PlanGroup& group = plan.micro_batches.front().groups.front();
   const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
   fmt::print(
-      "{} micro-batch{} of at most {} sample{}; the fullest rank takes {}: {} for parameters, "
+      "{} micro-batch{} of at most {} sample{}; the fullest rank needs {}: {} for parameters, "
       "gradients and optimizer, {} saved, {} while it computes\n",
       plan.micro_batches.size(),
       plan.micro_batches.size() > 1 ? "es" : "",
@@ -218,7 +218,7 @@ void print_memory(const Plan& plan) {
     for (const auto& [part, said] : parts) {
       text += fmt::format("{}{} {}", text.empty() ? "" : "; ", part, said);
     }
-    fmt::print("{} layer{} made again: {}\n", layers, layers > 1 ? "s" : "", text);
+    fmt::print("{} layer{} recomputed: {}\n", layers, layers > 1 ? "s" : "", text);
   }
 }
 
@@ -235,7 +235,8 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
         tiles_of(*cluster, folder.shape, precision_of(dtype_option(options.dtype)).activation));
   } else if (options.objective == "seconds") {
     throw std::invalid_argument(
-        "--objective seconds takes --cluster FILE (configs/clusters/): seconds are those of one");
+        "--objective seconds needs --cluster FILE (configs/clusters/), for which seconds are "
+        "predicted");
   }
   LayoutTask task{
       .model = &model,
@@ -254,14 +255,13 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   std::optional<Plan> fitting;
   if (options.offload && options.memory_per_rank.empty()) {
     throw std::invalid_argument(
-        "--offload goes with --memory-per-rank: what waits on the host is planned where memory is "
-        "short");
+        "--offload needs --memory-per-rank: tensors are moved to the host only if memory is short");
   }
   if (!options.memory_per_rank.empty()) {
     if (!folder.grid) {
       throw std::invalid_argument(
-          "--memory-per-rank is of video and protein models; of a language model paradyse plan "
-          "layers --model ... --capacity plans what fits");
+          "--memory-per-rank is for video and protein models; for a language model use paradyse "
+          "plan layers --model ... --capacity");
     }
     fitting = within_memory(options, *folder.grid, task.documents);
     fitting->tiles = model.tiles();  // those of a GPU need no room that a CPU's do not
@@ -333,9 +333,9 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
            decimals_text(part.elements_backward, 0)});
       otherwise.push_back(
           part.choice.part + (part.otherwise < 0
-                                  ? " has no other way\n"
+                                  ? " has no other candidate\n"
                                   : fmt::format(
-                                        ": the next best way costs {:.6g} {} more a layer\n",
+                                        ": the next best candidate costs {:.6g} {} more a layer\n",
                                         part.otherwise,
                                         options.objective == "seconds" ? "s" : "elements")));
     }
@@ -349,7 +349,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     return options.objective == "seconds" ? one.seconds : one.elements();
   };
   std::vector<std::vector<std::string>> totals = {
-      {"elements sent a rank", "forward", "backward", "seconds", "of ours"}};
+      {"elements sent by a rank", "forward", "backward", "seconds", "of planned"}};
   const auto total = [&](const std::string& name, const LayoutPlan& one) {
     totals.push_back(
         {name,
@@ -359,7 +359,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
          goal(plan) > 0 ? fmt::format("{:.2f}", goal(one) / goal(plan)) : "-"});
   };
   total(
-      "ours, of " + counted(std::ssize(plan.layers), "layer") +
+      "planned, " + counted(std::ssize(plan.layers), "layer") +
           (plan.layers.size() > 1 ? ", mean" : ""),
       plan);
   for (const auto& [name, one] : costs) {
@@ -370,7 +370,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
       costs, std::back_inserter(all), [](const auto& one) { return one.second; });
   const auto best = std::ranges::min_element(all, {}, goal);
   fmt::print(
-      "\n{}of ours: {}\n",
+      "\n{}of planned: ratio to the planned layout {}\n",
       common.table(
           totals, {.drop = {"seconds"}, .best = static_cast<std::size_t>(best - all.begin()) + 1}),
       options.objective == "seconds" ? "by seconds" : "by elements, forward and backward");
@@ -387,9 +387,9 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       plan,
       common,
       "layout",
-      "Plan where the streams of a model lie, part after part",
+      "Plan how the tensors of a multi-axis model are sharded, part by part",
       run_plan_layout);
-  command->add_option("--ranks", options->ranks, "Of the group")
+  command->add_option("--ranks", options->ranks, "Number of ranks in the group")
       ->transform(whole_numbers(1, 4096))
       ->required();
   add_grid_options(*command, *options);
@@ -397,35 +397,42 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       ->add_option(
           "--recompute",
           options->recompute,
-          "none, light, attention-output or full, of all parts; layer, layer+light, ..., of layers "
-          "as a whole; with --memory-per-rank the default is what fits")
+          "none, light, attention-output or full (each part), or layer, layer+light, ... (layers "
+          "as a whole); with --memory-per-rank the default is what fits")
       ->default_str("none");
   command
       ->add_option(
           "--token-tiles",
           options->tiles,
-          "Parts that can are run in so many tiles, one after the other")
+          "Run parts that allow it in this many tiles, one after the other")
       ->transform(whole_numbers(1, 256))
       ->capture_default_str();
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
-      "Plan what fits, as in 8GiB, of training in --dtype: samples at once, and of each part what "
-      "is made again and in how many tiles it runs");
+      "Plan training in --dtype within this memory, as in 8GiB: samples in a micro-batch, and for "
+      "each part what is recomputed and the number of tiles");
   command->add_flag(
       "--offload",
       options->offload,
-      "With --memory-per-rank: what parts save may wait in host memory");
-  command->add_option("--objective", options->objective, "elements sent, or seconds on a --cluster")
-      ->capture_default_str();
-  command->add_option("--cluster", options->cluster, "Cluster file: seconds of every part");
-  command->add_option("--dtype", options->dtype, "That seconds, and bytes within memory, are of")
-      ->capture_default_str();
-  command->add_flag(
-      "--explain", options->explain, "What the next best way of each part would cost");
+      "With --memory-per-rank: saved tensors may be moved to host memory");
   command
       ->add_option(
-          "--out", options->out, "Plan file of all layers: where each part takes its streams")
+          "--objective",
+          options->objective,
+          "What is minimized: elements (sent), or seconds on a --cluster")
+      ->capture_default_str();
+  command->add_option(
+      "--cluster", options->cluster, "Cluster file, to predict the seconds of every part");
+  command->add_option("--dtype", options->dtype, "Data type assumed for predicted time and memory")
+      ->capture_default_str();
+  command->add_flag(
+      "--explain", options->explain, "Print what the next best candidate for each part would cost");
+  command
+      ->add_option(
+          "--out",
+          options->out,
+          "Plan file to write: all layers, with the sharding that each part reads")
       ->check(writable_file());
 }
 

@@ -46,7 +46,7 @@ std::int64_t longest_of(const RunConfig& config, const ModelFolder& folder) {
                                    : std::max(model.window, model.max_positions);
   if (longest == 0) {
     throw std::invalid_argument(
-        "profile: how long documents get is not known: give --data, or --lengths");
+        "profile: the longest document is not known: give --data, or --lengths");
   }
   return longest;
 }
@@ -73,9 +73,9 @@ BatchSizes samples_of(
     const ProfileOptions& options, const RunConfig& config, const ModelFolder& model) {
   if (!options.lengths.empty()) {
     throw std::invalid_argument(
-        "profile: --lengths is of language models; of a model of type " + model_type(*model.grid) +
-        " the largest sample of data.path is profiled, half of it and a "
-        "quarter");
+        "profile: --lengths is for language models; for a model of type " +
+        model_type(*model.grid) +
+        ", the largest sample of data.path, half of it and a quarter of it are profiled");
   }
   return data_at("data.path", config.data.path, config, model).samples()->sizes;
 }
@@ -121,7 +121,7 @@ int profile_on(
     const ProfileOptions& options,
     const Common& common) {
   if (config.model.path.empty()) {
-    throw std::invalid_argument("model.path is not set: write it in the configuration, or --model");
+    throw std::invalid_argument("model.path is not set: set it in the run file, or give --model");
   }
   const ModelFolder model = model_at(config);
   if (backend->leads()) {
@@ -131,8 +131,8 @@ int profile_on(
   ProfileRequest request = profile_request(config, model, 64, samples, *backend);
   if (model.grid && request.sizes.size() < 3) {
     throw std::invalid_argument(
-        "profile: data.path: a quarter, a half and all of the largest sample are no three sizes; "
-        "give larger ones");
+        "profile: data.path: the largest sample is too small: a quarter, a half and all of it must "
+        "be three sizes; give a larger one");
   }
   if (!model.grid) {
     request.lengths = lengths_of(options, config, model);
@@ -164,7 +164,7 @@ int profile_on(
   const std::size_t measured = different(rounds, Outcome::measured);
   const std::size_t without_time = different(rounds, Outcome::time);
   const std::string go_on = without_time > 0 || rounds_are_missing(rounds, request)
-                                ? "the same command goes on with it (--seconds gives it more time)"
+                                ? "the same command continues it (--seconds gives it more time)"
                                 : "it is complete";
   if (common.json) {
     print_json(
@@ -180,8 +180,8 @@ int profile_on(
          {"kernels", result.kernels.size()}});
   } else {
     std::printf(
-        "%zu steps measured (%zu of %zu times), %zu would not fit memory, %zu the time\n%s: %s\n"
-        "next: paradyse fit --profile %s%s\n",
+        "%zu steps measured (%zu of %zu times); %zu would not fit into memory, %zu not into the "
+        "time\n%s: %s\nnext: paradyse fit --profile %s%s\n",
         measured,
         count(rounds, Outcome::measured),
         kProfileRounds * measured,
@@ -221,14 +221,20 @@ void add_profile(CLI::App& app, Common& common) {
       app,
       common,
       "profile",
-      "Measure what every strategy takes on this machine, for paradyse fit",
+      "Measure the time of every strategy on this machine, for paradyse fit",
       run_profile);
   add_run_options(*command, options->run);
-  command->add_option("--out", options->out, "File that grows (default: in output.folder's costs/)")
+  command
+      ->add_option(
+          "--out",
+          options->out,
+          "File that measurements are added to (default: in output.folder's costs/)")
       ->check(writable_file(/*makes_folders=*/true));
   command
       ->add_option(
-          "--lengths", options->lengths, "Tokens of a document (default: doublings to the longest)")
+          "--lengths",
+          options->lengths,
+          "Document lengths in tokens (default: powers of two up to the longest)")
       ->delimiter(',')
       ->transform(whole_numbers(1));
   command->add_option("--seconds", options->seconds, "Short for --set costs.profile_seconds=...")

@@ -70,7 +70,7 @@ void print(const SwitchingCorpus& corpus, const Common& common) {
       {"run",
        "fit",
        "seconds",
-       "on common",
+       "on common steps",
        "time off by",
        "memory off by",
        "over the fastest of each step"}};
@@ -84,7 +84,7 @@ void print(const SwitchingCorpus& corpus, const Common& common) {
          percent(summary.memory_error),
          percent(summary.over_fastest)});
   }
-  fmt::print("{}\n", common.table(rows, {.drop = {"on common", "memory off by"}}));
+  fmt::print("{}\n", common.table(rows, {.drop = {"on common steps", "memory off by"}}));
 }
 
 int report_switching(
@@ -140,7 +140,7 @@ int report_run(
     const ReportedStep& step = run.steps[shown_step(options, run, chosen)];
     const std::optional<Plan> its = run.plan_of(step);
     if (!its) {
-      throw std::invalid_argument(fmt::format("--step {}: its plan is gone", step.step));
+      throw std::invalid_argument(fmt::format("--step {}: its plan file is missing", step.step));
     }
     plan = step_text(run, step, *its);
   }
@@ -169,8 +169,8 @@ int report_run(
   }
   if (all.steps > 0) {
     fmt::print(
-        "{:.0f} tokens/s; {:.3g} s of steps, predicted as {:.3g} s\npeak memory {}; ranks were "
-        "idle for {} of the time\n{}",
+        "{:.0f} tokens/s; steps took {:.3g} s (predicted: {:.3g} s)\npeak memory {}; ranks were "
+        "idle {} of the time\n{}",
         static_cast<double>(all.tokens) / all.seconds,
         all.seconds,
         all.predicted_seconds,
@@ -191,7 +191,7 @@ int run_report(const ReportOptions& options, const Common& common) {
         "bench switching` made");
   }
   if (!run && (options.step > 0 || !options.beside.empty())) {
-    throw std::invalid_argument("--step and --beside are of a training run: give its folder");
+    throw std::invalid_argument("--step and --beside need a training run: give its folder");
   }
   const std::filesystem::path out =
       !options.out.empty() ? std::filesystem::path(options.out)
@@ -210,30 +210,33 @@ void add_report(CLI::App& app, Common& common) {
       app,
       common,
       "report",
-      "Make an HTML page of a training run, or of what `paradyse bench switching` measured",
+      "Make an HTML page of a training run, or of a result of `paradyse bench switching`",
       run_report);
   command
       ->add_option(
-          "run", options->of, "Folder of a training run, or file of paradyse bench switching")
+          "run",
+          options->of,
+          "Folder of a training run, or result file of paradyse bench switching")
       ->type_name("RUN|FILE")
       ->required();
   command
       ->add_option(
           "--out",
           options->out,
-          "The page; when left out RUN/report.html, or FILE with .html. Replaces only such pages")
+          "Page to write (default: RUN/report.html, or FILE with .html). Only a report page is "
+          "replaced")
       ->check(writable_file());
   command
       ->add_option(
           "--step",
           options->step,
-          "Step whose plan is printed; when left out the one that shows most of planning")
+          "Step whose plan is printed (default: the one with most kinds of groups)")
       ->check(whole_numbers(1));
   command
       ->add_option(
           "--beside",
           options->beside,
-          "Other runs, on the page beside this one: a static strategy's")
+          "Other runs to compare on the page, such as a static strategy's")
       ->type_name("RUN");
 }
 

@@ -16,37 +16,41 @@ namespace paradyse::cli {
 void add_run_options(Command& command, RunOptions& options) {
   command.add_option("-c,--config", options.file, "TOML file of the run");
   command
-      .add_option("--set", options.settings, "KEY=VALUE over the file, as in --set train.steps=10")
+      .add_option(
+          "--set",
+          options.settings,
+          "KEY=VALUE that overrides the file, as in --set train.steps=10")
       ->expected(1)
       ->take_all();
   command.add_flag(
       "--print-config",
       options.print_config,
-      "Print every value with where it came from, and stop");
+      "Print every value and where it comes from, and stop");
   command.add_option("--model", options.model, "Short for --set model.path=...");
   add_random_weights(command, options.random_weights);
   command
       .add_option(
           "--data",
           options.data,
-          "Folders, JSONL or text files, or patterns of them: short for --set data.path=...")
+          "Folders, JSONL or text files, or glob patterns: short for --set data.path=...")
       ->option_text("PATH ...");
   command.add_flag(
       "--bytes",
       options.bytes,
-      "Bytes of text are ids, though the model has a tokenizer: short for --set data.bytes=true");
+      "Use the bytes of text as token ids although the model has a tokenizer: short for --set "
+      "data.bytes=true");
   command.add_option("--ranks", options.ranks, "Short for --set parallel.ranks=...")
       ->type_name("INT")
       ->transform(whole_numbers(1, kMostRanks));
   command.add_option(
       "--memory-per-rank",
       options.memory_per_rank,
-      "Budget of each rank, as in 512MiB: short for --set parallel.memory_per_rank=...");
+      "Memory budget of each rank, as in 512MiB: short for --set parallel.memory_per_rank=...");
   command
       .add_option(
           "--timeout,--deadline",
           options.timeout,
-          "Seconds a rank waits for others: short for --set parallel.timeout_seconds=...")
+          "Longest wait for another rank in seconds: short for --set parallel.timeout_seconds=...")
       ->type_name("FLOAT")
       ->check(seconds());
   command.add_option("--backend", options.backend, "Short for --set parallel.backend=...");
@@ -71,16 +75,16 @@ std::filesystem::path config_of(
     const std::string& option, const std::string& run, const RunOptions& options) {
   if (!options.file.empty()) {
     throw std::invalid_argument(
-        option + " " + run + " goes by the configuration of that run: leave -c " + options.file +
-        " out; --set changes what may change");
+        option + " " + run + " uses the configuration of that run: leave -c " + options.file +
+        " out, and change values with --set");
   }
   std::filesystem::path file = std::filesystem::path(run) / "config.toml";
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
     throw std::invalid_argument(
         option + " " + run +
-        ": is no folder of a run: it has no config.toml; give the "
-        "one that the run named at its end");
+        ": is not a run folder: it has no config.toml; give the folder that the run printed at its "
+        "end");
   }
   return file;
 }
@@ -110,12 +114,12 @@ void expect_files_of(
     }
     const bool relative = std::filesystem::path(path).is_relative();
     throw std::invalid_argument(fmt::format(
-        "{}: {}: {} is not there{}; say where it is now with {}",
+        "{}: {}: {} does not exist{}; give its new place with {}",
         option,
         key,
         path,
         relative ? fmt::format(
-                       ": {} has it relative to the folder in which the run began", file.string())
+                       ": in {} it is relative to the folder where the run started", file.string())
                  : "",
         remedy));
   }
@@ -131,8 +135,8 @@ LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::stri
     throw std::invalid_argument(
         "--resume " + options.resume + ": the run has " + std::to_string(ranks) + " ranks, and " +
         std::to_string(processes) +
-        " processes were started: going on with another number "
-        "(resharding) comes later");
+        " processes were started: a run cannot yet continue with another number of ranks "
+        "(resharding)");
   }
   return loaded;
 }
@@ -164,8 +168,8 @@ LoadedConfig load(const RunOptions& options) {
   shorthand("parallel.interface", options.interface, true);
   if (!options.resume.empty() + !options.replay.empty() + !options.plan.empty() > 1) {
     throw std::invalid_argument(
-        "--resume goes on in the folder of a run, --replay begins a new one by its plans, --plan "
-        "one by a plan file: give one of them");
+        "--resume continues a run, --replay starts a new run with its plans, --plan starts one "
+        "with a plan file: give only one of them");
   }
   if (!options.resume.empty()) {
     return load_resumed(options, settings);

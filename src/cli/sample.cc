@@ -33,8 +33,8 @@ int run_sample(const SampleOptions& options, const Common& common) {
       std::filesystem::is_directory(options.model) ? tokenizer_file(options.model) : "";
   if (!tokenizer.empty() || shape.vocab < 256) {
     throw std::invalid_argument(fmt::format(
-        "--model {}: tokens of this model are no bytes ({}), and no tokenizer is run here; sample "
-        "from it with Transformers, which reads the folder",
+        "--model {}: the tokens of this model are not bytes ({}), and this command runs no "
+        "tokenizer; sample from it with Transformers, which reads the folder",
         options.model,
         tokenizer.empty() ? fmt::format("its vocabulary has {}", shape.vocab) : tokenizer));
   }
@@ -73,24 +73,20 @@ int run_sample(const SampleOptions& options, const Common& common) {
 
 void add_sample(CLI::App& app, Common& common) {
   auto [command, options] = add_command<SampleOptions>(
-      app,
-      common,
-      "sample",
-      "Print what a small model whose tokens are bytes would write on",
-      run_sample);
+      app, common, "sample", "Generate text with a small model whose tokens are bytes", run_sample);
   command->add_option("--model", options->model, "Model folder, as runs/.../model")->required();
-  command->add_option("--prompt", options->prompt, "Text to begin with")->capture_default_str();
-  command->add_option("--tokens", options->tokens, "Bytes to write")
+  command->add_option("--prompt", options->prompt, "Text to continue")->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Number of bytes to generate")
       ->check(whole_numbers(1))
       ->capture_default_str();
   command
       ->add_option(
           "--temperature",
           options->temperature,
-          "0: always the likeliest byte; 1: as the model says")
+          "Sampling temperature; 0: always the most likely byte")
       ->check(numbers(0))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the draws")
+  command->add_option("--seed", options->seed, "Random seed")
       ->check(whole_numbers(0))
       ->capture_default_str();
 }

@@ -113,7 +113,7 @@ void print_additive(
     const Simulation& additive,
     const Common& common) {
   fmt::print(
-      "without overlap {:.4g} s: the simulation takes {:.3f} of it\n",
+      "without overlap {:.4g} s; the simulation takes {:.3f} of that\n",
       additive.seconds,
       simulation.seconds / additive.seconds);
   const auto group = [&](std::size_t m, const SimulatedMicroBatch& found) {
@@ -152,11 +152,8 @@ void print(const Simulation& simulation, const Cluster& cluster, const Common& c
   const DeviceClass& device = cluster.device(static_cast<int>(fullest));
   fmt::print(
       "{:.4g} s an iteration ({:.3g} s gradients at its end, {:.3g} s update), {:.0f} tokens/s, "
-      "MFU "
-      "{}\n"
-      "compute {}, exposed communication {}, idle {} of the ranks' time; communication {}, the "
-      "rest "
-      "of it beside compute\n",
+      "MFU {}\ncompute {}, exposed communication {}, idle {} of the ranks' time; communication {}, "
+      "of which the rest is overlapped\n",
       simulation.seconds,
       simulation.gradient_seconds,
       simulation.optimizer_seconds,
@@ -194,7 +191,7 @@ void print(const Simulation& simulation, const Cluster& cluster, const Common& c
       bytes_text(rank.bytes.transient),
       rank.offloaded_bytes > 0 ? ", " + bytes_text(rank.offloaded_bytes) + " in host memory" : "",
       rank.missing_bytes == 0 ? "it fits"
-                              : "it does NOT fit, by " + bytes_text(rank.missing_bytes));
+                              : "it does NOT fit; missing: " + bytes_text(rank.missing_bytes));
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -215,7 +212,7 @@ void set_memory(const std::string& text, Cluster& cluster) {
     throw std::invalid_argument(std::string("--memory: ") + error.what());
   }
   if (memory < 1) {
-    throw std::invalid_argument("--memory " + text + ": at least one byte is needed");
+    throw std::invalid_argument("--memory " + text + ": must be at least one byte");
   }
   for (DeviceClass& device : cluster.devices) {
     device.memory_bytes = memory;
@@ -249,7 +246,7 @@ Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
       .domain = options.domain == 0 ? largest_domain(cluster) : options.domain};
   if (cluster.ranks() % workload.domain != 0) {
     throw std::invalid_argument(fmt::format(
-        "--domain {}: it has to divide the cluster's {} ranks", options.domain, cluster.ranks()));
+        "--domain {}: must divide the cluster's {} ranks", options.domain, cluster.ranks()));
   }
   return workload;
 }
@@ -261,10 +258,9 @@ void print_predicted(const Plan& plan, const Simulation& simulation, const Simul
   }
   const double predicted = *plan.predicted.seconds;
   fmt::print(
-      "the planner ({}) predicted {:.4g} s, {} of this simulation\n"
-      "  added up with nothing beside anything else, as planners do, it is {:.4g} s ({});\n"
-      "  the simulation also lets ranks wait for one another at every meeting, and\n"
-      "  messages travel beside work (docs/internals/simulate.md)\n",
+      "the planner ({}) predicted {:.4g} s, {} of this simulation\n  added up without overlap, as "
+      "planners do, it is {:.4g} s ({});\n  the simulation also includes waiting at every "
+      "collective, and overlaps\n  communication with computation (docs/internals/simulate.md)\n",
       plan.planner_name.empty() ? "of the file" : plan.planner_name,
       predicted,
       signed_percent_text(predicted / simulation.seconds - 1),
@@ -360,7 +356,7 @@ int print_all(
          s.fits() ? "yes" : bytes_text(rank.missing_bytes) + " too much"});
   }
   fmt::print(
-      "{} of {}, {} share documents and weights\n",
+      "{} of {}; groups of {} share documents and weights\n",
       counted(cluster.ranks(), "rank"),
       cluster.name,
       workload.domain);
@@ -373,7 +369,7 @@ int print_all(
           .c_str(),
       stdout);
   if (fastest == nullptr) {
-    fmt::print("no plan fits; the last column says what is missing\n");
+    fmt::print("no plan fits; the last column shows the missing memory\n");
   } else {
     fmt::print("best: {} (marked *)\n", fastest_name);
   }
@@ -394,8 +390,7 @@ int simulate_on(
     if (trace.was_cut()) {
       fmt::print(
           stderr,
-          "{} does not go to the end: it is as large as --trace-limit {}; --trace-ranks 1 makes "
-          "it smaller\n",
+          "{} is cut off at --trace-limit {}; --trace-ranks 1 makes it smaller\n",
           options.trace,
           options.trace_limit);
     }
@@ -408,11 +403,11 @@ int simulate_on(
   const std::optional<LayerChoice> layer = named_layer(options);
   if (!options.plan.empty() && (layer || !options.lengths.empty() || options.domain != 0)) {
     throw std::invalid_argument(
-        "--plan says what runs where: leave out --length, --domain and --attention");
+        "--plan already says what runs where: leave out --length, --domain and --attention");
   }
   if (options.additive && options.plan.empty() && !layer) {
     throw std::invalid_argument(
-        "--additive compares two ways to play one plan: give --plan, or --length with --attention");
+        "--additive needs one plan: give --plan, or --length with --attention");
   }
 
   std::optional<Plan> plan;
@@ -535,7 +530,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
         {"--backend", options.backend.backend != "auto"}}) {
     if (given && !measured) {
       throw std::invalid_argument(
-          std::string(flag) + " goes with --cluster measured: a file says what its cluster has");
+          std::string(flag) + " needs --cluster measured: a cluster file already has these values");
     }
   }
   const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
@@ -551,7 +546,7 @@ void add_simulate(CLI::App& app, Common& common) {
       app,
       common,
       "simulate",
-      "Play a plan on a described cluster: seconds, memory, what fits, which plan is best",
+      "Simulate a plan on a described cluster: time, memory, the best plan that fits",
       run_simulate);
   command
       ->add_option(
@@ -561,40 +556,39 @@ void add_simulate(CLI::App& app, Common& common) {
       ->add_option(
           "--cluster",
           options->cluster,
-          "TOML file, as those in configs/clusters/; or `measured`: this machine, in some seconds")
+          "Cluster file (TOML, see configs/clusters/); or `measured`: measure this machine, which "
+          "takes some seconds")
       ->required();
   command
       ->add_option(
           "--ranks",
           options->ranks,
-          "Of a file, with --plan: so many, as plan batch --ranks; of `measured` (default: the "
-          "plan's, or 4; "
-          "over "
-          "gloo the processes)")
+          "With a cluster file and --plan: use this many of its ranks, as in plan batch --ranks.  "
+          "With `measured`: number of ranks (default: the plan's, or 4; over gloo the number of "
+          "processes)")
       ->transform(whole_numbers(1, kMostRanks));
   command
       ->add_option(
-          "--write-cluster", options->write_cluster, "Write what was measured as a cluster file")
+          "--write-cluster", options->write_cluster, "Write the measurement to this cluster file")
       ->check(writable_file());
   add_backend_options(*command, options->backend);
-  command->add_option("--plan", options->plan, "Plan file for as many ranks as the cluster has");
+  command->add_option(
+      "--plan", options->plan, "Plan file; it must have as many ranks as the cluster");
   command
       ->add_option(
           "--length",
           options->lengths,
-          "Instead: tokens of the documents of each weight domain, as in 32768 or 32768,4096")
+          "Instead of --plan: document lengths of each sharding group, as in 32768 or 32768,4096")
       ->delimiter(',')
       ->transform(whole_numbers(1));
   command
       ->add_option(
-          "--domain",
-          options->domain,
-          "Ranks that share documents and weights (default: all of up to 64, else 64)")
+          "--domain", options->domain, "Ranks in a sharding group (default: all, at most 64)")
       ->transform(whole_numbers(1));
   command->add_option(
       "--attention",
       options->attention,
-      "Strategy of all layers; default: all of them, and the best mix of layers");
+      "Attention strategy of all layers (default: try all, and the best mix of layers)");
   command->add_option(
       "--mlp",
       options->mlp,
@@ -609,28 +603,35 @@ void add_simulate(CLI::App& app, Common& common) {
   command->add_option("--dtype", options->dtype, "bfloat16, float16 or float32")
       ->capture_default_str();
   command->add_option(
-      "--memory", options->memory, "Memory of every device instead of the file's, as in 40GiB");
+      "--memory", options->memory, "Memory of every device, as in 40GiB, instead of the file's");
   command->add_flag(
-      "--forward-only", options->forward_only, "Evaluation: no backward pass, no update");
+      "--forward-only",
+      options->forward_only,
+      "Simulate evaluation: no backward pass, no optimizer step");
   command->add_flag(
       "--additive",
       options->additive,
-      "Also play it as batch planners add it up, with nothing beside anything else: where they "
-      "part");
+      "Also add up the plan without overlap, as batch planners do, and show the differences");
   command->add_flag(
       "--even",
       options->even,
-      "Cut documents evenly, however unlike the devices are, unless the plan has shares");
+      "Shard documents evenly also on heterogeneous devices, unless the plan has shares");
   command
       ->add_option(
-          "--trace", options->trace, "Write streams and memory over time for Perfetto to this file")
+          "--trace",
+          options->trace,
+          "Write a Perfetto trace (operations and memory over time) to this file")
       ->check(writable_file());
   command->add_option(
-      "--trace-limit", options->trace_limit, "Size of the trace's file; 0: no limit");
-  command->add_option("--trace-ranks", options->trace_ranks, "Ranks in the trace, from 0")
+      "--trace-limit", options->trace_limit, "Size limit of the trace file; 0: no limit");
+  command
+      ->add_option(
+          "--trace-ranks", options->trace_ranks, "Number of ranks in the trace, from rank 0")
       ->transform(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--save-plan", options->save_plan, "Write the (best) plan to this file")
+  command
+      ->add_option(
+          "--save-plan", options->save_plan, "Write the plan, or the best one, to this file")
       ->check(writable_file());
 }
 

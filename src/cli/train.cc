@@ -25,8 +25,7 @@ namespace {
 void print_table(const std::vector<DocumentPlans::Row>& table, const Common& common) {
   std::fprintf(
       stderr,
-      "predicted seconds for one document alone (forward, backward, recompute), memory of the "
-      "fullest "
+      "predicted seconds for one document (forward, backward, recompute), memory of the fullest "
       "rank:\n");
   // One column a length.  Of all options those that are among the three fastest that fit somewhere,
   // and each strategy as it is without recomputation.
@@ -119,7 +118,7 @@ Json to_json(const TrainSummary& s) {
 // The last loss beside the first, where they are of different steps.
 std::string loss_text(const TrainSummary& s) {
   if (!std::isfinite(s.first_loss)) {
-    return "none: no step has one";
+    return "none: no step has a loss";
   }
   if (s.loss_steps == 0) {
     return fmt::format("{:.4f} (of the one step that has a loss)", s.last_loss);
@@ -160,10 +159,8 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       s.seconds);
   if (s.steps > 0) {
     std::printf(
-        "loss            %s\n"
-        "tokens/s        %.0f\n"
-        "predicted       %.1f s for %.1f s of steps\n"
-        "idle            %s of the ranks' time: waiting for slower groups\n",
+        "loss            %s\ntokens/s        %.0f\npredicted       %.1f s for %.1f s of "
+        "steps\nidle            %s of the ranks' time, waiting for slower groups\n",
         loss_text(s).c_str(),
         static_cast<double>(s.tokens) / s.seconds,
         s.predicted_seconds,
@@ -173,10 +170,9 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
   if (s.best_static) {
     const double apart = std::abs(s.best_static->ratio() - 1);
     std::printf(
-        "best static     %s alone, recomputing where it must: predicted %.3g s for\n"
-        "                %lld of %lld steps, these plans %.3g s: %.2f times, by the costs at the "
-        "end.\n"
-        "                A step took %s more or less than predicted: %s\n",
+        "best static     only %s, with the recomputation it needs: predicted %.3g s for\n          "
+        "      %lld of %lld steps; this run's plans: %.3g s, ratio %.2f (costs at the end).\n      "
+        "          Measured steps differ from their predictions by %s: %s\n",
         s.best_static->strategy.c_str(),
         s.best_static->seconds,
         static_cast<long long>(s.best_static->batches),
@@ -184,12 +180,12 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         s.best_static->ours,
         s.best_static->ratio(),
         percent_text(s.prediction_error, 0).c_str(),
-        apart <= s.prediction_error ? "which is faster is not known"
-                                    : "the difference is larger than that");
+        apart <= s.prediction_error ? "within the prediction error"
+                                    : "beyond the prediction error");
   }
   if (s.late_plans > 0) {
     std::printf(
-        "late plans      %lld: these steps ran all documents whole, or split all\n",
+        "late plans      %lld steps ran with a simpler plan, since theirs was late\n",
         static_cast<long long>(s.late_plans));
   }
   if (std::isfinite(s.eval_loss)) {
@@ -208,15 +204,15 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       config.checkpoint.keep > 0 ? ", checkpoints/" : "",
       output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
   print_plan(s);
-  std::printf("next\n  see it          paradyse report %s\n", folder.c_str());
+  std::printf("next\n  see the run     paradyse report %s\n", folder.c_str());
   if (config.checkpoint.keep > 0) {
     std::printf(
-        "  go on           paradyse train --resume %s%s\n",
+        "  continue        paradyse train --resume %s%s\n",
         folder.c_str(),
         s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
   }
   if (output.model) {
-    std::printf("  test it         paradyse eval --model %s/model --data DATA\n", folder.c_str());
+    std::printf("  evaluate        paradyse eval --model %s/model --data DATA\n", folder.c_str());
   }
 }
 
@@ -289,29 +285,30 @@ int run_train(const RunOptions& options, const Common& common) {
 
 void add_train(CLI::App& app, Common& common) {
   auto [command, options] = add_command<RunOptions>(
-      app, common, "train", "Train a model by plans that fit the documents' lengths", run_train);
+      app,
+      common,
+      "train",
+      "Train a model with a plan for the document lengths of every batch",
+      run_train);
   add_run_options(*command, *options);
   command
       ->add_option(
           "--resume",
           options->resume,
-          "Go on with the run in this folder from its newest checkpoint, with its configuration; "
-          "--set may change what makes it no other run: train.steps, optimizer, checkpoint, "
-          "memory, strategies")
+          "Continue the run in this folder from its newest checkpoint, with its configuration; "
+          "--set may change train.steps, optimizer, checkpoint, memory and strategies")
       ->option_text("RUN");
   command
       ->add_option(
           "--replay",
           options->replay,
-          "Begin a new run that goes by the plans of the run in this folder, with its "
-          "configuration")
+          "Start a new run with the configuration and the plans of the run in this folder")
       ->option_text("RUN");
   command
       ->add_option(
           "--plan",
           options->plan,
-          "Every step goes by this plan file, perhaps made by hand, and draws documents of its "
-          "lengths")
+          "Use this plan file for every step; each step draws documents of its lengths")
       ->option_text("FILE");
 }
 

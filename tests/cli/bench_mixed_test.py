@@ -78,12 +78,12 @@ class BenchMixedTest(ProgramTest):
     def test_errors(self):
         refused = ["bench", "mixed", "--model", self.model]
         self.assertIn("--slowdown 1,2", self.error_of(*refused))
-        self.assertIn("ranks are alike", self.error_of(*refused, "--slowdown", "2,2"))
-        self.assertIn("ranks are alike", self.error_of(*refused, "--memory", "8MiB"))
+        self.assertIn("ranks are identical", self.error_of(*refused, "--slowdown", "2,2"))
+        self.assertIn("ranks are identical", self.error_of(*refused, "--memory", "8MiB"))
         self.assertIn("--slowdown: '0.5'", self.error_of(*refused, "--slowdown", "1,0.5"))
         self.assertIn("--memory: ", self.error_of(*refused, "--memory", "1,much"))
         self.assertIn("at least one byte", self.error_of(*refused, "--memory", "8MiB,0"))
-        self.assertIn("no document at all", self.error_of(*refused, "--memory", "8MiB,1KiB"))
+        self.assertIn("cannot train on any document", self.error_of(*refused, "--memory", "8MiB,1KiB"))
         self.assertIn("whole documents", self.error_of(*refused, "--memory", "8MiB,9MiB", "--attention", "DataZ"))
         self.assertIn("usable cores", self.error_of(
             *refused, "--slowdown", ",".join(str(1 + r) for r in range(1000))))

@@ -104,7 +104,7 @@ class BenchStepTest(ProgramTest):
         self.assertLess(max(sent[False]), min(sent[True]))
         shown = self.run_program("bench", "step", "--model", self.model, "--lengths", 8, "--ranks", 2, "--repeats", 1,
                                  "--no-reshard-after-forward", "--verbose").stdout
-        self.assertIn("beside work, weights kept", shown)
+        self.assertIn("overlapped, weights kept", shown)
 
     def test_options_of_a_layer(self):
         tiled = self.bench("--attention", "UlyssesZ", "--recompute", "full", "--token-tiles", 2)

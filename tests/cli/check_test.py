@@ -75,7 +75,7 @@ class CheckTest(ProgramTest):
         text = self.run_program("check", "--quick", "--ranks", "1,2", "--dtype", "float32",
                                 "--strategy", "USP,METP").stdout
         self.assertRegex(text, r"Quick: \d+ of 560 cases, chosen to cover the others")
-        self.assertIn("without --quick all are run", text)
+        self.assertIn("Without --quick all cases run", text)
         self.assertIn("leave --quick out", self.error_of("check", "--quick", "--model", STDIT))
 
     def test_quick_tells_what_is_too_far(self):
@@ -261,7 +261,7 @@ class PlanCheckPresetTest(ProgramTest):
 
     def test_room(self):
         self.plan["lengths"][1] = 6450
-        self.assertIn("micro_batches[0].groups[1]: 6450 tokens, and a group of 1 rank has room for 6449",
+        self.assertIn("micro_batches[0].groups[1]: 6450 tokens, but a group of 1 rank holds 6449",
                       self.check(code=FAILED)["problems"][0])
         self.assertTrue(self.check("--memory-per-rank", "40GiB")["ok"])
         self.assertIn("context's 100000", self.check("--context", 100000, code=FAILED)["problems"][0])

@@ -54,7 +54,7 @@ tokens_per_step = 3000
         self.assertEqual(file.stat().st_size, size)
 
         said = self.run_program("train", "-c", self.config).stderr
-        self.assertIn("plans go by a closed form", said)
+        self.assertIn("plans use a closed form", said)
         out = str(file).replace(".profile.jsonl", ".costs.json")
         errors = self.json_of("fit", "--profile", file)
         self.assertEqual(errors["out"], out)  # where train looks for it
@@ -65,7 +65,7 @@ tokens_per_step = 3000
         # costs of three ranks are none of two
         message = self.error_of(
             "train", "-c", self.config, "--ranks", 2, "--set", f'costs.file="{out}"')
-        self.assertIn("ranks is 3, and that of this run is 2", message)
+        self.assertIn("ranks is 3, but this run has 2", message)
         self.assertIn("paradyse profile", message)
         message = self.error_of(
             "profile", "-c", self.config, "--lengths", 64, "--ranks", 2, "--out", file)
@@ -75,7 +75,7 @@ tokens_per_step = 3000
     def test_train_measures_where_it_is_told_to(self):
         arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=40"]
         said = self.run_program("train", "-c", self.config, *arguments).stderr
-        self.assertIn("measuring what strategies take here, once, for 40 s", said)
+        self.assertIn("measuring the strategies on this machine, once, for 40 s", said)
         self.assertIn("model of measured costs", said)
         said = self.run_program("train", "-c", self.config, *arguments).stderr
         self.assertNotIn("measuring", said)
@@ -158,7 +158,7 @@ tokens_per_step = 3000
         message = self.error_of("train", "--replay", folder, "--set", "data.seed=9")
         self.assertIn("other lengths", message)
         message = self.error_of("train", "--replay", self.folder)
-        self.assertIn("no folder of a run", message)
+        self.assertIn("not a run folder", message)
 
     def test_replay_cuts_by_shares(self):
         folder, steps = self.train("--set", 'parallel.attention="MegatronCZ"')
@@ -228,7 +228,7 @@ tokens_per_step = 3000
         _, honest = train(told["memory_overhead"])
         budget = int(0.75 * max(step["peak_bytes"] for step in honest))
         said, steps = train(-0.6, "--memory-per-rank", budget)
-        self.assertIn("its work is thrown away, and a plan that needs less takes its place", said)
+        self.assertIn("the step is repeated with a plan that needs less", said)
         self.assertGreater(sum(step["retries"] for step in steps), 0)
         self.assertEqual(len(steps), len(honest))
         for step, other in zip(steps, honest, strict=True):

@@ -123,7 +123,7 @@ class FitTest(ProgramTest):
                            ("profile.jsonl", text_of(profile_lines()))]:
             path = self.write(name, text)
             message = self.error_of(*self.arguments(profile_lines(), out=name))
-            self.assertIn("is no costs file", message)
+            self.assertIn("is not a costs file", message)
             self.assertEqual(path.read_text(), text)
         before = (self.folder / "other.json").read_bytes()
         message = self.error_of(*self.arguments(profile_lines(), out="other.json"))

@@ -384,7 +384,7 @@ class GradTest(ProgramTest):
 
     def test_data_that_is_none(self):
         for text, said in [
-                ("{\"tokens\": [1, 2\n", ":1: is no JSON"),
+                ("{\"tokens\": [1, 2\n", ":1: is not JSON"),
                 ("{\"tokens\": [1]}\n[1, 2]\n", ":2:"),
                 ("{\"tokens\": [1, 37]}\n", "token 1 is 37"),
                 ("{\"tokens\": [-1]}\n", "token 0 is -1"),
@@ -428,7 +428,7 @@ class GradTest(ProgramTest):
             config.write_text(json.dumps({**whole, key: value}))
             self.assertIn(said, self.model_error(folder))
         config.write_text("{")
-        self.assertIn("no JSON", self.model_error(folder))
+        self.assertIn("not JSON", self.model_error(folder))
 
     def test_weights_that_are_not_finite(self):
         folder = self.copied_model()

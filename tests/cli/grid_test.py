@@ -273,7 +273,7 @@ folder = "{self.folder}"
 name = "{model.stem}"
 """)
             said = self.run_program("train", "-c", run).stderr
-            self.assertIn("plans are the layouts that send least\n", said)
+            self.assertIn("plans are the layouts with the least communication\n", said)
             made = self.json_of("profile", "-c", run, "--seconds", 300)
             self.assertEqual(made["steps_without_time"], 0)
             self.assertEqual(made["steps_measured"], (7 if model == self.video else 2) * 2 * 3)
@@ -281,8 +281,8 @@ name = "{model.stem}"
             fitted = self.json_of("fit", "--profile", made["file"])
             self.assertIn(fitted["best"], ("structured", "hybrid"))
             said = self.run_program("train", "-c", run, "--set", f"output.name={model.stem}2").stderr
-            self.assertIn("their seconds go by measured costs", said)
-            self.assertIn("--lengths is of language models", self.error_of("profile", "-c", run, "--lengths", 64))
+            self.assertIn("their seconds are predicted by measured costs", said)
+            self.assertIn("--lengths is for language models", self.error_of("profile", "-c", run, "--lengths", 64))
         self.assertIn("data.path", self.error_of("profile", "--model", self.video))
 
     def test_what_is_wrong_is_named(self):

@@ -157,7 +157,7 @@ class PlanBatchTest(ProgramTest):
         found = self.json_of(*self.preset(lengths_of(60, 5), "--explain"))
         self.assertIn("micro-batch 0: ", found["explanation"])
         said = self.run_program(*self.preset(lengths_of(60, 5), "--explain")).stdout
-        for word in ("groups of", "busy", "of all rank seconds", "gap", "micro-batches", "fast took"):
+        for word in ("groups of", "busy", "of all rank-seconds", "gap", "micro-batches", "fast took"):
             self.assertIn(word, said)
         self.assertNotIn("explanation", self.json_of(*self.preset(lengths_of(60, 5))))
 
@@ -205,7 +205,7 @@ class PlanBatchTest(ProgramTest):
     def test_bad_files(self):
         for text, said in (("", "no length in it"), ("\n\n", "no length in it"), ("5\n0\n", "line 2: '0'"),
                            ("-3\n", "line 1: '-3'"), ("12\nmany\n", "line 2: 'many'"), ("1.5\n", "'1.5'"),
-                           ("99999999999999999999\n", "is no length")):
+                           ("99999999999999999999\n", "is not a length")):
             path = self.write("bad.txt", text)
             message = self.error_of("plan", "batch", "--model", "flexsp-7b", "--lengths", path)
             self.assertIn("bad.txt", message)

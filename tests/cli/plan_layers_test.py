@@ -70,7 +70,7 @@ class PlanLayersTest(ProgramTest):
             self.assertIn(f"options[1].{field}: expected", refused(field, value))
             self.assertIn("measure it again", refused(field, value))
         self.assertIn("options[1].secs: unknown key", refused("secs", 3))
-        self.assertIn("options[1].name: 'fast' stands there twice", refused("name", "fast"))
+        self.assertIn("options[1].name: 'fast' appears twice", refused("name", "fast"))
         self.assertIn("options[1].name: expected a name", refused("name", ""))
         for number in (float("nan"), float("inf"), -float("inf")):  # as Python writes them
             self.assertIn("options[1].seconds: expected a number from 0, found null (or NaN)",

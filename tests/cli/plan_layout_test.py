@@ -60,7 +60,7 @@ class PlanLayoutTest(ProgramTest):
     def test_people_read_it_too(self):
         text = self.run_program(*self.alignment(128, 256, 8), "--explain").stdout
         self.assertIn("triangle_outgoing", text)
-        self.assertIn("the next best way costs", text)
+        self.assertIn("the next best candidate costs", text)
         self.assertIn("dap", text)
 
     def test_within_memory(self):
@@ -80,7 +80,7 @@ class PlanLayoutTest(ProgramTest):
             peaks.append(memory["peak_bytes"])
             budget = memory["peak_bytes"] * 3 // 4
         self.assertEqual(peaks, sorted(peaks, reverse=True))
-        self.assertIn("made again", self.run_program(
+        self.assertIn("recomputed", self.run_program(
             *self.video(*tiny, "--memory-per-rank", peaks[-1], **sizes)).stdout)
         self.assertIn("no plan fits", self.error_of(*self.video(*tiny, "--memory-per-rank", "10KiB", **sizes)))
         self.assertIn("--objective elements", self.error_of(
@@ -145,9 +145,9 @@ class PlanLayoutTest(ProgramTest):
     def test_what_cannot_be_is_refused(self):
         self.assertIn("did you mean 'stdit'", self.error_of(*self.video(model="sdtit")))
         self.assertIn("--tokens", self.error_of("plan", "layout", "--model", "stdit", "--frames", 4, "--ranks", 2))
-        self.assertIn("--residues is not of", self.error_of(*self.video("--residues", 9)))
-        self.assertIn("--frames is not of", self.error_of(*self.alignment(9, 9, 2, "--frames", 4)))
-        self.assertIn("no multiple", self.error_of(*self.video("--width", 1000)))
+        self.assertIn("--residues does not apply", self.error_of(*self.video("--residues", 9)))
+        self.assertIn("--frames does not apply", self.error_of(*self.alignment(9, 9, 2, "--frames", 4)))
+        self.assertIn("not a multiple", self.error_of(*self.video("--width", 1000)))
         self.assertIn("divides", self.error_of(*self.video("--kv-ratio", 0.3)))
         wrong = self.write("wrong.toml", 'model_type = "stdit"\nhiden_size = 64\n')
         self.assertIn("did you mean 'hidden_size'", self.error_of(*self.video(model=wrong)))

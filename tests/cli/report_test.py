@@ -73,11 +73,11 @@ class ReportTest(ProgramTest):
     def test_keeps_files_of_others(self):
         page = self.write("switching.html", "<!DOCTYPE html><html></html>")
         message = self.error_of("report", self.result())
-        for expected in (str(page), "is no report", "--out"):
+        for expected in (str(page), "is not a report", "--out"):
             self.assertIn(expected, message)
         self.assertEqual(page.read_text(), "<!DOCTYPE html><html></html>")
         file = self.result(name="input.html")
-        self.assertIn("is no report", self.error_of("report", file))
+        self.assertIn("is not a report", self.error_of("report", file))
         self.assertEqual(json.loads(file.read_text()), RESULT)
 
     def test_bad_input(self):
@@ -99,12 +99,12 @@ class ReportTest(ProgramTest):
             f"{at}.second: unknown key (did you mean 'seconds'?)", refused(of_step("second", [])))
         self.assertIn("format", refused(lambda result: result.update(format="paradyse-plan")))
         self.assertIn("nowhere.json: is not there", self.error_of("report", "nowhere.json"))
-        self.assertIn("is no folder of a training run", self.error_of("report", self.folder))
+        self.assertIn("is not the folder of a training run", self.error_of("report", self.folder))
         self.assertIn("--step and --beside", self.error_of("report", self.result(), "--step", "1"))
         self.assertIn("not JSON", self.error_of("report", self.write("bad.json", "{")))
         self.assertFalse((self.folder / "switching.html").exists())
         away = self.folder / "no folder" / "page.html"
-        self.assertIn("no folder is not there", self.error_of("report", self.result(), "--out", away))
+        self.assertIn("no folder does not exist", self.error_of("report", self.result(), "--out", away))
 
     # A run of ours, a page of it and what the terminal says; then the page of a run of one step.
     def test_a_training_run(self):
@@ -145,7 +145,7 @@ class ReportTest(ProgramTest):
                     self.assertAlmostEqual(one.value / line[key], 1, 5, tag)
         with self.subTest("in a browser"):
             self.check_in_browser(run / "report.html", [
-                "Training run first", "Where each length ran, and why", "Beside other runs",
+                "Training run first", "Where each length ran, and why", "Comparison with other runs",
                 "Groups of step", "Predicted by the plan"])
 
     def test_the_page_of_the_bench_in_a_browser(self):

@@ -200,7 +200,7 @@ class SameBitsTest(ResumeTest):
         moved = self.folder / "moved"
         os.rename(elsewhere, moved)
         message = self.error_of("train", "--resume", moved / "runs" / "far", "--set", "train.steps=9")
-        self.assertIn(f"model.path: {elsewhere}/llama.toml is not there", message)
+        self.assertIn(f"model.path: {elsewhere}/llama.toml does not exist", message)
         self.assertIn("--model PATH", message)
         model = ["--model", moved / "llama.toml"]
         self.assertIn("--data PATH", self.error_of("train", "--resume", moved / "runs" / "far", *model))
@@ -208,7 +208,7 @@ class SameBitsTest(ResumeTest):
         # of a program that wrote them as they were given
         file = straight / "config.toml"
         file.write_text(file.read_text().replace(f"{self.folder}/texts", "texts"))
-        self.assertIn("relative to the folder in which the run began", self.error_of(
+        self.assertIn("relative to the folder where the run started", self.error_of(
             "train", "--resume", straight, "--model", moved / "llama.toml"))
 
     # Processes go on where threads stopped.
@@ -229,7 +229,7 @@ class SameBitsTest(ResumeTest):
             process = self.started(run)
             if number == signal.SIGINT:
                 process.send_signal(signal.SIGSTOP)
-                self.assertIn("a program is training", self.resume(run, code=FAILED).stderr)
+                self.assertIn("another program is training", self.resume(run, code=FAILED).stderr)
                 process.send_signal(signal.SIGCONT)
             process.send_signal(number)
             error = process.communicate(timeout=60)[1]
@@ -310,7 +310,7 @@ class CheckpointTest(ResumeTest):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(full.returncode, FAILED, full.stderr)
         for words in ("checkpoint of step 6 could not be written", "rank-0000", "File too large",
-                      "The one before is whole", "000003", "--resume"):
+                      "The previous one is complete", "000003", "--resume"):
             self.assertIn(words, full.stderr)
         self.assertEqual(max(f.name for f in (run / "checkpoints").iterdir()), "000003")
         self.resume(run)
@@ -346,7 +346,7 @@ class CheckpointTest(ResumeTest):
                 error = self.resume(run, *arguments, code=USAGE).stderr
                 for word in words:
                     self.assertIn(word, error)
-        self.assertIn("no folder of a run", self.resume(self.texts, code=USAGE).stderr)
+        self.assertIn("not a run folder", self.resume(self.texts, code=USAGE).stderr)
         self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
 
 

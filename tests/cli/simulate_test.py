@@ -220,7 +220,7 @@ class SimulateTest(ProgramTest):
         self.assertIn("nowhere.toml: is not there; give a cluster file", self.refused("--length", 9, cluster="nowhere.toml"))
         self.assertIn("nowhere", self.refused("--length", 9, model="nowhere.toml"))
         bad = self.write("bad.toml", "name = [")
-        self.assertIn("bad.toml:1: is no TOML", self.refused("--length", 9, cluster=bad))
+        self.assertIn("bad.toml:1: is not TOML", self.refused("--length", 9, cluster=bad))
         self.assertIn(
             "inside_node.bytes_per_second: expected a number from 1 to 1e+18, found 0",
             self.refused("--length", 9, cluster=self.cluster(bandwidth=0, name="zero.toml")))

@@ -92,7 +92,7 @@ warmup_steps = 5
         done = self.train("--json", "--set", f"data.path={nothing}", "--set", "train.steps=2",
                           "--set", f"data.eval_path={nothing}", "--set", "optimizer.weight_decay=0.1")
         self.assertIn("step 1: none of its tokens is scored against a label that counts", done.stderr)
-        self.assertIn("data.eval_path: no token is scored", done.stderr)
+        self.assertIn("data.eval_path: no token has a label", done.stderr)
         summary = json.loads(done.stdout)
         self.assertIsNone(summary["last_loss"])
         folder = pathlib.Path(summary["folder"])
@@ -101,7 +101,7 @@ warmup_steps = 5
         again = self.eval(folder / "model", nothing, 2)
         self.assertEqual((again["loss"], again["predicted_tokens"]), (None, 0))
         text = self.run_program("eval", "--model", folder / "model", "--data", nothing).stdout
-        self.assertIn("no loss: nothing of 1 documents", text)
+        self.assertIn("no loss: none of 1 documents", text)
         untrained = self.summary("--set", "train.steps=1", "--set", "optimizer.lr=0")["folder"]
         self.assertEqual(
             *((pathlib.Path(one) / "model" / "model.safetensors").read_bytes()
@@ -235,7 +235,7 @@ n_positions = 64
         self.assertEqual(many["best_static"]["steps"], 32)
         said = " ".join(self.train("--set", "train.steps=2").stdout.split())
         self.assertRegex(
-            said, r"best static \w+ .*2 of 2 steps, these plans [0-9.e-]+ s: [0-9.]+ times,")
+            said, r"best static only \w+, .*2 of 2 steps; this run's plans: [0-9.e-]+ s, ratio [0-9.]+ ")
 
     # Its documents stand in another order than a step draws them; its MLP takes tokens in tiles.
     def test_goes_by_a_plan_made_by_hand(self):
@@ -265,7 +265,7 @@ n_positions = 64
                               "--set", "train.tokens_per_step=100")
         self.assertIn("train.tokens_per_step = 411", error)
         error = self.error_of("train", "-c", self.config, *here, "--ranks", 3, "--plan", file)
-        self.assertIn("is for 2 ranks, and there are 3", error)
+        self.assertIn("is for 2 ranks, but there are 3", error)
         other = json.loads(file.read_text())
         other["model"].update(name="another", sha256="0123")
         error = self.error_of("train", "-c", self.config, *here, "--ranks", 2, "--plan",
@@ -408,7 +408,7 @@ n_positions = 64
                           ["report", "nowhere", "--out", "/proc/x"]]:
             with self.subTest(arguments):
                 failed = self.run_program(*arguments, code=2)
-                self.assertRegex(failed.stderr, "(cannot be written|is no folder|is not there; make it|is a folder)")
+                self.assertRegex(failed.stderr, "(cannot be written|is not a folder|is not there; make it|is a folder)")
                 self.assertNotIn("nowhere", failed.stderr)
         self.assertEqual(file.read_text(), "")
 

@@ -7,7 +7,7 @@ from support import OK, USAGE, ProgramTest
 
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
-ZERO_IS_ACCEPTED = ["bench switching --seed", "grad --attention-dropout", "grad --dropout-seed", "launch --node",
+ZERO_IS_ACCEPTED = ["bench switching --seed", "grad --attention-dropout", "grad --dropout-seed", "launch --node-rank",
                     "plan batch --moves", "plan batch --reserve", "plan batch --seed", "sample --seed",
                     "sample --temperature"]
 

@@ -81,7 +81,7 @@ TEST(ClusterFile, NumbersRanksThroughItsDevices) {
 
 // Every message has the file, the key, what stands there and what is accepted.
 TEST(ClusterFile, NamesWhatIsWrong) {
-  EXPECT_THAT(refusal("name = "), HasSubstr("c.toml:1: is no TOML"));
+  EXPECT_THAT(refusal("name = "), HasSubstr("c.toml:1: is not TOML"));
   EXPECT_THAT(refusal(""), HasSubstr("name: is missing"));
   EXPECT_THAT(refusal(kTop + kInside), HasSubstr("device: at least one section [[device]]"));
   EXPECT_THAT(refusal(kTop + kDevice), HasSubstr("inside_node: a section"));
@@ -192,8 +192,8 @@ TEST(ClusterFile, RefusesImpossibleNumbers) {
     }
   }
   // integers beyond 64 bits are no TOML
-  EXPECT_THAT(refusal(with("count = 2", "count = 9223372036854775808")), HasSubstr("is no TOML"));
-  EXPECT_THAT(refusal(with("count = 2", "count = 2\ncount = 2")), HasSubstr("is no TOML"));
+  EXPECT_THAT(refusal(with("count = 2", "count = 9223372036854775808")), HasSubstr("is not TOML"));
+  EXPECT_THAT(refusal(with("count = 2", "count = 2\ncount = 2")), HasSubstr("is not TOML"));
 }
 
 TEST(ClusterFile, RefusesUnequalNodesAndTooManyRanks) {

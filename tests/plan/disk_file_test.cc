@@ -74,14 +74,14 @@ TEST_F(WritableTest, WhatCannot) {
       AllOf(HasSubstr((folder_ / "a").string()), HasSubstr("make it")));
   for (const bool makes_folders : {false, true}) {
     EXPECT_THAT(why_not_writable(folder_ / "file" / "new", makes_folders), Not(IsEmpty()));
-    EXPECT_THAT(why_no_file_in(folder_ / "file", makes_folders), HasSubstr("is no folder"));
+    EXPECT_THAT(why_no_file_in(folder_ / "file", makes_folders), HasSubstr("is not a folder"));
     // where nobody can make a file, root neither
     EXPECT_THAT(why_not_writable("/proc/new", makes_folders), HasSubstr("/proc cannot be written"));
   }
-  EXPECT_THAT(why_no_file_in(folder_ / "file" / "a", true), HasSubstr("is no folder"));
+  EXPECT_THAT(why_no_file_in(folder_ / "file" / "a", true), HasSubstr("is not a folder"));
   EXPECT_THAT(why_no_file_in("/proc/a/b", true), HasSubstr("/proc cannot be written"));
   fs::create_symlink(folder_ / "nowhere", folder_ / "link");
-  EXPECT_THAT(why_no_file_in(folder_ / "link", true), HasSubstr("is no folder"));
+  EXPECT_THAT(why_no_file_in(folder_ / "link", true), HasSubstr("is not a folder"));
   EXPECT_THAT(why_not_writable(folder_ / std::string(300, 'n')), HasSubstr("cannot be written"));
   if (::geteuid() != 0) {  // whom permissions do not bind
     fs::create_directory(folder_ / "closed");

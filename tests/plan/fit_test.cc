@@ -889,7 +889,7 @@ TEST_F(CostsFile, RefusesByPath) {
       with("/structured/strategies/0/rates/forward/calls", 0),
       HasSubstr("structured.strategies[0].rates.forward.calls: a rate is above 0"));
   EXPECT_THAT(with("/hybrid/strategies/1", good["hybrid"]["strategies"][0]), HasSubstr("twice"));
-  EXPECT_THAT(with("/format", "paradyse-plan"), HasSubstr("no costs file"));
+  EXPECT_THAT(with("/format", "paradyse-plan"), HasSubstr("not a costs file"));
   EXPECT_THAT(with("/version", 2), HasSubstr("fit again"));
   EXPECT_THAT(refused(""), HasSubstr("not JSON"));
   EXPECT_THAT(refused("[]"), HasSubstr("the costs: expected an object"));

@@ -116,14 +116,14 @@ TEST(FlexspCheck, CountsTokensAgainstTheRoomOfTheReference) {
       with(6450),
       ElementsAre(AllOf(
           StartsWith("micro_batches[0].groups[3]: 6450 tokens"),
-          HasSubstr("a group of 1 rank has room for 6449"))));
+          HasSubstr("a group of 1 rank holds 6449"))));
   FlexspSetting longer = setting();
   longer.context = 384'000;
   p.lengths[3] = 6449;
   EXPECT_THAT(
       flexsp_preset_problems(p, longer),
       ElementsAre(
-          HasSubstr("has room for 6407")));  // floor((30720 - 16 * 1024 * 7.85 / 64) / 4.4804)
+          HasSubstr("holds 6407")));  // floor((30720 - 16 * 1024 * 7.85 / 64) / 4.4804)
   FlexspSetting more = setting();
   more.memory_mb = 40 * 1024;
   p.lengths[3] = 8735;
@@ -139,7 +139,7 @@ TEST(FlexspCheck, CountsTokensAgainstTheRoomOfTheReference) {
   few.predicted = {};
   FlexspSetting two = setting();
   two.ranks = 2;
-  EXPECT_THAT(all_problems(few, two), ElementsAre(HasSubstr("a group of 2 ranks has room for 0")));
+  EXPECT_THAT(all_problems(few, two), ElementsAre(HasSubstr("a group of 2 ranks holds 0")));
 }
 
 struct Rule {
@@ -181,7 +181,7 @@ TEST(FlexspCheck, NamesEachViolation) {
          groups[3].predicted = {};
          groups.pop_back();
        },
-       "micro_batches[0].groups[3].ranks[1]: rank 63 stands after rank 56",
+       "micro_batches[0].groups[3].ranks[1]: rank 63 comes after rank 56",
        "follow one another"},
       {"a ring",
        [](Plan& p) {
@@ -335,10 +335,10 @@ TEST(FlexspCheck, KnowsAllPresets) {
         p, {.model = flexsp_model(name), .ranks = ranks, .context = context});
     return found.empty() ? std::string() : found.front();
   };
-  EXPECT_THAT(room("flexsp-13b", 64, 192'000), HasSubstr("room for 6483:"));  // 27362.304 / 4.2204
-  EXPECT_THAT(room("flexsp-13b", 128, 384'000), HasSubstr("room for 6853:"));
-  EXPECT_THAT(room("flexsp-30b", 64, 192'000), HasSubstr("room for 6627:"));  // 22649.6 / 3.4174
-  EXPECT_THAT(room("flexsp-30b", 64, 384'000), HasSubstr("room for 6538:"));
+  EXPECT_THAT(room("flexsp-13b", 64, 192'000), HasSubstr("holds 6483:"));  // 27362.304 / 4.2204
+  EXPECT_THAT(room("flexsp-13b", 128, 384'000), HasSubstr("holds 6853:"));
+  EXPECT_THAT(room("flexsp-30b", 64, 192'000), HasSubstr("holds 6627:"));  // 22649.6 / 3.4174
+  EXPECT_THAT(room("flexsp-30b", 64, 384'000), HasSubstr("holds 6538:"));
 }
 
 // --- the space full ------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ TEST(FlexspFullCheck, KnowsWeightsOverNodes) {
       all_full_problems(p),
       ElementsAre(
           AllOf(
-              StartsWith("weight_domain: the plan cuts weights over 8 ranks, asked is about 64"),
+              StartsWith("weight_domain: the plan shards weights over 8 ranks, the check is for 64"),
               HasSubstr("--weight-domain node")),
           StartsWith("micro_batches[0].predicted.seconds: "),
           StartsWith("predicted.seconds: ")));
@@ -489,7 +489,7 @@ TEST(FlexspFullCheck, KnowsWeightsOverNodes) {
   p.predicted = p.micro_batches[0].predicted = {};
   EXPECT_THAT(
       all_full_problems(p, {.node_domain = true}),
-      ElementsAre(HasSubstr("3604 tokens, and a group of 1 rank has room for 3603")));
+      ElementsAre(HasSubstr("3604 tokens, but a group of 1 rank holds 3603")));
 }
 
 // Of the 7B model: 28,898.048 MB beside states over 64 ranks; 4.4804, 1.3 or 1 MB a token.
@@ -503,9 +503,9 @@ TEST(FlexspFullCheck, CountsTokensAgainstTheRoomOfTheLevel) {
     const auto found = all_full_problems(p);
     return found.size() == 1 ? found.front() : std::to_string(found.size()) + " problems";
   };
-  EXPECT_THAT(room(Recompute::none), HasSubstr("a group of 1 rank has room for 6449:"));
-  EXPECT_THAT(room(Recompute::attention_output), HasSubstr("room for 22229:"));
-  EXPECT_THAT(room(Recompute::full), HasSubstr("room for 28898:"));
+  EXPECT_THAT(room(Recompute::none), HasSubstr("a group of 1 rank holds 6449:"));
+  EXPECT_THAT(room(Recompute::attention_output), HasSubstr("holds 22229:"));
+  EXPECT_THAT(room(Recompute::full), HasSubstr("holds 28898:"));
 }
 
 TEST(FlexspFullCheck, NamesEachViolation) {
@@ -532,7 +532,7 @@ TEST(FlexspFullCheck, NamesEachViolation) {
          groups[3].ranks = ranks_from(28, 5);
          groups[4].ranks = {27};
        },
-       "micro_batches[0].groups[3].ranks: ranks 28 to 32 lie in two nodes of 8",
+       "micro_batches[0].groups[3].ranks: ranks 28 to 32 are in two nodes of 8",
        "inside one"},
       {"nodes that begin within one",
        [&](Plan& p) {
@@ -551,7 +551,7 @@ TEST(FlexspFullCheck, NamesEachViolation) {
          groups[2].ranks = {24, 25, 33};
          groups[5].ranks = {26};
        },
-       "micro_batches[0].groups[2].ranks[2]: rank 33 stands after rank 25",
+       "micro_batches[0].groups[2].ranks[2]: rank 33 comes after rank 25",
        "follow one another"},
       {"a grid inside a node",
        [&](Plan& p) {
@@ -582,14 +582,14 @@ TEST(FlexspFullCheck, NamesEachViolation) {
          silent(p, 2);
        },
        "programs.ring[0].parts[0].recompute: 'light'",
-       "are alike"},
+       "are identical"},
       {"an MLP of another level",
        [&](Plan& p) {
          part_of(p.programs["again"][0].choice, "mlp").recompute = Recompute::none;
          silent(p, 1);
        },
        "programs.again[0].parts[1].recompute: 'none'",
-       "are alike"},
+       "are identical"},
       {"layers that are not alike",
        [&](Plan& p) {
          LayerRuns& ring = p.programs["ring"];
@@ -598,7 +598,7 @@ TEST(FlexspFullCheck, NamesEachViolation) {
          silent(p, 2);
        },
        "programs.ring[1].parts[0].recompute: 'none' of UlyssesZ",
-       "all layers of the space full are alike"},
+       "all layers of the space full are identical"},
       {"shares",
        [](Plan& p) { p.micro_batches[0].groups[2].shares = {1, 1, 1}; },
        "micro_batches[0].groups[2].shares: ",

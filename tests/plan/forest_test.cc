@@ -197,10 +197,10 @@ TEST(Forest, RefusesWhatIsNoTree) {
   const nlohmann::json good = parse_json(tree("1, -1, -1", "1, -1, -1"), source);
   EXPECT_EQ(forest_from({good, source}, 2)(std::vector<double>{0, 2}).mean, 2);
   EXPECT_THAT(refusal(tree("2, -1, -1", "1, -1, -1")), HasSubstr("[0]: node 0 has feature 2 of 2"));
-  EXPECT_THAT(refusal(tree("-2, -1, -1", "1, -1, -1")), HasSubstr("no tree"));
-  EXPECT_THAT(refusal(tree("0, -1, -1", "0, -1, -1")), HasSubstr("no tree"));  // a loop
-  EXPECT_THAT(refusal(tree("0, -1, -1", "2, -1, -1")), HasSubstr("no tree"));  // past the end
-  EXPECT_THAT(refusal(tree("0, -1, -1", "2147483647, -1, -1")), HasSubstr("no tree"));
+  EXPECT_THAT(refusal(tree("-2, -1, -1", "1, -1, -1")), HasSubstr("not a tree"));
+  EXPECT_THAT(refusal(tree("0, -1, -1", "0, -1, -1")), HasSubstr("not a tree"));  // a loop
+  EXPECT_THAT(refusal(tree("0, -1, -1", "2, -1, -1")), HasSubstr("not a tree"));  // past the end
+  EXPECT_THAT(refusal(tree("0, -1, -1", "2147483647, -1, -1")), HasSubstr("not a tree"));
   EXPECT_THAT(refusal(tree("0, -1", "1, -1, -1")), HasSubstr("equally long"));
   EXPECT_THAT(refusal("[]"), HasSubstr("without trees"));
   EXPECT_THAT(

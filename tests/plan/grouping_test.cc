@@ -74,7 +74,7 @@ TEST(Grouping, SaysWhatIsWrong) {
       {[](Grouping& g) { g.micro_batches[1][1].documents = {2, 1}; },
        "micro-batch 1, group 1: its documents do not ascend"},
       {[](Grouping& g) { g.micro_batches[0][0].type = 1; },
-       "micro-batch 0, group 0: 30 tokens, and 2 ranks has room for 20"},
+       "micro-batch 0, group 0: 30 tokens, and 2 ranks holds 20"},
       {[](Grouping& g) {
          g.micro_batches[0].push_back(g.micro_batches[1].back());
          g.micro_batches[1].pop_back();
@@ -82,8 +82,8 @@ TEST(Grouping, SaysWhatIsWrong) {
        "micro-batch 0: its groups have 6 ranks of 4"},
       {[](Grouping& g) { g.micro_batches[1].pop_back(); }, "document 4 is in 0 groups"},
       {[](Grouping& g) { g.micro_batches[1][2].documents = {1, 4}; }, "document 1 is in 2 groups"},
-      {[](Grouping& g) { g.seconds *= 1 + 1e-6; }, "it says"},
-      {[](Grouping& g) { g.seconds = std::nan(""); }, "it says"}};
+      {[](Grouping& g) { g.seconds *= 1 + 1e-6; }, "the plan says"},
+      {[](Grouping& g) { g.seconds = std::nan(""); }, "the plan says"}};
   for (const auto& [edit, what] : cases) {
     Grouping g = sound();
     edit(g);
@@ -162,7 +162,7 @@ TEST(GroupingPlanners, SayWhatFitsNowhere) {
     EXPECT_FALSE(answer.grouping) << row.name;
     EXPECT_THAT(
         answer.why_not,
-        HasSubstr("document 3 has 47 tokens, and the roomiest group, 4 ranks, has room for 40"))
+        HasSubstr("document 3 has 47 tokens, but the largest group, 4 ranks, holds 40"))
         << row.name;
     EXPECT_THAT(answer.why_not, HasSubstr("lacks room for 7")) << row.name;
     EXPECT_THAT(answer.why_not, HasSubstr("1 more")) << row.name;

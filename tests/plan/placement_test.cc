@@ -92,7 +92,7 @@ TEST(Placement, RefusesWhatIsNone) {
   EXPECT_THAT(of({"S(words)"}), HasSubstr("no dim 'words'; there are batch, frames, patches"));
   EXPECT_THAT(of({"R", "R"}), HasSubstr("2 placements of x for a mesh of 1 axis"));
   EXPECT_THAT(of({"R"}, {2, 3}), HasSubstr("1 placements of x for a mesh of 2 axes"));
-  EXPECT_THAT(of({"S(frames)", "S(frames)"}, {2, 3}), HasSubstr("two axes cut dim 'frames'"));
+  EXPECT_THAT(of({"S(frames)", "S(frames)"}, {2, 3}), HasSubstr("two axes shard dim 'frames'"));
   Documents unknown = clips(2);
   unknown.dims.erase("patches");
   EXPECT_THAT(refusal([&] { home(kGrid, unknown); }), HasSubstr("dim 'patches' has no size"));
@@ -180,14 +180,14 @@ TEST(Moves, StrategiesSayFromWhereTheyCannotRun) {
   for (const char* ring : {"MegatronCZ", "ColossalZ", "METP"}) {
     LayerChoice layer = placed_layer({"R"}, {});
     part_of(layer, "attention").strategy = ring;
-    EXPECT_THAT(why(layer), HasSubstr("every rank has queries of its own")) << ring;
+    EXPECT_THAT(why(layer), HasSubstr("every rank needs its own queries")) << ring;
   }
   LayerChoice held = placed_layer({}, {"R"});
   part_of(held, "mlp").strategy = "hold";
   EXPECT_EQ(why(held), "");  // terms are added up, then gathered
   LayerChoice other = placed_layer({}, {});
   part_of(other, "mlp").in["m"] = {"R"};
-  EXPECT_THAT(why(other), HasSubstr("mlp: reads no stream 'm'"));
+  EXPECT_THAT(why(other), HasSubstr("mlp: reads no tensor 'm'"));
 }
 
 // --- a model of several dims ---------------------------------------------------------------------
@@ -353,7 +353,7 @@ TEST(PlacementInPlans, IsChecked) {
   mlp.in["x"] = {"S(columns)", "R"};
   EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("mlp: a norm takes whole rows")));
   mlp.in = {{"m", {"R", "R"}}};
-  EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("parts[1].in.m: the part reads no stream 'm'")));
+  EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("parts[1].in.m: the part reads no tensor 'm'")));
   mlp.in = {};
 
   mlp.out["x"] = {"R", "R"};
@@ -361,7 +361,7 @@ TEST(PlacementInPlans, IsChecked) {
       wrong(plan),
       ElementsAre(HasSubstr("parts[1].out.x: R, R expected, and in micro_batches[0].groups[0]")));
   mlp.out = {{"m", {"R", "R"}}};
-  EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("the part writes no stream 'm'")));
+  EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("the part writes no tensor 'm'")));
   mlp.out = {};
   plan.dims["frames"] = 3;
   EXPECT_THAT(

@@ -499,11 +499,11 @@ TEST(PlanFile, RefusesNumbersThatAreNoIntegers) {
 TEST(PlanFile, RefusesAKeyThatStandsTwice) {
   std::string text = example();
   text.replace(text.find("\"weight_domain\": 4"), 18, "\"weight_domain\": 4, \"weight_domain\": 4");
-  EXPECT_THAT(refusal(text), AllOf(HasSubstr(": weight_domain: "), HasSubstr("stands twice")));
+  EXPECT_THAT(refusal(text), AllOf(HasSubstr(": weight_domain: "), HasSubstr("appears twice")));
   text = example();
   const std::string program = "\"program\": \"short\"";
   text.replace(text.find(program), program.size(), program + ", " + program);
-  EXPECT_THAT(refusal(text), HasSubstr("micro_batches[1].groups[1].program: the key stands twice"));
+  EXPECT_THAT(refusal(text), HasSubstr("micro_batches[1].groups[1].program: the key appears twice"));
 }
 
 TEST(PlanFile, RefusesDeepNesting) {
@@ -769,11 +769,11 @@ TEST(PlanCheck, FindsEachViolation) {
       {"document twice",
        [&](Plan& p) { group(p, 1, 2).documents = {0}; },
        "micro_batches[1].groups[2].documents[0]: ",
-       "already stands at micro_batches[0].groups[0].documents[0]"},
+       "is already at micro_batches[0].groups[0].documents[0]"},
       {"document twice in a group",
        [&](Plan& p) { group(p, 1, 1).documents = {1, 2, 1}; },
        "micro_batches[1].groups[1].documents[2]: ",
-       "already stands"},
+       "is already at"},
       {"document nowhere",
        [&](Plan& p) { group(p, 1, 1).documents = {1}; },
        "lengths[2]: ",
@@ -867,11 +867,11 @@ TEST(PlanCheck, FindsEachViolation) {
          p.programs["short"].push_back({.layers = 2, .choice = text_layer("DataZ", "hold")});
        },
        "micro_batches[1].groups[1].program: ",
-       "in layer 2 its mlp uses the verb 'hold', that of micro_batches[1].groups[0] 'gather'"},
+       "in layer 2 its mlp has the weight mode 'hold', that of micro_batches[1].groups[0] 'gather'"},
       {"attention verbs of a domain differ",
        [](Plan& p) { part_of(p.programs["short"][0].choice, "attention").strategy = "MegatronTS"; },
        "micro_batches[1].groups[1].program: ",
-       "in layer 0 its attention uses the verb 'hold', that of micro_batches[1].groups[0] "
+       "in layer 0 its attention has the weight mode 'hold', that of micro_batches[1].groups[0] "
        "'gather'"},
   };
   const ModelShape model = small_model();

@@ -391,7 +391,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
     std::vector<std::string> said;
   };
   const std::vector<Case> cases = {
-      {1, "paradyse-profile", "paradyse-plan", {"line 1: format", "no profile"}},
+      {1, "paradyse-profile", "paradyse-plan", {"line 1: format", "not a profile"}},
       {1, "\"version\":1", "\"version\":2", {"line 1: version", "profile again"}},
       {1, "\"hidden\":256", "\"hidden\":-1", {"line 1: hidden", "found -1"}},
       {1, "\"cores\":2", "\"cores\":0", {"line 1: cores", "found 0"}},
@@ -410,7 +410,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
       {3, "\"shape\":[64", "\"shape\":[\"64\"", {"line 3: shape[0]", "found \"64\""}},
       {3, "\"flops\":", "\"flops\":1e999,\"x\":", {"line 3", "not JSON"}},
       {4, "\"peak_bytes\":3", "\"peak_bytes\":3e99", {"line 4: peak_bytes", "expected an integer"}},
-      {4, "\"outcome\":\"", "\"outcome\":\"x", {"line 4: outcome", "no outcome"}},
+      {4, "\"outcome\":\"", "\"outcome\":\"x", {"line 4: outcome", "not an outcome"}},
       {5, "\"bytes\":4096", "\"bytes\":[]", {"line 5: bytes", "found a list"}},
       {5, "{", "[", {"line 5", "not JSON"}}};
   for (const Case& one : cases) {

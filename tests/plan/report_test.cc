@@ -328,7 +328,7 @@ TEST(SwitchingFile, NamesWhatIsWrong) {
       {"/corpora/0/runs", "x", "corpora[0].runs: expected a list, found \"x\""},
       {"/corpora/0/runs/1/name",
        "ours",
-       "corpora[0].runs[1].name: another run of this corpus is called 'ours'"},
+       "corpora[0].runs[1].name: another run of this corpus has the name 'ours'"},
       {"/corpora/0/runs/1/kind",
        "statik",
        "corpora[0].runs[1].kind: expected one of ours, static, published, ablation, found "
@@ -367,7 +367,7 @@ TEST(SwitchingFile, NamesWhatIsWrong) {
       {steps + "/0/programs", "METP", at + "[0].programs: expected a list, found \"METP\""},
       {steps + "/1/programs/1", 4, at + "[1].programs[1]: expected a string, found 4"},
       {"/longest/0/run", "", "longest[0].run: expected a name"},
-      {"/longest/1/run", "ours", "longest[1].run: 'ours' stands there twice"},
+      {"/longest/1/run", "ours", "longest[1].run: 'ours' appears twice"},
       {"/longest/0/tokens", -1, "longest[0].tokens: expected an integer from 0"}};
   for (const Case& one : cases) {
     Json wrong = sound;

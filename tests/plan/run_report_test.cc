@@ -214,7 +214,7 @@ TEST_F(RunReport, LeavesOutALineThatIsCutOff) {
   const std::string half = line(5).dump();
   put("metrics.jsonl", lines_ + half.substr(0, half.size() / 2));
   EXPECT_THAT(run().steps, SizeIs(4));
-  EXPECT_THAT(run().notes, ElementsAre(HasSubstr("last line of metrics.jsonl is cut off")));
+  EXPECT_THAT(run().notes, ElementsAre(HasSubstr("last line of metrics.jsonl is incomplete")));
 }
 
 TEST_F(RunReport, TellsThatARunWasResumed) {
@@ -224,7 +224,7 @@ TEST_F(RunReport, TellsThatARunWasResumed) {
       run().notes,
       ElementsAre(
           HasSubstr("resumed after step 2: its configuration"),
-          HasSubstr("resumed after step 2: what it had done of later steps is in undone-000002")));
+          HasSubstr("resumed after step 2: results of later steps are in undone-000002")));
 }
 
 TEST_F(RunReport, WorksOnFewStepsAndOnFoldersThatTellLess) {
@@ -294,7 +294,7 @@ TEST_F(RunReport, RefusesWhatIsBrokenByFileAndLine) {
   put("plans/step-00003.json", "{\"format\": ");
   EXPECT_THAT(refusal(), HasSubstr("step-00003.json"));
   fs::remove(folder_ / "config.toml");
-  EXPECT_THAT(refusal(), HasSubstr("is no folder of a training run"));
+  EXPECT_THAT(refusal(), HasSubstr("is not the folder of a training run"));
 }
 
 TEST_F(RunReport, ThinsLongRuns) {

@@ -633,7 +633,7 @@ TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
   EXPECT_THAT(refusal(plan, other, cluster(2)), testing::HasSubstr("3 layers, the model 2"));
   Plan twice = plan;
   twice.micro_batches[0].groups[0].documents = {0, 0};
-  EXPECT_THAT(refusal(twice, model(), cluster(2)), testing::HasSubstr("not sound"));
+  EXPECT_THAT(refusal(twice, model(), cluster(2)), testing::HasSubstr("invalid"));
   const Plan wide_domain = uniform_plan(model(), {10}, 1024, alike(text_layer("MegatronTS")));
   EXPECT_THAT(
       refusal(wide_domain, model(), cluster(1024)),

@@ -155,7 +155,7 @@ TEST_F(AccountantTest, TheBudgetIsExactAndTheMessageSaysWhatToKnow) {
       EXPECT_THAT(
           error.what(),
           AllOf(
-              HasSubstr("rank 3: out of memory in layer 3 attention rope: asked for 2.0 KiB"),
+              HasSubstr("rank 3: out of memory in layer 3 attention rope: requested 2.0 KiB"),
               HasSubstr("9.8 KiB of a budget of 9.8 KiB in use"),
               HasSubstr("parameters 3.9 KiB"),
               HasSubstr("saved 2.9 KiB"),

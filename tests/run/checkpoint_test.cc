@@ -367,7 +367,7 @@ TEST_F(Checkpoint, WithoutAFolderToWriteToSaysSo) {
         AllOf(
             HasSubstr("checkpoint of step 5"),
             HasSubstr(checkpoints().string()),
-            HasSubstr("none before it")));
+            HasSubstr("no earlier one")));
   }
 }
 

@@ -458,7 +458,7 @@ TEST_F(DataFilesTest, TheEndOfTextIsTheTokenizersOrTheModels) {
   write_file("m/tokenizer_config.json", "{");
   EXPECT_THAT(
       [&] { (void)end_id_of(path("m")); },
-      testing::ThrowsMessage<std::runtime_error>(HasSubstr("tokenizer_config.json: is no JSON")));
+      testing::ThrowsMessage<std::runtime_error>(HasSubstr("tokenizer_config.json: is not JSON")));
 }
 
 TEST_F(DataFilesTest, AnAlignmentWithANulByteIsRefused) {

@@ -222,11 +222,11 @@ TEST_F(Documents, RefusesLinesThatAreNoDocument) {
     write_file("a.jsonl", "{\"tokens\": [1]}\n\n" + line + "\n{\"tokens\": [1]}\n");
     expect_refused(options("a.jsonl"), "a.jsonl:3", parts...);
   };
-  refused("hello", "no JSON");
-  refused("{\"tokens\": [1]", "no JSON");
-  refused("{\"tokens\": [1]} {}", "no JSON");
+  refused("hello", "not JSON");
+  refused("{\"tokens\": [1]", "not JSON");
+  refused("{\"tokens\": [1]} {}", "not JSON");
   refused("{\"text\": \"\xff\"}", "UTF-8");
-  refused("{\"tokens\": [1e999]}", "no JSON");
+  refused("{\"tokens\": [1e999]}", "not JSON");
   refused("[1, 2]", "tokens (ids) or text");
   refused("5", "tokens (ids) or text");
   refused("{\"token\": 1}", "{\"token\":1}", "tokens (ids) or text");
@@ -243,7 +243,7 @@ TEST_F(Documents, RefusesLinesThatAreNoDocument) {
   refused("{\"tokens\": [99999999999999999999]}", "whole number");
   const std::string brackets(1'000'000, '[');
   const std::string closed = brackets + std::string(brackets.size(), ']');
-  refused("{\"tokens\": " + brackets, "no JSON");
+  refused("{\"tokens\": " + brackets, "not JSON");
   refused("{\"tokens\": [" + closed + "]}", "token 0 is a nested array");
   refused(closed, "nested array");
 }
@@ -288,7 +288,7 @@ TEST_F(Documents, DamagedLinesAreNamed) {
   refused(R"({"tokens": [1], "score": -Infinity})", "Infinity", "null");
   refused(R"({"tokens": [1], "tokens": [2]})", "'tokens' stands twice");
   refused(R"({"tokens": [1], "id": 1, "id": 2})", "'id' stands twice");
-  refused(R"({"tokens": [1]}, {"tokens": [2]})", "no JSON");
+  refused(R"({"tokens": [1]}, {"tokens": [2]})", "not JSON");
   refused(R"({"tokens": [1, 2], "input_ids": [1, 3]})", "tokens and input_ids, which differ");
   refused(R"({"tokens": [1, 2.0]})", "token 1 is 2.0");
   refused(R"({"tokens": ["the", "fox"]})", "token 0 is \"the\"");

@@ -378,7 +378,7 @@ TEST_F(Faults, ABudgetThatIsTooSmall) {
           } catch (const OutOfMemory& error) {
             EXPECT_THAT(
                 error.what(),
-                testing::MatchesRegex("rank [0-2]: out of memory in .+: asked for .+ with .+ of a "
+                testing::MatchesRegex("rank [0-2]: out of memory in .+: requested .+ with .+ of a "
                                       "budget of .+ in use.+"));
             EXPECT_THAT(error.what(), HasSubstr("budget of " + bytes_text(r.memory_per_rank)));
           }

@@ -240,7 +240,7 @@ TEST(Alignments, AreRefusedByLine) {
   refused("# STOCKHOLM 1.0\na ACD\nb AC\n//\n", {":3: ", "2 columns", "3"});
   refused("# STOCKHOLM 1.0\nonlyaname\n", {":2: ", "a name and its row"});
   refused(">a\nAC\n>b\nACD\n", {":3: ", "3 columns"});
-  refused("AC\n", {":1: ", "this is no alignment"});
+  refused("AC\n", {":1: ", "this is not an alignment"});
   refused("# STOCKHOLM 1.0\n//\n", {"has no sequences"});
   refused("", {"has no sequences"});
   refused(">a\n--\n>b\nAC\n", {":1: ", "no letters"});

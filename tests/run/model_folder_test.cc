@@ -447,7 +447,7 @@ TEST_F(ModelFolderTest, WeightsThatAreNotReadAreNamed) {
   EXPECT_THAT(said(), AllOf(HasSubstr("link"), HasSubstr("gone"), HasSubstr("not there")));
   fs::remove(file);
   fs::create_directories(file);
-  EXPECT_THAT(said(), HasSubstr("no regular file"));
+  EXPECT_THAT(said(), HasSubstr("not a regular file"));
   fs::remove(file);
   write(file, "");
   EXPECT_THAT(said(), HasSubstr("is empty"));
@@ -602,7 +602,7 @@ TEST_F(ModelFolderTest, WhatIsNoModelIsNamed) {
   EXPECT_THAT(said(folder_), HasSubstr("without config.json"));
   EXPECT_THAT(said(golden("hf_llama_gqa") / "config.json"), HasSubstr(".toml"));
   write(folder_ / "config.json", "{\"model_type\": ");
-  EXPECT_THAT(said(folder_), AllOf(HasSubstr("config.json"), HasSubstr("no JSON")));
+  EXPECT_THAT(said(folder_), AllOf(HasSubstr("config.json"), HasSubstr("not JSON")));
   write(folder_ / "bad.toml", "hidden_size = 3\nhidden_size = 4\n");
   EXPECT_THAT(said(folder_ / "bad.toml"), HasSubstr("bad.toml:2"));
   write(folder_ / "bad.toml", "hidden_sise = 3\n");

@@ -233,9 +233,9 @@ TEST_F(Safetensors, RefusesWhatIsNoFile) {
   expect_refused("none.safetensors", "is not there");
   expect_refused("", "neither model.safetensors nor model.safetensors.index.json");
   fs::create_directory(path("model.safetensors"));
-  expect_refused("", "no regular file");
+  expect_refused("", "not a regular file");
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
-  expect_refused("pipe", "no regular file");
+  expect_refused("pipe", "not a regular file");
 }
 
 TEST_F(Safetensors, RefusesAWrongHeaderLength) {
@@ -271,7 +271,7 @@ TEST_F(Safetensors, RefusesAHeaderThatIsNoJsonObject) {
         "{\"\xff\":1}",
         "{\"a\":1e999}",
         "{\"a\":nan}"}) {
-    expect_header_refused(header, "", "no JSON");
+    expect_header_refused(header, "", "not JSON");
   }
   const std::size_t deep = 1'000'000;
   expect_header_refused("{\"a\":" + std::string(deep, '['), "", "nests deeper");
@@ -397,7 +397,7 @@ TEST_F(Safetensors, RefusesWrongMetadata) {
 TEST_F(Safetensors, MessagesStayShortAndPlain) {
   const std::string huge(1'000'000, 'x');
   expect_header_refused("{\"" + huge + "\":5}", "", "dtype, shape and data_offsets");
-  expect_header_refused("{\"" + huge, "", "no JSON");
+  expect_header_refused("{\"" + huge, "", "not JSON");
   try {
     const std::string header = R"({"\u001b[31m":5})";
     write_file("a.safetensors", length_of(header.size()) + header);
@@ -464,8 +464,8 @@ TEST_F(Safetensors, RefusesAWrongIndex) {
     expect_refused("", parts...);
   };
   write_all(path("m.safetensors"), {{"a", at::ones({2})}});
-  refused("", "no JSON");
-  refused("[]", "no JSON object");
+  refused("", "not JSON");
+  refused("[]", "not a JSON object");
   refused("{}", "weight_map");
   refused(R"({"weight_map":["m.safetensors"]})", "weight_map");
   refused(R"({"weight_map":{"a":5}})", "\"a\"", "lies in 5");
@@ -487,7 +487,7 @@ TEST_F(Safetensors, RefusesAWrongIndex) {
         std::string("/etc/passwd")}) {
     refused(R"({"weight_map":{"a":")" + shard + R"("}})", "folder of the index", "\"a\"");
   }
-  refused(R"({"weight_map":{"a":"."}})", "no regular file");
+  refused(R"({"weight_map":{"a":"."}})", "not a regular file");
   refused(std::string(1'000'000, '['), "nests deeper");
   // a shard is distrusted like any file
   write_file("m.safetensors", length_of(1000) + "{}");

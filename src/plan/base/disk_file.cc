@@ -128,7 +128,7 @@ std::string why_no_file_in(const fs::path& folder, bool makes_folders) {
     at = above == at || above.empty() ? fs::path(".") : above;
   }
   if (!fs::is_directory(at, error)) {
-    return at.string() + " is no folder" + (error ? ": " + error.message() : std::string()) +
+    return at.string() + " is not a folder" + (error ? ": " + error.message() : std::string()) +
            "; name another";
   }
   if (const int wrong = try_to_write(at); wrong != 0) {

@@ -28,8 +28,8 @@ class Guard {
       case Event::array_start:
         if (depth >= kDeepest) {
           throw std::invalid_argument(
-              source_->name + ": " + path() + ": nested more than " + std::to_string(kDeepest) +
-              " deep; ours are 8 deep at most");
+              source_->name + ": " + path() + ": nested deeper than " + std::to_string(kDeepest) +
+              " levels; such files have at most 8");
         }
         open_.push_back({.array = event == Event::array_start, .key = {}, .keys = {}});
         break;
@@ -38,7 +38,7 @@ class Guard {
         open_.back().key = key;
         if (!open_.back().keys.insert(key).second) {
           throw std::invalid_argument(
-              source_->name + ": " + path() + ": the key stands twice in this object; keep one");
+              source_->name + ": " + path() + ": the key appears twice in this object; keep one");
         }
         break;
       }

@@ -31,7 +31,7 @@ std::vector<std::int64_t> read_lengths(const std::filesystem::path& file) {
       throw std::invalid_argument(
           file.string() + ", line " + std::to_string(number) + ": '" +
           line.substr(begin, std::min<std::size_t>(end - begin, 40)) +
-          "' is no length; expected one whole number of at least 1 a line");
+          "' is not a length; expected one whole number of at least 1 a line");
     }
     lengths.push_back(n);
   }

@@ -85,8 +85,8 @@ std::vector<Field> fields(RunConfig& c) {
   std::vector<Field> all = {
       {.key = "model.path",
        .help =
-           "The model: a Hugging Face folder, or a TOML model file with the keys of a config.json, "
-           "which gets random weights. Relative paths start at the working directory.",
+           "The model: a Hugging Face folder, or a TOML model file with the keys of a config.json. "
+           "A TOML model gets random weights. Relative paths start at the working directory.",
        .value = &c.model.path},
       {.key = "model.random_weights",
        .help = "Use random weights for a Hugging Face folder as well. Otherwise a folder whose "
@@ -111,8 +111,8 @@ std::vector<Field> fields(RunConfig& c) {
                "docs/reference/data.md.",
        .value = &c.data.path},
       {.key = "data.eval_path",
-       .help = "Held-out documents whose loss is measured at the end, given like data.path. Empty: "
-               "none.",
+       .help = "Held-out documents, given like data.path. Their loss is measured at the end. "
+               "Empty: none.",
        .value = &c.data.eval_path},
       {.key = "data.min_tokens",
        .help = "Shorter documents are left out; the run says how many.",
@@ -120,12 +120,13 @@ std::vector<Field> fields(RunConfig& c) {
        .range = from_zero},
       {.key = "data.max_tokens",
        .help = "Longest document in tokens; data.too_long says what happens to longer ones. 0: no "
-               "limit, except for a model with learned positions, which takes as many as it has.",
+               "limit, or, for a model with learned positions, their number.",
        .value = &c.data.max_tokens,
        .range = from_zero},
       {.key = "data.too_long",
-       .help = "What happens to a document longer than data.max_tokens: its end is cut off, it is "
-               "skipped, the run refuses to start, or it is split into documents of that length.",
+       .help = "What happens to a document longer than data.max_tokens. cut: its end is cut off. "
+               "skip: it is left out. refuse: the run does not start. split: it becomes several "
+               "documents of at most that length.",
        .value = &c.data.too_long,
        .accepted = {"cut", "skip", "refuse", "split"}},
       {.key = "data.bytes",
@@ -209,8 +210,8 @@ std::vector<Field> fields(RunConfig& c) {
        .range = {.low = 0, .high = 1e6, .low_open = true},
        .old_key = "parallel.deadline_seconds"},
       {.key = "parallel.backend",
-       .help = "How ranks communicate. local: threads of one process. gloo, nccl: processes. auto: "
-               "processes where a launcher started them, else local.",
+       .help = "How ranks communicate. local: ranks are threads of one process. gloo, nccl: ranks "
+               "are processes. auto: processes if a launcher started them, else local.",
        .value = &c.parallel.backend,
        .accepted = {"auto", "local", "gloo", "nccl"}},
       {.key = "parallel.device",
@@ -218,10 +219,10 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.parallel.device,
        .accepted = {"cpu", "cuda"}},
       {.key = "parallel.rendezvous",
-       .help = "HOST[:PORT] where processes meet. Empty: the launcher's.",
+       .help = "HOST[:PORT] where the processes meet. Empty: the launcher's.",
        .value = &c.parallel.rendezvous},
       {.key = "parallel.interface",
-       .help = "Network interface of gloo and nccl. Empty: the one that leads to the rendezvous.",
+       .help = "Network interface of gloo and nccl. Empty: the one that reaches the rendezvous.",
        .value = &c.parallel.interface},
       {.key = "costs.file",
        .help = "Cost model used by the planners: a file made by paradyse fit. auto: the file in "
@@ -233,7 +234,7 @@ std::vector<Field> fields(RunConfig& c) {
                "plan, so identical runs are bit-identical.",
        .value = &c.costs.correct},
       {.key = "costs.profile_seconds",
-       .help = "Seconds that a profile may take, with costs.file = \"measure\" and for paradyse "
+       .help = "Seconds that profiling may take, with costs.file = \"measure\" and in paradyse "
                "profile.",
        .value = &c.costs.profile_seconds,
        .range = {.low = 0, .high = 1e6, .low_open = true}},
@@ -246,8 +247,8 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.train.tokens_per_step,
        .range = from_one},
       {.key = "train.dtype",
-       .help = "Type of activations and of gathered weights. Master weights are float32 for "
-               "bfloat16 and float16.",
+       .help = "Data type of activations and gathered weights. With bfloat16 and float16, master "
+               "weights are float32.",
        .value = &c.train.dtype,
        .accepted = dtype_names()},
       {.key = "train.metrics_groups",
@@ -299,8 +300,8 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Write trace.json, for ui.perfetto.dev.",
        .value = &c.output.trace},
       {.key = "output.trace_limit",
-       .help = "Size limit of trace.json, in bytes as in \"5MB\". Steps beyond it are left out, "
-               "and the run says so. 0: no limit.",
+       .help = "Size limit of trace.json, as in \"5MB\". Later steps are left out, and the run "
+               "reports that. 0: no limit.",
        .value = &c.output.trace_limit,
        .amount = true},
       {.key = "output.tensorboard",

@@ -41,12 +41,11 @@ std::string config_reference() {
       "# Keys of a run file\n\n"
       "<!-- Made by `paradyse config --markdown`; a test compares. -->\n\n";
   text += wrapped_text(
-      "A run file is TOML with a table for each section. Every key has a default, so a file names "
-      "only what differs. `--set SECTION.KEY=VALUE` on the command line takes precedence over the "
-      "file. `paradyse config` prints this list, `paradyse config --template` a run file with "
-      "every "
-      "key, and `paradyse train -c FILE --print-config` every value of a run and where it came "
-      "from.",
+      "A run file is TOML with a table for each section. Every key has a default, so a file needs "
+      "only the keys that differ. `--set SECTION.KEY=VALUE` on the command line takes precedence "
+      "over the file. `paradyse config` prints this list, `paradyse config --template` a run file "
+      "with every key, and `paradyse train -c FILE --print-config` every value of a run and where "
+      "it came from.",
       "",
       100);
   for_each_key(

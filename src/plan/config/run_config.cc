@@ -225,7 +225,7 @@ class Loader {
     } catch (const toml::parse_error& error) {
       throw std::invalid_argument(
           file + ":" + std::to_string(error.source().begin.line) +
-          ": is no TOML: " + std::string(error.description()));
+          ": is not TOML: " + std::string(error.description()));
     }
   }
 

@@ -126,7 +126,7 @@ void check(const StditShape& shape, const std::string& source) {
     refuse(
         source,
         "hidden_size",
-        std::to_string(shape.hidden) + " is no multiple of num_heads " +
+        std::to_string(shape.hidden) + " is not a multiple of num_heads " +
             std::to_string(shape.heads));
   }
   if (shape.heads % shape.kv_heads != 0) {
@@ -157,7 +157,7 @@ GridShape shape_of(const toml::table& table, const std::string& source) {
   refuse(
       source,
       "model_type",
-      (type.empty() ? "is missing" : "'" + type + "' is no model of several dims") +
+      (type.empty() ? "is missing" : "'" + type + "' is not a multi-axis model") +
           "; \"stdit\" and \"evoformer\" are");
 }
 
@@ -204,7 +204,7 @@ toml::table read_table(const std::filesystem::path& file) {
         file.string() + ":" + std::to_string(error.source().begin.line) + ": " +
         std::string(error.description()));
   } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument(file.string() + ": is no JSON: " + error.what());
+    throw std::invalid_argument(file.string() + ": is not JSON: " + error.what());
   }
 }
 

@@ -34,7 +34,7 @@ std::vector<ExplainedProgram> explained_programs(
                .part = model.parts[i].part->name,
                .strategy = "left out",
                .layers = {model.parts[i].layer},
-               .text = "nobody reads what it writes\n"});
+               .text = "no later op reads its result\n"});
         }
       }
     }
@@ -46,12 +46,11 @@ std::string note_of_tiles(const Plan& plan, const Tiles& of_device) {
   if (plan.tiles != Tiles{} || of_device == Tiles{}) {
     return "";
   }
-  return "the plan names no \"tiles\", so those of a CPU are used; a GPU's are \"tiles\": "
+  return "the plan has no \"tiles\", so those of a CPU are used; for a GPU they are \"tiles\": "
          "{\"vocabulary\": " +
          std::to_string(of_device.vocabulary) +
          ", \"logits\": " + std::to_string(of_device.logits) +
-         ", \"products\": " + std::to_string(of_device.products) +
-         "}, as a plan made for GPUs says";
+         ", \"products\": " + std::to_string(of_device.products) + "}, as in a plan made for GPUs";
 }
 
 }  // namespace paradyse

@@ -316,8 +316,7 @@ LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
       node.at("recompute")
           .fail(
               "expected \"" + to_string(kWholeLayer) +
-              "\": the layer is made again as a whole; what a part makes again stands with the "
-              "part");
+              "\": the layer is recomputed as a whole; what a part recomputes is said at the part");
     }
     for (PartChoice& part : run.choice) {
       part.with_layer = true;
@@ -370,7 +369,7 @@ PlanGroup group_from(const JsonNode& node) {
 }
 
 Plan plan_from(const JsonNode& root) {
-  expect_format(root, kFormat, kVersion, "this is no plan file", "plan again");
+  expect_format(root, kFormat, kVersion, "this is not a plan file", "make a new plan");
   root.allow(
       {"format",
        "version",

@@ -320,7 +320,7 @@ Costs costs_from(const JsonNode& root) {
       root,
       kFormat,
       kVersion,
-      "this is no costs file; give one that `paradyse fit` wrote",
+      "this is not a costs file; give one that `paradyse fit` wrote",
       "fit again");
   root.allow(
       {"format",

@@ -70,7 +70,7 @@ std::vector<PartProbe> measured_parts(const Profile& profile) {
       throw std::invalid_argument(
           "the profile has " + std::to_string(its.size()) + " measured lengths of " + name +
           ", and a fit needs " + std::to_string(kLeastLengths) +
-          ": profile more lengths (shorter ones, where memory or time ended it)");
+          ": profile more lengths (shorter ones if memory or time ended it)");
     }
   }
   return parts;

@@ -200,8 +200,8 @@ Forest forest_from(const JsonNode& node, int features) {
       if (!leaf && (feature[i] < 0 || feature[i] >= features || !forwards)) {
         lists.fail(
             "node " + std::to_string(i) + " has feature " + std::to_string(feature[i]) + " of " +
-            std::to_string(features) + " and goes on at node " + std::to_string(below[i]) + " of " +
-            std::to_string(n) + ": this is no tree; fit again");
+            std::to_string(features) + " and continues at node " + std::to_string(below[i]) +
+            " of " + std::to_string(n) + ": this is not a tree; fit again");
       }
       tree.nodes.push_back(
           {.feature = feature[i], .threshold = threshold[i], .below = below[i], .value = value[i]});

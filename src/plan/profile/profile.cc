@@ -145,7 +145,7 @@ Outcome outcome_from(const JsonNode& node) {
   }
   const std::vector<std::string> known(kOutcomeNames.begin(), kOutcomeNames.end());
   node.fail(
-      "'" + text + "' is no outcome" + did_you_mean(text, known) +
+      "'" + text + "' is not an outcome" + did_you_mean(text, known) +
       "; there are measured, memory, time");
 }
 
@@ -246,7 +246,7 @@ void add_probe(const JsonNode& node, Profile& profile) {
     profile.kernels.push_back(kernel_from(node));
   } else {
     node.at("probe").fail(
-        "'" + kind + "' is no kind of probe" + did_you_mean(kind, kinds) +
+        "'" + kind + "' is not a kind of probe" + did_you_mean(kind, kinds) +
         "; there are part, step, collective, kernel");
   }
 }
@@ -256,7 +256,7 @@ ProfileHeader first_line_from(const JsonNode& node) {
       node,
       kFormat,
       kVersion,
-      "this is no profile; give one that `paradyse profile` wrote",
+      "this is not a profile; give one that `paradyse profile` wrote",
       "profile again");
   return header_from(node, {"format", "version"});
 }
@@ -287,7 +287,7 @@ Content content_from(const std::string& text, const std::string& file) {
   if (content.bytes == 0) {
     throw std::invalid_argument(
         file +
-        ": line 1: has no whole line: this is no profile; give one that `paradyse profile` " +
+        ": line 1: has no whole line: this is not a profile; give one that `paradyse profile` " +
         "wrote, or remove it and profile again");
   }
   return content;
@@ -428,7 +428,7 @@ ProfileWriter::ProfileWriter(
     const std::string difference = difference_of(content.profile.header, header);
     if (!difference.empty()) {
       throw std::invalid_argument(
-          file.string() + ": line 1: is a profile of something else: " + difference +
+          file.string() + ": line 1: is a profile of another setup: " + difference +
           "; name another file for this one, or move that one away");
     }
   } else {

@@ -21,8 +21,8 @@ void expect_same(const std::filesystem::path& file, ProfileHeader costs, const P
   costs.layers = run.layers;
   if (const auto differs = first_difference(costs, run)) {
     throw std::invalid_argument(
-        file.string() + ": " + differs->field + " is " + differs->there +
-        ", and that of this run is " + differs->here +
+        file.string() + ": " + differs->field + " is " + differs->there + ", but this run has " +
+        differs->here +
         "; measure it with paradyse profile and paradyse fit, or set costs.file = \"none\"");
   }
 }
@@ -66,12 +66,12 @@ std::string note_of_other(
     return "";
   }
   const char* remedy =
-      "measure what is asked with paradyse profile and paradyse fit, or leave the costs out";
+      "measure this case with paradyse profile and paradyse fit, or leave the costs out";
   ProfileHeader typed = there;
   typed.dtype = asked.dtype;
   if (typed != there) {
     throw std::invalid_argument(fmt::format(
-        "{}: {}: seconds of one type say nothing of another; {}",
+        "{}: {}: seconds of one data type do not predict another; {}",
         file.string(),
         difference_of(there, typed),
         remedy));
@@ -82,7 +82,7 @@ std::string note_of_other(
   const std::string matters = difference_of(there, elsewhere);
   if (!matters.empty() && !costs.model().by_work()) {
     throw std::invalid_argument(fmt::format(
-        "{}: {}: its {} model answers for what was measured alone; {}",
+        "{}: {}: its {} model predicts only what was measured; {}",
         file.string(),
         matters,
         costs.best,
@@ -91,8 +91,9 @@ std::string note_of_other(
   if (!matters.empty() && matters != difference) {
     difference += ", " + matters;
   }
-  return file.string() + ": " + difference + "; the " + costs.best + " model carries its seconds " +
-         "over, which may be far off: paradyse profile and paradyse fit measure what is asked";
+  return file.string() + ": " + difference + "; the " + costs.best +
+         " model extrapolates its seconds " +
+         "to this case, which may be far off: paradyse profile and paradyse fit measure it";
 }
 
 void go_by(const Costs& costs, PlanningTask& task) {

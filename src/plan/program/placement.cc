@@ -35,7 +35,7 @@ Layout whole(const Stream& stream, const Documents& documents) {
     if (dim == kColumns) {
       throw std::invalid_argument(
           "a row dim of " + stream.name + " is called '" + dim +
-          "', as its last dim is: call it otherwise");
+          "', like its last dim: give it another name");
     }
     layout.dims.push_back({.name = dim, .size = size_of(dim, documents)});
   }
@@ -60,7 +60,8 @@ std::vector<std::string> cut_dims(const Placement& placement) {
     const bool cut = text.size() > 3 && text.starts_with("S(") && text.ends_with(')');
     if (!cut && text != "R") {
       throw std::invalid_argument(
-          "'" + text + "' is no placement: write \"S(dim)\", cut along a dim, or \"R\", copies");
+          "'" + text +
+          "' is not a placement: write \"S(dim)\", sharded along a dim, or \"R\", replicated");
     }
     dims.push_back(cut ? text.substr(2, text.size() - 3) : "");
   }
@@ -106,7 +107,7 @@ Layout placed(const Stream& stream, const Documents& documents, const Placement&
     }
     if (!cut.insert(name).second) {
       throw std::invalid_argument(
-          "two axes cut dim '" + name + "' of " + stream.name + ": one axis cuts a dim");
+          "two axes shard dim '" + name + "' of " + stream.name + ": only one axis shards a dim");
     }
     Dim& dim = layout.dims[layout.place(name)];
     const Cuts pieces = pieces_of(dim, documents, axes[axis]);

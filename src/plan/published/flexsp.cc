@@ -223,8 +223,9 @@ GroupSpace flexsp_full_space(
   if (setting.ranks % domain != 0) {
     throw std::invalid_argument(
         std::string(model.name) + ": " + std::to_string(setting.ranks) +
-        " ranks are no whole nodes of " + std::to_string(kNode) +
-        ": weights cannot be cut over each; give a multiple of that, or cut them over all ranks");
+        " ranks are not whole nodes of " + std::to_string(kNode) +
+        ": weights cannot be sharded over each node; give a multiple of that, or shard them over "
+        "all ranks");
   }
   const double memory = memory_beside_states(setting, domain);
   if (memory < model.activation_mb) {

@@ -46,9 +46,9 @@ void for_each_group(
 std::string why_apart(const std::string& path, const PlanGroup& group, const char* space) {
   for (std::size_t i = 1; i < group.ranks.size(); ++i) {
     if (group.ranks[i] - std::int64_t{group.ranks[i - 1]} != 1) {
-      return path_to(path + ".ranks", i) + ": rank " + text(group.ranks[i]) +
-             " stands after rank " + text(group.ranks[i - 1]) +
-             ": ranks of a group follow one another in the space " + space;
+      return path_to(path + ".ranks", i) + ": rank " + text(group.ranks[i]) + " comes after rank " +
+             text(group.ranks[i - 1]) + ": ranks of a group follow one another in the space " +
+             space;
     }
   }
   return "";
@@ -98,7 +98,7 @@ void check_ranks_in_nodes(
   if (size < node && first / node != group.ranks.back() / node) {
     found.push_back(
         path + ".ranks: ranks " + text(first) + " to " + text(group.ranks.back()) +
-        " lie in two nodes of " + text(node) + ": they find room inside one");
+        " are in two nodes of " + text(node) + ": they fit into one");
   } else if (size >= node && first % node != 0) {
     found.push_back(
         path + ".ranks: a group of " + text(size) + " begins at rank " + text(first) +
@@ -118,8 +118,8 @@ std::string why_not(const PartChoice& part, std::size_t ranks) {
            "': the space flexsp recomputes nothing; set 'none', or check against another space";
   }
   if (part.offload || part.with_layer || !part.options.empty() || !part.in.empty()) {
-    return ": the space flexsp knows no offload, no layers made again as a whole, no options and "
-           "no placements: leave them out";
+    return ": the space flexsp has no offload, no layers recomputed as a whole, no options and no "
+           "placements: leave them out";
   }
   return "";
 }
@@ -173,7 +173,7 @@ std::optional<Way> way_of(
         why = place + ".strategy: '" + part.strategy + "' on " + text(ranks) +
               (ranks == 1 ? " rank" : " ranks") +
               ": the space full has DataZ on one rank, UlyssesZ and MegatronCZ on more, USP beyond "
-              "a node, and an MLP that gathers";
+              "a node, and MLPs with 'gather'";
         return std::nullopt;
       }
       const Recompute of_mlp =
@@ -182,8 +182,8 @@ std::optional<Way> way_of(
           part.recompute != (attention ? way.level : of_mlp) ||
           (attention && part.strategy != way.core)) {
         why = place + ".recompute: '" + to_string(part.recompute) + "' of " + part.strategy +
-              ": all layers of the space full are alike and recompute nothing, " +
-              (space.light ? "what is light, " : "") +
+              ": all layers of the space full are identical and recompute nothing, " +
+              (space.light ? "light ops, " : "") +
               "everything or all but the attention output (with the MLP in full)";
         return std::nullopt;
       }
@@ -194,11 +194,10 @@ std::optional<Way> way_of(
           has_degree && (space.node == 0 || degree->second == std::int64_t{space.node});
       if (part.offload || part.with_layer || !part.in.empty() ||
           part.options.size() != (usp ? 1U : 0U) || (usp && !of_a_node)) {
-        why =
-            place +
-            ": the space full knows no offload, no layers made again as a whole, no placements and "
-            "no options but a ulysses_degree of " +
-            (space.node == 0 ? "a node's ranks" : text(space.node)) + " of USP";
+        why = place +
+              ": the space full has no offload, no layers recomputed as a whole, no placements and "
+              "no option but a ulysses_degree of " +
+              (space.node == 0 ? "a node's ranks" : text(space.node)) + " of USP";
         return std::nullopt;
       }
     }
@@ -342,7 +341,7 @@ void check_names(const Plan& plan, const FlexspSetting& setting, Problems& found
   require(
       plan.model_sha256.empty(),
       "model.sha256: '" + plan.model_sha256 +
-          "': the preset is no model, hence has no fingerprint; leave it empty");
+          "': a preset is not a model and has no fingerprint; leave it empty");
   require(
       plan.layers == model.layers,
       "model.layers: " + text(plan.layers) + ", the preset " + model.name + " has " +
@@ -354,10 +353,10 @@ void check_names(const Plan& plan, const FlexspSetting& setting, Problems& found
   require(
       plan.cluster_sha256.empty(),
       "cluster.sha256: '" + plan.cluster_sha256 +
-          "': the preset is no cluster file, hence has no fingerprint; leave it empty");
+          "': a preset is not a cluster file and has no fingerprint; leave it empty");
   require(
       plan.ranks == setting.ranks,
-      "cluster.ranks: the plan is for " + text(plan.ranks) + " ranks, asked is about " +
+      "cluster.ranks: the plan is for " + text(plan.ranks) + " ranks, the check is for " +
           text(setting.ranks) + ": check it with --ranks " + text(plan.ranks) +
           ", or plan for these");
 }
@@ -423,8 +422,8 @@ void check_costs(const Plan& plan, const Costs& costs, Problems& found) {
       }
       if (tokens > cost->capacity) {
         found.push_back(
-            path + ": " + text(tokens) + " tokens, and a group of " + text(d) +
-            (d == 1 ? " rank" : " ranks") + " has room for " + text(cost->capacity) +
+            path + ": " + text(tokens) + " tokens, but a group of " + text(d) +
+            (d == 1 ? " rank" : " ranks") + " holds " + text(cost->capacity) +
             ": give it fewer documents, or more ranks");
       }
       check_seconds(path, group.predicted, seconds, found);
@@ -454,13 +453,13 @@ std::vector<std::string> flexsp_space_problems(const Plan& plan) {
   if (plan.weight_domain != plan.ranks) {
     found.push_back(
         "weight_domain: " + text(plan.weight_domain) + " of " + text(plan.ranks) +
-        " ranks: the space flexsp cuts weights over all");
+        " ranks: the space flexsp shards weights over all");
   }
   for_each_group(plan, [&](const std::string& path, const PlanGroup& group) {
     check_ranks(path, group, found);
     check_program(plan, path, group, found);
     if (!group.shares.empty()) {
-      found.push_back(path + ".shares: the space flexsp cuts documents evenly: leave them out");
+      found.push_back(path + ".shares: the space flexsp shards documents evenly: leave them out");
     }
     if (!group.mesh.empty()) {
       found.push_back(path + ".mesh: groups of the space flexsp have one axis: leave it out");
@@ -492,7 +491,8 @@ std::vector<std::string> flexsp_full_space_problems(const Plan& plan, const Full
   if (space.node > 0 && plan.weight_domain != plan.ranks && plan.weight_domain != space.node) {
     found.push_back(
         "weight_domain: " + text(plan.weight_domain) + " of " + text(plan.ranks) +
-        " ranks: the space full cuts weights over all, or over each node of " + text(space.node));
+        " ranks: the space full shards weights over all ranks, or over each node of " +
+        text(space.node));
   }
   for_each_group(plan, [&](const std::string& path, const PlanGroup& group) {
     check_ranks_in_nodes(path, group, space.node, found);
@@ -503,7 +503,7 @@ std::vector<std::string> flexsp_full_space_problems(const Plan& plan, const Full
       found.push_back(path_to("programs", group.program) + why + " (" + path + ")");
     }
     if (!group.shares.empty()) {
-      found.push_back(path + ".shares: the space full cuts documents evenly: leave them out");
+      found.push_back(path + ".shares: the space full shards documents evenly: leave them out");
     }
     if (!group.mesh.empty()) {
       found.push_back(path + ".mesh: groups of the space full have one axis: leave it out");
@@ -519,8 +519,8 @@ std::vector<std::string> flexsp_full_preset_problems(
   const int domain = options.node_domain ? std::min(kFlexspNode, setting.ranks) : setting.ranks;
   if (plan.weight_domain != domain && plan.ranks == setting.ranks) {
     found.push_back(
-        "weight_domain: the plan cuts weights over " + text(plan.weight_domain) +
-        " ranks, asked is about " + text(domain) + ": check it with --weight-domain " +
+        "weight_domain: the plan shards weights over " + text(plan.weight_domain) +
+        " ranks, the check is for " + text(domain) + ": check it with --weight-domain " +
         (options.node_domain ? "world" : "node") + ", or plan for this");
   }
   const FullFormula formula(setting, options);

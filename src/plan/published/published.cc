@@ -220,7 +220,7 @@ Switching play_switching(
   if (left.strategies.size() + rules.without.size() != model.strategies.size() ||
       left.strategies.empty()) {
     throw std::invalid_argument(
-        "play_switching: the strategies to leave out are some of those of " + model.name +
+        "play_switching: the strategies to leave out must be some of those of " + model.name +
         ", each once, and not all");
   }
   const std::int64_t capacity = rules.memory ? model.capacity_bytes() : std::int64_t{1} << 60;

@@ -32,7 +32,7 @@ void write_page(const nlohmann::ordered_json& data, const std::filesystem::path&
   if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path())) {
     throw std::invalid_argument(
         file.string() + ": the folder " + file.parent_path().string() +
-        " is not there; make it, or name another file with --out");
+        " does not exist; make it, or give another file with --out");
   }
   std::optional<std::string> there;
   try {
@@ -43,8 +43,8 @@ void write_page(const nlohmann::ordered_json& data, const std::filesystem::path&
   if (there && !there->empty() && there->substr(0, kHead).find(kMark) == std::string::npos) {
     throw std::invalid_argument(
         file.string() +
-        ": is there and is no report of paradyse, so it stays; name another file with --out, or "
-        "move that one away");
+        ": exists and is not a report of paradyse, so it is not replaced; give another file with "
+        "--out, or move that one away");
   }
   replace_file(file, page_of(data));
 }

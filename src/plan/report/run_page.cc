@@ -162,11 +162,11 @@ Json page_data(
   if (points.size() < run.steps.size()) {
     notes.push_back(
         "Charts show " + std::to_string(points.size()) + " of " + std::to_string(run.steps.size()) +
-        " steps, evenly spaced; sums are of all.");
+        " steps, evenly spaced; sums include all steps.");
   }
   if (chosen.missing > 0) {
     notes.push_back(
-        std::to_string(chosen.missing) + " of the plans that were looked for are not in plans/.");
+        std::to_string(chosen.missing) + " of the requested plans are missing in plans/.");
   }
   bool samples = false;
   std::int64_t ranks = run.ranks;
@@ -215,10 +215,11 @@ Json page_data(
         {"within_error", std::abs(run.best_static->ratio() - 1) <= all.error}};
   } else {
     json["no_static"] =
-        samples            ? "Plans of this model are layouts; no single strategy is compared."
-        : !run.has_summary ? "The comparison is made when a run ends: this one has no summary."
-        : run.interrupted  ? "The comparison is made when all steps are done; this run stopped."
-                           : "No single strategy fits all its batches, or plans were given.";
+        samples ? "The plans of this model are layouts, so no single strategy is compared."
+        : !run.has_summary ? "The comparison is made when a run ends, and this one has no summary."
+        : run.interrupted
+            ? "The comparison is made when all steps are done, and this run stopped early."
+            : "No single strategy fits all batches, or the plans were given.";
   }
   for (const ReportedRun& other : others) {
     json["beside"].push_back(beside(run, other));

@@ -80,14 +80,14 @@ void read_steps(ReportedRun& run) {
       if (end < text.size()) {
         throw;
       }
-      run.notes.emplace_back("The last line of metrics.jsonl is cut off: it is left out.");
+      run.notes.emplace_back("The last line of metrics.jsonl is incomplete and is left out.");
       return;
     }
     ReportedStep step = step_from({json, source});
     if (!run.steps.empty() && step.step <= run.steps.back().step) {
       throw std::invalid_argument(
           source.name + ": step " + std::to_string(step.step) + " after step " +
-          std::to_string(run.steps.back().step) + ": the file is not as it was written");
+          std::to_string(run.steps.back().step) + ": the file was changed after it was written");
     }
     run.steps.push_back(std::move(step));
   }
@@ -169,8 +169,7 @@ void read_resumptions(ReportedRun& run) {
     const std::size_t first = digits.find_first_not_of('0');
     std::string note = "The run was resumed after step ";
     note += first == std::string::npos ? "0" : digits.substr(first);
-    note +=
-        undone ? ": what it had done of later steps is in " : ": its configuration until then is ";
+    note += undone ? ": results of later steps are in " : ": its configuration before that is ";
     run.notes.push_back(note + name + ".");
   }
 }
@@ -178,12 +177,12 @@ void read_resumptions(ReportedRun& run) {
 std::string state_of(const ReportedRun& run, std::int64_t of) {
   const std::int64_t done = run.steps.empty() ? 0 : run.steps.back().step;
   const std::string steps = std::to_string(done) + " of " + counted(of, "step");
-  const std::string resume = " Go on with: paradyse train --resume " + run.folder.string();
+  const std::string resume = " Continue with: paradyse train --resume " + run.folder.string();
   if (is_locked(run.folder)) {
     return "Still running: " + steps + " so far.";
   }
   if (!run.has_summary) {
-    return "Ended without a summary after " + steps + ": it was killed, or failed." + resume;
+    return "Ended without a summary after " + steps + ": it was killed or failed." + resume;
   }
   if (run.interrupted) {
     return "Interrupted after " + steps + "." + resume;
@@ -201,8 +200,8 @@ ReportedRun read_run(const fs::path& folder) {
   if (!fs::is_regular_file(run.folder / "config.toml")) {
     throw std::invalid_argument(
         folder.string() +
-        ": is no folder of a training run (it has no config.toml); give a folder that `paradyse "
-        "train` made, or a file of `paradyse bench switching`");
+        ": is not the folder of a training run (it has no config.toml); give a folder that "
+        "`paradyse train` made, or a result file of `paradyse bench switching`");
   }
   const RunConfig config = load_config(run.folder / "config.toml", {}).config;
   read_facts(run, config);

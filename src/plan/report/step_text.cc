@@ -127,7 +127,7 @@ std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
                       : "do not fit " + size_text(other->ranks)) +
          (here->seconds <= there->seconds || !there->fits
               ? "."
-              : "; beside the other groups of its micro-batch that is still the shorter plan.");
+              : "; together with the other groups of its micro-batch this plan is still faster.");
 }
 
 }  // namespace

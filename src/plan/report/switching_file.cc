@@ -217,7 +217,7 @@ SwitchingCorpus corpus_from(const JsonNode& node) {
     SwitchingRun run = run_from(one);
     if (!names.insert(run.name).second) {
       one.at("name").fail(
-          "another run of this corpus is called '" + run.name + "'; give each its own name");
+          "another run of this corpus has the name '" + run.name + "'; give each its own name");
     }
     expect_steps(one, run, corpus.runs.empty() ? run : corpus.runs.front());
     corpus.runs.push_back(std::move(run));
@@ -266,7 +266,7 @@ SwitchingResult result_from(const JsonNode& root) {
     SwitchingCorpus corpus = corpus_from(one);
     if (!corpora.insert({corpus.name, corpus.order, corpus.packed}).second) {
       one.at("name").fail(
-          "another corpus is called '" + corpus.name +
+          "another corpus has the name '" + corpus.name +
           "' and has the same order and packing; give each its own name");
     }
     result.corpora.push_back(std::move(corpus));
@@ -277,7 +277,7 @@ SwitchingResult result_from(const JsonNode& root) {
     result.longest.push_back(
         {.run = name_from(one.at("run")), .tokens = one.at("tokens").integer<std::int64_t>(0)});
     if (!runs.insert(result.longest.back().run).second) {
-      one.at("run").fail("'" + result.longest.back().run + "' stands there twice; keep one");
+      one.at("run").fail("'" + result.longest.back().run + "' appears twice; keep one");
     }
   }
   return result;

@@ -20,7 +20,8 @@ void expect_same_weights(const GroupRun& a, double of_a, const GroupRun& b, doub
         "simulate: the group of rank " + std::to_string(a.seats.ranks.front()) +
         " exchanges weights for " + std::to_string(of_a) + " s, that of rank " +
         std::to_string(b.seats.ranks.front()) + " for " + std::to_string(of_b) +
-        " s: the groups of a weight domain must make the same collectives; see plan check --model");
+        " s: the groups of a sharding group (weight_domain) must call the same collectives; see "
+        "plan check --model");
   }
 }
 

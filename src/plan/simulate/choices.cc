@@ -29,7 +29,7 @@ Plan repeated_plan(
     throw std::invalid_argument(
         "a weight domain of " + std::to_string(workload.domain) +
         " ranks does not divide the cluster's " + std::to_string(ranks) +
-        ": domains are equal runs of neighbouring ranks");
+        ": sharding groups are equal runs of neighbouring ranks");
   }
   Plan plan = uniform_plan(model, workload.lengths, workload.domain, layers);
   plan.cluster_name = cluster.name;

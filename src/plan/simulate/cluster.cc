@@ -227,7 +227,7 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
   } catch (const toml::parse_error& error) {
     throw std::invalid_argument(
         source + ":" + std::to_string(error.source().begin.line) +
-        ": is no TOML: " + std::string(error.description()));
+        ": is not TOML: " + std::string(error.description()));
   }
   Cluster cluster;
   const Section top(table, source, "");
@@ -300,7 +300,7 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
   link("inside_node", cluster.inside_node);
   link("between_nodes", cluster.between_nodes);
   if (!(cluster_from_toml(text.str(), cluster.name) == cluster)) {
-    throw std::logic_error("to_toml: what was written is read as another cluster:\n" + text.str());
+    throw std::logic_error("to_toml: the written text is read as another cluster:\n" + text.str());
   }
   return text.str();
 }

@@ -461,7 +461,7 @@ void expect_domain(const Cluster& cluster, const ClusterSpaceOptions& options) {
     throw std::invalid_argument(
         "a weight domain of " + std::to_string(options.weight_domain) +
         " ranks does not divide the cluster's " + std::to_string(cluster.ranks()) +
-        ": domains are equal runs of neighbouring ranks");
+        ": sharding groups are equal runs of neighbouring ranks");
   }
 }
 

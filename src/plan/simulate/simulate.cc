@@ -104,13 +104,13 @@ void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& c
   if (plan.weight_domain > kMostRanksOfADomain) {
     refuse(
         "a weight domain of " + std::to_string(plan.weight_domain) +
-        " ranks; who sends what to whom is listed for at most " +
-        std::to_string(kMostRanksOfADomain) + ": cut weights over fewer ranks, with replicas");
+        " ranks; the simulation supports at most " + std::to_string(kMostRanksOfADomain) +
+        ": shard weights over fewer ranks (HSDP)");
   }
   const std::vector<std::string> found = problems(plan);
   if (!found.empty()) {
     refuse(
-        "the plan is not sound: " + found.front() +
+        "the plan is invalid: " + found.front() +
         (found.size() > 1 ? " (and " + std::to_string(found.size() - 1) + " more)" : "") +
         "; see plan check");
   }

@@ -121,7 +121,7 @@ void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups
     if (clocks_[r].group != nullptr && clocks_[r].at < clocks_[r].group->instructions.size()) {
       throw std::logic_error(
           "simulate: rank " + std::to_string(domain_first_ + static_cast<int>(r)) +
-          " waits for ever at instruction " + std::to_string(clocks_[r].at) + " of " +
+          " waits forever at instruction " + std::to_string(clocks_[r].at) + " of " +
           std::to_string(clocks_[r].group->instructions.size()) + " of micro-batch " +
           std::to_string(micro_batch));
     }
@@ -233,10 +233,11 @@ void Timetable::expect_same(int rank, const JointOp& meeting, bool as_much) cons
   };
   throw std::invalid_argument(
       "simulate: micro-batch " + std::to_string(micro_batch_) + ": rank " +
-      std::to_string(domain_first_ + rank) + " comes for " + text(rank, mine) + ", rank " +
+      std::to_string(domain_first_ + rank) + " enters " + text(rank, mine) + ", rank " +
       std::to_string(domain_first_ + other) + " for " + text(other, theirs) +
-      (as_much ? "" : ", which take unlike long") +
-      ": the groups of a weight domain must make the same collectives; see plan check --model");
+      (as_much ? "" : ", which take different times") +
+      ": the groups of a sharding group (weight_domain) must call the same collectives; see plan "
+      "check --model");
 }
 
 void Timetable::finish(JointOp& meeting) {

@@ -176,10 +176,11 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
   if (runs.verb != Verb::gather && p != task.domain) {
     found.push_back(
         {.option = {},
-         .why = std::string(runs.verb == Verb::hold ? "holds" : "passes") +
-                " weights, which needs a group that is the whole weight domain of " +
-                std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
-                ": use a strategy that gathers"});
+         .why =
+             std::string(runs.verb == Verb::hold ? "holds" : "passes") +
+             " weights, which needs a group that is the whole sharding group (weight_domain) of " +
+             std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
+             ": use a strategy that gathers"});
   }
   for (const auto& [key, value] : choice.options) {
     const auto refuse = [&, name = key, number = value](const std::string& why) {

@@ -42,7 +42,7 @@ Layouts streams_of(
   Layouts streams;
   for (const auto& [name, placement] : choice.in) {
     if (std::ranges::find(part.reads, name) == part.reads.end()) {
-      throw std::invalid_argument(part.name + ": reads no stream '" + name + "'");
+      throw std::invalid_argument(part.name + ": reads no tensor '" + name + "'");
     }
   }
   for (const std::string& name : part.reads.empty() ? part.writes : part.reads) {

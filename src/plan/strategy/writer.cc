@@ -25,7 +25,7 @@ Writer::Writer(const Task& task)
 ValueId Writer::input(const std::string& stream) const {
   const auto found = std::ranges::find(program_.reads, stream, &Port::stream);
   if (found == program_.reads.end()) {
-    throw std::logic_error(program_.part + ": reads no stream '" + stream + "'");
+    throw std::logic_error(program_.part + ": reads no tensor '" + stream + "'");
   }
   return found->value;
 }
@@ -45,7 +45,7 @@ void Writer::expect_whole_rows(ValueId x, const char* what) const {
   if (layout(x).cuts_columns()) {
     throw std::invalid_argument(
         program_.part + ": " + what + " takes whole rows, and " + to_string(layout(x)) +
-        " cuts them: place the stream otherwise");
+        " shards them: shard the tensor along another dim");
   }
 }
 
@@ -54,15 +54,16 @@ void Writer::expect_own_queries(ValueId q) const {
   for (std::size_t d = 0; d + 2 < dims.size(); ++d) {
     if (!dims[d].cuts.empty() && ranks() > 1) {
       throw std::invalid_argument(
-          program_.part + ": in a ring ranks have parts of the same lines, and '" + dims[d].name +
-          "' is cut: place the stream at S(" + dims[dims.size() - 2].name + ")");
+          program_.part + ": in a ring the ranks have parts of the same lines, but '" +
+          dims[d].name + "' is sharded: shard the tensor along S(" + dims[dims.size() - 2].name +
+          ")");
     }
   }
   if (!is_partition(layout(q), ranks())) {
     throw std::invalid_argument(
         program_.part +
-        ": in a ring every rank has queries of its own, and some have copies: cut "
-        "the stream over all ranks");
+        ": in a ring every rank needs its own queries, but some have copies: shard the tensor over "
+        "all ranks");
   }
 }
 
@@ -488,7 +489,7 @@ ValueId Writer::redistribute(ValueId x, Layout to, const std::string& name, bool
   if (from.partial && !is_partition(to, ranks())) {
     throw std::invalid_argument(
         program_.part + ": " + name + " is to go from a sum to " + to_string(to) +
-        "; a sum becomes a partition, which may be gathered: cut the stream over all ranks");
+        "; a sum becomes a partition, which may be gathered: shard the tensor over all ranks");
   }
   const ValueId y = value(name, std::move(to));
   Op& move = op(OpKind::redistribute, {x}, {y});
@@ -526,7 +527,7 @@ ValueId Writer::line_mean(ValueId x) {
   if (out.partial && !is_partition(in.layout, ranks())) {
     throw std::invalid_argument(
         program_.part + ": a mean over '" + part_->along + "' adds up terms of all ranks, and at " +
-        to_string(in.layout) + " some have copies: cut the stream over all ranks");
+        to_string(in.layout) + " some have copies: shard the tensor over all ranks");
   }
   const ValueId mean = value(in.name + "_mean", std::move(out));
   op(OpKind::line_mean, {x}, {mean});

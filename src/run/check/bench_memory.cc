@@ -187,7 +187,7 @@ std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
   const reference::Answer expected = small.naive(exact);
   if (std::ranges::all_of(expected.documents, [](const auto& one) { return one.count == 0; })) {
     throw std::invalid_argument(
-        "bench memory: nothing of a sample this small is scored, so errors mean nothing; take a "
+        "bench memory: such a small sample has no scored elements, so errors mean nothing; take a "
         "larger one");
   }
   const auto measures = [&](std::int64_t bytes) {

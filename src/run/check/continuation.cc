@@ -15,7 +15,7 @@ std::vector<std::int32_t> continuation(
     const ContinuationRequest& request) {
   if (shape.masked_lm) {
     throw std::invalid_argument(
-        "a masked language model fills in, it does not write on: give a causal one");
+        "a masked language model cannot continue a text: give a causal one");
   }
   if (request.prompt.empty()) {
     throw std::invalid_argument("the prompt is empty: give at least one token");

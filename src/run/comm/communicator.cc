@@ -8,7 +8,7 @@
 namespace paradyse {
 
 std::string Communicators::recover() {
-  throw CommunicatorError("this backend cannot go on after a failure");
+  throw CommunicatorError("this backend cannot continue after a failure");
 }
 
 std::string to_string(const Call& call) {

@@ -60,7 +60,8 @@ std::int32_t class_of(char letter, const Row& row, const std::filesystem::path& 
       refuse(
           file,
           row.line,
-          fmt::format("'{}' in the row of '{}' is no amino acid and no gap", letter, row.name));
+          fmt::format(
+              "'{}' in the row of '{}' is neither an amino acid nor a gap", letter, row.name));
   }
 }
 
@@ -181,7 +182,7 @@ std::vector<Alignment> fasta(const std::vector<Line>& lines, const std::filesyst
       refuse(
           file,
           line.number,
-          "expected \"# STOCKHOLM 1.0\" or a line that begins with '>': this is no alignment");
+          "expected \"# STOCKHOLM 1.0\" or a line that begins with '>': this is not an alignment");
     } else {
       rows.back().text += line.text;
     }

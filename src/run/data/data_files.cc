@@ -175,7 +175,7 @@ Json json_kind(const fs::path& path) {
   refuse(
       path,
       fmt::format(
-          "is one JSON list; documents stand one a line: jq -c '.[]' {} > {}",
+          "is one JSON list; write one document a line: jq -c '.[]' {} > {}",
           path.filename().string(),
           fs::path(path.filename()).replace_extension(".jsonl").string()));
 }
@@ -358,7 +358,7 @@ class Finder {
 
   void take_pattern(const fs::path& pattern) {
     if (pattern.native().find("**") != std::string::npos) {
-      refuse(pattern, "** is not taken; give the folder, which is read with those in it");
+      refuse(pattern, "** is not supported; give the folder, which is read with its subfolders");
     }
     glob_t matches{};
     const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches);
@@ -485,8 +485,8 @@ std::string no_text(std::string_view bytes) {
   }
   if (const std::size_t nul = bytes.find('\0'); nul != std::string_view::npos) {
     return fmt::format(
-        "has a NUL byte (byte {}), which text has not: it is a binary file or UTF-16, or was "
-        "damaged; mend it, or take it out",
+        "has a NUL byte (byte {}), which text does not have: it is binary, UTF-16 or damaged; "
+        "repair it, or leave it out",
         nul);
   }
   constexpr std::size_t kLooked = 65536;
@@ -500,7 +500,7 @@ std::string no_text(std::string_view bytes) {
   });
   constexpr std::int64_t kOneIn = 20;  // bytes of other encodings are letters above 127
   return controls * kOneIn > std::ssize(bytes)
-             ? "is no UTF-8 and full of control characters: a binary file; give text"
+             ? "is not UTF-8 and is full of control characters: it is a binary file; give text"
              : "";
 }
 

@@ -97,9 +97,9 @@ std::vector<std::string> data_lines(const DataCounts& counts, const std::string&
   std::vector<std::string> lines = {line};
   if (counts.beyond_window > 0) {
     lines.push_back(fmt::format(
-        "{}: {} longer than max_position_embeddings, {}: rotated on beyond the positions that the "
-        "model was made for, as Transformers does; data.max_tokens and data.too_long cut, skip or "
-        "split",
+        "{}: {} longer than max_position_embeddings, {}: rotary positions continue beyond those "
+        "the model was trained with, as in Transformers; data.max_tokens and data.too_long cut, "
+        "skip or split documents",
         key,
         number(counts.beyond_window, "document") + (counts.beyond_window == 1 ? " is" : " are"),
         counts.window));

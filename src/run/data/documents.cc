@@ -38,8 +38,7 @@ class Taker {
   explicit Taker(const DataOptions& options) : options_(options) {
     if (options.too_long == TooLong::split && options.max_tokens == 1 && !options.labels) {
       throw std::runtime_error(
-          "documents are to be split into pieces of 1 token, which predict nothing; give a limit "
-          "of "
+          "documents would be split into pieces of 1 token, which predict nothing; give a limit of "
           "at least 2");
     }
     DataCounts& counts = corpus_.counts;

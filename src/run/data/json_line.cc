@@ -222,8 +222,8 @@ std::string half_surrogate(std::string_view line) {
     refuse(
         where,
         fmt::format(
-            "the escape {} is half of a surrogate pair: a character was cut in two; mend the text "
-            "(Python: text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))",
+            "the escape {} is half of a surrogate pair: a character was cut in two; repair the "
+            "text (Python: text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))",
             escape));
   }
   const std::size_t at = columns.error_byte();  // from 1
@@ -235,17 +235,19 @@ std::string half_surrogate(std::string_view line) {
         });
     refuse(
         where,
-        surrogate ? "is no JSON in UTF-8: its bytes ED A0 to ED BF are half of a surrogate pair, a "
-                    "character cut in two; mend the text"
-                  : fmt::format("is no JSON in UTF-8 (byte {}); convert the file", at));
+        surrogate ? "is not JSON in UTF-8: its bytes ED A0 to ED BF are half of a surrogate pair, "
+                    "a character cut in two; repair the text"
+                  : fmt::format("is not JSON in UTF-8 (byte {}); convert the file", at));
   }
   const std::string_view rest = std::string_view(line).substr(at == 0 ? 0 : at - 1);
   if (rest.starts_with("aN") || rest.starts_with("NaN") || rest.starts_with("Infinity")) {
     refuse(
         where,
-        fmt::format("is no JSON: it has NaN or Infinity (byte {}), for which JSON takes null", at));
+        fmt::format(
+            "is not JSON: it has NaN or Infinity (byte {}), for which JSON takes null", at));
   }
-  refuse(where, fmt::format("is no JSON (in UTF-8; near byte {}); each line takes one object", at));
+  refuse(
+      where, fmt::format("is not JSON (in UTF-8; near byte {}); each line takes one object", at));
 }
 
 Columns parsed(const std::string& line, const std::string& where) {
@@ -254,14 +256,15 @@ Columns parsed(const std::string& line, const std::string& where) {
     refuse(
         where,
         fmt::format(
-            "is no JSON: it has a NUL byte (byte {}): the file was damaged, or is UTF-16; mend it",
+            "is not JSON: it has a NUL byte (byte {}): the file was damaged, or is UTF-16; repair "
+            "it",
             nul));
   }
   if (!json::sax_parse(line, &columns)) {
     refuse_line(line, columns, where);
   }
   if (!columns.twice().empty()) {
-    refuse(where, "the key '" + columns.twice() + "' stands twice; keep one");
+    refuse(where, "the key '" + columns.twice() + "' appears twice; keep one");
   }
   return columns;
 }
@@ -375,19 +378,19 @@ Interval Reader::unpadded(std::size_t tokens) const {
   }
   const auto first = std::ranges::find(*seen, 1);
   if (first == seen->end()) {
-    fail("attention_mask is all 0: no token is attended to; take the line out");
+    fail("attention_mask is all 0: no token is attended to; remove the line");
   }
   const auto end = std::find(seen->rbegin(), seen->rend(), 1).base();
   if (std::find(first, end, 0) != end) {
     fail(
         "attention_mask has a 0 between tokens, which is not implemented: documents attend to all "
-        "of their tokens; zeros may stand at the ends, as padding");
+        "of their tokens; zeros are allowed at the ends, as padding");
   }
   const Interval kept = {first - seen->begin(), end - seen->begin()};
   if (kept.begin > 0 && options_.learned_positions && columns_.given("position_ids") == nullptr) {
     fail(
         "attention_mask begins with 0: this model has learned positions, and padding before the "
-        "tokens would move them; take the padding out, or pad at the end");
+        "tokens would shift them; remove the padding, or pad at the end");
   }
   return kept;
 }
@@ -405,7 +408,7 @@ void Reader::expect_positions(std::size_t tokens, Interval kept) const {
   if (!counts) {
     fail(fmt::format(
         "position_ids is {}; other positions than 0, 1, 2, ... are not implemented: give each "
-        "packed document its own line, and take the key out",
+        "packed document its own line, and remove the key",
         excerpt_of(*column)));
   }
 }
@@ -452,9 +455,8 @@ void Reader::expect_no_other_meaning(const Column& column, std::size_t tokens) c
   if (has("weight")) {
     if (list ? !column.ones : column.kind == Column::Kind::number && column.number != 1) {
       refused(
-          "weights of documents or tokens are not implemented; take the key out, or rename it "
-          "where "
-          "it is no weight of the loss");
+          "weights of documents or tokens are not implemented; remove the key, or rename it if it "
+          "is not a weight of the loss");
     }
     return;
   }
@@ -464,7 +466,7 @@ void Reader::expect_no_other_meaning(const Column& column, std::size_t tokens) c
   if (has("token_type") || has("segment")) {
     if (!std::ranges::all_of(column.numbers, [](auto n) { return n == 0; }) ||
         column.first_no_flag != std::string::npos) {
-      refused("segments other than 0 are not implemented; give all 0, or take the key out");
+      refused("segments other than 0 are not implemented; give all 0, or remove the key");
     }
     return;
   }
@@ -473,14 +475,13 @@ void Reader::expect_no_other_meaning(const Column& column, std::size_t tokens) c
   }
   if (has("label") || has("target")) {
     refused(fmt::format(
-        "labels stand under \"labels\", an id or -100 for each of the {} tokens, unshifted; rename "
-        "the key, or take it out",
+        "labels belong under \"labels\", an id or -100 for each of the {} tokens, unshifted; "
+        "rename the key, or remove it",
         tokens));
   }
   refused(
-      "that may change what is computed and is not implemented; take the key out, or rename it "
-      "where "
-      "it is only data about the document");
+      "that may change what is computed and is not implemented; remove the key, or rename it if it "
+      "is only information about the document");
 }
 
 void Reader::refuse_without_tokens() const {
@@ -557,8 +558,8 @@ LineDocument Reader::document(UnusedKeys& unused) const {
     }
   } else if (labels != nullptr) {
     fail(
-        "has labels but no tokens; labels are ids, one for each id of tokens: give tokens, or take "
-        "the labels out");
+        "has labels but no tokens; labels are ids, one for each id of tokens: give tokens, or "
+        "remove the labels");
   } else if (text != nullptr) {
     if (text->kind != Column::Kind::text) {
       fail(fmt::format("text is {}; it takes a string", excerpt_of(*text)));
@@ -594,9 +595,9 @@ Tokens byte_tokens(std::string_view bytes, const DataOptions& options, const std
     refuse(
         where,
         "is text, and the model has a tokenizer (" + options.tokenizer +
-            "), which is not run: its ids are no bytes; tokenize, and give {\"tokens\": [...]} a "
-            "line as .jsonl; --bytes (data.bytes = true) takes the bytes of text as ids all the "
-            "same");
+            "), which this program does not run, and its ids are not bytes; tokenize the text, and "
+            "give a .jsonl file with {\"tokens\": [...]} a line; or use the bytes of text as ids "
+            "with --bytes (data.bytes = true)");
   }
   if (options.vocab < kByteValues) {
     refuse(

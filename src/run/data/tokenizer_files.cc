@@ -33,7 +33,7 @@ json json_at(const fs::path& path) {
   try {
     return json_in(content_of(path).value_or(""));
   } catch (const json::exception& error) {
-    throw std::runtime_error(path.string() + ": is no JSON: " + error.what());
+    throw std::runtime_error(path.string() + ": is not JSON: " + error.what());
   }
 }
 

@@ -45,8 +45,8 @@ c10::Device device_named(const std::string& name) {
   }
   if (cuda_devices() == 0) {
     throw std::invalid_argument(
-        "--device cuda: no GPU is seen; is there one, does nvidia-smi list it, and does "
-        "CUDA_VISIBLE_DEVICES not hide it?  Or take --device cpu");
+        "--device cuda: no GPU is seen; check nvidia-smi and CUDA_VISIBLE_DEVICES, or take "
+        "--device cpu");
   }
   return c10::kCUDA;
 }

@@ -133,8 +133,8 @@ void expect_finite(const GradientAnswer& answer) {
     if (!at::isfinite(gradient).all().item<bool>()) {
       throw std::runtime_error(
           "the gradient of " + name +
-          " holds values that are not finite; the weights or their sums are outside the range of "
-          "the number format: check the weights, or take --dtype float64");
+          " has values that are not finite; the weights or their sums are outside the range of the "
+          "data type: check the weights, or take --dtype float64");
     }
   }
 }

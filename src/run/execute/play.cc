@@ -21,8 +21,8 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
   const Model& model = parameters.model();
   if (plan.ranks != ranks || plan.weight_domain != parameters.domain()) {
     throw std::invalid_argument(fmt::format(
-        "the plan is for {} ranks with a weight domain of {}, and there are {} with one of {}; "
-        "plan for these",
+        "the plan is for {} ranks with a weight domain of {}, but there are {} with one of {}; "
+        "make a plan for these",
         plan.ranks,
         plan.weight_domain,
         ranks,
@@ -31,10 +31,9 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
   if (parameters.device().is_cpu() && plan.tiles.products == 0 &&
       at::isReducedFloatingType(parameters.types().weight)) {
     throw std::invalid_argument(
-        "the plan's 'tiles' are those of a GPU ('products' is 0), and this is a CPU, which needs "
-        "room "
-        "to round products of narrow types; leave 'tiles' out of the plan file, or run it with "
-        "--device cuda");
+        "the plan's 'tiles' are those of a GPU ('products' is 0), but this is a CPU, which needs "
+        "memory to round products of narrow types; leave 'tiles' out of the plan file, or run it "
+        "with --device cuda");
   }
   const bool of_samples = !model.inputs().empty();
   if (!batch.predictions.empty() && batch.predictions.size() != batch.samples.size()) {
@@ -46,7 +45,7 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
   if (const std::size_t given = of_samples ? batch.samples.size() : batch.documents.size();
       given != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
-        "the plan is for {} {}, and there are {}",
+        "the plan is for {} {}, but there are {}",
         plan.lengths.size(),
         of_samples ? "samples" : "documents",
         given));
@@ -124,8 +123,8 @@ void expect_finite(const BatchResult& result, const Plan& plan) {
   }
   throw NotFinite(fmt::format(
       "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums "
-      "are outside the range of the number format: check the weights, lower the learning rate, or "
-      "take float64",
+      "are outside the range of the data type: check the weights, lower the learning rate, or take "
+      "float64",
       result.loss,
       d,
       plan.lengths.empty() ? 0 : plan.lengths[d]));

@@ -28,7 +28,8 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
   }
   for (const std::string& way : request.ways) {
     if (std::ranges::find(all, way, &LayoutWay::name) == all.end()) {
-      throw std::invalid_argument("'" + way + "' is no layout of this model; there are " + names);
+      throw std::invalid_argument(
+          "'" + way + "' is not a layout of this model; there are " + names);
     }
   }
   if (!request.ways.empty()) {

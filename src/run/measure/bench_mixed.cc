@@ -84,8 +84,8 @@ void pin_this_thread(int core) {
   CPU_ZERO(&set);
   CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-    throw std::runtime_error(
-        fmt::format("bench mixed: a rank cannot be kept on core {}: is it still usable?", core));
+    throw std::runtime_error(fmt::format(
+        "bench mixed: a rank cannot be bound to core {}: check that the core is usable", core));
   }
 }
 
@@ -95,7 +95,7 @@ Cluster cluster_of(
     const std::vector<double>& slowdown,
     const std::vector<std::int64_t>& memory) {
   Cluster cluster{
-      .name = "unlike ranks",
+      .name = "heterogeneous ranks",
       .ranks_per_node = static_cast<int>(memory.size()),
       .devices = {},
       .inside_node =
@@ -193,14 +193,14 @@ template <typename T>
 void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks) {
   if (std::ranges::adjacent_find(ranks, std::not_equal_to<T>()) == ranks.end()) {
     throw std::invalid_argument(
-        "bench mixed: the ranks are alike, so even cuts are the best: give at least two of them "
-        "unlike speeds or memories");
+        "bench mixed: the ranks are identical, so even shards are the best: give at least two of "
+        "them different speeds or memory");
   }
   const std::string& attention = part_of(request.layer, "attention").strategy;
   if (strategy("attention", attention).one_rank) {
     throw std::invalid_argument(
         "bench mixed: " + attention +
-        " runs whole documents, of which nothing is cut: take another strategy");
+        " runs whole documents and shards none: take another strategy");
   }
 }
 
@@ -275,8 +275,8 @@ MixedSpeed bench_mixed_speed(
   const std::vector<int> usable = cores();
   if (usable.size() < slowdown.size()) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: {} ranks and {} usable cores; a rank that is timed needs one of its own: "
-        "take fewer ranks",
+        "bench mixed: {} ranks, but {} usable cores; each measured rank needs its own core: take "
+        "fewer ranks",
         ranks,
         usable.size()));
   }
@@ -354,7 +354,7 @@ MixedMemory bench_mixed_memory(
       longest(most, [&](std::int64_t n) { return cutter.fits(cutter.even(n), memory); });
   if (result.even.tokens < 0) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: a rank with {} bytes trains on no document at all: give it more memory, or "
+        "bench mixed: a rank with {} bytes cannot train on any document: give it more memory, or "
         "take a smaller model",
         std::ranges::min(memory)));
   }
@@ -363,13 +363,14 @@ MixedMemory bench_mixed_memory(
   result.ideal = longest(most, [&](std::int64_t n) { return cutter.fits(cutter.even(n), alike); });
   if (result.ideal + result.ideal / 10 >= most) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: documents end at {} tokens, before memory does: give the ranks less",
+        "bench mixed: documents of {} tokens, the longest possible, still fit: give the ranks less "
+        "memory",
         most - 1));
   }
   if (result.ideal <= result.even.tokens) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: even cuts hold {} tokens, as many as the same memory spread evenly: these "
-        "budgets are too alike to tell cuts apart",
+        "bench mixed: even shards hold {} tokens, as many as the same memory spread evenly: these "
+        "budgets are too similar to compare shards",
         result.even.tokens));
   }
   const auto try_out = [&](MixedMemory::Longest& found, const auto& plan_of) {
@@ -380,8 +381,8 @@ MixedMemory bench_mixed_memory(
       n += n / 50 + 1;
       if (n >= most) {
         throw std::runtime_error(fmt::format(
-            "bench mixed: a document of {} tokens ran, though {} were counted to be the longest "
-            "that fit: this should not be; report it with the model",
+            "bench mixed: a document of {} tokens ran, but {} was predicted to be the longest that "
+            "fits: this is a bug; report it with the model",
             n - n / 50 - 1,
             found.tokens));
       }

@@ -51,7 +51,8 @@ std::int64_t parse_bytes(const std::string& text) {
   if (error != std::errc{} || found == kUnits.end() || !(number >= 0) ||
       number * found->second > 9e18) {
     throw std::invalid_argument(
-        "'" + text + "' is no amount of memory; write a number and a unit, as in 512MiB or 2GiB");
+        "'" + text +
+        "' is not an amount of memory; write a number and a unit, as in 512MiB or 2GiB");
   }
   return static_cast<std::int64_t>(number * found->second);
 }
@@ -181,8 +182,8 @@ struct Accountant::State {
 
   [[noreturn]] void refuse(std::size_t bytes) const {
     throw OutOfMemory(fmt::format(
-        "{}: out of memory{}: asked for {} with {}. Give more with --memory-per-rank, "
-        "recompute more, or split documents over more ranks",
+        "{}: out of memory{}: requested {} with {}. Give more with --memory-per-rank, recompute "
+        "more, or split documents over more ranks",
         name,
         place(),
         bytes_text(static_cast<std::int64_t>(bytes)),
@@ -193,9 +194,9 @@ struct Accountant::State {
   [[noreturn]] void report_lack(
       const std::string& whose, std::size_t bytes, const std::string& said) const {
     throw OutOfMemory(fmt::format(
-        "{}: out of memory{}: {} itself has {} left, with {}. Whatever else holds its memory "
-        "may be ended, or plans told to need less: lower --memory-per-rank, recompute more, or "
-        "split documents over more ranks{}",
+        "{}: out of memory{}: {} itself has {} left, with {}. End other programs that use its "
+        "memory, or make plans that need less: lower --memory-per-rank, recompute more, or split "
+        "documents over more ranks{}",
         name,
         place(),
         whose,

@@ -55,7 +55,7 @@ std::int64_t device_budget(std::int64_t asked, int ranks, const DeviceBytes& byt
   const std::int64_t share = (bytes.free - kUncounted) / ranks - kUncountedOfRank;
   const std::string is_free =
       fmt::format("the GPU has {} free of {}", bytes_text(bytes.free), bytes_text(bytes.total));
-  const std::string who_holds = "what holds the rest (nvidia-smi lists it) may be ended";
+  const std::string who_holds = "end the programs that use the rest (nvidia-smi lists them)";
   if (asked > bytes.free / ranks) {
     throw std::invalid_argument(fmt::format(
         "--memory-per-rank {}: {}, for {} rank{}; {}{}",
@@ -68,9 +68,8 @@ std::int64_t device_budget(std::int64_t asked, int ranks, const DeviceBytes& byt
   }
   if (asked == 0 && share <= 0) {
     throw std::invalid_argument(fmt::format(
-        "{}, which leaves nothing for {} rank{}: workspaces, loaded kernels and rounding take up "
-        "to "
-        "{}; {}, or take a GPU with more",
+        "{}, which leaves nothing for {} rank{}: workspaces, loaded kernels and rounding need up "
+        "to {}; {}, or take a GPU with more memory",
         is_free,
         ranks,
         ranks == 1 ? "" : "s",

@@ -36,7 +36,7 @@ at::Tensor mapped(at::IntArrayRef sizes, const at::TensorOptions& options, const
   const std::string folder = set != nullptr && *set != '\0' ? set : "/tmp";
   const auto refuse = [&](int error) {
     throw std::runtime_error(fmt::format(
-        "offload: no room for {} of {} in {}: {}; set TMPDIR to a folder with more",
+        "offload: {} of {} do not fit into {}: {}; set TMPDIR to a folder with more free space",
         bytes_text(static_cast<std::int64_t>(bytes)),
         what,
         folder,

@@ -107,8 +107,8 @@ std::string differences(const std::vector<std::map<std::string, std::string>>& o
   const std::size_t more = lines.size() > kShown ? lines.size() - kShown : 0;
   lines.resize(lines.size() - more);
   return fmt::format(
-      "the ranks of one run have to be given the same, and were not: {}{}. Give all of them the "
-      "same files, settings and program",
+      "all ranks of a run need the same input, but theirs differ: {}{}. Give all of them the same "
+      "files, settings and program",
       fmt::join(lines, "; "),
       more > 0 ? fmt::format("; and {} more", more) : "");
 }

@@ -33,8 +33,8 @@ constexpr const char* kRemoved = ".removed";
 // What to do where a checkpoint is not as it was written.
 [[noreturn]] void damaged(const fs::path& file, const std::string& what) {
   throw std::runtime_error(fmt::format(
-      "{}: {}: the checkpoint is damaged; bring the file back, or move its folder out of {} to go "
-      "on from the checkpoint before",
+      "{}: {}: the checkpoint is damaged; restore the file, or move its folder out of {} to "
+      "continue from the previous checkpoint",
       file.string(),
       what,
       file.parent_path().parent_path().string()));
@@ -127,11 +127,11 @@ void saving(const fs::path& checkpoints, std::int64_t step, const Body& body) {
   } catch (const std::runtime_error& error) {  // a filesystem_error is one
     const auto before = newest_checkpoint(checkpoints);
     throw std::runtime_error(fmt::format(
-        "the checkpoint of step {} could not be written: {}. {}; free space or mend the folder, "
-        "then paradyse train --resume {} (checkpoint.keep = 0 does without checkpoints)",
+        "the checkpoint of step {} could not be written: {}. {}; free disk space or repair the "
+        "folder, then run paradyse train --resume {} (checkpoint.keep = 0 turns checkpoints off)",
         step,
         error.what(),
-        before ? "The one before is whole: " + before->string() : "There is none before it",
+        before ? "The previous one is complete: " + before->string() : "There is no earlier one",
         checkpoints.parent_path().string()));
   }
 }
@@ -226,12 +226,12 @@ CheckpointState checkpoint_state(const std::string& text, const std::string& fro
   try {
     json state = json_in(text);
     if (!state.is_object() || state.value("format", "") != kFormat) {
-      damaged(from, "is no state of a checkpoint");
+      damaged(from, "is not the state of a checkpoint");
     }
     if (const auto version = state.at("version").get<std::int64_t>();
         version != CheckpointState::kVersion) {
       throw std::runtime_error(fmt::format(
-          "{}: has format version {}, and this program reads {}; resume with the program that "
+          "{}: has format version {}, but this program reads {}; resume with the program that "
           "wrote it, or a newer one",
           from,
           version,
@@ -308,7 +308,7 @@ CheckpointState open_checkpoint(const fs::path& checkpoint) {
       damaged(path, "cannot be opened: " + error.message());
     }
     if (!std::cmp_equal(bytes, each.bytes)) {
-      damaged(path, fmt::format("has {} bytes, and was written with {}", bytes, each.bytes));
+      damaged(path, fmt::format("has {} bytes, but was written with {}", bytes, each.bytes));
     }
   }
   return state;
@@ -385,7 +385,7 @@ void read_checkpoint(
   const auto& file = state.files.at(idx(parameters.domain_rank()));
   const fs::path path = checkpoint / file.name;
   if (const std::string check = file_xxh64(path); check != file.xxh64) {
-    damaged(path, fmt::format("has XXH64 {}, and was written with {}", check, file.xxh64));
+    damaged(path, fmt::format("has XXH64 {}, but was written with {}", check, file.xxh64));
   }
   const SafetensorsReader reader(path);
   std::size_t taken = 0;
@@ -402,7 +402,7 @@ void read_checkpoint(
   }
   if (taken != reader.tensors().size()) {
     damaged(
-        path, fmt::format("has {} tensors, and {} belong here", reader.tensors().size(), taken));
+        path, fmt::format("has {} tensors, but {} are expected", reader.tensors().size(), taken));
   }
   optimizer.set_steps(state.optimizer_steps);
   parameters.round_masters();

@@ -74,8 +74,8 @@ std::optional<Costs> measured_costs(
   if (backend.leads()) {
     std::filesystem::create_directories(request.file.parent_path());
     note(fmt::format(
-        "measuring what strategies take here, once, for {:.0f} s (costs.profile_seconds; "
-        "costs.file = \"none\" does without)",
+        "measuring the strategies on this machine, once, for {:.0f} s (costs.profile_seconds; "
+        "costs.file = \"none\" skips this)",
         config.costs.profile_seconds));
   }
   const Profile measured = profile(request);
@@ -85,10 +85,10 @@ std::optional<Costs> measured_costs(
   try {
     write_costs(fit(measured), costs_file(config, header));
   } catch (const std::invalid_argument& error) {  // too little time, or stopped
-    note(fmt::format("{}; until then plans go by a closed form", error.what()));
+    note(fmt::format("{}; until then plans use a closed form", error.what()));
     return std::nullopt;
   }
-  note("what was measured is in " + costs_file(config, header).string());
+  note("the measurements are in " + costs_file(config, header).string());
   return costs_of(config, header);
 }
 

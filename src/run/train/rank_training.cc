@@ -188,7 +188,7 @@ class RankTraining {
       }
       const std::filesystem::path aside = run_.record.folder().place_model();
       if (!aside.empty()) {
-        run_.record.note("the model that was saved before is put aside in " + aside.string());
+        run_.record.note("the model that was saved before was moved to " + aside.string());
       }
     }
   }
@@ -228,7 +228,7 @@ class RankTraining {
     if (first_) {
       const std::filesystem::path folder = free_name(run_.record.folder().path() / "samples");
       write_frames(clips, folder);
-      run_.record.note("frames of sampled clips are in " + folder.string());
+      run_.record.note("the frames of generated clips are in " + folder.string());
     }
   }
 

@@ -64,15 +64,14 @@ Resumed resumed(const fs::path& run) {
   if (!fs::is_regular_file(run / "config.toml", error)) {
     throw std::runtime_error(
         run.string() +
-        " is no folder of a run: it has no config.toml; give the one that the run named at its "
+        " is not a run folder: it has no config.toml; give the folder that the run printed at its "
         "end");
   }
   const auto checkpoint = newest_checkpoint(run / "checkpoints");
   if (!checkpoint) {
     throw std::runtime_error(fmt::format(
         "{} has no checkpoint: the run ended before its first, or wrote none (checkpoint.keep = "
-        "0); "
-        "begin anew with paradyse train -c {}",
+        "0); start again with paradyse train -c {}",
         run.string(),
         (run / "config.toml").string()));
   }
@@ -84,8 +83,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
   const RunConfig& config = now.config;
   if (config.parallel.ranks != state.ranks) {
     throw std::invalid_argument(fmt::format(
-        "parallel.ranks is {}, and {} was written by {} ranks: going on with another number "
-        "(resharding) comes later; resume with {}",
+        "parallel.ranks is {}, but {} was written by {} ranks: a run cannot yet continue with "
+        "another number of ranks (resharding); resume with {}",
         config.parallel.ranks,
         from.checkpoint.string(),
         state.ranks,
@@ -99,8 +98,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
     }
     if (std::find(std::begin(kFixed), std::end(kFixed), entry.key) != std::end(kFixed)) {
       throw std::invalid_argument(fmt::format(
-          "{} is {} ({}), and the run has {}: that would be another run; leave it, or begin one "
-          "from the weights of this: --model {}",
+          "{} is {} ({}), but the run has {}: this key cannot change in a run; leave it, or start "
+          "a new run from its weights with --model {}",
           entry.key,
           entry.value,
           entry.origin,
@@ -111,16 +110,15 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
   }
   if (config.train.steps < state.step) {
     throw std::invalid_argument(fmt::format(
-        "train.steps is {}, and the run has done {}; give as many or more",
+        "train.steps is {}, but the run has done {}; give as many or more",
         config.train.steps,
         state.step));
   }
   const std::string steps = std::to_string(config.train.steps);
   if (config.data.order == "curriculum" && state.configuration.at("train.steps") != steps) {
     throw std::invalid_argument(fmt::format(
-        "train.steps is {}, and the run was for {}: a curriculum is sorted for its number of "
-        "steps, "
-        "which cannot change any more",
+        "train.steps is {}, but the run was for {}: a curriculum is sorted for its number of "
+        "steps, which cannot change",
         steps,
         state.configuration.at("train.steps")));
   }
@@ -130,8 +128,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
 void expect_same_model(const std::string& fingerprint, const Resumed& from) {
   if (fingerprint != from.state.model_sha256) {
     throw std::invalid_argument(
-        "model.path: is of another shape than the model of " + from.checkpoint.string() +
-        "; bring the model of the run back, or say where it is now with --model");
+        "model.path: has another shape than the model of " + from.checkpoint.string() +
+        "; restore the model of the run, or give its new place with --model");
   }
 }
 
@@ -140,7 +138,7 @@ void expect_same_data(const DataPosition& now, const std::string& path, const Re
   if (now.fingerprint != before.fingerprint) {
     throw std::invalid_argument(fmt::format(
         "data.path: {} has other documents ({}, XXH64 {}) than {} was trained on ({}, XXH64 {}); "
-        "bring them back, or say where they are now with --data",
+        "restore them, or give their new place with --data",
         path,
         now.documents,
         now.fingerprint,
@@ -150,8 +148,8 @@ void expect_same_data(const DataPosition& now, const std::string& path, const Re
   }
   if (now.drawn != before.drawn || now.draws != before.draws) {
     throw std::invalid_argument(fmt::format(
-        "{}: this program draws the run's documents in another order (XXH64 {} of {} draws, "
-        "and was {} of {}); resume with the program that wrote it",
+        "{}: this program uses the run's documents in another order (XXH64 {} of {} documents; it "
+        "was {} of {}); resume with the program that wrote it",
         from.checkpoint.string(),
         now.drawn,
         now.draws,

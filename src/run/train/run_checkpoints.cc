@@ -23,8 +23,9 @@ std::filesystem::path shared(const std::filesystem::path& mine, Communicator& wo
   std::error_code error;
   if (!std::filesystem::is_directory(folder.parent_path(), error)) {
     throw std::runtime_error(fmt::format(
-        "rank {}: the run folder {}, which rank 0 made, is not there: checkpoints take a file "
-        "system that all ranks share; choose one with output.folder, or set checkpoint.keep = 0",
+        "rank {}: the run folder {}, which rank 0 made, does not exist here: checkpoints need a "
+        "file system that all ranks share; choose one with output.folder, or set checkpoint.keep = "
+        "0",
         world.rank(),
         folder.parent_path().string()));
   }
@@ -48,7 +49,7 @@ void RunCheckpoints::restore(const Resumed& from, AdamW& optimizer) {
     if (of_rank[0] != state.step) {  // a file system that shows ranks another newest one
       throw std::runtime_error(fmt::format(
           "--resume: rank {} finds the checkpoint of step {}, another rank that of step {}; all "
-          "ranks have to see the same run folder",
+          "ranks must see the same run folder",
           session_.rank(),
           state.step,
           of_rank[0]));

@@ -71,7 +71,7 @@ nlohmann::json to_json(const std::optional<StaticComparison>& one, double error)
 
 std::string taken(const fs::path& folder) {
   return "the run folder " + folder.string() +
-         " is there already; choose another name with output.name (nothing is overwritten)";
+         " exists already; choose another name with output.name (nothing is overwritten)";
 }
 
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
@@ -196,7 +196,7 @@ void RunFolder::lock() {
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw std::runtime_error(
-        path_.string() + ": a program is training in this folder; wait for it, or end it");
+        path_.string() + ": another program is training in this folder; wait for it, or end it");
   }
 }
 

@@ -53,8 +53,8 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
   for (const auto& [key, differs] : said) {
     if (differs) {
       throw std::invalid_argument(fmt::format(
-          "{} is of language models, and model.path of one of type {}: leave it out; --plan says "
-          "what each part runs",
+          "{} is for language models, but model.path is a model of type {}: leave it out; use "
+          "--plan to say what each part runs",
           key,
           type));
     }
@@ -62,14 +62,15 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
   for (const auto& [name, value] : parallel.options) {
     if (value > 0) {
       throw std::invalid_argument(fmt::format(
-          "parallel.{}: layouts and tiles of a model of type {} are planned; leave it out, or give "
-          "--plan",
+          "parallel.{}: for a model of type {} layouts and tiles are planned; leave it out, or "
+          "give --plan",
           name,
           type));
     }
   }
   if (parallel.device != "cpu") {
-    throw std::invalid_argument("parallel.device: models of several dims run on CPUs so far");
+    throw std::invalid_argument(
+        "parallel.device: multi-axis models (video, protein) run only on CPUs so far");
   }
 }
 
@@ -109,7 +110,7 @@ std::optional<std::int32_t> end_id(
   }
   if (id && (*id < 0 || *id >= vocab)) {
     throw std::invalid_argument(fmt::format(
-        "data.end_id is {} ({}), and the model has the ids 0 to {}; give one of them, or none",
+        "data.end_id is {} ({}), but the model has the ids 0 to {}; give one of them, or none",
         said,
         *id,
         vocab - 1));
@@ -126,7 +127,7 @@ void expect_within(
     const std::int64_t tokens = std::ssize(documents[d]);
     if (!limit.allows(tokens)) {
       throw std::invalid_argument(fmt::format(
-          "{}: document {} has {} tokens, but {}: data.max_tokens={} takes as many of each",
+          "{}: document {} has {} tokens, but {}: data.max_tokens={} uses as many of each document",
           key,
           d,
           tokens,
@@ -185,7 +186,7 @@ Corpus corpus_at(
   options.window = model.learned_positions ? 0 : model.max_positions;
   if (positions > 0 && options.max_tokens > positions) {
     throw std::invalid_argument(fmt::format(
-        "data.max_tokens is {}, but the model has learned {} positions: accepted is at most that",
+        "data.max_tokens is {}, but the model has {} learned positions: give at most that",
         options.max_tokens,
         positions));
   }

@@ -86,13 +86,13 @@ void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& chan
       loaded_.config.train.steps,
       from.checkpoint.string()));
   if (!rewound.put_aside.empty()) {
-    note("what it wrote of later steps is put aside in " + rewound.put_aside.string());
+    note("results of later steps were moved to " + rewound.put_aside.string());
   }
   for (const std::string& change : changes) {
     note("from here on " + change);
   }
   if (!rewound.config_aside.empty()) {
-    note("the configuration until here is " + rewound.config_aside.string());
+    note("the configuration up to here is in " + rewound.config_aside.string());
   }
 }
 
@@ -108,7 +108,7 @@ void RunRecord::evaluated(const EvalResult& result) {
   summary_.interrupted = result.interrupted;
   summary_.eval_data = result.data;
   if (!result.interrupted && result.predicted_tokens == 0) {
-    note("data.eval_path: no token is scored against a label that counts: there is no loss");
+    note("data.eval_path: no token has a label that counts: there is no loss");
   }
   summary_.eval_loss = result.interrupted ? kNone : result.loss;
 }
@@ -153,7 +153,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
     trace.write(file, "paradyse train " + folder_->path().filename().string());
     if (const std::optional<std::int64_t> steps = trace.ended_after()) {
       note(fmt::format(
-          "{} ends after step {} of {}: it is as large as output.trace_limit = {}",
+          "{} ends after step {} of {}: it has reached output.trace_limit = {}",
           file.filename().string(),
           *steps,
           summary_.steps,

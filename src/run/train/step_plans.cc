@@ -101,8 +101,8 @@ StepPlans::Step StepPlans::made(std::size_t step) {
       queue_.forget(step);
       if (!std::exchange(told_, true)) {
         options_.note(fmt::format(
-            "step {}: its plan is not there {} s after it was asked for: all documents run whole, "
-            "or all are split, in its place; a longer parallel.planning_seconds waits for it",
+            "step {}: its plan is not ready {} s after it was requested; instead, all documents "
+            "run whole, or all are split. Raise parallel.planning_seconds to wait longer",
             step + 1,
             options_.planning_seconds));
       }
@@ -162,7 +162,7 @@ Plan StepPlans::recorded(std::size_t step) const {
       options_.replay / "plans" / fmt::format("step-{:05}.json", step + 1);
   if (!std::filesystem::exists(file)) {
     throw std::runtime_error(fmt::format(
-        "--replay: {} is not there: the run has no plan of step {}; set train.steps = {}",
+        "--replay: {} does not exist: the run has no plan of step {}; set train.steps = {}",
         file.string(),
         step + 1,
         step));
@@ -170,8 +170,8 @@ Plan StepPlans::recorded(std::size_t step) const {
   Plan plan = read_plan(file);
   if (const BatchSizes drawn = options_.batch(step); sizes_of(plan) != drawn) {
     throw std::runtime_error(fmt::format(
-        "--replay: {} is for documents of other {} than this run draws for step {}: give "
-        "the data, data.seed and train.tokens_per_step of that run",
+        "--replay: {} is for documents of other {} than this run uses in step {}: give the data, "
+        "data.seed and train.tokens_per_step of that run",
         file.string(),
         plan.lengths != drawn.lengths ? "lengths" : "sizes",
         step + 1));
@@ -205,8 +205,8 @@ Plan StepPlans::same_for_all(std::size_t step) {
   for (std::size_t i = 0; i < std::max(wanted.size(), there.size()); ++i) {
     if (wanted.size() != there.size() || size(of_plan, wanted[i]) != size(of_step, there[i])) {
       throw std::runtime_error(fmt::format(
-          "--plan: {} is for {} documents of {} tokens, and step {} draws {} of {}: give data of "
-          "these lengths alone and train.tokens_per_step = {}",
+          "--plan: {} is for {} documents of {} tokens, but step {} has {} of {}: give only data "
+          "of these lengths and train.tokens_per_step = {}",
           options_.plan.string(),
           plan.lengths.size(),
           fmt::join(plan.lengths, ", "),
@@ -231,7 +231,7 @@ Plan StepPlans::same_for_all(std::size_t step) {
 void StepPlans::expect_playable(const Plan& plan, std::size_t step, const std::string& from) const {
   if (plan.ranks != planners_.ranks) {
     throw std::runtime_error(fmt::format(
-        "{} is for {} ranks, and there are {}: set parallel.ranks",
+        "{} is for {} ranks, but there are {}: set parallel.ranks",
         from,
         plan.ranks,
         planners_.ranks));
@@ -240,7 +240,7 @@ void StepPlans::expect_playable(const Plan& plan, std::size_t step, const std::s
   const Counts of_step = counts_of(options_.batch(step));
   if (of_plan != of_step) {
     throw std::runtime_error(fmt::format(
-        "{} is for samples of other sizes ({}) than step {} draws ({}); plan for these",
+        "{} is for samples of other sizes ({}) than step {} has ({}); make a plan for these",
         from,
         counts_text(of_plan),
         step + 1,

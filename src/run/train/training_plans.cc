@@ -39,16 +39,16 @@ BatchPlanner::Learned still_true(
 std::string why_not_repeatable(
     const RunConfig& config, const PlanningNumbers& numbers, const TrainFrom& from) {
   const char* const remedy =
-      "; with costs.correct = false, or --replay RUN, they are the same in every start";
+      "; with costs.correct = false, or --replay RUN, every start gives the same plans";
   if (config.parallel.device != "cpu") {
-    return "kernels of a GPU add in no fixed order";
+    return "GPU kernels add in no fixed order";
   }
   if (!from.replay.empty() || !from.plan.empty() || !config.costs.correct) {
     return "";
   }
   return std::string(
-             numbers.costs ? "plans are corrected by what steps take"
-                           : "plans go by speeds that are measured at the start") +
+             numbers.costs ? "measured step times correct the plans"
+                           : "plans use speeds that are measured at the start") +
          remedy;
 }
 
@@ -88,16 +88,16 @@ std::unique_ptr<StepPlans> training_plans(
     return plans;
   }
   note(
-      grid ? std::string("plans are the layouts that send least") +
-                 (costs ? "; their seconds go by measured costs" : "")
+      grid ? std::string("plans are the layouts with the least communication") +
+                 (costs ? "; their seconds are predicted by measured costs" : "")
       : costs ? fmt::format(
-                    "plans go by the {} model of measured costs{}",
+                    "plans use the {} model of measured costs{}",
                     costs->best,
-                    config.costs.correct ? ", corrected by what steps take" : "")
+                    config.costs.correct ? ", corrected by measured step times" : "")
               : fmt::format(
-                    "plans go by a closed form{}; measured costs know better: paradyse profile, "
-                    "then paradyse fit, with this configuration",
-                    config.costs.correct ? "" : " of nominal speeds"));
+                    "plans use a closed form{}; measured costs are more accurate: run paradyse "
+                    "profile, then paradyse fit, with this configuration",
+                    config.costs.correct ? "" : " with nominal speeds"));
   const std::string varies = why_not_repeatable(config, numbers, from);
   note("repeatable: " + (varies.empty() ? std::string("yes") : "no, " + varies));
   if (hooks.planned && !grid) {

@@ -30,8 +30,7 @@ using Clock = std::chrono::steady_clock;
 NotFinite not_finite(const TrainingRun& run, std::int64_t step, const std::string& what) {
   return NotFinite(fmt::format(
       "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) "
-      "may "
-      "help; its documents are in {}, the weights from before it in model/",
+      "may help; its documents are in {}, the weights before it in model/",
       step + 1,
       what,
       (run.record.path() / "plans" / fmt::format("step-{:05}.json", step + 1)).string()));
@@ -54,8 +53,7 @@ Plan leaner(
         "step {}: {}; {}",
         step + 1,
         reason,
-        less ? "its work is thrown away, and a plan that needs less takes its place"
-             : "and no plan needs less"));
+        less ? "the step is repeated with a plan that needs less" : "and no plan needs less"));
     if (less) {
       run.record.folder().write_plan(*less, step + 1);
     }
@@ -134,8 +132,8 @@ Update update(
   if (!scored) {
     if (session.rank() == 0) {
       run.record.note(fmt::format(
-          "step {}: none of its tokens is scored against a label that counts: it has no loss, and "
-          "the weights stay as they are",
+          "step {}: none of its tokens has a label that counts: it has no loss, and the weights do "
+          "not change",
           step + 1));
     }
   } else if (!counts) {

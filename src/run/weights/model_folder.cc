@@ -43,7 +43,7 @@ json parsed_json(const std::string& text, const fs::path& path) {
   try {
     return json_in(text);
   } catch (const json::exception& error) {
-    refuse(path, std::string("is no JSON: ") + error.what());
+    refuse(path, std::string("is not JSON: ") + error.what());
   }
 }
 
@@ -56,7 +56,7 @@ json parsed_toml(const fs::path& path) {
   } catch (const toml::parse_error& error) {
     throw std::runtime_error(
         path.string() + ":" + std::to_string(error.source().begin.line) +
-        ": is no TOML: " + std::string(error.description()));
+        ": is not TOML: " + std::string(error.description()));
   } catch (const json::exception& error) {  // a date, a NaN: no key has such values
     refuse(path, std::string("holds a value that no model has: ") + error.what());
   }
@@ -175,8 +175,9 @@ ModelFolder open_model(const fs::path& path, bool random_weights) {
   if (is_grid_model(path.string())) {
     refuse(
         path,
-        "is a model of several dims (" + model_type(read_grid_shape(path.string())) +
-            "), and this takes language models; docs/internals/layouts.md says what takes which");
+        "is a multi-axis model (" + model_type(read_grid_shape(path.string())) +
+            "), but this command takes language models; docs/internals/layouts.md lists which "
+            "command takes which model");
   }
   ModelFolder model;
   model.path = path;
@@ -227,7 +228,7 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
     weights.said = model.path.string() + ": weights are random (seed " + std::to_string(seed) + ")";
     if (folder &&
         (fs::exists(model.path / kWeights, error) || fs::exists(model.path / kIndex, error))) {
-      weights.said += ", as asked; those that the folder holds are not read";
+      weights.said += ", as requested; those in the folder are not read";
     }
     return weights;
   }
@@ -240,7 +241,7 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
     if (!stored.unused.empty()) {
       weights.notes.push_back(
           model.path.string() +
-          ": left out, as of heads for other tasks: " + joined(stored.unused, ", "));
+          ": left out, since they belong to heads for other tasks: " + joined(stored.unused, ", "));
     }
     weights.said = files.files.size() == 1 ? files.files.front().string() : model.path.string();
     weights.reader = reader;

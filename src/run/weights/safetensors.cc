@@ -117,14 +117,14 @@ json parsed(const char* begin, const char* end, const fs::path& path, const std:
     no_nul({begin, end});
     json result = json::parse(begin, end, check);
     if (!result.is_object()) {
-      refuse(path, "the " + part + " is no JSON object but " + excerpt(result));
+      refuse(path, "the " + part + " is not a JSON object but " + excerpt(result));
     }
     return result;
   } catch (const json::exception& error) {  // a number may also be out of range
     const auto* parse_error = dynamic_cast<const json::parse_error*>(&error);
     refuse(
         path,
-        "the " + part + " is no JSON" +
+        "the " + part + " is not JSON" +
             (parse_error == nullptr ? "" : ", near byte " + std::to_string(parse_error->byte)) +
             "; the file is damaged: fetch it again");
   }
@@ -152,7 +152,7 @@ class MappedFile {
       refuse_errno(path_, "cannot be mapped into memory");
     }
     if (!known || !S_ISREG(status.st_mode)) {
-      refuse(path_, "is no regular file");
+      refuse(path_, "is not a regular file");
     }
   }
   ~MappedFile() {
@@ -328,7 +328,7 @@ File opened(const fs::path& path) {
   }
   const char* const header = mapped.data() + kLengthBytes;
   if (header_bytes == 0 || *header != '{') {  // the parser would skip a byte order mark
-    refuse(path, "the header is no JSON object: it does not begin with '{'");
+    refuse(path, "the header is not a JSON object: it does not begin with '{'");
   }
   const json entries = parsed(header, header + header_bytes, path, "header");
   for (const auto& [name, entry] : entries.items()) {
@@ -371,7 +371,7 @@ std::map<std::string, fs::path> weight_map(const fs::path& index) {
     if (!inside) {
       refuse(
           index,
-          "tensor " + excerpt(name) + " lies in " + excerpt(shard) +
+          "tensor " + excerpt(name) + " is in " + excerpt(shard) +
               "; a shard is the name of a file in the folder of the index");
     }
     shards.emplace(name, path);

@@ -28,7 +28,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::uintmax_t kLargestCompanion = std::uintmax_t{64} << 20;
 
 constexpr const char* kFetch =
-    "fetch it again (hf download REPOSITORY --local-dir FOLDER goes on where it ended)";
+    "fetch it again (hf download REPOSITORY --local-dir FOLDER continues where it stopped)";
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what) {
   throw std::runtime_error(path.string() + ": " + what);
@@ -168,7 +168,7 @@ void expect_there(const fs::path& path) {
             ", which is not there (a cache without its blobs?): " + kFetch);
   }
   if (!fs::is_regular_file(path, error)) {
-    refuse(path, "is no regular file; give the folder of a model with its weights in it");
+    refuse(path, "is not a regular file; give the folder of a model with its weights in it");
   }
   if (is_lfs_pointer(path)) {
     refuse(
@@ -241,7 +241,7 @@ void expect_shards(const fs::path& folder, const std::set<std::string>& shards) 
             " not there (" + std::to_string(missing.size()) + " of " +
             std::to_string(shards.size()) + " files)" +
             (begun.empty() ? "" : "; " + list_of(begun) + ": a download that has not ended") +
-            ": fetch them (hf download REPOSITORY --local-dir FOLDER goes on where it ended)");
+            ": fetch them (hf download REPOSITORY --local-dir FOLDER continues where it stopped)");
   }
   for (const std::string& shard : shards) {
     expect_there(folder / shard);
@@ -303,8 +303,8 @@ std::optional<WeightFiles> shards_without_index(
         "has " + std::to_string(shards.size()) + " of " + std::to_string(first.count) +
             " shards (" + first.name + (shards.size() > 1 ? ", ..." : "") + "), and no " + kIndex +
             "; missing is number " + list_of(missing) +
-            ": fetch the rest and the index (hf download REPOSITORY --local-dir FOLDER goes on "
-            "where it ended)");
+            ": fetch the rest and the index (hf download REPOSITORY --local-dir FOLDER continues "
+            "where it stopped)");
   }
   for (const fs::path& file : found.files) {
     expect_there(file);
@@ -330,8 +330,7 @@ std::vector<std::string> candidates(const fs::path& folder, const std::vector<En
            : lower_case(entry.name).find("adapter") != std::string::npos
                ? ", weights of an adapter: merge them into the model that they were trained for "
                  "(merge_and_unload() of peft, then save_pretrained)"
-               : ", which is no name that weights are looked for by: rename it to " +
-                     std::string(kWhole) +
+               : ", which is not a name that is searched for: rename it to " + std::string(kWhole) +
                      " if it holds the whole model under Hugging Face's names"));
     } else if (format != nullptr && !is_training_state(entry.name)) {
       found.push_back(

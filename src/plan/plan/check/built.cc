@@ -130,7 +130,8 @@ void check_collectives(
         b.path,
         "collective " + text(i) + " over weight domain " + text(b.domain) + " is " +
             (i < y.size() ? y[i].what : "missing") + ", that of " + a.path + " is " +
-            (i < x.size() ? x[i].what : "missing") + ": the ranks would wait for one another");
+            (i < x.size() ? x[i].what : "missing") +
+            ": the ranks would wait for each other forever");
   }
 }
 

@@ -23,8 +23,8 @@ void check_documents(Findings& findings) {
         if (!place.empty()) {
           findings.say(
               here,
-              "document " + text(documents[i]) + " already stands at " + place +
-                  ": each stands in one group");
+              "document " + text(documents[i]) + " is already at " + place +
+                  ": each document is in exactly one group");
         } else {
           place = here;
         }
@@ -35,7 +35,7 @@ void check_documents(Findings& findings) {
     if (places[d].empty()) {
       findings.say(
           path_to("lengths", d),
-          "document " + text(d) + " stands in no group: each stands in exactly one");
+          "document " + text(d) + " is in no group: each document is in exactly one");
     }
   }
 }

@@ -91,7 +91,7 @@ void check_out(
     const std::string path = path_to(one.path + ".out", stream);
     const auto written = std::ranges::find(program.writes, stream, &Port::stream);
     if (written == program.writes.end()) {
-      findings.say(path, "the part writes no stream '" + stream + "'");
+      findings.say(path, "the part writes no tensor '" + stream + "'");
       continue;
     }
     const Layout& found = program.values[idx(written->value)].layout;
@@ -102,7 +102,7 @@ void check_out(
       if (!lie_alike(wanted, found, program.ranks())) {
         findings.say(
             path,
-            to_string(expected) + " expected, and in " + group.path + " it comes to lie at " +
+            to_string(expected) + " expected, and in " + group.path + " it is sharded as " +
                 to_string(found));
       }
     });

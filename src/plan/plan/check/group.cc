@@ -52,8 +52,7 @@ void check_mesh(Findings& findings, const std::string& path, const PlanGroup& gr
   }
   if (product != static_cast<std::int64_t>(group.ranks.size())) {
     findings.say(
-        path,
-        "its axes have another product than the group's " + text(group.ranks.size()) + " ranks");
+        path, "the product of its axes must be the group's " + text(group.ranks.size()) + " ranks");
   }
 }
 
@@ -80,7 +79,7 @@ void check_placements(
     }
     const Part& part = *findings.model->part(choice.part);
     if (std::ranges::find(part.reads, stream) == part.reads.end()) {
-      refuse("the part reads no stream '" + stream + "'");
+      refuse("the part reads no tensor '" + stream + "'");
       continue;
     }
     try {
@@ -116,7 +115,7 @@ void check_ranks(Findings& findings, CheckedGroup& checked) {
     } else if (i > 0 && ranks[i] <= ranks[i - 1]) {
       findings.say(
           path_to(path, i),
-          "rank " + text(ranks[i]) + " stands after rank " + text(ranks[i - 1]) +
+          "rank " + text(ranks[i]) + " comes after rank " + text(ranks[i - 1]) +
               ": ranks of a group ascend");
       sound = false;
     }
@@ -129,8 +128,9 @@ void check_ranks(Findings& findings, CheckedGroup& checked) {
   if (first != last) {
     findings.say(
         path,
-        "the group spans weight domains " + text(first) + " and " + text(last) + " of " +
-            text(findings.plan.weight_domain) + " ranks each: a group lies inside one");
+        "the group spans several sharding groups (weight_domain) " + text(first) + " and " +
+            text(last) + " of " + text(findings.plan.weight_domain) +
+            " ranks each: a group must be inside one");
   } else {
     checked.domain = first;
   }

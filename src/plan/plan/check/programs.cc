@@ -44,7 +44,7 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
     if (!verbs.whole && std::ranges::any_of(run.choice, &PartChoice::with_layer)) {
       findings.say(
           here + ".parts",
-          "some parts are made again with their layer, some are not: a layer is made again as a "
+          "some parts are recomputed with their layer, some are not: a layer is recomputed as a "
           "whole, or each part by its own level");
     }
     checked.verbs.push_back(std::move(verbs));

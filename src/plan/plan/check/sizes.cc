@@ -44,7 +44,7 @@ void check_dims(
       findings.say(
           path,
           list.empty() ? "the model's documents have tokens and nothing else: leave it out"
-                       : "no stream of the model has this dim; there are " + list);
+                       : "no tensor of the model has this dim; there are " + list);
     }
   }
   if (!findings.sizes_sound || !findings.model) {
@@ -111,7 +111,8 @@ void check_sizes(Findings& findings) {
       findings.plan.weight_domain >= 1 && findings.plan.ranks % findings.plan.weight_domain == 0,
       "weight_domain",
       text(findings.plan.weight_domain) + " does not divide the cluster's " +
-          text(findings.plan.ranks) + " ranks: domains are equal runs of neighbouring ranks");
+          text(findings.plan.ranks) +
+          " ranks: sharding groups are equal runs of neighbouring ranks");
   findings.domains_sound = findings.sizes_sound;
   require(
       findings.plan.layers >= 0,

@@ -89,10 +89,10 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
       if (layer >= 0) {
         findings.say(
             b.path + ".program",
-            "in layer " + text(layer) + " its " + parts[part] + " uses the verb '" +
+            "in layer " + text(layer) + " its " + parts[part] + " has the weight mode '" +
                 verb_at(b.program->verbs, layer, part) + "', that of " + a.path + " '" +
                 verb_at(a.program->verbs, layer, part) +
-                "': groups of a weight domain run in lock-step");
+                "': groups of a sharding group (weight_domain) run in lock-step");
       }
     }
     const std::int64_t layer = first_difference(
@@ -100,8 +100,9 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
     if (layer >= 0) {
       findings.say(
           b.path + ".program",
-          "of it and that of " + a.path + " one makes layer " + text(layer) +
-              " again as a whole, the other does not: groups of a weight domain run in lock-step");
+          "of it and that of " + a.path + " one recomputes layer " + text(layer) +
+              " as a whole, the other does not: groups of a sharding group (weight_domain) run in "
+              "lock-step");
     }
   });
 }

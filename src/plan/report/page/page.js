@@ -477,7 +477,7 @@
       showSteps();
     }
     if (data.beside.length) {
-      table(at("beside-table"), [[["run"], ["steps of both"], ["seconds"], ["this run"], ["times"], ["last loss"]]],
+      table(at("beside-table"), [[["run"], ["common steps"], ["seconds"], ["this run"], ["times"], ["last loss"]]],
         data.beside.map((other) => {
           const { steps, own, its } = other.both;
           return { cells: [other.name, whole(steps), figures(its), figures(own),
@@ -516,7 +516,7 @@
     if (corpus.best === null) return el("li", {}, ...line, "; no static run fits a step.");
     line.push(".");
     against(run.beside.best, corpus.best, "both fit");
-    if (corpus.metp !== corpus.best) against(run.beside.metp, corpus.metp, `${corpus.metp} fits, too,`);
+    if (corpus.metp !== corpus.best) against(run.beside.metp, corpus.metp, `${corpus.metp} also fits`);
     if (corpus.fastest !== corpus.best) against(run.beside.fastest, corpus.fastest, "every static run fits");
     return el("li", {}, ...line);
   });
@@ -555,7 +555,7 @@
   };
 
   const predictions = (element, corpus) => {
-    const heads = [["mean off by", { class: "edge" }], ["mean"], ["worst"]];
+    const heads = [["mean absolute error", { class: "edge" }], ["mean"], ["worst"]];
     const cells = (one) => [{ text: percent(one.absolute), style: "edge" }, signed(one.mean), signed(one.worst)];
     table(element, [[["", { colspan: 3 }], ["predicted seconds", { class: "group edge", colspan: 3 }],
       ["predicted peak memory", { class: "group edge", colspan: 3 }]],
@@ -650,7 +650,7 @@
       .reduce((most, one) => (most && most.tokens >= one.tokens ? most : one), null);
     at("main").append(filled("switching", {
       no_corpora: data.corpora.length ? null : true, longest: data.longest.length || null,
-      memory: data.memory_per_rank ? `${bytes(data.memory_per_rank)} a rank` : "the memory that there is",
+      memory: data.memory_per_rank ? `${bytes(data.memory_per_rank)} a rank` : "the available memory",
       longest_static: best?.run, errors: data.errors.length || null }));
     data.corpora.forEach(showCorpus);
     if (data.longest.length) {

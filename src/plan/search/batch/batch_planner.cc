@@ -136,7 +136,7 @@ std::optional<std::string> DocumentPlanner::observe(const Plan& plan, const Rank
   std::snprintf(ratio, sizeof(ratio), "%.1f", *changed > 1 ? *changed : 1 / *changed);
   return std::string("this machine has become ") + ratio + " times " +
          (*changed > 1 ? "slower" : "faster") +
-         " than it was: other programs may run beside this one; plans go by what is measured now";
+         " than before: other programs may be running; plans now use the new measurements";
 }
 
 }  // namespace paradyse

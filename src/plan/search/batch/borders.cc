@@ -371,7 +371,7 @@ BatchPlanner::Answer plan_by_borders(
 BatchPlannerRow borders() {
   return {
       .name = "borders",
-      .summary = "each short document on one rank, each long one on all ranks",
+      .summary = "short documents on one rank each, long ones split over all ranks",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::every_border>>(std::move(task));
       }};
@@ -380,7 +380,7 @@ BatchPlannerRow borders() {
 BatchPlannerRow whole_or_split() {
   return {
       .name = "whole-or-split",
-      .summary = "all documents on one rank each, or all on all ranks",
+      .summary = "all documents on one rank each, or all split over all ranks",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::none>>(std::move(task));
       }};

@@ -84,7 +84,7 @@ DocumentPlans::DocumentPlans(PlanningTask task)
     throw std::invalid_argument(
         "planner: no strategy is left with attention '" + task_.attention + "' and mlp '" +
         task_.mlp + "' on " + std::to_string(task_.ranks) +
-        " ranks; weights can be held only by all ranks together");
+        " ranks; tensor-parallel weights (hold) need all ranks together");
   }
 }
 
@@ -338,10 +338,10 @@ std::string DocumentPlans::refusal(std::int64_t length) {
          bytes_text(least.bytes.saved) + " saved for the backward pass, " +
          bytes_text(least.bytes.transient) + " while it computes), " +
          std::to_string(least.missing()) + " bytes more than the " + bytes_text(least.budget) +
-         " that can be planned of the budget of " + bytes_text(task_.memory_per_rank) +
+         " available for planning in the budget of " + bytes_text(task_.memory_per_rank) +
          (fits > 0 ? "; the longest document that fits has " + counted(fits, "token")
                    : std::string("; no document fits, however short")) +
-         ". Give more memory, more ranks, or set data.max_tokens";
+         ". Give more memory or more ranks, or set data.max_tokens";
 }
 
 std::vector<DocumentPlans::Row> DocumentPlans::table(const std::vector<std::int64_t>& lengths) {

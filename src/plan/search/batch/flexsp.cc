@@ -245,8 +245,8 @@ class OneSize final : public DocumentPlanner {
     if (!answer.plan) {
       answer.why_not = "no plan fits in groups of " + std::to_string(size) +
                        " ranks: documents of up to " + std::to_string(longest_of(lengths)) +
-                       " tokens have no room in them. Give more memory, "
-                       "parallel.recompute = \"layer+full\", or another parallel.batch_planner";
+                       " tokens do not fit. Give more memory, parallel.recompute = \"layer+full\", "
+                       "or another parallel.batch_planner";
     }
     return answer;
   }
@@ -267,16 +267,19 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
 std::array<BatchPlannerRow, 4> groups_of_one_size() {
   return {
       one_size<1>("groups-of-1", "for comparison, every document on one rank"),
-      one_size<2>("groups-of-2", "for comparison, every document on two ranks"),
-      one_size<4>("groups-of-4", "for comparison, every document on four ranks (at most all)"),
-      one_size<8>("groups-of-8", "for comparison, every document on eight ranks (at most all)")};
+      one_size<2>("groups-of-2", "for comparison, every document split over two ranks"),
+      one_size<4>(
+          "groups-of-4", "for comparison, every document split over four ranks (or all, if fewer)"),
+      one_size<8>(
+          "groups-of-8",
+          "for comparison, every document split over eight ranks (or all, if fewer)")};
 }
 
 BatchPlannerRow flexsp() {
   return {
       .name = "groups",
       .old_name = "flexsp",
-      .summary = "concurrent groups of any size, or the plan of borders if that is faster",
+      .summary = "groups of any size side by side, or the plan of borders if that is faster",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner>(std::move(task));
       }};

@@ -143,7 +143,8 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
 GroupingPlannerRow longest_first_planner() {
   return {
       .name = "longest-first",
-      .summary = "groups of one size, longest document first to the least busy one (LPT)",
+      .summary =
+          "groups of one size, longest document first to the group with the least time (LPT)",
       .plan = plan<longest_first_balance>};
 }
 

@@ -120,20 +120,20 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
     for (const auto& [t, kind] : kinds) {
       const GroupType& type = task.types[idx(t)];
       said += "  " + counted(kind.groups, "group") + " of " + type.name + ": " +
-              counted(kind.documents, "document") + ", room " +
+              counted(kind.documents, "document") + ", filled " +
               percent(
                   static_cast<double>(kind.tokens) /
                   (kind.groups * static_cast<double>(type.capacity))) +
-              ", busy " + percent(kind.seconds / (kind.groups * slowest)) + "\n";
+              ", computing " + percent(kind.seconds / (kind.groups * slowest)) + "\n";
     }
   }
   const double beside = grouping.seconds * task.ranks - all;
   const double total = grouping.seconds * task.ranks;
   if (total > 0) {
-    said += "of all rank seconds: " + percent(beside / total) +
-            " beside the slowest groups (micro-batches: " +
+    said += "of all rank-seconds: " + percent(beside / total) +
+            " outside the slowest groups (micro-batches: " +
             std::to_string(grouping.micro_batches.size()) + "), " + percent(wasted / total) +
-            " by documents in larger groups than they need, " + percent(waiting / total) +
+            " for documents in larger groups than they need, " + percent(waiting / total) +
             " waiting for the slowest group, " + percent(idle / total) +
             " on ranks without documents\n";
   }

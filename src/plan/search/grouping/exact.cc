@@ -180,7 +180,7 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
     return answer;
   }
   if (!task.pools.empty()) {
-    answer.why_not = "exact plans devices that are alike: take another planner";
+    answer.why_not = "exact works only for identical devices: take another planner";
     return answer;
   }
   if (exact_steps(task) > kMostSteps) {
@@ -210,7 +210,7 @@ double exact_steps(const GroupingTask& task) {
 GroupingPlannerRow exact_planner() {
   return {
       .name = "exact",
-      .summary = "the optimum, proved, of small cases: 14 documents on 8 ranks",
+      .summary = "the proved optimum of small cases: at most 14 documents on 8 ranks",
       .plan = plan,
       .knows_pools = true};  // and says so
 }

@@ -167,7 +167,7 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
 GroupingPlannerRow fast_planner() {
   return {
       .name = "fast",
-      .summary = "ours: beam search, durations reshaped, pairs of micro-batches solved again",
+      .summary = "beam search, then pairs of micro-batches are improved",
       .plan = plan,
       .knows_pools = true};
 }

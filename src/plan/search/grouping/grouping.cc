@@ -146,12 +146,12 @@ std::vector<std::string> problems(const GroupingTask& task, const Grouping& grou
       if (known && !task.fits(group.type, group_tokens(task, group))) {
         found.push_back(
             where + ": " + std::to_string(group_tokens(task, group)) + " tokens, and " + type.name +
-            " has room for " + std::to_string(type.capacity));
+            " holds " + std::to_string(type.capacity));
       }
     }
     if (types_known && ranks <= task.ranks && !first_ranks(task, grouping.micro_batches[m])) {
       found.push_back(
-          micro + ": its groups find no room in nodes of " + std::to_string(task.node) + " ranks" +
+          micro + ": its groups do not fit into nodes of " + std::to_string(task.node) + " ranks" +
           (task.pools.empty() ? "" : " and in their pools"));
     }
     if (ranks > task.ranks) {
@@ -170,7 +170,8 @@ std::vector<std::string> problems(const GroupingTask& task, const Grouping& grou
     const double sum = seconds_of(task, grouping);
     if (!(std::abs(sum - grouping.seconds) <= 1e-9 * sum)) {
       found.push_back(
-          "it says " + std::to_string(grouping.seconds) + " s and takes " + std::to_string(sum));
+          "the plan says " + std::to_string(grouping.seconds) + " s and takes " +
+          std::to_string(sum));
     }
   }
   return found;

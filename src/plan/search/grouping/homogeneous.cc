@@ -131,7 +131,8 @@ GroupingAnswer plan_homogeneous(const GroupingTask& task, const GroupingOptions&
 GroupingPlannerRow static_planner() {
   return {
       .name = "static",
-      .summary = "groups of the largest size, packed best-fit: DeepSpeed-Ulysses as published",
+      .summary =
+          "groups of the largest size, packed best-fit: DeepSpeed-Ulysses in the FlexSP paper",
       .plan = plan_static};
 }
 

@@ -234,7 +234,7 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
 GroupingPlannerRow megatron_planner() {
   return {
       .name = "megatron",
-      .summary = "Megatron-LM's dynamic rule: the least power of two that fits, cost s^2",
+      .summary = "Megatron-LM's dynamic rule: the smallest power of two that fits, cost s^2",
       .plan = plan};
 }
 

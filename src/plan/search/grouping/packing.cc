@@ -136,8 +136,8 @@ std::string why_none_fits(const GroupingTask& task) {
       documents, {}, [&](int document) { return task.lengths[idx(document)]; });
   const std::int64_t tokens = task.lengths[idx(k)];
   return "document " + std::to_string(k) + " has " + std::to_string(tokens) +
-         " tokens, and the roomiest group, " + largest.name + ", has room for " +
-         std::to_string(largest.capacity) + ": it lacks room for " +
+         " tokens, but the largest group, " + largest.name + ", holds " +
+         std::to_string(largest.capacity) + ": too many by " +
          std::to_string(tokens - largest.capacity) +
          (documents.size() > 1
               ? "; " + std::to_string(documents.size() - 1) + " more documents are too long"

@@ -352,8 +352,8 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options, Wo
   }
   if (!has_milp_solver()) {
     answer.why_not =
-        "this program was built without HiGHS, which solves the published planner's problems: run "
-        "scripts/install.sh and build with -DPARADYSE_HIGHS=ON, or take another planner";
+        "this program was built without HiGHS, which flexsp-milp needs: run scripts/install.sh and "
+        "build with -DPARADYSE_HIGHS=ON, or take another planner";
     return answer;
   }
   if (task.documents() == 0) {
@@ -396,7 +396,9 @@ GroupingPlannerRow published_planner() {
   return {
       .name = "flexsp-milp",
       .old_name = "published",
-      .summary = "FlexSP as published: buckets, blaster, and a MILP for each micro-batch by HiGHS",
+      .summary =
+          "the FlexSP paper's method: buckets, blaster, and a MILP for each micro-batch, solved by "
+          "HiGHS",
       .plan = [](const GroupingTask& task, const GroupingOptions& options) {
         return plan(task, options, Wording::tight);
       }};
@@ -406,7 +408,7 @@ GroupingPlannerRow published_as_written_planner() {
   return {
       .name = "flexsp-milp-as-written",
       .old_name = "published-as-written",
-      .summary = "the same with the MILP worded as in the publication, and solved from nothing",
+      .summary = "the same with the MILP formulated as in the paper, without a starting solution",
       .plan = [](const GroupingTask& task, const GroupingOptions& options) {
         return plan(task, options, Wording::as_written);
       }};

@@ -63,7 +63,8 @@ GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
 GroupingPlannerRow sorted_planner() {
   return {
       .name = "sorted",
-      .summary = "groups of one size, documents sorted and balanced on time, cut as best by a DP",
+      .summary =
+          "groups of one size, documents sorted by length and divided by dynamic programming",
       .plan = plan};
 }
 

@@ -45,7 +45,7 @@ std::optional<PlanMicroBatch> side_by_side(
 Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   const GroupingTask& task = space.task;
   if (const std::vector<std::string> found = problems(task, grouping); !found.empty()) {
-    throw std::logic_error("a planner's grouping is unsound: " + found.front());
+    throw std::logic_error("a planner's grouping is invalid: " + found.front());
   }
   Plan plan;
   plan.model_name = space.model_name;
@@ -71,7 +71,7 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
     const std::string idle = ranks < task.ranks ? use(plan, space.idle) : "";
     std::optional<PlanMicroBatch> planned = side_by_side(task, micro_batch, programs, idle);
     if (!planned) {
-      throw std::logic_error("a planner's groups find no room side by side");
+      throw std::logic_error("a planner's groups do not fit side by side");
     }
     total += planned->predicted.seconds.value_or(0);
     plan.micro_batches.push_back(*std::move(planned));

@@ -19,8 +19,8 @@ GroupingAnswer GroupingPlannerRow::plan_on(
     // such a planner may not know that groups lie in nodes either
     if (const std::vector<std::string> found = problems(task, *answer.grouping); !found.empty()) {
       return {
-          .why_not = std::string("what --planner ") + name +
-                     " finds cannot be run: " + found.front() + "; --planner fast knows of nodes"};
+          .why_not = std::string("what --planner ") + name + " finds cannot run: " + found.front() +
+                     "; --planner fast takes nodes into account"};
     }
   }
   return answer;

@@ -130,7 +130,9 @@ std::optional<OpenMicroBatch> two_stages(
 GroupingPlannerRow two_stage_planner() {
   return {
       .name = "two-stage",
-      .summary = "best-fit into atomic groups, then a DP over their ranks: DHP as published",
+      .summary =
+          "best-fit into atomic groups, then dynamic programming over their ranks: the DHP paper's "
+          "method",
       .plan = plan};
 }
 

@@ -330,7 +330,8 @@ PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t len
     part.with_layer = false;
     const auto way = std::find(ways_.begin(), ways_.end(), canonical(part));
     if (way == ways_.end()) {
-      throw std::invalid_argument("layer costs: '" + name(choice) + "' is not among the ways");
+      throw std::invalid_argument(
+          "layer costs: '" + name(choice) + "' is not among the candidates");
     }
     const PartCost cost = read_off(idx(way - ways_.begin()), length);
     sum = sum ? *sum + cost : cost;

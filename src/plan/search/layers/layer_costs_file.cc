@@ -45,7 +45,7 @@ std::vector<LayerCost> read_layer_costs(const std::string& path) {
         one.at("name").fail("expected a name, found \"\"");
       }
       if (!names.insert(way.name).second) {
-        one.at("name").fail("'" + way.name + "' stands there twice");
+        one.at("name").fail("'" + way.name + "' appears twice");
       }
       ways.push_back(std::move(way));
     }

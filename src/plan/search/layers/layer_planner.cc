@@ -30,7 +30,7 @@ constexpr double kTolerance = 1e-9;  // of the seconds of a plan
 
 void check(std::span<const LayerCost> ways, std::int64_t layers) {
   if (ways.empty()) {
-    throw std::invalid_argument("plan layers: there is no way to run a layer");
+    throw std::invalid_argument("plan layers: there is no candidate to run a layer");
   }
   if (layers < 1) {
     throw std::invalid_argument(
@@ -441,12 +441,10 @@ std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& p
 
 std::span<const LayerPlannerRow> layer_planners() {
   static constexpr LayerPlannerRow kTable[] = {
-      {.name = "exact",
-       .summary = "the fastest combination that fits in memory",
-       .plan = plan_layers},
+      {.name = "exact", .summary = "the fastest mix of candidates that fits", .plan = plan_layers},
       {.name = "paradyse-heuristic",
        .old_name = "paper",
-       .summary = "the heuristic of the ParaDySe paper; every document is split over all ranks",
+       .summary = "the heuristic of the ParaDySe paper, with every document split over all ranks",
        .plan = plan_layers_as_published,
        .splits_all = true}};
   return kTable;

@@ -158,7 +158,8 @@ class Walks {
 };
 
 [[noreturn]] void no_path() {
-  throw std::invalid_argument("layouts: no way to run the parts of a layer one after the other");
+  throw std::invalid_argument(
+      "layouts: no candidate runs the parts of a layer one after the other");
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ Choices choices_of(PartWays& parts, const LayoutTask& task) {
       parts.way(*part, first, &why);
       throw std::invalid_argument(
           "layouts: " + part->name + " cannot run on " + std::to_string(task.documents.ranks()) +
-          " ranks, wherever its streams lie; " + first.strategy + ": " + why);
+          " ranks with any sharding of its tensors; " + first.strategy + ": " + why);
     }
     auto& nodes = choices.graph.parts.emplace_back();
     for (const PartWay& way : choices.ways.back()) {
@@ -243,7 +243,7 @@ Plan named(Plan plan, std::string model, std::string sha256, double seconds) {
 
 Plan sound(Plan plan, const CheckContext& context) {
   if (const std::vector<std::string> wrong = problems(plan, context); !wrong.empty()) {
-    throw std::logic_error("layouts: the plan is not sound: " + wrong.front());
+    throw std::logic_error("layouts: the plan is invalid: " + wrong.front());
   }
   return plan;
 }

@@ -48,12 +48,12 @@ Placement home_of(const Stream& stream) { return {"S(" + stream.home + ")"}; }
 
 PartWays::PartWays(const LayoutTask& task) : task_(task) {
   if (task.objective == LayoutTask::Objective::seconds && !task.seconds) {
-    throw std::invalid_argument("layouts: there are no seconds to plan by; give a cluster");
+    throw std::invalid_argument("layouts: there are no predicted seconds; give a cluster");
   }
   if (!task.documents.mesh.empty() && ends_at_home(*task.model)) {
     throw std::invalid_argument(
-        "layouts: streams of this model begin and end cut over all ranks, and a placement on a "
-        "mesh of axes cuts a dim over one: leave the mesh out");
+        "layouts: tensors of this model begin and end sharded over all ranks, but on a mesh one "
+        "axis shards a dim: leave the mesh out");
   }
   for (const Stream& stream : task.model->streams) {
     if (!stream.home.empty()) {

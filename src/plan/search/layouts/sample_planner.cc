@@ -332,7 +332,7 @@ BatchPlanner::Answer SamplePlanner::plan_alike(
                  " saved for the backward pass, " + bytes_text(least.transient) +
                  " while it computes), " + std::to_string(least.total() - budget) +
                  " bytes more than the " + bytes_text(budget) +
-                 " that can be planned. Give more memory or more ranks, or smaller samples"};
+                 " available for planning. Give more memory or more ranks, or smaller samples"};
 }
 
 std::optional<std::string> SamplePlanner::observe(const Plan&, const RankSeconds&) {

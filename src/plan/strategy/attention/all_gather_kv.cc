@@ -31,7 +31,7 @@ Strategy all_gather_kv() {
       .name = "AllGatherKV",
       .verb = Verb::gather,
       .build = build,
-      .summary = "keys and values are gathered for own queries; so are weights"};
+      .summary = "keys and values are gathered for a rank's own queries; weights are gathered"};
 }
 
 }  // namespace paradyse

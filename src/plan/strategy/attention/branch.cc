@@ -52,7 +52,7 @@ Strategy branch_attention() {
       .build = build,
       .options =
           {{.name = "branch_dim",
-            .meaning = "Branch: the row dim that is cut meanwhile, by number among those not "
+            .meaning = "Branch: number of the row dim that is sharded meanwhile, among those not "
                        "attended along (default: the longest)",
             .why_not = no_such_dim},
            line_tiles_option()},

@@ -35,7 +35,7 @@ Strategy cross_attention() {
       .name = "Local",
       .verb = Verb::gather,
       .build = build,
-      .summary = "own rows attend to all of a short stream; weights are gathered"};
+      .summary = "a rank's own rows attend to all of a short tensor; weights are gathered"};
 }
 
 }  // namespace paradyse

@@ -12,8 +12,9 @@ namespace {
 Program build(const Task& task) {
   if (!task.shape().pair.empty()) {
     throw std::invalid_argument(
-        task.part->name + ": 'MegatronCZ' passes keys and values round, and a bias from '" +
-        task.shape().pair + "' of their scores not: take a strategy that has whole lines");
+        task.part->name +
+        ": 'MegatronCZ' passes keys and values around a ring, but not a bias from '" +
+        task.shape().pair + "' of their scores: take a strategy that has whole lines");
   }
   Writer w(task);
   const ValueId stack = w.gather();

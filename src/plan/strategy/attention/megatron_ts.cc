@@ -18,11 +18,8 @@ Program build(const Task& task) {
   if (!shape.pair.empty()) {
     throw std::invalid_argument(
         task.part->name +
-        ": 'MegatronTS' holds weights of its own heads alone, and a bias of "
-        "attention from '" +
-        shape.pair +
-        "' needs them where its rows lie: take a strategy that "
-        "gathers");
+        ": 'MegatronTS' holds only the weights of its own heads, but a bias of attention from '" +
+        shape.pair + "' needs them on the rank that has its rows: take a strategy that gathers");
   }
 
   // A rank's own rows of k and v are what its queries read only where p divides K; else all ranks
@@ -84,7 +81,8 @@ Strategy megatron_ts() {
       .verb = Verb::hold,
       .build = build,
       .options = {keep_gathered_option()},
-      .summary = "own heads over the whole sequence; weights stay where they are"};
+      .summary =
+          "each rank has its own heads over the whole sequence; weights are tensor parallel"};
 }
 
 }  // namespace paradyse

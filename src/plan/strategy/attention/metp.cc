@@ -77,11 +77,11 @@ Strategy metp() {
       .build = build,
       .options =
           {{.name = "head_groups",
-            .meaning = "METP: number of pieces in which heads are streamed (default: as many as "
-                       "ranks or key/value heads)",
+            .meaning = "METP: number of head groups that are streamed one after the other "
+                       "(default: as many as ranks or key heads)",
             .why_not = too_many_groups,
             .candidates = other_groups}},
-      .summary = "head groups in turn, a ring for each; weights pass by"};
+      .summary = "head groups one after the other, with a ring for each; weights are streamed"};
 }
 
 }  // namespace paradyse

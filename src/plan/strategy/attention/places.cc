@@ -51,7 +51,7 @@ void expect_whole_lines(const Task& task, const Layout& rows, const char* instea
   if (!rows.dims[rows.place(along)].cuts.empty() && task.documents.ranks() > 1) {
     throw std::invalid_argument(
         task.part->name + ": 'Local' attends along '" + along + "', and " + to_string(rows) +
-        " cuts it: place the stream otherwise, or take " + instead);
+        " shards it: shard the tensor along another dim, or take " + instead);
   }
 }
 

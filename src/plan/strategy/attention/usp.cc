@@ -21,7 +21,8 @@ int squarest(int p) {
 
 std::string no_divisor(std::int64_t degree, const Task& task) {
   const int p = task.documents.ranks();
-  return p % degree == 0 ? "" : "a group of " + std::to_string(p) + " ranks is no multiple of it";
+  return p % degree == 0 ? ""
+                         : "a group of " + std::to_string(p) + " ranks is not a multiple of it";
 }
 
 // Grids of another form; 1 and all ranks would be MegatronCZ and UlyssesZ.
@@ -86,8 +87,8 @@ Strategy usp() {
       .build = build,
       .options =
           {{.name = "ulysses_degree",
-            .meaning = "USP: ranks that exchange tokens for heads (default: as square a grid as "
-                       "the ranks allow)",
+            .meaning = "USP: ranks of the Ulysses dimension (default: as square a grid as the "
+                       "ranks allow)",
             .why_not = no_divisor,
             .candidates = other_degrees}},
       .summary = "a grid of UlyssesZ and MegatronCZ; weights are gathered"};

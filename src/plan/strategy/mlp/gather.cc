@@ -64,8 +64,8 @@ Option token_tiles_option() {
   return {
       .name = kTilesOption,
       .meaning =
-          "number of tiles of a rank's tokens, run one after the other; of attention, of its "
-          "lines (default: 1)",
+          "number of tiles of a rank's tokens (in attention: of its lines) that run one after the "
+          "other (default: 1)",
       .why_not = too_many_tiles,
       .candidates = other_tiles};
 }
@@ -77,7 +77,7 @@ Strategy mlp_gather() {
       .verb = Verb::gather,
       .build = build_gather,
       .options = {token_tiles_option()},
-      .summary = "own tokens; weights are gathered"};
+      .summary = "each rank has its own tokens; weights are gathered"};
 }
 
 Strategy mlp_pass() {
@@ -87,7 +87,7 @@ Strategy mlp_pass() {
       .verb = Verb::pass,
       .build = build_pass,
       .options = {token_tiles_option()},
-      .summary = "own tokens; weights pass by, a piece of the width after the other"};
+      .summary = "each rank has its own tokens; weights are streamed, piece by piece of the width"};
 }
 
 }  // namespace paradyse

@@ -57,7 +57,7 @@ Option keep_gathered_option() {
   return {
       .name = kKeepOption,
       .meaning =
-          "1: tokens gathered from all ranks are kept for the backward pass (default: gathered "
+          "1: keep tokens gathered from all ranks for the backward pass (default: gather them "
           "again)",
       .why_not = not_one,
       .candidates = keep};
@@ -70,7 +70,7 @@ Strategy mlp_hold() {
       .verb = Verb::hold,
       .build = build,
       .options = {token_tiles_option(), keep_gathered_option()},
-      .summary = "all tokens, own piece of the width; weights stay where they are"};
+      .summary = "all tokens, each rank has its piece of the width; weights are tensor parallel"};
 }
 
 }  // namespace paradyse

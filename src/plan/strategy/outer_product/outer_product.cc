@@ -58,8 +58,9 @@ Program build(const Task& task, Way way) {
     if (w.ranks() > 1 && !(whole_rows && is_partition(made, w.ranks()))) {
       throw std::invalid_argument(
           task.part->name +
-          ": 'scatter' makes terms of sums over sequences, each whole on one rank, and m lies at " +
-          to_string(made) + ": place it at S(sequences), or gather");
+          ": 'scatter' makes terms of sums over sequences, each whole on one rank, but m is "
+          "sharded as " +
+          to_string(made) + ": shard it along S(sequences), or use gather");
     }
     a = w.redistribute(a, Layout(sides), "a_lines");
     b = w.redistribute(b, Layout(sides), "b_lines");

@@ -45,8 +45,8 @@ Operands operands(const Layout& z, Way way, bool incoming, const std::string& pa
     if (ranks > 1 && !only_summed) {
       throw std::invalid_argument(
           part + ": 'scatter' makes terms of sums over '" + summed +
-          "', each rank of its own, and the stream lies at " + to_string(z) + ": place it at S(" +
-          summed + "), or take another strategy");
+          "', each rank its own, but the tensor is sharded as " + to_string(z) +
+          ": shard it along S(" + summed + "), or take another strategy");
     }
     return {.a = z, .b = z, .o = ranks > 1 ? whole.sum() : whole};
   }

@@ -145,7 +145,7 @@ std::string address_towards(const std::string& host, int port) {
     error = errno;
   }
   throw std::invalid_argument(fmt::format(
-      "rendezvous {}: no network of this machine leads there ({}); give another address with "
+      "rendezvous {}: no network of this machine reaches it ({}); give another address with "
       "--rendezvous or MASTER_ADDR, or an interface with --interface",
       host,
       std::strerror(error)));

@@ -148,9 +148,9 @@ class GlooBackend final : public Backend {
       store_ = gloo::with_prefix(store_, kPrefix + options_.attempt);
     } catch (const std::runtime_error& error) {
       throw CommunicatorError(fmt::format(
-          "rank {} could not {} the rendezvous at {}{}: is that address right (--rendezvous, or "
-          "MASTER_ADDR and MASTER_PORT), does the process that keeps it run, and does no firewall "
-          "stand between? ({})",
+          "rank {} could not {} the rendezvous at {}{}: check the address (--rendezvous, or "
+          "MASTER_ADDR and MASTER_PORT), that the process that serves it is running, and that no "
+          "firewall blocks it ({})",
           options_.rank,
           serves() ? "open" : "reach",
           rendezvous_,
@@ -180,8 +180,8 @@ class GlooBackend final : public Backend {
       }
       if (Clock::now() > end) {
         throw CommunicatorError(fmt::format(
-            "rank{} {} of {} did not come to the rendezvous at {} within {} s: were all processes "
-            "started, and with the same address?",
+            "rank{} {} of {} did not come to the rendezvous at {} within {} s: check that all "
+            "processes were started with the same address",
             missing.size() == 1 ? "" : "s",
             fmt::join(missing, ", "),
             options_.size,
@@ -200,9 +200,9 @@ class GlooBackend final : public Backend {
         gloo::await_listener(host, port, options_.patience);
       } catch (const std::runtime_error& error) {
         throw CommunicatorError(fmt::format(
-            "rank {} at {} could not reach rank {} at {} within {} s ({}): does a firewall stand "
-            "between them? If that is the address of another network, name an interface of the one "
-            "they share with --interface",
+            "rank {} at {} could not reach rank {} at {} within {} s ({}): check for a firewall "
+            "between them. If the address belongs to another network, give an interface of the "
+            "shared one with --interface",
             options_.rank,
             address_,
             rank,

@@ -299,7 +299,7 @@ struct Watch::Shared {
         "{}; rank {} {}. Give --timeout more seconds to wait longer",
         text,
         r,
-        silent(r) ? "gives no sign of life: it is stopped, gone or out of reach"
+        silent(r) ? "gives no sign of life: it is stopped, gone or unreachable"
                   : "is stuck or slow");
   }
 
