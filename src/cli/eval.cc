@@ -34,11 +34,7 @@ Words words_for(const std::string& model) {
 
 int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
   Progress progress;
-  const EvalResult result = evaluate(
-      config,
-      backend,
-      [](const std::string& line) { std::fprintf(stderr, "paradyse: %s\n", line.c_str()); },
-      progress.hook(common.json));
+  const EvalResult result = evaluate(config, backend, say, progress.hook(common.json));
   progress.finish();
   if (!backend.leads()) {
     return kOk;

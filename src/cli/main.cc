@@ -1,4 +1,5 @@
 // The program `paradyse`: finds the sub-command, runs it, and is the one place where errors end.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -190,8 +192,15 @@ int run(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return kOk;
   }
+  // "paradyse help train" as in git
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  std::ranges::reverse(words);  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(words);
   } catch (const CLI::CallForVersion&) {
     if (json) {
       print_json({{"version", PARADYSE_VERSION}});

@@ -15,6 +15,7 @@
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/profiler.h"
@@ -95,6 +96,24 @@ std::size_t different(const Profile& profile, Outcome outcome) {
     }
   }
   return steps.size();
+}
+
+// What keeps fit() from fitting a strategy; "": nothing.
+std::string lacks_for_a_fit(const Profile& profile) {
+  constexpr std::size_t kLeast = 3;  // lengths
+  std::map<std::string, std::set<std::int64_t>> lengths;
+  for (const StepProbe& step : profile.steps) {
+    if (step.outcome == Outcome::measured) {
+      lengths[step.attention].insert(step.length);
+    }
+  }
+  for (const auto& [strategy, its] : lengths) {
+    if (its.size() < kLeast) {
+      return fmt::format("{} was measured at {}", strategy, counted(std::ssize(its), "length")) +
+             fmt::format(", and {} are needed", kLeast);
+    }
+  }
+  return lengths.empty() ? "no step was measured" : "";
 }
 
 bool rounds_are_missing(const Profile& profile, const ProfileRequest& request) {
@@ -178,10 +197,18 @@ int profile_on(
          {"parts", result.parts.size()},
          {"collectives", result.collectives.size()},
          {"kernels", result.kernels.size()}});
+  } else if (const std::string lacks = lacks_for_a_fit(rounds); !lacks.empty()) {
+    std::printf(
+        "%s\n%zu steps measured, %zu did not fit into the time\n%s: run the same command again; it "
+        "continues (--seconds gives it more time)\n",
+        verdict("not enough for a fit yet: " + lacks, false).c_str(),
+        measured,
+        without_time,
+        request.file.string().c_str());
   } else {
     std::printf(
-        "%zu steps measured (%zu of %zu times); %zu would not fit into memory, %zu not into the "
-        "time\n%s: %s\nnext: paradyse fit --profile %s%s\n",
+        "%zu steps measured (%zu of %zu times); %zu would not fit into memory, %zu did not fit "
+        "into\nthe time\n%s: %s\nnext: paradyse fit --profile %s%s\n",
         measured,
         count(rounds, Outcome::measured),
         kProfileRounds * measured,

@@ -12,6 +12,7 @@
 
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/wrapped_text.h"
 
 namespace paradyse::cli {
 
@@ -44,12 +45,16 @@ namespace {
 
 constexpr double kSoon = 2;  // seconds: of what is shorter nothing is said
 
+// Columns of the terminal; 0: it is none, or does not say.
+std::size_t terminal_width() {
+  winsize window{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 ? window.ws_col : 0;
+}
+
 // As wide as the terminal, so that it can be wiped away.
 void redraw(std::string line) {
-  winsize window{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 &&
-      line.size() >= window.ws_col) {
-    line.resize(window.ws_col - 1U);
+  if (const std::size_t width = terminal_width(); width > 0 && line.size() >= width) {
+    line.resize(width - 1);
   }
   std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);
@@ -60,6 +65,12 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }
 
 }  // namespace
+
+void say(const std::string& line) {
+  const std::size_t width = terminal_width();
+  const std::string text = width == 0 ? line + "\n" : wrapped_text(line, "", width);
+  std::fputs(text.c_str(), stderr);
+}
 
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
 

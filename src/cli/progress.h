@@ -1,5 +1,5 @@
-// How far long work is: one line that is redrawn on a terminal, a line now and then elsewhere.
-// All of it goes to stderr.
+// Lines to stderr for people.  How far long work is: one line that is redrawn on a terminal, a line
+// now and then elsewhere. All of it goes to stderr.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,9 @@
 #include "src/plan/base/progress_hook.h"
 
 namespace paradyse::cli {
+
+// A line, or several on a terminal that is not so wide.
+void say(const std::string& line);
 
 class Progress {
  public:

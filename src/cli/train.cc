@@ -25,8 +25,8 @@ namespace {
 void print_table(const std::vector<DocumentPlans::Row>& table, const Common& common) {
   std::fprintf(
       stderr,
-      "predicted seconds for one document (forward, backward, recompute), memory of the fullest "
-      "rank:\n");
+      "predicted seconds for one document (forward, backward, recompute) and memory\n"
+      "of the fullest rank, by tokens:\n");
   // One column a length.  Of all options those that are among the three fastest that fit somewhere,
   // and each strategy as it is without recomputation.
   std::vector<std::int64_t> lengths;
@@ -58,7 +58,7 @@ void print_table(const std::vector<DocumentPlans::Row>& table, const Common& com
   }
   std::vector<std::vector<std::string>> rows = {{"strategy"}};
   for (const std::int64_t n : lengths) {
-    rows.front().push_back(fmt::format("{} tokens", n));
+    rows.front().push_back(fmt::format("{}", n));
   }
   for (const std::string& option : options) {
     if (!shown.contains(option)) {
@@ -70,10 +70,18 @@ void print_table(const std::vector<DocumentPlans::Row>& table, const Common& com
     }
     rows.push_back(row);
   }
+  // The longest and the shortest are left out last: memory decides at the one, most have the other.
+  std::vector<std::string> drop;
+  if (lengths.size() > 1) {
+    drop.assign(rows.front().begin() + 2, rows.front().end() - 1);
+    drop.push_back(rows.front()[1]);
+  }
+  const std::string text = common.table(rows, {.drop = drop});
   std::fprintf(
       stderr,
-      "%s(no): does not fit the memory budget; %zu of %zu options are shown\n",
-      common.table(rows, {}).c_str(),
+      "%s%s%zu of %zu options are shown\n",
+      text.c_str(),
+      text.find("(no)") == std::string::npos ? "" : "(no): does not fit the memory budget; ",
       rows.size() - 1,
       options.size());
 }
@@ -159,7 +167,7 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       s.seconds);
   if (s.steps > 0) {
     std::printf(
-        "loss            %s\ntokens/s        %.0f\npredicted       %.1f s for %.1f s of "
+        "loss            %s\ntokens/s        %.0f\npredicted       %.3g s for %.3g s of "
         "steps\nidle            %s of the ranks' time, waiting for slower groups\n",
         loss_text(s).c_str(),
         static_cast<double>(s.tokens) / s.seconds,
@@ -224,7 +232,7 @@ int train_on(
   hooks.stop = &interrupted();
   hooks.note = [&](const std::string& line) {
     progress.finish();
-    std::fprintf(stderr, "%s\n", line.c_str());
+    say(line);
   };
   if (!common.json) {
     hooks.planned = [&common](const std::vector<DocumentPlans::Row>& table) {

@@ -87,9 +87,11 @@ std::unique_ptr<StepPlans> training_plans(
   if (!leads) {
     return plans;
   }
+  const bool given = !from.replay.empty() || !from.plan.empty();
   note(
-      grid ? std::string("plans are the layouts with the least communication") +
-                 (costs ? "; their seconds are predicted by measured costs" : "")
+      given  ? std::string("plans are those that were given")
+      : grid ? std::string("plans are the layouts with the least communication") +
+                   (costs ? "; their seconds are predicted by measured costs" : "")
       : costs ? fmt::format(
                     "plans use the {} model of measured costs{}",
                     costs->best,
@@ -100,7 +102,7 @@ std::unique_ptr<StepPlans> training_plans(
                     config.costs.correct ? "" : " with nominal speeds"));
   const std::string varies = why_not_repeatable(config, numbers, from);
   note("repeatable: " + (varies.empty() ? std::string("yes") : "no, " + varies));
-  if (hooks.planned && !grid) {
+  if (hooks.planned && !grid && !given) {
     hooks.planned(plans->documents()->documents().table(inputs.typical_lengths()));
   }
   // What fits not even by itself, or is no plan of this run, shows before the first step.
