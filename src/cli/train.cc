@@ -16,6 +16,7 @@
 #include "src/cli/run_options.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/wrapped_text.h"
 #include "src/plan/report/run_report.h"
 #include "src/run/data/data_report.h"
 
@@ -158,6 +159,14 @@ void print_plan(const TrainSummary& s) {
   }
 }
 
+// A name, and in a column beside it what there is to say, in lines of 80.
+void print_fact(const std::string& name, const std::string& text) {
+  const std::string margin(16, ' ');
+  std::string lines = wrapped_text(text, margin, 80);
+  lines.replace(0, name.size(), name);
+  std::fputs(lines.c_str(), stdout);
+}
+
 void print_summary(const TrainSummary& s, const RunConfig& config) {
   const RunConfig::Output& output = config.output;
   std::printf(
@@ -166,10 +175,10 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       static_cast<long long>(s.steps),
       s.seconds);
   if (s.steps > 0) {
+    print_fact("loss", loss_text(s));
     std::printf(
-        "loss            %s\ntokens/s        %.0f\npredicted       %.3g s for %.3g s of "
+        "tokens/s        %.0f\npredicted       %.3g s for %.3g s of "
         "steps\nidle            %s of the ranks' time, waiting for slower groups\n",
-        loss_text(s).c_str(),
         static_cast<double>(s.tokens) / s.seconds,
         s.predicted_seconds,
         s.seconds,
@@ -177,19 +186,23 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
   }
   if (s.best_static) {
     const double apart = std::abs(s.best_static->ratio() - 1);
-    std::printf(
-        "best static     only %s, with the recomputation it needs: predicted %.3g s for\n          "
-        "      %lld of %lld steps; this run's plans: %.3g s, ratio %.2f (costs at the end).\n      "
-        "          Measured steps differ from their predictions by %s: %s\n",
-        s.best_static->strategy.c_str(),
-        s.best_static->seconds,
-        static_cast<long long>(s.best_static->batches),
-        static_cast<long long>(s.steps),
-        s.best_static->ours,
-        s.best_static->ratio(),
-        percent_text(s.prediction_error, 0).c_str(),
-        apart <= s.prediction_error ? "within the prediction error"
-                                    : "beyond the prediction error");
+    print_fact(
+        "best static",
+        fmt::format(
+            "only {}, with the recomputation it needs: predicted {:.3g} s for {} of {} steps; this "
+            "run's plans: {:.3g} s, ratio {:.2f} (costs at the end). Measured steps differ from "
+            "their predictions by {}: {}",
+            s.best_static->strategy,
+            s.best_static->seconds,
+            s.best_static->batches,
+            s.steps,
+            s.best_static->ours,
+            s.best_static->ratio(),
+            percent_text(s.prediction_error, 0),
+            verdict(
+                apart <= s.prediction_error ? "within the prediction error"
+                                            : "beyond the prediction error",
+                apart <= s.prediction_error || s.best_static->ratio() > 1)));
   }
   if (s.late_plans > 0) {
     std::printf(

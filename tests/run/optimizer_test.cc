@@ -63,7 +63,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   RunConfig::Optimizer options;
   options.lr = 0.01;
   options.weight_decay = 0.3;
-  options.clip_norm = 0.5;
+  options.max_grad_norm = 0.5;
   const test::Weights start = test::random_weights(model, 5);
   const auto layers = [&](const std::string& attention, const std::string& mlp) {
     return std::vector<LayerChoice>(
@@ -81,7 +81,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
     for (const auto& [name, gradient] : answer.gradients) {
       squares += gradient.pow(2).sum().item<double>();
     }
-    const double scale = std::min(1.0, options.clip_norm / std::sqrt(squares));
+    const double scale = std::min(1.0, options.max_grad_norm / std::sqrt(squares));
     EXPECT_LT(scale, 1.0) << "clipping is to be tested";
     for (auto& [name, weight] : expected) {
       plain[name].step(
@@ -107,7 +107,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
           parameters.zero_gradients();
           session.play(plan, {.documents = pointers}, /*backward=*/true);
           const at::Tensor norm = gradient_norm(parameters, session.domain());
-          optimizer.step(0.01, gradient_factor(norm, options.clip_norm, 1));
+          optimizer.step(0.01, gradient_factor(norm, options.max_grad_norm, 1));
         }
         collect(
             parameters,
@@ -181,8 +181,8 @@ TEST(AdamW, LeavesItsMomentsOnTheHost) {
 }
 
 TEST(AdamW, MultipliesGradientsByTheClippingFactorOfTheirNorm) {
-  const auto factor = [](double norm, double clip_norm, double loss_scale) {
-    return gradient_factor(at::full({}, norm, at::kDouble), clip_norm, loss_scale).item<double>();
+  const auto factor = [](double norm, double max_grad_norm, double loss_scale) {
+    return gradient_factor(at::full({}, norm, at::kDouble), max_grad_norm, loss_scale).item<double>();
   };
   EXPECT_EQ(factor(4, 1, 1), 0.25);
   EXPECT_EQ(factor(3, 0.7, 1), 0.7 / 3);
@@ -192,10 +192,10 @@ TEST(AdamW, MultipliesGradientsByTheClippingFactorOfTheirNorm) {
   EXPECT_EQ(factor(0, 1, 1), 1);
   EXPECT_EQ(factor(0, 0, 1), 1);
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const double clip_norm : {0.0, 1.0}) {
+  for (const double max_grad_norm : {0.0, 1.0}) {
     for (const double norm : {infinity, std::numeric_limits<double>::quiet_NaN()}) {
-      const double made = factor(norm, clip_norm, 1);
-      EXPECT_FALSE(made > 0 && made < infinity) << norm << ", clipped at " << clip_norm;
+      const double made = factor(norm, max_grad_norm, 1);
+      EXPECT_FALSE(made > 0 && made < infinity) << norm << ", clipped at " << max_grad_norm;
     }
   }
 }
