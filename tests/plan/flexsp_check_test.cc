@@ -533,7 +533,7 @@ TEST(FlexspFullCheck, NamesEachViolation) {
          groups[4].ranks = {27};
        },
        "micro_batches[0].groups[3].ranks: ranks 28 to 32 are in two nodes of 8",
-       "inside one"},
+       "fit into one"},
       {"nodes that begin within one",
        [&](Plan& p) {
          auto& groups = p.micro_batches[0].groups;

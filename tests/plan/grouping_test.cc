@@ -164,7 +164,7 @@ TEST(GroupingPlanners, SayWhatFitsNowhere) {
         answer.why_not,
         HasSubstr("document 3 has 47 tokens, but the largest group, 4 ranks, holds 40"))
         << row.name;
-    EXPECT_THAT(answer.why_not, HasSubstr("lacks room for 7")) << row.name;
+    EXPECT_THAT(answer.why_not, HasSubstr("too many by 7")) << row.name;
     EXPECT_THAT(answer.why_not, HasSubstr("1 more")) << row.name;
   }
 }

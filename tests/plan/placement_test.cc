@@ -86,9 +86,9 @@ TEST(Placement, RefusesWhatIsNone) {
   const auto of = [](const Placement& placement, std::vector<int> mesh = {}) {
     return refusal([&] { placed(kGrid, clips(6, mesh), placement); });
   };
-  EXPECT_THAT(of({"frames"}), HasSubstr("'frames' is no placement"));
-  EXPECT_THAT(of({"S()"}), HasSubstr("no placement"));
-  EXPECT_THAT(of({"P"}), HasSubstr("no placement"));
+  EXPECT_THAT(of({"frames"}), HasSubstr("'frames' is not a placement"));
+  EXPECT_THAT(of({"S()"}), HasSubstr("not a placement"));
+  EXPECT_THAT(of({"P"}), HasSubstr("not a placement"));
   EXPECT_THAT(of({"S(words)"}), HasSubstr("no dim 'words'; there are batch, frames, patches"));
   EXPECT_THAT(of({"R", "R"}), HasSubstr("2 placements of x for a mesh of 1 axis"));
   EXPECT_THAT(of({"R"}, {2, 3}), HasSubstr("1 placements of x for a mesh of 2 axes"));
@@ -344,7 +344,7 @@ TEST(PlacementInPlans, IsChecked) {
   mlp.in["x"] = {"S(tokens)", "R"};
   EXPECT_THAT(wrong(plan), IsEmpty());
   group.mesh = {3, 2};
-  EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("groups[0].mesh: its axes have another product")));
+  EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("groups[0].mesh: the product of its axes")));
   group.mesh = {0, 4};
   EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("mesh[0]: 0: an axis has at least 1 rank")));
   group.mesh = {2, 2};
@@ -395,7 +395,7 @@ TEST(PlacementInPlans, FilesSayWhereTheyAreWrong) {
     return refusal([&] { plan_from_json(other, "file"); });
   };
   EXPECT_THAT(with("\"R\"", "\"all\""), HasSubstr("parts[1].in.x"));
-  EXPECT_THAT(with("\"R\"", "\"all\""), HasSubstr("'all' is no placement"));
+  EXPECT_THAT(with("\"R\"", "\"all\""), HasSubstr("'all' is not a placement"));
   EXPECT_THAT(with("\"in\"", "\"inn\""), HasSubstr("did you mean 'in'"));
   EXPECT_THAT(with("\"program\"", "\"mesh\": [], \"program\""), HasSubstr("mesh: no axes"));
 }

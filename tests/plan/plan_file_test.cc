@@ -423,7 +423,7 @@ TEST(PlanFile, RefusesWithThePath) {
        {"programs.long[1].parts[0].ofload: ", "did you mean 'offload'?"}},
       {"no placement",
        [&](Json& j) { part(j, 0)["in"] = {{"x", {"frames"}}}; },
-       {"programs.long[1].parts[0].in.x: ", "'frames' is no placement"}},
+       {"programs.long[1].parts[0].in.x: ", "'frames' is not a placement"}},
       {"a placement that is no list",
        [&](Json& j) { part(j, 0)["in"] = {{"x", "R"}}; },
        {"programs.long[1].parts[0].in.x: "}},
@@ -508,10 +508,10 @@ TEST(PlanFile, RefusesAKeyThatStandsTwice) {
 
 TEST(PlanFile, RefusesDeepNesting) {
   for (const std::size_t depth : {std::size_t{65}, std::size_t{1000000}}) {
-    EXPECT_THAT(refusal(std::string(depth, '[')), HasSubstr("nested more than 64 deep"));
+    EXPECT_THAT(refusal(std::string(depth, '[')), HasSubstr("nested deeper than 64 levels"));
     std::string text = example();
     text.insert(text.rfind('}'), ", \"expanded\": " + std::string(depth, '['));
-    EXPECT_THAT(refusal(text), HasSubstr("nested more than 64 deep"));
+    EXPECT_THAT(refusal(text), HasSubstr("nested deeper than 64 levels"));
   }
 }
 
@@ -759,7 +759,7 @@ TEST(PlanCheck, FindsEachViolation) {
       {"across domains",
        [](Plan& p) { p.weight_domain = 2; },
        "micro_batches[0].groups[0].ranks: ",
-       "spans weight domains 0 and 1"},
+       "spans the sharding groups 0 and 1"},
       {"domain that does not divide",
        [](Plan& p) { p.weight_domain = 3; },
        "weight_domain: ",

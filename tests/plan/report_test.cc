@@ -379,7 +379,7 @@ TEST(SwitchingFile, NamesWhatIsWrong) {
   EXPECT_THAT(refusal(wrong.dump()), StartsWith(at + "[0]: a step that fits has the seconds"));
   wrong = sound;
   wrong["corpora"].push_back(sound["corpora"][0]);
-  EXPECT_THAT(refusal(wrong.dump()), StartsWith("corpora[1].name: another corpus is called"));
+  EXPECT_THAT(refusal(wrong.dump()), StartsWith("corpora[1].name: another corpus has the name"));
   wrong["corpora"][1]["order"] = "shuffled";  // the same documents in another order are another one
   put(file, wrong.dump());
   EXPECT_NO_THROW(read_switching(file));

@@ -258,7 +258,7 @@ TEST_F(RunReport, WorksOnFewStepsAndOnFoldersThatTellLess) {
   const ChosenPlans chosen = chosen_plans(gone);
   EXPECT_EQ(chosen.missing, 1U);
   EXPECT_THAT(chosen.plans, SizeIs(3));
-  EXPECT_THAT(page_data(gone, chosen)["notes"], ElementsAre(HasSubstr("1 of the plans")));
+  EXPECT_THAT(page_data(gone, chosen)["notes"], ElementsAre(HasSubstr("1 of the requested plans")));
 }
 
 TEST_F(RunReport, RefusesWhatIsBrokenByFileAndLine) {

@@ -128,9 +128,8 @@ void check_ranks(Findings& findings, CheckedGroup& checked) {
   if (first != last) {
     findings.say(
         path,
-        "the group spans several sharding groups (weight_domain) " + text(first) + " and " +
-            text(last) + " of " + text(findings.plan.weight_domain) +
-            " ranks each: a group must be inside one");
+        "the group spans the sharding groups " + text(first) + " and " + text(last) + " of " +
+            text(findings.plan.weight_domain) + " ranks each: a group must be inside one");
   } else {
     checked.domain = first;
   }
