@@ -284,7 +284,7 @@ class PlanCheckPresetTest(ProgramTest):
         self.assertIn("did you mean 'flexsp'?", self.refused("--space", "flexps"))
         for flag, value in ("--cluster", "a100-40gb-8x8"), ("--ranks", 64), ("--context", 9):
             self.assertIn(f"{flag} goes with a preset", self.refused("--model", MODEL, flag, value))
-        self.assertIn("a100-40gb-8x8 alone", self.refused("--model", "flexsp-7b", "--cluster", "64xH100"))
+        self.assertIn("only on a100-40gb-8x8", self.refused("--model", "flexsp-7b", "--cluster", "64xH100"))
         self.assertIn("no ops to show", self.refused("--model", "flexsp-7b", "--explain"))
         self.assertIn("--ranks", self.refused("--model", "flexsp-7b", "--ranks", 0))
 

@@ -60,7 +60,7 @@ tokens_per_step = 3000
         self.assertEqual(errors["out"], out)  # where train looks for it
         self.assertIn(errors["best"], ("structured", "hybrid"))
         said = self.run_program("train", "-c", self.config).stderr
-        self.assertIn(f"plans go by the {errors['best']} model of measured costs", said)
+        self.assertIn(f"plans use the {errors['best']} model of measured costs", said)
 
         # costs of three ranks are none of two
         message = self.error_of(

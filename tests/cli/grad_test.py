@@ -268,7 +268,7 @@ class GradTest(ProgramTest):
         self.assertIn({"layer": 1, "part": "mlp", "strategy": "gather", "recompute": "light",
                        "program": "alone"}, answer["parts"])
 
-        self.assertIn("--ranks says 3", self.error_of(
+        self.assertIn("--ranks is 3", self.error_of(
             *self.arguments("hf_llama_gqa", "--plan", path, "--ranks", 3)))
         for option, value in [("--attention", "UlyssesZ"), ("--mlp", "hold"),
                               ("--recompute", "none")]:

@@ -291,7 +291,7 @@ name = "{model.stem}"
         self.assertEqual(plan["model"]["name"], "stdit")
         self.assertIn("model.name", self.run_program(
             "plan", "check", self.plan, "--model", self.protein, code=FAILED).stdout)
-        self.assertIn("--ranks says 3", self.error_of(*self.grad(self.video, "--plan", self.plan, "--ranks", 3)))
+        self.assertIn("--ranks is 3", self.error_of(*self.grad(self.video, "--plan", self.plan, "--ranks", 3)))
         self.assertIn("--attention", self.error_of(*self.grad(self.video, "--attention", "METP")))
         self.write_frames([1, 2, 5, 4, 6], [0.5] * (2 * 5 * 4 * 6))
         self.assertIn("samples of other sizes", self.error_of(*self.grad(self.video, "--plan", self.plan)))

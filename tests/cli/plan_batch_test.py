@@ -157,7 +157,7 @@ class PlanBatchTest(ProgramTest):
         found = self.json_of(*self.preset(lengths_of(60, 5), "--explain"))
         self.assertIn("micro-batch 0: ", found["explanation"])
         said = self.run_program(*self.preset(lengths_of(60, 5), "--explain")).stdout
-        for word in ("groups of", "busy", "of all rank-seconds", "gap", "micro-batches", "fast took"):
+        for word in ("groups of", "computing", "of all rank-seconds", "gap", "micro-batches", "fast took"):
             self.assertIn(word, said)
         self.assertNotIn("explanation", self.json_of(*self.preset(lengths_of(60, 5))))
 
@@ -235,11 +235,11 @@ class PlanBatchTest(ProgramTest):
         for more, said in (
                 (["--planner", "fats"], "did you mean 'fast'"), (["--space", "ful"], "did you mean 'full'"),
                 (["--weight-domain", "nodes"], "did you mean 'node'"), (["--overlap"], "--space full"),
-                (["--weight-domain", "node"], "--space full"), (["--cluster", A100], "a100-40gb-8x8 alone"),
+                (["--weight-domain", "node"], "--space full"), (["--cluster", A100], "only on a100-40gb-8x8"),
                 (["--memory", "much"], "--memory"), (["--memory", "0"], "at least one byte"),
                 (["--ranks", 0], "--ranks"), (["--ranks", 2], "leave no memory for a token"),
                 (["--batch", 0], "--batch"), (["--context", 0], "--context"), (["--reserve", 2], "--reserve"),
-                (["--space", "full", "--weight-domain", "node", "--ranks", 12], "no whole nodes of 8")):
+                (["--space", "full", "--weight-domain", "node", "--ranks", 12], "not whole nodes of 8")):
             self.assertIn(said, self.error_of(*self.preset([5], *more)))
         self.assertIn("did you mean 'flexsp-7b'", self.error_of(*self.preset([5], model="flexsp-7")))
         model = self.write("m.toml", LLAMA)

@@ -208,7 +208,7 @@ class SimulateTest(ProgramTest):
             1024, "--attention", "DataZ", "--json").stdout)
         self.assertEqual(over_gloo["ranks"], 2)
         for flag, value in ("--ranks", 2), ("--write-cluster", path), ("--backend", "local"):
-            self.assertIn(f"{flag} goes with --cluster measured", self.refused("--length", 9, flag, value))
+            self.assertIn(f"{flag} needs --cluster measured", self.refused("--length", 9, flag, value))
 
     def test_bad_input(self):
         self.assertIn("--length", self.refused())

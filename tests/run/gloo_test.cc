@@ -434,7 +434,7 @@ TEST(GlooFaults, ASlowRankIsNamedThroughAChain) {
           EXPECT_EQ(one.code, 3);
           EXPECT_THAT(one.message, HasSubstr("rank 2 is stuck or slow"));
           EXPECT_THAT(one.message, HasSubstr("barrier of back"));
-          EXPECT_THAT(one.message, HasSubstr("--deadline"));
+          EXPECT_THAT(one.message, HasSubstr("--timeout"));
         }
       });
 }
@@ -961,7 +961,7 @@ TEST(GlooRecoveryFaults, ASlowRankIsNamed) {
               one.message,
               AllOf(
                   HasSubstr("rank " + std::to_string(repeat % 4) + " did not come. A longer"),
-                  HasSubstr("--deadline")));
+                  HasSubstr("--timeout")));
         }
       });
 }
