@@ -232,7 +232,8 @@ Options options_of(int argc, char** argv) {
   if (mode == "published") {
     options["models"] = "flexsp-7b,flexsp-13b,flexsp-30b";
     options["contexts"] = "192000,384000";
-    options["planners"] = std::string("static,homogeneous,") + (fast ? "fast," : "") + "flexsp-milp";
+    options["planners"] =
+        std::string("static,homogeneous,") + (fast ? "fast," : "") + "flexsp-milp";
     options["batches"] = "2";
     options["solver-seconds"] = "5";
     options["more"] = "1";

@@ -122,8 +122,7 @@ TEST(FlexspCheck, CountsTokensAgainstTheRoomOfTheReference) {
   p.lengths[3] = 6449;
   EXPECT_THAT(
       flexsp_preset_problems(p, longer),
-      ElementsAre(
-          HasSubstr("holds 6407")));  // floor((30720 - 16 * 1024 * 7.85 / 64) / 4.4804)
+      ElementsAre(HasSubstr("holds 6407")));  // floor((30720 - 16 * 1024 * 7.85 / 64) / 4.4804)
   FlexspSetting more = setting();
   more.memory_mb = 40 * 1024;
   p.lengths[3] = 8735;
@@ -481,7 +480,8 @@ TEST(FlexspFullCheck, KnowsWeightsOverNodes) {
       all_full_problems(p),
       ElementsAre(
           AllOf(
-              StartsWith("weight_domain: the plan shards weights over 8 ranks, the check is for 64"),
+              StartsWith(
+                  "weight_domain: the plan shards weights over 8 ranks, the check is for 64"),
               HasSubstr("--weight-domain node")),
           StartsWith("micro_batches[0].predicted.seconds: "),
           StartsWith("predicted.seconds: ")));

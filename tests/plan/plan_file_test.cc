@@ -503,7 +503,8 @@ TEST(PlanFile, RefusesAKeyThatStandsTwice) {
   text = example();
   const std::string program = "\"program\": \"short\"";
   text.replace(text.find(program), program.size(), program + ", " + program);
-  EXPECT_THAT(refusal(text), HasSubstr("micro_batches[1].groups[1].program: the key appears twice"));
+  EXPECT_THAT(
+      refusal(text), HasSubstr("micro_batches[1].groups[1].program: the key appears twice"));
 }
 
 TEST(PlanFile, RefusesDeepNesting) {
@@ -867,7 +868,8 @@ TEST(PlanCheck, FindsEachViolation) {
          p.programs["short"].push_back({.layers = 2, .choice = text_layer("DataZ", "hold")});
        },
        "micro_batches[1].groups[1].program: ",
-       "in layer 2 its mlp has the weight mode 'hold', that of micro_batches[1].groups[0] 'gather'"},
+       "in layer 2 its mlp has the weight mode 'hold', that of micro_batches[1].groups[0] "
+       "'gather'"},
       {"attention verbs of a domain differ",
        [](Plan& p) { part_of(p.programs["short"][0].choice, "attention").strategy = "MegatronTS"; },
        "micro_batches[1].groups[1].program: ",

@@ -182,7 +182,8 @@ TEST(AdamW, LeavesItsMomentsOnTheHost) {
 
 TEST(AdamW, MultipliesGradientsByTheClippingFactorOfTheirNorm) {
   const auto factor = [](double norm, double max_grad_norm, double loss_scale) {
-    return gradient_factor(at::full({}, norm, at::kDouble), max_grad_norm, loss_scale).item<double>();
+    return gradient_factor(at::full({}, norm, at::kDouble), max_grad_norm, loss_scale)
+        .item<double>();
   };
   EXPECT_EQ(factor(4, 1, 1), 0.25);
   EXPECT_EQ(factor(3, 0.7, 1), 0.7 / 3);
