@@ -110,9 +110,9 @@ void print(
     line.emplace_back(row.near() ? "ok" : "TOO FAR");
   }
   fmt::print(
-      "Worst relative error of the loss and every gradient, compared with plain autograd on one "
-      "rank in\nfloat64. Counts: bytes sent, messages, saved bytes and peak compared with their "
-      "prediction.\n{}{}\n{}\n",
+      "Worst relative error of the loss and every gradient, compared with plain\n"
+      "autograd on one rank in float64.  Counts: bytes sent, messages, saved bytes and\n"
+      "peak memory, compared with their prediction.\n{}{}\n{}\n",
       tolerances_of_losses(rows),
       of_how_many,
       common.table(table, {.left = 3}));

@@ -110,7 +110,7 @@ class CheckTest(ProgramTest):
                      "--dtype", "float32"]
         text = self.run_program(*arguments, code=FAILED).stdout
         self.assertRegex(text, r"METP\+gather +none .* TOO FAR\n")
-        self.assertRegex(text, r"too far: METP\+gather recompute none float32: .* in .*wide.toml, "
+        self.assertRegex(text, r"error too large: METP\+gather recompute none float32: .* in .*wide.toml, "
                                r"2 ranks, gradient of [a-z_.0-9]+\n")
         self.assertTrue(text.endswith("FAILED\n"))
         self.assertFalse(self.json_of(*arguments, code=FAILED)["ok"])
