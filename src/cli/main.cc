@@ -1,5 +1,6 @@
 // The program `paradyse`: finds the sub-command, runs it, and is the one place where errors end.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -7,9 +8,12 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
@@ -226,10 +230,40 @@ int run(int argc, char** argv) {
   }
 }
 
+// Of a file that is opened next none gets the number of a closed stdin, stdout or stderr: what is
+// printed would be written into it.
+void keep_standard_numbers() {
+  while (true) {
+    const int descriptor = ::open("/dev/null", O_RDONLY);  // so writing stays the error that it is
+    if (descriptor < 0 || descriptor > STDERR_FILENO) {
+      ::close(descriptor);
+      return;
+    }
+  }
+}
+
+// Why stdout takes nothing, where that is known before it is written: it is closed, or /dev/full.
+std::string why_no_stdout() {
+  return ::write(STDOUT_FILENO, "", 0) < 0 ? std::generic_category().message(errno) : "";
+}
+
 }  // namespace
 }  // namespace paradyse::cli
 
 int main(int argc, char** argv) {
+  using namespace paradyse::cli;
   std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit: an error that is told, not an end
-  return paradyse::cli::run(argc, argv);
+  keep_standard_numbers();
+  if (const std::string why = why_no_stdout(); !why.empty()) {
+    return report(
+        "stdout cannot be written: " + why + "; send it to a file, a pipe or /dev/null",
+        kUsage,
+        false);
+  }
+  const int code = run(argc, argv);
+  if (code == kOk && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    return report(
+        "not all of stdout was written: is the disk full or the reader gone?", kFailed, false);
+  }
+  return code;
 }

@@ -1,9 +1,10 @@
 """Help, version, and what is said of a wrong command line."""
 
 import re
+import subprocess
 import unittest
 
-from support import OK, USAGE, ProgramTest
+from support import OK, PARADYSE, USAGE, ProgramTest
 
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
@@ -113,6 +114,17 @@ class UsageTest(ProgramTest):
                 ("bench mixed", "--slowdown", "1,inf")]:
             said = self.error_of(*command.split(), f"{option}={value}")
             self.assertIn(f"{option}: '{value.split(',')[1]}' is not accepted, a", said)
+
+    def test_stdout_that_takes_nothing_is_known_at_the_start(self):
+        def tell(redirected):
+            return subprocess.run(["sh", "-c", f'"{PARADYSE}" config train {redirected}'],
+                                  capture_output=True, text=True, timeout=60, check=False)
+        for redirected, why in ("> /dev/full", "No space left"), (">&-", "Bad file descriptor"):
+            done = tell(redirected)
+            self.assertEqual(done.returncode, USAGE, done.stderr)
+            self.assertIn(f"stdout cannot be written: {why}", done.stderr)
+        for redirected in "<&- 2>&-", "> /dev/null":
+            self.assertEqual(tell(redirected).returncode, OK)
 
     def test_doctor_finds_nothing_broken_here(self):
         found = self.json_of("doctor")
