@@ -68,7 +68,10 @@ std::string table_text(const std::vector<std::vector<std::string>>& all, const T
   const auto too_long = [&] { return look.width > 0 && line_of(widths_of(rows)) > look.width; };
   std::vector<std::string> gone;
   const auto drop = [&](std::size_t column) {
-    gone.push_back(rows.front()[column]);
+    const std::string& name = rows.front()[column];  // of several columns of a name once
+    if (std::ranges::find(gone, name) == gone.end()) {
+      gone.push_back(name);
+    }
     erase_column(rows, column);
     left -= column < left ? 1 : 0;
   };
