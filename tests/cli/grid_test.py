@@ -202,7 +202,7 @@ class GridTest(ProgramTest):
             self.assertEqual((row["peak_is"], row["seconds"]), ("counted", None))
             self.assertEqual(row["counted_bytes"], ran["counted_bytes"])
         self.assertIn("<svg", picture.read_text())
-        self.assertIn("is there already", self.error_of("bench", "memory", "--model", self.video, "--svg", picture))
+        self.assertIn("exists already", self.error_of("bench", "memory", "--model", self.video, "--svg", picture))
         self.assertIn("naive", self.run_program("bench", "memory", "--model", GOLDEN / "hf_gpt2", "--tokens", 40,
                                                 "--ranks", 2).stdout)
 
@@ -221,7 +221,7 @@ class GridTest(ProgramTest):
         sizes = ["--frames", 5, "--tokens", 6, "--ranks", 2, "--repeats", 1]
         found = self.json_of("bench", "layout", "--model", self.video, *sizes, "--ways", "dsp,ring")
         self.assertEqual([row["way"] for row in found["rows"]], ["dsp", "ring"])
-        self.assertIn("no layout of this model; there are planned, dsp", self.error_of(
+        self.assertIn("not a layout of this model; there are planned, dsp", self.error_of(
             "bench", "layout", "--model", self.video, *sizes, "--ways", "dap"))
         self.assertIn("--mesh 3,1", self.error_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6,
                                                   "--ranks", 4, "--mesh", "3,1"))
