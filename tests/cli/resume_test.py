@@ -239,7 +239,7 @@ class SameBitsTest(ResumeTest):
             self.assertTrue((run / "checkpoints" / f"{done:06}").is_dir())
             self.assertTrue(json.loads((run / "summary.json").read_text())["interrupted"])
         said = self.resume(run).stderr
-        self.assertRegex(said, "put aside in .*/model-")  # those of the interrupts were others
+        self.assertRegex(said, "moved to .*/model-")  # those of the interrupts were others
         self.expect_same(run, straight)
         self.kill_and_resume(straight, 400 if LONG else 20)
 
