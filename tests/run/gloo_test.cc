@@ -960,7 +960,7 @@ TEST(GlooRecoveryFaults, ASlowRankIsNamed) {
           EXPECT_THAT(
               one.message,
               AllOf(
-                  HasSubstr("rank " + std::to_string(repeat % 4) + " did not come. A longer"),
+                  HasSubstr("rank " + std::to_string(repeat % 4) + " did not come. Give"),
                   HasSubstr("--timeout")));
         }
       });
