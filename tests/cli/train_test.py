@@ -382,7 +382,7 @@ n_positions = 64
 
     def test_says_what_it_compares_and_whether_it_can_be_repeated(self):
         for steps, words in [(1, r"loss +[\d.]+ \(of the one step that has a loss\)"),
-                             (3, r"\(the first and the last step; \d+ % of the first\)")]:
+                             (3, r"\(the first and the last step; \d+ % of the\s+first\)")]:
             done = self.train("--set", f"train.steps={steps}", "--set", "output.trace=false")
             self.assertRegex(done.stdout, words)
             self.assertIn("repeatable: no, plans use speeds that are measured", done.stderr)
