@@ -237,6 +237,7 @@ Activation read_activation(const Keys& keys, const std::string& key, const std::
       {"silu", Activation::silu},
       {"swish", Activation::silu}};
   std::vector<std::string> names;
+  names.reserve(known.size());
   for (const auto& [name, activation] : known) {
     names.push_back(name);
   }
