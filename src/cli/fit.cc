@@ -10,6 +10,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/progress.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/held_out_json.h"
 
@@ -37,6 +38,9 @@ std::string costs_beside(const std::string& profile) {
 void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& header) {
   if (!std::filesystem::exists(std::filesystem::symlink_status(out))) {
     return;
+  }
+  if (const std::string why = why_not_readable(out); !why.empty()) {
+    throw std::invalid_argument("--out " + out.string() + ": is no file to write costs to: " + why);
   }
   const std::string remedy = "; nothing was written: give another file, or move that one away";
   ProfileHeader there;

@@ -61,7 +61,7 @@ class BenchMixedTest(ProgramTest):
             "bench", "mixed", "--model", self.model, "--memory", "8MiB,6MiB", "--slowdown", "1,1.5",
             "--length", 100, "--repeats", 1).stdout
         for part in ("MegatronCZ+gather, float32", "longest document", "out of memory at", "8.0 MiB, 6.0 MiB",
-                     "compute 1, 1.5 times as long", "of the ideal gain ("):
+                     "take 1, 1.5 times as long", "of the ideal gain ("):
             self.assertIn(part, text)
 
     def test_half_the_speed(self):

@@ -136,9 +136,9 @@ class PlanLayoutTest(ProgramTest):
         self.assertLess(by_seconds["rows"][0]["bytes_sent"], found["rows"][0]["bytes_sent"])
 
     def test_what_language_models_have_not_is_refused(self):
-        self.assertIn("takes --tokens", self.error_of("plan", "layout", "--model", MODELS / "llama-70b.toml", "--ranks", 2))
-        self.assertIn("--frames is of video", self.error_of(*self.text(64, 2, "--frames", 4)))
-        self.assertIn("leave it out", self.error_of(*self.text(64, 4, "--mesh", "2,2")))
+        self.assertIn("needs --tokens", self.error_of("plan", "layout", "--model", MODELS / "llama-70b.toml", "--ranks", 2))
+        self.assertIn("--frames is for video", self.error_of(*self.text(64, 2, "--frames", 4)))
+        self.assertIn("leave --mesh out", self.error_of(*self.text(64, 4, "--mesh", "2,2")))
         self.assertIn("plan layers", self.error_of(*self.text(64, 4, "--memory-per-rank", "1GiB")))
         self.assertIn("learned", self.error_of(*self.text(1 << 20, 4, model=GOLDEN / "hf_gpt2")))
 

@@ -36,6 +36,11 @@ void write_page(const nlohmann::ordered_json& data, const std::filesystem::path&
   }
   std::optional<std::string> there;
   try {
+    // Not a device or a pipe, which would be waited for, and then replaced.
+    const std::string why = why_not_readable(file);
+    if (std::error_code error; !why.empty() && std::filesystem::exists(file, error)) {
+      throw std::invalid_argument(file.string() + ": is no file to write a page to: " + why);
+    }
     there = content_of(file);
   } catch (const std::runtime_error& error) {
     throw std::invalid_argument(error.what());
