@@ -104,7 +104,7 @@ class ReportTest(ProgramTest):
         self.assertIn("not JSON", self.error_of("report", self.write("bad.json", "{")))
         self.assertFalse((self.folder / "switching.html").exists())
         away = self.folder / "no folder" / "page.html"
-        self.assertIn("no folder does not exist", self.error_of("report", self.result(), "--out", away))
+        self.assertIn("no folder is not there", self.error_of("report", self.result(), "--out", away))
 
     # A run of ours, a page of it and what the terminal says; then the page of a run of one step.
     def test_a_training_run(self):

@@ -286,8 +286,8 @@ TEST_F(Documents, DamagedLinesAreNamed) {
   refused("{\"text\": \"caf\xe9\"}", "UTF-8");
   refused(R"({"tokens": [1], "score": NaN})", "NaN", "null");
   refused(R"({"tokens": [1], "score": -Infinity})", "Infinity", "null");
-  refused(R"({"tokens": [1], "tokens": [2]})", "'tokens' stands twice");
-  refused(R"({"tokens": [1], "id": 1, "id": 2})", "'id' stands twice");
+  refused(R"({"tokens": [1], "tokens": [2]})", "'tokens' appears twice");
+  refused(R"({"tokens": [1], "id": 1, "id": 2})", "'id' appears twice");
   refused(R"({"tokens": [1]}, {"tokens": [2]})", "not JSON");
   refused(R"({"tokens": [1, 2], "input_ids": [1, 3]})", "tokens and input_ids, which differ");
   refused(R"({"tokens": [1, 2.0]})", "token 1 is 2.0");

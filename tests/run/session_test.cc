@@ -278,13 +278,13 @@ TEST_F(Session, RefusesWhatDoesNotFit) {
     });
   };
   const Plan one = plan("UlyssesZ", "gather");
-  refused(one, 3, "the plan is for 4 documents, and there are 3");
+  refused(one, 3, "the plan is for 4 documents, but there are 3");
   Plan changed = one;
   changed.weight_domain = 1;
   refused(
       changed,
       4,
-      "the plan is for 3 ranks with a weight domain of 1, and there are 3 with one of 3");
+      "the plan is for 3 ranks with a weight domain of 1, but there are 3 with one of 3");
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
     EXPECT_THROW(
         RankSession(communicators, text_model(model_), {.weight_domain = 2}),
