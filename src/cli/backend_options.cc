@@ -14,6 +14,7 @@
 #include <torch/version.h>
 
 #include "src/cli/environment.h"
+#include "src/cli/version.h"
 #include "src/run/comm/gloo/backend.h"
 #include "src/run/device/device.h"
 
@@ -155,7 +156,7 @@ constexpr std::array kKernels = {
 bool met = false;  // this process has come to on_backend(), which tells the others what fails
 
 std::vector<Given> with_program(std::vector<Given> given) {
-  given.push_back({"the program", "paradyse " PARADYSE_VERSION " " PARADYSE_COMMIT});
+  given.push_back({"the program", fmt::format("paradyse {} {}", version(), commit())});
   given.push_back({"the version of torch", TORCH_VERSION});
   for (const char* const name : kKernels) {
     const char* const value = std::getenv(name);

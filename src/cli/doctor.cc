@@ -15,6 +15,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/progress.h"
+#include "src/cli/version.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/device/device.h"
@@ -220,8 +221,8 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
     looks.emplace_back("device", [&] { return device(options); });
   }
   bool broken = false;
-  Json json = {{"ok", true}, {"version", PARADYSE_VERSION}, {"findings", Json::array()}};
-  std::vector<std::vector<std::string>> rows = {{"ok", "paradyse", PARADYSE_VERSION}};
+  Json json = {{"ok", true}, {"version", version()}, {"findings", Json::array()}};
+  std::vector<std::vector<std::string>> rows = {{"ok", "paradyse", version()}};
   std::string remedies;
   for (const auto& [name, look] : looks) {
     Finding finding;

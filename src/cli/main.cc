@@ -17,6 +17,7 @@
 
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
+#include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/base/wrapped_text.h"
 
@@ -182,7 +183,7 @@ int run(int argc, char** argv) {
       "paradyse");
   app.footer(kFooter);
   app.require_subcommand(1);
-  app.set_version_flag("--version", PARADYSE_VERSION);
+  app.set_version_flag("--version", version());
   app.formatter(std::make_shared<Wrapped>());
   for (const CommandGroup& group : kGroups) {
     for (const auto& add : group.commands) {
@@ -207,9 +208,9 @@ int run(int argc, char** argv) {
     app.parse(words);
   } catch (const CLI::CallForVersion&) {
     if (json) {
-      print_json({{"version", PARADYSE_VERSION}});
+      print_json({{"version", version()}});
     } else {
-      std::printf("paradyse %s\n", PARADYSE_VERSION);
+      std::printf("paradyse %s\n", version());
     }
     return kOk;
   } catch (const CLI::Success& help) {
