@@ -95,20 +95,38 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
       plan.seconds,
       bytes_text(plan.peak_bytes),
       bytes_text(capacity));
-  for (const RejectedWay& way : rejected) {
-    fmt::print("without {}: {}\n", ways[way.way].name, why_not(way));
-  }
+  print_rejected(rejected, ways, common);
   return kOk;
 }
 
 }  // namespace
 
+void print_rejected(
+    const std::vector<RejectedWay>& rejected,
+    const std::vector<LayerCost>& ways,
+    const Common& common) {
+  constexpr std::size_t kShown = 12;  // the nearest ones
+  if (rejected.empty()) {
+    return;
+  }
+  std::vector<std::vector<std::string>> rows = {{"candidate", "why it is not used"}};
+  for (const RejectedWay& way : rejected) {
+    if (common.verbose || rows.size() <= kShown) {
+      rows.push_back({ways[way.way].name, why_not(way)});
+    }
+  }
+  fmt::print("{}", common.table(rows, {.left = 2}));
+  if (rejected.size() >= rows.size()) {
+    fmt::print("and {} more; --verbose shows all\n", rejected.size() + 1 - rows.size());
+  }
+}
+
 std::string why_not(const RejectedWay& way) {
   if (std::isfinite(way.more_seconds)) {
     return way.more_seconds >= 0
-               ? fmt::format("one layer of it costs {:.6g} s more", way.more_seconds)
+               ? fmt::format("one layer of it costs {:.3g} s more", way.more_seconds)
                : fmt::format(
-                     "one layer of it would save {:.6g} s; another planner may use it, or it does "
+                     "one layer of it would save {:.3g} s; another planner may use it, or it does "
                      "not fit in an exact count",
                      -way.more_seconds);
   }

@@ -30,7 +30,12 @@ struct PlanLayersOptions {
 // The layers of a model for one document on all ranks.
 int plan_layers_of_model(const PlanLayersOptions& options, const Common& common);
 
-// Why a plan has no layer of this way.
+// Why a plan has no layer of this candidate.
 std::string why_not(const RejectedWay& way);
+// A table of them, the nearest first; all of them with --verbose.
+void print_rejected(
+    const std::vector<RejectedWay>& rejected,
+    const std::vector<LayerCost>& ways,
+    const Common& common);
 
 }  // namespace paradyse::cli

@@ -181,9 +181,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   if (longest >= 0) {
     fmt::print("the longest document that fits has {}\n", counted(longest, "token"));
   }
-  for (const RejectedWay& way : rejected) {
-    fmt::print("without {}: {}\n", ways[way.way].name, why_not(way));
-  }
+  print_rejected(rejected, ways, common);
   return kOk;
 }
 
