@@ -316,7 +316,7 @@ Question grid_question(const GradOptions& options, int ranks, std::int64_t memor
   if (!quiet) {
     std::fprintf(
         stderr,
-        "paradyse: noise and masks use seed %llu\n",
+        "paradyse: note: noise and masks use seed %llu\n",
         static_cast<unsigned long long>(kSeed));
   }
   return question;

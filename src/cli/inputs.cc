@@ -22,7 +22,7 @@ constexpr std::uint64_t kMeasuredSeed = 1;
 
 void say(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
-    std::fprintf(stderr, "paradyse: %s\n", line.c_str());
+    std::fprintf(stderr, "paradyse: note: %s\n", line.c_str());
   }
 }
 

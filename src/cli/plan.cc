@@ -70,7 +70,7 @@ Json to_json(const ExplainedProgram& program) {
       {"text", program.text}};
 }
 
-// "4 ranks (weight domain 4), 3 documents of 71 tokens, 2 micro-batches, 5 groups".
+// "4 ranks (sharding group 4), 3 documents of 71 tokens, 2 micro-batches, 5 groups".
 std::string summary(const Plan& plan) {
   std::int64_t tokens = 0;
   for (const std::int64_t length : plan.lengths) {
@@ -81,7 +81,7 @@ std::string summary(const Plan& plan) {
     groups += std::ssize(micro_batch.groups);
   }
   return fmt::format(
-      "model {} of {}; {}, weight domain {}; {} of {};\n{}, {}, {}",
+      "model {} of {}; {}, sharding group {}; {} of {};\n{}, {}, {}",
       plan.model_name,
       counted(plan.layers, "layer"),
       counted(plan.ranks, "rank"),

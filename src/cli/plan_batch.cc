@@ -371,7 +371,7 @@ int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
     return kOk;
   }
   fmt::print(
-      "{:.6g} s for {} ({} dropped: longer than {}) on {},\nweight domain {}, in {}: predicted, "
+      "{:.6g} s for {} ({} dropped: longer than {}) on {},\nsharding group {}, in {}: predicted, "
       "without overlap{}\nlower bound {:.6g} s ({}): gap {}{}; {} took {:.1f} ms\n",
       planned.seconds,
       counted(std::ssize(batch.lengths), "document"),

@@ -298,7 +298,7 @@ int print_one(
     return kOk;
   }
   fmt::print(
-      "{} on {} ({}, weight domain {}, {} of {})\n",
+      "{} on {} ({}, sharding group {}, {} of {})\n",
       what,
       cluster.name,
       counted(cluster.ranks(), "rank"),

@@ -369,7 +369,7 @@ TEST(ClusterSpace, RefusesWhatCannotBe) {
   ModelShape model = small_llama();
   EXPECT_THAT(
       refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {.weight_domain = 3}, {5}); }),
-      HasSubstr("a weight domain of 3 ranks does not divide the cluster's 8"));
+      HasSubstr("a sharding group (weight_domain) of 3 ranks does not divide the cluster's 8"));
   EXPECT_THAT(
       refusal([&] { cluster_space(model, a100(1, 2 * kGiB), {}, {5}); }),
       HasSubstr("leaves no memory for a token"));

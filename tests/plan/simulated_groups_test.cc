@@ -123,7 +123,7 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
       problems(plan, {.model = &m, .precision = narrow}),
       testing::ElementsAre(testing::AllOf(
           testing::StartsWith("micro_batches[0].groups[1]: layer 2 mlp: gather_weights backward"),
-          testing::HasSubstr("sends 4 bytes an element over weight domain 0"),
+          testing::HasSubstr("sends 4 bytes an element over sharding group 0"),
           testing::HasSubstr("that of micro_batches[0].groups[0] 2"))));
   EXPECT_THROW(
       simulate(plan, m, small_cluster(2, 2), {.precision = narrow}), std::invalid_argument);

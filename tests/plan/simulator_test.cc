@@ -637,7 +637,7 @@ TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
   const Plan wide_domain = uniform_plan(model(), {10}, 1024, alike(text_layer("MegatronTS")));
   EXPECT_THAT(
       refusal(wide_domain, model(), cluster(1024)),
-      testing::HasSubstr("weight domain of 1024 ranks"));
+      testing::HasSubstr("sharding group (weight_domain) of 1024 ranks"));
   other = model();
   other.learned_positions = true;
   other.max_positions = 9;

@@ -284,7 +284,8 @@ TEST_F(Session, RefusesWhatDoesNotFit) {
   refused(
       changed,
       4,
-      "the plan is for 3 ranks with a weight domain of 1, but there are 3 with one of 3");
+      "the plan is for 3 ranks with a sharding group (weight_domain) of 1, but there are 3 with "
+      "one of 3");
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
     EXPECT_THROW(
         RankSession(communicators, text_model(model_), {.weight_domain = 2}),

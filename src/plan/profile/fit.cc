@@ -9,6 +9,7 @@
 #include <Eigen/Core>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/hybrid.h"
 #include "src/plan/profile/nnls.h"
@@ -68,7 +69,7 @@ std::vector<PartProbe> measured_parts(const Profile& profile) {
   for (const auto& [name, its] : lengths) {
     if (its.size() < kLeastLengths) {
       throw std::invalid_argument(
-          "the profile has " + std::to_string(its.size()) + " measured lengths of " + name +
+          "the profile has " + counted(std::ssize(its), "measured length") + " of " + name +
           ", and a fit needs " + std::to_string(kLeastLengths) +
           ": profile more lengths (shorter ones if memory or time ended it)");
     }

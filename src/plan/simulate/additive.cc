@@ -153,7 +153,7 @@ AdditiveSeconds AdditiveCosts::seconds(
       !std::ranges::is_sorted(ranks, std::ranges::less_equal())) {
     throw std::invalid_argument(
         "additive seconds: a group of " + std::to_string(task.ranks) +
-        " takes as many ranks, ascending, " + "of one weight domain of " +
+        " takes as many ranks, ascending, " + "of one sharding group of " +
         std::to_string(task.weight_domain) + " on a cluster of " +
         std::to_string(cluster_.ranks()) + "; given are " + std::to_string(ranks.size()) +
         (ranks.empty()

@@ -27,7 +27,7 @@ Plan repeated_plan(
   const int ranks = cluster.ranks();
   if (workload.domain < 1 || ranks % workload.domain != 0) {
     throw std::invalid_argument(
-        "a weight domain of " + std::to_string(workload.domain) +
+        "a sharding group (weight_domain) of " + std::to_string(workload.domain) +
         " ranks does not divide the cluster's " + std::to_string(ranks) +
         ": sharding groups are equal runs of neighbouring ranks");
   }

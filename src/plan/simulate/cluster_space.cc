@@ -189,7 +189,7 @@ class Space {
           shape_.architecture + " leaves no memory for a token on " + std::to_string(domain_) +
           " ranks of " + cluster_.name + ": each needs " + bytes_text(memory_for(1)) +
           ", and has " + bytes_text(devices_.front()->cluster.devices.front().memory_bytes) +
-          "; give more ranks or memory, or a larger weight domain");
+          "; give more ranks or memory, or a larger sharding group (weight_domain)");
     }
     price_pools(space.task);
     space.task.micro_batch_seconds =
@@ -459,7 +459,7 @@ void expect_domain(const Cluster& cluster, const ClusterSpaceOptions& options) {
   if (options.weight_domain < 0 ||
       (options.weight_domain > 0 && cluster.ranks() % options.weight_domain != 0)) {
     throw std::invalid_argument(
-        "a weight domain of " + std::to_string(options.weight_domain) +
+        "a sharding group (weight_domain) of " + std::to_string(options.weight_domain) +
         " ranks does not divide the cluster's " + std::to_string(cluster.ranks()) +
         ": sharding groups are equal runs of neighbouring ranks");
   }

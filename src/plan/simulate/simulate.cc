@@ -103,7 +103,7 @@ void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& c
   }
   if (plan.weight_domain > kMostRanksOfADomain) {
     refuse(
-        "a weight domain of " + std::to_string(plan.weight_domain) +
+        "a sharding group (weight_domain) of " + std::to_string(plan.weight_domain) +
         " ranks; the simulation supports at most " + std::to_string(kMostRanksOfADomain) +
         ": shard weights over fewer ranks (HSDP)");
   }

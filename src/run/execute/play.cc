@@ -21,7 +21,8 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
   const Model& model = parameters.model();
   if (plan.ranks != ranks || plan.weight_domain != parameters.domain()) {
     throw std::invalid_argument(fmt::format(
-        "the plan is for {} ranks with a weight domain of {}, but there are {} with one of {}; "
+        "the plan is for {} ranks with a sharding group (weight_domain) of {}, but there are {} "
+        "with one of {}; "
         "make a plan for these",
         plan.ranks,
         plan.weight_domain,

@@ -13,7 +13,8 @@ namespace {
 int weight_domain(int wanted, int ranks) {
   if (wanted < 0 || (wanted > 0 && ranks % wanted != 0)) {
     throw std::invalid_argument(fmt::format(
-        "a weight domain of {} ranks does not divide {} ranks; 0 takes all of them",
+        "a sharding group (weight_domain) of {} ranks does not divide {} ranks; 0 takes all of "
+        "them",
         wanted,
         ranks));
   }

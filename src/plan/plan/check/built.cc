@@ -121,14 +121,14 @@ void check_collectives(
     findings.say(
         b.path,
         y[i].what + " sends " + text(y[i].exchange.element_bytes) +
-            " bytes an element over weight domain " + text(b.domain) + ", that of " + a.path + " " +
-            text(x[i].exchange.element_bytes) +
+            " bytes an element over sharding group " + text(b.domain) + ", that of " + a.path +
+            " " + text(x[i].exchange.element_bytes) +
             ": in this type parts in token_tiles send wider gradients; give the option to all "
             "groups of the micro-batch or to none");
   } else if (i < x.size() || i < y.size()) {
     findings.say(
         b.path,
-        "collective " + text(i) + " over weight domain " + text(b.domain) + " is " +
+        "collective " + text(i) + " over sharding group " + text(b.domain) + " is " +
             (i < y.size() ? y[i].what : "missing") + ", that of " + a.path + " is " +
             (i < x.size() ? x[i].what : "missing") +
             ": the ranks would wait for each other forever");
