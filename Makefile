@@ -6,7 +6,7 @@ export TORCH
 WERROR ?=
 CONFIGURE = $(if $(TORCH),-DPARADYSE_TORCH=$(abspath $(TORCH))) \
   $(if $(WERROR),$(if $(filter release cuda package,$*),-DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR)))
-OUR_CODE = find $(wildcard include src tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
+OUR_CODE = find $(wildcard include src lab tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := build
 
@@ -76,7 +76,7 @@ lint: deps-lint build/lint/build.ninja
 	scripts/check_json.py
 	scripts/check_docs.py
 	cmake -S . -B build/lint >/dev/null
-	find src/plan -name '*.cc' ! -name '*_absent.cc' | sort | \
+	find src/plan lab/flexsp lab/grouping lab/replay -name '*.cc' ! -name '*_absent.cc' | sort | \
 	  xargs -P $(JOBS) -n 1 .deps/clang-tidy-23.1.4/clang_tidy/data/bin/clang-tidy -p build/lint --quiet
 
 format: deps-lint
@@ -87,7 +87,7 @@ PREFIX ?= /usr/local
 install: build-all
 	cmake --install build/release --prefix $(PREFIX)
 
-# A Debian package of the program with the libtorch and HiGHS that it was built with (docs/guide/install.md).
+# A Debian package of the program with the libtorch that it was built with (docs/guide/install.md).
 package: deps-package build/package/build.ninja
 	cmake --build --preset package -j $(JOBS)
 	rm -f build/package/*.deb  # of another version

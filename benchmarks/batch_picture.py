@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs/images/one_batch.svg: one batch by a static plan, and by ours, as predicted.
 
-    benchmarks/batch_picture.py build/release/paradyse --json benchmarks/results/one_batch.json
+    benchmarks/batch_picture.py build/release/paradyse-lab --json benchmarks/results/one_batch.json
 
 A batch of 512 documents whose lengths have the published distribution of GitHub code in GPT-2
 tokens, on 64 A100-40GB, by the costs that FlexSP published for its 7B model: predictions, no
@@ -29,7 +29,7 @@ def plans(program):
         for planner, title in PANELS:
             out = pathlib.Path(folder) / f"{planner}.json"
             done = subprocess.run(
-                [program, "plan", "batch", "--model", "flexsp-7b", "--lengths", lengths, "--planner", planner,
+                [program, "flexsp", "plan", "--model", "flexsp-7b", "--lengths", lengths, "--planner", planner,
                  "--out", out, "--json"], check=True, capture_output=True, text=True)
             plan = json.loads(out.read_text())
             yield {"planner": planner, "title": title, "seconds": json.loads(done.stdout)["seconds"],

@@ -38,7 +38,7 @@ mixed() {
 }
 
 published() {
-  $paradyse bench switching --published --json > $results/published.json
+  $paradyse-lab replay --json > $results/published.json
 }
 
 planner() {  # cmake --preset release -DPARADYSE_BENCHMARKS=ON

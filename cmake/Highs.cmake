@@ -1,4 +1,4 @@
-# HiGHS as the imported target Highs::highs: the solver behind the planner of groups `published`.  A
+# HiGHS as the imported target Highs::highs: the solver behind the lab's planner flexsp-milp.  A
 # build does without it where it is not there.
 if(NOT DEFINED PARADYSE_HIGHS_DEFAULT)
   set(PARADYSE_HIGHS_DEFAULT "${CMAKE_SOURCE_DIR}/.deps/highs-1.15.1")
@@ -16,7 +16,7 @@ else()
 endif()
 if(PARADYSE_WITH_HIGHS AND NOT EXISTS "${highs_lib}")
   message(FATAL_ERROR "No libhighs.so in ${PARADYSE_HIGHS_FOLDER}/lib: run scripts/install.sh, or give "
-                      "-DPARADYSE_HIGHS_FOLDER=FOLDER; ParaDySe itself builds without it with "
+                      "-DPARADYSE_HIGHS_FOLDER=FOLDER; the lab builds without it with "
                       "-DPARADYSE_HIGHS=OFF.")
 endif()
 

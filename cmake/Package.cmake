@@ -1,6 +1,5 @@
-# The Debian package of `make package`: the program in bin/, and in lib/paradyse/ the libtorch and HiGHS
-# that it was built with, in the folders that their own search paths expect.  Debian has neither in these
-# versions.
+# The Debian package of `make package`: the program in bin/, and in lib/paradyse/ the libtorch that
+# it was built with, in the folders that its own search paths expect.  Debian has none in this version.
 include(GNUInstallDirs)
 set(private lib/paradyse)  # the program's INSTALL_RPATH names it
 set(documents ${CMAKE_INSTALL_DOCDIR})
@@ -12,10 +11,6 @@ install(FILES ${torch_libraries} DESTINATION ${private}/torch/lib)
 file(GLOB cuda_libraries ${torch_cuda_lib}/libcudart.so.13 ${torch_cuda_lib}/libcupti.so.13)
 if(cuda_libraries)
   install(FILES ${cuda_libraries} DESTINATION ${private}/nvidia/cu13/lib)
-endif()
-if(PARADYSE_WITH_HIGHS)
-  install(FILES ${highs_lib} DESTINATION ${private}/highs/lib)
-  install(FILES ${PARADYSE_HIGHS_FOLDER}/LICENSE.txt DESTINATION ${documents}/licenses/highs)
 endif()
 
 # Licences of all that is packed; `copyright` is where Debian looks.
@@ -44,7 +39,4 @@ set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
 set(CPACK_STRIP_FILES OFF)  # others' libraries stay as they are, and ours has no debug information
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${torch_lib} ${torch_cuda_lib})
-if(PARADYSE_WITH_HIGHS)
-  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PARADYSE_HIGHS_FOLDER}/lib)
-endif()
 include(CPack)

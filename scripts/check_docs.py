@@ -111,7 +111,7 @@ for path, text in documents():
     for name in re.findall(rf"`([\w./-]+\.{SUFFIX})`", outside):
         if not there(name, path):
             wrong.append(f"{path}: `{name}` is not there")
-    for name in re.findall(r"`((?:src|include|tests|docs|scripts|benchmarks|configs|examples)/[\w./-]*)`",
+    for name in re.findall(r"`((?:src|include|lab|tests|docs|scripts|benchmarks|configs|examples)/[\w./-]*)`",
                            outside):
         if not (there(name, path) or name.rstrip("/") in folders):
             wrong.append(f"{path}: `{name}` is not there")

@@ -29,7 +29,7 @@ def main():
     assert problems("no_nul(text);\nreturn nlohmann::json::parse(text);") == []
     found = [
         f"{path.relative_to(ROOT)}:{number}: parses JSON without no_nul(): call json_in() of src/plan/base/json_text.h"
-        for folder in ("src", "include")
+        for folder in ("src", "lab", "include")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".cc", ".h") for number in problems(path.read_text())]
     print("\n".join(found), end="\n" if found else "")

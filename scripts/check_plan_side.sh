@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Refuses a plan side (src/plan) from which a torch header, the run side or the command line can be
+# Refuses a plan side (src/plan, and lab/ but for its program) from which a torch header, the run side or the command line can be
 # reached by includes, through whatever other header.  Asks the compiler, so macros and comments
 # count as they do in the build; -MG lists headers that it cannot find instead of failing.
 set -euo pipefail
@@ -13,9 +13,9 @@ while IFS= read -r -d '' source; do
   status=1
   echo "$source reaches ${refused//$'\n'/, }"
   # Which of our files ask for it.
-  grep -E '^(\./)?(src|include)/' <<<"$reached" |
+  grep -E '^(\./)?(src|include|lab)/' <<<"$reached" |
     xargs grep -HnE '#\s*include\s*["<](torch|ATen|c10|caffe2|src/run|src/cli)/' | sed 's/^/  /' || true
-done < <(find src/plan \( -name '*.cc' -o -name '*.h' \) -print0 | sort -z)
+done < <(find src/plan lab/flexsp lab/grouping lab/replay \( -name '*.cc' -o -name '*.h' \) -print0 | sort -z)
 
 ((status == 0)) || echo "check_plan_side: the plan side must do without torch and the run side"
 exit $status

@@ -29,7 +29,7 @@ SYSTEM = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux
 WHEELS = {"libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so", "libgomp.so.1",
           "libcudart.so.13", "libcupti.so.13", "libnccl.so.2"}
 # What the bundle brings.
-OURS = {"libfmt.so.9", "libtomlplusplus.so.3", "libpng16.so.16", "libz.so.1", "libhighs.so"}
+OURS = {"libfmt.so.9", "libtomlplusplus.so.3", "libpng16.so.16", "libz.so.1"}
 
 # What a build takes beside torch, a CUDA toolkit, g++, CMake and ninja, as Debian has it.
 PACKAGES = ["nlohmann-json3-dev", "libtomlplusplus-dev", "libtomlplusplus3", "libcli11-dev",
@@ -58,12 +58,9 @@ def needed(file):
     return re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", file))
 
 
-def library(name, build):
+def library(name):
     """Where a library of the list lies here."""
-    cache = (build / "CMakeCache.txt").read_text()
-    highs = re.search(r"^PARADYSE_HIGHS_FOLDER:PATH=(.*)$", cache, re.M)
     folders = [pathlib.Path("/usr/lib/x86_64-linux-gnu"), pathlib.Path("/lib/x86_64-linux-gnu")]
-    folders += [pathlib.Path(highs[1]) / "lib"] if highs else []
     for folder in folders:
         if (folder / name).exists():
             return (folder / name).resolve()
@@ -81,7 +78,7 @@ def libraries(programs, build):
             if name not in OURS:
                 raise Refusal(f"{file} needs {name}, which neither torch's wheels nor the bundle have; "
                               "link without it, or add it to OURS in scripts/gpu_bundle.py")
-            found[name] = library(name, build)
+            found[name] = library(name)
             waiting.append(found[name])
     return found
 

@@ -43,8 +43,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lab/flexsp/presets.h"
 #include "src/plan/base/lengths_file.h"
-#include "src/plan/published/flexsp.h"
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/planners.h"
 

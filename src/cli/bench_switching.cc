@@ -1,203 +1,305 @@
-// paradyse bench switching: what choosing a strategy for every sequence gains.  With --published:
-// the ParaDySe publication played again from its own numbers.
-#include "src/cli/bench_switching.h"
+// paradyse bench switching: what choosing a strategy for every sequence gains.  Measured: every
+// static strategy, the published heuristic and ours over lists of lengths.
+#include "src/run/measure/bench_switching.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "paradyse/run/accountant.h"
+#include "paradyse/run/weights.h"
+#include "src/cli/inputs.h"
+#include "src/cli/progress.h"
+#include "src/cli/run_options.h"
+#include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
-#include "src/plan/published/published.h"
+#include "src/plan/base/renamed.h"
+#include "src/plan/profile/run_costs.h"
+#include "src/run/device/device.h"
+#include "src/run/measure/machine.h"
+#include "src/run/measure/profiler.h"
+#include "src/run/train/agreement.h"
+#include "src/run/train/run_inputs.h"
 
 namespace paradyse::cli {
 namespace {
 
-std::string percent(double fraction) { return signed_percent_text(fraction); }
+struct BenchSwitchingOptions {
+  std::uint64_t seed = 1;
+  RunOptions run;
+  std::vector<std::string> corpora;  // NAME=FILE, a length a line
+  std::string order = "shuffled";
+  std::int64_t tokens_per_step = 0;
+  bool ablation = false;
+  std::string batch_planner;  // "": the configuration's where it names one, else groups
+  int repeats = 3;
+  std::string out = "switching.json";
+};
 
-Json to_json(const std::vector<PublishedReduction>& reductions) {
-  Json rows = Json::array();
-  for (const PublishedReduction& one : reductions) {
-    rows.push_back(
-        {{"model", one.model},
-         {"corpus", one.corpus},
-         {"best_against_worst", one.against_worst(one.best_seconds)},
-         {"best_against_best", one.against_best(one.best_seconds)},
-         {"heuristic_against_worst", one.against_worst(one.heuristic_seconds)},
-         {"heuristic_against_best", one.against_best(one.heuristic_seconds)},
-         {"published_against_worst", one.published ? Json(*one.published) : Json(nullptr)},
-         {"static_seconds", one.static_seconds},
-         {"best_seconds", one.best_seconds},
-         {"heuristic_seconds", one.heuristic_seconds}});
+// As in every run of this program: the seed alone decides.
+void put_in_order(
+    std::vector<std::int64_t>& lengths, const std::string& order, std::uint64_t seed) {
+  std::sort(lengths.begin(), lengths.end());
+  if (order == "sorted") {
+    return;
   }
-  return rows;
+  std::mt19937_64 random(seed);
+  for (std::size_t i = lengths.size(); i > 1; --i) {
+    std::swap(lengths[i - 1], lengths[random() % i]);
+  }
 }
 
-Json to_json(const std::vector<PublishedAblation>& ablations) {
-  Json rows = Json::array();
-  for (const PublishedAblation& one : ablations) {
-    Json row = {{"without", one.without}};
-    if (one.found) {
-      row["longest"] = one.found->longest;
-      row["seconds"] = one.found->seconds;
-      row["full_seconds_to_there"] = one.full_seconds;
-      row["switches"] = one.found->switches;
-    }
-    if (one.published_longest > 0) {
-      row["published_longest"] = one.published_longest;
-      row["published_seconds"] = one.published_seconds;
-    }
-    if (one.published_full_seconds > 0) {
-      row["published_full_seconds_to_there"] = one.published_full_seconds;
-    }
-    rows.push_back(std::move(row));
+// One word of a shell's command line.
+std::string quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./=:,@%+").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
+    return word;
   }
-  return rows;
+  std::string text = "'";
+  for (const char c : word) {
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return text + "'";
 }
 
-Json lengths_to_json() {
-  Json rows = Json::array();
-  for (const PublishedModel& model : published_models()) {
-    Json longest = Json::object();
-    for (std::size_t i = 0; i < model.strategies.size(); ++i) {
-      longest[model.strategies[i].name] = model.longest(i);
-    }
-    rows.push_back(
-        {{"model", model.name}, {"longest", std::move(longest)}, {"gain", model.length_gain()}});
+// What does this again; processes come from `paradyse launch`, wherever these came from.
+std::string command_of(
+    const BenchSwitchingOptions& options, const RunConfig& config, const std::string& backend) {
+  const RunOptions& run = options.run;
+  std::string text = backend == "local"
+                         ? "paradyse bench switching"
+                         : fmt::format(
+                               "paradyse launch -n {} -- bench switching --backend {}",
+                               config.parallel.ranks,
+                               backend);
+  if (!run.file.empty()) {
+    text += " -c " + quoted(run.file);
   }
-  return rows;
-}
-
-Json to_json(const std::vector<PublishedShare>& shares) {
-  Json rows = Json::array();
-  for (const PublishedShare& one : shares) {
-    rows.push_back(
-        {{"up_to", one.up_to},
-         {"share", one.found},
-         {"share_of_short_even_bins", one.of_short_even_bins},
-         {"published", one.published}});
+  for (const std::string& setting : run.settings) {
+    text += " --set " + quoted(setting);
   }
-  return rows;
-}
-
-void print_shares(const std::vector<PublishedShare>& shares, const Common& common) {
-  std::vector<std::vector<std::string>> rows = {
-      {"sequences up to", "share of seconds", "short, even bins", "published"}};
-  for (const PublishedShare& one : shares) {
-    auto& row = rows.emplace_back();
-    row.push_back(std::to_string(one.up_to));
-    for (const double share : {one.found, one.of_short_even_bins, one.published}) {
-      row.push_back(fmt::format("{:.3f}", share));
+  for (const auto& [option, value] :
+       {std::pair("--model", run.model),
+        std::pair("--ranks", run.ranks),
+        std::pair("--memory-per-rank", run.memory_per_rank),
+        std::pair("--device", run.device)}) {
+    if (!value.empty()) {
+      text += fmt::format(" {} {}", option, quoted(value));
     }
   }
-  fmt::print(
-      "\nGPT on GRCh38, the heuristic's seconds by length; short, even bins: lengths spread evenly "
-      "in\ntheir bins, without those for which no plan fits\n{}",
-      common.table(rows, {}));
+  for (const std::string& corpus : options.corpora) {
+    text += " --corpus " + quoted(corpus);
+  }
+  text += " --order " + options.order;
+  if (options.tokens_per_step > 0) {
+    text += fmt::format(" --tokens-per-step {}", options.tokens_per_step);
+  }
+  if (!options.batch_planner.empty()) {
+    text += " --batch-planner " + quoted(options.batch_planner);
+  }
+  return text + fmt::format(
+                    "{} --repeats {} --seed {}",
+                    options.ablation ? " --ablation" : "",
+                    options.repeats,
+                    options.seed);
 }
 
-void print_reductions(const std::vector<PublishedReduction>& reductions, const Common& common) {
-  std::vector<std::vector<std::string>> rows = {
-      {"model",
-       "corpus",
-       "best of four: over the worst static",
-       "the best static",
-       "heuristic: the worst",
-       "the best",
-       "published: the worst"}};
-  for (const PublishedReduction& one : reductions) {
-    rows.push_back(
-        {one.model,
-         one.corpus,
-         percent(one.against_worst(one.best_seconds)),
-         percent(one.against_best(one.best_seconds)),
-         percent(one.against_worst(one.heuristic_seconds)),
-         percent(one.against_best(one.heuristic_seconds)),
-         one.published ? signed_percent_text(*one.published, 2) : "-"});
-  }
-  fmt::print("seconds of all sequences\n{}", common.table(rows, {.left = 2}));
-}
-
-void print_lengths(const Common& common) {
-  std::vector<std::vector<std::string>> rows = {{"model"}};
-  for (const PublishedStrategy& strategy : published_models().front().strategies) {
-    rows[0].push_back(strategy.name);
-  }
-  rows[0].emplace_back("gain");
-  for (const PublishedModel& model : published_models()) {
-    auto& row = rows.emplace_back();
-    row.push_back(model.name);
-    for (std::size_t i = 0; i < model.strategies.size(); ++i) {
-      row.push_back(std::to_string(model.longest(i)));
+// What is asked for, else what the configuration says for itself, else the planner of groups.
+std::string batch_planner_of(const BenchSwitchingOptions& options, const LoadedConfig& loaded) {
+  if (!options.batch_planner.empty()) {
+    std::vector<std::string> names;
+    for (const BatchPlannerRow& row : batch_planners()) {
+      names.emplace_back(row.name);
     }
-    row.push_back(percent(model.length_gain()));
+    const BatchPlannerRow* const row = row_named(batch_planners(), options.batch_planner);
+    expect_one_of("--batch-planner", row != nullptr ? row->name : options.batch_planner, names);
+    return row->name;
   }
-  fmt::print(
-      "\nlongest sequence of each strategy (published: GPT 329728 switching, 117248 the best "
-      "static, +181.22 %)\n{}",
-      common.table(rows, {}));
+  const auto key = std::ranges::find(loaded.entries, "parallel.batch_planner", &ConfigEntry::key);
+  const bool set = key != loaded.entries.end() && key->origin != "default";
+  return set ? loaded.config.parallel.batch_planner : "groups";
 }
 
-void print_ablations(const std::vector<PublishedAblation>& ablations, const Common& common) {
-  std::vector<std::vector<std::string>> rows = {
-      {"without",
-       "longest",
-       "seconds",
-       "full to there",
-       "worth",
-       "switches",
-       "published: longest",
-       "seconds",
-       "full to there",
-       "worth"}};
-  for (const PublishedAblation& one : ablations) {
-    auto& row = rows.emplace_back();
-    row.push_back(one.without.empty() ? "nothing" : one.without);
-    if (one.found) {
-      row.push_back(std::to_string(one.found->longest));
-      row.push_back(fmt::format("{:.2f}", one.found->seconds));
-      row.push_back(fmt::format("{:.2f}", one.full_seconds));
-      row.push_back(percent(one.found->seconds / one.full_seconds - 1));
-      row.push_back(std::to_string(one.found->switches));
-    } else {
-      row.insert(row.end(), 5, "-");
+BenchSwitchingRequest request_of(
+    const BenchSwitchingOptions& options,
+    const RunConfig& config,
+    const std::shared_ptr<Backend>& backend,
+    SwitchingResult& result) {
+  const ModelFolder model = open_measured(config.model.path, "model.path", !backend->leads());
+  const auto ranks = static_cast<int>(config.parallel.ranks);
+  if (ranks < 2) {
+    throw std::invalid_argument(
+        "bench switching: on one rank all strategies are identical; give --ranks 2 or more");
+  }
+  BenchSwitchingRequest request;
+  request.dtype = config.train.dtype;
+  request.backend = backend;
+  request.device = device_named(config.parallel.device);
+  request.tokens_per_step = options.tokens_per_step;
+  request.ablation = options.ablation;
+  request.repeats = options.repeats;
+  request.order = options.order;
+  PlanningTask& task = request.task;
+  task.model = model.shape;
+  task.model.tiles = tiles_for(request.device, model.shape, config.train.dtype);
+  task.ranks = ranks;
+  task.precision = precision_of(config.train.dtype);
+  task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
+  task.offload = config.parallel.offload;
+  task.batch_planner = config.parallel.batch_planner;
+  const ProfileHeader header =
+      profile_header(model.shape, ranks, config.train.dtype, *backend, request.device);
+  task.machine = measure_machine(model.shape, request.dtype, ranks, *backend, request.device);
+  result.costs = "closed form, measured at the start";
+  request.correct = false;
+  const std::optional<Costs> costs = costs_of(config, header);
+  std::vector<Given> given = {
+      given_costs(costs ? fingerprint(*costs) : "")};  // every process plans by its own
+  for (const std::string& corpus : options.corpora) {
+    given.push_back(given_file(
+        "the file of --corpus " + corpus.substr(0, corpus.find('=')),
+        corpus.substr(corpus.find('=') + 1)));
+  }
+  expect_same_on_ranks(given, ranks, *backend);
+  if (costs) {
+    go_by(*costs, task);
+    request.published = costs->model("hybrid");
+    request.without_forest = without_forest(*costs);
+    request.correct = config.costs.correct;
+    result.costs = costs->best + " model, fitted to a profile";
+    result.errors = costs->errors;
+  }
+  result.machine = header.machine;
+  result.model = fmt::format(
+      "{}: {} layers, hidden {}, {} heads, {} key/value heads, feed-forward {}, vocabulary {}, {}",
+      model.shape.architecture,
+      model.shape.layers,
+      model.shape.hidden,
+      model.shape.heads,
+      model.shape.kv_heads,
+      model.shape.ffn,
+      model.shape.vocab,
+      to_string(config.train.dtype));
+  result.backend = backend->name();
+  result.ranks = ranks;
+  result.memory_per_rank = task.memory_per_rank;
+  return request;
+}
+
+int measured_on(
+    const std::shared_ptr<Backend>& backend,
+    const RunConfig& config,
+    const BenchSwitchingOptions& options,
+    const Common& common) {
+  SwitchingResult result;
+  result.command = command_of(options, config, backend->name());
+  BenchSwitchingRequest request =
+      request_of(options, with_budget(config, *backend), backend, result);
+  Progress progress;
+  if (!common.json && backend->leads()) {
+    request.progress = [&](std::int64_t done, std::int64_t of, const std::string& what) {
+      progress.show(done, of, request.corpus + ": " + what);
+    };
+  }
+  for (const std::string& corpus : options.corpora) {
+    const std::size_t equals = corpus.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw std::invalid_argument("--corpus " + corpus + ": expected NAME=FILE");
     }
-    const bool said = one.published_longest > 0;
-    const bool compared = one.published_full_seconds > 0;
-    row.push_back(said ? std::to_string(one.published_longest) : "-");
-    row.push_back(said ? fmt::format("{:.2f}", one.published_seconds) : "-");
-    row.push_back(compared ? fmt::format("{:.2f}", one.published_full_seconds) : "-");
-    row.push_back(compared ? percent(one.published_seconds / one.published_full_seconds - 1) : "-");
+    request.corpus = corpus.substr(0, equals);
+    request.lengths = read_lengths(corpus.substr(equals + 1));
+    put_in_order(request.lengths, options.order, options.seed);
+    result.corpora.push_back(bench_switching(request));
   }
-  fmt::print(
-      "\nGPT on GRCh38, short to long: the heuristic with one of its parts left out\n{}",
-      common.table(rows, {}));
-}
-
-int run_bench_switching(const BenchSwitchingOptions& options, const Common& common) {
-  if (!options.published) {
-    return bench_switching_measured(options, common);
-  }
-  const auto reductions = published_reductions(options.sequences, options.seed);
-  const auto ablations = published_ablations(options.sequences, options.seed);
-  const auto shares = published_shares(options.sequences, options.seed);
-  if (common.json) {
-    print_json(
-        {{"sequences", options.sequences},
-         {"seed", options.seed},
-         {"reductions", to_json(reductions)},
-         {"longest", lengths_to_json()},
-         {"ablation", to_json(ablations)},
-         {"shares", to_json(shares)},
-         {"assumptions", published_assumptions()}});
+  progress.finish();
+  if (!backend->leads()) {
     return kOk;
   }
-  print_reductions(reductions, common);
-  print_lengths(common);
-  print_ablations(ablations, common);
-  print_shares(shares, common);
-  fmt::print("\nassumed ({} sequences, seed {}):\n", options.sequences, options.seed);
-  for (const std::string& sentence : published_assumptions()) {
-    fmt::print("  {}\n", sentence);
+  result.longest = longest_documents(request);
+  write_switching(result, options.out);
+  if (common.json) {
+    Json json = {{"file", options.out}, {"corpora", Json::array()}};
+    for (const SwitchingCorpus& corpus : result.corpora) {
+      Json runs = Json::array();
+      for (const SwitchingSummary& run : summaries(corpus)) {
+        runs.push_back(
+            {{"run", run.run},
+             {"steps", run.steps},
+             {"steps_that_fit", run.steps_that_fit},
+             {"seconds", run.seconds},
+             {"seconds_on_common", run.seconds_on_common},
+             {"time_error", run.time_error},
+             {"memory_error", run.memory_error},
+             {"over_fastest", run.over_fastest}});
+      }
+      json["corpora"].push_back(
+          {{"name", corpus.name}, {"best_static", best_static(corpus)}, {"runs", runs}});
+    }
+    print_json(json);
+    return kOk;
   }
+  for (const SwitchingCorpus& corpus : result.corpora) {
+    std::vector<std::vector<std::string>> rows = {
+        {corpus.name,
+         "steps that fit",
+         "seconds",
+         "least",
+         "most",
+         "on steps that fit all",
+         "over the fastest of each step"}};
+    for (const SwitchingSummary& run : summaries(corpus)) {
+      rows.push_back(
+          {run.run,
+           fmt::format("{} of {}", run.steps_that_fit, run.steps),
+           fmt::format("{:.2f}", run.seconds),
+           fmt::format("{:.2f}", run.least),
+           fmt::format("{:.2f}", run.most),
+           fmt::format("{:.2f}", run.seconds_on_common),
+           percent_text(run.over_fastest)});
+    }
+    fmt::print(
+        "{}best static: {}\n\n",
+        common.table(rows, {.drop = {"least", "most"}}),
+        best_static(corpus));
+  }
+  fmt::print("{}\nnext: paradyse report {}\n", options.out, options.out);
   return kOk;
+}
+
+int bench_switching(const BenchSwitchingOptions& options, const Common& common) {
+  expect_one_of("--order", options.order, {"shuffled", "sorted"});
+  if (options.corpora.empty()) {
+    throw std::invalid_argument(
+        "bench switching: give --corpus NAME=FILE with one length in tokens a line "
+        "(benchmarks/lengths.py makes such files)");
+  }
+  if (std::filesystem::exists(options.out)) {
+    throw std::invalid_argument(
+        options.out + " exists already: choose another name with --out (nothing is overwritten)");
+  }
+  expect_writable("--out", options.out);
+  LoadedConfig loaded = load(options.run);
+  if (loaded.config.model.path.empty()) {
+    throw std::invalid_argument("model.path is not set: set it in the run file, or give --model");
+  }
+  loaded.config.parallel.batch_planner = batch_planner_of(options, loaded);
+  return on_backend(
+      backend_options(loaded.config),
+      loaded.config.parallel.timeout_seconds,
+      given_by(loaded),
+      [&](const std::shared_ptr<Backend>& backend) {
+        return measured_on(backend, loaded.config, options, common);
+      });
 }
 
 }  // namespace
@@ -208,17 +310,8 @@ void add_bench_switching(CLI::App& bench, Common& common) {
       common,
       "switching",
       "Measure what switching strategies by length gains over one for all",
-      run_bench_switching);
-  command->add_flag(
-      "--published",
-      options->published,
-      "Replay the ParaDySe paper from its published cost functions and length bins");
-  command
-      ->add_option(
-          "--sequences", options->sequences, "With --published: number of sequences of each corpus")
-      ->transform(whole_numbers(1))
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Random seed of the lengths, or of their order")
+      bench_switching);
+  command->add_option("--seed", options->seed, "Random seed of the order")
       ->transform(whole_numbers(0))
       ->capture_default_str();
   command

@@ -15,9 +15,7 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
-#include "src/plan/base/text_match.h"
 #include "src/plan/plan/explain.h"
-#include "src/plan/published/flexsp_check.h"
 
 namespace paradyse::cli {
 namespace {
@@ -26,15 +24,11 @@ struct CheckOptions {
   std::string file;
   std::string model;
   std::string cluster;
-  std::string space;
   std::optional<int> ranks;
-  std::optional<std::int64_t> context;
   std::string memory_per_rank;
   std::string dtype;  // "": float32, of a described cluster bfloat16
   bool forward_only = false;
   bool explain = false;
-  bool overlapped = false;
-  std::string domain = "auto";
 };
 
 std::string numbers(const std::vector<std::int64_t>& values) {
@@ -93,122 +87,12 @@ std::string summary(const Plan& plan) {
       counted(groups, "group"));
 }
 
-// What a space of plans asks beside the plan's own rules.
-struct Space {
-  const char* name = "";
-  std::vector<std::string> (*problems)(const Plan& plan, const FullSpace& of_cluster) = nullptr;
-  // Of a preset that is no model; null: the space has none.
-  std::vector<std::string> (*preset_problems)(
-      const Plan& plan, const FlexspSetting& setting, const FlexspFull& options) = nullptr;
-};
-constexpr Space kSpaces[] = {
-    {.name = "flexsp",
-     .problems = [](const Plan& plan,
-                    const FullSpace& /*cluster*/) { return flexsp_space_problems(plan); },
-     .preset_problems =
-         [](const Plan& plan, const FlexspSetting& setting, const FlexspFull& /*options*/) {
-           return flexsp_preset_problems(plan, setting);
-         }},
-    {.name = "full",
-     .problems = flexsp_full_space_problems,
-     .preset_problems = flexsp_full_preset_problems}};
-
-// None for "".
-const Space* space_named(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Space& space : kSpaces) {
-    if (name == space.name) {
-      return &space;
-    }
-    names.emplace_back(space.name);
-  }
-  if (name.empty()) {
-    return nullptr;
-  }
-  throw std::invalid_argument(fmt::format(
-      "--space {}: not known{}; there are: {}",
-      name,
-      did_you_mean(name, names),
-      fmt::join(names, ", ")));
-}
-
-// What the command line says of the preset that --model names; none: it names a model.
-std::optional<FlexspSetting> preset_setting(const CheckOptions& options, std::int64_t memory) {
-  FlexspSetting setting{.model = flexsp_model(options.model)};
-  if (setting.model == nullptr) {
-    for (const auto& [flag, given] :
-         {std::pair{"--cluster", options.cluster == kFlexspCluster},
-          {"--ranks", options.ranks.has_value() && options.cluster.empty()},
-          {"--context", options.context.has_value()},
-          {"--overlap", options.overlapped},
-          {"--weight-domain", options.domain != "auto"}}) {
-      if (given) {
-        throw std::invalid_argument(
-            std::string(flag) + " goes with a preset: --model flexsp-7b, flexsp-13b or flexsp-30b");
-      }
-    }
-    return std::nullopt;
-  }
-  if (!options.cluster.empty() && options.cluster != kFlexspCluster) {
-    throw std::invalid_argument(
-        "--cluster " + options.cluster + ": " + options.model + " was measured only on " +
-        kFlexspCluster + "; give that one, with --ranks for another number of ranks");
-  }
-  if (options.explain) {
-    throw std::invalid_argument(
-        "--explain: " + options.model +
-        " is a set of cost coefficients, not a model: it has no ops to show");
-  }
-  setting.ranks = options.ranks.value_or(setting.ranks);
-  setting.context = options.context.value_or(setting.context);
-  if (memory > 0) {
-    setting.memory_mb = static_cast<double>(memory) / (1024 * 1024);
-  }
-  return setting;
-}
-
-// What --cluster describes, with the memory that --memory-per-rank says; none: a preset, or nothing
-// was said.
+// What --cluster describes, with the memory that --memory-per-rank says; none: nothing was said.
 std::optional<Cluster> described_cluster(const CheckOptions& options, std::int64_t memory) {
-  if (options.cluster.empty() || options.cluster == kFlexspCluster) {
+  if (options.cluster.empty()) {
     return std::nullopt;
   }
   return cluster_with(options.cluster, options.ranks.value_or(0), memory);
-}
-
-// The rules of the space full on that cluster; of a plan for another than the presets' that is not
-// described, none that speaks of nodes.
-FullSpace full_space(const Plan& plan, const std::optional<Cluster>& cluster) {
-  if (!cluster) {
-    return plan.cluster_name == kFlexspCluster ? FullSpace{} : FullSpace{.node = 0, .light = true};
-  }
-  return {.node = std::min(cluster->ranks_per_node, cluster->ranks()), .light = true};
-}
-
-// All that is wrong, with the model's sizes, a preset's or neither.
-std::vector<std::string> all_problems(
-    const Plan& plan,
-    const CheckContext& context,
-    const Space* space,
-    const FullSpace& of_cluster,
-    const std::optional<FlexspSetting>& preset,
-    const CheckOptions& options) {
-  std::vector<std::string> found = problems(plan, context);
-  const auto add = [&](const std::vector<std::string>& more) {
-    found.insert(found.end(), more.begin(), more.end());
-  };
-  if (space != nullptr) {
-    add(space->problems(plan, of_cluster));
-  }
-  if (preset) {
-    const bool node =
-        options.domain == "node" || (options.domain == "auto" && plan.weight_domain < plan.ranks);
-    add(space->preset_problems(
-        plan,
-        *preset,
-        {.overlapped = options.overlapped || plan.messages.overlap, .node_domain = node}));
-  }
-  return found;
 }
 
 // How full ranks are, and what they have: of each kind of device the rank that holds most and the
@@ -294,14 +178,8 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
         std::string(memory > 0 ? "--memory-per-rank" : "--explain") +
         " needs --model, which gives the sizes: give its folder or TOML file");
   }
-  const std::optional<FlexspSetting> preset = preset_setting(options, memory);
-  const Space* space = space_named(preset && options.space.empty() ? "flexsp" : options.space);
-  expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
-  if (preset && std::string(space->name) == "flexsp" &&
-      (options.overlapped || options.domain == "node")) {
-    throw std::invalid_argument(
-        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
-        "times up and shards weights over all ranks");
+  if (options.ranks && options.cluster.empty()) {
+    throw std::invalid_argument("--ranks needs --cluster FILE, of whose ranks it says how many");
   }
   const std::optional<Cluster> cluster = described_cluster(options, memory);
   if (cluster && options.model.empty()) {
@@ -320,18 +198,16 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
   if (is_grid_model(options.model)) {
     grid = read_grid_shape(options.model);
     context.grid = &*grid;
-  } else if (!options.model.empty() && !preset) {
+  } else if (!options.model.empty()) {
     model = open_planned(options.model, "--model").shape;
     context.model = &*model;
   }
   if (cluster) {
     context.memory_of_ranks = memory_of_ranks(*cluster);
-  } else if (memory > 0 && !preset) {
+  } else if (memory > 0) {
     context.memory_per_rank = memory;
   }
-  const FullSpace of_cluster = full_space(plan, cluster);
-  const std::vector<std::string> found =
-      all_problems(plan, context, space, of_cluster, preset, options);
+  const std::vector<std::string> found = problems(plan, context);
   const bool knows_memory = cluster || context.memory_per_rank;
   std::vector<PredictedBytes> held;
   std::vector<DeviceMemory> devices;
@@ -386,14 +262,11 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
     if (!note.empty()) {
       fmt::print("note: {}\n", note);
     }
-    if (!knows_memory && !preset) {
+    if (!knows_memory) {
       fmt::print(
           "not checked: {}\n",
           options.model.empty() ? "the model's sizes (--model) and memory"
                                 : "memory (--cluster FILE or --memory-per-rank)");
-    }
-    if (space != nullptr && std::string(space->name) == "full" && of_cluster.node == 0) {
-      fmt::print("not checked: how groups are placed in nodes (--cluster FILE)\n");
     }
     for (const ExplainedProgram& one : programs) {
       const PlanMicroBatch& micro_batch = plan.micro_batches[one.micro_batch];
@@ -418,46 +291,23 @@ void add_plan(CLI::App& app, Common& common) {
   command->add_option(
       "--model",
       options->model,
-      "Model folder or TOML file of the plan; also checks that ranks call equal collectives.  Or a "
-      "preset of the FlexSP paper: flexsp-7b, flexsp-13b, flexsp-30b");
-  command->add_option(
-      "--space",
-      options->space,
-      "Also check that the plan belongs to this search space: flexsp (the default for a preset) or "
-      "full");
-  command->add_flag(
-      "--overlap",
-      options->overlapped,
-      "For a preset in --space full: check its seconds as plan batch --overlap computes them");
-  command
-      ->add_option(
-          "--weight-domain",
-          options->domain,
-          "For a preset in --space full: world or node; auto: the plan's")
-      ->capture_default_str();
+      "Model folder or TOML file of the plan; also checks that ranks call equal collectives");
   command->add_option(
       "--cluster",
       options->cluster,
       "Cluster file (configs/clusters/): check the plan against its nodes and the memory of its "
-      "devices; needs --model.  For a preset: a100-40gb-8x8");
+      "devices; needs --model");
   command
       ->add_option(
           "--ranks",
           options->ranks,
-          "With --cluster FILE: use this many of its ranks, as in plan batch --ranks.  For a "
-          "preset: number of ranks (default: 64)")
-      ->transform(whole_numbers(1));
-  command
-      ->add_option(
-          "--context",
-          options->context,
-          "For a preset: tokens of the longest document (default: 192000)")
+          "With --cluster FILE: use this many of its ranks, as in plan batch --ranks")
       ->transform(whole_numbers(1));
   command->add_option(
       "--memory-per-rank",
       options->memory_per_rank,
       "Check that a step fits this memory, as in 512MiB; needs --model.  With --cluster: replaces "
-      "the memory of its devices.  For a preset: default 30GiB");
+      "the memory of its devices");
   command->add_option(
       "--dtype",
       options->dtype,

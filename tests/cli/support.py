@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 PARADYSE = os.environ.get("PARADYSE", "build/release/paradyse")
+PARADYSE_LAB = os.environ.get("PARADYSE_LAB", "build/release/paradyse-lab")
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 MODELS = ["hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide", "hf_llama_bias_llama3",
           "hf_llama_linear", "hf_llama_yarn", "hf_llama_yarn_mscale", "hf_qwen2", "hf_qwen3", "hf_gpt2",
@@ -37,6 +38,8 @@ rms_norm_eps = 1e-5
 class ProgramTest(unittest.TestCase):
     """Runs the program in a folder of its own."""
 
+    program = PARADYSE
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="paradyse_cli_")
         self.addCleanup(folder.cleanup)
@@ -44,7 +47,7 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *arguments, code=OK, timeout=300, **variables):
         """Post: the exit code is `code`, unless that is None.  `variables`: more environment."""
-        command = [PARADYSE, *map(str, arguments)]
+        command = [self.program, *map(str, arguments)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout,
             env={**os.environ, **variables})

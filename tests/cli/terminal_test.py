@@ -1,6 +1,7 @@
 """What is drawn on a terminal, and only there: progress, verdicts in colour, tables of its width."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -8,7 +9,7 @@ import struct
 import termios
 import unittest
 
-from support import PARADYSE, ProgramTest
+from support import PARADYSE, ProgramTest, uniform_plan
 
 REDRAW = "\r\x1b[K"
 GREEN = "\x1b[32m"
@@ -76,10 +77,7 @@ class TerminalTest(ProgramTest):
         self.assertIn(f"{GREEN}ok: everything is within its tolerance\x1b[0m", after)
 
     def test_colours_are_not_for_everybody(self):
-        file = self.write("lengths.txt", "256\n128\n")
-        plan = self.folder / "plan.json"
-        self.run_program("plan", "batch", "--model", "flexsp-7b", "--ranks", "8", "--lengths", file,
-                         "--out", plan)
+        plan = self.write("plan.json", json.dumps(uniform_plan("llama", [17, 1, 40], 2, 2)))
         self.assertIn(GREEN + "ok", self.on_terminal(80, "plan", "check", plan))
         self.assertNotIn("\x1b", self.on_terminal(80, "plan", "check", plan, NO_COLOR="1"))
         self.assertNotIn("\x1b", self.run_program("plan", "check", plan).stdout)

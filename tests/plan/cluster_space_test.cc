@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lab/grouping/rivals.h"
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/simulate.h"
@@ -21,6 +22,8 @@
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -18,6 +18,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "lab/flexsp/space_check.h"
+#include "lab/grouping/rivals.h"
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/document_plans.h"
@@ -28,7 +30,6 @@
 #include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/static_strategy.h"
-#include "src/plan/published/flexsp_check.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/search/grouping/table.h"
 #include "src/plan/simulate/additive.h"
@@ -37,6 +38,8 @@
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::IsEmpty;
 

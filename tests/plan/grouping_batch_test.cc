@@ -11,12 +11,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lab/flexsp/presets.h"
+#include "lab/grouping/rivals.h"
 #include "paradyse/plan/index.h"
-#include "src/plan/published/flexsp.h"
 #include "src/plan/search/grouping/batch.h"
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -10,12 +10,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lab/grouping/rivals.h"
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/planners.h"
 #include "tests/plan/random_grouping.h"
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::ElementsAre;
 using testing::HasSubstr;

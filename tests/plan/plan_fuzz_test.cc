@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lab/flexsp/space_check.h"
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
-#include "src/plan/published/flexsp_check.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
 

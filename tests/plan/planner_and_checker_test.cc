@@ -10,19 +10,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lab/flexsp/space_check.h"
+#include "lab/grouping/rivals.h"
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/model_shape.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/plan/explain.h"
-#include "src/plan/published/flexsp_check.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/simulate/choices.h"
 #include "src/plan/simulate/cluster_space.h"
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::HasSubstr;
 using testing::IsEmpty;

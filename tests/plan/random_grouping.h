@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lab/flexsp/presets.h"
 #include "paradyse/plan/index.h"
-#include "src/plan/published/flexsp.h"
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/grouping.h"
 #include "src/plan/search/grouping/planners.h"

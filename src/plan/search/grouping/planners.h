@@ -1,11 +1,12 @@
 // Finds groupings.  Every planner is deterministic, plans with what planners share (grouping.h) and
-// is a row of the table: the fast one, the published one, and all their rivals.
+// is a row of the table.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "src/plan/search/grouping/grouping.h"
 
@@ -39,6 +40,9 @@ struct GroupingPlannerRow {
       const GroupingTask& task, const GroupingOptions& options) const;
 };
 std::span<const GroupingPlannerRow> grouping_planners();
+// Further rows, before the first plan: references to rows do not survive it.  Throws
+// std::logic_error for a name that is taken.
+void add_grouping_planners(const std::vector<GroupingPlannerRow>& more);
 // Throws std::invalid_argument, with the names there are, for another.
 const GroupingPlannerRow& grouping_planner(const std::string& name);
 

@@ -26,21 +26,29 @@ GroupingAnswer GroupingPlannerRow::plan_on(
   return answer;
 }
 
-std::span<const GroupingPlannerRow> grouping_planners() {
-  static const std::vector<GroupingPlannerRow> rows = {
+namespace {
+
+std::vector<GroupingPlannerRow>& all_rows() {
+  static std::vector<GroupingPlannerRow> rows = {
       fast_planner(),
       exact_planner(),
-      published_planner(),
-      published_as_written_planner(),
       static_planner(),
       homogeneous_planner(),
-      sorted_planner(),
-      best_fit_planner(),
-      longest_first_planner(),
-      karmarkar_karp_planner(),
-      megatron_planner(),
-      two_stage_planner()};
+      longest_first_planner()};
   return rows;
+}
+
+}  // namespace
+
+std::span<const GroupingPlannerRow> grouping_planners() { return all_rows(); }
+
+void add_grouping_planners(const std::vector<GroupingPlannerRow>& more) {
+  for (const GroupingPlannerRow& row : more) {
+    if (row_named(grouping_planners(), row.name) != nullptr) {
+      throw std::logic_error(std::string("two planners of groups are called ") + row.name);
+    }
+    all_rows().push_back(row);
+  }
 }
 
 const GroupingPlannerRow& grouping_planner(const std::string& name) {
@@ -55,7 +63,7 @@ const GroupingPlannerRow& grouping_planner(const std::string& name) {
   }
   throw std::invalid_argument(
       "planner of groups '" + name + "' is not known" + did_you_mean(name, names) + "; there are " +
-      list);
+      list + " (paradyse-lab has those of publications, too)");
 }
 
 }  // namespace paradyse

@@ -1,4 +1,6 @@
 // Every planner of groups on random tasks, and each rule on a case made by hand.
+#include "lab/grouping/rivals.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -12,12 +14,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/plan/search/grouping/blaster.h"
-#include "src/plan/search/grouping/milp.h"
+#include "lab/grouping/blaster.h"
+#include "lab/grouping/milp.h"
 #include "tests/plan/random_grouping.h"
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::ElementsAre;
 

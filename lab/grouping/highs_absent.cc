@@ -1,5 +1,5 @@
 // The program without HiGHS.
-#include "src/plan/search/grouping/milp.h"
+#include "lab/grouping/milp.h"
 
 namespace paradyse {
 

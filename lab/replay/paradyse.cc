@@ -1,4 +1,4 @@
-#include "src/plan/published/published.h"
+#include "lab/replay/paradyse.h"
 
 #include <algorithm>
 #include <cmath>

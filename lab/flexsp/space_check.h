@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "lab/flexsp/presets.h"
 #include "paradyse/plan/plan.h"
-#include "src/plan/published/flexsp.h"
 
 namespace paradyse {
 
@@ -31,7 +31,7 @@ std::vector<std::string> flexsp_space_problems(const Plan& plan);
 //     and no lower bound is above the last
 std::vector<std::string> flexsp_preset_problems(const Plan& plan, const FlexspSetting& setting);
 
-// The same of the space full, as flexsp.h extends the publication:
+// The same of the space full, as presets.h extends the publication:
 //   - a group has 1, 2, ... ranks inside one node of eight, or whole nodes, that follow one another
 //   - all its layers are alike: of one rank DataZ, else UlyssesZ or MegatronCZ, beyond a node also
 //     USP with Ulysses inside nodes; weights are gathered; nothing is recomputed, or all, or all

@@ -10,7 +10,7 @@
 //
 // The number of micro-batches goes from the least with room to the first that works out, and
 // options.more_micro_batches further.
-#include "src/plan/search/grouping/two_stage.h"
+#include "lab/grouping/two_stage.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/plan/search/grouping/blaster.h"
+#include "lab/grouping/blaster.h"
+#include "lab/grouping/rivals.h"
 #include "src/plan/search/grouping/packing.h"
-#include "src/plan/search/grouping/table.h"
 
 namespace paradyse {
 namespace {

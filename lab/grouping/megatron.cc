@@ -24,8 +24,8 @@
 #include <set>
 #include <vector>
 
+#include "lab/grouping/rivals.h"
 #include "src/plan/search/grouping/packing.h"
-#include "src/plan/search/grouping/table.h"
 
 namespace paradyse {
 namespace {

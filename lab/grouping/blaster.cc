@@ -1,4 +1,4 @@
-#include "src/plan/search/grouping/blaster.h"
+#include "lab/grouping/blaster.h"
 
 #include <algorithm>
 #include <limits>

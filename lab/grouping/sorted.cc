@@ -10,8 +10,8 @@
 #include <limits>
 #include <vector>
 
+#include "lab/grouping/rivals.h"
 #include "src/plan/search/grouping/packing.h"
-#include "src/plan/search/grouping/table.h"
 
 namespace paradyse {
 namespace {

@@ -40,11 +40,11 @@
 #include <utility>
 #include <vector>
 
-#include "src/plan/search/grouping/blaster.h"
-#include "src/plan/search/grouping/milp.h"
+#include "lab/grouping/blaster.h"
+#include "lab/grouping/milp.h"
+#include "lab/grouping/rivals.h"
+#include "lab/grouping/two_stage.h"
 #include "src/plan/search/grouping/packing.h"
-#include "src/plan/search/grouping/table.h"
-#include "src/plan/search/grouping/two_stage.h"
 
 namespace paradyse {
 namespace {

@@ -1,7 +1,5 @@
 // The publication played again: figures within half a point of those its quadratics imply, and what
 // must hold of switching whatever the numbers.
-#include "src/plan/published/published.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -9,6 +7,8 @@
 #include <utility>
 
 #include <gtest/gtest.h>
+
+#include "lab/replay/paradyse.h"
 
 namespace paradyse {
 namespace {

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "lab/grouping/rivals.h"
 #include "src/plan/search/grouping/packing.h"
-#include "src/plan/search/grouping/table.h"
 
 namespace paradyse {
 namespace {

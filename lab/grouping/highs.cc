@@ -7,8 +7,8 @@
 
 #include <interfaces/highs_c_api.h>
 
+#include "lab/grouping/milp.h"
 #include "paradyse/plan/index.h"
-#include "src/plan/search/grouping/milp.h"
 
 namespace paradyse {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/plan/published/flexsp.h"
+#include "lab/flexsp/presets.h"
 
 #include <algorithm>
 #include <array>

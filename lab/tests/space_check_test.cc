@@ -1,5 +1,5 @@
 // The judge of plans of the FlexSP publication: figures by hand, and each rule violated once.
-#include "src/plan/published/flexsp_check.h"
+#include "lab/flexsp/space_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,10 +15,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lab/grouping/rivals.h"
 #include "src/plan/search/grouping/batch.h"
 
 namespace paradyse {
 namespace {
+
+const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::AllOf;
 using testing::ElementsAre;

@@ -1,4 +1,4 @@
-#include "src/plan/published/flexsp_check.h"
+#include "lab/flexsp/space_check.h"
 
 #include <algorithm>
 #include <bit>
@@ -211,7 +211,7 @@ std::optional<Way> way_of(
 
 // --- a preset ------------------------------------------------------------------------------------
 
-// The published formulas once more, written as they stand there (docs: the head of flexsp.h), so
+// The published formulas once more, written as they stand there (docs: the head of presets.h), so
 // that a planner's sums and tables are not their own judge.
 class Formula {
  public:

@@ -1,4 +1,4 @@
-#include "src/plan/search/grouping/milp.h"
+#include "lab/grouping/milp.h"
 
 #include <limits>
 

@@ -1,0 +1,11 @@
+// The program `paradyse-lab`: paradyse with the planners and the cost models of publications, to
+// compare with.
+#include "lab/cli/commands.h"
+#include "lab/grouping/rivals.h"
+#include "src/cli/program.h"
+
+int main(int argc, char** argv) {
+  using namespace paradyse::cli;
+  paradyse::add_rivals();  // plan batch --planner has them, too
+  return run_program(argc, argv, {{"Publications", {add_flexsp, add_replay}}}, "paradyse-lab");
+}

@@ -1,0 +1,246 @@
+#include "src/cli/planned_batch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "paradyse/run/accountant.h"
+#include "src/cli/inputs.h"
+#include "src/cli/progress.h"
+#include "src/plan/base/lengths_file.h"
+#include "src/plan/base/number_text.h"
+#include "src/plan/search/grouping/batch.h"
+
+namespace paradyse::cli {
+namespace {
+
+// The documents of the batch, in the order of the file.
+struct Batch {
+  std::vector<std::int64_t> lengths;
+  std::int64_t dropped = 0;  // longer than the context, before the batch was full
+};
+
+Batch batch_of(const BatchOptions& options) {
+  Batch batch;
+  for (const std::int64_t n : read_lengths(options.lengths)) {
+    if (std::ssize(batch.lengths) == options.batch) {
+      break;
+    }
+    if (n > options.context) {
+      ++batch.dropped;
+    } else {
+      batch.lengths.push_back(n);
+    }
+  }
+  if (batch.lengths.empty()) {
+    throw std::invalid_argument(fmt::format(
+        "{}: all {} documents are longer than the context of {} tokens; give a larger --context",
+        options.lengths,
+        batch.dropped,
+        options.context));
+  }
+  return batch;
+}
+
+}  // namespace
+
+void add_batch_options(Command& command, BatchOptions& options) {
+  command.add_option("--lengths", options.lengths, "File with one document length (tokens) a line")
+      ->required();
+  command
+      .add_option(
+          "--context", options.context, "Longest document in tokens; longer ones are dropped.")
+      ->transform(whole_numbers(1))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--batch", options.batch, "Number of documents: the first ones that are not dropped")
+      ->transform(whole_numbers(1))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--space",
+          options.space,
+          "Search space.  flexsp: that of the FlexSP paper, Ulysses on 1, 2, 4, ... ranks; full: "
+          "groups of any size, any attention strategy and recompute level")
+      ->capture_default_str();
+  std::string names;
+  for (const GroupingPlannerRow& row : grouping_planners()) {
+    names += fmt::format("{}{} ({})", names.empty() ? "" : "; ", row.name, row.summary);
+  }
+  command.add_option("--planner", options.planner, names)->capture_default_str();
+  command.add_flag(
+      "--exact", options.exact, "Find the optimum of a small batch; short for --planner exact");
+  command.add_option("--ranks", options.ranks, "Number of ranks instead of the cluster's")
+      ->transform(whole_numbers(1, kMostBatchRanks));
+  command.add_option(
+      "--memory", options.memory, "Memory of a rank, as in 40GiB, instead of the cluster's");
+  command.add_flag(
+      "--overlap",
+      options.overlapped,
+      "With --space full: weight gathers and rings overlap with computation");
+  command
+      .add_option(
+          "--weight-domain",
+          options.domain,
+          "With --space full: ranks that shard the weights together, world or node; auto: the "
+          "faster one")
+      ->capture_default_str();
+  command.add_option("--seed", options.how.seed, "Random seed of the planner")
+      ->transform(whole_numbers(0))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--moves",
+          options.how.moves,
+          "With --planner fast: search budget, as a multiple of the default")
+      ->check(numbers(0, 1000))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--threads",
+          options.how.threads,
+          "With --planner fast: number of threads; the plan does not depend on it")
+      ->transform(whole_numbers(1, 1024))
+      ->capture_default_str();
+  command.add_option("--out", options.out, "Write the plan file")->check(writable_file());
+  command.add_flag("--explain", options.explain, "Explain what limits the plan's time");
+}
+
+std::int64_t memory_of(const BatchOptions& options) {
+  if (options.memory.empty()) {
+    return 0;
+  }
+  std::int64_t bytes = 0;
+  try {
+    bytes = parse_bytes(options.memory);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("--memory: ") + error.what());
+  }
+  if (bytes < 1) {
+    throw std::invalid_argument("--memory " + options.memory + ": must be at least one byte");
+  }
+  return bytes;
+}
+
+void expect_of_space(const BatchOptions& options) {
+  if (options.space == "flexsp" && (options.overlapped || options.domain == "node")) {
+    throw std::invalid_argument(
+        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
+        "times up and shards weights over all ranks");
+  }
+}
+
+// The least number from `low` to `high` that will do, of which all above do too; none does: 0.
+std::int64_t least(
+    std::int64_t low, std::int64_t high, const std::function<bool(std::int64_t)>& does) {
+  if (!does(high)) {
+    return 0;
+  }
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (does(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+std::string what_would_fit(std::int64_t ranks, double memory_mb) {
+  const std::string memory =
+      fmt::format("--memory {}GiB", fmt::format("{:.1f}", std::ceil(memory_mb / 102.4) / 10));
+  return ranks > 0
+             ? fmt::format(
+                   "; it would fit with {} ranks (--ranks {}), or with {}", ranks, ranks, memory)
+             : fmt::format("; it would fit with {}", memory);
+}
+
+int planned_batch(
+    const BatchOptions& options,
+    const Common& common,
+    const std::function<BatchQuestion(const std::vector<std::int64_t>& lengths)>& question) {
+  expect_one_of("--space", options.space, {"flexsp", "full"});
+  expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
+  const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
+  const Batch batch = batch_of(options);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto [spaces, what_would_do, simulated_seconds] = question(batch.lengths);
+  std::optional<Waiting> waiting(std::in_place, "planning", common.json);
+  PlannedBatch planned = plan_batch(spaces, planner, options.how);
+  if (!planned.plan) {
+    const bool fits = std::ranges::any_of(
+        spaces, [](const GroupSpace& space) { return too_long(space.task).empty(); });
+    throw std::invalid_argument("no plan: " + planned.why_not + (fits ? "" : what_would_do()));
+  }
+  // All that came between lengths and plan, what groups cost included.
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  planned.plan->planner_seconds = seconds;
+  if (!options.out.empty()) {
+    write_plan(options.out, *planned.plan);
+  }
+  // what the planner adds up, played with what waits and what travels beside work
+  const double simulated = simulated_seconds ? simulated_seconds(*planned.plan) : 0;
+  waiting.reset();
+  const std::string played = simulated > 0
+                                 ? fmt::format(
+                                       "simulated {:.6g} s,\nwhich includes waiting and overlapped "
+                                       "communication (docs/internals/simulate.md)",
+                                       simulated)
+                                 : "";
+  const GroupSpace& space = spaces[planned.space];
+  const std::size_t micro_batches = planned.plan->micro_batches.size();
+  if (common.json) {
+    Json json = {
+        {"planner", planner.name},
+        {"space", space.name},
+        {"ranks", planned.plan->ranks},
+        {"weight_domain", planned.plan->weight_domain},
+        {"documents", batch.lengths.size()},
+        {"dropped", batch.dropped},
+        {"seconds", planned.seconds},
+        {"simulated_seconds", simulated > 0 ? Json(simulated) : Json(nullptr)},
+        {"lower_bound_seconds", planned.plan->predicted.lower_bound_seconds.value_or(0)},
+        {"bound", planned.bound.name},
+        {"gap", planned.gap()},
+        {"area_bound_seconds", area_bound(space.task).seconds + space.batch_seconds},
+        {"optimal", planned.optimal},
+        {"planner_seconds", seconds},
+        {"search_seconds", planned.search_seconds},
+        {"micro_batches", micro_batches},
+        {"hash", hash(*planned.plan)}};
+    if (options.explain) {
+      json["explanation"] = explained(space, planned.grouping);
+    }
+    print_json(json);
+    return kOk;
+  }
+  fmt::print(
+      "{:.6g} s for {} ({} dropped: longer than {}) on {},\nsharding group {}, in {}: predicted, "
+      "without overlap{}\nlower bound {:.6g} s ({}): gap {}{}; {} took {:.1f} ms\n",
+      planned.seconds,
+      counted(std::ssize(batch.lengths), "document"),
+      batch.dropped,
+      options.context,
+      counted(planned.plan->ranks, "rank"),
+      planned.plan->weight_domain,
+      counted(std::ssize(planned.plan->micro_batches), "micro-batch"),
+      played.empty() ? "" : "; " + played,
+      planned.bound.seconds,
+      planned.bound.name,
+      percent_text(planned.gap(), 2),
+      planned.optimal ? ", optimal" : "",
+      planner.name,
+      1000 * seconds);
+  if (options.explain) {
+    fmt::print("{}", explained(space, planned.grouping));
+  }
+  return kOk;
+}
+
+}  // namespace paradyse::cli
