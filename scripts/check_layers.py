@@ -17,8 +17,12 @@ LAYERS = [
     ["src/plan/strategy"],
     ["src/plan/cost"],
     ["src/plan/plan"],
-    # what is planned, and by which measured costs; a run's configuration, which names both
-    ["src/plan/search", "src/plan/profile", "src/plan/config"],
+    # what is planned, the smallest question first
+    ["src/plan/search/grouping"],
+    ["src/plan/search/layers"],
+    ["src/plan/search/batch"],
+    ["src/plan/search/layouts"],
+    ["src/plan/profile", "src/plan/config"],  # measured costs, and a run's configuration
     ["src/plan/simulate", "src/plan/report"],
     # the run side
     ["src/run/memory", "src/run/device"],
@@ -61,7 +65,7 @@ def folder_of(path):
         side, stem = name.split("/")
         found = sorted((root / "src" / side).rglob(stem + ".cc"))
         return folder_of(str(found[0].relative_to(root))) if found else None
-    for depth in (3, 2):
+    for depth in (4, 3, 2):
         folder = "/".join(path.split("/")[:depth])
         if folder in level:
             return folder

@@ -8,16 +8,6 @@
 
 namespace paradyse {
 
-std::string name(const LayerRuns& program) {
-  std::string text;
-  for (const LayerRun& run : program) {
-    text += text.empty() ? "" : "; ";
-    text += program.size() == 1 ? "" : std::to_string(run.layers) + " x ";
-    text += name(run.choice);
-  }
-  return text;
-}
-
 std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro) {
   std::int64_t most = 0;
   for (const PlanGroup& group : micro.groups) {
@@ -48,12 +38,6 @@ Plan empty_plan(
   plan.planner_name = layer_planner(task.planner).name;
   plan.planner_space = space;
   return plan;
-}
-
-std::string use(Plan& plan, const LayerRuns& program) {
-  std::string key = name(program);
-  plan.programs[key] = program;
-  return key;
 }
 
 bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps) {

@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "paradyse/plan/document_plans.h"
+#include "src/plan/plan/programs.h"
 
 namespace paradyse {
-
-// "3 x METP+pass; 1 x ...".
-std::string name(const LayerRuns& program);
 
 // Tokens of a micro-batch: of its fullest group.
 std::int64_t fullest(const Plan& plan, const PlanMicroBatch& micro);
@@ -20,8 +18,6 @@ std::int64_t longest_of(const std::vector<std::int64_t>& lengths);
 // A plan for the task's model and ranks that has no micro-batches yet.
 Plan empty_plan(
     const PlanningTask& task, const std::vector<std::int64_t>& lengths, const std::string& space);
-// The program, which the plan knows from then on, and the name under which it does.
-std::string use(Plan& plan, const LayerRuns& program);
 
 // Whether what is predicted of every group finds room.
 bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps);

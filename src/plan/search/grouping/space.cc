@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/plan/programs.h"
 
 namespace paradyse {
 
