@@ -1,69 +1,66 @@
 // What planners choose and what folds count, to the byte, as stored in tests/golden/.
 #include "tests/support/golden.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
+#include "paradyse/plan/sample_planner.h"
+#include "src/plan/simulate/additive.h"
+#include "tests/plan/golden_models.h"
+#include "tests/support/grid_layers.h"
 
 namespace paradyse {
 namespace {
 
-ModelShape llama() {  // query heads share key/value heads; sizes that ranks do not divide
-  ModelShape m;
-  m.layers = 6;
-  m.hidden = 96;
-  m.heads = 6;
-  m.kv_heads = 2;
-  m.head_dim = 16;
-  m.ffn = 250;
-  m.vocab = 259;
-  m.tied = true;
-  return m;
-}
-
-ModelShape gpt2() {
-  ModelShape m;
-  m.architecture = "gpt2";
-  m.layers = 5;
-  m.hidden = 80;
-  m.heads = m.kv_heads = 5;
-  m.head_dim = 16;
-  m.ffn = 320;
-  m.vocab = 10007;  // two tiles
-  m.max_positions = 1 << 14;
-  m.learned_positions = m.layer_norm = true;
-  m.qkv_bias = m.out_bias = m.mlp_bias = true;
-  m.tied = true;
-  m.activation = Activation::gelu_tanh;
-  m.embedding_dropout = m.residual_dropout = 0.1;
-  return m;
-}
-
-ModelShape bert() {
-  ModelShape m = gpt2();
-  m.architecture = "bert";
-  m.layers = 4;
-  m.vocab = 331;
-  m.causal = false;
-  m.post_norm = m.masked_lm = true;
-  m.segments = 2;
-  m.activation = Activation::gelu;
-  return m;
-}
-
-ModelShape qwen3() {
-  ModelShape m = llama();
-  m.architecture = "qwen3";
-  m.layers = 12;
-  m.qk_norm = true;
-  m.tied = false;
-  return m;
-}
-
 // --- plans ---------------------------------------------------------------------------------------
+
+// Of every batch, planned one after the other.
+std::vector<BatchPlanner::Answer> answers_of(
+    BatchPlanner& planner, const std::vector<BatchSizes>& batches) {
+  std::vector<BatchPlanner::Answer> answers;
+  for (const BatchSizes& batch : batches) {
+    answers.push_back(planner.plan(batch));
+  }
+  return answers;
+}
+
+// Without what is not hashed: predictions depend on the last digits of libm, and where a part
+// leaves its streams is where it took them.
+void forget_predictions(nlohmann::json& json) {
+  if (json.is_object()) {
+    json.erase("predicted");
+    json.erase("out");
+  }
+  for (auto& inner : json) {
+    if (inner.is_structured()) {
+      forget_predictions(inner);
+    }
+  }
+}
+
+std::string text_of(Plan plan) {
+  plan.planner_seconds.reset();
+  nlohmann::json json = nlohmann::json::parse(to_json(plan));
+  forget_predictions(json);
+  return "hash " + hash(plan) + "\n" + json.dump() + "\n";
+}
+
+std::string text_of(const std::vector<BatchPlanner::Answer>& answers) {
+  std::string text;
+  for (const BatchPlanner::Answer& answer : answers) {
+    text += answer.plan ? text_of(*answer.plan) : "no plan: " + answer.why_not + "\n";
+  }
+  return text;
+}
+
+// Of language models.
 
 using Lengths = std::vector<std::int64_t>;
 
@@ -87,7 +84,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 struct PlanCase {
   std::string name;
   PlanningTask task;
-  std::vector<Lengths> batches;  // planned one after the other
+  std::vector<BatchSizes> batches;
 };
 
 std::vector<PlanCase> plan_cases() {
@@ -97,7 +94,7 @@ std::vector<PlanCase> plan_cases() {
                        const ModelShape& model,
                        int ranks,
                        std::int64_t memory,
-                       std::vector<Lengths> batches,
+                       const std::vector<Lengths>& batches,
                        const std::function<void(PlanningTask&)>& change = [](PlanningTask&) {}) {
     PlanningTask task;
     task.model = model;
@@ -105,7 +102,10 @@ std::vector<PlanCase> plan_cases() {
     task.machine.cores = 2;
     task.memory_per_rank = memory;
     change(task);
-    all.push_back({name, std::move(task), std::move(batches)});
+    all.push_back({name, std::move(task), {}});
+    for (const Lengths& lengths : batches) {
+      all.back().batches.push_back({.lengths = lengths});
+    }
   };
   const Lengths shorts(24, 120);
   const Lengths one_long = {16000};
@@ -113,94 +113,62 @@ std::vector<PlanCase> plan_cases() {
   const Lengths more = long_tailed(2, 40);
 
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    add("llama_" + std::to_string(ranks) + "_ranks", llama(), ranks, 0, {mixed});
+    add("llama_" + std::to_string(ranks) + "_ranks", test::llama(), ranks, 0, {mixed});
   }
-  add("llama_shorts", llama(), 4, 0, {shorts});
-  add("llama_one_long", llama(), 4, 0, {one_long});
-  add("llama_48MiB", llama(), 4, 48 * kMiB, {mixed, one_long});
-  add("llama_30MiB", llama(), 4, 30 * kMiB, {mixed, one_long});
-  add("llama_20MiB", llama(), 4, 20 * kMiB, {shorts, mixed});
-  add("gpt2_4_ranks", gpt2(), 4, 0, {more});
-  add("gpt2_80MiB", gpt2(), 4, 80 * kMiB, {more, one_long});
-  add("gpt2_3_ranks_90MiB", gpt2(), 3, 90 * kMiB, {more});
-  add("bert_4_ranks", bert(), 4, 0, {more});
-  add("bert_40MiB", bert(), 4, 40 * kMiB, {more, one_long});
-  add("qwen3_8_ranks_26MiB", qwen3(), 8, 26 * kMiB, {mixed, one_long});
-  add("qwen3_bfloat16", qwen3(), 4, 40 * kMiB, {mixed, one_long}, [](PlanningTask& t) {
+  add("llama_shorts", test::llama(), 4, 0, {shorts});
+  add("llama_one_long", test::llama(), 4, 0, {one_long});
+  add("llama_48MiB", test::llama(), 4, 48 * kMiB, {mixed, one_long});
+  add("llama_30MiB", test::llama(), 4, 30 * kMiB, {mixed, one_long});
+  add("llama_20MiB", test::llama(), 4, 20 * kMiB, {shorts, mixed});
+  add("gpt2_4_ranks", test::gpt2(), 4, 0, {more});
+  add("gpt2_80MiB", test::gpt2(), 4, 80 * kMiB, {more, one_long});
+  add("gpt2_3_ranks_90MiB", test::gpt2(), 3, 90 * kMiB, {more});
+  add("bert_4_ranks", test::bert(), 4, 0, {more});
+  add("bert_40MiB", test::bert(), 4, 40 * kMiB, {more, one_long});
+  add("qwen3_8_ranks_26MiB", test::qwen3(), 8, 26 * kMiB, {mixed, one_long});
+  add("qwen3_bfloat16", test::qwen3(), 4, 40 * kMiB, {mixed, one_long}, [](PlanningTask& t) {
     t.precision = precision_of(Dtype::bfloat16);
   });
   add("llama_paper",
-      llama(),
+      test::llama(),
       4,
       32 * kMiB,
       {one_long, {15000}, {9000}, {400}},
       [](PlanningTask& t) { t.planner = "paradyse-heuristic"; });
-  add("llama_alike", llama(), 4, 32 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
+  add("llama_alike", test::llama(), 4, 32 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.mix = false;
   });
-  add("llama_offload", llama(), 4, 22 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
+  add("llama_offload", test::llama(), 4, 22 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.offload = true;
   });
-  add("llama_metp", llama(), 4, 32 * kMiB, {one_long}, [](PlanningTask& t) {
+  add("llama_metp", test::llama(), 4, 32 * kMiB, {one_long}, [](PlanningTask& t) {
     t.attention = "METP";
     t.mlp = "pass";
   });
-  add("llama_full_recompute", llama(), 4, 0, {one_long, mixed}, [](PlanningTask& t) {
+  add("llama_full_recompute", test::llama(), 4, 0, {one_long, mixed}, [](PlanningTask& t) {
     t.recompute = "full";
   });
-  add("llama_without", llama(), 4, 40 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
+  add("llama_without", test::llama(), 4, 40 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.without = {"MegatronTS", "UlyssesZ", "DataZ"};
   });
-  add("llama_evaluation", llama(), 4, 24 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
+  add("llama_evaluation", test::llama(), 4, 24 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.training = false;
   });
-  add("llama_overhead", llama(), 2, 88 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
+  add("llama_overhead", test::llama(), 2, 88 * kMiB, {one_long, mixed}, [](PlanningTask& t) {
     t.memory_overhead = 0.25;
     t.step_seconds = 0.01;
   });
-  add("gpt2_slow_messages", gpt2(), 4, 0, {one_long, more}, [](PlanningTask& t) {
+  add("gpt2_slow_messages", test::gpt2(), 4, 0, {one_long, more}, [](PlanningTask& t) {
     t.machine.sent_bytes_per_second = 1e8;
     t.machine.collective_seconds = 2e-3;
   });
   return all;
 }
 
-// Without what is not hashed: predictions depend on the last digits of libm.
-void forget_predictions(nlohmann::json& json) {
-  if (json.is_object()) {
-    json.erase("predicted");
-  }
-  for (auto& inner : json) {
-    if (inner.is_structured()) {
-      forget_predictions(inner);
-    }
-  }
-}
-
 class GoldenPlans : public testing::TestWithParam<std::size_t> {};
 
-// Of every batch, planned one after the other.
 std::vector<BatchPlanner::Answer> answers_of(const PlanCase& c) {
-  const std::unique_ptr<DocumentPlanner> planner = batch_planner(c.task);
-  std::vector<BatchPlanner::Answer> answers;
-  for (const Lengths& lengths : c.batches) {
-    answers.push_back(planner->plan(lengths));
-  }
-  return answers;
-}
-
-std::string text_of(const std::vector<BatchPlanner::Answer>& answers) {
-  std::string text;
-  for (const BatchPlanner::Answer& answer : answers) {
-    if (!answer.plan) {
-      text += "no plan: " + answer.why_not + "\n";
-      continue;
-    }
-    nlohmann::json json = nlohmann::json::parse(to_json(*answer.plan));
-    forget_predictions(json);
-    text += "hash " + hash(*answer.plan) + "\n" + json.dump() + "\n";
-  }
-  return text;
+  return answers_of(*batch_planner(c.task), c.batches);
 }
 
 TEST_P(GoldenPlans, AreTheSame) {
@@ -233,6 +201,153 @@ INSTANTIATE_TEST_SUITE_P(
     GoldenPlans,
     testing::Range(std::size_t{0}, plan_cases().size()),
     [](const auto& tested) { return plan_cases()[tested.param].name; });
+
+// Of multi-axis models: a file for each, a title for each task.
+
+class GoldenGrids : public testing::TestWithParam<test::GridModel> {};
+
+SampleTask sample_task(const test::GridModel& model, int ranks) {
+  SampleTask task{.model = model.shape, .dims = model.dims, .ranks = ranks, .machine = {}};
+  task.machine.cores = 2;
+  return task;
+}
+
+std::vector<std::int64_t> lengths_of(const test::GridModel& model) {
+  return Lengths(idx(model.samples), rows_of(model.shape, model.dims));
+}
+
+std::int64_t peak(const Plan& plan) {
+  std::int64_t most = 0;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      most = std::max(most, group.predicted.bytes.value().total());
+    }
+  }
+  return most;
+}
+
+// A batch whose last sample is of another size.
+BatchSizes unlike(const test::GridModel& model) {
+  BatchSizes batch{.lengths = {}, .dims = {model.dims, model.dims, model.dims}};
+  for (auto& [dim, size] : batch.dims.back()) {
+    size -= dim == "patches" ? 0 : 3;
+  }
+  for (const DimSizes& dims : batch.dims) {
+    batch.lengths.push_back(rows_of(model.shape, dims));
+  }
+  return batch;
+}
+
+// Of samples within memory: budgets are shares of what a plan without one needs.
+TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
+  const test::GridModel& model = GetParam();
+  const BatchSizes batch{.lengths = lengths_of(model)};
+  std::string text;
+  const auto add = [&](const std::string& title, const SampleTask& task, const BatchSizes& sizes) {
+    SamplePlanner planner(task);
+    const std::vector<BatchPlanner::Answer> answers = answers_of(planner, {sizes});
+    text += "== " + title + ", " + std::to_string(task.memory_per_rank) + " bytes\n";
+    text += text_of(answers);
+  };
+  const auto task_of = [&](int ranks, double share) {
+    SampleTask task = sample_task(model, ranks);
+    if (share > 0) {
+      const auto free = static_cast<double>(peak(SamplePlanner(task).plan(batch).plan.value()));
+      task.memory_per_rank = static_cast<std::int64_t>(free * share);
+    }
+    return task;
+  };
+  for (const auto& [ranks, share] : std::vector<std::pair<int, double>>{
+           {1, 0}, {2, 0}, {2, 100}, {2, 0.4}, {2, 0.05}, {3, 0}, {3, 0.7}, {4, 0}, {8, 0}}) {
+    add(std::to_string(ranks) + " ranks", task_of(ranks, share), batch);
+  }
+  const auto changed = [&](const std::string& title,
+                           const std::vector<std::string>& models,
+                           int ranks,
+                           const std::function<void(SampleTask & task)>& change) {
+    if (std::ranges::find(models, model.name) != models.end()) {
+      SampleTask task = task_of(ranks, 0.5);
+      change(task);
+      add(std::to_string(ranks) + " ranks, " + title, task, batch);
+    }
+  };
+  changed("within half", {"stdit", "evoformer"}, 4, [](SampleTask&) {});
+  changed("bfloat16", {"stdit", "extra_msa"}, 2, [](SampleTask& t) {
+    t.precision = precision_of(Dtype::bfloat16);
+  });
+  changed("evaluation", {"stdit_text", "multimer"}, 2, [](SampleTask& t) { t.training = false; });
+  changed("offload", {"stdit_text", "multimer"}, 2, [](SampleTask& t) { t.offload = true; });
+  changed("recompute full", {"stdit_text", "extra_msa"}, 3, [](SampleTask& t) {
+    t.recompute = {.parts = Recompute::full};
+  });
+  changed("recompute layer", {"stdit", "multimer"}, 3, [](SampleTask& t) {
+    t.recompute = {.parts = Recompute::light, .layer = true};
+  });
+  changed("mesh 2 x 2", {"stdit", "evoformer"}, 4, [](SampleTask& t) { t.mesh = {2, 2}; });
+  changed("slow messages", {"stdit_text", "extra_msa"}, 2, [](SampleTask& t) {
+    t.machine.sent_bytes_per_second = 1e8;
+    t.machine.collective_seconds = 2e-3;
+  });
+  add("3 ranks, unlike samples", sample_task(model, 3), unlike(model));
+
+  // After a plan that ran out of memory.
+  SamplePlanner planner(sample_task(model, 2));
+  const std::optional<Plan> leaner = planner.leaner(planner.plan(batch).plan.value());
+  text += "== 2 ranks, leaner\n" + (leaner ? text_of(*leaner) : "none\n");
+  test::expect_golden("plans/" + model.name + ".txt", text);
+}
+
+// Means over ranks, so their sums are whole.
+std::string elements(const LayoutPlan& plan, int ranks, std::size_t layers) {
+  const double times = static_cast<double>(ranks) * static_cast<double>(layers);
+  const auto sum = [&](double mean) { return std::to_string(std::llround(mean * times)); };
+  return sum(plan.elements_forward) + " forward, " + sum(plan.elements_backward) + " backward";
+}
+
+// Of layouts: what all layers send over all ranks, once and one after another, and what others'
+// would; and plans by seconds on a cluster.
+TEST_P(GoldenGrids, LayoutsAreTheSame) {
+  const test::GridModel& of = GetParam();
+  const Model model = grid_model(of.shape);
+  const Cluster cluster = read_cluster(PARADYSE_SOURCE_DIR "/configs/clusters/8xH100.toml");
+  std::string text;
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const std::vector<int>& mesh : {std::vector<int>{}, {2, ranks / 2}}) {
+      if (!mesh.empty() && ranks % 4 != 0) {
+        continue;
+      }
+      LayoutTask task{
+          .model = &model,
+          .documents =
+              test::documents_of_samples(of.dims, rows_of(of.shape, of.dims), of.samples, ranks),
+          .seconds = part_seconds(cluster, ranks, {})};
+      task.documents.mesh = mesh;
+      const std::string title =
+          "== " + std::to_string(ranks) + " ranks" + (mesh.empty() ? ", " : ", 2 axes, ");
+      const LayoutPlan once = plan_layouts(task, model.layers);
+      text += title + "once: " + elements(once, ranks, 1) + ", hash " +
+              hash(plan_of(task, once, of.shape, 0)) + "\n";
+      const LayoutPlan for_ever = plan_layouts(task);
+      text += title + "for ever: " + elements(for_ever, ranks, for_ever.layers.size()) + ", hash " +
+              hash(plan_of(task, for_ever)) + "\n";
+      if (mesh.empty()) {
+        for (const LayoutRival& rival : layout_rivals(model_type(of.shape), model)) {
+          text += title + rival.name + ": " + elements(cost_of(task, rival), ranks, 1) + "\n";
+        }
+      }
+      task.objective = LayoutTask::Objective::seconds;
+      task.recompute = {.parts = Recompute::full};
+      text += title + "by seconds, recompute full\n" +
+              text_of(plan_of(task, plan_layouts(task, model.layers), of.shape, 0));
+    }
+  }
+  test::expect_golden("layouts/" + of.name + ".txt", text);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenGrids, testing::ValuesIn(test::grid_models()), [](const auto& tested) {
+      return tested.param.name;
+    });
 
 // --- counts --------------------------------------------------------------------------------------
 
@@ -310,21 +425,126 @@ std::string counts_of_all(const std::string& title, ModelShape model) {
   return text;
 }
 
+// Of multi-axis models: what the layers run, and below it the counts.
+class LayerCounts {
+ public:
+  LayerCounts(const test::GridModel& of, const std::string& title, LayerChoice layer)
+      : of_(of), model_(grid_model(with_layers(of.shape, 2))), layer_(std::move(layer)) {
+    text_ = title + ":";
+    for (const PartChoice& part : layer_) {
+      text_ += " " + part.part + " " + part.strategy;
+      for (const auto& [stream, placement] : part.in) {
+        text_ += " " + stream + " " + to_string(placement);
+      }
+      text_ += ";";
+    }
+    text_ += "\n";
+  }
+
+  // By a level, on 1 to 4 ranks.
+  void add_level(const std::string& level) {
+    LayerChoice layer = layer_;
+    set_recompute(layer, layer_recompute(level));
+    for (const int ranks : {1, 2, 3, 4}) {
+      add(level, ranks, layer);
+    }
+  }
+
+  // What a layer may run beside its strategies and level, on 3.
+  void add_variants() {
+    add("bfloat16", 3, layer_, {.precision = {2, 4}});
+    add("evaluation", 3, layer_, {.keep = false});
+    add("weights kept", 3, layer_, {}, {.overlap = true, .reshard_after_forward = false});
+    LayerChoice other = layer_;
+    for (PartChoice& part : other) {
+      part.offload = true;
+    }
+    add("offload", 3, other);
+    other = layer_;
+    for (PartChoice& part : other) {
+      if (takes(kind_of(part.part), part.strategy, kTilesOption)) {
+        part.options[kTilesOption] = 3;
+      }
+    }
+    add("3 token tiles", 3, other);
+  }
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  void add(
+      const std::string& what,
+      int ranks,
+      const LayerChoice& layer,
+      const Variant& v = {},
+      Messages messages = {}) {
+    const std::vector<LayerChoice> layers(idx(model_.layers), layer);
+    const Documents documents =
+        test::documents_of_samples(of_.dims, rows_of(of_.shape, of_.dims), of_.samples, ranks);
+    text_ += counts(
+        what + " on " + std::to_string(ranks),
+        timeline(model_, documents, ranks, layers, v.keep, messages),
+        ranks,
+        ranks,
+        v.precision);
+  }
+
+  const test::GridModel& of_;
+  Model model_;
+  LayerChoice layer_;
+  std::string text_;
+};
+
+class GoldenGridCounts : public testing::TestWithParam<test::GridModel> {};
+
+TEST_P(GoldenGridCounts, AreTheSame) {
+  const test::GridModel& of = GetParam();
+  const Model model = grid_model(of.shape);
+  std::string text;
+  for (const LayoutRival& rival : layout_rivals(model_type(of.shape), model)) {
+    LayerCounts counts(of, rival.name, rival.parts);
+    counts.add_level("none");
+    text += counts.text();
+  }
+  // Models whose parts another has as well show in two layers what is their own.
+  std::vector<LayerChoice> layers = test::layers_of_every_strategy(model, of.dims);
+  if (of.name == "stdit_text" || of.name == "multimer") {
+    layers.resize(2);
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LayerCounts counts(of, "layer " + std::to_string(i), layers[i]);
+    for (const std::string level : {"none", "light", "attention-output", "full", "layer"}) {
+      counts.add_level(level);
+    }
+    counts.add_variants();
+    text += counts.text();
+  }
+  test::expect_golden("counts/" + of.name + ".txt", text);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenGridCounts, testing::ValuesIn(test::grid_models()), [](const auto& tested) {
+      return tested.param.name;
+    });
+
 TEST(GoldenCounts, OfLlama) {
-  test::expect_golden("counts/llama.txt", counts_of_all("llama", llama()));
+  test::expect_golden("counts/llama.txt", counts_of_all("llama", test::llama()));
 }
 TEST(GoldenCounts, OfGpt2) {
-  test::expect_golden("counts/gpt2.txt", counts_of_all("gpt2", gpt2()));
+  test::expect_golden("counts/gpt2.txt", counts_of_all("gpt2", test::gpt2()));
 }
 TEST(GoldenCounts, OfBert) {
-  test::expect_golden("counts/bert.txt", counts_of_all("bert", bert()));
+  test::expect_golden("counts/bert.txt", counts_of_all("bert", test::bert()));
 }
 
 // What a layer may run beside its strategy and level.
 TEST(GoldenCounts, OfVariants) {
   std::string text;
   for (const auto& [title, shape] :
-       {std::pair{"llama", llama()}, {"qwen3", qwen3()}, {"gpt2", gpt2()}, {"bert", bert()}}) {
+       {std::pair{"llama", test::llama()},
+        {"qwen3", test::qwen3()},
+        {"gpt2", test::gpt2()},
+        {"bert", test::bert()}}) {
     ModelShape model = shape;
     model.layers = 2;
     std::vector<Variant> variants;

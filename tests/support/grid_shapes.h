@@ -2,10 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
+#include <string>
 
 #include "paradyse/plan/grid_models.h"
 
 namespace paradyse::test {
+
+// A model and the sizes of its samples.
+struct GridModel {
+  std::string name;
+  GridShape shape;
+  DimSizes dims;
+  std::int64_t samples = 1;  // of a batch
+};
+// As tests are listed.
+inline std::ostream& operator<<(std::ostream& out, const GridModel& model) {
+  return out << model.name;
+}
 
 inline StditShape small_stdit(std::int64_t depth) {
   return {.depth = depth, .hidden = 8, .heads = 4, .kv_heads = 2, .mlp_hidden = 12};
