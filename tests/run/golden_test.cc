@@ -1,5 +1,6 @@
-// Losses and gradient norms of three steps on four ranks, as stored in tests/golden/losses.json:
-// every family under strategies of every verb, and a mixed run.
+// Losses and gradient norms of three steps, as stored in tests/golden/: every family of language
+// models under strategies of every verb, and a mixed run, on four ranks (losses.json); multi-axis
+// models under every strategy on one to four (grid_losses/).
 #include "tests/support/golden.h"
 
 #include <cmath>
@@ -7,10 +8,16 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
+#include "src/run/data/synthetic_samples.h"
 #include "src/run/weights/optimizer.h"
+#include "tests/support/grid_layers.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -83,6 +90,32 @@ struct StepNumbers {
   double gradient_norm = 0;
 };
 
+std::vector<StepNumbers> three_steps(
+    const Model& model, const test::Weights& start, const Plan& plan, Batch batch) {
+  RunConfig::Optimizer options;
+  options.lr = 0.01;
+  options.eps = 1e-4;  // a gradient that is zero but for rounding moves nothing
+  std::vector<StepNumbers> steps(3);
+  run_local_ranks(plan.ranks, {}, [&](Communicators& communicators) {
+    RankSession session(communicators, model, {.dtype = Dtype::float64});
+    Parameters& parameters = session.parameters();
+    test::fill(parameters, start);
+    AdamW optimizer(parameters, options);
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      parameters.zero_gradients();
+      Batch seeded = batch;
+      seeded.dropout_seed = 17 + s;
+      const BatchResult result = session.play(plan, seeded, /*backward=*/true);
+      const double norm = gradient_norm(parameters, communicators.world()).item<double>();
+      optimizer.step(options.lr, 1.0);
+      if (communicators.rank() == 0) {
+        steps[s] = {.loss = result.loss, .gradient_norm = norm};
+      }
+    }
+  });
+  return steps;
+}
+
 std::vector<StepNumbers> three_steps(const ModelShape& model, const Plan& plan) {
   const auto documents = test::random_documents(plan.lengths, model.vocab, 3);
   const auto labels = test::random_labels(model, plan.lengths, 4);
@@ -94,39 +127,51 @@ std::vector<StepNumbers> three_steps(const ModelShape& model, const Plan& plan) 
       targets.push_back(&labels[d]);
     }
   }
-  RunConfig::Optimizer options;
-  options.lr = 0.01;
-  options.eps = 1e-4;  // a gradient that is zero but for rounding moves nothing
-  const test::Weights start = test::random_weights(model, 5);
-  std::vector<StepNumbers> steps(3);
-  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
-    RankSession session(communicators, text_model(model), {.dtype = Dtype::float64});
-    Parameters& parameters = session.parameters();
-    test::fill(parameters, start);
-    AdamW optimizer(parameters, options);
-    for (std::size_t s = 0; s < steps.size(); ++s) {
-      parameters.zero_gradients();
-      const BatchResult result = session.play(
-          plan,
-          {.documents = batch, .labels = targets, .dropout_seed = 17 + s},
-          /*backward=*/true);
-      const double norm = gradient_norm(parameters, communicators.world()).item<double>();
-      optimizer.step(options.lr, 1.0);
-      if (communicators.rank() == 0) {
-        steps[s] = {.loss = result.loss, .gradient_norm = norm};
+  return three_steps(
+      text_model(model),
+      test::random_weights(model, 5),
+      plan,
+      {.documents = batch, .labels = targets});
+}
+
+// What was found, by name, and the file that has it.
+class Numbers {
+ public:
+  void add(const std::string& name, const std::vector<StepNumbers>& steps) {
+    for (const StepNumbers& step : steps) {
+      found_[name].push_back({{"loss", step.loss}, {"gradient_norm", step.gradient_norm}});
+    }
+  }
+
+  void expect_golden(const std::string& file) const {
+    if (test::writes_golden()) {
+      test::write_golden(file, found_.dump(1) + "\n");
+      return;
+    }
+    const auto expected = nlohmann::ordered_json::parse(test::golden_text(file));
+    ASSERT_EQ(found_.size(), expected.size());
+    for (const auto& [name, steps] : expected.items()) {
+      ASSERT_TRUE(found_.contains(name)) << name;
+      ASSERT_EQ(found_[name].size(), steps.size()) << name;
+      for (std::size_t s = 0; s < steps.size(); ++s) {
+        for (const char* what : {"loss", "gradient_norm"}) {
+          const double was = steps[s][what];
+          EXPECT_NEAR(found_[name][s][what].get<double>(), was, kTolerance * std::abs(was))
+              << name << ", step " << s << ", " << what;
+        }
       }
     }
-  });
-  return steps;
-}
+  }
+
+ private:
+  nlohmann::ordered_json found_;
+};
 
 TEST(Golden, LossesAndGradientNorms) {
   const std::vector<std::int64_t> lengths = {1, 9, 2, 5, 17, 3, 11};
-  nlohmann::ordered_json found;
+  Numbers found;
   const auto run = [&](const std::string& name, const ModelShape& model, const Plan& plan) {
-    for (const StepNumbers& step : three_steps(model, plan)) {
-      found[name].push_back({{"loss", step.loss}, {"gradient_norm", step.gradient_norm}});
-    }
+    found.add(name, three_steps(model, plan));
   };
   for (const auto& [name, model] : families()) {
     run(name + " MegatronTS+hold", model, alike(model, lengths, text_layer("MegatronTS", "hold")));
@@ -134,23 +179,113 @@ TEST(Golden, LossesAndGradientNorms) {
     run(name + " METP+pass", model, alike(model, lengths, text_layer("METP", "pass")));
     run(name + " mixed", model, mixed(model, lengths));
   }
-  if (test::writes_golden()) {
-    test::write_golden("losses.json", found.dump(1) + "\n");
-    return;
+  found.expect_golden("losses.json");
+}
+
+// --- multi-axis models ---------------------------------------------------------------------------
+
+std::vector<test::GridModel> grid_models() {
+  StditShape video = test::small_stdit(2);
+  video.channels = 1;
+  EvoformerShape protein = test::small_evoformer(2);
+  std::vector<test::GridModel> all = {
+      {.name = "stdit", .shape = video, .dims = {{"frames", 5}, {"patches", 4}}, .samples = 3},
+      {.name = "stdit_text",
+       .shape = test::with_text(video),
+       .dims = {{"frames", 3}, {"patches", 5}, {"text", 4}},
+       .samples = 2},
+      {.name = "evoformer",
+       .shape = protein,
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}},
+      {.name = "extra_msa",
+       .shape = test::small_extra_msa(2),
+       .dims = {{"sequences", 7}, {"residues", 5}, {"i", 5}, {"j", 5}}}};
+  protein.multimer = true;
+  all.push_back(
+      {.name = "multimer",
+       .shape = protein,
+       .dims = {{"sequences", 3}, {"residues", 5}, {"i", 5}, {"j", 5}}});
+  return all;
+}
+
+std::vector<StepNumbers> three_steps(const test::GridModel& of, const Plan& plan) {
+  const Model model = grid_model(of.shape);
+  EXPECT_TRUE(problems(plan, {.grid = &of.shape}).empty()) << problems(plan).front();
+  std::vector<Sample> samples;
+  const BatchSizes sizes = sizes_of(plan);
+  for (std::size_t s = 0; s < sizes.lengths.size(); ++s) {
+    samples.push_back(std::move(
+        synthetic_samples(model, sizes.dims[s], static_cast<std::int64_t>(s) + 1).back()));
   }
-  const auto expected = nlohmann::ordered_json::parse(test::golden_text("losses.json"));
-  ASSERT_EQ(found.size(), expected.size());
-  for (const auto& [name, steps] : expected.items()) {
-    ASSERT_EQ(found[name].size(), steps.size()) << name;
-    for (std::size_t s = 0; s < steps.size(); ++s) {
-      for (const char* what : {"loss", "gradient_norm"}) {
-        const double was = steps[s][what];
-        EXPECT_NEAR(found[name][s][what].get<double>(), was, kTolerance * std::abs(was))
-            << name << ", step " << s << ", " << what;
-      }
+  std::vector<const Sample*> batch;
+  for (const Sample& sample : samples) {
+    batch.push_back(&sample);
+  }
+  return three_steps(
+      model, test::random_weights(model, 5), plan, {.documents = {}, .samples = batch});
+}
+
+// All layers by one choice, all samples at once.
+Plan alike(const test::GridModel& of, int ranks, const LayerChoice& layer) {
+  const Model model = grid_model(of.shape);
+  Plan plan = plan_of(
+      {.model = &model,
+       .documents =
+           test::documents_of_samples(of.dims, rows_of(of.shape, of.dims), of.samples, ranks)},
+      std::vector<LayerChoice>(idx(model.layers), layer));
+  plan.model_name = architecture(of.shape);
+  return plan;
+}
+
+// A batch of samples of two sizes, as it is planned: weights are kept, messages overlap.
+Plan of_two_sizes(const test::GridModel& of) {
+  DimSizes other = of.dims;
+  for (auto& [dim, size] : other) {
+    size -= dim == "patches" ? 0 : 1;
+  }
+  SamplePlanner planner(
+      {.model = of.shape,
+       .ranks = 3,
+       .machine = {},
+       .memory_per_rank = std::int64_t{1} << 30,
+       .recompute = LayerRecompute{.parts = Recompute::attention_output}});
+  return planner
+      .plan(
+          {.lengths = {rows_of(of.shape, of.dims), rows_of(of.shape, other)},
+           .dims = {of.dims, other}})
+      .plan.value();
+}
+
+class GoldenGrids : public testing::TestWithParam<test::GridModel> {};
+
+TEST_P(GoldenGrids, LossesAndGradientNorms) {
+  const test::GridModel& of = GetParam();
+  const Model model = grid_model(of.shape);
+  Numbers found;
+  const auto run = [&](const std::string& name, int ranks, const LayerChoice& layer) {
+    found.add(name + " on " + std::to_string(ranks), three_steps(of, alike(of, ranks, layer)));
+  };
+  for (const LayoutRival& rival : layout_rivals(model_type(of.shape), model)) {
+    run(rival.name, 4, rival.parts);
+  }
+  const std::vector<LayerChoice> layers = test::layers_of_every_strategy(model, of.dims);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LayerChoice layer = layers[i];
+    for (const int ranks : {1, 2, 3, 4}) {
+      const std::vector<std::string> levels = {
+          "none", "layer", "light", "attention-output", "full"};
+      set_recompute(layer, layer_recompute(levels[(i + idx(ranks)) % levels.size()]));
+      run("layer " + std::to_string(i), ranks, layer);
     }
   }
+  found.add("two sizes", three_steps(of, of_two_sizes(of)));
+  found.expect_golden("grid_losses/" + of.name + ".json");
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenGrids, testing::ValuesIn(grid_models()), [](const auto& tested) {
+      return tested.param.name;
+    });
 
 }  // namespace
 }  // namespace paradyse

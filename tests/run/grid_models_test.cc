@@ -62,16 +62,6 @@ std::vector<Subject> subjects() {
   return all;
 }
 
-reference::Weights weights_of(const Model& model) {
-  std::mt19937 random(5);
-  reference::Weights weights;
-  for (const ModelPart& one : model.parts) {
-    const PartWeights part = one.part->weights(1);
-    test::add_random_weights(part, layer_prefix(part, one.layer), random, weights);
-  }
-  return weights;
-}
-
 template <typename T>
 const T& any(const std::vector<T>& all, std::mt19937& random) {
   return all[random() % all.size()];
@@ -179,7 +169,7 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
   for (const Subject& subject : subjects()) {
     const Model model = grid_model(subject.shape);
     const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
-    const reference::Weights weights = weights_of(model);
+    const reference::Weights weights = test::random_weights(model, 5);
     const reference::Answer expected = reference::grid_model(subject.shape, weights, samples);
     for (const int ranks : {1, 2, 3, 4, 6}) {
       for (unsigned number = 0; number < 6; ++number) {
@@ -235,7 +225,7 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
     for (const DimSizes& dims : batch.dims) {
       samples.push_back(synthetic_samples(model, dims, 1).front());
     }
-    const reference::Weights weights = weights_of(model);
+    const reference::Weights weights = test::random_weights(model, 5);
     const reference::Answer expected = reference::grid_model(shape, weights, samples);
     for (const int ranks : {1, 2, 3, 4, 6}) {
       SamplePlanner planner({.model = shape, .ranks = ranks, .machine = {}});
@@ -319,7 +309,7 @@ TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
 TEST(GridModels, SayWhatTheyPredict) {
   const Subject subject = subjects().front();
   const Model model = grid_model(subject.shape);
-  const reference::Weights weights = weights_of(model);
+  const reference::Weights weights = test::random_weights(model, 5);
   const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
   for (const int ranks : {1, 2, 3, 4}) {
     std::mt19937 random(static_cast<unsigned>(ranks));

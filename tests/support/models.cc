@@ -77,6 +77,16 @@ void add_random_weights(
   }
 }
 
+Weights random_weights(const Model& model, unsigned seed) {
+  std::mt19937 random(seed);
+  Weights weights;
+  for (const ModelPart& one : model.parts) {
+    const PartWeights part = one.part->weights(1);
+    add_random_weights(part, layer_prefix(part, one.layer), random, weights);
+  }
+  return weights;
+}
+
 void fill(Parameters& parameters, const Weights& weights) {
   for (PartParameters& part : parameters.parts()) {
     const PartWeights& layout = part.weights;

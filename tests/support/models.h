@@ -36,6 +36,10 @@ ModelShape model_of(const std::string& config);
 // float64; norms around one and biases around zero, so that nothing hides behind either.
 Weights random_weights(const ModelShape& model, std::uint64_t seed);
 
+// The same of any model, by the names under which parts store them; vectors around what they begin
+// with.
+Weights random_weights(const Model& model, unsigned seed);
+
 // float64, standard normal.
 at::Tensor normal_numbers(const std::vector<std::int64_t>& sizes, std::mt19937& random);
 // A part's weights, by `prefix` and stored name; vectors around what they begin with.
