@@ -153,6 +153,26 @@ class GridTest(ProgramTest):
         self.run_program(*self.layout(self.protein, 2))
         self.assertIn("samples of other sizes", self.error_of(*self.grad(self.protein, "--plan", self.plan)))
 
+    def test_plans_that_cannot_run_are_refused(self):
+        def edited(model, edit):
+            self.run_program(*self.layout(model, 2))
+            plan = json.loads(self.plan.read_text())
+            edit(plan, plan["micro_batches"][0]["groups"])
+            self.plan.write_text(json.dumps(plan))
+            checked = self.run_program("plan", "check", self.plan, "--model", model, code=FAILED).stdout
+            self.assertIn("1 problem found", checked)
+            self.error_of(*self.grad(model, "--plan", self.plan))
+            return checked
+
+        def idle(_, groups):
+            groups.append({**groups[0], "ranks": [1], "documents": []})
+            groups[0]["ranks"] = [0]
+
+        for model in (self.video, self.protein):
+            self.assertIn("cannot be idle", edited(model, idle))
+            self.assertIn("groups[0].shares: ", edited(model, lambda _, groups: groups[0].update(shares=[3, 1])))
+        self.assertIn("of 7 residues", edited(self.protein, lambda plan, _: plan["dims"].update(i=9)))
+
     def test_columns_attend_globally(self):
         extra = self.write("extra.toml", EVOFORMER + "global_column_attention = true\nc_hidden_pair_att = 4\n")
         found = self.json_of("check", "--model", extra, "--ranks", "1,3", "--dtype", "float64,bfloat16")

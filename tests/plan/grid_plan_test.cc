@@ -2,7 +2,9 @@
 // and is refused by name where somebody edited it.
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -13,6 +15,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "tests/support/grid_layers.h"
 #include "tests/support/grid_shapes.h"
 
 namespace paradyse {
@@ -108,6 +111,9 @@ TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {
       found([](Plan&, LayerChoice& layer) { part_of(layer, "temporal_mlp").strategy = "Local"; }),
       Contains(AllOf(HasSubstr("parts[3].strategy"), HasSubstr("Local"))));
   EXPECT_THAT(
+      found([](Plan& plan, LayerChoice&) { plan.micro_batches[0].groups[0].ranks = {0}; }),
+      Contains(AllOf(HasSubstr("ranks 1 are in no group"), HasSubstr("put these into one"))));
+  EXPECT_THAT(
       found([](Plan& plan, LayerChoice&) { plan.dims["residues"] = 3; }),
       Contains(AllOf(HasSubstr("dims.residues"), HasSubstr("frames, patches"))));
   EXPECT_THAT(
@@ -119,6 +125,131 @@ TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {
   EXPECT_THAT(
       found([](Plan&, LayerChoice& layer) { layer.pop_back(); }),
       Contains(HasSubstr("spatial_attention, then spatial_mlp, then temporal_attention")));
+}
+
+// What a language model's plan may say and samples are not cut by; and sizes that contradict each
+// other.
+TEST(GridPlan, IsRefusedWhereAKeyWouldDoNothing) {
+  for (const Subject& subject : {video(), protein()}) {
+    const auto found = [&](const std::function<void(Plan & plan)>& edit) {
+      Plan plan = plan_of(subject, 2);
+      edit(plan);
+      // The name of the model says as much as the model.
+      EXPECT_THAT(problems(plan), testing::Not(IsEmpty()));
+      return problems(plan, {.grid = &subject.shape});
+    };
+    EXPECT_THAT(
+        found([](Plan& plan) { plan.micro_batches[0].groups[0].shares = {3, 1}; }),
+        testing::ElementsAre(AllOf(
+            HasSubstr("micro_batches[0].groups[0].shares: "), HasSubstr("leave the key out"))));
+    EXPECT_THAT(
+        found([](Plan& plan) {
+          PlanGroup& all = plan.micro_batches[0].groups[0];
+          PlanGroup idle = all;
+          idle.ranks = {1};
+          idle.documents = {};
+          all.ranks = {0};
+          plan.micro_batches[0].groups.push_back(idle);
+        }),
+        testing::ElementsAre(AllOf(
+            HasSubstr("micro_batches[0].groups[1].documents: none"),
+            HasSubstr("give the group a sample"))));
+  }
+}
+
+TEST(GridPlan, IsRefusedWherePairsAreNotOfTheResidues) {
+  const Subject subject = protein();
+  for (const std::string dim : {"i", "j", "residues"}) {
+    for (const bool of_group : {false, true}) {
+      Plan plan = plan_of(subject, 2);
+      PlanGroup& group = plan.micro_batches[0].groups[0];
+      if (of_group) {
+        group.dims = plan.dims;
+      }
+      DimSizes& dims = of_group ? group.dims : plan.dims;
+      dims[dim] = 9;
+      if (dim == "residues") {
+        plan.lengths = {45};
+      }
+      const std::string at = of_group ? "micro_batches[0].groups[0].dims" : "dims";
+      EXPECT_THAT(
+          problems(plan, {.grid = &subject.shape}),
+          Contains(AllOf(
+              HasSubstr(at + (dim == "residues" ? ".i: 7" : "." + dim + ": 9")),
+              HasSubstr(dim == "residues" ? "of 9 residues" : "of 7 residues"))));
+    }
+  }
+}
+
+// A sample of a protein model is a batch of its own.
+TEST(GridPlan, IsRefusedWhereSamplesWouldBeLeftOut) {
+  const Subject subject = protein();
+  Plan plan = plan_of(subject, 2);
+  plan.lengths.push_back(plan.lengths[0]);
+  plan.micro_batches[0].groups[0].documents = {0, 1};
+  EXPECT_THAT(
+      problems(plan, {.grid = &subject.shape}),
+      testing::ElementsAre(AllOf(
+          HasSubstr("micro_batches[0].groups[0].documents: 2 samples"),
+          HasSubstr("micro-batch of its own"))));
+}
+
+// What ranks hold and send, and how many kernels they call.
+std::vector<std::int64_t> counted(const Task& task, const PartChoice& choice) {
+  const Timeline built = linked({scheduled_part(task, choice)});
+  std::vector<std::int64_t> numbers;
+  for (int rank = 0; rank < task.documents.ranks(); ++rank) {
+    const Seat seat{.group_rank = rank, .domain_rank = rank};
+    const Totals all = totals(built, seat, {});
+    const Footprint held = footprint(built, seat, {}, 0);
+    for (const std::int64_t number :
+         {held.peak_bytes, held.saved_bytes, all.traffic.bytes, all.forward.calls}) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+// Every option of their strategies changes what is built, by some value, unless it has one value.
+TEST(GridPlan, HasNoOptionThatDoesNothing) {
+  const DimSizes clip = {{"frames", 5}, {"patches", 6}, {"text", 4}};
+  const DimSizes alignment = {{"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}};
+  std::set<std::string> seen;
+  for (const auto& [shape, dims] : std::vector<std::pair<GridShape, DimSizes>>{
+           {test::with_text(test::small_stdit(1)), clip},
+           {test::small_extra_msa(1), alignment},
+           {test::small_evoformer(1), alignment}}) {
+    const Model model = grid_model(shape);
+    const Documents documents =
+        test::documents_of_samples(dims, rows_of(shape, dims), /*samples=*/1, /*ranks=*/4);
+    for (const ModelPart& one : model.parts) {
+      for (const Strategy& strategy : strategies(one.part->kind)) {
+        for (const Option& option : strategy.options) {
+          const auto ways = test::ways_of_strategy(model, one, strategy.name, dims);
+          if (ways.empty() ||
+              (std::string(option.name) == "branch_dim" && !dims.contains("text"))) {
+            continue;  // it runs nowhere; there is one other dim
+          }
+          bool differs = false;
+          for (PartChoice choice : ways) {
+            const Task task{
+                .part = one.part,
+                .streams = streams_of(model, *one.part, choice, documents),
+                .documents = documents,
+                .domain = 4};
+            const auto plain = counted(task, choice);
+            for (const std::int64_t value : {1, 2, 3}) {
+              choice.options[option.name] = value;
+              differs |= misfits(task, choice).empty() && counted(task, choice) != plain;
+            }
+          }
+          EXPECT_TRUE(differs) << one.part->name << ", " << strategy.name << ", " << option.name;
+          seen.insert(option.name);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"branch_dim", "keep_gathered", "token_tiles"}));
 }
 
 TEST(GridPlan, IsRefusedForAModelOfAnotherFamily) {

@@ -34,6 +34,10 @@ bool Findings::document_exists(std::int64_t document) const {
   return document >= 0 && idx(document) < plan.lengths.size();
 }
 
+bool Findings::of_samples() const {
+  return model ? !model->inputs().empty() : layer_parts(plan.model_name) != layer_parts();
+}
+
 std::string text(double number) {
   std::ostringstream out;
   out << number;

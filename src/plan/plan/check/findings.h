@@ -52,6 +52,8 @@ struct Findings {
   // Calls `look`; what it throws is a problem at `path`.
   bool known(const std::string& path, const std::function<void()>& look);
   [[nodiscard]] bool document_exists(std::int64_t document) const;
+  // The plan is of a multi-axis model, whose batches bring samples in place of documents.
+  [[nodiscard]] bool of_samples() const;
 };
 
 // Numbers as messages have them; ranks of an interval inclusive.

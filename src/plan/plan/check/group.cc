@@ -37,6 +37,33 @@ void check_shares(Findings& findings, const std::string& path, const PlanGroup& 
   }
 }
 
+// Samples are cut by dims, evenly, and every rank has a part of one.
+void check_samples(Findings& findings, const std::string& path, const PlanGroup& group) {
+  if (group.documents.empty()) {
+    findings.say(
+        path + ".documents",
+        "none: ranks of a multi-axis model cannot be idle; give the group a sample, or its ranks "
+        "to another group");
+  }
+  if (!group.shares.empty()) {
+    findings.say(
+        path + ".shares",
+        "shares cut documents of language models; the dims of a multi-axis model are cut evenly: "
+        "leave the key out");
+  }
+  const auto holds_several = [](const Stream& stream) {
+    return std::ranges::find(stream.rows, "batch") != stream.rows.end();
+  };
+  if (findings.model && group.documents.size() > 1 &&
+      std::ranges::none_of(findings.model->streams, holds_several)) {
+    findings.say(
+        path + ".documents",
+        text(group.documents.size()) +
+            " samples: this model runs one at a time; put each into a group or micro-batch of its "
+            "own");
+  }
+}
+
 // Positive sizes, whose product is the group's ranks.
 void check_mesh(Findings& findings, const std::string& path, const PlanGroup& group) {
   if (group.mesh.empty()) {
@@ -190,13 +217,17 @@ CheckedGroup check_group(Findings& findings, const std::string& path, const Plan
   const std::size_t before = findings.problems.size();
   check_ranks(findings, checked);
   const std::size_t size = group.ranks.size();
-  if (group.documents.empty() && size > 1) {
+  if (findings.of_samples()) {
+    check_samples(findings, path, group);
+  } else if (group.documents.empty() && size > 1) {
     findings.say(
         path + ".documents",
         "none for a group of " + text(size) + " ranks: each idle rank is a group of its own");
   }
   check_pairs(findings, path, group);
-  check_shares(findings, path + ".shares", group);
+  if (!findings.of_samples()) {
+    check_shares(findings, path + ".shares", group);
+  }
   check_mesh(findings, path + ".mesh", group);
   const auto found = findings.programs.find(group.program);
   if (found == findings.programs.end()) {

@@ -47,6 +47,16 @@ void check_dims(
                        : "no tensor of the model has this dim; there are " + list);
     }
   }
+  const auto residues = dims.find("residues");
+  for (const char* const dim : {"i", "j"}) {  // of a pair of residues
+    const auto found = dims.find(dim);
+    if (residues != dims.end() && found != dims.end() && found->second != residues->second) {
+      findings.say(
+          path_to(at, dim),
+          text(found->second) + ": i and j number the pairs of " + text(residues->second) +
+              " residues; give residues, i and j the same size");
+    }
+  }
   if (!findings.sizes_sound || !findings.model) {
     return;
   }

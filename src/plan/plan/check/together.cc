@@ -74,8 +74,9 @@ bool check_cover(
   if (!missing.empty()) {
     findings.say(
         path + ".groups",
-        "ranks " + missing + " are in no group: the groups of a micro-batch cover all ranks; an " +
-            "idle rank is a group without documents");
+        "ranks " + missing + " are in no group: the groups of a micro-batch cover all ranks; " +
+            (findings.of_samples() ? "put these into one of them"
+                                   : "an idle rank is a group without documents"));
   }
   return missing.empty();
 }
