@@ -100,10 +100,10 @@ std::vector<Pass> passes() {
       {"swiglu, adjoint",
        5 * F,
        [](Tensors& t) { kernels_for(at::kCPU).swiglu_adjoint(t.h, t.a, t.grad_h); }},
-      {"bias", 6 * H, [](Tensors& t) { kernels_for(at::kCPU).add_to_rows(t.qkv, t.bias); }},
+      {"bias", 6 * H, [](Tensors& t) { kernels_for(at::kCPU).add_to_rows(t.qkv, t.bias, 1); }},
       {"bias, adjoint",
        3 * H,
-       [](Tensors& t) { kernels_for(at::kCPU).add_sum_of_rows(t.qkv, t.grad_bias); }},
+       [](Tensors& t) { kernels_for(at::kCPU).add_sum_of_rows(t.qkv, t.grad_bias, 1); }},
   };
 }
 

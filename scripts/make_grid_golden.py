@@ -188,8 +188,9 @@ class OuterProductMean(nn.Module):
         rows = []
         for i in range(m.shape[1]):
             pairs = a[:, i, None, :, None] * b[:, :, None, :]  # [s, j, C, C]
-            rows.append(pairs.mean(0).flatten(1))
-        return z + self.linear_out(torch.stack(rows))
+            rows.append(pairs.sum(0).flatten(1))
+        # AlphaFold 2 and OpenFold divide the product with its bias, by S + epsilon
+        return z + self.linear_out(torch.stack(rows)) / (m.shape[0] + 1e-3)
 
 
 class Triangle(nn.Module):

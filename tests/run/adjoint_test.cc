@@ -110,6 +110,7 @@ TEST(Adjoint, Bias) {
       Op bias = op_of(OpKind::bias, {y}, {out});
       bias.in_place = true;
       bias.vectors = {1, 4};
+      bias.scale = by_tokens ? 1 : 0.3;
       bias.entries = by_tokens ? Cuts(static_cast<std::size_t>(p), {{0, 10}}) : columns;
       add_ops(c.program, {bias});
       c.local = [=](int rank) {
@@ -819,13 +820,13 @@ TEST(Kernels, RowsAndTheirSums) {
     const at::Tensor b = numbers({6}, 2).to(width.type);
     const at::Tensor before = whole.clone();
     at::Tensor sums = at::ones({6}, width.statistic);
-    kernels::add_sum_of_rows(y, sums);
-    EXPECT_LT(worst(sums, 1 + y.to(at::kDouble).sum(0)), 1e-6);
-    const at::Tensor expected = y.to(at::kDouble) + b.to(at::kDouble);
+    kernels::add_sum_of_rows(y, sums, 0.3);
+    EXPECT_LT(worst(sums, 1 + 0.3 * y.to(at::kDouble).sum(0)), 1e-6);
+    const at::Tensor expected = y.to(at::kDouble) + 0.7 * b.to(at::kDouble);
     const at::Tensor logits = y.to(width.statistic).clone();
-    kernels::add_to_rows(logits, b);
+    kernels::add_to_rows(logits, b, 0.7);
     EXPECT_LT(worst(logits, expected), 1e-6);
-    kernels::add_to_rows(y, b);
+    kernels::add_to_rows(y, b, 0.7);
     EXPECT_LT(worst(y, expected), width.tolerance);
     EXPECT_TRUE(at::equal(whole.narrow(1, 0, 2), before.narrow(1, 0, 2)));
     EXPECT_TRUE(at::equal(whole.narrow(1, 8, 1), before.narrow(1, 8, 1)));

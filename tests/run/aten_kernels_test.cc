@@ -174,16 +174,18 @@ TEST(AtenKernels, Norms) {
 TEST(AtenKernels, RowsAndTheirSums) {
   for (const at::ScalarType type : kTypes) {
     for (const auto& [t, H] : kSizes) {
-      for (const at::ScalarType of : {type, sums_of(type)}) {
+      for (const double scale : {1.0, 0.3}) {
+        for (const at::ScalarType of : {type, sums_of(type)}) {
+          expect_same(
+              "add_to_rows",
+              {strided(t, H, 1, of), random({H}, 2, type)},
+              [scale](const auto& own) { table().add_to_rows(own[0], own[1], scale); });
+        }
         expect_same(
-            "add_to_rows", {strided(t, H, 1, of), random({H}, 2, type)}, [](const auto& own) {
-              table().add_to_rows(own[0], own[1]);
-            });
+            "add_sum_of_rows",
+            {strided(t, H, 1, type), random({H}, 2, sums_of(type))},
+            [scale](const auto& own) { table().add_sum_of_rows(own[0], own[1], scale); });
       }
-      expect_same(
-          "add_sum_of_rows",
-          {strided(t, H, 1, type), random({H}, 2, sums_of(type))},
-          [](const auto& own) { table().add_sum_of_rows(own[0], own[1]); });
     }
   }
 }

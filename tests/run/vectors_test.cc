@@ -71,7 +71,7 @@ TYPED_TEST(VectorsTest, KernelsRoundAsTorchDoes) {
   for (const double added : {0.0, 1e-7, 3e-5, 0.37, 1000.0, 65504.0}) {
     const at::Tensor row = at::full({numbers.size(1)}, added, kType);
     const at::Tensor sum = numbers.clone();
-    add_to_rows(sum, row);
+    add_to_rows(sum, row, 1);
     const at::Tensor expected = (numbers.to(at::kFloat) + row.to(at::kFloat)).to(kType);
     EXPECT_TRUE(at::equal(sum.isnan(), expected.isnan())) << added;
     EXPECT_TRUE(at::equal(sum.nan_to_num(0, 9, -9), expected.nan_to_num(0, 9, -9))) << added;

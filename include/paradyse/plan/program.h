@@ -33,7 +33,7 @@ enum class OpKind {
   gather_weights,  // () -> w: rows of the stack from all ranks of the weight domain
   linear,   // (x, w...) -> y = x w^T, columns from the op's terms; or y = x w (`transposed`), which
             // in place is added to its last operand; with a `tile` some rows of it
-  bias,     // (y) -> y + entries of vectors, of each rank its own
+  bias,     // (y) -> y + `scale` times entries of vectors, of each rank its own
   qk_norm,  // (qkv) -> qkv with every query and key head normed, by one vector each
   rope,     // (qkv) -> qkv with rotated queries and keys
   redistribute,     // (x) -> x placed otherwise
@@ -50,7 +50,7 @@ enum class OpKind {
   gate,             // (y, g) -> y sigmoid(g)
   line_mean,        // (x) -> the mean of the rows of each line
   spread,           // (y) -> a line's row given to every row of it; with a `tile` to some rows
-  outer_product,    // (a, b) -> o, the mean over sequences of outer products
+  outer_product,    // (a, b) -> o, `scale` times the sum over sequences of outer products
   triangle,         // (a, b) -> o, of each channel the product of two matrices
   batch_input,      // () -> x, of what the batch brings the tensor of x's name; it has no gradient
   flow_matching,    // (y, v) -> d, the gradient of the loss to y: of squared differences
@@ -111,6 +111,7 @@ struct Op {
       false;  // add: x's gradient gets memory of its own, since it grows before y's is done
   bool biased = false;      // attention: the last operand is added to scores, [queries keys, heads]
   bool incoming = false;    // triangle: sums over the first row dim of its operands, not the second
+  double scale = 1;         // outer_product: of the sum; bias: of its vectors
   double probability = 0;   // dropout: of an element to become zero
   Interval condition = {};  // adaptive ops: the columns of c that they read
   // redistribute: C of the forward, or, where that is transposed, of the adjoint; gather_weights:

@@ -94,7 +94,7 @@ class Writer {
   ValueId gate(ValueId y, ValueId g);
   // y + the vectors of `role`, which lie side by side over y's whole width: of them the entries of
   // the columns that a rank has, or `entries`, the same for all ranks.  y where the part has none.
-  ValueId bias(ValueId y, Role role);
+  ValueId bias(ValueId y, Role role, double scale = 1);
   ValueId bias(ValueId y, Role role, const Piece& entries);
   ValueId dropout(ValueId y, double probability);
   // y = x w^T with the terms of the stacks in `weights`, of all rows of x or of a tile's.
@@ -142,9 +142,10 @@ class Writer {
   ValueId spread(ValueId y, Layout out, std::vector<Interval> tile = {});
   // The same rows, of each line one.
   [[nodiscard]] Layout one_a_line(Layout rows) const;
-  // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B], with a tile of these i of each
-  // rank's; and [C, i, j] of two such.
-  ValueId outer_product(ValueId a, ValueId b, Layout out, std::vector<Interval> tile = {});
+  // [i, j, A B], laid out like this, of a [s, i, A] and b [s, j, B]: `scale` times the sum over s,
+  // with a tile of these i of each rank's; and [C, i, j] of two such.
+  ValueId outer_product(
+      ValueId a, ValueId b, Layout out, double scale, std::vector<Interval> tile = {});
   ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);
   ValueId embed();
   // What the batch brings for the part (Part::input), laid out like this; made again for the
@@ -156,8 +157,9 @@ class Writer {
   Program flow_matching(ValueId y);
 
   // out = x + y, with all that the model does to y before and to the sum after: the part's output.
-  // y lies like x.  Gives the finished program.
-  Program residual(ValueId y);
+  // y lies like x; its bias, if the part has one, is added `bias_scale` times.  Gives the finished
+  // program.
+  Program residual(ValueId y, double bias_scale = 1);
   // The part writes `output` to its stream (-1: none); what adjoints need follows from the ops.
   Program finish(ValueId output);
 
@@ -173,7 +175,7 @@ class Writer {
   void expect_own_queries(ValueId q) const;
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
-  ValueId add_bias(ValueId y, Role role, Cuts entries);
+  ValueId add_bias(ValueId y, Role role, Cuts entries, double scale);
   ValueId value(const std::string& name, Layout layout, Element element = Element::activation);
   Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
   // These elements of the stack, from where they are stored to all ranks of the domain.

@@ -1,9 +1,10 @@
-// (a, b) -> o: the mean over sequences s of outer products (Jumper et al. 2021, algorithm 10),
+// (a, b) -> o: a multiple of the sum over sequences s of outer products (Jumper et al. 2021,
+// algorithm 10),
 //
-//   o_ij = 1 / S sum_s a_si b_sj^T,   a [s, i, A], b [s, j, B], o [i, j, A B]
+//   o_ij = scale sum_s a_si b_sj^T,   a [s, i, A], b [s, j, B], o [i, j, A B]
 //
-// S is the number of all sequences: of a rank's own ones alone it is a term of the sum.
-// Adjoint: da_si = 1 / S sum_j do_ij b_sj, db_sj = 1 / S sum_i do_ij^T a_si.  With a tile, of these
+// Of a rank's own sequences alone it is a term of the sum.
+// Adjoint: da_si = scale sum_j do_ij b_sj, db_sj = scale sum_i do_ij^T a_si.  With a tile, of these
 // i alone.
 #include <algorithm>
 

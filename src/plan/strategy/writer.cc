@@ -330,16 +330,17 @@ ValueId Writer::gate(ValueId y, ValueId g) {
   return out;
 }
 
-ValueId Writer::bias(ValueId y, Role role) {
+ValueId Writer::bias(ValueId y, Role role, double scale) {
   const Dim& columns = layout(y).columns();
-  return add_bias(y, role, columns.cuts.empty() ? whole_cuts(columns.size, ranks()) : columns.cuts);
+  return add_bias(
+      y, role, columns.cuts.empty() ? whole_cuts(columns.size, ranks()) : columns.cuts, scale);
 }
 
 ValueId Writer::bias(ValueId y, Role role, const Piece& entries) {
-  return add_bias(y, role, Cuts(idx(ranks()), entries));
+  return add_bias(y, role, Cuts(idx(ranks()), entries), 1);
 }
 
-ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
+ValueId Writer::add_bias(ValueId y, Role role, Cuts entries, double scale) {
   const Interval vectors = weights_.vectors_of(role);
   if (vectors.empty()) {
     return y;
@@ -349,6 +350,7 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries) {
   Op& bias = op(OpKind::bias, {y}, {out});
   bias.entries = std::move(entries);
   bias.vectors = vectors;
+  bias.scale = scale;
   bias.in_place = true;
   return out;
 }
@@ -542,10 +544,12 @@ ValueId Writer::spread(ValueId y, Layout out, std::vector<Interval> tile) {
   return all;
 }
 
-ValueId Writer::outer_product(ValueId a, ValueId b, Layout out, std::vector<Interval> tile) {
+ValueId Writer::outer_product(
+    ValueId a, ValueId b, Layout out, double scale, std::vector<Interval> tile) {
   const ValueId o = value("o", std::move(out));
   Op& product = op(OpKind::outer_product, {a, b}, {o});
   product.recompute = recompute_;  // the core of no attention
+  product.scale = scale;
   product.tile = std::move(tile);
   return o;
 }
@@ -602,12 +606,12 @@ Program Writer::flow_matching(ValueId y) {
   return finish(-1);
 }
 
-Program Writer::residual(ValueId y) {
+Program Writer::residual(ValueId y, double bias_scale) {
   // Weights that passed by leave y's gradient to be read by shard after shard, while that of their
   // input grows; without a norm between them the input is x itself.
   const bool apart = recompute_ && part_->shape.post_norm;
   recompute_ = false;  // a norm after the sum would make all of it again
-  ValueId added = bias(y, Role::out_bias);
+  ValueId added = bias(y, Role::out_bias, bias_scale);
   if (!part_->shape.condition.empty()) {
     added = adaptive_gate(added);
   }

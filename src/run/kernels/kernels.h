@@ -129,10 +129,10 @@ struct Kernels {
   void (*layer_norm_adjoint)(
       const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients&);
 
-  // Adds b [n] to every row of y [t, n], which is of b's type or of that of its sums.
-  void (*add_to_rows)(const at::Tensor& y, const at::Tensor& b);
-  // Adds the sum of y's rows to sums [n] of the statistic type; y [t, n] of any type.
-  void (*add_sum_of_rows)(const at::Tensor& y, const at::Tensor& sums);
+  // Adds scale b, b [n], to every row of y [t, n], which is of b's type or of that of its sums.
+  void (*add_to_rows)(const at::Tensor& y, const at::Tensor& b, double scale);
+  // Adds `scale` times the sum of y's rows to sums [n] of the statistic type; y [t, n] of any type.
+  void (*add_sum_of_rows)(const at::Tensor& y, const at::Tensor& sums, double scale);
   // Adds the sum over rows of a b, both [t, n] of any type, to sums [n] of the statistic type.
   void (*add_sum_of_products)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums);
   // Adds numbers [n] of the statistic type to `to` [n] of any type.

@@ -1,9 +1,10 @@
-// y + b in y's memory: y [T, C], b the entries of the part's vectors, side by side, that the rank's
-// C columns take.
+// y + scale b in y's memory: y [T, C], b the entries of the part's vectors, side by side, that the
+// rank's C columns take.
 //
 // Words.  A *vector* is one of the part's; its *entries* and the *columns* that take them are of
 // equal number, where an interval of the rank's entries meets the vector.  Adjoint: dy is the
-// result's gradient itself; the gradient of entries is added the sum of their columns over rows.
+// result's gradient itself; the gradient of entries is added `scale` times the sum of their columns
+// over rows.
 #include <algorithm>
 
 #include "paradyse/plan/index.h"
@@ -41,7 +42,9 @@ void bias(Frame& frame, const Op& op) {
   at::Tensor& y = frame.value(op.in[0]);
   for_entries(frame, op, y, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
     frame.kernels().add_to_rows(
-        columns, frame.parameters->vectors[vector].narrow(0, entries.begin, entries.size()));
+        columns,
+        frame.parameters->vectors[vector].narrow(0, entries.begin, entries.size()),
+        op.scale);
   });
   frame.values[idx(op.out[0])] = y;
   frame.values[idx(op.in[0])] = at::Tensor();
@@ -53,7 +56,8 @@ void bias_adjoint(Frame& frame, const Op& op) {
       frame, op, grad, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
         frame.kernels().add_sum_of_rows(
             columns,
-            frame.parameters->vector_grads[vector].narrow(0, entries.begin, entries.size()));
+            frame.parameters->vector_grads[vector].narrow(0, entries.begin, entries.size()),
+            op.scale);
       });
   frame.gradients[idx(op.in[0])] = grad;
 }

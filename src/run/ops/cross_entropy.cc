@@ -109,7 +109,7 @@ class Loss {
           .first_id = first_id};
       frame_.product(x_TH_.narrow(0, t, count), w_VH.t(), tile.logits, false);
       if (const auto bias = bias_of(tile, frame_.parameters->vectors); bias.defined()) {
-        frame_.kernels().add_to_rows(tile.logits, bias);
+        frame_.kernels().add_to_rows(tile.logits, bias, 1);
       }
       body(t, tile);
     }
@@ -133,7 +133,7 @@ class Loss {
         in_place ? tile.logits : frame_.empty(count, tile.logits.size(1), frame_.activation);
     make(tile, mine, frame_.loss_scale, g);
     if (bias_sums.defined()) {
-      kernels.add_sum_of_rows(g, bias_sums);
+      kernels.add_sum_of_rows(g, bias_sums, 1);
       g = g.to(frame_.activation);
     }
     frame_.product(g, w_VH, d_TH_.narrow(0, first_token, count), !fresh);

@@ -1,7 +1,7 @@
-// o_ij = 1 / S sum_s a_si b_sj^T: a [s i, A], b [s j, B], o [i j, A B] of the rank's s, i and j.
+// o_ij = scale sum_s a_si b_sj^T: a [s i, A], b [s j, B], o [i j, A B] of the rank's s, i and j.
 //
-// A product [A, s] x [s, B] for each i and j.  Adjoint: da_i = 1 / S sum_j b_j do_ij^T and
-// db_j = 1 / S sum_i a_i do_ij, [s, A] and [s, B]; in narrow types each is added up in the type of
+// A product [A, s] x [s, B] for each i and j.  Adjoint: da_i = scale sum_j b_j do_ij^T and
+// db_j = scale sum_i a_i do_ij, [s, A] and [s, B]; in narrow types each is added up in the type of
 // sums, in room for one, and rounded once.  Of a `tile` of i, da is made for it and db added to.
 #include "paradyse/plan/index.h"
 #include "src/run/kernels/cpu/products.h"
@@ -28,18 +28,17 @@ Sizes sizes_of(const Frame& frame, const Op& op) {
   const int rank = frame.rank->seat.group_rank;
   const Layout& a = layout(op.in[0]);
   const Layout& b = layout(op.in[1]);
-  const Dim& sequences = a.dims[a.place("sequences")];
   const std::int64_t all_i = size(a.line(rank));
   const Interval tile = op.tile.empty() ? Interval{0, all_i} : op.tile[idx(rank)];
   return {
-      .s = size(sequences.piece(rank)),
+      .s = size(a.dims[a.place("sequences")].piece(rank)),
       .all_i = all_i,
       .first = tile.begin,
       .i = tile.size(),
       .j = size(b.line(rank)),
       .A = a.extent(rank).cols,
       .B = b.extent(rank).cols,
-      .scale = 1 / static_cast<double>(sequences.size)};
+      .scale = op.scale};
 }
 
 // Rows [s, width] of residue `at`, of so many.

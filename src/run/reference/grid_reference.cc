@@ -185,12 +185,12 @@ at::Tensor evoformer_part(
   if (part == "outer_product_mean") {  // algorithm 10
     const std::string name = "core.outer_product_mean";
     const at::Tensor mn = layer_norm(stream("m"), weights, name + ".layer_norm");
-    const at::Tensor o =
-        at::einsum(
-            "sia,sjb->ijab",
-            {linear(mn, weights, name + ".linear_1"), linear(mn, weights, name + ".linear_2")}) /
-        static_cast<double>(mn.size(0));
-    return stream("z") + linear(o.flatten(-2), weights, name + ".linear_out");
+    const at::Tensor o = at::einsum(
+        "sia,sjb->ijab",
+        {linear(mn, weights, name + ".linear_1"), linear(mn, weights, name + ".linear_2")});
+    // what is divided is the product with its bias, by S + 1e-3, as in AlphaFold and OpenFold
+    return stream("z") + linear(o.flatten(-2), weights, name + ".linear_out") /
+                             (static_cast<double>(mn.size(0)) + 1e-3);
   }
   if (part == "triangle_outgoing" || part == "triangle_incoming") {
     const bool incoming = part == "triangle_incoming";

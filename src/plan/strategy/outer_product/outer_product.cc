@@ -1,5 +1,7 @@
-// The outer product mean (Jumper et al. 2021, algorithm 10): z_ij += linear of the mean over
-// sequences s of a_si outer b_sj, of a and b made from m row by row; weights gathered (ZeRO-3).
+// The outer product mean (Jumper et al. 2021, algorithm 10), of a and b made from m row by row;
+// weights gathered (ZeRO-3).  As AlphaFold 2 and OpenFold compute it,
+//
+//   z_ij += (W sum_s a_si outer b_sj + bias) / (S + 1e-3),   S: number of sequences
 //
 //   gather   each rank has a of its own rows of z and b of its columns, one of them of all residues
 //   scatter  each rank makes terms of all pairs from its own sequences, which are scattered
@@ -13,6 +15,9 @@ namespace paradyse {
 namespace {
 
 enum class Way { gather, scatter };
+
+// Added to S: `epsilon` of AlphaFold's OuterProductMean, `eps` of OpenFold's.
+constexpr double kEpsilon = 1e-3;
 
 // Of a tile of o's rows, i then j, the i.
 std::vector<Interval> of_i(const Layout& o, const TokenTile& tile) {
@@ -73,10 +78,12 @@ Program build(const Task& task, Way way) {
   if (tiles > 1) {  // what is made bit by bit is made again
     w.recompute_from_here();
   }
+  const Dim& sequences = made.dims[made.place("sequences")];
+  const double scale = 1 / (static_cast<double>(sequences.size) + kEpsilon);
   ValueId y = -1;
   for (const TokenTile& tile : w.tiles(i_first, tiles)) {
     y = w.linear_transposed(
-        w.outer_product(a, b, tile.layout, of_i(i_first, tile)),
+        w.outer_product(a, b, tile.layout, scale, of_i(i_first, tile)),
         stack,
         w.terms(stack, w.weights().rows("o")),
         of_y,
@@ -84,7 +91,7 @@ Program build(const Task& task, Way way) {
         tile.rows,
         /*fresh=*/!tile.rows.empty());
   }
-  return w.residual(w.redistribute(y, Layout(of_z), "y_T"));
+  return w.residual(w.redistribute(y, Layout(of_z), "y_T"), /*bias_scale=*/scale);
 }
 
 Option row_tiles_option() {

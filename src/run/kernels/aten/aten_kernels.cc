@@ -88,11 +88,13 @@ void layer_norm_adjoint(
   });
 }
 
-void add_to_rows(const at::Tensor& y, const at::Tensor& b) { at::Tensor(y).add_(b); }
+void add_to_rows(const at::Tensor& y, const at::Tensor& b, double scale) {
+  at::Tensor(y).add_(b, scale);
+}
 
-void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
+void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums, double scale) {
   const HostScope library_memory;
-  at::Tensor(sums).add_(y.sum({0}, false, sums.scalar_type()));
+  at::Tensor(sums).add_(y.sum({0}, false, sums.scalar_type()), scale);
 }
 
 void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums) {

@@ -141,20 +141,25 @@ inline __attribute__((always_inline)) void layer_norm_adjoint_row(
 
 template <typename Y, typename B>
 inline __attribute__((always_inline)) void add_row_to_rows(
-    Y* y, std::int64_t stride, const B* b, std::int64_t rows, std::int64_t cols) {
+    Y* y, std::int64_t stride, const B* b, Sum<B> scale, std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < cols; ++i) {
-      put(y[r * stride + i], wide(y[r * stride + i]) + wide(b[i]));
+      put(y[r * stride + i], wide(y[r * stride + i]) + scale * wide(b[i]));
     }
   }
 }
 
 template <typename T>
 inline __attribute__((always_inline)) void sum_rows(
-    const T* y, std::int64_t stride, Sum<T>* sums, std::int64_t rows, std::int64_t cols) {
+    const T* y,
+    std::int64_t stride,
+    Sum<T>* sums,
+    Sum<T> scale,
+    std::int64_t rows,
+    std::int64_t cols) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < cols; ++i) {
-      sums[i] += wide(y[r * stride + i]);
+      sums[i] += scale * wide(y[r * stride + i]);
     }
   }
 }
@@ -592,16 +597,18 @@ PARADYSE_CLONES void add_to_rows_call(
     bool of_sums,
     std::int64_t stride,
     const void* b,
+    double scale,
     std::int64_t rows,
     std::int64_t cols) {
   with_type(
       type, PARADYSE_TYPED {
         using T = typename decltype(tag)::type;
+        const auto* const row = static_cast<const T*>(b);
+        const auto times = static_cast<Sum<T>>(scale);
         if (of_sums) {
-          add_row_to_rows<Sum<T>, T>(
-              static_cast<Sum<T>*>(y), stride, static_cast<const T*>(b), rows, cols);
+          add_row_to_rows<Sum<T>, T>(static_cast<Sum<T>*>(y), stride, row, times, rows, cols);
         } else {
-          add_row_to_rows<T, T>(static_cast<T*>(y), stride, static_cast<const T*>(b), rows, cols);
+          add_row_to_rows<T, T>(static_cast<T*>(y), stride, row, times, rows, cols);
         }
       });
 }
@@ -632,12 +639,19 @@ PARADYSE_CLONES void sum_rows_call(
     const void* y,
     std::int64_t stride,
     void* sums,
+    double scale,
     std::int64_t rows,
     std::int64_t cols) {
   with_type(
       type, PARADYSE_TYPED {
         using T = typename decltype(tag)::type;
-        sum_rows<T>(static_cast<const T*>(y), stride, static_cast<Sum<T>*>(sums), rows, cols);
+        sum_rows<T>(
+            static_cast<const T*>(y),
+            stride,
+            static_cast<Sum<T>*>(sums),
+            static_cast<Sum<T>>(scale),
+            rows,
+            cols);
       });
 }
 
@@ -864,23 +878,25 @@ void layer_norm_adjoint(
        gradients.b.mutable_data_ptr()});
 }
 
-void add_to_rows(const at::Tensor& y, const at::Tensor& b) {
+void add_to_rows(const at::Tensor& y, const at::Tensor& b, double scale) {
   add_to_rows_call(
       b.scalar_type(),
       y.mutable_data_ptr(),
       y.scalar_type() != b.scalar_type(),
       y.stride(0),
       b.const_data_ptr(),
+      scale,
       y.size(0),
       y.size(1));
 }
 
-void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums) {
+void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums, double scale) {
   sum_rows_call(
       y.scalar_type(),
       y.const_data_ptr(),
       y.stride(0),
       sums.mutable_data_ptr(),
+      scale,
       y.size(0),
       y.size(1));
 }

@@ -17,8 +17,8 @@ void layer_norm(
     const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
 void layer_norm_adjoint(
     const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients);
-void add_to_rows(const at::Tensor& y, const at::Tensor& b);
-void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums);
+void add_to_rows(const at::Tensor& y, const at::Tensor& b, double scale);
+void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums, double scale);
 void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums);
 void add_numbers(const at::Tensor& to, const at::Tensor& numbers);
 void dropout(
