@@ -1,7 +1,5 @@
 // paradyse doctor: what this machine is, and whether everything works on it.
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +17,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/device/device.h"
+#include "src/run/device/host_memory.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/trials.h"
 
@@ -38,16 +37,6 @@ struct Finding {
   std::string remedy;  // not empty: something is broken
 };
 
-// A number from a file of the kernel; 0 where there is none ("max", no such file).
-std::int64_t number_in(const std::string& file, const std::string& key = "") {
-  std::ifstream stream(file);
-  std::string word;
-  while (!key.empty() && stream >> word && word != key) {
-  }
-  std::int64_t number = 0;
-  return stream >> number ? number : 0;
-}
-
 Finding cores() {
   const int usable = usable_cores();
   return {
@@ -55,14 +44,9 @@ Finding cores() {
 }
 
 Finding memory() {
-  const std::int64_t total = number_in("/proc/meminfo", "MemTotal:") * 1024;
-  std::int64_t free = number_in("/proc/meminfo", "MemAvailable:") * 1024;
-  std::string note;
-  const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");
-  if (limit > 0) {
-    free = std::min(free, limit - number_in("/sys/fs/cgroup/memory.current"));
-    note = ", limited to " + bytes_text(limit) + " by the container";
-  }
+  const auto [total, free, limit] = host_memory();
+  const std::string note =
+      limit > 0 ? ", limited to " + bytes_text(limit) + " by the container" : "";
   constexpr std::int64_t kNeeded = std::int64_t{1} << 30;
   return {
       "memory",

@@ -236,15 +236,148 @@ TEST(Alignments, AreRefusedByLine) {
     std::ofstream(file.path) << text;
     expect_refused([&] { read_alignment_file(file.path); }, what);
   };
-  refused("# STOCKHOLM 1.0\na ACD\nb AC1\n//\n", {":3: ", "'1'", "'b'"});
-  refused("# STOCKHOLM 1.0\na ACD\nb AC\n//\n", {":3: ", "2 columns", "3"});
+  refused(
+      "# STOCKHOLM 1.0\na ACD\nb AC1\n//\n",
+      {":3: ", "'1'", "'b'", "character 5", "numbers of positions"});
+  refused("# STOCKHOLM 1.0\na ACD\nb AC\n//\n", {":3: ", "2 columns", "3", "line 2"});
   refused("# STOCKHOLM 1.0\nonlyaname\n", {":2: ", "a name and its row"});
   refused(">a\nAC\n>b\nACD\n", {":3: ", "3 columns"});
   refused("AC\n", {":1: ", "this is not an alignment"});
   refused("# STOCKHOLM 1.0\n//\n", {"has no sequences"});
   refused("", {"has no sequences"});
   refused(">a\n--\n>b\nAC\n", {":1: ", "no letters"});
+  refused(">a\nAC*\n", {":2: ", "'*'", "stop"});
+  refused(">a\nAC DE\n", {":2: ", "byte 0x20", "character 3", "blanks"});
+  refused(
+      ">a\nACD\n>b\nA\xe2\x80\x93"
+      "D\n",
+      {":4: ", "byte 0xe2", "- for a gap"});
+  refused(">a\nACD\n>b\n>c\nACD\n", {":3: ", "'b' is empty"});
+  refused(">a\nACD\n>b\n", {":3: ", "'b' is empty"});
+  refused(">a\n", {":1: ", "'a' is empty"});
   expect_refused([] { read_alignment_file("/nowhere/x.sto"); }, {"cannot be read"});
+}
+
+TEST(Alignments, OfStockholmAreWhole) {
+  const File file("blocks.sto");
+  const auto refused = [&](const std::string& text, const std::vector<std::string>& what) {
+    std::ofstream(file.path) << "# STOCKHOLM 1.0\n" << text;
+    expect_refused([&] { read_alignment_file(file.path); }, what);
+  };
+  // one merged with the next
+  refused("a ACD\n# STOCKHOLM 1.0\nb ACD\n//\n", {":3: ", "of line 1 has no end", "\"//\""});
+  refused("a ACD\n\n# STOCKHOLM 1.0\na EFG\n//\n", {":4: ", "of line 1 has no end"});
+  refused("a ACD\n//\nb ACD\n//\n", {":4: ", "outside of an alignment"});
+  refused("a ACD\n//\n//\n", {":4: ", "ends no alignment"});
+  refused("a ACD\n", {":1: ", "no end", "cut off"});
+  refused("a ACD\n//\n# STOCKHOLM 2.0\na ACD\n//\n", {":4: ", "'# STOCKHOLM 2.0'"});
+  // blocks
+  refused("a ACD\nb ACD\n\na EFG\n//\n", {":5: ", "no row of 'b'", "line 3"});
+  refused("a ACD\n\na EFG\nb EFG\n//\n", {":5: ", "'b' is not in the first block", "line 2"});
+  refused("a ACD\nb ACD\n\na EFG\nb EF\n//\n", {":6: ", "'b' has 2 columns", "line 5, has 3"});
+  refused("a ACD\na ACD\n//\n", {":3: ", "'a' is in this block already, at line 2"});
+  // markup of columns
+  refused("a ACD\n#=GC RF xx\n//\n", {":3: ", "'#=GC RF' has 2 columns", "3"});
+  refused("a ACD\n#=GR a SS HHHH\n//\n", {":3: ", "'#=GR a SS' has 4 columns", "3"});
+  refused("a ACD\n\n#=GC RF xx\n//\n", {":4: ", "'#=GC RF' has 2 columns", "3"});
+
+  std::ofstream(file.path) << "# STOCKHOLM 1.0\n#=GF ID x\n#=GS a DE text of any length\n"
+                              "a acD\n#=GR a SS HH-\n_b AC_\n#=GC RF x.x\n\n"
+                              "_b EF\na ef\n#=GC RF ..\n//\n\n# a comment\n";
+  const Alignment read = read_alignment_file(file.path).at(0);
+  EXPECT_THAT(read.names, ElementsAre("a", "_b"));
+  EXPECT_THAT(read.letters[0], ElementsAre(0, 4, 3, 6, 13));
+  EXPECT_THAT(read.letters[1], ElementsAre(0, 4, 21, 6, 13));
+}
+
+TEST(Alignments, OfOtherFormatsAreRefusedByName) {
+  const File file("other.a3m");
+  const auto refused = [&](const std::string& text, const std::vector<std::string>& what) {
+    std::ofstream(file.path, std::ios::binary) << text;
+    expect_refused([&] { read_alignment_file(file.path); }, what);
+  };
+  using namespace std::string_literals;
+  refused("\x1f\x8b\x08\0\0"s, {"gzip", "gunzip"});
+  refused("\x28\xb5\x2f\xfd\x24"s, {"zstd", "zstd -d"});
+  refused("\xfd\x37zXZ\0"s, {"xz", "unxz"});
+  refused("BZh91AY"s, {"bzip2"});
+  refused("\xff\xfe>\0a\0\n\0"s, {"UTF-16", "iconv"});
+  refused(">a\nAC\0D\n"s, {":2: ", "NUL byte (byte 2)", "repair"});
+  refused("CLUSTAL W (1.82)\n\na ACD\n", {"Clustal", "convert"});
+  refused("\nCLUSTAL O(1.2.4) multiple sequence alignment\n", {"Clustal", "convert"});
+  refused(" 2 3\na ACD\nb ACD\n", {"Phylip", "convert"});
+  refused("#NEXUS\nbegin data;\n", {"NEXUS", "convert"});
+  refused("HEADER    HYDROLASE\n", {"PDB", "an alignment"});
+  refused("ATOM      1  N   MET A   1\n", {"PDB", "an alignment"});
+  refused("data_1ABC\n#\n", {"mmCIF", "an alignment"});
+  refused("# made by a program\ndata_1ABC\n#\n", {"mmCIF", "an alignment"});
+  refused("{\"a\": 1}\n", {"JSON"});
+  refused("@read\nACGT\n+\nFFFF\n", {"FASTQ"});
+  test::write_tensors(file.path, {{"latents", at::zeros({1})}});
+  expect_refused([&] { read_alignment_file(file.path); }, {"tensors", "give an alignment"});
+}
+
+TEST(Alignments, OfNucleotidesAreRefused) {
+  const File file("dna.fasta");
+  const auto refused = [&](const std::string& text) {
+    std::ofstream(file.path) << text;
+    expect_refused([&] { read_alignment_file(file.path); }, {":1: ", "nucleotides", "translate"});
+  };
+  refused(">a\nACGTACGT\n>b\nACG-NCGT\n");
+  refused(">a\nacguacgu\n>b\nacgu.cgu\n");
+  refused(">a\nACGU\n>b\nA-GU\n>c\nACGN\n");
+  refused(">a\nACGT\n>b\nACGT\n");
+  std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACGTACGTAC\n//\n";
+  expect_refused([&] { read_alignment_file(file.path); }, {":2: ", "nucleotides"});
+  // a letter of another kind, or few: peptides
+  for (const char* text : {">a\nACGTACGT\n>b\nACG-NCGW\n", ">a\nGAGA\n"}) {
+    std::ofstream(file.path) << text;
+    EXPECT_EQ(read_alignment_file(file.path).size(), 1U);
+  }
+}
+
+TEST(Alignments, WithOneMeaningAreRead) {
+  const File plain("plain.a3m");
+  std::ofstream(plain.path) << ">a\nACD\n>b\nA-W\n";
+  const Alignment expected = read_alignment_file(plain.path).at(0);
+  const auto same = [&](const char* name, const std::string& text) {
+    const File file(name);
+    std::ofstream(file.path, std::ios::binary) << text;
+    const Alignment read = read_alignment_file(file.path).at(0);
+    EXPECT_EQ(read.letters, expected.letters) << text;
+    EXPECT_EQ(read.deletions, expected.deletions) << text;
+  };
+  same("a.a3m", "\xef\xbb\xbf>a\nACD\n>b\nA-W\n");
+  same("a.a3m", "\n  \n>a\nACD\n\n>b\nA-W\n\n");
+  same("a.a3m", "#a comment\r\n>a\r\nACD\r\n>b\r\nA-W\r\n");
+  same("a.a3m", ">a\rACD\r>b\rA-W");
+  same("a.a3m", ">a x\nAC\nD\n>a y\nA-\nW\n");  // hits of one sequence have its name
+  same("a.sto", "\xef\xbb\xbf\n\n# STOCKHOLM 1.0\r\na ACD\r\nb A-W\r\n//\r\n");
+  same("a.a3m", ">ss_pred PSIPRED\nCHH\n>ss_conf\n987\n> a\nACD\n>b\nA-W\n");  // of HH-suite
+  same("a.sto", "# made by a program\n# STOCKHOLM 1.0\na ACD\nb A-W\n//\n");
+  same("a.fasta", ">a\nacd\n>b\na-w\n");
+  same("a.txt", ">a\nacd\n>b\na-w\n");    // of insertions alone no residue would be left
+  same("a.txt", ">a\nACD\n>b\nA.w\n");    // rows are equally long with what is small
+  same("a.fasta", ">a\nAcD\n>b\na-W\n");  // without it, too
+}
+
+// Small letters are insertions where the file is named A3M, or where rows are equally long without
+// them.
+TEST(Alignments, HaveInsertions) {
+  const auto deletions = [](const char* name, const std::string& text) {
+    const File file(name);
+    std::ofstream(file.path) << text;
+    return read_alignment_file(file.path).at(0).deletions.at(1);
+  };
+  EXPECT_THAT(deletions("b.a3m", ">a\nACD\n>b\nA-kkW\n"), ElementsAre(0, 0, 2));
+  EXPECT_THAT(deletions("b.txt", ">a\nACD\n>b\nA-kkW\n"), ElementsAre(0, 0, 2));
+  EXPECT_THAT(deletions("b.fasta", ">a\nA..CD\n>b\nAkkCD\n"), ElementsAre(0, 2, 0));
+  EXPECT_THAT(deletions("b.a3m", ">a\nACkD\n>b\nAkCD\n"), ElementsAre(0, 1, 0));
+  EXPECT_THAT(deletions("b.fasta", ">a\nACkD\n>b\nAkCD\n"), ElementsAre(0, 0, 0, 0));
+  const File file("b.txt");
+  std::ofstream(file.path) << ">a\nACkD\n>b\nAkCD\n";
+  expect_refused(
+      [&] { read_alignment_file(file.path); }, {":1: ", "small letters", ".a3m or .fasta"});
 }
 
 }  // namespace

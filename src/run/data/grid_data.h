@@ -15,15 +15,19 @@
 
 namespace paradyse {
 
-// An alignment: Stockholm, where the file begins so, else A3M or aligned FASTA.
+// An alignment: Stockholm, where the file begins so, else A3M (A2M) or aligned FASTA.
 struct Alignment {
+  std::size_t line = 0;                              // of the file, where it begins
   std::vector<std::string> names;                    // [sequence]
   std::vector<std::vector<std::int32_t>> letters;    // [sequence][residue] class, from 0
   std::vector<std::vector<std::int32_t>> deletions;  // [..][..] insertions left out before it
 };
 // Residues are the columns in which the first sequence has a letter, as in A3M; what others have
-// between them is counted as deletions.  Throws std::runtime_error naming the line: an unknown
-// letter, rows of unequal length, a file without sequences.
+// between them is counted as deletions.  A byte order mark, empty lines before the alignment and
+// all ends of lines are read.  Small letters are insertions in A3M and letters elsewhere.  Names
+// are unique in Stockholm; in FASTA they may repeat.  Throws std::runtime_error naming the line:
+// an unknown letter, rows of unequal length, blocks or alignments that are not whole, nucleotides,
+// a file without sequences or of another format.
 std::vector<Alignment> read_alignment_file(const std::filesystem::path& file);
 
 // Clips of video as they are read.
@@ -74,7 +78,7 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
 
 // Every alignment of the file is a sample: 15 % of the letters are to
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
-// and 10 % stay (Jumper et al. 2021, supplement 1.2.7).
+// and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file().
 GridData read_alignments(const std::filesystem::path& file);
 
 }  // namespace paradyse

@@ -1,0 +1,198 @@
+#include "src/run/data/alignment_rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace paradyse {
+namespace {
+
+// Classes in the order of OpenFold's restypes; 20: unknown, 21: gap.
+constexpr std::string_view kAminoAcids = "ARNDCQEGHILKMFPSTWYV";
+constexpr std::int32_t kUnknown = 20;
+constexpr std::int32_t kGap = 21;
+
+bool is_gap(char letter) {
+  return letter == '-' || letter == '.' || letter == '~' || letter == '_';
+}
+bool is_small(char letter) { return letter >= 'a' && letter <= 'z'; }
+char upper(char letter) {
+  return is_small(letter) ? static_cast<char>(letter - 'a' + 'A') : letter;
+}
+
+// Of a capital letter or a gap.
+std::optional<std::int32_t> class_of(char letter) {
+  if (is_gap(letter)) {
+    return kGap;
+  }
+  const std::size_t known = kAminoAcids.find(letter);
+  if (known != std::string_view::npos) {
+    return static_cast<std::int32_t>(known);
+  }
+  switch (letter) {
+    case 'B':  // aspartic acid or asparagine
+      return 3;
+    case 'Z':  // glutamic acid or glutamine
+      return 6;
+    case 'U':  // selenocysteine
+      return 4;
+    case 'X':
+    case 'J':
+    case 'O':
+      return kUnknown;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string shown(char letter) {
+  const auto byte = static_cast<unsigned char>(letter);
+  return byte > ' ' && byte < 0x7f ? fmt::format("'{}'", letter)
+                                   : fmt::format("byte {:#04x}", byte);
+}
+
+const char* remedy(char letter) {
+  if (letter == '*') {
+    return "a stop ends a translation: remove it, or write X";
+  }
+  if (letter >= '0' && letter <= '9') {
+    return "remove numbers of positions";
+  }
+  if (letter == ' ' || letter == '\t') {
+    return "remove blanks inside rows";
+  }
+  return "write X for an unknown residue and - for a gap";
+}
+
+// The letters of nucleotides are a quarter of a protein's residues: eight residues have no others
+// once in fifty thousand.
+void expect_amino_acids(const std::vector<AlignmentRow>& rows, const std::filesystem::path& file) {
+  constexpr std::int64_t kEnough = 8;
+  std::int64_t letters = 0;
+  for (const AlignmentRow& row : rows) {
+    for (const char letter : row.text) {
+      if (is_gap(letter)) {
+        continue;
+      }
+      if (std::string_view("ACGTUN").find(upper(letter)) == std::string_view::npos) {
+        return;
+      }
+      ++letters;
+    }
+  }
+  if (letters >= kEnough) {
+    refuse_line(
+        file,
+        rows.front().line,
+        fmt::format(
+            "all {} letters of the alignment are A, C, G, T, U or N: it is of nucleotides (DNA or "
+            "RNA), and the model's letters are amino acids; translate the sequences",
+            letters));
+  }
+}
+
+}  // namespace
+
+void refuse_line(const std::filesystem::path& file, std::size_t line, const std::string& what) {
+  throw std::runtime_error(fmt::format("{}:{}: {}", file.string(), line, what));
+}
+
+void add_letters(
+    AlignmentRow& row,
+    std::string_view letters,
+    const AlignmentLine& line,
+    const std::filesystem::path& file) {
+  for (const char& letter : letters) {
+    if (!class_of(upper(letter))) {
+      refuse_line(
+          file,
+          line.number,
+          fmt::format(
+              "{} in the row of '{}' is neither an amino acid nor a gap (character {} of the "
+              "line); "
+              "{}",
+              shown(letter),
+              row.name,
+              &letter - line.text.data() + 1,
+              remedy(letter)));
+    }
+  }
+  row.text += letters;
+}
+
+Alignment alignment_of(
+    const std::vector<AlignmentRow>& rows, SmallLetters small, const std::filesystem::path& file) {
+  const auto is_column = [&](char letter) {
+    return small == SmallLetters::letters || (letter != '.' && !is_small(letter));
+  };
+  // The columns of each row, and the letters left out before each.
+  struct Columns {
+    std::string letters;
+    std::vector<std::int32_t> before;
+  };
+  std::vector<Columns> all;
+  for (const AlignmentRow& row : rows) {
+    if (row.text.empty()) {
+      refuse_line(
+          file,
+          row.line,
+          fmt::format("the row of '{}' is empty: give its letters, or remove its name", row.name));
+    }
+    Columns& columns = all.emplace_back();
+    std::int32_t skipped = 0;
+    for (const char letter : row.text) {
+      if (is_column(letter)) {
+        columns.letters.push_back(upper(letter));
+        columns.before.push_back(skipped);
+        skipped = 0;
+      } else if (letter != '.') {
+        ++skipped;
+      }
+    }
+    if (columns.letters.size() != all.front().letters.size()) {
+      refuse_line(
+          file,
+          row.line,
+          fmt::format(
+              "the row of '{}' has {} columns, the first {}; rows of an alignment are equally "
+              "long: align the sequences, or look for a row that is cut off",
+              row.name,
+              columns.letters.size(),
+              all.front().letters.size()));
+    }
+  }
+  if (std::ranges::all_of(all.front().letters, is_gap)) {
+    refuse_line(
+        file,
+        rows.front().line,
+        fmt::format(
+            "the first row, '{}', has no letters: residues are the columns where it has one; put "
+            "the sequence that is asked about first",
+            rows.front().name));
+  }
+  expect_amino_acids(rows, file);
+  Alignment alignment;
+  alignment.line = rows.front().line;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    alignment.names.push_back(rows[i].name);
+    std::vector<std::int32_t>& letters = alignment.letters.emplace_back();
+    std::vector<std::int32_t>& deletions = alignment.deletions.emplace_back();
+    std::int32_t skipped = 0;
+    for (std::size_t column = 0; column < all[i].letters.size(); ++column) {
+      const std::int32_t letter = class_of(all[i].letters[column]).value();
+      skipped += all[i].before[column];
+      if (is_gap(all.front().letters[column])) {
+        skipped += letter == kGap ? 0 : 1;
+        continue;
+      }
+      letters.push_back(letter);
+      deletions.push_back(skipped);
+      skipped = 0;
+    }
+  }
+  return alignment;
+}
+
+}  // namespace paradyse

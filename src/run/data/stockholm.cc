@@ -1,0 +1,233 @@
+// Stockholm 1.0: alignments one after the other, each a header, rows and "//".
+//
+// Words.  A *block* is lines of rows up to an empty line; a row is what its name has in all blocks
+// of the alignment.  *Markup* is a line that begins with "#="; that of columns (#=GC, #=GR) has a
+// character for each column of its block.  Every block has every row once, all equally long.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "src/run/data/alignment_rows.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::string_view kHeader = "# STOCKHOLM 1.0";
+constexpr std::string_view kBlanks = " \t";
+
+// The next word of a line, and the rest after it.
+std::string_view take_word(std::string_view& rest) {
+  rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
+  const std::string_view word = rest.substr(0, rest.find_first_of(kBlanks));
+  rest.remove_prefix(word.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
+  return word;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& file) : file_(file) {}
+
+  void take(const AlignmentLine& line) {
+    if (line.text.empty()) {
+      end_block();
+    } else if (line.text.starts_with("# STOCKHOLM")) {
+      begin(line);
+    } else if (line.text == "//") {
+      end(line);
+    } else if (line.text.starts_with("#=")) {
+      take_markup(line);
+    } else if (line.text.front() != '#') {
+      take_row(line);
+    }
+  }
+
+  std::vector<Alignment> alignments() && {
+    if (header_) {
+      refuse_line(
+          file_,
+          *header_,
+          "the alignment that begins here has no end, a line \"//\": the file is cut off, or the "
+          "line is missing");
+    }
+    return std::move(all_);
+  }
+
+ private:
+  struct Markup {
+    AlignmentLine line;
+    std::string name;  // "#=GC SS_cons"
+    std::size_t columns = 0;
+  };
+
+  void begin(const AlignmentLine& line) {
+    if (line.text != kHeader) {
+      refuse_line(file_, line.number, fmt::format("'{}': only \"{}\" is read", line.text, kHeader));
+    }
+    if (header_) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format(
+              "an alignment begins here, and the one of line {} has no end: write a line \"//\" "
+              "before this one",
+              *header_));
+    }
+    header_ = line.number;
+  }
+
+  void end(const AlignmentLine& line) {
+    if (!header_) {
+      refuse_line(
+          file_, line.number, fmt::format("\"//\" ends no alignment; one begins with {}", kHeader));
+    }
+    end_block();
+    if (!rows_.empty()) {
+      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_));
+    }
+    header_.reset();
+    rows_.clear();
+    place_.clear();
+    blocks_ = 0;
+  }
+
+  void expect_begun(const AlignmentLine& line) const {
+    if (!header_) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format("stands outside of an alignment, which begins with a line \"{}\"", kHeader));
+    }
+  }
+
+  void take_markup(const AlignmentLine& line) {
+    expect_begun(line);
+    std::string_view rest = line.text;
+    const std::string_view kind = take_word(rest);
+    if (kind != "#=GC" && kind != "#=GR") {
+      return;
+    }
+    std::string name(kind);
+    for (int words = kind == "#=GR" ? 2 : 1; words > 0; --words) {
+      name.append(" ").append(take_word(rest));
+    }
+    markup_.push_back({line, name, rest.size()});
+  }
+
+  void take_row(const AlignmentLine& line) {
+    expect_begun(line);
+    std::string_view rest = line.text;
+    const std::string name(take_word(rest));
+    if (rest.empty()) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format("'{}': expected a name and its row, separated by spaces", name));
+    }
+    const auto [place, fresh] = place_.try_emplace(name, rows_.size());
+    if (fresh && blocks_ > 0) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format(
+              "the row of '{}' is not in the first block, at line {}: every block has every row",
+              name,
+              rows_.front().line));
+    }
+    if (fresh) {
+      rows_.push_back({.name = name, .line = line.number});
+    }
+    const auto [before, once] = block_.try_emplace(name, line.number);
+    if (!once) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format(
+              "the row of '{}' is in this block already, at line {}; rows have names of their own, "
+              "and an empty line separates blocks",
+              name,
+              before->second));
+    }
+    if (block_.size() == 1) {
+      first_ = line.number;
+      columns_ = rest.size();
+    }
+    // first what the letters are: blanks inside a row make it longer, too
+    add_letters(rows_[place->second], rest, line, file_);
+    if (rest.size() != columns_) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format(
+              "the row of '{}' has {} columns, the first of its block, at line {}, has {}; rows of "
+              "an alignment are equally long",
+              name,
+              rest.size(),
+              first_,
+              columns_));
+    }
+  }
+
+  void end_block() {
+    // markup in a paragraph of its own is that of the block before
+    if (block_.empty() && blocks_ == 0) {
+      markup_.clear();
+      return;
+    }
+    for (const AlignmentRow& row : rows_) {
+      if (!block_.empty() && !block_.contains(row.name)) {
+        refuse_line(
+            file_,
+            first_,
+            fmt::format(
+                "the block that begins here has no row of '{}', which is at line {}: every block "
+                "has every row",
+                row.name,
+                row.line));
+      }
+    }
+    for (const Markup& markup : markup_) {
+      if (markup.columns != columns_) {
+        refuse_line(
+            file_,
+            markup.line.number,
+            fmt::format(
+                "'{}' has {} columns, and the rows of its block have {}: it has a character for "
+                "each",
+                markup.name,
+                markup.columns,
+                columns_));
+      }
+    }
+    blocks_ += block_.empty() ? 0 : 1;
+    block_.clear();
+    markup_.clear();
+  }
+
+  const std::filesystem::path& file_;
+  std::vector<Alignment> all_;
+  std::optional<std::size_t> header_;  // the line of the alignment that is read
+  std::vector<AlignmentRow> rows_;
+  std::map<std::string, std::size_t> place_;  // of a name among the rows
+  int blocks_ = 0;                            // that are whole
+  // Of the block:
+  std::map<std::string, std::size_t> block_;  // the line of each name
+  std::vector<Markup> markup_;
+  std::size_t first_ = 0;  // its first line
+  std::size_t columns_ = 0;
+};
+
+}  // namespace
+
+std::vector<Alignment> read_stockholm(
+    const std::vector<AlignmentLine>& lines, const std::filesystem::path& file) {
+  Reader reader(file);
+  for (const AlignmentLine& line : lines) {
+    reader.take(line);
+  }
+  return std::move(reader).alignments();
+}
+
+}  // namespace paradyse
