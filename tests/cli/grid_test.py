@@ -323,6 +323,9 @@ name = "{model.stem}"
         self.assertIn("alignment.sto:3: '7'", self.error_of(*self.grad(self.protein)))
         self.alignment.write_text(ALIGNMENT.replace("AC-EFGH", "AC-EFG"))
         self.assertIn("alignment.sto:3: the row of 'two'", self.error_of(*self.grad(self.protein)))
+        # no machine has 129 TiB for the features of pairs
+        self.alignment.write_text("# STOCKHOLM 1.0\none " + "ACDEFGHIKL" * 40000 + "\n//\n")
+        self.assertIn("400000 residues", self.error_of(*self.grad(self.protein)))
         plan["programs"]["layout"][0]["parts"][0]["out"]["x"] = ["R"]
         self.plan.write_text(json.dumps(plan))
         self.assertIn("parts[0].out.x", self.run_program(

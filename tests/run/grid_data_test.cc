@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/run/data/sample_memory.h"
+#include "src/run/data/synthetic_samples.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -127,6 +129,35 @@ TEST(Frames, AreRefusedByWhatIsWrong) {
   refused(
       {{"latents", at::zeros({1, 4, 2, 4, 4})}, {"timesteps", at::full({1}, 1.5)}},
       {"1.5", "from 0"});
+}
+
+// A file of so many frames needs no disk for its zeros, and a sample of it no memory to be refused.
+TEST(Frames, AreRefusedWhereThereIsNoMemory) {
+  const File file("long.safetensors");
+  constexpr std::int64_t kFrames = std::int64_t{1} << 36;
+  const std::uint64_t bytes = std::uint64_t{4} * 4 * kFrames * 4;
+  std::string header = R"({"latents":{"dtype":"F32","shape":[1,4,)" + std::to_string(kFrames) +
+                       R"(,2,2],"data_offsets":[0,)" + std::to_string(bytes) + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = header.size();
+  {
+    std::ofstream stream(file.path, std::ios::binary);
+    stream.write(reinterpret_cast<const char*>(&length), sizeof(length));
+    stream << header;
+  }
+  std::error_code error;
+  fs::resize_file(file.path, sizeof(length) + length + bytes, error);
+  if (error) {  // files here are shorter: of a clip that is in memory the sample is refused
+    const at::Tensor latents = at::zeros({1, 4, 1, 2, 2}).expand({1, 4, kFrames, 2, 2});
+    const GridData data{
+        .content = Clips{.latents = latents, .timesteps = {}, .text = {}, .patch = 2},
+        .sizes = {.lengths = {kFrames}, .dims = {}},
+        .file = "long"};
+    expect_refused([&] { (void)data.sample(0, 1, 0); }, {"long: clip 0", "TiB", "at most"});
+    return;
+  }
+  expect_refused(
+      [&] { read_frames(file.path, kShape); }, {"'latents' takes 4.0 TiB", "available", "fewer"});
 }
 
 // What is masked of a text is no part of the sample, whatever stands there.
@@ -378,6 +409,58 @@ TEST(Alignments, HaveInsertions) {
   std::ofstream(file.path) << ">a\nACkD\n>b\nAkCD\n";
   expect_refused(
       [&] { read_alignment_file(file.path); }, {":1: ", "small letters", ".a3m or .fasta"});
+}
+
+// Pairs of residues grow with their square.
+TEST(Alignments, AreRefusedWhereThereIsNoMemory) {
+  const File file("long.sto");
+  constexpr std::int64_t kResidues = 400000;
+  std::string row;
+  while (std::ssize(row) < kResidues) {
+    row += "ACDEFGHIKL";
+  }
+  std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACD\n//\n# STOCKHOLM 1.0\nb " << row << "\n//\n";
+  const std::vector<std::string> what = {
+      ":5: ", "1 sequences and 400000 residues", "129.2 TiB", "available", "at most"};
+  expect_refused([&] { read_alignments(file.path); }, what);
+  GridData data{.content = read_alignment_file(file.path), .sizes = {}, .file = file.path.string()};
+  expect_refused([&] { (void)data.sample(1, 7, 0); }, what);
+  EXPECT_EQ(data.sample(0, 7, 0).labels.size(), 3U);
+}
+
+// What is said of the largest sample that fits is right.
+TEST(SampleMemory, NamesTheLargestThatFits) {
+  const auto refused = [](std::size_t s, std::size_t r, std::int64_t room) {
+    const Alignment alignment{
+        .names = {}, .letters = {s, std::vector<std::int32_t>(r)}, .deletions = {}};
+    try {
+      expect_room("here", alignment, room);
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto room = static_cast<std::int64_t>(alignment_sample_bytes(4, 100));
+  EXPECT_EQ(refused(4, 100, room), "");
+  EXPECT_THAT(refused(4, 200, room), HasSubstr("at most 100 residues"));
+  EXPECT_THAT(refused(9, 100, room), HasSubstr("at most 4 sequences"));
+  EXPECT_THAT(refused(4, 101, room), HasSubstr("at most "));
+  const auto of_clip = static_cast<std::int64_t>(clip_sample_bytes({4, 7, 8, 8}, 2));
+  EXPECT_NO_THROW(expect_room("here", {4, 7, 8, 8}, 2, of_clip));
+  try {
+    expect_room("here", {4, 20, 8, 8}, 2, of_clip);
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("at most 7 frames"));
+  }
+}
+
+TEST(SyntheticSamples, AreRefusedWhereThereIsNoMemory) {
+  const Model model = evoformer_model({.blocks = 1});
+  const DimSizes dims = {{"sequences", 2}, {"residues", 400000}, {"i", 400000}, {"j", 400000}};
+  expect_refused(
+      [&] { (void)synthetic_samples(model, dims, 1); },
+      {"residues 400000", "available", "smaller"});
 }
 
 }  // namespace

@@ -11,7 +11,10 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/safetensors.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/xxh64.h"
+#include "src/run/data/sample_memory.h"
+#include "src/run/device/host_memory.h"
 
 namespace paradyse {
 namespace {
@@ -93,6 +96,7 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
   const auto s = static_cast<std::int64_t>(alignment.letters.size());
   const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
   Sample sample;
+  sample.labels.reserve(idx(s * r));
   at::Tensor& msa = sample.inputs["msa"];
   at::Tensor& pair = sample.inputs["pair"];
   msa = at::zeros({s, r, kMsaFeatures}, at::kDouble);
@@ -180,7 +184,26 @@ at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t
   return normal(sizes, numbers);
 }
 
+namespace {
+
+// Where there is memory for sample `i`.
+void expect_room_for_sample(const GridData& data, std::int64_t i, std::int64_t available) {
+  if (const auto* const clips = std::get_if<Clips>(&data.content)) {
+    expect_room(
+        fmt::format("{}: clip {}", data.file, i),
+        clips->latents.sizes().slice(1),
+        clips->patch,
+        available);
+    return;
+  }
+  const Alignment& alignment = std::get<std::vector<Alignment>>(data.content)[idx(i)];
+  expect_room(fmt::format("{}:{}", data.file, alignment.line), alignment, available);
+}
+
+}  // namespace
+
 Sample GridData::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const {
+  expect_room_for_sample(*this, i, available_memory());
   const auto* const clips = std::get_if<Clips>(&content);
   return clips != nullptr
              ? sample_of(*clips, i, Draw(seed, draw))
@@ -228,6 +251,26 @@ std::string GridData::fingerprint() const {
 }
 
 namespace {
+
+// Clips stay in memory, and a sample is made of one of them.
+void expect_room_for(
+    const at::Tensor& latents,
+    const std::filesystem::path& file,
+    const StditShape& shape,
+    std::int64_t available) {
+  const auto stored = static_cast<std::int64_t>(latents.nbytes());
+  if (stored > available) {
+    refuse(
+        file,
+        fmt::format(
+            "'latents' takes {} of memory, and {} are available on this machine; keep fewer or "
+            "shorter clips in the file",
+            bytes_text(stored),
+            bytes_text(available)));
+  }
+  expect_room(
+      file.string() + ": clip 0", latents.sizes().slice(1), shape.patch, available - stored);
+}
 
 // Of each clip the tokens that are not masked.
 std::vector<at::Tensor> text_of(
@@ -285,20 +328,21 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
               "tensor '{}' is not known; there are latents, timesteps, text, text_mask", name));
     }
   }
-  Clips clips{
-      .latents = reader.view("latents").clone(), .timesteps = {}, .text = {}, .patch = shape.patch};
-  const at::Tensor& latents = clips.latents;
-  if (latents.dim() != 5 || latents.size(1) != shape.channels || latents.numel() == 0 ||
-      latents.size(3) % shape.patch != 0 || latents.size(4) % shape.patch != 0) {
+  const at::Tensor stored = reader.view("latents");
+  if (stored.dim() != 5 || stored.size(1) != shape.channels || stored.numel() == 0 ||
+      stored.size(3) % shape.patch != 0 || stored.size(4) % shape.patch != 0) {
     refuse(
         file,
         fmt::format(
             "'latents' is [{}]; needed is [clips, {}, frames, height, width], height and width "
             "multiples of the model's patch_size {}",
-            fmt::join(latents.sizes(), ", "),
+            fmt::join(stored.sizes(), ", "),
             shape.channels,
             shape.patch));
   }
+  expect_room_for(stored, file, shape, available_memory());
+  Clips clips{.latents = stored.clone(), .timesteps = {}, .text = {}, .patch = shape.patch};
+  const at::Tensor& latents = clips.latents;
   if (reader.contains("timesteps")) {
     clips.timesteps =
         reader.view("timesteps").to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
@@ -330,7 +374,7 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
         file,
         "has a 'text' or 'text_mask', and the model has no caption_channels: it attends to none");
   }
-  GridData data{.content = {}, .sizes = {}};
+  GridData data{.content = {}, .sizes = {}, .file = file.string()};
   for (std::int64_t b = 0; b < latents.size(0); ++b) {
     data.sizes.lengths.push_back(latents.size(2) * patches);
     DimSizes& dims =
@@ -352,7 +396,12 @@ GridData read_alignments(const std::filesystem::path& file) {
     sizes.lengths.push_back(s * r);
     sizes.dims.push_back({{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}});
   }
-  return {.content = std::move(alignments), .sizes = std::move(sizes)};
+  GridData data{.content = std::move(alignments), .sizes = std::move(sizes), .file = file.string()};
+  const std::int64_t available = available_memory();
+  for (std::int64_t i = 0; i < data.size(); ++i) {
+    expect_room_for_sample(data, i, available);
+  }
+  return data;
 }
 
 GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape) {

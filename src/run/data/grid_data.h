@@ -54,10 +54,12 @@ at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t
 
 struct GridData {
   std::variant<Clips, std::vector<Alignment>> content;
-  BatchSizes sizes;  // of the samples; rows: frames times patches, or letters
+  BatchSizes sizes;       // of the samples; rows: frames times patches, or letters
+  std::string file = {};  // for messages
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(sizes.lengths); }
   // Sample `i`.  Noise, its level and masks are those of (seed, draw), the same on every machine.
+  // Throws std::runtime_error where this machine has no memory for it.
   [[nodiscard]] Sample sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const;
   // All of them, each as the draw of its number.
   [[nodiscard]] std::vector<Sample> samples(std::uint64_t seed) const;
@@ -73,12 +75,14 @@ GridData read_grid_data(const std::filesystem::path& file, const GridShape& shap
 // `text_mask` [B, tokens]: those that are 0 are no part of the sample.  A patch is `patch` x
 // `patch` of a frame.  Of a sample x_t = t x + (1 - t) noise, and the velocity that is to be
 // predicted is x - noise (rectified flow, Liu et al. 2022).
-// Throws std::runtime_error naming the file, what is found and what is needed.
+// Throws std::runtime_error naming the file, what is found and what is needed, also where a sample
+// takes more memory than the machine has.
 GridData read_frames(const std::filesystem::path& file, const StditShape& shape);
 
 // Every alignment of the file is a sample: 15 % of the letters are to
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
-// and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file().
+// and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file(), and where
+// a sample takes more memory than the machine has.
 GridData read_alignments(const std::filesystem::path& file);
 
 }  // namespace paradyse

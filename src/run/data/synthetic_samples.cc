@@ -3,11 +3,14 @@
 #include <random>
 
 #include "paradyse/plan/index.h"
+#include "src/run/data/sample_memory.h"
+#include "src/run/device/host_memory.h"
 
 namespace paradyse {
 
 std::vector<Sample> synthetic_samples(
     const Model& model, const std::map<std::string, std::int64_t>& dims, std::int64_t count) {
+  expect_room(model, dims, count, available_memory());
   std::mt19937_64 random(7);
   const Part& last = *model.parts.back().part;
   std::vector<Sample> samples(idx(count));

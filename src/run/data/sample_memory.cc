@@ -1,0 +1,139 @@
+#include "src/run/data/sample_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "src/plan/base/bytes_text.h"
+
+namespace paradyse {
+namespace {
+
+constexpr double kDouble = 8;  // bytes
+constexpr double kLabel = 4;
+
+// Of all that a sample has for each residue of a sequence, and for each pair of residues.
+constexpr double kOfResidue = kDouble * kMsaFeatures + kLabel;
+constexpr double kOfPair = kDouble * kPairFeatures;
+
+// What was rounded down from a whole number is that number.
+double whole(double number) { return std::floor(number + 1e-6); }
+
+std::string text_of(double bytes) {
+  constexpr double kMost = 9e18;
+  return bytes_text(static_cast<std::int64_t>(std::min(bytes, kMost)));
+}
+
+[[noreturn]] void refuse(
+    const std::string& what, double needed, std::int64_t available, const std::string& remedy) {
+  throw std::runtime_error(fmt::format(
+      "{} takes {} of memory, and {} are available on this machine; {}",
+      what,
+      text_of(needed),
+      bytes_text(available),
+      remedy));
+}
+
+}  // namespace
+
+double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues) {
+  const auto S = static_cast<double>(sequences);
+  const auto R = static_cast<double>(residues);
+  return kOfResidue * S * R + kOfPair * R * R;
+}
+
+double clip_sample_bytes(at::IntArrayRef sizes, std::int64_t patch) {
+  // The clip, noise, their mix and the velocity, as patches these two again; features of places.
+  constexpr double kCopies = 6;
+  constexpr double kCopiesOfPlaces = 2;
+  double elements = 1;
+  for (const std::int64_t size : sizes) {
+    elements *= static_cast<double>(size);
+  }
+  const double patches =
+      elements / static_cast<double>(sizes.front()) / static_cast<double>(patch * patch);
+  return kDouble * (kCopies * elements + kCopiesOfPlaces * kPlaceFeatures * patches);
+}
+
+void expect_room(const std::string& where, const Alignment& alignment, std::int64_t available) {
+  const auto s = std::ssize(alignment.letters);
+  const auto r = std::ssize(alignment.letters.front());
+  const double needed = alignment_sample_bytes(s, r);
+  const auto room = static_cast<double>(available);
+  if (needed <= room) {
+    return;
+  }
+  const auto R = static_cast<double>(r);
+  const double of_pairs = kOfPair * R * R;
+  // The largest R with kOfPair R^2 + kOfResidue S R within the room; or the largest S.
+  const double b = kOfResidue * static_cast<double>(s);
+  const double residues = (std::sqrt(b * b + 4 * kOfPair * room) - b) / (2 * kOfPair);
+  const double sequences = (room - of_pairs) / (kOfResidue * R);
+  refuse(
+      fmt::format(
+          "{}: the sample of an alignment of {} sequences and {} residues, with {} features of "
+          "each pair of residues,",
+          where,
+          s,
+          r,
+          kPairFeatures),
+      needed,
+      available,
+      sequences >= 1
+          ? fmt::format(
+                "keep at most {:.0f} sequences, or train on a machine with more", whole(sequences))
+          : fmt::format(
+                "cut the alignment into pieces of at most {:.0f} residues, or train on a machine "
+                "with more",
+                std::max(1.0, whole(residues))));
+}
+
+void expect_room(
+    const std::string& where, at::IntArrayRef clip, std::int64_t patch, std::int64_t available) {
+  const double needed = clip_sample_bytes(clip, patch);
+  if (needed <= static_cast<double>(available)) {
+    return;
+  }
+  const double of_frame = needed / static_cast<double>(clip[1]);
+  const double frames = whole(static_cast<double>(available) / of_frame);
+  refuse(
+      fmt::format("{}: the sample of a clip of [{}]", where, fmt::join(clip, ", ")),
+      needed,
+      available,
+      frames >= 1
+          ? fmt::format(
+                "cut clips to at most {:.0f} frames, or train on a machine with more", frames)
+          : "give smaller frames, or train on a machine with more");
+}
+
+void expect_room(
+    const Model& model,
+    const std::map<std::string, std::int64_t>& dims,
+    std::int64_t count,
+    std::int64_t available) {
+  double needed = 0;
+  for (const Stream& input : model.inputs()) {
+    double elements = static_cast<double>(input.columns) * static_cast<double>(count);
+    for (const std::int64_t size : row_sizes(input.rows, dims)) {
+      elements *= static_cast<double>(size);
+    }
+    needed += kDouble * elements;
+  }
+  if (needed <= static_cast<double>(available)) {
+    return;
+  }
+  std::string sizes;
+  for (const auto& [name, size] : dims) {
+    sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", name, size);
+  }
+  refuse(
+      fmt::format("{} sample{} of {}", count, count == 1 ? "" : "s", sizes),
+      needed,
+      available,
+      "give smaller sizes, or use a machine with more");
+}
+
+}  // namespace paradyse
