@@ -118,17 +118,45 @@ TEST(Frames, AreRefusedByWhatIsWrong) {
   };
   refused({{"latents", at::zeros({1, 3, 2, 4, 4})}}, {"[1, 3, 2, 4, 4]", "4, frames"});
   refused({{"latents", at::zeros({1, 4, 2, 3, 4})}}, {"[1, 4, 2, 3, 4]", "patch_size 2"});
-  refused({{"latents", at::zeros({4, 2, 4, 4})}}, {"[4, 2, 4, 4]"});
-  refused({{"frames", at::zeros({1, 4, 2, 4, 4})}}, {"'frames' is not known"});
   refused(
-      {{"latents", at::full({1, 4, 2, 4, 4}, std::numeric_limits<double>::quiet_NaN())}},
-      {"clip 0", "not finite"});
+      {{"latents", at::zeros({4, 2, 4, 4})}},
+      {"[4, 2, 4, 4]", "4 dims", "a single clip is the first of one"});
+  refused({{"frames", at::zeros({1, 4, 2, 4, 4})}}, {"'frames' is not known"});
+  at::Tensor latents = at::zeros({2, 4, 3, 4, 4});
+  latents[1][0][2][1][1] = std::numeric_limits<double>::quiet_NaN();
+  latents[1][3][2][0][0] = std::numeric_limits<double>::infinity();
+  refused({{"latents", latents}}, {"clip 1", "2 numbers", "not finite", "frame 2"});
   refused(
       {{"latents", at::zeros({2, 4, 2, 4, 4})}, {"timesteps", at::zeros({3})}},
       {"'timesteps' is [3]", "2 clips"});
   refused(
       {{"latents", at::zeros({1, 4, 2, 4, 4})}, {"timesteps", at::full({1}, 1.5)}},
       {"1.5", "from 0"});
+}
+
+// Each message says what is found, what is needed and what to do.
+TEST(Frames, AreRefusedWithARemedy) {
+  const File file("shapes.safetensors");
+  const auto refused = [&](const at::Tensor& latents, const std::vector<std::string>& what) {
+    test::write_tensors(file.path, {{"latents", latents}});
+    expect_refused([&] { read_frames(file.path, kShape); }, what);
+  };
+  for (const at::ScalarType type : {at::kByte, at::kChar, at::kInt, at::kLong, at::kBool}) {
+    refused(at::ones({1, 4, 2, 4, 4}, type), {"'latents' is of type", "floating-point"});
+  }
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    test::write_tensors(file.path, {{"latents", at::ones({1, 4, 2, 4, 4}, type)}});
+    EXPECT_EQ(read_frames(file.path, kShape).size(), 1);
+  }
+  refused(at::zeros({0, 4, 2, 4, 4}), {"no clips"});
+  refused(at::zeros({1, 4, 0, 4, 4}), {"no frames"});
+  refused(at::zeros({1, 4, 2, 4, 0}), {"no width"});
+  refused(at::zeros({1, 2, 4, 4, 4}), {"2 channels", "transpose"});
+  refused(at::zeros({1, 3, 2, 4, 4}), {"3 channels", "in_channels 4"});
+  refused(at::zeros({1, 4, 2, 5, 4}), {"height 5", "crop to 4 or pad to 6"});
+  refused(at::zeros({1, 4, 2, 4, 1}), {"width 1", "pad to 2"});
+  test::write_tensors(file.path, {{"timesteps", at::zeros({1})}});
+  expect_refused([&] { read_frames(file.path, kShape); }, {"no 'latents'", "[clips, 4, frames"});
 }
 
 // A file of so many frames needs no disk for its zeros, and a sample of it no memory to be refused.
@@ -188,7 +216,8 @@ TEST(Frames, BringTheTextThatIsNotMasked) {
     write(wrong);
     expect_refused([&] { read_frames(file.path, shape); }, {what});
   };
-  refused(at::ones({2, 4}), "clip 1 of 'text' has numbers that are not finite");
+  refused(at::ones({2, 4}), "clip 1 of 'text' has 3 numbers that are not finite");
+  refused(at::full({2, 4}, -1e9), "'text_mask' has -1000000000");
   refused(at::ones({2, 3}), "'text_mask' is [2, 3]");
   refused(at::zeros({2, 4}), "leaves clip 0 no token");
   write(mask);

@@ -252,6 +252,97 @@ std::string GridData::fingerprint() const {
 
 namespace {
 
+// A tensor of the file, of which nothing is copied yet.
+at::Tensor floats(
+    const SafetensorsReader& reader, const std::filesystem::path& file, const std::string& name) {
+  at::Tensor stored = reader.view(name);
+  const at::ScalarType type = stored.scalar_type();
+  if (type != at::kHalf && type != at::kBFloat16 && type != at::kFloat && type != at::kDouble) {
+    refuse(
+        file,
+        fmt::format(
+            "'{}' is of type {}; needed are floating-point numbers (F16, BF16, F32 or F64), as an "
+            "encoder gives them",
+            name,
+            c10::toString(type)));
+  }
+  return stored;
+}
+
+// Else says which of the tensor's `items`, along this dim, is the first with NaN or infinity.
+void expect_finite(
+    const at::Tensor& tensor,
+    const std::string& what,
+    const std::string& items,
+    std::int64_t dim,
+    const std::filesystem::path& file) {
+  const at::Tensor wrong = at::isfinite(tensor).logical_not();
+  const auto count = wrong.sum().item<std::int64_t>();
+  if (count == 0) {
+    return;
+  }
+  const at::Tensor first = wrong.movedim(dim, 0).flatten(1).any(1).nonzero()[0];
+  refuse(
+      file,
+      fmt::format(
+          "{} has {} number{} that {} not finite (NaN or infinity), the first in {} {}; leave the "
+          "clip out, or encode it again (F16 overflows above 65504)",
+          what,
+          count,
+          count == 1 ? "" : "s",
+          count == 1 ? "is" : "are",
+          items,
+          first.item<std::int64_t>()));
+}
+
+// [B, C, T, h, w]
+void expect_clips(
+    const at::Tensor& latents, const std::filesystem::path& file, const StditShape& shape) {
+  const auto wrong = [&](const std::string& what) {
+    refuse(
+        file,
+        fmt::format(
+            "'latents' is [{}]; needed is [clips, {}, frames, height, width], height and width "
+            "multiples of the model's patch_size {}: {}",
+            fmt::join(latents.sizes(), ", "),
+            shape.channels,
+            shape.patch,
+            what));
+  };
+  constexpr const char* kDims[] = {"clips", "channels", "frames", "height", "width"};
+  if (latents.dim() != std::ssize(kDims)) {
+    wrong(fmt::format(
+        "it has {} dims{}",
+        latents.dim(),
+        latents.dim() == std::ssize(kDims) - 1 ? "; a single clip is the first of one" : ""));
+  }
+  for (std::int64_t dim = 0; dim < latents.dim(); ++dim) {
+    if (latents.size(dim) == 0) {
+      wrong(fmt::format("there are no {}", kDims[dim]));
+    }
+  }
+  if (latents.size(1) != shape.channels) {
+    wrong(fmt::format(
+        "it has {} channels{}",
+        latents.size(1),
+        latents.size(2) == shape.channels
+            ? "; if frames come first, transpose these two"
+            : ", and the model in_channels " + std::to_string(shape.channels)));
+  }
+  for (const std::int64_t dim : {3, 4}) {
+    const std::int64_t size = latents.size(dim);
+    const std::int64_t left = size % shape.patch;
+    if (left != 0) {
+      wrong(fmt::format(
+          "{} {} is no multiple; {}pad to {}",
+          kDims[dim],
+          size,
+          size > left ? fmt::format("crop to {} or ", size - left) : "",
+          size - left + shape.patch));
+    }
+  }
+}
+
 // Clips stay in memory, and a sample is made of one of them.
 void expect_room_for(
     const at::Tensor& latents,
@@ -285,14 +376,14 @@ std::vector<at::Tensor> text_of(
   if (!reader.contains("text")) {
     refuse(file, needed);
   }
-  const at::Tensor text = reader.view("text").clone();
+  const at::Tensor text = floats(reader, file, "text").clone();
   if (text.dim() != 3 || text.size(0) != clips || text.size(1) == 0 ||
       text.size(2) != shape.caption_channels) {
     refuse(file, fmt::format("{}, and it is [{}]", needed, fmt::join(text.sizes(), ", ")));
   }
   at::Tensor mask = at::ones({clips, text.size(1)}, at::kLong);
   if (reader.contains("text_mask")) {
-    mask = reader.view("text_mask").clone();
+    mask = reader.view("text_mask").to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
     if (mask.sizes() != at::IntArrayRef({clips, text.size(1)})) {
       refuse(
           file,
@@ -303,15 +394,21 @@ std::vector<at::Tensor> text_of(
               text.size(1)));
     }
   }
+  if (const at::Tensor odd = mask.ne(0).logical_and_(mask.ne(1)); odd.any().item<bool>()) {
+    refuse(
+        file,
+        fmt::format(
+            "'text_mask' has {}; it has 1 for a token that is attended to and 0 for one that is "
+            "not",
+            mask.masked_select(odd)[0].item<double>()));
+  }
   std::vector<at::Tensor> all;
   for (std::int64_t b = 0; b < clips; ++b) {
     all.push_back(text[b].index_select(0, mask[b].ne(0).nonzero().view({-1})));
     if (all.back().size(0) == 0) {
       refuse(file, fmt::format("'text_mask' leaves clip {} no token to attend to", b));
     }
-    if (!at::isfinite(all.back()).all().item<bool>()) {
-      refuse(file, fmt::format("clip {} of 'text' has numbers that are not finite", b));
-    }
+    expect_finite(all.back(), fmt::format("clip {} of 'text'", b), "token", 0, file);
   }
   return all;
 }
@@ -328,18 +425,15 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
               "tensor '{}' is not known; there are latents, timesteps, text, text_mask", name));
     }
   }
-  const at::Tensor stored = reader.view("latents");
-  if (stored.dim() != 5 || stored.size(1) != shape.channels || stored.numel() == 0 ||
-      stored.size(3) % shape.patch != 0 || stored.size(4) % shape.patch != 0) {
+  if (!reader.contains("latents")) {
     refuse(
         file,
         fmt::format(
-            "'latents' is [{}]; needed is [clips, {}, frames, height, width], height and width "
-            "multiples of the model's patch_size {}",
-            fmt::join(stored.sizes(), ", "),
-            shape.channels,
-            shape.patch));
+            "has no 'latents', the clips: needed is a tensor [clips, {}, frames, height, width]",
+            shape.channels));
   }
+  const at::Tensor stored = floats(reader, file, "latents");
+  expect_clips(stored, file, shape);
   expect_room_for(stored, file, shape, available_memory());
   Clips clips{.latents = stored.clone(), .timesteps = {}, .text = {}, .patch = shape.patch};
   const at::Tensor& latents = clips.latents;
@@ -356,9 +450,7 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
     }
   }
   for (std::int64_t b = 0; b < latents.size(0); ++b) {
-    if (!at::isfinite(latents[b]).all().item<bool>()) {
-      refuse(file, fmt::format("clip {} of 'latents' has numbers that are not finite", b));
-    }
+    expect_finite(latents[b], fmt::format("clip {} of 'latents'", b), "frame", 1, file);
     const double t = clips.timesteps.defined() ? clips.timesteps[b].item<double>() : 0;
     if (!(t >= 0 && t <= 1)) {
       refuse(
