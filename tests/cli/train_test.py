@@ -396,7 +396,11 @@ n_positions = 64
 
     def test_a_folder_that_cannot_be_written_is_known_first(self):
         file = self.write("file", "")
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
         for arguments in [["train", "-c", self.config, "--data", "nowhere", "--set", "output.folder=/proc/x"],
+                          ["train", "-c", self.config, "--data", "nowhere", "--set", "output.folder="],
+                          ["simulate", "--model", "nowhere", "--cluster", "nowhere", "--trace", pipe],
                           ["train", "-c", self.config, "--data", "nowhere", "--set", f"output.folder={file}"],
                           ["profile", "-c", self.config, "--model", "nowhere", "--out", file / "x"],
                           ["profile", "-c", self.config, "--model", "nowhere", "--set", f"output.folder={file}"],
@@ -408,7 +412,8 @@ n_positions = 64
                           ["report", "nowhere", "--out", "/proc/x"]]:
             with self.subTest(arguments):
                 failed = self.run_program(*arguments, code=2)
-                self.assertRegex(failed.stderr, "(cannot be written|is not a folder|is not there; make it|is a folder)")
+                self.assertRegex(failed.stderr, "(cannot be written|is not a folder|is not there; make it|is a folder"
+                                 "|output.folder is empty|is a pipe that nobody reads)")
                 self.assertNotIn("nowhere", failed.stderr)
         self.assertEqual(file.read_text(), "")
 

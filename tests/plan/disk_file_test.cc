@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -122,6 +123,21 @@ TEST_F(WritableTest, WhatCannotBeRead) {
     EXPECT_EQ(content_of(file), std::nullopt);
     EXPECT_THAT(refusal(file), HasSubstr(": is not there; give a file"));
   }
+}
+
+// Nor is the reader of a pipe that is written; one that is there keeps its writer.
+TEST_F(WritableTest, APipeIsWrittenWhereSomebodyReads) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(why_not_writable(pipe), "is a pipe that nobody reads: start its reader first");
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  EXPECT_EQ(why_not_writable(pipe), "");
+  std::ofstream(pipe) << "text";
+  char text[5] = "";
+  EXPECT_EQ(::read(reader, text, 5), 4);
+  EXPECT_STREQ(text, "text");
+  EXPECT_EQ(::read(reader, text, 5), -1);  // not 0, the end: a writer is there
+  ::close(reader);
 }
 
 // As a shell's <(...) is one.

@@ -145,7 +145,13 @@ std::string why_not_writable(const fs::path& file, bool makes_folders) {
   if (fs::is_directory(status) || !file.has_filename()) {
     return "is a folder; give the name of a file";
   }
-  if (fs::is_other(status) || fs::is_character_file(status) || fs::is_fifo(status)) {
+  if (fs::is_fifo(status)) {
+    // Stays open until the program ends: a reader that sees its last writer go would go, too.
+    return ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) >= 0 ? ""
+           : errno == ENXIO ? "is a pipe that nobody reads: start its reader first"
+                            : "cannot be written: " + std::generic_category().message(errno);
+  }
+  if (fs::is_other(status) || fs::is_character_file(status)) {
     return "";
   }
   if (error && error != std::errc::no_such_file_or_directory) {

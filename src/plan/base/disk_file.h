@@ -14,7 +14,7 @@ void replace_file(const std::filesystem::path& file, const std::string& text);
 
 // Why a file of that name cannot be written, tried by writing a byte beside it; "": it can be.
 // `makes_folders`: who writes it makes the folders that are not there.  What is there already and
-// no folder stays as it is; a device or a pipe takes what it takes.
+// no folder stays as it is; a device takes what it takes, and so does a pipe that somebody reads.
 std::string why_not_writable(const std::filesystem::path& file, bool makes_folders = false);
 // The same of files in a folder.
 std::string why_no_file_in(const std::filesystem::path& folder, bool makes_folders = false);

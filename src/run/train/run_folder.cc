@@ -135,6 +135,10 @@ std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t st
 
 void RunFolder::expect_room(const LoadedConfig& config) {
   const fs::path parent = config.config.output.folder;
+  if (parent.empty()) {
+    throw std::invalid_argument(
+        "output.folder is empty: name a folder, or leave the key out for its default, runs");
+  }
   if (const std::string why = why_no_file_in(parent, /*makes_folders=*/true); !why.empty()) {
     throw std::invalid_argument("output.folder: " + why);
   }
