@@ -4,7 +4,7 @@ import json
 import random
 import unittest
 
-from support import FAILED, GOLDEN, ProgramTest, gradient_error, read_tensors, write_tensors
+from support import FAILED, GOLDEN, USAGE, ProgramTest, gradient_error, read_tensors, write_tensors
 
 STDIT = """
 model_type = "stdit"
@@ -325,7 +325,8 @@ name = "{model.stem}"
         self.assertIn("alignment.sto:3: the row of 'two'", self.error_of(*self.grad(self.protein)))
         # no machine has 129 TiB for the features of pairs
         self.alignment.write_text("# STOCKHOLM 1.0\none " + "ACDEFGHIKL" * 40000 + "\n//\n")
-        self.assertIn("400000 residues", self.error_of(*self.grad(self.protein)))
+        # how many would do goes by the memory that is free, which is never the same twice
+        self.assertIn("400000 residues", self.run_program(*self.grad(self.protein), code=USAGE).stderr)
         plan["programs"]["layout"][0]["parts"][0]["out"]["x"] = ["R"]
         self.plan.write_text(json.dumps(plan))
         self.assertIn("parts[0].out.x", self.run_program(
