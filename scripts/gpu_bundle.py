@@ -41,7 +41,7 @@ KEPT = re.compile(
     r"|lib/x86_64-linux-gnu/lib(fmt|tomlplusplus|png16|png|z)\.so"
     r"|lib/x86_64-linux-gnu/lib(gtest|gtest_main|gmock|gmock_main|rapidcheck)\.a)")
 SOURCES = ["CMakeLists.txt", "CMakePresets.json", "LICENSE", "cmake", "configs/models", "include", "src",
-           "examples", "tests"]
+           "lab", "examples", "tests"]
 
 
 class Refusal(Exception):
