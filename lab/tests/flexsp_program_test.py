@@ -1,50 +1,20 @@
 """paradyse-lab flexsp: plans of the FlexSP publication's presets, and their check; every planner of groups."""
 
 import json
-import pathlib
-import random
 import unittest
 
+from batches import BatchTest, lengths_of
 from support import FAILED, OK, PARADYSE_LAB, ProgramTest, uniform_plan
 
-CLUSTERS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs" / "clusters"
-A100 = CLUSTERS / "64xA100-40GB.toml"
 PLANNERS = ["fast", "exact", "flexsp-milp", "flexsp-milp-as-written", "static", "homogeneous", "sorted", "best-fit",
             "longest-first", "karmarkar-karp", "megatron", "two-stage"]
 
-# A billion parameters.
-LLAMA = """
-architectures = ["LlamaForCausalLM"]
-model_type = "llama"
-hidden_size = 2048
-num_hidden_layers = 8
-num_attention_heads = 16
-num_key_value_heads = 8
-intermediate_size = 5632
-vocab_size = 32000
-rms_norm_eps = 1e-5
-tie_word_embeddings = false
-"""
 
-
-def lengths_of(count, seed, most=100_000):
-    """Mostly short, few long."""
-    draw = random.Random(seed)
-    return [min(most, 1 + int(draw.lognormvariate(7, 1.66))) for _ in range(count)]
-
-
-class FlexspTest(ProgramTest):
+class FlexspTest(BatchTest):
     program = PARADYSE_LAB
-
-    def lengths(self, lengths, name="lengths.txt"):
-        return self.write(name, "".join(f"{n}\n" for n in lengths))
 
     def preset(self, lengths, *arguments, model="flexsp-7b"):
         return ["flexsp", "plan", "--model", model, "--lengths", self.lengths(lengths), *arguments]
-
-    def on_cluster(self, lengths, *arguments, ranks=8, model=LLAMA):
-        return ["plan", "batch", "--model", self.write("model.toml", model), "--cluster", A100, "--ranks", ranks,
-                "--lengths", self.lengths(lengths), *arguments]
 
     def check(self, plan, *arguments, code=0):
         found = self.json_of("flexsp", "check", plan, *arguments, code=code)
