@@ -12,6 +12,7 @@
 #include "lab/flexsp/space_check.h"
 #include "paradyse/plan/cluster.h"
 #include "src/cli/inputs.h"
+#include "src/cli/planned_batch.h"
 #include "src/plan/base/number_text.h"
 
 namespace paradyse::cli {
@@ -73,11 +74,7 @@ int run_flexsp_check(const FlexspCheckOptions& options, const Common& common) {
   expect_one_of("--space", options.space, {"flexsp", "full"});
   expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
   const bool full = options.space == "full";
-  if (!full && (options.overlapped || options.domain == "node")) {
-    throw std::invalid_argument(
-        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
-        "times up and shards weights over all ranks");
-  }
+  expect_of_space(options.space, options.overlapped, options.domain);
   const std::optional<FlexspSetting> setting = setting_of(options);
   const Plan plan = read_plan(options.file);
   const FullSpace space = full_space(options, plan);

@@ -36,7 +36,7 @@ std::vector<GroupSpace> preset_spaces(
     const BatchOptions& options,
     const FlexspSetting& setting,
     const std::vector<std::int64_t>& lengths) {
-  expect_of_space(options);
+  expect_of_space(options.space, options.overlapped, options.domain);
   if (options.space == "flexsp") {
     return {flexsp_space(setting, lengths)};
   }

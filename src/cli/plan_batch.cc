@@ -35,7 +35,7 @@ Described described(const PlanBatchOptions& options) {
         "plan batch: --model " + options.model + " takes --cluster FILE (configs/clusters/)");
   }
   const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
-  expect_of_space(options.batch);
+  expect_of_space(options.batch.space, options.batch.overlapped, options.batch.domain);
   Cluster cluster = cluster_with(options.cluster, options.batch.ranks, memory_of(options.batch));
   ClusterSpaceOptions how{
       .flexsp = options.batch.space == "flexsp",

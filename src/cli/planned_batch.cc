@@ -126,8 +126,8 @@ std::int64_t memory_of(const BatchOptions& options) {
   return bytes;
 }
 
-void expect_of_space(const BatchOptions& options) {
-  if (options.space == "flexsp" && (options.overlapped || options.domain == "node")) {
+void expect_of_space(const std::string& space, bool overlapped, const std::string& domain) {
+  if (space == "flexsp" && (overlapped || domain == "node")) {
     throw std::invalid_argument(
         "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
         "times up and shards weights over all ranks");

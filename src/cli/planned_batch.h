@@ -35,8 +35,9 @@ inline constexpr int kMostBatchRanks = 1 << 16;
 
 // --memory in bytes; 0: not given.  Throws std::invalid_argument for another text.
 std::int64_t memory_of(const BatchOptions& options);
-// Throws std::invalid_argument for options that the space does not have.
-void expect_of_space(const BatchOptions& options);
+// Throws std::invalid_argument for values of --overlap and --weight-domain that the --space does
+// not have.
+void expect_of_space(const std::string& space, bool overlapped, const std::string& domain);
 
 // The least number from `low` to `high` that will do, of which all above do too; none does: 0.
 std::int64_t least(
