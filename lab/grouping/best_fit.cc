@@ -13,7 +13,7 @@
 namespace paradyse {
 namespace {
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
+GroupingAnswer plan_best_fit(const GroupingTask& task, const GroupingOptions&) {
   GroupingAnswer answer{.why_not = why_none_fits(task)};
   if (!answer.why_not.empty()) {
     return answer;
@@ -56,7 +56,7 @@ GroupingPlannerRow best_fit_planner() {
   return {
       .name = "best-fit",
       .summary = "best-fit decreasing on tokens into the smallest groups that fit",
-      .plan = plan};
+      .plan = plan_best_fit};
 }
 
 }  // namespace paradyse

@@ -220,7 +220,7 @@ class Megatron {
   int free_ = 0;               // ranks
 };
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
+GroupingAnswer plan_megatron(const GroupingTask& task, const GroupingOptions&) {
   GroupingAnswer answer{.why_not = why_none_fits(task)};
   if (answer.why_not.empty()) {
     answer.grouping = closed(task, Megatron(task).micro_batches());
@@ -235,7 +235,7 @@ GroupingPlannerRow megatron_planner() {
   return {
       .name = "megatron",
       .summary = "Megatron-LM's dynamic rule: the smallest power of two that fits, cost s^2",
-      .plan = plan};
+      .plan = plan_megatron};
 }
 
 }  // namespace paradyse

@@ -54,7 +54,7 @@ std::optional<Grouping> of_type(const GroupingTask& task, int type) {
   return closed(task, micro_batches);
 }
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
+GroupingAnswer plan_sorted(const GroupingTask& task, const GroupingOptions&) {
   return best_of_types(task, [&](int type) { return of_type(task, type); });
 }
 
@@ -65,7 +65,7 @@ GroupingPlannerRow sorted_planner() {
       .name = "sorted",
       .summary =
           "groups of one size, documents sorted by length and divided by dynamic programming",
-      .plan = plan};
+      .plan = plan_sorted};
 }
 
 }  // namespace paradyse

@@ -87,7 +87,7 @@ std::optional<OpenMicroBatch> with_ranks(const GroupingTask& task, OpenMicroBatc
   return groups;
 }
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
+GroupingAnswer plan_two_stage(const GroupingTask& task, const GroupingOptions& options) {
   GroupingAnswer answer{.why_not = why_none_fits(task)};
   if (!answer.why_not.empty()) {
     return answer;
@@ -133,7 +133,7 @@ GroupingPlannerRow two_stage_planner() {
       .summary =
           "best-fit into atomic groups, then dynamic programming over their ranks: the DHP paper's "
           "method",
-      .plan = plan};
+      .plan = plan_two_stage};
 }
 
 }  // namespace paradyse

@@ -51,7 +51,9 @@ double share_of_large_product(const BenchStepRow& row, const BenchStepResult& re
   return row.model_flops_per_second / (result.large_product_flops_per_second * result.cores);
 }
 
-std::string percent(std::optional<double> share) { return share ? percent_text(*share, 0) : "-"; }
+std::string share_or_dash(std::optional<double> share) {
+  return share ? percent_text(*share, 0) : "-";
+}
 
 // What a GPU can do, by its data sheet and as found here.
 Json card_to_json(const BenchStepResult& result) {
@@ -326,14 +328,15 @@ int bench_step_on(
          fmt::format("{:.4f}", row.optimizer_s),
          fmt::format("{:.4f}", row.cpu_s),
          fmt::format("{:.0f}", row.tokens_per_s),
-         cores ? percent(row.model_utilisation)
+         cores ? share_or_dash(row.model_utilisation)
                : fmt::format("{:.1f}", row.model_flops_per_second / 1e12),
-         cores ? percent(row.hardware_utilisation) : percent(share_of_data_sheet(row, result)),
+         cores ? share_or_dash(row.hardware_utilisation)
+               : share_or_dash(share_of_data_sheet(row, result)),
          bytes_text(row.peak_bytes),
          bytes_text(row.bytes_sent),
          text_of(row.messages)});
     if (!cores) {
-      rows.back().insert(rows.back().end() - 3, percent(share_of_large_product(row, result)));
+      rows.back().insert(rows.back().end() - 3, share_or_dash(share_of_large_product(row, result)));
     }
   }
   std::fputs(

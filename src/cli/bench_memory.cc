@@ -112,7 +112,7 @@ std::int64_t best_known(const BenchMemoryRow& row) {
 }
 
 // Throws std::invalid_argument where the picture could not be written.
-void expect_writable(const std::string& path) {
+void expect_new_picture(const std::string& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     throw std::invalid_argument(
@@ -162,7 +162,7 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
         "bench memory runs all its ranks in one process; start it without " + of->launcher);
   }
   if (!options.svg.empty()) {
-    expect_writable(options.svg);
+    expect_new_picture(options.svg);
   }
   BenchMemoryRequest request = request_of(options);
   Progress progress;

@@ -111,7 +111,7 @@ std::string shares_text(const std::vector<double>& shares) {
   return shares.empty() ? "even" : fmt::format("{:.3f}", fmt::join(shares, ", "));
 }
 
-std::string percent(double share) { return percent_text(share, 0); }
+std::string whole_percent(double share) { return percent_text(share, 0); }
 
 void print(const MixedSpeed& speed, const BenchMixedOptions& options, const Common& common) {
   fmt::print(
@@ -141,10 +141,10 @@ void print(const MixedSpeed& speed, const BenchMixedOptions& options, const Comm
   fmt::print(
       "{}{} of the ideal gain ({} - {}); by CPU seconds times slowdown of the slowest rank, {}\n",
       common.table(rows, {}),
-      percent(gain.median),
-      percent(gain.least),
-      percent(gain.most),
-      percent(speed.busy_gain()));
+      whole_percent(gain.median),
+      whole_percent(gain.least),
+      whole_percent(gain.most),
+      whole_percent(speed.busy_gain()));
 }
 
 void print(
@@ -170,7 +170,7 @@ void print(
   add("even", memory.even);
   add("proportional", memory.proportional);
   rows.push_back({"ideal", "", fmt::format("{}", memory.ideal), "", ""});
-  fmt::print("{}{} of the ideal gain\n", common.table(rows, {}), percent(memory.gain()));
+  fmt::print("{}{} of the ideal gain\n", common.table(rows, {}), whole_percent(memory.gain()));
 }
 
 int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {

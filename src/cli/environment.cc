@@ -40,14 +40,14 @@ std::string first_of(const std::string& nodes) {
 }  // namespace
 
 std::optional<Membership> membership(const Variables& variable) {
-  constexpr int kMostRanks = 1 << 20;
+  constexpr int kMostProcesses = 1 << 20;
   constexpr int kMostPort = 65535;
   const auto has = [&](const char* name) { return variable(name) != nullptr; };
   const auto of = [&](const char* launcher, const char* rank, const char* size) {
     Membership m;
     m.launcher = launcher;
-    m.rank = number(variable, rank, kMostRanks);
-    m.size = number(variable, size, kMostRanks);
+    m.rank = number(variable, rank, kMostProcesses);
+    m.size = number(variable, size, kMostProcesses);
     if (m.rank >= m.size) {
       throw std::invalid_argument(
           "environment: " + std::string(rank) + " is " + std::to_string(m.rank) + ", not below " +

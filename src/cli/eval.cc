@@ -49,7 +49,7 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
          {"predicted_tokens", result.predicted_tokens},
          {"seconds", result.seconds},
          {"peak_bytes", result.peak_bytes},
-         {"model", json_of(result.model)},
+         {"model", cli::json_of(result.model)},
          {"data", json_of(result.data)}});
   } else if (result.predicted_tokens == 0) {
     std::printf(

@@ -57,8 +57,7 @@ void expect_replaceable(const std::filesystem::path& out, const ProfileHeader& h
   }
 }
 
-std::string percent(double ratio) { return percent_text(ratio); }
-std::string percent(std::optional<double> ratio) { return ratio ? percent(*ratio) : "-"; }
+std::string error_text(std::optional<double> ratio) { return ratio ? percent_text(*ratio) : "-"; }
 std::string signed_percent(std::optional<double> ratio) {
   return ratio ? signed_percent_text(*ratio) : "-";
 }
@@ -100,14 +99,14 @@ std::string table(const Costs& costs, const Common& common) {
     const std::size_t cut = name.find('\n');
     std::vector<std::string> row = {name.substr(0, cut), name.substr(cut + 1)};
     const HeldOutError& any = *rows[name].begin()->second;
-    row.push_back(percent(any.floor));
+    row.push_back(error_text(any.floor));
     for (const char* model : {"structured", "hybrid"}) {
       for (const bool beyond : {false, true}) {
         const auto found = rows[name].find({model, beyond});
         const bool known = found != rows[name].end();
-        row.push_back(known ? percent(found->second->mean) : "-");
+        row.push_back(known ? error_text(found->second->mean) : "-");
         row.push_back(known ? signed_percent(found->second->bias) : "-");
-        row.push_back(known ? percent(found->second->worst) : "-");
+        row.push_back(known ? error_text(found->second->worst) : "-");
       }
     }
     cells.push_back(std::move(row));
@@ -170,7 +169,7 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
       table(costs, common),
       verdict_on(costs),
       costs.best,
-      percent(costs.memory_overhead),
+      percent_text(costs.memory_overhead),
       options.out);
   return kOk;
 }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kMeasuredSeed = 1;
 
-void say(const std::vector<std::string>& lines) {
+void say_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     std::fprintf(stderr, "paradyse: note: %s\n", line.c_str());
   }
@@ -29,10 +29,10 @@ void say(const std::vector<std::string>& lines) {
 ModelInput input_of(ModelFolder folder, bool random_weights, bool quiet, std::uint64_t seed) {
   ModelWeights weights = open_weights(folder, random_weights, seed);
   if (!quiet && weights.random()) {
-    say({weights.said});
+    say_lines({weights.said});
   }
   if (!quiet) {
-    say(weights.notes);
+    say_lines(weights.notes);
   }
   return {.folder = std::move(folder), .weights = std::move(weights)};
 }
@@ -78,11 +78,11 @@ ModelFolder open_any_measured(const std::filesystem::path& path, bool quiet) {
 }
 
 void say_measured(const ModelFolder& model) {
-  say({open_weights(model, true, kMeasuredSeed).said});
+  say_lines({open_weights(model, true, kMeasuredSeed).said});
   say_notes(model);
 }
 
-void say_notes(const ModelFolder& model) { say(model.notes); }
+void say_notes(const ModelFolder& model) { say_lines(model.notes); }
 
 void add_random_weights(Command& command, bool& random_weights) {
   command.add_flag(

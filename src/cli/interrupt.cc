@@ -5,21 +5,21 @@
 namespace paradyse::cli {
 namespace {
 
-std::atomic<bool> asked{false};
+std::atomic<bool> interrupt_asked{false};
 std::atomic<int> by{0};  // the first signal
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 extern "C" void ask(int signal) {
   int none = 0;
   by.compare_exchange_strong(none, signal);
-  asked.store(true);
+  interrupt_asked.store(true);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
 
 }  // namespace
 
-const std::atomic<bool>& interrupted() { return asked; }
+const std::atomic<bool>& interrupted() { return interrupt_asked; }
 
 int interrupted_code() {
   const int signal = by.load();

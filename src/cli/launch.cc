@@ -36,10 +36,10 @@ struct LaunchOptions {
 // ends those that cannot, since they are stopped.
 constexpr std::chrono::seconds kGrace{10};
 
-std::atomic<int> asked{0};  // the signal that is to be forwarded
+std::atomic<int> to_forward{0};  // the signal that is to be forwarded
 static_assert(std::atomic<int>::is_always_lock_free);
 
-extern "C" void ask_to_forward(int signal) { asked.store(signal); }
+extern "C" void ask_to_forward(int signal) { to_forward.store(signal); }
 
 void on_signals(void (*handler)(int)) {
   struct sigaction action = {};
@@ -160,7 +160,7 @@ class Ranks {
     int forwarded = 0;
     std::size_t running = pids_.size();
     while (running > 0) {
-      if (const int signal = asked.exchange(0); signal != 0) {
+      if (const int signal = to_forward.exchange(0); signal != 0) {
         forwarded = signal;
         signal_all(signal);
       }

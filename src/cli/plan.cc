@@ -20,7 +20,7 @@
 namespace paradyse::cli {
 namespace {
 
-struct CheckOptions {
+struct PlanCheckOptions {
   std::string file;
   std::string model;
   std::string cluster;
@@ -88,7 +88,7 @@ std::string summary(const Plan& plan) {
 }
 
 // What --cluster describes, with the memory that --memory-per-rank says; none: nothing was said.
-std::optional<Cluster> described_cluster(const CheckOptions& options, std::int64_t memory) {
+std::optional<Cluster> described_cluster(const PlanCheckOptions& options, std::int64_t memory) {
   if (options.cluster.empty()) {
     return std::nullopt;
   }
@@ -171,7 +171,7 @@ void print_memory(
   }
 }
 
-int run_plan_check(const CheckOptions& options, const Common& common) {
+int run_plan_check(const PlanCheckOptions& options, const Common& common) {
   const std::int64_t memory = memory_limit(options.memory_per_rank);
   if (options.model.empty() && (memory > 0 || options.explain)) {
     throw std::invalid_argument(
@@ -285,7 +285,7 @@ int run_plan_check(const CheckOptions& options, const Common& common) {
 
 void add_plan(CLI::App& app, Common& common) {
   CLI::App& plan = new_commands(app, "plan", "Make plans and check them");
-  auto [command, options] = add_command<CheckOptions>(
+  auto [command, options] = add_command<PlanCheckOptions>(
       plan, common, "check", "Check a plan file and list all its errors", run_plan_check);
   command->add_option("FILE", options->file, "Plan file")->required();
   command->add_option(

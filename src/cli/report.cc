@@ -56,8 +56,6 @@ Json json_of(const SwitchingCorpus& corpus) {
 
 std::string number(double value) { return std::isnan(value) ? "-" : fmt::format("{:.4g}", value); }
 
-std::string percent(double part) { return percent_text(part); }
-
 void print(const SwitchingCorpus& corpus, const Common& common) {
   const std::string best = best_static(corpus);
   fmt::print(
@@ -80,9 +78,9 @@ void print(const SwitchingCorpus& corpus, const Common& common) {
          std::to_string(summary.steps_that_fit) + " of " + std::to_string(summary.steps),
          number(summary.seconds),
          number(summary.seconds_on_common),
-         percent(summary.time_error),
-         percent(summary.memory_error),
-         percent(summary.over_fastest)});
+         percent_text(summary.time_error),
+         percent_text(summary.memory_error),
+         percent_text(summary.over_fastest)});
   }
   fmt::print("{}\n", common.table(rows, {.drop = {"on common steps", "memory off by"}}));
 }

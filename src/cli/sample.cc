@@ -62,7 +62,7 @@ int run_sample(const SampleOptions& options, const Common& common) {
          {"tokens", written},
          {"temperature", options.temperature},
          {"seed", options.seed},
-         {"model", json_of(model.weights)}});
+         {"model", cli::json_of(model.weights)}});
   } else {
     fmt::print("{}{}\n", options.prompt, text);
   }

@@ -93,7 +93,7 @@ Json to_json(const TrainSummary& s) {
   };
   return {
       {"folder", s.folder.string()},
-      {"model", json_of(s.model)},
+      {"model", cli::json_of(s.model)},
       {"steps", s.steps},
       {"resumed_at", s.resumed_at},
       {"interrupted", s.interrupted},

@@ -4,7 +4,7 @@
 namespace paradyse {
 namespace {
 
-ModelShape read(const Keys& keys) {
+ModelShape read_bert(const Keys& keys) {
   ModelShape shape;
   shape.architecture = "bert";
   shape.layers = keys.size("num_hidden_layers");
@@ -28,7 +28,7 @@ ModelShape read(const Keys& keys) {
   return shape;
 }
 
-nlohmann::json write(const ModelShape& shape) {
+nlohmann::json write_bert(const ModelShape& shape) {
   return {
       {"num_hidden_layers", shape.layers},
       {"hidden_size", shape.hidden},
@@ -82,8 +82,8 @@ Family bert_family() {
            {"vocab_size", 30522},
            {"max_position_embeddings", 512},
            {"type_vocab_size", 2}},
-      .read = read,
-      .write = write};
+      .read = read_bert,
+      .write = write_bert};
 }
 
 }  // namespace paradyse

@@ -4,7 +4,7 @@
 namespace paradyse {
 namespace {
 
-ModelShape read(const Keys& keys) {
+ModelShape read_gpt2(const Keys& keys) {
   ModelShape shape;
   shape.architecture = "gpt2";
   shape.layers = keys.size("n_layer");
@@ -25,7 +25,7 @@ ModelShape read(const Keys& keys) {
   return shape;
 }
 
-nlohmann::json write(const ModelShape& shape) {
+nlohmann::json write_gpt2(const ModelShape& shape) {
   return {
       {"n_layer", shape.layers},
       {"n_embd", shape.hidden},
@@ -80,8 +80,8 @@ Family gpt2_family() {
            {"n_head", 12},
            {"vocab_size", 50257},
            {"n_positions", 1024}},
-      .read = read,
-      .write = write,
+      .read = read_gpt2,
+      .write = write_gpt2,
       .also_called = {
           {"num_hidden_layers", "n_layer"},
           {"hidden_size", "n_embd"},

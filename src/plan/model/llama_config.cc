@@ -119,7 +119,7 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
   return shape;
 }
 
-json write(const ModelShape& shape) {
+json write_llama(const ModelShape& shape) {
   json config = {
       {"num_hidden_layers", shape.layers},
       {"hidden_size", shape.hidden},
@@ -202,7 +202,7 @@ Family family(
            {"hidden_dropout", "0.0", "these models have no such dropout; train with 0"}},
       .sizes = std::move(sizes),
       .read = reader,
-      .write = write};
+      .write = write_llama};
   if (model_type == "llama" || model_type == "qwen3") {
     family.read_keys.emplace_back("attention_bias");
   }

@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::int64_t kPositionOffset = 2;  // rows 0 and 1 of the position embedding are unused
 
-ModelShape read(const Keys& keys) {
+ModelShape read_opt(const Keys& keys) {
   ModelShape shape;
   shape.architecture = "opt";
   shape.layers = keys.size("num_hidden_layers");
@@ -35,7 +35,7 @@ ModelShape read(const Keys& keys) {
   return shape;
 }
 
-nlohmann::json write(const ModelShape& shape) {
+nlohmann::json write_opt(const ModelShape& shape) {
   return {
       {"num_hidden_layers", shape.layers},
       {"hidden_size", shape.hidden},
@@ -94,8 +94,8 @@ Family opt_family() {
            {"ffn_dim", 3072},
            {"vocab_size", 50272},
            {"max_position_embeddings", 2048}},
-      .read = read,
-      .write = write};
+      .read = read_opt,
+      .write = write_opt};
 }
 
 }  // namespace paradyse

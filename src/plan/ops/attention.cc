@@ -67,11 +67,11 @@ std::int64_t attention_bytes(
 
 namespace {
 
-Work work(const OpView& view) {
+Work whole_attention_work(const OpView& view) {
   return attention_work(view, {attention_blocks(view.program, view.op, view.seat.group_rank)}, 5);
 }
 
-std::int64_t workspace(const OpView& view) {
+std::int64_t whole_attention_workspace(const OpView& view) {
   // the gradient of a bias adds up over lines before it is rounded
   const ValueId bias = bias_of(view.op);
   const bool sums = bias >= 0 && !view.forward() && view.precision.narrow();
@@ -80,16 +80,18 @@ std::int64_t workspace(const OpView& view) {
          (sums ? view.extent(bias).elements() * view.precision.statistic : 0);
 }
 
-bool adds(const Op& op, std::size_t operand) { return op.biased && op.in[operand] == bias_of(op); }
+bool whole_attention_adds(const Op& op, std::size_t operand) {
+  return op.biased && op.in[operand] == bias_of(op);
+}
 
 }  // namespace
 
 extern const OpTraits kAttention = {
     .name = "attention",
     .core = true,
-    .adds = adds,
+    .adds = whole_attention_adds,
     .needs = needs_operands_and_results,
-    .work = work,
-    .workspace = workspace};
+    .work = whole_attention_work,
+    .workspace = whole_attention_workspace};
 
 }  // namespace paradyse

@@ -6,7 +6,7 @@
 namespace paradyse {
 namespace {
 
-Work work(const OpView& view) {
+Work batch_input_work(const OpView& view) {
   if (!view.forward()) {
     return {};
   }
@@ -18,6 +18,7 @@ Work work(const OpView& view) {
 
 }  // namespace
 
-extern const OpTraits kBatchInput = {.name = "batch_input", .given = true, .work = work};
+extern const OpTraits kBatchInput = {
+    .name = "batch_input", .given = true, .work = batch_input_work};
 
 }  // namespace paradyse

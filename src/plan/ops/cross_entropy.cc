@@ -16,9 +16,9 @@ namespace {
 
 bool makes_gradient(const Op& op) { return !op.out.empty(); }
 
-std::vector<ValueId> needs(const Op& op) { return op.out; }
+std::vector<ValueId> cross_entropy_needs(const Op& op) { return op.out; }
 
-std::vector<Exchange> exchanges(const OpView& view) {
+std::vector<Exchange> cross_entropy_exchanges(const OpView& view) {
   const Op& op = view.op;
   std::vector<Exchange> all;
   if (!view.forward()) {
@@ -36,7 +36,7 @@ std::vector<Exchange> exchanges(const OpView& view) {
   return all;
 }
 
-Work work(const OpView& view) {
+Work cross_entropy_work(const OpView& view) {
   const Op& op = view.op;
   Work work{.calls = 1, .launches = 1};
   if (!view.forward()) {
@@ -85,9 +85,9 @@ extern const OpTraits kCrossEntropy = {
     .receives_first = true,
     .loss = true,
     .products = true,
-    .needs = needs,
-    .exchanges = exchanges,
-    .work = work,
+    .needs = cross_entropy_needs,
+    .exchanges = cross_entropy_exchanges,
+    .work = cross_entropy_work,
     .workspace = workspace};
 
 }  // namespace paradyse

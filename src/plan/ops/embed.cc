@@ -8,7 +8,7 @@
 namespace paradyse {
 namespace {
 
-std::vector<Exchange> exchanges(const OpView& view) {
+std::vector<Exchange> embed_exchanges(const OpView& view) {
   std::vector<Exchange> all;
   all.reserve(view.op.copies.size());
   for (const Redistribution& tile : view.op.copies) {
@@ -20,7 +20,7 @@ std::vector<Exchange> exchanges(const OpView& view) {
   return all;
 }
 
-std::int64_t workspace(const OpView& view) {
+std::int64_t embed_workspace(const OpView& view) {
   return largest_tile(view.op) *
          (view.forward() ? view.precision.activation : view.precision.statistic);
 }
@@ -31,7 +31,7 @@ extern const OpTraits kEmbed = {
     .name = "embed",
     .meets = OpTraits::Meets::domain,
     .receives_first = true,
-    .exchanges = exchanges,
-    .workspace = workspace};
+    .exchanges = embed_exchanges,
+    .workspace = embed_workspace};
 
 }  // namespace paradyse

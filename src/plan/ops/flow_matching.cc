@@ -10,15 +10,18 @@
 namespace paradyse {
 namespace {
 
-Work work(const OpView& view) {
+Work flow_matching_work(const OpView& view) {
   return view.forward() ? touches_operands(view) : Work{.calls = 1, .launches = 1};
 }
 
-std::vector<ValueId> needs(const Op& op) { return op.out; }
+std::vector<ValueId> flow_matching_needs(const Op& op) { return op.out; }
 
 }  // namespace
 
 extern const OpTraits kFlowMatching = {
-    .name = "flow_matching", .loss = true, .needs = needs, .work = work};
+    .name = "flow_matching",
+    .loss = true,
+    .needs = flow_matching_needs,
+    .work = flow_matching_work};
 
 }  // namespace paradyse

@@ -5,7 +5,7 @@
 namespace paradyse {
 namespace {
 
-std::vector<Exchange> exchanges(const OpView& view) {
+std::vector<Exchange> gather_weights_exchanges(const OpView& view) {
   const bool wide = !view.forward() && view.value(view.op.out[0]).wide_gradient;
   return {
       {.copy = view.op.copies.data(),
@@ -13,7 +13,7 @@ std::vector<Exchange> exchanges(const OpView& view) {
        .element_bytes = wide ? view.precision.statistic : view.precision.activation}};
 }
 
-Work work(const OpView& view) {
+Work gather_weights_work(const OpView& view) {
   return {
       .touched_bytes = static_cast<double>(view.bytes(view.op.out[0])), .calls = 1, .launches = 1};
 }
@@ -27,7 +27,7 @@ extern const OpTraits kGatherWeights = {
     .receives_first = true,
     .prefetched = true,
     .weights = true,
-    .exchanges = exchanges,
-    .work = work};
+    .exchanges = gather_weights_exchanges,
+    .work = gather_weights_work};
 
 }  // namespace paradyse

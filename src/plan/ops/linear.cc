@@ -24,9 +24,11 @@ const Value& weight(const OpView& view, const Term& term) {
 }
 
 // Of what it overwrites, the gradient is the result's.
-bool adds(const Op& op, std::size_t operand) { return !op.in_place || operand + 1 < op.in.size(); }
+bool linear_adds(const Op& op, std::size_t operand) {
+  return !op.in_place || operand + 1 < op.in.size();
+}
 
-std::vector<ValueId> needs(const Op& op) {
+std::vector<ValueId> linear_needs(const Op& op) {
   std::vector<ValueId> factors = op.in;
   if (op.in_place) {
     factors.pop_back();
@@ -34,7 +36,7 @@ std::vector<ValueId> needs(const Op& op) {
   return factors;
 }
 
-Work work(const OpView& view) {
+Work linear_work(const OpView& view) {
   const Op& op = view.op;
   std::int64_t rows = 0;
   double operands = static_cast<double>(view.bytes(op.in[0]) + view.bytes(op.out[0]));
@@ -53,7 +55,7 @@ Work work(const OpView& view) {
       .launches = 1};
 }
 
-std::int64_t workspace(const OpView& view) {
+std::int64_t linear_workspace(const OpView& view) {
   const Op& op = view.op;
   const std::int64_t tokens = linear_rows(view.program, op, view.seat);
   if (tokens == 0) {
@@ -87,9 +89,9 @@ extern const OpTraits kLinear = {
     .operands_first = true,
     .products = true,
     .shares = OpTraits::Shares::last,
-    .adds = adds,
-    .needs = needs,
-    .work = work,
-    .workspace = workspace};
+    .adds = linear_adds,
+    .needs = linear_needs,
+    .work = linear_work,
+    .workspace = linear_workspace};
 
 }  // namespace paradyse

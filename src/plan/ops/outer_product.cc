@@ -14,7 +14,7 @@
 namespace paradyse {
 namespace {
 
-Work work(const OpView& view) {
+Work outer_product_work(const OpView& view) {
   const Op& op = view.op;
   const Layout& a = view.value(op.in[0]).layout;
   const auto sequences =
@@ -31,7 +31,7 @@ Work work(const OpView& view) {
 }
 
 // In narrow types sums of one result: [A, B]; going back [s, A], then [s, B].
-std::int64_t workspace(const OpView& view) {
+std::int64_t outer_product_workspace(const OpView& view) {
   if (!view.precision.narrow()) {
     return 0;
   }
@@ -42,16 +42,16 @@ std::int64_t workspace(const OpView& view) {
   return view.precision.statistic * (view.forward() ? A * B : s * std::max(A, B));
 }
 
-bool adds(const Op& /*op*/, std::size_t /*operand*/) { return true; }
+bool outer_product_adds(const Op& /*op*/, std::size_t /*operand*/) { return true; }
 
 }  // namespace
 
 extern const OpTraits kOuterProduct = {
     .name = "outer_product",
     .core = true,
-    .adds = adds,
+    .adds = outer_product_adds,
     .needs = needs_operands,
-    .work = work,
-    .workspace = workspace};
+    .work = outer_product_work,
+    .workspace = outer_product_workspace};
 
 }  // namespace paradyse

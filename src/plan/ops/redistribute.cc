@@ -8,9 +8,9 @@ namespace paradyse {
 namespace {
 
 // C^T adds up, C overwrites.
-bool adds(const Op& op, std::size_t /*operand*/) { return !op.transposed; }
+bool redistribute_adds(const Op& op, std::size_t /*operand*/) { return !op.transposed; }
 
-std::vector<Exchange> exchanges(const OpView& view) {
+std::vector<Exchange> redistribute_exchanges(const OpView& view) {
   return {
       {.copy = view.op.copies.data(),
        .transposed = view.op.transposed == view.forward(),
@@ -23,7 +23,7 @@ extern const OpTraits kRedistribute = {
     .name = "redistribute",
     .meets = OpTraits::Meets::group,
     .only_moves = true,
-    .adds = adds,
-    .exchanges = exchanges};
+    .adds = redistribute_adds,
+    .exchanges = redistribute_exchanges};
 
 }  // namespace paradyse

@@ -12,9 +12,11 @@
 namespace paradyse {
 namespace {
 
-Work work(const OpView& view) { return attention_work(view, blocks_by_hop(view), 5); }
+Work ring_attention_work(const OpView& view) {
+  return attention_work(view, blocks_by_hop(view), 5);
+}
 
-std::int64_t workspace(const OpView& view) {
+std::int64_t ring_attention_workspace(const OpView& view) {
   const auto tile = [&](int hop) {
     return attention_bytes(
         view,
@@ -33,7 +35,7 @@ extern const OpTraits kRingAttention = {
     .core = true,
     .needs = needs_operands_and_results,
     .exchanges = ring_exchanges,
-    .work = work,
-    .workspace = workspace};
+    .work = ring_attention_work,
+    .workspace = ring_attention_workspace};
 
 }  // namespace paradyse

@@ -11,7 +11,7 @@
 namespace paradyse {
 namespace {
 
-Work work(const OpView& view) {
+Work score_attention_work(const OpView& view) {
   Work work = attention_work(view, blocks_by_hop(view), 4);
   // probabilities: written as scores, made of them in two passes, read
   work.touched_bytes = 6.0 * static_cast<double>(view.bytes(view.op.out[1]));
@@ -19,7 +19,7 @@ Work work(const OpView& view) {
 }
 
 // src/run/ops/score_attention.cc: all scores before they are rounded, or a tile of their gradient.
-std::int64_t workspace(const OpView& view) {
+std::int64_t score_attention_workspace(const OpView& view) {
   const Precision precision = view.precision;
   const std::int64_t round =
       ring_bytes(view, [](int /*hop*/) { return std::int64_t{0}; }) + unrounded_bytes(view);
@@ -41,7 +41,7 @@ extern const OpTraits kScoreAttention = {
     .core = true,
     .needs = needs_operands_and_results,
     .exchanges = ring_exchanges,
-    .work = work,
-    .workspace = workspace};
+    .work = score_attention_work,
+    .workspace = score_attention_workspace};
 
 }  // namespace paradyse

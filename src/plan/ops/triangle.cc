@@ -12,7 +12,7 @@
 namespace paradyse {
 namespace {
 
-Work work(const OpView& view) {
+Work triangle_work(const OpView& view) {
   const Op& op = view.op;
   const Layout& a = view.value(op.in[0]).layout;
   const auto summed = static_cast<double>(
@@ -28,7 +28,7 @@ Work work(const OpView& view) {
 }
 
 // A product of one channel at a time.
-std::int64_t workspace(const OpView& view) {
+std::int64_t triangle_workspace(const OpView& view) {
   const auto bytes = [&](ValueId id) {
     const Layout& layout = view.value(id).layout;  // [channels, rows, columns]
     const int rank = view.seat.group_rank;
@@ -44,7 +44,7 @@ extern const OpTraits kTriangle = {
     .name = "triangle",
     .core = true,
     .needs = needs_operands,
-    .work = work,
-    .workspace = workspace};
+    .work = triangle_work,
+    .workspace = triangle_workspace};
 
 }  // namespace paradyse

@@ -23,8 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "paradyse-costs";
-constexpr std::int64_t kVersion = 1;
+constexpr const char* kCostsFormat = "paradyse-costs";
+constexpr std::int64_t kCostsVersion = 1;
 constexpr std::array<const char*, 3> kUseNames = {"by-range", "forest", "polynomial"};
 constexpr int kFeatures = 2;
 
@@ -141,8 +141,8 @@ const Model& own(const std::shared_ptr<const TimeModel>& model, const char* name
 
 Json json_of(const Costs& costs) {
   Json json = {
-      {"format", kFormat},
-      {"version", kVersion},
+      {"format", kCostsFormat},
+      {"version", kCostsVersion},
       {"header", json_of(costs.header)},
       {"best", costs.best},
       {"memory_overhead", finite(costs.memory_overhead, "memory_overhead")},
@@ -318,8 +318,8 @@ double overhead(const JsonNode& node) {
 Costs costs_from(const JsonNode& root) {
   expect_format(
       root,
-      kFormat,
-      kVersion,
+      kCostsFormat,
+      kCostsVersion,
       "this is not a costs file; give one that `paradyse fit` wrote",
       "fit again");
   root.allow(

@@ -16,7 +16,7 @@ namespace {
 // What differs in length alone.
 using Key = std::tuple<std::string, std::string, std::string, int>;
 
-Key key_of(const PartProbe& probe) {
+Key length_key(const PartProbe& probe) {
   return {probe.part, probe.strategy, probe.recompute, probe.ranks};
 }
 
@@ -87,7 +87,7 @@ std::vector<HeldOut> held_out(
   std::map<Key, std::set<std::int64_t>> lengths_of;
   std::set<std::int64_t> lengths;
   for (const PartProbe& probe : probes) {
-    lengths_of[key_of(probe)].insert(probe.length);
+    lengths_of[length_key(probe)].insert(probe.length);
     lengths.insert(probe.length);
   }
   std::vector<HeldOut> found;
@@ -126,7 +126,7 @@ std::vector<HeldOut> held_out(
         false,
         [&](const PartProbe& probe) { return fold_of[probe.length] == fold; },
         [&](const PartProbe& probe) {
-          const std::set<std::int64_t>& its = lengths_of[key_of(probe)];
+          const std::set<std::int64_t>& its = lengths_of[length_key(probe)];
           return *its.begin() < probe.length && probe.length < *its.rbegin();
         });
   }
@@ -136,7 +136,7 @@ std::vector<HeldOut> held_out(
         true,
         [&](const PartProbe& probe) { return probe.length > border; },
         [&](const PartProbe& probe) {
-          const std::set<std::int64_t>& its = lengths_of[key_of(probe)];
+          const std::set<std::int64_t>& its = lengths_of[length_key(probe)];
           return std::distance(its.begin(), its.upper_bound(border)) >= 3;
         });
   }
@@ -211,7 +211,7 @@ Floors floors_of(std::span<const PartProbe> pooled, std::span<const PartProbe> r
   return floors_by(
       pooled,
       rounds,
-      [](const PartProbe& p) { return std::tuple(key_of(p), p.length); },
+      [](const PartProbe& p) { return std::tuple(length_key(p), p.length); },
       total_seconds);
 }
 
@@ -263,7 +263,7 @@ std::vector<HeldOutError> step_error_rows(
   std::map<std::tuple<Key, std::int64_t, bool>, double> predicted;
   for (const HeldOut& one : held_out) {
     const PartProbe& probe = probes[one.probe];
-    predicted[{key_of(probe), probe.length, one.beyond}] = one.predicted;
+    predicted[{length_key(probe), probe.length, one.beyond}] = one.predicted;
   }
   std::map<std::string, ErrorSums> sums;  // by attention
   ErrorSums all;

@@ -23,8 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "paradyse-profile";
-constexpr std::int64_t kVersion = 1;
+constexpr const char* kProfileFormat = "paradyse-profile";
+constexpr std::int64_t kProfileVersion = 1;
 constexpr std::array<const char*, 3> kOutcomeNames = {"measured", "memory", "time"};
 
 // --- writing -------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ Json json_of(const KernelProbe& probe) {
 std::string line_of(const Json& json) { return json_line(json) + "\n"; }
 
 std::string first_line(const ProfileHeader& header) {
-  Json json = {{"format", kFormat}, {"version", kVersion}};
+  Json json = {{"format", kProfileFormat}, {"version", kProfileVersion}};
   json.update(json_of(header));
   return line_of(json);
 }
@@ -254,8 +254,8 @@ void add_probe(const JsonNode& node, Profile& profile) {
 ProfileHeader first_line_from(const JsonNode& node) {
   expect_format(
       node,
-      kFormat,
-      kVersion,
+      kProfileFormat,
+      kProfileVersion,
       "this is not a profile; give one that `paradyse profile` wrote",
       "profile again");
   return header_from(node, {"format", "version"});

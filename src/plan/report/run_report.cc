@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 double number_or_none(const JsonNode& node, const std::string& key) {
-  return node.is_null(key) ? kNone : node.at(key).number();
+  return node.is_null(key) ? kNoNumber : node.at(key).number();
 }
 
 ReportedStep step_from(const JsonNode& line) {

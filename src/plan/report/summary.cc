@@ -1,13 +1,11 @@
 // What each run took, and which static run the others are judged by.
 #include <algorithm>
-#include <limits>
 
 #include "src/plan/report/totals.h"
 
 namespace paradyse {
 
 std::vector<SwitchingSummary> summaries(const SwitchingCorpus& corpus) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const StepNumbers common = common_steps(corpus);
   std::vector<SwitchingSummary> summaries;
   for (const SwitchingRun& run : corpus.runs) {

@@ -113,7 +113,7 @@ double seconds_from(const JsonNode& node) {
   return seconds;
 }
 
-SwitchingStep step_from(const JsonNode& node) {
+SwitchingStep switching_step_from(const JsonNode& node) {
   node.allow(
       {"tokens",
        "longest",
@@ -169,7 +169,7 @@ SwitchingRun run_from(const JsonNode& node) {
       .steps = {}};
   std::size_t repeats = 0;  // of the first step that fits
   for (const JsonNode& one : node.at("steps").elements()) {
-    run.steps.push_back(step_from(one));
+    run.steps.push_back(switching_step_from(one));
     if (!run.steps.back().fits) {
       continue;
     }

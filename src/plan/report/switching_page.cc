@@ -203,7 +203,7 @@ Json json_of(const Yardsticks& by, const SwitchingRun& run, const SwitchingSumma
       {"choices", std::move(choices)}};
 }
 
-Json json_of(const SwitchingCorpus& corpus) {
+Json page_of(const SwitchingCorpus& corpus) {
   Json json = {{"name", corpus.name}, {"order", corpus.order}, {"packed", corpus.packed}};
   if (corpus.runs.empty() || corpus.runs.front().steps.empty()) {
     json["runs"] = Json::array();
@@ -262,7 +262,7 @@ Json page_data(const SwitchingResult& result) {
       {"longest", Json::array()},
       {"errors", Json::array()}};
   for (const SwitchingCorpus& corpus : result.corpora) {
-    json["corpora"].push_back(json_of(corpus));
+    json["corpora"].push_back(page_of(corpus));
   }
   for (const LongestDocument& longest : result.longest) {
     json["longest"].push_back({{"run", longest.run}, {"tokens", longest.tokens}});

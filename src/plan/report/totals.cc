@@ -10,8 +10,6 @@ namespace paradyse {
 
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
 struct Prediction {
   double predicted;
   double measured;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "src/plan/report/switching.h"
 
 namespace paradyse {
+
+inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();  // of no steps
 
 using StepNumbers = std::vector<std::size_t>;  // ascending, into SwitchingRun::steps
 

@@ -27,7 +27,7 @@ std::map<std::string, std::int64_t> dims_of(const GridShape& shape) {
 }
 
 // Weights wide enough that no mistake hides behind them, and vectors apart from 0 and 1.
-void fill_widely(Parameters& parameters) {
+void fill_grid_widely(Parameters& parameters) {
   parameters.initialize(11);
   for (PartParameters& part : parameters.parts()) {
     part.stack.mul_(10);
@@ -48,7 +48,7 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   const CheckCase of{
       .name = request.name,
       .model = model,
-      .fill = fill_widely,
+      .fill = fill_grid_widely,
       .samples = samples,
       .backend = request.backend,
       .device = request.device};
@@ -65,8 +65,8 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
       std::ssize(request.dtypes) * std::ssize(kCheckedLevels) * std::ssize(request.ranks);
   std::int64_t done = 0;
   for (const Dtype dtype : request.dtypes) {
-    const reference::Answer expected =
-        reference::grid_model(request.shape, whole_weights(model, fill_widely, dtype), samples);
+    const reference::Answer expected = reference::grid_model(
+        request.shape, whole_weights(model, fill_grid_widely, dtype), samples);
     std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
     for (const LayerRecompute level : kCheckedLevels) {
       for (std::size_t i = 0; i < request.ranks.size(); ++i, ++done) {

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-struct Format {
+struct AlignmentFormat {
   std::string_view begin;
   const char* what;
   const char* remedy;
@@ -23,7 +23,7 @@ constexpr const char* kOneSequence = "search for related sequences and give thei
 constexpr const char* kGive = "give an alignment, Stockholm or A3M";
 
 // By the first bytes of the file.
-constexpr Format kBinary[] = {
+constexpr AlignmentFormat kBinaryFormats[] = {
     {"\x1f\x8b"sv, "is compressed (gzip)", "unpack it: gunzip"},
     {"\x28\xb5\x2f\xfd"sv, "is compressed (zstd)", "unpack it: zstd -d"},
     {"\xfd\x37zXZ"sv, "is compressed (xz)", "unpack it: unxz"},
@@ -40,7 +40,7 @@ constexpr Format kBinary[] = {
 };
 
 // By the first line that is not empty.
-constexpr Format kText[] = {
+constexpr AlignmentFormat kTextFormats[] = {
     {"CLUSTAL"sv, "is an alignment in Clustal's format", kConvert},
     {"MUSCLE ("sv, "is an alignment in Clustal's format", kConvert},
     {"PROBCONS"sv, "is an alignment in Clustal's format", kConvert},
@@ -67,9 +67,9 @@ constexpr Format kText[] = {
     {"@"sv, "is FASTQ or SAM", kGive},
 };
 
-const Format* found(const auto& formats, std::string_view bytes) {
+const AlignmentFormat* found(const auto& formats, std::string_view bytes) {
   const auto* const one = std::ranges::find_if(
-      formats, [&](const Format& format) { return bytes.starts_with(format.begin); });
+      formats, [&](const AlignmentFormat& format) { return bytes.starts_with(format.begin); });
   return one == std::end(formats) ? nullptr : one;
 }
 
@@ -113,7 +113,7 @@ bool is_safetensors(std::string_view bytes) {
 }  // namespace
 
 std::string foreign_alignment(std::string_view bytes) {
-  const Format* format = found(kBinary, bytes);
+  const AlignmentFormat* format = found(kBinaryFormats, bytes);
   if (format == nullptr) {
     if (is_safetensors(bytes)) {
       return fmt::format("holds tensors (safetensors) and no alignment; {}", kGive);
@@ -122,7 +122,7 @@ std::string foreign_alignment(std::string_view bytes) {
     if (is_phylip(line)) {
       return fmt::format("is an alignment in Phylip's format, which is not read; {}", kConvert);
     }
-    format = found(kText, line);
+    format = found(kTextFormats, line);
   }
   return format == nullptr ? ""
                            : fmt::format("{}, which is not read; {}", format->what, format->remedy);

@@ -17,7 +17,6 @@ constexpr std::int32_t kGap = 21;
 bool is_gap(char letter) {
   return letter == '-' || letter == '.' || letter == '~' || letter == '_';
 }
-bool is_small(char letter) { return letter >= 'a' && letter <= 'z'; }
 char upper(char letter) {
   return is_small(letter) ? static_cast<char>(letter - 'a' + 'A') : letter;
 }

@@ -24,6 +24,8 @@ struct AlignmentRow {
   std::size_t line = 0;  // its first
 };
 
+inline bool is_small(char letter) { return letter >= 'a' && letter <= 'z'; }
+
 // What small letters and dots are: letters and gaps like others, or insertions between columns.
 enum class SmallLetters { letters, insertions };
 

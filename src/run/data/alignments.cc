@@ -7,16 +7,13 @@
 
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/refuse.h"
 #include "src/run/data/alignment_formats.h"
 #include "src/run/data/alignment_rows.h"
 #include "src/run/device/host_memory.h"
 
 namespace paradyse {
 namespace {
-
-[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what) {
-  throw std::runtime_error(file.string() + ": " + what);
-}
 
 std::string content_of_alignment(const std::filesystem::path& file) {
   if (const std::string why = why_not_readable(file); !why.empty()) {

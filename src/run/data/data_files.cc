@@ -12,16 +12,13 @@
 
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/lower_case.h"
+#include "src/plan/base/refuse.h"
 #include "src/run/data/json_line.h"
 
 namespace paradyse {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
-  throw std::runtime_error(path.string() + ": " + what);
-}
 
 std::string ending(const fs::path& path) { return lower_case(path.extension().string()); }
 

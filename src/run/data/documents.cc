@@ -11,6 +11,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/data/data_files.h"
 #include "src/run/data/json_line.h"
@@ -20,10 +21,6 @@ namespace paradyse {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void refuse(const std::string& where, const std::string& what) {
-  throw std::runtime_error(where + ": " + what);
-}
 
 std::ifstream opened(const fs::path& path) {
   if (const std::string why = why_not_readable(path); !why.empty()) {

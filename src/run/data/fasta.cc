@@ -12,7 +12,6 @@
 namespace paradyse {
 namespace {
 
-bool is_small(char letter) { return letter >= 'a' && letter <= 'z'; }
 bool is_insertion(char letter) { return letter == '.' || is_small(letter); }
 
 // The first word after '>'.

@@ -12,16 +12,13 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/safetensors.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/refuse.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/device/host_memory.h"
 
 namespace paradyse {
 namespace {
-
-[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what) {
-  throw std::runtime_error(file.string() + ": " + what);
-}
 
 // The same numbers on every machine, which std's distributions do not promise.
 class Draw {
@@ -90,7 +87,7 @@ Sample sample_of(const Clips& clips, std::int64_t number, Draw draw) {
 
 Sample sample_of(const Alignment& alignment, Draw draw) {
   constexpr std::int32_t kMasked = 22;
-  constexpr std::int64_t kAminoAcids = 20;
+  constexpr std::int64_t kAcids = 20;
   constexpr double kPredicted = 0.15;
   constexpr std::int64_t kFarthest = 32;  // residues apart that the pair features tell
   const auto s = static_cast<std::int64_t>(alignment.letters.size());
@@ -110,7 +107,7 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
       if (predicted) {
         const double how = draw.uniform();
         seen = how < 0.7   ? kMasked
-               : how < 0.8 ? static_cast<std::int32_t>(draw.below(kAminoAcids))
+               : how < 0.8 ? static_cast<std::int32_t>(draw.below(kAcids))
                : how < 0.9 ? alignment.letters[idx(draw.below(s))][idx(j)]
                            : truth;
       }

@@ -13,6 +13,7 @@
 #include "paradyse/plan/cuts.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -21,10 +22,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kByteValues = 256;
-
-[[noreturn]] void refuse(const std::string& where, const std::string& what) {
-  throw std::runtime_error(where + ": " + what);
-}
 
 // --- a line as columns ---------------------------------------------------------------------------
 
@@ -215,7 +212,7 @@ std::string half_surrogate(std::string_view line) {
 }
 
 // Why the parser gave up.
-[[noreturn]] void refuse_line(
+[[noreturn]] void refuse_json(
     const std::string& line, const Columns& columns, const std::string& where) {
   const std::string escape = half_surrogate(line);
   if (!escape.empty()) {
@@ -261,7 +258,7 @@ Columns parsed(const std::string& line, const std::string& where) {
             nul));
   }
   if (!json::sax_parse(line, &columns)) {
-    refuse_line(line, columns, where);
+    refuse_json(line, columns, where);
   }
   if (!columns.twice().empty()) {
     refuse(where, "the key '" + columns.twice() + "' appears twice; keep one");
@@ -272,9 +269,9 @@ Columns parsed(const std::string& line, const std::string& where) {
 // --- what columns mean ---------------------------------------------------------------------------
 
 // Reads one line.
-class Reader {
+class LineReader {
  public:
-  Reader(const std::string& line, const DataOptions& options, const std::string& where)
+  LineReader(const std::string& line, const DataOptions& options, const std::string& where)
       : line_(line), options_(options), where_(where), columns_(parsed(line, where)) {}
 
   LineDocument document(UnusedKeys& unused) const;
@@ -306,27 +303,27 @@ class Reader {
 };
 
 // Under which ids may stand; the first is ours, the second Transformers'.
-constexpr const char* kIds[] = {"tokens", "input_ids"};
+constexpr const char* kIdKeys[] = {"tokens", "input_ids"};
 // Whose zeros take a token's label away: TRL's names, and others' for the same.
 constexpr const char* kLabelMasks[] = {
     "loss_mask", "completion_mask", "assistant_masks", "assistant_mask", "response_mask"};
 // Keys that are read wherever ids are.
-bool is_ids(const std::string& key) { return key == kIds[0] || key == kIds[1]; }
+bool is_ids(const std::string& key) { return key == kIdKeys[0] || key == kIdKeys[1]; }
 bool is_read(const std::string& key) {
   return is_ids(key) || key == "labels" || key == "attention_mask" || key == "position_ids" ||
          std::ranges::find(kLabelMasks, key) != std::end(kLabelMasks);
 }
 
-const Column* Reader::ids() const {
-  const Column* const ours = columns_.given(kIds[0]);
-  const Column* const theirs = columns_.given(kIds[1]);
+const Column* LineReader::ids() const {
+  const Column* const ours = columns_.given(kIdKeys[0]);
+  const Column* const theirs = columns_.given(kIdKeys[1]);
   if (ours != nullptr && theirs != nullptr && ours->numbers != theirs->numbers) {
     fail("has tokens and input_ids, which differ; keep one of them");
   }
   return ours != nullptr ? ours : theirs;
 }
 
-Tokens Reader::id_list(const Column& column, bool labels) const {
+Tokens LineReader::id_list(const Column& column, bool labels) const {
   if (column.kind != Column::Kind::list) {
     fail(fmt::format("{} is {}; it takes a list of ids", column.key, excerpt_of(column)));
   }
@@ -351,7 +348,7 @@ Tokens Reader::id_list(const Column& column, bool labels) const {
   return ids;
 }
 
-const std::vector<std::int64_t>* Reader::flags(const char* key, std::size_t tokens) const {
+const std::vector<std::int64_t>* LineReader::flags(const char* key, std::size_t tokens) const {
   const Column* const column = columns_.given(key);
   if (column == nullptr || column->empty()) {
     return nullptr;
@@ -370,7 +367,7 @@ const std::vector<std::int64_t>* Reader::flags(const char* key, std::size_t toke
   return &column->numbers;
 }
 
-Interval Reader::unpadded(std::size_t tokens) const {
+Interval LineReader::unpadded(std::size_t tokens) const {
   const auto count = static_cast<std::int64_t>(tokens);
   const std::vector<std::int64_t>* const seen = flags("attention_mask", tokens);
   if (seen == nullptr) {
@@ -395,7 +392,7 @@ Interval Reader::unpadded(std::size_t tokens) const {
   return kept;
 }
 
-void Reader::expect_positions(std::size_t tokens, Interval kept) const {
+void LineReader::expect_positions(std::size_t tokens, Interval kept) const {
   const Column* const column = columns_.given("position_ids");
   if (column == nullptr || column->empty()) {
     return;
@@ -442,7 +439,7 @@ constexpr std::string_view kMeaning[] = {
 
 // Refuses a column that is not read, unless what stands there cannot matter: null, empty or false,
 // segments that are all 0, weights that are all 1; or is no list, and so nothing of tokens.
-void Reader::expect_no_other_meaning(const Column& column, std::size_t tokens) const {
+void LineReader::expect_no_other_meaning(const Column& column, std::size_t tokens) const {
   const std::string name = lower(column.key);
   const auto has = [&](std::string_view word) { return name.find(word) != std::string::npos; };
   if (column.empty() || std::ranges::none_of(kMeaning, has) || name == "special_tokens_mask") {
@@ -484,7 +481,7 @@ void Reader::expect_no_other_meaning(const Column& column, std::size_t tokens) c
       "is only information about the document");
 }
 
-void Reader::refuse_without_tokens() const {
+void LineReader::refuse_without_tokens() const {
   const std::string wanted = "it takes an object with tokens (ids) or text";
   const auto has = [&](const char* key) { return columns_.given(key) != nullptr; };
   for (const char* const key : {"messages", "conversations", "conversation"}) {
@@ -508,7 +505,7 @@ void Reader::refuse_without_tokens() const {
   fail("is " + excerpt(json_in(line_)) + "; " + wanted);
 }
 
-LineDocument Reader::document(UnusedKeys& unused) const {
+LineDocument LineReader::document(UnusedKeys& unused) const {
   const Column* const given = columns_.object() ? ids() : nullptr;
   const Column* const labels = columns_.object() ? columns_.given("labels") : nullptr;
   if (options_.labels && (given == nullptr || labels == nullptr)) {
@@ -618,7 +615,7 @@ LineDocument line_document(
     const DataOptions& options,
     const std::string& where,
     UnusedKeys& unused) {
-  return Reader(line, options, where).document(unused);
+  return LineReader(line, options, where).document(unused);
 }
 
 bool holds_document(const std::string& line) {

@@ -27,7 +27,7 @@ std::string text_of(double bytes) {
   return bytes_text(static_cast<std::int64_t>(std::min(bytes, kMost)));
 }
 
-[[noreturn]] void refuse(
+[[noreturn]] void refuse_size(
     const std::string& what, double needed, std::int64_t available, const std::string& remedy) {
   throw std::runtime_error(fmt::format(
       "{} takes {} of memory, and {} are available on this machine; {}",
@@ -72,7 +72,7 @@ void expect_room(const std::string& where, const Alignment& alignment, std::int6
   const double b = kOfResidue * static_cast<double>(s);
   const double residues = (std::sqrt(b * b + 4 * kOfPair * room) - b) / (2 * kOfPair);
   const double sequences = (room - of_pairs) / (kOfResidue * R);
-  refuse(
+  refuse_size(
       fmt::format(
           "{}: the sample of an alignment of {} sequences and {} residues, with {} features of "
           "each pair of residues,",
@@ -99,7 +99,7 @@ void expect_room(
   }
   const double of_frame = needed / static_cast<double>(clip[1]);
   const double frames = whole(static_cast<double>(available) / of_frame);
-  refuse(
+  refuse_size(
       fmt::format("{}: the sample of a clip of [{}]", where, fmt::join(clip, ", ")),
       needed,
       available,
@@ -129,7 +129,7 @@ void expect_room(
   for (const auto& [name, size] : dims) {
     sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", name, size);
   }
-  refuse(
+  refuse_size(
       fmt::format("{} sample{} of {}", count, count == 1 ? "" : "s", sizes),
       needed,
       available,

@@ -26,9 +26,9 @@ std::string_view take_word(std::string_view& rest) {
   return word;
 }
 
-class Reader {
+class StockholmReader {
  public:
-  explicit Reader(const std::filesystem::path& file) : file_(file) {}
+  explicit StockholmReader(const std::filesystem::path& file) : file_(file) {}
 
   void take(const AlignmentLine& line) {
     if (line.text.empty()) {
@@ -223,7 +223,7 @@ class Reader {
 
 std::vector<Alignment> read_stockholm(
     const std::vector<AlignmentLine>& lines, const std::filesystem::path& file) {
-  Reader reader(file);
+  StockholmReader reader(file);
   for (const AlignmentLine& line : lines) {
     reader.take(line);
   }

@@ -42,7 +42,7 @@ constexpr int kMostRepeats = 8;
 constexpr double kLeastProbeSeconds = 0.1;
 // However long one takes: the first run of a program finds cold caches and memory that was not yet
 // touched, so it does not count, and of two that do one may have been disturbed.
-constexpr int kColdRepeats = 1;
+constexpr int kColdProbes = 1;
 constexpr int kLeastRepeats = 2;
 
 // Of one repeat on all ranks.
@@ -200,7 +200,7 @@ class Profiler {
       return best;
     };
     const double same = from_steps([&](const StepProbe& s) { return s.ranks == wish.ranks; });
-    return (kColdRepeats + kLeastRepeats) *
+    return (kColdProbes + kLeastRepeats) *
            (same > 0 ? same : from_steps([](const StepProbe& /*s*/) { return true; }));
   }
 
@@ -354,12 +354,12 @@ class Profiler {
       samples.push_back(std::move(sample));
       const auto count = static_cast<int>(samples.size());
       more = broadcast_number(
-                 count < kColdRepeats + kLeastRepeats ||
+                 count < kColdProbes + kLeastRepeats ||
                      (count <= kMostRepeats && seconds_since(begin) < probe_seconds_),
                  "profile",
                  world) != 0;
     }
-    samples.erase(samples.begin(), samples.begin() + kColdRepeats);
+    samples.erase(samples.begin(), samples.begin() + kColdProbes);
     return samples;
   }
 

@@ -15,16 +15,13 @@
 #include "src/run/device/device.h"
 #include "src/run/kernels/kernels.h"
 #include "src/run/measure/device_speeds.h"
+#include "src/run/measure/measure.h"
 #include "src/run/measure/played_layer.h"
 
 namespace paradyse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 

@@ -51,7 +51,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 at::Tensor like_it(const at::Tensor& x) { return at::empty_like(x); }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(
+std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_like(
     const at::Tensor& x,
     c10::SymIntArrayRef normed,
     const OptionalTensor& /*weight*/,
@@ -97,7 +97,7 @@ at::Tensor embedding_backward(
 // What libtorch has no such kernels for: sizes of results, as PyTorch's own (in Python) have them.
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("relu", &like_it);
-  library.impl("native_layer_norm", &layer_norm);
+  library.impl("native_layer_norm", &norm_like);
   library.impl("native_layer_norm_backward", &layer_norm_backward);
   library.impl("index_select", &index_select);
   library.impl("embedding_dense_backward", &embedding_backward);

@@ -77,19 +77,19 @@ std::string taken(const fs::path& folder) {
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
 std::optional<StepReport> report_of(const std::string& line) {
   try {
-    const nlohmann::json json = json_in(line);
-    const nlohmann::json& loss = json.at("loss");
+    const nlohmann::json entry = json_in(line);
+    const nlohmann::json& loss = entry.at("loss");
     return StepReport{
-        .step = json.at("step"),
+        .step = entry.at("step"),
         .loss = loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>(),
-        .tokens = json.at("tokens"),
-        .seconds = json.at("seconds"),
-        .predicted_seconds = json.at("predicted_seconds"),
-        .late = json.value("late", false),
-        .peak_bytes = json.at("peak_bytes"),
-        .micro_batches = json.at("micro_batches"),
-        .idle = json.value("idle", std::vector<double>()),
-        .plan_sha256 = json.at("plan_sha256")};
+        .tokens = entry.at("tokens"),
+        .seconds = entry.at("seconds"),
+        .predicted_seconds = entry.at("predicted_seconds"),
+        .late = entry.value("late", false),
+        .peak_bytes = entry.at("peak_bytes"),
+        .micro_batches = entry.at("micro_batches"),
+        .idle = entry.value("idle", std::vector<double>()),
+        .plan_sha256 = entry.at("plan_sha256")};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

@@ -13,6 +13,7 @@
 #include "paradyse/run/weights.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/memory/reading.h"
 #include "src/run/weights/weight_files.h"
@@ -26,11 +27,6 @@ using nlohmann::json;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
-
-[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
-  throw std::runtime_error(path.string() + ": " + what);
-}
 
 std::string text_of(const fs::path& path) {
   if (const std::string why = why_not_readable(path); !why.empty()) {

@@ -21,6 +21,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {
@@ -60,10 +61,6 @@ constexpr std::array kStoredTypes = {
     StoredType{"U8", at::kByte},
     StoredType{"BOOL", at::kBool},
 };
-
-[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
-  throw std::runtime_error(path.string() + ": " + what);
-}
 
 [[noreturn]] void refuse_errno(const fs::path& path, const std::string& what) {
   refuse(path, what + ": " + std::generic_category().message(errno));

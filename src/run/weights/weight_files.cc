@@ -16,6 +16,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/lower_case.h"
+#include "src/plan/base/refuse.h"
 
 namespace paradyse {
 namespace {
@@ -23,16 +24,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWhole = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 // The largest tokenizers have some 30 MB.
 constexpr std::uintmax_t kLargestCompanion = std::uintmax_t{64} << 20;
 
 constexpr const char* kFetch =
     "fetch it again (hf download REPOSITORY --local-dir FOLDER continues where it stopped)";
-
-[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
-  throw std::runtime_error(path.string() + ": " + what);
-}
 
 // What files of other formats are, by how their names end, and how to have safetensors of them.
 // "FOLDER" stands for the folder, "FILE" for the name.

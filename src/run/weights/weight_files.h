@@ -7,6 +7,8 @@
 
 namespace paradyse {
 
+inline constexpr const char* kIndex = "model.safetensors.index.json";
+
 struct WeightFiles {
   // That SafetensorsReader reads as one: model.safetensors, its index, or the shards.
   std::vector<std::filesystem::path> files;

@@ -29,7 +29,7 @@ namespace {
 
 // Where the exact count is above the estimate's, types get so much less room, so often.
 constexpr double kLessRoom = 0.85;
-constexpr int kAttempts = 4;
+constexpr int kCounts = 4;
 // Of the fast planner, times its default: planning runs beside training.
 constexpr double kMoves = 0.1;
 // A plan that could be faster by less than this is not sought: seeking takes a core from training.
@@ -60,7 +60,7 @@ class Groups {
       return std::nullopt;
     }
     double room = 1;
-    for (int attempt = 0; attempt < kAttempts; ++attempt, room *= kLessRoom) {
+    for (int attempt = 0; attempt < kCounts; ++attempt, room *= kLessRoom) {
       const GroupingTask task = grouping_task(ways, room);
       const GroupingAnswer answer = grouping_planner("fast").plan(task, {.moves = kMoves});
       if (!answer.grouping) {
@@ -212,7 +212,7 @@ class Groups {
   std::map<int, std::vector<Way>> ways_;  // [ranks]
 };
 
-class Planner final : public DocumentPlanner {
+class FlexspPlanner final : public DocumentPlanner {
  public:
   using DocumentPlanner::DocumentPlanner;
 
@@ -281,7 +281,7 @@ BatchPlannerRow flexsp() {
       .old_name = "flexsp",
       .summary = "groups of any size side by side, or the plan of borders if that is faster",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
-        return std::make_unique<Planner>(std::move(task));
+        return std::make_unique<FlexspPlanner>(std::move(task));
       }};
 }
 

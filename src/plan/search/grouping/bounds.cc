@@ -13,14 +13,14 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Sums that all bounds use.
-struct Totals {
+struct WorkTotals {
   double area = 0;           // rank seconds, each document where it needs least
   double longest = 0;        // seconds of the document that takes longest where it is fastest
   double micro_batches = 0;  // that their tokens need at least
 };
 
-Totals totals(const GroupingTask& task) {
-  Totals sum;
+WorkTotals totals(const GroupingTask& task) {
+  WorkTotals sum;
   double tokens = 0;
   for (int k = 0; k < task.documents(); ++k) {
     double least_area = kNever;
@@ -52,7 +52,7 @@ LowerBound area_bound(const GroupingTask& task) {
   if (task.documents() == 0) {
     return {.seconds = 0, .name = "area"};
   }
-  const Totals sum = totals(task);
+  const WorkTotals sum = totals(task);
   return {
       .seconds = with_beside(task, sum.micro_batches, std::max(sum.area / task.ranks, sum.longest)),
       .name = "area"};
@@ -69,7 +69,7 @@ LowerBound longest_micro_batch_bound(const GroupingTask& task) {
     double area = 0;
   };
   std::vector<Event> events;
-  const Totals sum = totals(task);
+  const WorkTotals sum = totals(task);
   double tokens = 0;
   for (int k = 0; k < task.documents(); ++k) {
     tokens += static_cast<double>(task.lengths[idx(k)]);

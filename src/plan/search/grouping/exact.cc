@@ -174,7 +174,7 @@ class Exact {
   std::vector<Set> part_of_;    // [set] its first micro-batch
 };
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions&) {
+GroupingAnswer plan_exact(const GroupingTask& task, const GroupingOptions&) {
   GroupingAnswer answer{.why_not = why_none_fits(task)};
   if (!answer.why_not.empty()) {
     return answer;
@@ -211,7 +211,7 @@ GroupingPlannerRow exact_planner() {
   return {
       .name = "exact",
       .summary = "the proved optimum of small cases: at most 14 documents on 8 ranks",
-      .plan = plan,
+      .plan = plan_exact,
       .knows_pools = true};  // and says so
 }
 

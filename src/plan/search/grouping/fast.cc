@@ -112,7 +112,7 @@ Found begun(const Items& items, const BeamOptions& start) {
   return found;
 }
 
-GroupingAnswer plan(const GroupingTask& task, const GroupingOptions& options) {
+GroupingAnswer plan_fast(const GroupingTask& task, const GroupingOptions& options) {
   check(task);
   if (std::string why = why_none_fits(task); !why.empty()) {
     return {.why_not = std::move(why)};
@@ -168,7 +168,7 @@ GroupingPlannerRow fast_planner() {
   return {
       .name = "fast",
       .summary = "beam search, then pairs of micro-batches are improved",
-      .plan = plan,
+      .plan = plan_fast,
       .knows_pools = true};
 }
 

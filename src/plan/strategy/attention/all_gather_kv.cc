@@ -7,7 +7,7 @@ namespace paradyse {
 
 namespace {
 
-Program build(const Task& task) {
+Program build_all_gather_kv(const Task& task) {
   Writer w(task);
   const std::vector<Heads> heads = all_heads(task.shape(), task.documents.ranks());
   const ValueId stack = w.gather();
@@ -30,7 +30,7 @@ Strategy all_gather_kv() {
       .kind = "attention",
       .name = "AllGatherKV",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_all_gather_kv,
       .summary = "keys and values are gathered for a rank's own queries; weights are gathered"};
 }
 

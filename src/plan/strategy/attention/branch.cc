@@ -20,7 +20,7 @@ std::string no_such_dim(std::int64_t number, const Task& task) {
   return number <= dims ? "" : "there are " + std::to_string(dims) + " other dims";
 }
 
-Program build(const Task& task) {
+Program build_branch(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
   const std::string& along = task.part->along;
@@ -49,7 +49,7 @@ Strategy branch_attention() {
       .kind = kAxialAttention,
       .name = "Branch",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_branch,
       .options =
           {{.name = "branch_dim",
             .meaning = "Branch: number of the row dim that is sharded meanwhile, among those not "

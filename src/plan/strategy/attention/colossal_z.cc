@@ -7,7 +7,7 @@ namespace paradyse {
 
 namespace {
 
-Program build(const Task& task) {
+Program build_colossal_z(const Task& task) {
   Writer w(task);
   const ValueId stack = w.gather();
   const auto [q, kv] = w.q_and_kv(w.normed_input(), stack, all_heads(task.shape(), 1)[0]);
@@ -23,7 +23,7 @@ Strategy colossal_z() {
       .kind = "attention",
       .name = "ColossalZ",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_colossal_z,
       .summary = "ring self-attention with full rows of scores (quadratic memory)"};
 }
 

@@ -7,7 +7,7 @@
 namespace paradyse {
 namespace {
 
-Program build(const Task& task) {
+Program build_cross(const Task& task) {
   Writer w(task);
   const PartShape& shape = task.shape();
   const std::int64_t queries = shape.heads * shape.head_dim;
@@ -34,7 +34,7 @@ Strategy cross_attention() {
       .kind = kCrossAttention,
       .name = "Local",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_cross,
       .summary = "a rank's own rows attend to all of a short tensor; weights are gathered"};
 }
 

@@ -7,7 +7,7 @@ namespace paradyse {
 namespace {
 
 // On one rank the redistributions of Ulysses are no ops: what is left is this strategy.
-Program build(const Task& task) { return ulysses_z().build(task); }
+Program build_data_z(const Task& task) { return ulysses_z().build(task); }
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Strategy data_z() {
       .name = "DataZ",
       .verb = Verb::gather,
       .one_rank = true,
-      .build = build,
+      .build = build_data_z,
       .summary = "a rank runs whole documents; weights are gathered"};
 }
 

@@ -6,7 +6,7 @@
 namespace paradyse {
 namespace {
 
-Program build(const Task& task) {
+Program build_whole_lines(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
   expect_whole_lines(task, rows, "a strategy that exchanges");
@@ -26,7 +26,7 @@ Strategy local_attention() {
       .kind = kAxialAttention,
       .name = "Local",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_whole_lines,
       .options = {line_tiles_option()},
       .summary = "whole lines, nothing is exchanged; weights are gathered"};
 }

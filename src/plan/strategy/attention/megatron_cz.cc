@@ -9,7 +9,7 @@ namespace paradyse {
 
 namespace {
 
-Program build(const Task& task) {
+Program build_megatron_cz(const Task& task) {
   if (!task.shape().pair.empty()) {
     throw std::invalid_argument(
         task.part->name +
@@ -34,7 +34,7 @@ Strategy megatron_cz() {
       .kind = "attention",
       .name = "MegatronCZ",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_megatron_cz,
       .summary = "keys and values go round a ring; weights are gathered"};
 }
 

@@ -9,7 +9,7 @@ namespace paradyse {
 
 namespace {
 
-Program build(const Task& task) {
+Program build_megatron_ts(const Task& task) {
   const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
   const std::int64_t D = shape.head_dim;
@@ -79,7 +79,7 @@ Strategy megatron_ts() {
       .kind = "attention",
       .name = "MegatronTS",
       .verb = Verb::hold,
-      .build = build,
+      .build = build_megatron_ts,
       .options = {keep_gathered_option()},
       .summary =
           "each rank has its own heads over the whole sequence; weights are tensor parallel"};

@@ -39,7 +39,7 @@ std::vector<std::int64_t> other_groups(const Task& task) {
   return others;
 }
 
-Program build(const Task& task) {
+Program build_metp(const Task& task) {
   const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
   const std::int64_t D = shape.head_dim;
@@ -74,7 +74,7 @@ Strategy metp() {
       .kind = "attention",
       .name = "METP",
       .verb = Verb::pass,
-      .build = build,
+      .build = build_metp,
       .options =
           {{.name = "head_groups",
             .meaning = "METP: number of head groups that are streamed one after the other "

@@ -6,7 +6,7 @@ namespace paradyse {
 
 namespace {
 
-Program build(const Task& task) {
+Program build_ulysses_z(const Task& task) {
   Writer w(task);
   const Layout rows = w.layout(w.input());
   return attention_at(
@@ -24,7 +24,7 @@ Strategy ulysses_z() {
       .kind = "attention",
       .name = "UlyssesZ",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_ulysses_z,
       .summary = "tokens are exchanged for heads; weights are gathered"};
 }
 

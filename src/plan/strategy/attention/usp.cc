@@ -37,7 +37,7 @@ std::vector<std::int64_t> other_degrees(const Task& task) {
   return others;
 }
 
-Program build(const Task& task) {
+Program build_usp(const Task& task) {
   const PartShape& shape = task.shape();
   const int p = task.documents.ranks();
   const auto u = static_cast<int>(task.option("ulysses_degree", squarest(p)));
@@ -84,7 +84,7 @@ Strategy usp() {
       .kind = "attention",
       .name = "USP",
       .verb = Verb::gather,
-      .build = build,
+      .build = build_usp,
       .options =
           {{.name = "ulysses_degree",
             .meaning = "USP: ranks of the Ulysses dimension (default: as square a grid as the "

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 namespace paradyse::fast {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 // Durations that are tried: those of the longest item under each type, and what is left in so many
 // equal micro-batches; none nearer to the one before than kApart, none that no work fills.
 constexpr double kTimes[] = {1.0, 1.2, 1.5, 2.0};

@@ -12,10 +12,10 @@ namespace {
 constexpr double kBetter = 1e-4;
 // Durations tried for the first of a pair: those of its longest items under each type, ...
 constexpr int kLongest = 4;
-constexpr double kTimes[] = {1.0001, 1.05, 1.1, 1.2, 1.3};
-// ... and so many others, evenly; none nearer to the one before than kApart.
+constexpr double kPairTimes[] = {1.0001, 1.05, 1.1, 1.2, 1.3};
+// ... and so many others, evenly; none nearer to the one before than kPairApart.
 constexpr int kEven = 20;
-constexpr double kApart = 1.02;
+constexpr double kPairApart = 1.02;
 constexpr int kHalvings = 3;
 // Other rules are tried once at each of the wider steps, and these sizes to begin with.
 constexpr double kRulesAbove = 0.04;
@@ -28,7 +28,7 @@ std::vector<double> durations(const Items& items, const std::vector<int>& pool, 
   for (int i = 0; i < kLongest && idx(i) < pool.size(); ++i) {
     const int item = pool[idx(i)];
     for (std::size_t size = items.smallest(item, sizes); size < sizes.last; ++size) {
-      for (const double times : kTimes) {
+      for (const double times : kPairTimes) {
         all.push_back(times * items.alone(size, item));
       }
     }
@@ -39,7 +39,8 @@ std::vector<double> durations(const Items& items, const std::vector<int>& pool, 
   std::ranges::sort(all);
   std::vector<double> kept;
   for (const double seconds : all) {
-    if (seconds >= least && seconds < most && (kept.empty() || seconds >= kApart * kept.back())) {
+    if (seconds >= least && seconds < most &&
+        (kept.empty() || seconds >= kPairApart * kept.back())) {
       kept.push_back(seconds);
     }
   }

@@ -1,7 +1,6 @@
 #include "src/plan/search/grouping/fast/items.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -15,7 +14,6 @@ Items::Items(const GroupingTask& task)
   std::ranges::stable_sort(
       documents_, std::greater<>(), [&](int k) { return task.lengths[idx(k)]; });
   const std::size_t items = documents_.size();
-  constexpr double kNever = std::numeric_limits<double>::infinity();
   for (const int k : documents_) {
     tokens_.push_back(static_cast<double>(task.lengths[idx(k)]));
   }

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "src/plan/search/grouping/grouping.h"
 
 namespace paradyse::fast {
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds
 
 // An *item* is a document, by its place in the order of falling length.
 class Items {

@@ -5,7 +5,6 @@
 namespace paradyse::fast {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 // Of seconds: halving ends when bound and plan are so near.
 constexpr double kNear = 1e-3;
 

@@ -6,7 +6,7 @@ namespace paradyse::fast {
 namespace {
 
 constexpr int kMostRounds = 200;
-constexpr double kBetter = 1e-6;  // of the slowest group
+constexpr double kFaster = 1e-6;  // of the slowest group
 
 struct Group {
   int type = 0;
@@ -55,7 +55,7 @@ class Polish {
 
   bool improved() {
     const std::size_t slow = slowest();
-    Change best{.slower = groups_[slow].seconds * (1 - kBetter)};
+    Change best{.slower = groups_[slow].seconds * (1 - kFaster)};
     bool found = false;
     const auto consider = [&](std::size_t place, std::size_t other, std::ptrdiff_t back) {
       Group from = groups_[slow];
