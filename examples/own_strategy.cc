@@ -51,20 +51,17 @@ int main() {
        .build = token_gather_z,
        .summary = "tokens and weights are gathered, outputs exchanged for tokens"});
 
-  ModelShape model;
-  model.layers = 2;
-  model.hidden = 24;
-  model.heads = 6;
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.ffn = 50;
-  model.vocab = 61;
+  const Model model = model_from_config(
+      R"({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 6,
+          "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 50,
+          "vocab_size": 61})",
+      "this example");
   const std::vector<std::int64_t> lengths = {41, 1, 7};
   std::vector<std::vector<std::int32_t>> documents;
   for (const std::int64_t n : lengths) {
     auto& document = documents.emplace_back();
     for (std::int64_t i = 0; i < n; ++i) {
-      document.push_back(static_cast<std::int32_t>((i * i + 3 * n) % model.vocab));
+      document.push_back(static_cast<std::int32_t>((i * i + 3 * n) % model.vocab()));
     }
   }
   const auto run = [&](const std::string& attention, int ranks, RankReport* counted) {
@@ -72,12 +69,8 @@ int main() {
         static_cast<std::size_t>(model.layers), text_layer(attention, "gather", Recompute::light));
     const Plan plan = uniform_plan(model, lengths, ranks, layers);
     *counted = predicted_report(
-        plan,
-        text_model(model),
-        0,
-        precision_of(Dtype::float64),
-        16 * stored_elements(model, ranks, 0));
-    GradientRequest request{.model = text_model(model), .plan = &plan, .documents = documents};
+        plan, model, 0, precision_of(Dtype::float64), 16 * stored_elements(model, ranks, 0));
+    GradientRequest request{.model = model, .plan = &plan, .documents = documents};
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     return gradients(request);
   };

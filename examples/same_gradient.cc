@@ -12,14 +12,12 @@
 using namespace paradyse;  // an example may
 
 int main() {
-  ModelShape model;
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 6;  // four ranks divide neither the heads ...
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.ffn = 50;  // ... nor the feed-forward width
-  model.vocab = 61;
+  // Four ranks divide neither the heads nor the feed-forward width.
+  const Model model = model_from_config(
+      R"({"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 6,
+          "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 50,
+          "vocab_size": 61})",
+      "this example");
 
   // Three documents of odd lengths, one of a single token.
   const std::vector<std::int64_t> lengths = {41, 1, 7};
@@ -27,7 +25,7 @@ int main() {
   for (const std::int64_t n : lengths) {
     auto& document = documents.emplace_back();
     for (std::int64_t i = 0; i < n; ++i) {
-      document.push_back(static_cast<std::int32_t>((i * i + 3 * n) % model.vocab));
+      document.push_back(static_cast<std::int32_t>((i * i + 3 * n) % model.vocab()));
     }
   }
 
@@ -38,17 +36,13 @@ int main() {
         static_cast<std::size_t>(model.layers), text_layer(s.name, to_string(s.verb)));
     const Plan plan = uniform_plan(model, lengths, 4, layers);
 
-    GradientRequest request{.model = text_model(model), .plan = &plan, .documents = documents};
+    GradientRequest request{.model = model, .plan = &plan, .documents = documents};
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     const GradientAnswer answer = gradients(request);
 
     // Known before anything ran: the folds over the program, for rank 0 in float64.
     const RankReport counted = predicted_report(
-        plan,
-        text_model(model),
-        0,
-        precision_of(Dtype::float64),
-        16 * stored_elements(model, 4, 0));
+        plan, model, 0, precision_of(Dtype::float64), 16 * stored_elements(model, 4, 0));
     const RankReport& did = answer.ranks[0];
     std::printf(
         "%-10s loss %.12f  rank 0 sent %lld bytes (counted %lld), saved %lld (counted %lld)\n",
@@ -71,7 +65,7 @@ int main() {
   // What UlyssesZ runs in a layer's attention, line by line ("~": run again before the backward
   // pass).
   const ScheduledPart part = scheduled_part(
-      task_of(text_model(model), "attention", packed(lengths, 4, true), 4),
+      task_of(model, "attention", packed(lengths, 4, true), 4),
       {.part = "attention", .strategy = "UlyssesZ", .recompute = Recompute::light});
   std::printf("%s", explain(part.program()).c_str());
   return worst < 1e-10 ? 0 : 1;

@@ -54,20 +54,17 @@ int main() {
              .why_not = more_than_the_width}},
        .summary = "own tokens; weights are gathered a piece of the width after the other"});
 
-  ModelShape model;
-  model.layers = 2;
-  model.hidden = 24;
-  model.heads = 6;
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.ffn = 51;
-  model.vocab = 61;
+  const Model model = model_from_config(
+      R"({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 6,
+          "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 51,
+          "vocab_size": 61})",
+      "this example");
   const std::vector<std::int64_t> lengths = {41, 1, 7};
   std::vector<std::vector<std::int32_t>> documents;
   for (const std::int64_t n : lengths) {
     auto& document = documents.emplace_back();
     for (std::int64_t i = 0; i < n; ++i) {
-      document.push_back(static_cast<std::int32_t>((i * i + n) % model.vocab));
+      document.push_back(static_cast<std::int32_t>((i * i + n) % model.vocab()));
     }
   }
 
@@ -76,7 +73,7 @@ int main() {
   set_options(layer, {{"pieces", 3}});
   const Plan ours =
       plan_from_json(to_json(uniform_plan(model, lengths, 3, {layer, layer})), "ours");
-  for (const std::string& problem : problems(ours, {.model = &model})) {
+  for (const std::string& problem : problems(ours, {.model = model})) {
     std::printf("%s\n", problem.c_str());
     return 1;
   }
@@ -84,7 +81,7 @@ int main() {
   const Plan alone = uniform_plan(model, lengths, 1, {plain, plain});
   const auto answer = [&](const Plan& plan) {
     return gradients(
-        {.model = text_model(model),
+        {.model = model,
          .fill = [](Parameters& parameters) { parameters.initialize(1); },
          .plan = &plan,
          .documents = documents});

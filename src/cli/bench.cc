@@ -172,7 +172,6 @@ void add_documents(const BenchStepOptions& options, BenchStepRequest& request) {
 
 // Samples of a file, by the plan that training makes for them.
 void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
-  const GridShape& shape = *request.model.grid;
   if (options.data.empty()) {
     throw std::invalid_argument(
         fmt::format("--model {} takes --data FILE: frames or alignments", options.model));
@@ -183,7 +182,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
         "--lengths, --attention, --mlp and strategy options are for language models; with --data a "
         "layout is planned");
   }
-  if (!request.device.is_cpu()) {
+  if (!request.device.is_cpu() && !request.model.limits.gpus) {
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
@@ -191,10 +190,10 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
   if (!options.recompute.empty()) {
     level = layer_recompute(options.recompute);
   }
-  const GridData data = reading([&] { return read_grid_data(options.data, shape); });
+  const GridData data = reading([&] { return read_grid_data(options.data, request.model); });
   request.samples = data.samples(0);
   const SampleTask task{
-      .model = shape,
+      .model = request.model,
       .ranks = request.ranks,
       .machine = {},
       .precision = precision_of(request.dtype),
@@ -221,7 +220,7 @@ int bench_step_on(
     const BenchStepOptions& options,
     const Common& common) {
   BenchStepRequest request{
-      .model = open_any_measured(options.model, !backend->leads()),
+      .model = open_any_measured(options.model, !backend->leads()).model,
       .ranks = ranks_of(options.backend, options.ranks, 4),
       .dtype = dtype_option(options.dtype),
       .clip_norm = options.clip_norm,
@@ -230,7 +229,8 @@ int bench_step_on(
       .breakdown = options.breakdown,
       .backend = backend,
       .device = device_named(options.backend.device)};
-  request.model.shape.tiles = tiles_for(request.device, request.model.shape, request.dtype);
+  request.model =
+      with_tiles(request.model, tiles_for(request.device, request.model, request.dtype));
   request.memory_per_rank =
       memory_budget(memory_limit(options.memory_per_rank), request.ranks, *backend, request.device);
   if (options.no_overlap) {
@@ -239,7 +239,7 @@ int bench_step_on(
   if (options.keep_weights) {
     request.reshard_after_forward = false;
   }
-  if (request.model.grid) {
+  if (request.model.of_samples()) {
     add_samples(options, request);
   } else {
     add_documents(options, request);

@@ -47,9 +47,8 @@ int bench_layout_on(
   }
   Progress progress;
   const std::vector<BenchLayoutRow> rows = bench_layout(
-      {.model = model,
-       .type = layout_type(model),
-       .documents = documents_of(options, model, ranks),
+      {.model = model.model,
+       .documents = documents_of(options, model.model, ranks),
        .ways = options.ways,
        .recompute = layer_recompute(options.recompute),
        .seconds = seconds,

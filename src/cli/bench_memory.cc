@@ -48,47 +48,40 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
     throw std::invalid_argument(
         "--mesh: bench memory uses one axis with --ranks ranks; leave it out");
   }
+  const ModelFolder folder = model_of(options);
+  say_measured(folder);
   BenchMemoryRequest request{
-      .model = open_any_measured(options.model),
+      .model = with_layers(folder.model, options.layers),
       .dims = {},
       .samples = options.batch,
       .small_dims = {},
       .ranks = options.ranks,
       .tiles = options.tiles,
       .measured_bytes = options.counted ? 1 : parse_bytes(options.measure_below)};
+  const Model& model = request.model;
   GridOptions sizes = options;
   for (const Size& size : kSizes) {
     if (sizes.*size.value == 0) {
       sizes.*size.value = size.otherwise;
     }
   }
-  if (!request.model.grid) {
-    refuse_options_of_grids(options);
+  if (!model.of_samples()) {
     if (options.batch > 1) {
       throw std::invalid_argument(
           "--batch is for video models; a language model is measured with one document of "
           "--tokens");
     }
-    request.model.shape = without_dropout(request.model.shape);  // so that rows come to the same
-    request.model.shape.layers = options.layers;
     const std::int64_t tokens = options.tokens == 0 ? 1024 : options.tokens;
-    expect_positions(options, request.model.shape, tokens);
+    expect_positions(options, model, tokens);
     request.dims = {{"tokens", tokens}};
     request.small_dims = {{"tokens", std::min<std::int64_t>(tokens, 256)}};
     return request;
   }
-  GridShape shape = shape_of(options);
-  const auto* const clip = std::get_if<StditShape>(&shape);
-  if (options.text == 0 && (clip == nullptr || clip->caption_channels == 0)) {
-    sizes.text = 0;  // there is none
-  }
-  shape = with_layers(shape, options.layers);
-  request.model.grid = shape;
-  request.dims = documents_of(sizes, shape, 1).dims;
+  request.dims = documents_of(sizes, model, 1).dims;
   for (const Size& size : kSizes) {
     sizes.*size.value = std::min(sizes.*size.value, size.small);
   }
-  request.small_dims = documents_of(sizes, shape, 1).dims;
+  request.small_dims = documents_of(sizes, model, 1).dims;
   return request;
 }
 
@@ -133,7 +126,7 @@ void write_picture(
       .title = "Peak memory of a training step, " + model,
       .description = fmt::format(
           "{} layers, {}; on the rank with the highest peak; hollow: predicted, not run",
-          request.model.model().layers,
+          request.model.layers,
           sizes_text(request)),
       .bars = {}};
   for (const BenchMemoryRow& row : rows) {

@@ -180,7 +180,7 @@ int run_bench_mixed(const BenchMixedOptions& options, const Common& common) {
       layer_named(options.attention, options.mlp, options.recompute, options.options);
   Progress progress;
   const BenchMixedRequest request{
-      .model = open_measured(options.model, "--model"),
+      .model = open_measured(options.model, "--model").model,
       .layer = layer,
       .dtype = dtype_option(options.dtype),
       .progress = progress.hook(common.json)};

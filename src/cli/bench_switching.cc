@@ -135,7 +135,7 @@ BenchSwitchingRequest request_of(
     const RunConfig& config,
     const std::shared_ptr<Backend>& backend,
     SwitchingResult& result) {
-  const ModelFolder model = open_measured(config.model.path, "model.path", !backend->leads());
+  const Model model = open_measured(config.model.path, "model.path", !backend->leads()).model;
   const auto ranks = static_cast<int>(config.parallel.ranks);
   if (ranks < 2) {
     throw std::invalid_argument(
@@ -150,16 +150,15 @@ BenchSwitchingRequest request_of(
   request.repeats = options.repeats;
   request.order = options.order;
   PlanningTask& task = request.task;
-  task.model = model.shape;
-  task.model.tiles = tiles_for(request.device, model.shape, config.train.dtype);
+  task.model = with_tiles(model, tiles_for(request.device, model, config.train.dtype));
   task.ranks = ranks;
   task.precision = precision_of(config.train.dtype);
   task.memory_per_rank = parse_bytes(config.parallel.memory_per_rank);
   task.offload = config.parallel.offload;
   task.batch_planner = config.parallel.batch_planner;
   const ProfileHeader header =
-      profile_header(model.shape, ranks, config.train.dtype, *backend, request.device);
-  task.machine = measure_machine(model.shape, request.dtype, ranks, *backend, request.device);
+      profile_header(model, ranks, config.train.dtype, *backend, request.device);
+  task.machine = measure_machine(model, request.dtype, ranks, *backend, request.device);
   result.costs = "closed form, measured at the start";
   request.correct = false;
   const std::optional<Costs> costs = costs_of(config, header);
@@ -180,15 +179,16 @@ BenchSwitchingRequest request_of(
     result.errors = costs->errors;
   }
   result.machine = header.machine;
+  const PartShape shape = model.typical_part();
   result.model = fmt::format(
       "{}: {} layers, hidden {}, {} heads, {} key/value heads, feed-forward {}, vocabulary {}, {}",
-      model.shape.architecture,
-      model.shape.layers,
-      model.shape.hidden,
-      model.shape.heads,
-      model.shape.kv_heads,
-      model.shape.ffn,
-      model.shape.vocab,
+      model.name,
+      model.layers,
+      shape.hidden,
+      shape.heads,
+      shape.kv_heads,
+      shape.ffn,
+      model.vocab(),
       to_string(config.train.dtype));
   result.backend = backend->name();
   result.ranks = ranks;

@@ -135,16 +135,32 @@ void print(
 }
 
 std::vector<CheckSubject> subjects_of(
-    const CheckOptions& options, bool quiet, std::optional<ModelWeights>& weights) {
-  if (options.model.empty()) {
+    const CheckOptions& options, const std::optional<ModelInput>& input) {
+  if (!input) {
     return built_in_subjects();
   }
-  const ModelInput input = open_model_input(options.model, options.random_weights, quiet);
-  weights = input.weights;
   return {check_subject(
       options.model,
-      without_dropout(input.folder.shape),
-      [of = input.weights](Parameters& parameters) { of.fill(parameters); })};
+      without_dropout(input->folder.model),
+      [of = input->weights](Parameters& parameters) { of.fill(parameters); })};
+}
+
+// All layouts of a model of several dims are checked, on random weights.
+void expect_for_layouts(const CheckOptions& options, const Model& model) {
+  if (!options.strategies.empty()) {
+    throw std::invalid_argument(
+        "--strategy is for language models: for this model every layout is checked, planned and "
+        "rivals'");
+  }
+  if (options.backend.device != "cpu" && !model.limits.gpus) {
+    throw std::invalid_argument(
+        "--device: multi-axis models (video, protein) run only on CPUs so far");
+  }
+  if (options.quick) {
+    throw std::invalid_argument(
+        "--quick is for language models: for this model every layout is checked; leave --quick "
+        "out");
+  }
 }
 
 // GPUs are there for narrow types, and have kernels of their own for them.
@@ -166,15 +182,27 @@ int check_on(
     const CheckOptions& options,
     const Common& common) {
   std::vector<CheckRow> rows;
-  std::optional<ModelWeights> weights;
+  const bool quiet = !backend->leads();
+  std::optional<ModelFolder> layouts;  // whose are checked
+  std::optional<ModelInput> input;
+  if (!options.model.empty()) {
+    ModelFolder folder =
+        reading([&] { return open_model(options.model, options.random_weights); }, "--model");
+    if (folder.model.of_samples()) {
+      expect_for_layouts(options, folder.model);
+      layouts = std::move(folder);
+    } else {
+      input = open_model_input(options.model, options.random_weights, quiet);
+    }
+  }
   std::size_t cases = 0;
   std::size_t all_cases = 0;
   Progress progress;
   const ProgressHook shown = progress.hook(common.json || !backend->leads());
-  if (is_grid_model(options.model)) {
+  if (layouts) {
     rows = check_layouts(
         {.name = options.model,
-         .shape = read_grid_shape(options.model),
+         .model = layouts->model,
          .ranks = ranks,
          .dtypes = dtypes_of(options),
          .backend = backend,
@@ -182,7 +210,7 @@ int check_on(
          .progress = shown});
   } else {
     const CheckRequest request{
-        .subjects = subjects_of(options, !backend->leads(), weights),
+        .subjects = subjects_of(options, input),
         .ranks = ranks,
         .dtypes = dtypes_of(options),
         .strategies = options.strategies,
@@ -201,8 +229,8 @@ int check_on(
   const bool ok = std::ranges::all_of(rows, &CheckRow::right);
   if (common.json) {
     Json json = json_of(rows, ranks, ok);
-    if (weights) {
-      json["model"] = cli::json_of(*weights);
+    if (input) {
+      json["model"] = cli::json_of(input->weights);
     }
     if (options.quick) {
       json["cases"] = cases;
@@ -227,20 +255,6 @@ int check_on(
 
 int run_check(const CheckOptions& options, const Common& common) {
   dtypes_of(options);  // throws for an unknown one
-  if (is_grid_model(options.model) && !options.strategies.empty()) {
-    throw std::invalid_argument(
-        "--strategy is for language models: for this model every layout is checked, planned and "
-        "rivals'");
-  }
-  if (is_grid_model(options.model) && options.backend.device != "cpu") {
-    throw std::invalid_argument(
-        "--device: multi-axis models (video, protein) run only on CPUs so far");
-  }
-  if (is_grid_model(options.model) && options.quick) {
-    throw std::invalid_argument(
-        "--quick is for language models: for this model every layout is checked; leave --quick "
-        "out");
-  }
   for (const std::string& name : options.strategies) {
     strategy("attention", name);  // throws for an unknown one
   }

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/run/train.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -16,22 +15,6 @@
 namespace paradyse::cli {
 namespace {
 
-// What is scored, of what; a loss that is no cross-entropy has no perplexity.
-struct Words {
-  const char* scored = "predicted tokens";
-  const char* items = "documents";
-  bool perplexity = true;
-};
-
-Words words_for(const std::string& model) {
-  if (!is_grid_model(model)) {
-    return {};
-  }
-  return model_type(read_grid_shape(model)) == "stdit"
-             ? Words{.scored = "predicted elements", .items = "clips", .perplexity = false}
-             : Words{.scored = "predicted letters", .items = "alignments"};
-}
-
 int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) {
   Progress progress;
   const EvalResult result = evaluate(config, backend, say, progress.hook(common.json));
@@ -39,7 +22,7 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
   if (!backend.leads()) {
     return kOk;
   }
-  const Words words = words_for(config.config.model.path);
+  const ModelWords& words = result.words;
   const bool finite = std::isfinite(result.loss);
   if (common.json) {
     print_json(
@@ -55,7 +38,7 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
     std::printf(
         "no loss: none of %lld %s has a label that counts\n",
         static_cast<long long>(result.documents),
-        words.items);
+        words.items.c_str());
   } else {
     const std::string perplexity =
         words.perplexity ? fmt::format(" (perplexity {:.3f})", std::exp(result.loss)) : "";
@@ -64,9 +47,9 @@ int eval_on(Backend& backend, const LoadedConfig& config, const Common& common) 
         result.loss,
         perplexity.c_str(),
         static_cast<long long>(result.predicted_tokens),
-        words.scored,
+        words.scored.c_str(),
         static_cast<long long>(result.documents),
-        words.items,
+        words.items.c_str(),
         result.seconds,
         bytes_text(result.peak_bytes).c_str());
   }

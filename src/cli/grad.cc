@@ -68,7 +68,7 @@ void expect_ranks_of(const Plan& plan, const GradOptions& options, int ranks) {
 // `ranks` 0: not said.
 Plan plan_of(
     const GradOptions& options,
-    const ModelShape& model,
+    const Model& model,
     const std::vector<std::int64_t>& lengths,
     int ranks) {
   if (options.plan.empty()) {
@@ -97,7 +97,7 @@ Plan plan_of(
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
-  if (const std::string note = note_of_tiles(plan, model.tiles); !note.empty()) {
+  if (const std::string note = note_of_tiles(plan, model.tiles()); !note.empty()) {
     std::fprintf(stderr, "paradyse: note: %s\n", note.c_str());
   }
   if (plan.lengths != lengths) {
@@ -234,8 +234,7 @@ void print(const GradientAnswer& answer, const std::string& out, const Common& c
 }
 
 // Of a model of several dims: the plan of the options, or the one that sends least.
-Plan layouts_of(
-    const GradOptions& options, const GridShape& shape, const GridData& data, int ranks) {
+Plan layouts_of(const GradOptions& options, const Model& model, const GridData& data, int ranks) {
   for (const auto& [option, given] :
        {std::pair{"--attention", !options.attention.empty()},
         {"--mlp", !options.mlp.empty()},
@@ -246,7 +245,7 @@ Plan layouts_of(
       throw std::invalid_argument(fmt::format(
           "{} does not apply to a model of type {}; use --plan to say what each part runs",
           option,
-          model_type(shape)));
+          model.family));
     }
   }
   if (!options.options.empty()) {
@@ -255,7 +254,7 @@ Plan layouts_of(
   }
   if (options.plan.empty()) {
     SamplePlanner planner(
-        {.model = shape,
+        {.model = model,
          .ranks = ranks == 0 ? 1 : ranks,
          .machine = {},
          .precision = precision_of(dtype_option(options.dtype))});
@@ -290,27 +289,30 @@ Plan layouts_of(
   return plan;
 }
 
-Question grid_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
-  if (options.backend.device != "cpu") {
+Question sample_question(
+    const GradOptions& options,
+    const ModelInput& input,
+    int ranks,
+    std::int64_t memory,
+    bool quiet) {
+  const Model& model = input.folder.model;
+  if (options.backend.device != "cpu" && !model.limits.gpus) {
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
-  const ModelInput model =
-      open_any_model_input(options.model, options.random_weights, quiet, kSeed);
-  const GridShape& shape = model.folder.grid.value();
   if (options.data.size() > 1 || !options.settings.empty() || options.bytes) {
     throw std::invalid_argument(fmt::format(
         "a model of type {} takes one file of --data; --set and --bytes are for language models",
-        model_type(shape)));
+        model.family));
   }
-  const GridData data = reading([&] { return read_grid_data(options.data.front(), shape); });
+  const GridData data = reading([&] { return read_grid_data(options.data.front(), model); });
   Question question{
-      .folder = model.folder,
-      .model = model.folder.model(),
-      .weights = model.weights,
-      .plan = layouts_of(options, shape, data, ranks)};
+      .folder = input.folder,
+      .model = model,
+      .weights = input.weights,
+      .plan = layouts_of(options, model, data, ranks)};
   expect_ranks(question.plan.ranks);
-  expect_sound(question.plan, {.grid = &shape}, options, memory);
+  expect_sound(question.plan, {.model = model}, options, memory);
   question.samples = data.samples(kSeed);
   question.data = data.fingerprint();
   if (!quiet) {
@@ -341,18 +343,24 @@ RunConfig data_config(const GradOptions& options) {
   return load_config("", settings).config;
 }
 
-Question text_question(const GradOptions& options, int ranks, std::int64_t memory, bool quiet) {
-  const ModelInput model = open_model_input(options.model, options.random_weights, quiet);
-  ModelShape shape = model.folder.shape;
+Question text_question(
+    const GradOptions& options,
+    const ModelInput& input,
+    int ranks,
+    std::int64_t memory,
+    bool quiet) {
+  Model model = input.folder.model;
+  const double attention_dropout = options.attention_dropout >= 0 ? options.attention_dropout
+                                   : options.dropout_seed         ? model.limits.attention_dropout
+                                                                  : 0;
   if (!options.dropout_seed) {
-    shape = without_dropout(shape);
+    model = without_dropout(model);
   }
-  if (options.attention_dropout >= 0) {
-    shape.attention_dropout = options.attention_dropout;
-  }
-  expect_trainable(shape);
-  shape.tiles = tiles_for(device_named(options.backend.device), shape, dtype_option(options.dtype));
-  Corpus corpus = corpus_at("--data", options.data, data_config(options), options.model, shape);
+  model.limits.attention_dropout = attention_dropout;
+  expect_trainable(model);
+  model = with_tiles(
+      model, tiles_for(device_named(options.backend.device), model, dtype_option(options.dtype)));
+  Corpus corpus = corpus_at("--data", options.data, data_config(options), options.model, model);
   if (!quiet) {
     for (const std::string& line : data_lines(corpus.counts)) {
       std::fprintf(stderr, "%s\n", line.c_str());
@@ -363,13 +371,13 @@ Question text_question(const GradOptions& options, int ranks, std::int64_t memor
     lengths.push_back(static_cast<std::int64_t>(document.size()));
   }
   Question question{
-      .folder = model.folder,
-      .model = text_model(shape),
-      .weights = model.weights,
-      .plan = plan_of(options, shape, lengths, ranks),
+      .folder = input.folder,
+      .model = model,
+      .weights = input.weights,
+      .plan = plan_of(options, model, lengths, ranks),
       .corpus = std::move(corpus)};
   expect_ranks(question.plan.ranks);
-  expect_sound(question.plan, {.model = &shape}, options, memory);
+  expect_sound(question.plan, {.model = model}, options, memory);
   question.data = fingerprint(question.corpus);
   return question;
 }
@@ -378,8 +386,11 @@ int grad_on(
     const std::shared_ptr<Backend>& backend, const GradOptions& options, const Common& common) {
   const std::int64_t memory = memory_limit(options.memory_per_rank);
   const int ranks = ranks_of(options.backend, options.ranks, 0);
-  const auto question_of = is_grid_model(options.model) ? grid_question : text_question;
-  const Question question = question_of(options, ranks, memory, !backend->leads());
+  const bool quiet = !backend->leads();
+  const ModelInput input =
+      open_any_model_input(options.model, options.random_weights, quiet, kSeed);
+  const auto question_of = input.folder.model.of_samples() ? sample_question : text_question;
+  const Question question = question_of(options, input, ranks, memory, quiet);
   const Plan& plan = question.plan;
   std::vector<Given> given =
       given_model("--model", question.folder, question.weights, plan.ranks, *backend);

@@ -1,30 +1,103 @@
 #include "src/cli/grid_options.h"
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <stdexcept>
+#include <string>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/model/stdit/stdit.h"
 
 namespace paradyse::cli {
 namespace {
 
-std::int64_t needed(const char* option, std::int64_t value, const std::string& model) {
-  if (value < 1) {
-    throw std::invalid_argument(
-        fmt::format("--model {} needs {}: the size of its input", model, option));
-  }
-  return value;
+// The dims of streams that options size.
+struct DimOption {
+  const char* dim;
+  const char* option;
+  std::int64_t GridOptions::* value;
+};
+constexpr DimOption kDims[] = {
+    {"tokens", "--tokens", &GridOptions::tokens},
+    {"patches", "--tokens", &GridOptions::tokens},
+    {"frames", "--frames", &GridOptions::frames},
+    {"text", "--text-tokens", &GridOptions::text},
+    {"sequences", "--sequences", &GridOptions::sequences},
+    {"residues", "--residues", &GridOptions::residues},
+    {"i", "--residues", &GridOptions::residues},
+    {"j", "--residues", &GridOptions::residues}};
+
+bool has_dim(const Model& model, const std::string& dim) {
+  return std::ranges::any_of(model.streams, [&](const Stream& stream) {
+    return std::ranges::count(stream.rows, dim) > 0;
+  });
 }
 
-void refuse_other(const char* option, bool given, const std::string& type) {
-  if (given) {
-    throw std::invalid_argument(
-        fmt::format("{} does not apply to a model of type {}", option, type));
+[[noreturn]] void refuse(const char* option, const GridOptions& options, const Model& model) {
+  throw std::invalid_argument(
+      !model.of_samples()
+          ? fmt::format(
+                "{} is for video and protein models; --model {} is a language model, whose "
+                "documents have --tokens",
+                option,
+                options.model)
+      : option == std::string("--text-tokens") && model.family == "stdit"
+          ? fmt::format(
+                "--text-tokens: --model {} has no caption_channels, so it does not attend to text",
+                options.model)
+          : fmt::format("{} does not apply to a model of type {}", option, model.family));
+}
+
+// Throws for an option of dims or sizes that the model does not have.
+void expect_options_of(const Model& model, const GridOptions& options) {
+  for (const DimOption& one : kDims) {
+    const bool known = std::ranges::any_of(kDims, [&](const DimOption& other) {
+      return other.value == one.value && has_dim(model, other.dim);
+    });
+    if (options.*one.value > 0 && !known) {
+      refuse(one.option, options, model);
+    }
   }
+  const bool video = model.family == "stdit";
+  if (options.width > 0 && !video) {
+    refuse("--width", options, model);
+  }
+  if (options.kv_ratio > 0 && !video) {
+    refuse("--kv-ratio", options, model);
+  }
+  if (options.batch > 1 && model.of_samples() && !video) {
+    refuse("--batch", options, model);
+  }
+}
+
+// A video model of another width, or with fewer key and value heads.
+Model resized(const Model& model, const GridOptions& options) {
+  StditShape shape = stdit_shape(model);
+  if (options.width > 0) {
+    shape.mlp_hidden = shape.mlp_hidden * options.width / shape.hidden;
+    shape.hidden = options.width;
+    if (shape.hidden % shape.heads != 0) {
+      throw std::invalid_argument(fmt::format(
+          "--width {} is not a multiple of the model's {} heads", options.width, shape.heads));
+    }
+  }
+  if (options.kv_ratio > 0) {
+    const double heads = options.kv_ratio * static_cast<double>(shape.heads);
+    shape.kv_heads = std::llround(heads);
+    if (shape.kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
+        shape.heads % shape.kv_heads != 0) {
+      throw std::invalid_argument(fmt::format(
+          "--kv-ratio {}: for {} heads this gives {} key/value heads; it must be a whole number "
+          "that divides the heads",
+          options.kv_ratio,
+          shape.heads,
+          heads));
+    }
+  }
+  return stdit_model(shape);
 }
 
 }  // namespace
@@ -64,68 +137,39 @@ void add_grid_options(Command& command, GridOptions& options) {
       ->check(numbers(0.001, 1));
 }
 
-GridShape shape_of(const GridOptions& options) {
-  GridShape shape = read_grid_shape(options.model);
-  auto* const video = std::get_if<StditShape>(&shape);
-  if (video == nullptr) {
-    refuse_other("--frames", options.frames > 0, "evoformer");
-    refuse_other("--tokens", options.tokens > 0, "evoformer");
-    refuse_other("--text-tokens", options.text > 0, "evoformer");
-    refuse_other("--width", options.width > 0, "evoformer");
-    refuse_other("--kv-ratio", options.kv_ratio > 0, "evoformer");
-    refuse_other("--batch", options.batch > 1, "evoformer");
-    return shape;
+ModelFolder model_of(const GridOptions& options) {
+  ModelFolder folder = reading([&] { return open_model(options.model); }, "--model");
+  Model& model = folder.model;
+  expect_options_of(model, options);
+  if (options.width > 0 || options.kv_ratio > 0) {
+    model = resized(model, options);
   }
-  refuse_other("--sequences", options.sequences > 0, "stdit");
-  refuse_other("--residues", options.residues > 0, "stdit");
-  if (options.width > 0) {
-    video->mlp_hidden = video->mlp_hidden * options.width / video->hidden;
-    video->hidden = options.width;
-    if (video->hidden % video->heads != 0) {
-      throw std::invalid_argument(fmt::format(
-          "--width {} is not a multiple of the model's {} heads", options.width, video->heads));
-    }
-  }
-  if (options.kv_ratio > 0) {
-    const double heads = options.kv_ratio * static_cast<double>(video->heads);
-    video->kv_heads = std::llround(heads);
-    if (video->kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
-        video->heads % video->kv_heads != 0) {
-      throw std::invalid_argument(fmt::format(
-          "--kv-ratio {}: for {} heads this gives {} key/value heads; it must be a whole number "
-          "that divides the heads",
-          options.kv_ratio,
-          video->heads,
-          heads));
-    }
-  }
-  return shape;
+  model = without_dropout(model);
+  expect_positions(options, model, options.tokens);
+  return folder;
 }
 
-Documents documents_of(const GridOptions& options, const GridShape& shape, int ranks) {
-  std::map<std::string, std::int64_t> dims;
-  std::int64_t batch = 1;
-  std::int64_t rows = 0;
-  if (std::holds_alternative<StditShape>(shape)) {
-    dims["frames"] = needed("--frames", options.frames, options.model);
-    dims["patches"] = needed("--tokens", options.tokens, options.model);
-    if (std::get<StditShape>(shape).caption_channels > 0) {
-      dims["text"] = needed("--text-tokens", options.text, options.model);
-    } else if (options.text > 0) {
-      throw std::invalid_argument(fmt::format(
-          "--text-tokens: --model {} has no caption_channels, so it does not attend to text",
-          options.model));
+Documents documents_of(const GridOptions& options, const Model& model, int ranks) {
+  DimSizes dims;
+  for (const DimOption& one : kDims) {
+    if (!has_dim(model, one.dim)) {
+      continue;
     }
-    batch = options.batch;
-    rows = dims["frames"] * dims["patches"];
-  } else {
-    dims["sequences"] = needed("--sequences", options.sequences, options.model);
-    dims["residues"] = needed("--residues", options.residues, options.model);
-    dims["i"] = dims["j"] = dims["residues"];
-    rows = dims["sequences"] * dims["residues"];
+    if (options.*one.value < 1) {
+      throw std::invalid_argument(
+          fmt::format("--model {} needs {}: the size of its input", options.model, one.option));
+    }
+    dims[one.dim] = options.*one.value;
   }
   Documents documents =
-      packed(std::vector<std::int64_t>(idx(batch), rows), ranks, /*causal=*/false);
+      packed(std::vector<std::int64_t>(idx(options.batch), model.rows(dims)), ranks, model.causal);
+  if (!model.of_samples()) {
+    if (!options.mesh.empty()) {
+      throw std::invalid_argument(
+          "--mesh: documents have one dim (tokens), which one axis shards; leave --mesh out");
+    }
+    return documents;
+  }
   documents.dims = std::move(dims);
   if (!options.mesh.empty() &&
       (options.mesh.size() != 2 || options.mesh[0] * options.mesh[1] != ranks)) {
@@ -138,54 +182,8 @@ Documents documents_of(const GridOptions& options, const GridShape& shape, int r
   return documents;
 }
 
-ModelFolder model_of(const GridOptions& options) {
-  std::error_code unknown;
-  const bool is_there = std::filesystem::exists(options.model, unknown);
-  if (is_grid_model(options.model) || !is_there) {  // no preset: shape_of() says so
-    ModelFolder model{.path = options.model, .shape = {}};
-    model.grid = shape_of(options);
-    return model;
-  }
-  ModelFolder model = reading([&] { return open_any_model(options.model); }, "--model");
-  refuse_options_of_grids(options);
-  model.shape = without_dropout(model.shape);
-  expect_positions(options, model.shape, options.tokens);
-  return model;
-}
-
-Documents documents_of(const GridOptions& options, const ModelFolder& model, int ranks) {
-  if (model.grid) {
-    return documents_of(options, *model.grid, ranks);
-  }
-  if (!options.mesh.empty()) {
-    throw std::invalid_argument(
-        "--mesh: documents have one dim (tokens), which one axis shards; leave --mesh out");
-  }
-  const std::int64_t tokens = needed("--tokens", options.tokens, options.model);
-  return packed(std::vector<std::int64_t>(idx(options.batch), tokens), ranks, model.shape.causal);
-}
-
-void refuse_options_of_grids(const GridOptions& options) {
-  const std::pair<const char*, bool> given[] = {
-      {"--frames", options.frames > 0},
-      {"--text-tokens", options.text > 0},
-      {"--sequences", options.sequences > 0},
-      {"--residues", options.residues > 0},
-      {"--width", options.width > 0},
-      {"--kv-ratio", options.kv_ratio > 0}};
-  for (const auto& [option, is_given] : given) {
-    if (is_given) {
-      throw std::invalid_argument(fmt::format(
-          "{} is for video and protein models; --model {} is a language model, whose documents "
-          "have --tokens",
-          option,
-          options.model));
-    }
-  }
-}
-
-void expect_positions(const GridOptions& options, const ModelShape& shape, std::int64_t tokens) {
-  const LengthLimit longest = length_limit(shape);
+void expect_positions(const GridOptions& options, const Model& model, std::int64_t tokens) {
+  const LengthLimit& longest = model.limits.longest;
   if (!longest.allows(tokens)) {
     throw std::invalid_argument(fmt::format(
         "--tokens {}: --model {}: {}; give at most {}",
@@ -202,10 +200,6 @@ Cluster cluster_of(const std::string& file, int ranks) {
     throw std::invalid_argument(fmt::format("--ranks {}: {} has {}", ranks, file, cluster.ranks()));
   }
   return cluster;
-}
-
-std::string layout_type(const ModelFolder& model) {
-  return model.grid ? model_type(*model.grid) : "text";
 }
 
 }  // namespace paradyse::cli

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/program.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/commands.h"
@@ -28,21 +28,13 @@ struct GridOptions {
 
 void add_grid_options(Command& command, GridOptions& options);
 
-// The model with what the options say of it.  Throw std::invalid_argument naming the option: one
-// that is missing, of another type of model, or not to be had.
-GridShape shape_of(const GridOptions& options);
-Documents documents_of(const GridOptions& options, const GridShape& shape, int ranks);
-
-// The same, or a language model, without dropout, whose --batch documents have --tokens each.
+// The model with what the options say of it, without dropout, and its samples or documents.  Throw
+// std::invalid_argument naming the option: one that is missing, of another family, or not to be
+// had.
 ModelFolder model_of(const GridOptions& options);
-Documents documents_of(const GridOptions& options, const ModelFolder& model, int ranks);
-// Throws std::invalid_argument where an option is given that language models do not have.
-void refuse_options_of_grids(const GridOptions& options);
+Documents documents_of(const GridOptions& options, const Model& model, int ranks);
 // Throws std::invalid_argument where the model has learned fewer positions.
-void expect_positions(const GridOptions& options, const ModelShape& shape, std::int64_t tokens);
+void expect_positions(const GridOptions& options, const Model& model, std::int64_t tokens);
 // A cluster file with at least so many devices.  Throws std::invalid_argument naming --ranks.
 Cluster cluster_of(const std::string& file, int ranks);
-// What layout_rivals() calls its type: "stdit", "evoformer", "text".
-std::string layout_type(const ModelFolder& model);
-
 }  // namespace paradyse::cli

@@ -42,24 +42,27 @@ ModelInput input_of(ModelFolder folder, bool random_weights, bool quiet, std::ui
 ModelInput open_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed) {
   return input_of(
-      reading([&] { return open_model(path, random_weights); }), random_weights, quiet, seed);
+      reading([&] { return open_language_model(path, random_weights); }),
+      random_weights,
+      quiet,
+      seed);
 }
 
 ModelInput open_any_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed) {
   return input_of(
-      reading([&] { return open_any_model(path, random_weights); }), random_weights, quiet, seed);
+      reading([&] { return open_model(path, random_weights); }), random_weights, quiet, seed);
 }
 
 ModelFolder open_planned(const std::filesystem::path& path, const std::string& option) {
-  ModelFolder folder = reading([&] { return open_model(path); }, option);
+  ModelFolder folder = reading([&] { return open_language_model(path); }, option);
   say_notes(folder);
   return folder;
 }
 
 ModelFolder open_measured(
     const std::filesystem::path& path, const std::string& option, bool quiet) {
-  ModelFolder folder = reading([&] { return open_model(path, true); }, option);
+  ModelFolder folder = reading([&] { return open_language_model(path, true); }, option);
   if (!quiet) {
     say_measured(folder);
   }
@@ -67,10 +70,7 @@ ModelFolder open_measured(
 }
 
 ModelFolder open_any_measured(const std::filesystem::path& path, bool quiet) {
-  if (!is_grid_model(path.string())) {
-    return open_measured(path, "--model", quiet);
-  }
-  ModelFolder folder = reading([&] { return open_any_model(path, true); }, "--model");
+  ModelFolder folder = reading([&] { return open_model(path, true); }, "--model");
   if (!quiet) {
     say_measured(folder);
   }

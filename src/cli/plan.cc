@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/index.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -188,19 +187,17 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
         " needs --model, from whose sizes memory is computed: give its folder or TOML file");
   }
   const Plan plan = read_plan(options.file);
-  std::optional<ModelShape> model;
-  std::optional<GridShape> grid;
+  std::optional<Model> model;
   const std::string dtype = !options.dtype.empty() ? options.dtype
                             : cluster              ? "bfloat16"  // as plan batch takes it
                                                    : "float32";
   CheckContext context{
       .precision = precision_of(dtype_option(dtype)), .training = !options.forward_only};
-  if (is_grid_model(options.model)) {
-    grid = read_grid_shape(options.model);
-    context.grid = &*grid;
-  } else if (!options.model.empty()) {
-    model = open_planned(options.model, "--model").shape;
-    context.model = &*model;
+  if (!options.model.empty()) {
+    const ModelFolder folder = reading([&] { return open_model(options.model); }, "--model");
+    say_notes(folder);
+    model = folder.model;
+    context.model = model;
   }
   if (cluster) {
     context.memory_of_ranks = memory_of_ranks(*cluster);
@@ -212,8 +209,7 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
   std::vector<PredictedBytes> held;
   std::vector<DeviceMemory> devices;
   if (found.empty() && knows_memory) {
-    held = bytes_of_ranks(
-        plan, grid ? grid_model(*grid) : text_model(*model), context.precision, context.training);
+    held = bytes_of_ranks(plan, *model, context.precision, context.training);
     devices = memory_of_devices(held, cluster, memory);
   }
   // a cluster of this many ranks may be another all the same
@@ -224,8 +220,7 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
           : "";
   std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
-    programs =
-        explained_programs(plan, grid ? grid_model(*grid) : text_model(*model), context.training);
+    programs = explained_programs(plan, *model, context.training);
   }
   if (common.json) {
     Json json = {

@@ -23,7 +23,7 @@ struct PlanBatchOptions {
 
 // A model on a described cluster.
 struct Described {
-  ModelShape model;
+  Model model;
   Cluster cluster;
   ClusterSpaceOptions how;
   int node = 1;  // ranks of one
@@ -34,7 +34,7 @@ Described described(const PlanBatchOptions& options) {
     throw std::invalid_argument(
         "plan batch: --model " + options.model + " takes --cluster FILE (configs/clusters/)");
   }
-  const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
+  const Model model = without_dropout(open_planned(options.model, "--model").model);
   expect_of_space(options.batch.space, options.batch.overlapped, options.batch.domain);
   Cluster cluster = cluster_with(options.cluster, options.batch.ranks, memory_of(options.batch));
   ClusterSpaceOptions how{

@@ -24,11 +24,11 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   const Dtype dtype = dtype_option(options.dtype);
   PlanningTask task;
-  task.model = open_planned(options.model, "--model").shape;
+  task.model = open_planned(options.model, "--model").model;
   if (options.length == 0) {
     throw std::invalid_argument("plan layers: --model takes --length TOKENS of the document");
   }
-  if (const LengthLimit limit = length_limit(task.model); !limit.allows(options.length)) {
+  if (const LengthLimit& limit = task.model.limits.longest; !limit.allows(options.length)) {
     throw std::invalid_argument(fmt::format("--length is {}: {}", options.length, limit.why));
   }
   task.ranks = options.ranks;

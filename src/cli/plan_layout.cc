@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/sample_planner.h"
@@ -113,7 +112,7 @@ Json json_of(const LayoutPlan& plan) {
 // The layout on so many samples at once, with so much made again and in so many tiles, that it
 // fits.
 Plan within_memory(
-    const PlanLayoutOptions& options, const GridShape& shape, const Documents& documents) {
+    const PlanLayoutOptions& options, const Model& model, const Documents& documents) {
   if (options.objective == "seconds") {
     throw std::invalid_argument(
         "--memory-per-rank needs --objective elements: within a memory budget, the layout that "
@@ -129,7 +128,7 @@ Plan within_memory(
     level = layer_recompute(options.recompute);
   }
   SamplePlanner planner(
-      {.model = shape,
+      {.model = model,
        .dims = documents.dims,
        .ranks = options.ranks,
        .mesh = documents.mesh,
@@ -144,8 +143,6 @@ Plan within_memory(
         "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);
   }
   Plan plan = *std::move(answer.plan);
-  plan.model_name = architecture(shape);
-  plan.model_sha256 = fingerprint(shape);
   return plan;
 }
 
@@ -226,13 +223,12 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   expect_one_of("--objective", options.objective, {"elements", "seconds"});
   const ModelFolder folder = model_of(options);
   say_notes(folder);
-  Model model = folder.model();
+  Model model = folder.model;
   std::optional<Cluster> cluster;
   if (!options.cluster.empty()) {
     cluster = cluster_of(options.cluster, options.ranks);
     model = with_tiles(
-        model,
-        tiles_of(*cluster, folder.shape, precision_of(dtype_option(options.dtype)).activation));
+        model, tiles_of(*cluster, model, precision_of(dtype_option(options.dtype)).activation));
   } else if (options.objective == "seconds") {
     throw std::invalid_argument(
         "--objective seconds needs --cluster FILE (configs/clusters/), for which seconds are "
@@ -240,7 +236,7 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   }
   LayoutTask task{
       .model = &model,
-      .documents = documents_of(options, folder, options.ranks),
+      .documents = documents_of(options, model, options.ranks),
       .recompute =
           options.recompute.empty() ? LayerRecompute{} : layer_recompute(options.recompute),
       .tiles = options.tiles,
@@ -258,12 +254,12 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
         "--offload needs --memory-per-rank: tensors are moved to the host only if memory is short");
   }
   if (!options.memory_per_rank.empty()) {
-    if (!folder.grid) {
+    if (!model.of_samples()) {
       throw std::invalid_argument(
           "--memory-per-rank is for video and protein models; for a language model use paradyse "
           "plan layers --model ... --capacity");
     }
-    fitting = within_memory(options, *folder.grid, task.documents);
+    fitting = within_memory(options, folder.model, task.documents);
     fitting->tiles = model.tiles();  // those of a GPU need no room that a CPU's do not
     // what is told of the layout is that of so many samples
     const std::size_t at_once = fitting->micro_batches.front().groups.front().documents.size();
@@ -282,22 +278,19 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     const LayoutPlan whole = plan_layouts(task, model.layers);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    write_plan(
-        options.out,
-        folder.grid ? plan_of(task, whole, *folder.grid, seconds)
-                    : plan_of(task, whole, folder.shape, seconds));
+    write_plan(options.out, checked_plan(task, whole, seconds));
   }
   Json rivals = Json::object();
   std::vector<std::pair<std::string, LayoutPlan>> costs;
   LayoutTask of_rivals = task;  // they know one axis
   of_rivals.documents.mesh.clear();
-  for (const LayoutRival& rival : layout_rivals(layout_type(folder), model)) {
+  for (const LayoutRival& rival : layout_rivals(model)) {
     costs.emplace_back(rival.name, cost_of(of_rivals, rival));
     rivals[rival.name] = json_of(costs.back().second);
   }
   if (common.json) {
     Json json = json_of(plan);
-    json["model"] = folder.grid ? model_type(*folder.grid) : folder.shape.architecture;
+    json["model"] = model.name;
     json["ranks"] = options.ranks;
     json["objective"] = options.objective;
     json["layers"] = plan.layers.size();

@@ -41,10 +41,11 @@ std::int64_t longest_of(const RunConfig& config, const ModelFolder& folder) {
     const Dataset data = data_at("data.path", config.data.path, config, folder);
     return std::ranges::max(data.lengths());
   }
-  const ModelShape& model = folder.shape;
-  const std::int64_t longest = model.window > 0 && model.max_positions > 0
-                                   ? std::min(model.window, model.max_positions)
-                                   : std::max(model.window, model.max_positions);
+  const Model& model = folder.model;
+  const std::int64_t limit = model.limits.longest.tokens;
+  const std::int64_t trained = model.limits.trained_positions;
+  const std::int64_t longest =
+      limit > 0 && trained > 0 ? std::min(limit, trained) : std::max(limit, trained);
   if (longest == 0) {
     throw std::invalid_argument(
         "profile: the longest document is not known: give --data, or --lengths");
@@ -54,13 +55,13 @@ std::int64_t longest_of(const RunConfig& config, const ModelFolder& folder) {
 
 std::vector<std::int64_t> lengths_of(
     const ProfileOptions& options, const RunConfig& config, const ModelFolder& folder) {
-  const ModelShape& model = folder.shape;
+  const Model& model = folder.model;
   std::vector<std::int64_t> lengths = options.lengths;
   if (lengths.empty()) {
     lengths = profile_lengths(longest_of(config, folder));
   }
   std::sort(lengths.begin(), lengths.end());
-  const LengthLimit limit = length_limit(model);
+  const LengthLimit& limit = model.limits.longest;
   for (const std::int64_t n : lengths) {
     if (!limit.allows(n)) {
       throw std::invalid_argument(fmt::format("profile: a length of {} tokens; {}", n, limit.why));
@@ -74,8 +75,7 @@ BatchSizes samples_of(
     const ProfileOptions& options, const RunConfig& config, const ModelFolder& model) {
   if (!options.lengths.empty()) {
     throw std::invalid_argument(
-        "profile: --lengths is for language models; for a model of type " +
-        model_type(*model.grid) +
+        "profile: --lengths is for language models; for a model of type " + model.model.family +
         ", the largest sample of data.path, half of it and a quarter of it are profiled");
   }
   return data_at("data.path", config.data.path, config, model).samples()->sizes;
@@ -119,7 +119,7 @@ std::string lacks_for_a_fit(const Profile& profile) {
 bool rounds_are_missing(const Profile& profile, const ProfileRequest& request) {
   std::vector<std::int64_t> lengths = request.lengths;
   for (const DimSizes& dims : request.sizes) {
-    lengths.push_back(rows_of(*request.grid, dims));
+    lengths.push_back(request.model.rows(dims));
   }
   std::map<std::tuple<std::string, std::string, int, std::int64_t>, int> rounds;
   for (const StepProbe& step : profile.steps) {
@@ -146,19 +146,20 @@ int profile_on(
   if (backend->leads()) {
     say_measured(model);
   }
-  const BatchSizes samples = model.grid ? samples_of(options, config, model) : BatchSizes();
+  const BatchSizes samples =
+      model.model.of_samples() ? samples_of(options, config, model) : BatchSizes();
   ProfileRequest request = profile_request(config, model, 64, samples, *backend);
-  if (model.grid && request.sizes.size() < 3) {
+  if (model.model.of_samples() && request.sizes.size() < 3) {
     throw std::invalid_argument(
         "profile: data.path: the largest sample is too small: a quarter, a half and all of it must "
         "be three sizes; give a larger one");
   }
-  if (!model.grid) {
+  if (!model.model.of_samples()) {
     request.lengths = lengths_of(options, config, model);
   }
   request.seconds = options.seconds > 0 ? options.seconds : config.costs.profile_seconds;
   expect_same_on_ranks(
-      {{"the configuration of model.path", model.fingerprint()},
+      {{"the configuration of model.path", model.model.sha256},
        {"--lengths", fmt::format("{}", fmt::join(request.lengths, ","))},
        {"--seconds", fmt::format("{}", request.seconds)}},
       request.ranks,

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/grid_models.h"
 #include "src/cli/inputs.h"
+#include "src/plan/model/families.h"
 
 namespace paradyse::cli {
 
@@ -109,7 +109,7 @@ void expect_files_of(
     std::error_code error;
     const auto entry = std::ranges::find(loaded.entries, key, &ConfigEntry::key);
     if (path.empty() || std::filesystem::exists(path, error) || entry->origin == "--set" ||
-        path.find_first_of("*?[") != std::string::npos || is_grid_model(path)) {
+        path.find_first_of("*?[") != std::string::npos || preset_config(path) != nullptr) {
       continue;
     }
     const bool relative = std::filesystem::path(path).is_relative();

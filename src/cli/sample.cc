@@ -28,26 +28,26 @@ constexpr std::int64_t kWindow = 512;  // tokens: each is as costly as all befor
 
 int run_sample(const SampleOptions& options, const Common& common) {
   const ModelInput model = open_model_input(options.model, false, common.json);
-  const ModelShape& shape = model.folder.shape;
+  const Model& trained = model.folder.model;
   const std::string tokenizer =
       std::filesystem::is_directory(options.model) ? tokenizer_file(options.model) : "";
-  if (!tokenizer.empty() || shape.vocab < 256) {
+  if (!tokenizer.empty() || trained.vocab() < 256) {
     throw std::invalid_argument(fmt::format(
         "--model {}: the tokens of this model are not bytes ({}), and this command runs no "
         "tokenizer; sample from it with Transformers, which reads the folder",
         options.model,
-        tokenizer.empty() ? fmt::format("its vocabulary has {}", shape.vocab) : tokenizer));
+        tokenizer.empty() ? fmt::format("its vocabulary has {}", trained.vocab()) : tokenizer));
   }
   std::vector<std::int32_t> prompt;
   for (const char letter : options.prompt) {
     prompt.push_back(static_cast<unsigned char>(letter));
   }
-  const std::int64_t limit = length_limit(shape).tokens;
+  const std::int64_t limit = trained.limits.longest.tokens;
   std::optional<Waiting> waiting(std::in_place, "writing", common.json);
   const std::vector<std::int32_t> written = continuation(
-      shape,
+      trained,
       whole_weights(
-          model.folder.model(), [&](Parameters& p) { model.weights.fill(p); }, Dtype::float32),
+          trained, [&](Parameters& p) { model.weights.fill(p); }, Dtype::float32),
       {.prompt = prompt,
        .tokens = options.tokens,
        .temperature = options.temperature,

@@ -377,7 +377,7 @@ int print_all(
 }
 
 int simulate_on(
-    Cluster cluster, ModelShape model, const SimulateOptions& options, const Common& common) {
+    Cluster cluster, Model model, const SimulateOptions& options, const Common& common) {
   if (!options.memory.empty()) {
     set_memory(options.memory, cluster);
   }
@@ -399,7 +399,7 @@ int simulate_on(
       .precision = precision_of(dtype_option(options.dtype, {"bfloat16", "float16", "float32"})),
       .training = !options.forward_only,
       .proportional_tokens = !options.even};
-  model.tiles = tiles_of(cluster, model, how.precision.activation);
+  model = with_tiles(model, tiles_of(cluster, model, how.precision.activation));
   const std::optional<LayerChoice> layer = named_layer(options);
   if (!options.plan.empty() && (layer || !options.lengths.empty() || options.domain != 0)) {
     throw std::invalid_argument(
@@ -415,7 +415,7 @@ int simulate_on(
   std::string note;
   if (!options.plan.empty()) {
     plan = read_plan(options.plan);
-    note = note_of_tiles(*plan, model.tiles);
+    note = note_of_tiles(*plan, model.tiles());
   } else if (layer) {
     const Workload workload = workload_of(options, cluster);
     plan = repeated_plan(
@@ -478,8 +478,7 @@ int simulate_on(
 constexpr const char* kMeasured = "measured";
 
 // Measures it, and goes on with it where there is something to simulate.
-int simulate_measured(
-    const ModelShape& model, const SimulateOptions& options, const Common& common) {
+int simulate_measured(const Model& model, const SimulateOptions& options, const Common& common) {
   const int asked = options.ranks != 0     ? options.ranks
                     : options.plan.empty() ? 0
                                            : read_plan(options.plan).ranks;
@@ -533,7 +532,7 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
           std::string(flag) + " needs --cluster measured: a cluster file already has these values");
     }
   }
-  const ModelShape model = without_dropout(open_planned(options.model, "--model").shape);
+  const Model model = without_dropout(open_planned(options.model, "--model").model);
   return measured
              ? simulate_measured(model, options, common)
              : simulate_on(cluster_with(options.cluster, options.ranks, 0), model, options, common);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/op_traits.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "tests/device/device.h"
 #include "tests/support/models.h"
@@ -28,7 +29,7 @@ using test::sums_of;
 struct OpCase {
   std::string name;
   Program program;
-  ModelShape model = test::llama({});
+  TextShape model = test::llama({});
   Local local;                        // in float64
   std::vector<ValueId> outputs = {};  // whose gradients are given
   std::vector<ValueId> inputs = {};   // whose gradients are looked at
@@ -212,8 +213,8 @@ struct Cores {
   bool causal = true;
 
   [[nodiscard]] std::int64_t columns() const { return (heads + 2 * key_heads) * width; }
-  [[nodiscard]] ModelShape model() const {
-    ModelShape model = test::llama({.heads = heads, .kv_heads = key_heads, .head_dim = width});
+  [[nodiscard]] TextShape model() const {
+    TextShape model = test::llama({.heads = heads, .kv_heads = key_heads, .head_dim = width});
     model.causal = causal;
     return model;
   }
@@ -240,7 +241,7 @@ TEST(Ops, RopeAndItsNorm) {
             .model = cores.model(),
             .local = {}};
         const std::int64_t T = c.program.documents.tokens();
-        const std::vector<Heads> heads = all_heads(shape_of(c.model), 1);
+        const std::vector<Heads> heads = all_heads(Model(c.model).typical_part(), 1);
         const Layout laid = matrix("tokens", {T, cores.columns()});
         const ValueId x = add_value(c.program, "qkv", laid);
         ValueId y = x;
@@ -418,7 +419,7 @@ void expect_attention(const Cores& cores, at::ScalarType type) {
   const ValueId l =
       add_value(c.program, "l", matrix("tokens", {T, cores.heads}), Element::statistic);
   Op attention = op_of(OpKind::attention, {qkv}, {o, l}, {qkv, o, l});
-  attention.heads = all_heads(shape_of(c.model), 1);
+  attention.heads = all_heads(Model(c.model).typical_part(), 1);
   add_ops(c.program, {attention});
   c.local.inputs = {{qkv, random_numbers({T, cores.columns()}, 1)}};
   c.outputs = {o};

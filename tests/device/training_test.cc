@@ -9,6 +9,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "src/run/weights/optimizer.h"
 #include "tests/device/device.h"
@@ -64,7 +65,7 @@ void plain_step(
 }
 
 TEST(Training, AdamWIsThePlainOne) {
-  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 37, .vocab = 101});
+  const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 37, .vocab = 101});
   RunConfig::Optimizer options;
   options.weight_decay = 0.3;
   for (const Dtype dtype : {Dtype::float64, Dtype::float32, Dtype::bfloat16, Dtype::float16}) {
@@ -131,7 +132,7 @@ TEST(Memory, IsCountedWhereItIs) {
 
 // Running out of it is an error that names the rank, and the next step is none the worse.
 TEST(Memory, ALackIsGoneOnFrom) {
-  const ModelShape model = test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24});
+  const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24});
   const std::vector<std::int64_t> lengths = {90, 31};
   for (const int ranks : {1, 2}) {
     const Plan plan = uniform_plan(

@@ -15,6 +15,7 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/simulate/choices.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
@@ -23,8 +24,8 @@ namespace paradyse {
 namespace {
 
 // Heads and widths that 2, 4 and 8 ranks divide.
-ModelShape even_model() {
-  ModelShape m;
+TextShape even_model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 64;
   m.heads = 8;
@@ -71,7 +72,7 @@ double working(const Simulation& simulation) {
 // One op after the other: forward, recomputed, backward; of the slowest rank.  Exchanges take no
 // time.
 TEST(Additive, SumsWhatRanksCompute) {
-  const ModelShape m = even_model();
+  const TextShape m = even_model();
   Cluster c = small_cluster(4);
   c.inside_node = c.between_nodes = {.bytes_per_second = 1e300, .latency_seconds = 0};
   AdditiveCosts costs(c);
@@ -116,7 +117,7 @@ TEST(Additive, SumsWhatRanksCompute) {
 // there and o back, forward and backward; weights are gathered twice and their gradients summed
 // once.
 TEST(Additive, SumsWhatGroupsExchange) {
-  ModelShape m = even_model();
+  TextShape m = even_model();
   m.layers = 5;
   Cluster c = small_cluster(4);
   c.devices[0].matmul_flops_per_second = c.devices[0].memory_bytes_per_second = 1e300;
@@ -201,7 +202,7 @@ TEST(Additive, WeightsAreTheSameForAllGroups) {
 }
 
 // simulate() takes the sum, micro-batch by micro-batch, and domain by domain.
-void expect_sum(const Plan& plan, const ModelShape& m, const Cluster& c) {
+void expect_sum(const Plan& plan, const TextShape& m, const Cluster& c) {
   const Simulation found = simulate(plan, m, c, {.additive = true});
   const Model model = text_model(m);
   AdditiveCosts costs(c);
@@ -242,20 +243,20 @@ void expect_sum(const Plan& plan, const ModelShape& m, const Cluster& c) {
 }
 
 TEST(Additive, MakespanIsTheSumOfItsFigures) {
-  const ModelShape m = random_groups_model();
+  const TextShape m = random_groups_model();
   for (unsigned seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     const Plan plan =
         random_groups(random, m, {.ranks = 6, .domains = 1 + static_cast<int>(seed % 2)});
-    ASSERT_THAT(problems(plan, {.model = &m}), testing::IsEmpty());
+    ASSERT_THAT(problems(plan, {.model = m}), testing::IsEmpty());
     expect_sum(plan, m, small_cluster(plan.ranks));
   }
 }
 
 // Bytes, traffic, operations and memory do not depend on what overlaps.
 TEST(Additive, CountsWhatTheEventsCount) {
-  const ModelShape m = random_groups_model();
+  const TextShape m = random_groups_model();
   for (unsigned seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -281,7 +282,7 @@ TEST(Additive, CountsWhatTheEventsCount) {
 
 // Where ranks and groups are alike, nobody waits for another, and what overlaps is gained.
 TEST(Additive, IsAnUpperBoundWhereAllAreAlike) {
-  const ModelShape m = even_model();
+  const TextShape m = even_model();
   const Cluster c = small_cluster(8, 4);
   int below = 0;
   for (const int p : {1, 2, 4, 8}) {
@@ -317,7 +318,7 @@ TEST(Additive, IsAnUpperBoundWhereAllAreAlike) {
 
 // One rank with nobody beside it has nothing to overlap.
 TEST(Additive, IsExactOnOneRank) {
-  const ModelShape m = even_model();
+  const TextShape m = even_model();
   for (const LayerChoice& choice : choices_for(1, 1)) {
     const Plan plan = uniform_plan(m, {300, 17}, 1, alike(choice));
     const Simulation events = simulate(plan, m, small_cluster(1));
@@ -333,7 +334,7 @@ TEST(Additive, IsExactOnOneRank) {
 // longer than the sum, which sees only the slowest group.  By how much is bounded: no longer than
 // all groups one after the other.
 TEST(Additive, IsPassedWhereGroupsAreSlowInTurn) {
-  ModelShape m = even_model();
+  TextShape m = even_model();
   m.ffn = 640;
   Cluster c = small_cluster(2);
   c.inside_node = {.bytes_per_second = 1e300, .latency_seconds = 0};

@@ -14,14 +14,15 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/group_timeline.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
 
 using testing::HasSubstr;
 
-ModelShape model() {
-  ModelShape m;
+TextShape model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 64;
   m.heads = 4;
@@ -69,7 +70,7 @@ TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
     const std::unique_ptr<DocumentPlanner> planner = batch_planner(t);
     const std::optional<Plan> plan = planner->plan({40, 7, 300, 7, 5000}).plan;
     ASSERT_TRUE(plan);
-    EXPECT_TRUE(problems(*plan, {.model = &t.model}).empty());
+    EXPECT_TRUE(problems(*plan, {.model = t.model}).empty());
     for (const PlanMicroBatch& micro : plan->micro_batches) {
       for (const PlanGroup& group : micro.groups) {
         EXPECT_TRUE(group.documents.empty() || std::ssize(group.ranks) == std::min(size, 4));
@@ -307,7 +308,7 @@ TEST(GroupCosts, OfASizeAreThoseOfAPlanWithSuchGroups) {
          .predicted = {}}};
     std::int64_t saved = 0;
     for (const PlanGroup& group : plan.micro_batches[0].groups) {
-      const GroupTimeline built = group_timeline(plan, group, text_model(t.model), true);
+      const GroupTimeline built = group_timeline(plan, group, t.model, true);
       for (const Seat& seat : built.seats) {
         std::int64_t of_layer = 0;
         for (const ScheduledPart& part : built.parts) {
@@ -344,8 +345,8 @@ TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
             {.ranks = {2}, .documents = {1}, .program = "one", .predicted = {}},
             {.ranks = {3}, .documents = {2}, .program = "one", .predicted = {}}},
        .predicted = {}}};
-  const ModelShape m = model();
-  ASSERT_THAT(problems(plan, {.model = &m}), testing::IsEmpty());
+  const TextShape m = model();
+  ASSERT_THAT(problems(plan, {.model = m}), testing::IsEmpty());
   PlanPrediction(t, correction, costs).predict(plan);
   std::vector<GroupSeconds> groups;
   for (const PlanGroup& group : plan.micro_batches[0].groups) {
@@ -359,11 +360,13 @@ TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
 // Programs are chosen by the memory of the tiles that the plan will have.
 TEST(PlanPrediction, CountsTheTilesOfTheModel) {
   PlanningTask t = task(2);
-  t.model.vocab = 3 * Tiles().vocabulary;
+  TextShape shape = model();
+  shape.vocab = 3 * Tiles().vocabulary;
+  t.model = shape;
   const Correction correction;
   std::vector<std::int64_t> totals;
   for (const Tiles tiles : {Tiles{}, gpu_tiles(t.model, 4)}) {
-    t.model.tiles = tiles;
+    t.model = with_tiles(t.model, tiles);
     GroupCosts costs(t, correction);
     PlanPrediction prediction(t, correction, costs);
     const std::vector<LayerChoice> layers(3, text_layer("UlyssesZ"));

@@ -18,6 +18,7 @@
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/grouping/batch.h"
 
 namespace paradyse {
@@ -31,8 +32,8 @@ using testing::IsEmpty;
 constexpr Precision kHalf{.activation = 2, .statistic = 4};
 
 // A billion parameters or so; documents of it take what those of a real model take.
-ModelShape small_llama() {
-  ModelShape m;
+TextShape small_llama() {
+  TextShape m;
   m.layers = 8;
   m.hidden = 2048;
   m.heads = 16;
@@ -81,7 +82,7 @@ std::vector<std::int64_t> random_lengths(
 
 // The plan is sound, fits by the folds, and takes what it says within 2 % where nothing overlaps.
 void expect_true_to_simulation(
-    const ModelShape& model,
+    const TextShape& model,
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     const std::vector<std::int64_t>& lengths,
@@ -94,7 +95,7 @@ void expect_true_to_simulation(
   const auto limit = static_cast<std::int64_t>(
       static_cast<double>(cluster.devices.front().memory_bytes) * (1 - options.reserve));
   EXPECT_THAT(
-      problems(plan, {.model = &model, .memory_per_rank = limit, .precision = kHalf}), IsEmpty());
+      problems(plan, {.model = model, .memory_per_rank = limit, .precision = kHalf}), IsEmpty());
   const Simulation sums = simulate(plan, model, cluster, {.precision = kHalf, .additive = true});
   EXPECT_TRUE(sums.fits());
   EXPECT_GT(*plan.planner_seconds, 0);
@@ -150,7 +151,7 @@ TEST(ClusterSpace, PlansTakeWhatTheyPredict) {
 
 // Positions that are learned, biases, a tied head; hardly a token for each rank.
 TEST(ClusterSpace, PlansOtherModels) {
-  ModelShape gpt;
+  TextShape gpt;
   gpt.architecture = "gpt2";
   gpt.layers = 12;
   gpt.hidden = 768;
@@ -194,7 +195,7 @@ TEST(ClusterSpace, ServesEveryPlanner) {
 // Domains go their own way between the steps that share gradients: the plan says the slowest of
 // each micro-batch, which is never less.
 TEST(ClusterSpace, CutsWeightsOverANode) {
-  const ModelShape model = small_llama();
+  const TextShape model = small_llama();
   const Cluster cluster = a100(16, 16 * kGiB);
   for (unsigned seed = 1; seed <= 3; ++seed) {
     std::mt19937 random(seed);
@@ -208,8 +209,7 @@ TEST(ClusterSpace, CutsWeightsOverANode) {
     ASSERT_TRUE(planned.plan) << planned.why_not;
     EXPECT_EQ(planned.plan->weight_domain, 8);
     EXPECT_THAT(
-        problems(
-            *planned.plan, {.model = &model, .memory_per_rank = 15 * kGiB, .precision = kHalf}),
+        problems(*planned.plan, {.model = model, .memory_per_rank = 15 * kGiB, .precision = kHalf}),
         IsEmpty());
     const Simulation sums =
         simulate(*planned.plan, model, cluster, {.precision = kHalf, .additive = true});
@@ -233,7 +233,7 @@ Cluster unlike_a100(int ranks, int fast) {
 // Groups in pools of like devices take what they say, need no rank of other devices to wait, and
 // leave none short of memory.
 TEST(ClusterSpace, PlansUnlikeDevicesForWhatTheyAre) {
-  const ModelShape model = small_llama();
+  const TextShape model = small_llama();
   struct Case {
     int ranks = 0;
     int fast = 0;
@@ -249,7 +249,7 @@ TEST(ClusterSpace, PlansUnlikeDevicesForWhatTheyAre) {
     const GroupSpace space = cluster_space(model, unlike, {}, lengths);
     const PlannedBatch planned = plan_batch({space}, grouping_planner("fast"), {});
     ASSERT_TRUE(planned.plan) << planned.why_not;
-    EXPECT_THAT(problems(*planned.plan, {.model = &model, .precision = kHalf}), IsEmpty());
+    EXPECT_THAT(problems(*planned.plan, {.model = model, .precision = kHalf}), IsEmpty());
     const Simulation sums = simulate(
         *planned.plan,
         model,
@@ -269,7 +269,7 @@ TEST(ClusterSpace, PlansUnlikeDevicesForWhatTheyAre) {
 
 // One that no pool has room for goes over all of them, beside what else fits there.
 TEST(ClusterSpace, PlansLongDocumentsOverUnlikeDevices) {
-  const ModelShape model = small_llama();
+  const TextShape model = small_llama();
   const Cluster unlike = unlike_a100(8, 4);
   std::mt19937 random(11);
   std::vector<std::int64_t> lengths = random_lengths(random, 200, 1200, 1.66, 20'000);
@@ -293,7 +293,7 @@ TEST(ClusterSpace, PlansLongDocumentsOverUnlikeDevices) {
 
 // A planner that knows like devices alone is sound on unlike ones: all count as the worst.
 TEST(ClusterSpace, ServesEveryPlannerOnUnlikeDevices) {
-  const ModelShape model = small_llama();
+  const TextShape model = small_llama();
   const Cluster unlike = unlike_a100(8, 4);
   std::mt19937 random(7);
   const std::vector<std::int64_t> lengths = random_lengths(random, 40, 1200, 1.66, 20'000);
@@ -345,7 +345,7 @@ TEST(ClusterSpace, KeepsWhatNothingBeats) {
 
 // So much memory is enough, and not much more than enough.
 TEST(ClusterSpace, SaysWhatMemoryADocumentNeeds) {
-  const ModelShape model = small_llama();
+  const TextShape model = small_llama();
   for (const int ranks : {1, 3, 8, 16}) {
     for (const bool flexsp : {true, false}) {
       const ClusterSpaceOptions options{.flexsp = flexsp};
@@ -369,7 +369,7 @@ std::string refusal(const std::function<void()>& ask) {
 }
 
 TEST(ClusterSpace, RefusesWhatCannotBe) {
-  ModelShape model = small_llama();
+  TextShape model = small_llama();
   EXPECT_THAT(
       refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {.weight_domain = 3}, {5}); }),
       HasSubstr("a sharding group (weight_domain) of 3 ranks does not divide the cluster's 8"));

@@ -2,8 +2,6 @@
 // memory: random models of each family, as their files say them, random clusters and batches.
 // With --gtest_random_seed=N it draws others.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -16,7 +14,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "lab/flexsp/space_check.h"
 #include "lab/grouping/rivals.h"
@@ -27,9 +24,9 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/layout_planner.h"
-#include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/static_strategy.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/search/grouping/table.h"
 #include "src/plan/simulate/additive.h"
@@ -64,7 +61,7 @@ class Drawn {
   }
 
   // As its config.json says it.
-  ModelShape model() {
+  TextShape model() {
     const std::int64_t kv = number(1, 3);
     const std::int64_t heads = kv * number(1, 3);
     const std::int64_t dim = 2 * number(2, 9);
@@ -100,45 +97,47 @@ class Drawn {
         config.update({{"num_key_value_heads", kv}, {"tie_word_embeddings", coin()}});
       }
     }
-    return model_shape_from_config(config, "config.json");
+    return text_shape_from_config(config, "config.json");
   }
 
-  // As its TOML file says it.
-  GridShape grid(DimSizes& dims) {
-    const auto n = [&](std::int64_t least, std::int64_t most) {
-      return std::to_string(number(least, most));
-    };
-    std::string text;
+  // As its config.json says it.
+  Model grid(DimSizes& dims) {
+    nlohmann::json config;
     if (coin()) {
       const std::int64_t kv = number(1, 3);
       const std::int64_t heads = kv * number(1, 2);
       const bool captions = coin();
-      text = "model_type = \"stdit\"\ndepth = " + n(1, 3) +
-             "\nhidden_size = " + std::to_string(heads * 2 * number(1, 3)) +
-             "\nnum_heads = " + std::to_string(heads) +
-             "\nnum_key_value_heads = " + std::to_string(kv) + "\nmlp_hidden_size = " + n(3, 25) +
-             "\ncaption_channels = " + (captions ? n(1, 5) : "0");
+      config = {
+          {"model_type", "stdit"},
+          {"depth", number(1, 3)},
+          {"hidden_size", heads * 2 * number(1, 3)},
+          {"num_heads", heads},
+          {"num_key_value_heads", kv},
+          {"mlp_hidden_size", number(3, 25)},
+          {"caption_channels", captions ? number(1, 5) : 0}};
       dims = {{"frames", number(1, 7)}, {"patches", number(1, 11)}};
       if (captions) {
         dims["text"] = number(1, 5);
       }
     } else {
-      text = "model_type = \"evoformer\"\nno_blocks = " + n(1, 3) + "\nc_m = " + n(2, 9) +
-             "\nc_z = " + n(2, 9) + "\nno_heads_msa = " + n(1, 4) + "\nno_heads_pair = " + n(1, 3) +
-             "\nc_hidden = " + n(1, 4) + "\nc_hidden_opm = " + n(1, 3) +
-             "\nc_hidden_mul = " + n(1, 4) + "\ntransition_n = " + n(1, 3) +
-             "\nis_multimer = " + (coin() ? "true" : "false") +
-             "\nglobal_column_attention = " + (coin() ? "true" : "false");
+      config = {
+          {"model_type", "evoformer"},
+          {"no_blocks", number(1, 3)},
+          {"c_m", number(2, 9)},
+          {"c_z", number(2, 9)},
+          {"no_heads_msa", number(1, 4)},
+          {"no_heads_pair", number(1, 3)},
+          {"c_hidden", number(1, 4)},
+          {"c_hidden_opm", number(1, 3)},
+          {"c_hidden_mul", number(1, 4)},
+          {"transition_n", number(1, 3)},
+          {"is_multimer", coin()},
+          {"global_column_attention", coin()}};
       const std::int64_t residues = number(2, 11);
       dims = {
           {"sequences", number(1, 9)}, {"residues", residues}, {"i", residues}, {"j", residues}};
     }
-    const std::string file = std::filesystem::path(testing::TempDir()) /
-                             ("every_planner_" + std::to_string(::getpid()) + ".toml");
-    std::ofstream(file) << text << "\n";
-    const GridShape shape = read_grid_shape(file);
-    std::filesystem::remove(file);
-    return shape;
+    return model_from_config(config.dump(), "a test");
   }
 
   Cluster cluster(std::int64_t memory) {
@@ -202,18 +201,17 @@ std::int64_t most_of(const Plan& plan, const Model& model, Precision precision, 
 // As a file has it.
 Plan from_file(const Plan& plan) { return plan_from_json(to_json(plan), "plan.json"); }
 
-void expect_on(
-    const Plan& plan, const ModelShape& model, const Cluster& cluster, Precision precision) {
+void expect_on(const Plan& plan, const Model& model, const Cluster& cluster, Precision precision) {
   EXPECT_THAT(
       problems(
           from_file(plan),
-          {.model = &model, .memory_of_ranks = memory_of_ranks(cluster), .precision = precision}),
+          {.model = model, .memory_of_ranks = memory_of_ranks(cluster), .precision = precision}),
       IsEmpty())
       << to_json(plan);
 }
 
 // A cluster whose devices hardly hold the model for the longest document.
-Cluster tight(Drawn& drawn, const ModelShape& model, std::int64_t longest) {
+Cluster tight(Drawn& drawn, const TextShape& model, std::int64_t longest) {
   Cluster cluster = drawn.cluster(std::int64_t{1} << 40);
   const std::int64_t needed = memory_for(model, cluster, {.reserve = 0}, longest);
   for (DeviceClass& device : cluster.devices) {
@@ -228,7 +226,7 @@ TEST(EveryPlanner, OfDescribedClustersIsChecked) {
   std::set<std::string> levels;
   for (int seed = 0; seed < kSeeds; ++seed) {
     Drawn drawn(seed);
-    const ModelShape model = without_dropout(drawn.model());
+    const TextShape model = without_dropout(drawn.model());
     const std::vector<std::int64_t> lengths = drawn.lengths(12);
     const Cluster cluster = tight(drawn, model, std::ranges::max(lengths));
     const Precision precision{.activation = 2, .statistic = 4};
@@ -289,10 +287,10 @@ TEST(EveryPlanner, OfTheSimulatorIsChecked) {
     SCOPED_TRACE(seed);
     Drawn drawn(seed);
     const Precision precision = drawn.precision();
-    ModelShape model = without_dropout(drawn.model());
+    const TextShape shape = without_dropout(drawn.model());
     const std::vector<std::int64_t> lengths = drawn.lengths(3);
-    const Cluster cluster = tight(drawn, model, std::ranges::max(lengths));
-    model.tiles = tiles_of(cluster, model, precision.activation);
+    const Cluster cluster = tight(drawn, shape, std::ranges::max(lengths));
+    const Model model = with_tiles(shape, tiles_of(cluster, shape, precision.activation));
     for (const SimulatedChoice& choice : simulate_all(
              model,
              cluster,
@@ -340,7 +338,7 @@ TEST(EveryPlanner, OfARunIsChecked) {
       if (!plan) {
         continue;  // groups of a size that no strategy of the level runs on
       }
-      const Model model = text_model(task.model);
+      const Model model = task.model;
       const auto most = static_cast<double>(most_of(*plan, model, task.precision, true));
       for (const double times : {1.5, 1.0, 0.9, 0.7}) {
         task.memory_per_rank = static_cast<std::int64_t>(most * times);
@@ -351,7 +349,7 @@ TEST(EveryPlanner, OfARunIsChecked) {
           EXPECT_THAT(
               problems(
                   from_file(*plan),
-                  {.model = &task.model,
+                  {.model = task.model,
                    .memory_per_rank = task.memory_per_rank,
                    .precision = task.precision}),
               IsEmpty())
@@ -368,7 +366,7 @@ TEST(EveryPlanner, OfARunIsChecked) {
           EXPECT_THAT(
               problems(
                   from_file(one),
-                  {.model = &task.model,
+                  {.model = task.model,
                    .memory_per_rank = task.memory_per_rank,
                    .precision = task.precision}),
               IsEmpty());
@@ -387,7 +385,7 @@ TEST(EveryPlanner, OfARunIsChecked) {
           EXPECT_THAT(
               problems(
                   from_file(*fixed),
-                  {.model = &task.model,
+                  {.model = task.model,
                    .memory_per_rank = task.memory_per_rank,
                    .precision = task.precision}),
               IsEmpty());
@@ -416,17 +414,17 @@ TEST(EveryPlanner, OfLayoutsIsChecked) {
     const bool text = drawn.coin();
     const Cluster cluster = drawn.cluster(std::int64_t{1} << 40);
     const int ranks = cluster.ranks();
-    const ModelShape shape = without_dropout(drawn.model());
+    const TextShape shape = without_dropout(drawn.model());
     DimSizes dims;
-    const GridShape grid = drawn.grid(dims);
-    Model model = text ? text_model(shape) : grid_model(grid);
+    const Model grid = drawn.grid(dims);
+    Model model = text ? text_model(shape) : Model(grid);
     if (drawn.coin()) {
       model = with_tiles(model, tiles_of(cluster, shape, 2));
     }
     const std::vector<std::int64_t> lengths =
         text ? drawn.lengths(4)
              : std::vector<std::int64_t>(
-                   idx(runs_several(model) ? drawn.small(1, 3) : 1), rows_of(grid, dims));
+                   idx(runs_several(model) ? drawn.small(1, 3) : 1), grid.rows(dims));
     LayoutTask task{
         .model = &model,
         .documents = packed(lengths, ranks, model.causal),
@@ -440,12 +438,12 @@ TEST(EveryPlanner, OfLayoutsIsChecked) {
       task.objective = LayoutTask::Objective::seconds;
       task.seconds = part_seconds(cluster, ranks, {});
     }
-    const Plan plan = text ? plan_of(task, plan_layouts(task, model.layers), shape, 0)
-                           : plan_of(task, plan_layouts(task, model.layers), grid, 0);
+    const Plan plan = text ? checked_plan(task, plan_layouts(task, model.layers), 0)
+                           : checked_plan(task, plan_layouts(task, model.layers), 0);
     const Precision precision = drawn.precision();
     const std::int64_t most = most_of(plan, model, precision, true);
     CheckContext context{.memory_per_rank = most, .precision = precision};
-    (text ? void(context.model = &shape) : void(context.grid = &grid));
+    context.model = model;
     EXPECT_THAT(problems(from_file(plan), context), IsEmpty()) << to_json(plan);
     EXPECT_EQ(plan.tiles, model.tiles());
   }
@@ -463,8 +461,8 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
     if (drawn.coin()) {
       task.recompute = drawn_level(drawn);
     }
-    const std::vector<std::int64_t> lengths(idx(drawn.small(1, 4)), rows_of(task.model, task.dims));
-    const Model model = grid_model(task.model);
+    const std::vector<std::int64_t> lengths(idx(drawn.small(1, 4)), task.model.rows(task.dims));
+    const Model model = Model(task.model);
     const auto most = static_cast<double>(
         most_of(*SamplePlanner(task).plan(lengths).plan, model, task.precision, true));
     for (const double times : {1.5, 1.0, 0.9, 0.7, 0.5}) {
@@ -475,7 +473,7 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
         EXPECT_THAT(
             problems(
                 from_file(*plan),
-                {.grid = &task.model,
+                {.model = task.model,
                  .memory_per_rank = task.memory_per_rank,
                  .precision = task.precision}),
             IsEmpty())

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/group_costs.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/hybrid.h"
 #include "tests/plan/pretend_machine.h"
@@ -44,7 +45,7 @@ Errors errors_at(
     const TimeModel& model,
     PretendMachine machine,
     const std::vector<std::int64_t>& lengths,
-    const ModelShape& shape = pretend_model(),
+    const TextShape& shape = pretend_model(),
     const std::vector<PretendGroup>& groups = pretend_groups()) {
   machine.noise = 0;
   const Profile truth = pretend_profile(machine, lengths, shape, groups);
@@ -181,7 +182,7 @@ TEST(Structured, IsGoodForOtherShapesAndStrategies) {
 TEST(Structured, KnowsThatCachesEnd) {
   PretendMachine machine;
   machine.rates.values[Rates::kSpilled] = 6e-10;
-  const ModelShape wide = pretend_model(512);
+  const TextShape wide = pretend_model(512);
   const Costs costs = fit(pretend_profile(machine, kLengths, wide));
   EXPECT_LT(errors_at(*costs.structured, machine, kLengths, wide).worst, 0.01);
   EXPECT_LT(errors_at(*costs.structured, machine, {16384}, wide).worst, 0.01);

@@ -14,12 +14,13 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
 
-ModelShape model() {
-  ModelShape m;
+TextShape model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 128;
   m.heads = 4;
@@ -86,8 +87,8 @@ TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
       EXPECT_EQ(answer.why_not, other.why_not);
       continue;
     }
-    const ModelShape shape = model();
-    CheckContext context{.model = &shape, .precision = ours.precision};
+    const TextShape shape = model();
+    CheckContext context{.model = shape, .precision = ours.precision};
     if (memory > 0) {
       context.memory_per_rank = memory;
     }

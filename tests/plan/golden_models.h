@@ -4,14 +4,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "paradyse/plan/grid_models.h"
-#include "paradyse/plan/model_shape.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/grid_shapes.h"
 
 namespace paradyse::test {
 
-inline ModelShape llama() {  // query heads share key/value heads; sizes that ranks do not divide
-  ModelShape m;
+inline TextShape llama() {  // query heads share key/value heads; sizes that ranks do not divide
+  TextShape m;
   m.layers = 6;
   m.hidden = 96;
   m.heads = 6;
@@ -23,8 +24,8 @@ inline ModelShape llama() {  // query heads share key/value heads; sizes that ra
   return m;
 }
 
-inline ModelShape gpt2() {
-  ModelShape m;
+inline TextShape gpt2() {
+  TextShape m;
   m.architecture = "gpt2";
   m.layers = 5;
   m.hidden = 80;
@@ -41,8 +42,8 @@ inline ModelShape gpt2() {
   return m;
 }
 
-inline ModelShape bert() {
-  ModelShape m = gpt2();
+inline TextShape bert() {
+  TextShape m = gpt2();
   m.architecture = "bert";
   m.layers = 4;
   m.vocab = 331;
@@ -53,8 +54,8 @@ inline ModelShape bert() {
   return m;
 }
 
-inline ModelShape qwen3() {
-  ModelShape m = llama();
+inline TextShape qwen3() {
+  TextShape m = llama();
   m.architecture = "qwen3";
   m.layers = 12;
   m.qk_norm = true;

@@ -1,4 +1,5 @@
 // What planners choose and what folds count, to the byte, as stored in tests/golden/.
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/golden.h"
 
 #include <algorithm>
@@ -91,7 +92,7 @@ std::vector<PlanCase> plan_cases() {
   std::vector<PlanCase> all;
   const auto add = [&](
                        const std::string& name,
-                       const ModelShape& model,
+                       const TextShape& model,
                        int ranks,
                        std::int64_t memory,
                        const std::vector<Lengths>& batches,
@@ -213,7 +214,7 @@ SampleTask sample_task(const test::GridModel& model, int ranks) {
 }
 
 std::vector<std::int64_t> lengths_of(const test::GridModel& model) {
-  return Lengths(idx(model.samples), rows_of(model.shape, model.dims));
+  return Lengths(idx(model.samples), model.shape.rows(model.dims));
 }
 
 std::int64_t peak(const Plan& plan) {
@@ -233,7 +234,7 @@ BatchSizes unlike(const test::GridModel& model) {
     size -= dim == "patches" ? 0 : 3;
   }
   for (const DimSizes& dims : batch.dims) {
-    batch.lengths.push_back(rows_of(model.shape, dims));
+    batch.lengths.push_back(model.shape.rows(dims));
   }
   return batch;
 }
@@ -308,7 +309,7 @@ std::string elements(const LayoutPlan& plan, int ranks, std::size_t layers) {
 // would; and plans by seconds on a cluster.
 TEST_P(GoldenGrids, LayoutsAreTheSame) {
   const test::GridModel& of = GetParam();
-  const Model model = grid_model(of.shape);
+  const Model model = Model(of.shape);
   const Cluster cluster = read_cluster(PARADYSE_SOURCE_DIR "/configs/clusters/8xH100.toml");
   std::string text;
   for (const int ranks : {1, 2, 3, 4, 8}) {
@@ -319,26 +320,26 @@ TEST_P(GoldenGrids, LayoutsAreTheSame) {
       LayoutTask task{
           .model = &model,
           .documents =
-              test::documents_of_samples(of.dims, rows_of(of.shape, of.dims), of.samples, ranks),
+              test::documents_of_samples(of.dims, of.shape.rows(of.dims), of.samples, ranks),
           .seconds = part_seconds(cluster, ranks, {})};
       task.documents.mesh = mesh;
       const std::string title =
           "== " + std::to_string(ranks) + " ranks" + (mesh.empty() ? ", " : ", 2 axes, ");
       const LayoutPlan once = plan_layouts(task, model.layers);
       text += title + "once: " + elements(once, ranks, 1) + ", hash " +
-              hash(plan_of(task, once, of.shape, 0)) + "\n";
+              hash(checked_plan(task, once, 0)) + "\n";
       const LayoutPlan for_ever = plan_layouts(task);
       text += title + "for ever: " + elements(for_ever, ranks, for_ever.layers.size()) + ", hash " +
               hash(plan_of(task, for_ever)) + "\n";
       if (mesh.empty()) {
-        for (const LayoutRival& rival : layout_rivals(model_type(of.shape), model)) {
+        for (const LayoutRival& rival : layout_rivals(model)) {
           text += title + rival.name + ": " + elements(cost_of(task, rival), ranks, 1) + "\n";
         }
       }
       task.objective = LayoutTask::Objective::seconds;
       task.recompute = {.parts = Recompute::full};
       text += title + "by seconds, recompute full\n" +
-              text_of(plan_of(task, plan_layouts(task, model.layers), of.shape, 0));
+              text_of(checked_plan(task, plan_layouts(task, model.layers), 0));
     }
   }
   test::expect_golden("layouts/" + of.name + ".txt", text);
@@ -389,7 +390,7 @@ struct Variant {
 };
 
 std::string counts_of(
-    const std::string& title, const ModelShape& model, int domain, const Variant& v) {
+    const std::string& title, const TextShape& model, int domain, const Variant& v) {
   const int ranks =
       strategy("attention", part_of(v.choice, "attention").strategy).one_rank ? 1 : domain;
   const Lengths lengths = {1, 37, 2, 64, 5};
@@ -411,7 +412,7 @@ std::string counts_of(
 }
 
 // Every strategy with the MLP of its verb, every level, on 1 to 4 ranks.
-std::string counts_of_all(const std::string& title, ModelShape model) {
+std::string counts_of_all(const std::string& title, TextShape model) {
   model.layers = 2;
   std::string text;
   for (const int domain : {1, 2, 3, 4}) {
@@ -429,7 +430,7 @@ std::string counts_of_all(const std::string& title, ModelShape model) {
 class LayerCounts {
  public:
   LayerCounts(const test::GridModel& of, const std::string& title, LayerChoice layer)
-      : of_(of), model_(grid_model(with_layers(of.shape, 2))), layer_(std::move(layer)) {
+      : of_(of), model_(with_layers(of.shape, 2)), layer_(std::move(layer)) {
     text_ = title + ":";
     for (const PartChoice& part : layer_) {
       text_ += " " + part.part + " " + part.strategy;
@@ -480,7 +481,7 @@ class LayerCounts {
       Messages messages = {}) {
     const std::vector<LayerChoice> layers(idx(model_.layers), layer);
     const Documents documents =
-        test::documents_of_samples(of_.dims, rows_of(of_.shape, of_.dims), of_.samples, ranks);
+        test::documents_of_samples(of_.dims, of_.shape.rows(of_.dims), of_.samples, ranks);
     text_ += counts(
         what + " on " + std::to_string(ranks),
         timeline(model_, documents, ranks, layers, v.keep, messages),
@@ -499,9 +500,9 @@ class GoldenGridCounts : public testing::TestWithParam<test::GridModel> {};
 
 TEST_P(GoldenGridCounts, AreTheSame) {
   const test::GridModel& of = GetParam();
-  const Model model = grid_model(of.shape);
+  const Model model = Model(of.shape);
   std::string text;
-  for (const LayoutRival& rival : layout_rivals(model_type(of.shape), model)) {
+  for (const LayoutRival& rival : layout_rivals(model)) {
     LayerCounts counts(of, rival.name, rival.parts);
     counts.add_level("none");
     text += counts.text();
@@ -545,7 +546,7 @@ TEST(GoldenCounts, OfVariants) {
         {"qwen3", test::qwen3()},
         {"gpt2", test::gpt2()},
         {"bert", test::bert()}}) {
-    ModelShape model = shape;
+    TextShape model = shape;
     model.layers = 2;
     std::vector<Variant> variants;
     for (const Strategy& s : strategies("attention")) {

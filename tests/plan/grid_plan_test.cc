@@ -10,11 +10,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/grid_layers.h"
 #include "tests/support/grid_shapes.h"
 
@@ -27,7 +29,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct Subject {
-  GridShape shape;
+  Model shape;
   std::int64_t samples = 1;
   std::map<std::string, std::int64_t> dims;
 };
@@ -52,19 +54,19 @@ LayoutTask task_of(const Subject& subject, const Model& model, int ranks) {
 }
 
 Plan plan_of(const Subject& subject, int ranks) {
-  const Model model = grid_model(subject.shape);
+  const Model model = Model(subject.shape);
   const LayoutTask task = task_of(subject, model, ranks);
-  return plan_of(task, plan_layouts(task, model.layers), subject.shape, 0.5);
+  return checked_plan(task, plan_layouts(task, model.layers), 0.5);
 }
 
 TEST(GridPlan, IsSoundAndSendsWhatItSaid) {
   for (const Subject& subject : {video(), protein(), protein(true)}) {
-    const Model model = grid_model(subject.shape);
+    const Model model = Model(subject.shape);
     for (const int ranks : {1, 2, 3, 4, 8}) {
       const LayoutTask task = task_of(subject, model, ranks);
       const LayoutPlan layouts = plan_layouts(task, model.layers);
-      const Plan plan = plan_of(task, layouts, subject.shape, 0.5);
-      EXPECT_THAT(problems(plan, {.grid = &subject.shape}), IsEmpty());
+      const Plan plan = checked_plan(task, layouts, 0.5);
+      EXPECT_THAT(problems(plan, {.model = subject.shape}), IsEmpty());
       EXPECT_THAT(problems(plan), IsEmpty());
       EXPECT_EQ(plan_from_json(to_json(plan), "plan"), plan);
       const GroupTimeline built =
@@ -90,7 +92,7 @@ TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {
   const auto found = [&](const std::function<void(Plan & plan, LayerChoice & layer)>& edit) {
     Plan plan = plan_of(subject, 2);
     edit(plan, plan.programs.at("layout").front().choice);
-    return problems(plan, {.grid = &subject.shape});
+    return problems(plan, {.model = subject.shape});
   };
   EXPECT_THAT(found([](Plan&, LayerChoice&) {}), IsEmpty());
   EXPECT_THAT(
@@ -136,7 +138,7 @@ TEST(GridPlan, IsRefusedWhereAKeyWouldDoNothing) {
       edit(plan);
       // The name of the model says as much as the model.
       EXPECT_THAT(problems(plan), testing::Not(IsEmpty()));
-      return problems(plan, {.grid = &subject.shape});
+      return problems(plan, {.model = subject.shape});
     };
     EXPECT_THAT(
         found([](Plan& plan) { plan.micro_batches[0].groups[0].shares = {3, 1}; }),
@@ -173,7 +175,7 @@ TEST(GridPlan, IsRefusedWherePairsAreNotOfTheResidues) {
       }
       const std::string at = of_group ? "micro_batches[0].groups[0].dims" : "dims";
       EXPECT_THAT(
-          problems(plan, {.grid = &subject.shape}),
+          problems(plan, {.model = subject.shape}),
           Contains(AllOf(
               HasSubstr(at + (dim == "residues" ? ".i: 7" : "." + dim + ": 9")),
               HasSubstr(dim == "residues" ? "of 9 residues" : "of 7 residues"))));
@@ -188,7 +190,7 @@ TEST(GridPlan, IsRefusedWhereSamplesWouldBeLeftOut) {
   plan.lengths.push_back(plan.lengths[0]);
   plan.micro_batches[0].groups[0].documents = {0, 1};
   EXPECT_THAT(
-      problems(plan, {.grid = &subject.shape}),
+      problems(plan, {.model = subject.shape}),
       testing::ElementsAre(AllOf(
           HasSubstr("micro_batches[0].groups[0].documents: 2 samples"),
           HasSubstr("micro-batch of its own"))));
@@ -215,13 +217,13 @@ TEST(GridPlan, HasNoOptionThatDoesNothing) {
   const DimSizes clip = {{"frames", 5}, {"patches", 6}, {"text", 4}};
   const DimSizes alignment = {{"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}};
   std::set<std::string> seen;
-  for (const auto& [shape, dims] : std::vector<std::pair<GridShape, DimSizes>>{
+  for (const auto& [shape, dims] : std::vector<std::pair<Model, DimSizes>>{
            {test::with_text(test::small_stdit(1)), clip},
            {test::small_extra_msa(1), alignment},
            {test::small_evoformer(1), alignment}}) {
-    const Model model = grid_model(shape);
+    const Model model = Model(shape);
     const Documents documents =
-        test::documents_of_samples(dims, rows_of(shape, dims), /*samples=*/1, /*ranks=*/4);
+        test::documents_of_samples(dims, shape.rows(dims), /*samples=*/1, /*ranks=*/4);
     for (const ModelPart& one : model.parts) {
       for (const Strategy& strategy : strategies(one.part->kind)) {
         for (const Option& option : strategy.options) {
@@ -256,12 +258,12 @@ TEST(GridPlan, IsRefusedForAModelOfAnotherFamily) {
   const Plan plan = plan_of(protein(), 2);
   const Subject other = video(2);
   EXPECT_THAT(
-      problems(plan, {.grid = &other.shape}),
+      problems(plan, {.model = other.shape}),
       Contains(AllOf(HasSubstr("model.name"), HasSubstr("evoformer"), HasSubstr("stdit"))));
-  const ModelShape text{
+  const TextShape text{
       .layers = 2, .hidden = 8, .heads = 2, .kv_heads = 2, .head_dim = 4, .ffn = 8, .vocab = 8};
   EXPECT_THAT(
-      problems(plan, {.model = &text}),
+      problems(plan, {.model = text}),
       Contains(AllOf(HasSubstr("model.name"), HasSubstr("evoformer"))));
   std::string json = to_json(plan);
   json.replace(json.find("row_attention"), 13, "col_attention");

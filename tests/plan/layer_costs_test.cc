@@ -8,11 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/plan/model/text/text_shape.h"
+
 namespace paradyse {
 namespace {
 
-ModelShape model() {
-  ModelShape m;
+TextShape model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 96;
   m.heads = 6;
@@ -44,13 +46,11 @@ TEST(PartFootprint, AddsUpToTheModel) {
           for (PartChoice& part : choice) {
             part.offload = host;
           }
-          const Model model = text_model(t.model);
+          const Model model = t.model;
           const Documents documents = packed({length}, ranks, true);
           const std::vector<LayerChoice> layers(3, choice);
           const Timeline parts = timeline(model, documents, t.ranks, layers);
-          ModelShape bare = t.model;
-          bare.layers = 0;
-          const Timeline ends = timeline(text_model(bare), documents, t.ranks, {});
+          const Timeline ends = timeline(with_layers(t.model, 0), documents, t.ranks, {});
           const auto footprint_of = [&](const PartChoice& part, Seat seat) {
             return part_footprint(
                 scheduled_part(task_of(model, part.part, documents, t.ranks), part),
@@ -105,14 +105,13 @@ TEST(LayerCosts, OfLayersMadeAgainAsAWhole) {
     constexpr std::int64_t kLength = 512;  // a rung
     for (const LayerChoice& choice : costs.uniform()) {
       ASSERT_TRUE(made_again_whole(choice));
-      ModelShape longer = t.model;
-      longer.layers = t.model.layers + 2;
-      const auto parts_of = [&](const ModelShape& shape) {
+      const Model longer = with_layers(t.model, t.model.layers + 2);
+      const auto parts_of = [&](const Model& model) {
         return timeline(
-            text_model(shape),
+            model,
             packed({kLength}, 3, true),
             3,
-            std::vector<LayerChoice>(idx(shape.layers), choice));
+            std::vector<LayerChoice>(idx(model.layers), choice));
       };
       const Timeline few = parts_of(t.model);
       const Timeline many = parts_of(longer);
@@ -149,7 +148,7 @@ TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
   LayerCosts costs(t, 4, none);
   for (const std::int64_t length : {64, 300, 1024, 5000}) {
     for (const LayerChoice& choice : costs.uniform()) {
-      const Model model = text_model(t.model);
+      const Model model = t.model;
       const auto part = [&](const PartChoice& one) {
         return scheduled_part(task_of(model, one.part, packed({length}, 4, true), 4), one);
       };

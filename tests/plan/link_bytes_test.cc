@@ -8,6 +8,7 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/simulate/choices.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
@@ -17,8 +18,8 @@ namespace {
 
 using testing::ElementsAre;
 
-ModelShape model() {
-  ModelShape m;
+TextShape model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 64;
   m.heads = 8;
@@ -91,7 +92,7 @@ TEST(LinkBytes, OfOneNodeStayInside) {
 
 // Of plans of all kinds: rank by rank they add up to the traffic, which is the folds'.
 TEST(LinkBytes, AddUpToTheTraffic) {
-  const ModelShape m = random_groups_model();
+  const TextShape m = random_groups_model();
   for (unsigned seed = 100; seed < 160; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);

@@ -1,5 +1,3 @@
-#include "paradyse/plan/model_shape.h"
-
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/model.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
@@ -163,8 +162,8 @@ json small_config() {
   };
 }
 
-ModelShape llama_7b() {
-  ModelShape shape;
+TextShape llama_7b() {
+  TextShape shape;
   shape.layers = 32;
   shape.hidden = 4096;
   shape.heads = 32;
@@ -176,7 +175,7 @@ ModelShape llama_7b() {
   return shape;
 }
 
-ModelShape read(const json& config) { return model_shape_from_config(config, "m/config.json"); }
+TextShape read(const json& config) { return text_shape_from_config(config, "m/config.json"); }
 
 // small_config() with `key` = `value`.
 json with(const std::string& key, const json& value) {
@@ -197,13 +196,13 @@ void expect_refused(const json& config, const Parts&... parts) {
   }
 }
 
-TEST(ModelShape, ReadsAllThatTransformersWrites) {
+TEST(TextShape, ReadsAllThatTransformersWrites) {
   EXPECT_EQ(read(json::parse(kTransformers4)), llama_7b());
   EXPECT_EQ(read(json::parse(kTransformers5)), llama_7b());
 }
 
-TEST(ModelShape, DefaultsAreThoseOfLlama) {
-  const ModelShape shape = read(small_config());
+TEST(TextShape, DefaultsAreThoseOfLlama) {
+  const TextShape shape = read(small_config());
   EXPECT_EQ(shape.architecture, "llama");
   EXPECT_EQ(shape.kv_heads, 3);
   EXPECT_EQ(shape.head_dim, 4);
@@ -231,7 +230,7 @@ TEST(ModelShape, DefaultsAreThoseOfLlama) {
   }
 }
 
-TEST(ModelShape, ReadsEachKey) {
+TEST(TextShape, ReadsEachKey) {
   EXPECT_EQ(read(with("num_key_value_heads", 1)).kv_heads, 1);
   EXPECT_EQ(read(with("head_dim", 6)).head_dim, 6);
   EXPECT_EQ(read(with("max_position_embeddings", 64)).max_positions, 64);
@@ -246,8 +245,8 @@ TEST(ModelShape, ReadsEachKey) {
   EXPECT_EQ(read(with("initializer_range", 0.01)).initializer_range, 0.01);
 }
 
-TEST(ModelShape, AcceptsWhatChangesNothing) {
-  const ModelShape shape = read(small_config());
+TEST(TextShape, AcceptsWhatChangesNothing) {
+  const TextShape shape = read(small_config());
   const json harmless = json::parse(R"({
     "architectures": ["LlamaForCausalLM"], "hidden_act": "swish", "attention_bias": false,
     "mlp_bias": false, "attention_dropout": 0, "pretraining_tp": 1, "partial_rotary_factor": 1.0,
@@ -263,8 +262,8 @@ TEST(ModelShape, AcceptsWhatChangesNothing) {
 }
 
 // A key of any name that is off cannot matter; nor can one of a name that says what it is about.
-TEST(ModelShape, PassesOverKeysThatAreOff) {
-  const ModelShape shape = read(small_config());
+TEST(TextShape, PassesOverKeysThatAreOff) {
+  const TextShape shape = read(small_config());
   for (const char* key : {"use_mrope", "num_experts", "alibi", "quantization", "clip_qkv"}) {
     for (const json& value :
          {json(nullptr),
@@ -304,8 +303,8 @@ TEST(ModelShape, PassesOverKeysThatAreOff) {
   expect_refused(gpt2, "did you mean 'tie_word_embeddings'?");
 }
 
-TEST(ModelShape, ArchitecturesGoByTheirFamily) {
-  const ModelShape shape = read(small_config());
+TEST(TextShape, ArchitecturesGoByTheirFamily) {
+  const TextShape shape = read(small_config());
   for (const char* name :
        {"LLaMAForCausalLM", "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification"}) {
     EXPECT_EQ(read(with("architectures", {name})), shape) << name;
@@ -316,7 +315,7 @@ TEST(ModelShape, ArchitecturesGoByTheirFamily) {
   }
   json bert = small_config();
   bert["model_type"] = "bert";
-  const ModelShape masked = read(bert);
+  const TextShape masked = read(bert);
   bert["architectures"] = {"BertForPreTraining"};
   EXPECT_EQ(read(bert), masked);
   EXPECT_EQ(class_of(masked), "BertForMaskedLM");
@@ -325,12 +324,12 @@ TEST(ModelShape, ArchitecturesGoByTheirFamily) {
 
   std::vector<std::string> notes;
   json own = with("auto_map", {{"AutoModelForCausalLM", "modeling.Mine"}});
-  EXPECT_EQ(model_shape_from_config(own, "m/config.json", &notes), shape);
+  EXPECT_EQ(text_shape_from_config(own, "m/config.json", &notes), shape);
   ASSERT_EQ(notes.size(), 1);
   EXPECT_THAT(notes[0], AllOf(HasSubstr("auto_map"), HasSubstr("not run")));
 }
 
-TEST(ModelShape, ARefusedFamilyNamesTheNearest) {
+TEST(TextShape, ARefusedFamilyNamesTheNearest) {
   const auto nearest = [](const char* type, const char* name, const char* why) {
     expect_refused(with("model_type", type), type, std::string("nearest that is: \"") + name, why);
   };
@@ -345,23 +344,23 @@ TEST(ModelShape, ARefusedFamilyNamesTheNearest) {
   nearest("gpt_neo", "gpt2", "window");
 }
 
-TEST(ModelShape, WindowsAreFineForDocumentsWithinThem) {
+TEST(TextShape, WindowsAreFineForDocumentsWithinThem) {
   json mistral = small_config();
   mistral["model_type"] = "mistral";
   // As transformers has it: a window of 4096 where none is said, none where null is.
   EXPECT_EQ(read(mistral).window, 4096);
   mistral["sliding_window"] = nullptr;
-  const ModelShape none = read(mistral);
+  const TextShape none = read(mistral);
   EXPECT_EQ(none.window, 0);
   EXPECT_TRUE(length_limit(none).allows(1 << 20));
   EXPECT_EQ(read(config_of(none)), none);
   mistral["sliding_window"] = 64;
-  const ModelShape windowed = read(mistral);
+  const TextShape windowed = read(mistral);
   EXPECT_EQ(windowed.window, 64);
   EXPECT_TRUE(length_limit(windowed).allows(64));
   EXPECT_FALSE(length_limit(windowed).allows(65));
   EXPECT_THAT(length_limit(windowed).why, HasSubstr("64"));
-  EXPECT_EQ(text_model(windowed).longest.tokens, 64);
+  EXPECT_EQ(text_model(windowed).limits.longest.tokens, 64);
   EXPECT_EQ(read(config_of(windowed)), windowed);
   EXPECT_EQ(fingerprint(none), fingerprint(windowed));  // of documents within it
 
@@ -390,7 +389,7 @@ TEST(ModelShape, WindowsAreFineForDocumentsWithinThem) {
   EXPECT_EQ(read(with("sliding_window", 4096)).window, 4096);
 }
 
-TEST(ModelShape, RefusesOtherMathematics) {
+TEST(TextShape, RefusesOtherMathematics) {
   expect_refused(with("model_type", "other"), "model_type", "other", "\"llama\"", "\"bert\"");
   expect_refused(
       with("architectures", {"MistralForCausalLM"}), "architectures", "LlamaForCausalLM");
@@ -453,19 +452,19 @@ json least(const std::string& type) {
 
 const char* const kTypes[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "opt", "bert"};
 
-TEST(ModelShape, ReadsEveryArchitecture) {
-  const ModelShape qwen2 = read(least("qwen2"));
+TEST(TextShape, ReadsEveryArchitecture) {
+  const TextShape qwen2 = read(least("qwen2"));
   EXPECT_TRUE(qwen2.qkv_bias && !qwen2.out_bias && !qwen2.mlp_bias && !qwen2.qk_norm);
   EXPECT_EQ(qwen2.head_dim, 4);
   json windows = least("qwen2");
   windows["max_window_layers"] = 28;
   EXPECT_EQ(read(windows), qwen2);
 
-  const ModelShape qwen3 = read(least("qwen3"));
+  const TextShape qwen3 = read(least("qwen3"));
   EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
   EXPECT_EQ(qwen3.head_dim, 128);  // its default
 
-  const ModelShape gpt2 = read(least("gpt2"));
+  const TextShape gpt2 = read(least("gpt2"));
   EXPECT_EQ(gpt2.ffn, 60);
   EXPECT_EQ(gpt2.head_dim, 5);  // odd: nothing turns
   EXPECT_EQ(gpt2.max_positions, 1024);
@@ -478,7 +477,7 @@ TEST(ModelShape, ReadsEveryArchitecture) {
   EXPECT_EQ(gpt2.attention_dropout, 0.1);
   EXPECT_EQ(gpt2.padding_id, -1);
 
-  const ModelShape opt = read(least("opt"));
+  const TextShape opt = read(least("opt"));
   EXPECT_EQ(opt.position_rows(), 2048 + 2);
   EXPECT_EQ(opt.activation, Activation::relu);
   EXPECT_EQ(opt.padding_id, 1);
@@ -486,7 +485,7 @@ TEST(ModelShape, ReadsEveryArchitecture) {
   EXPECT_EQ(opt.embedding_dropout, 0.0);
   EXPECT_EQ(opt.attention_dropout, 0.0);
 
-  const ModelShape bert = read(least("bert"));
+  const TextShape bert = read(least("bert"));
   EXPECT_FALSE(bert.causal);
   EXPECT_TRUE(bert.masked_lm && bert.post_norm && bert.layer_norm && bert.tied);
   EXPECT_EQ(bert.position_rows(), 512);
@@ -496,7 +495,7 @@ TEST(ModelShape, ReadsEveryArchitecture) {
   EXPECT_EQ(bert.padding_id, 0);
 }
 
-TEST(ModelShape, OneActivationHasSeveralNames) {
+TEST(TextShape, OneActivationHasSeveralNames) {
   const auto activation = [](const char* name) {
     json config = least("gpt2");
     config["activation_function"] = name;
@@ -512,7 +511,7 @@ TEST(ModelShape, OneActivationHasSeveralNames) {
 }
 
 // What each configuration class of transformers 5.24.0 has where nothing is said.
-TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
+TEST(TextShape, SizesThatAreNotThereAreTheFamilys) {
   struct Sizes {
     const char* type;
     std::int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
@@ -527,7 +526,7 @@ TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
            Sizes{"bert", 12, 768, 12, 12, 64, 3072, 30522, 512},
        }) {
     SCOPED_TRACE(want.type);
-    const ModelShape shape = read({{"model_type", want.type}});
+    const TextShape shape = read({{"model_type", want.type}});
     EXPECT_EQ(shape.layers, want.layers);
     EXPECT_EQ(shape.hidden, want.hidden);
     EXPECT_EQ(shape.heads, want.heads);
@@ -544,7 +543,7 @@ TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
       without.erase(key);
       std::vector<std::string> notes;
       if (key != "model_type") {
-        EXPECT_EQ(model_shape_from_config(without, "m/config.json", &notes), shape) << key;
+        EXPECT_EQ(text_shape_from_config(without, "m/config.json", &notes), shape) << key;
       }
       EXPECT_LE(notes.size(), 1);
       for (const std::string& note : notes) {
@@ -555,11 +554,11 @@ TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
   // Those that are taken are said, and no others.
   std::vector<std::string> notes;
   json config = small_config();
-  EXPECT_EQ(model_shape_from_config(config, "m/config.json", &notes).vocab, 11);
+  EXPECT_EQ(text_shape_from_config(config, "m/config.json", &notes).vocab, 11);
   EXPECT_TRUE(notes.empty());
   config.erase("vocab_size");
   config.erase("intermediate_size");
-  EXPECT_EQ(model_shape_from_config(config, "m/config.json", &notes).ffn, 11008);
+  EXPECT_EQ(text_shape_from_config(config, "m/config.json", &notes).ffn, 11008);
   ASSERT_EQ(notes.size(), 1);
   EXPECT_THAT(
       notes[0], HasSubstr("does not say intermediate_size = 11008, vocab_size = 32000: these"));
@@ -576,7 +575,7 @@ TEST(ModelShape, SizesThatAreNotThereAreTheFamilys) {
   EXPECT_EQ(read(config).max_positions, 0);
 }
 
-TEST(ModelShape, Gpt2sKeysHaveOtherNames) {
+TEST(TextShape, Gpt2sKeysHaveOtherNames) {
   const json named = {
       {"model_type", "gpt2"},
       {"num_hidden_layers", 2},
@@ -599,7 +598,7 @@ TEST(ModelShape, Gpt2sKeysHaveOtherNames) {
 }
 
 // Leaving pad_token_id out is the architecture's default, null is none, -1 the last.
-TEST(ModelShape, PaddingId) {
+TEST(TextShape, PaddingId) {
   json opt = least("opt");
   for (const auto& [said, meant] : {std::pair{json(nullptr), -1}, {json(4), 4}, {json(-1), 10}}) {
     opt["pad_token_id"] = said;
@@ -611,7 +610,7 @@ TEST(ModelShape, PaddingId) {
   EXPECT_EQ(read(small_config()).padding_id, -1);
 }
 
-TEST(ModelShape, RefusesOtherMathematicsOfEveryArchitecture) {
+TEST(TextShape, RefusesOtherMathematicsOfEveryArchitecture) {
   const auto refused =
       [](const char* type, const char* key, const json& value, const auto&... parts) {
         json config = least(type);
@@ -643,8 +642,8 @@ TEST(ModelShape, RefusesOtherMathematicsOfEveryArchitecture) {
 }
 
 // Attention dropout is read, and refused where it would matter, with the way out.
-TEST(ModelShape, AttentionDropoutCannotBeTrained) {
-  const ModelShape gpt2 = read(least("gpt2"));
+TEST(TextShape, AttentionDropoutCannotBeTrained) {
+  const TextShape gpt2 = read(least("gpt2"));
   try {
     expect_trainable(gpt2);
     ADD_FAILURE() << "accepted";
@@ -656,7 +655,7 @@ TEST(ModelShape, AttentionDropoutCannotBeTrained) {
 }
 
 // In both spellings; what yarn leaves out follows from the rest.
-TEST(ModelShape, ReadsRopeScaling) {
+TEST(TextShape, ReadsRopeScaling) {
   using Type = RopeScaling::Type;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     for (const char* type_key : {"type", "rope_type"}) {
@@ -693,8 +692,8 @@ TEST(ModelShape, ReadsRopeScaling) {
 }
 
 // Ends of the scale: fast pairs keep their frequency, slow ones are divided by the factor.
-TEST(ModelShape, RopeFrequencies) {
-  ModelShape shape = llama_7b();
+TEST(TextShape, RopeFrequencies) {
+  TextShape shape = llama_7b();
   const std::vector<double> plain = rope_frequencies(*rope_of(shape), shape.head_dim);
   ASSERT_EQ(plain.size(), 64);
   EXPECT_EQ(plain[0], 1.0);
@@ -716,7 +715,7 @@ TEST(ModelShape, RopeFrequencies) {
   EXPECT_EQ(rope_frequencies(*rope_of(shape), shape.head_dim)[0], 0.5);
 }
 
-TEST(ModelShape, RefusesUnknownKeys) {
+TEST(TextShape, RefusesUnknownKeys) {
   expect_refused(
       with("hiden_size", 12),
       "\"hiden_size\" is not known",
@@ -725,7 +724,7 @@ TEST(ModelShape, RefusesUnknownKeys) {
   expect_refused(with("logit_softcapping", 30.0), "\"logit_softcapping\" is not known");
 }
 
-TEST(ModelShape, RefusesImpossibleSizes) {
+TEST(TextShape, RefusesImpossibleSizes) {
   for (const char* key :
        {"num_hidden_layers",
         "hidden_size",
@@ -784,8 +783,8 @@ TEST(ModelShape, RefusesImpossibleSizes) {
 }
 
 // As published with each model (sum of the sizes in its safetensors files).
-TEST(ModelShape, CountsParameters) {
-  ModelShape shape = llama_7b();
+TEST(TextShape, CountsParameters) {
+  TextShape shape = llama_7b();
   EXPECT_EQ(shape.parameters(), 6738415616);  // LLaMA 2 7B
   shape.ffn = 14336;
   shape.kv_heads = 8;
@@ -803,7 +802,7 @@ TEST(ModelShape, CountsParameters) {
   shape.layers = 0;
   EXPECT_EQ(shape.parameters(), 576 * (49152 + 1));  // embedding and last norm
 
-  const ModelShape gpt2 = read(
+  const TextShape gpt2 = read(
       {{"model_type", "gpt2"},
        {"n_layer", 12},
        {"n_embd", 768},
@@ -839,11 +838,11 @@ TEST(ModelShape, CountsParameters) {
 }
 
 // The count is that of what the ranks store, whatever the domain.
-TEST(ModelShape, ParametersAreThoseStored) {
+TEST(TextShape, ParametersAreThoseStored) {
   for (const char* type : kTypes) {
     json config = least(type);
     config["tie_word_embeddings"] = std::string(type) == "qwen3";
-    const ModelShape shape = read(config);
+    const TextShape shape = read(config);
     std::int64_t vectors = 0;  // replicated
     const Model model = text_model(shape);
     for (const ModelPart& one : model.parts) {
@@ -860,8 +859,8 @@ TEST(ModelShape, ParametersAreThoseStored) {
   }
 }
 
-TEST(ModelShape, ConfigIsTheInverseOfReading) {
-  ModelShape shape = llama_7b();
+TEST(TextShape, ConfigIsTheInverseOfReading) {
+  TextShape shape = llama_7b();
   EXPECT_EQ(read(config_of(shape)), shape);
   shape.kv_heads = 4;
   shape.head_dim = 100;
@@ -875,7 +874,7 @@ TEST(ModelShape, ConfigIsTheInverseOfReading) {
   EXPECT_EQ(read(json::parse(config_of(shape).dump())), shape);  // through text, as in a file
   for (const char* type : kTypes) {
     SCOPED_TRACE(type);
-    ModelShape other = read(least(type));
+    TextShape other = read(least(type));
     EXPECT_EQ(read(config_of(other)), other);
     other.initializer_range = 1.0 / 3;
     other.tied = !other.tied;
@@ -914,45 +913,45 @@ TEST(ModelShape, ConfigIsTheInverseOfReading) {
 }
 
 // The fingerprint tells two models apart just when their mathematics differs.
-TEST(ModelShape, FingerprintNamesTheMathematics) {
-  const ModelShape shape = llama_7b();
+TEST(TextShape, FingerprintNamesTheMathematics) {
+  const TextShape shape = llama_7b();
   EXPECT_EQ(fingerprint(shape).size(), 64);
   EXPECT_EQ(fingerprint(shape), fingerprint(read(json::parse(kTransformers5))));
   constexpr std::array kDifferent = {
-      +[](ModelShape& s) { s.architecture = "other"; },
-      +[](ModelShape& s) { ++s.layers; },
-      +[](ModelShape& s) { ++s.hidden; },
-      +[](ModelShape& s) { ++s.heads; },
-      +[](ModelShape& s) { ++s.kv_heads; },
-      +[](ModelShape& s) { ++s.head_dim; },
-      +[](ModelShape& s) { ++s.ffn; },
-      +[](ModelShape& s) { ++s.vocab; },
-      +[](ModelShape& s) { s.norm_eps = 1e-5; },
-      +[](ModelShape& s) { s.rope_theta = 10001.0; },
-      +[](ModelShape& s) { s.tied = true; },
-      +[](ModelShape& s) { s.causal = false; },
-      +[](ModelShape& s) { s.activation = Activation::relu; },
-      +[](ModelShape& s) { s.layer_norm = true; },
-      +[](ModelShape& s) { s.post_norm = true; },
-      +[](ModelShape& s) { s.qk_norm = true; },
-      +[](ModelShape& s) { s.qkv_bias = true; },
-      +[](ModelShape& s) { s.out_bias = true; },
-      +[](ModelShape& s) { s.mlp_bias = true; },
-      +[](ModelShape& s) { s.learned_positions = true; },
-      +[](ModelShape& s) { s.segments = 2; },
-      +[](ModelShape& s) { s.masked_lm = true; },
-      +[](ModelShape& s) { s.padding_id = 0; },
-      +[](ModelShape& s) { s.rope_scaling.type = RopeScaling::Type::linear; },
-      +[](ModelShape& s) { s.rope_scaling.factor = 2; },
-      +[](ModelShape& s) { s.rope_scaling.original_positions = 2; },
-      +[](ModelShape& s) { s.rope_scaling.attention_factor = 2; },
+      +[](TextShape& s) { s.architecture = "other"; },
+      +[](TextShape& s) { ++s.layers; },
+      +[](TextShape& s) { ++s.hidden; },
+      +[](TextShape& s) { ++s.heads; },
+      +[](TextShape& s) { ++s.kv_heads; },
+      +[](TextShape& s) { ++s.head_dim; },
+      +[](TextShape& s) { ++s.ffn; },
+      +[](TextShape& s) { ++s.vocab; },
+      +[](TextShape& s) { s.norm_eps = 1e-5; },
+      +[](TextShape& s) { s.rope_theta = 10001.0; },
+      +[](TextShape& s) { s.tied = true; },
+      +[](TextShape& s) { s.causal = false; },
+      +[](TextShape& s) { s.activation = Activation::relu; },
+      +[](TextShape& s) { s.layer_norm = true; },
+      +[](TextShape& s) { s.post_norm = true; },
+      +[](TextShape& s) { s.qk_norm = true; },
+      +[](TextShape& s) { s.qkv_bias = true; },
+      +[](TextShape& s) { s.out_bias = true; },
+      +[](TextShape& s) { s.mlp_bias = true; },
+      +[](TextShape& s) { s.learned_positions = true; },
+      +[](TextShape& s) { s.segments = 2; },
+      +[](TextShape& s) { s.masked_lm = true; },
+      +[](TextShape& s) { s.padding_id = 0; },
+      +[](TextShape& s) { s.rope_scaling.type = RopeScaling::Type::linear; },
+      +[](TextShape& s) { s.rope_scaling.factor = 2; },
+      +[](TextShape& s) { s.rope_scaling.original_positions = 2; },
+      +[](TextShape& s) { s.rope_scaling.attention_factor = 2; },
   };
   for (std::size_t i = 0; i < kDifferent.size(); ++i) {
-    ModelShape other = shape;
+    TextShape other = shape;
     kDifferent[i](other);
     EXPECT_NE(fingerprint(other), fingerprint(shape)) << "change " << i;
   }
-  ModelShape same = shape;
+  TextShape same = shape;
   same.max_positions = 8192;
   same.initializer_range = 0.01;
   same.residual_dropout = same.embedding_dropout = same.attention_dropout = 0.1;
@@ -961,7 +960,7 @@ TEST(ModelShape, FingerprintNamesTheMathematics) {
 
 // The whole vocabulary where it takes at most 1.5 GiB, else as many rows as do.
 TEST(Tiles, OfAGpuHoldTheVocabulary) {
-  ModelShape model = read(small_config());
+  TextShape model = read(small_config());
   model.hidden = 2048;
   model.vocab = 128256;
   EXPECT_EQ(gpu_tiles(model, 2).vocabulary, 128256);
@@ -976,12 +975,12 @@ TEST(Tiles, OfAGpuHoldTheVocabulary) {
 
 // Models are the same computed in other tiles.
 TEST(Tiles, AreNoPartOfAModelsName) {
-  ModelShape model = read(small_config());
-  const std::string name = fingerprint(model);
-  model.tiles = gpu_tiles(model, 2);
-  EXPECT_EQ(fingerprint(model), name);
-  EXPECT_EQ(with_tiles(text_model(model), {}).tiles(), Tiles());
-  EXPECT_EQ(text_model(model).tiles(), model.tiles);
+  TextShape model = read(small_config());
+  const Tiles tiles = gpu_tiles(model, 2);
+  const Model tiled = with_tiles(model, tiles);
+  EXPECT_EQ(tiled.sha256, fingerprint(model));
+  EXPECT_EQ(tiled.tiles(), tiles);
+  EXPECT_EQ(with_tiles(tiled, {}).tiles(), Tiles());
 }
 
 }  // namespace

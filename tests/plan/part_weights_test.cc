@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/writer.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 // Nothing divides anything.
-const ModelShape kModel = {
+const TextShape kModel = {
     .layers = 1, .hidden = 10, .heads = 6, .kv_heads = 3, .head_dim = 2, .ffn = 7, .vocab = 11};
 
 // A rank's elements are those of its rows, matrix after matrix; together they are all.

@@ -14,6 +14,7 @@
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
@@ -22,7 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-ModelShape small() {
+TextShape small() {
   return {
       .layers = 3, .hidden = 12, .heads = 6, .kv_heads = 2, .head_dim = 2, .ffn = 7, .vocab = 11};
 }
@@ -329,8 +330,8 @@ TEST(PlacementInPlans, IsReadAsWrittenAndHashed) {
 }
 
 TEST(PlacementInPlans, IsChecked) {
-  const ModelShape model = small();
-  const auto wrong = [&](const Plan& plan) { return problems(plan, {.model = &model}); };
+  const TextShape model = small();
+  const auto wrong = [&](const Plan& plan) { return problems(plan, {.model = model}); };
   Plan plan = placed_plan(4, placed_layer({"R"}, {"R"}));
   EXPECT_THAT(wrong(plan), IsEmpty());
   PlanGroup& group = plan.micro_batches[0].groups[0];
@@ -372,15 +373,15 @@ TEST(PlacementInPlans, IsChecked) {
 
 // The gather of x in front of every MLP, and the slice behind it, which sends nothing.
 TEST(PlacementInPlans, ElementsAreThoseOfTheProgramsAndTheirMoves) {
-  const ModelShape model = small();
+  const TextShape model = small();
   Plan plan = placed_plan(2, placed_layer({}, {"R"}));
   PartChoice& mlp = part_of(plan.programs.begin()->second[0].choice, "mlp");
   const std::int64_t mine = 7 * 12 * 3;  // of 14 tokens and 3 layers
   mlp.elements = {.forward = mine, .backward = mine};
-  EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());
+  EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());
   mlp.elements->backward += 1;
   EXPECT_THAT(
-      problems(plan, {.model = &model}),
+      problems(plan, {.model = model}),
       ElementsAre(HasSubstr("parts[1].elements.backward: 253 expected, and the fullest rank of "
                             "micro_batches[0].groups[0] sends 252")));
 }

@@ -21,6 +21,7 @@
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/base/sha256.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
@@ -77,7 +78,7 @@ const std::string& example() {
 Json example_json() { return Json::parse(example()); }
 Plan example_plan() { return plan_from_json(example(), "example.json"); }
 
-ModelShape small_model() {
+TextShape small_model() {
   return {
       .layers = 4, .hidden = 16, .heads = 4, .kv_heads = 2, .head_dim = 4, .ffn = 24, .vocab = 40};
 }
@@ -296,8 +297,8 @@ TEST(PlanFile, GroupsMayHaveShares) {
   EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
   EXPECT_NE(hash(plan), hash(even));
   EXPECT_THAT(problems(plan), IsEmpty());
-  const ModelShape model = small_model();
-  EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());
+  const TextShape model = small_model();
+  EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());
   const Documents tokens = packed(group_task(plan, group, true), true);
   EXPECT_EQ(tokens.cuts, token_cuts(std::vector<std::int64_t>{1204}, 2, true, group.shares));
   EXPECT_NEAR(static_cast<double>(size(tokens.cuts[0])), 688, 2);
@@ -622,19 +623,19 @@ Json rings_and_passes() {
 }
 
 TEST(PlanCheck, KnowsHeadGroups) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   Json json = rings_and_passes();
   const Plan plan = plan_from_json(json.dump(), "");
   EXPECT_EQ(part_of(plan.programs.at("long")[1].choice, "attention").options.at("head_groups"), 2);
   EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
-  EXPECT_THAT(problems(plan, {.model = &model}), ElementsAre());
+  EXPECT_THAT(problems(plan, {.model = model}), ElementsAre());
   std::set<std::string> hashes = {hash(plan)};
   Json& part = json["programs"]["long"][1]["parts"][0];
   part["head_groups"] = 1;
   EXPECT_TRUE(hashes.insert(hash(plan_from_json(json.dump(), ""))).second);
   part["head_groups"] = 3;  // of 2 key/value heads
   EXPECT_THAT(
-      problems(plan_from_json(json.dump(), ""), {.model = &model}),
+      problems(plan_from_json(json.dump(), ""), {.model = model}),
       ElementsAre(AllOf(
           StartsWith("programs.long[1].parts[0].head_groups: "), HasSubstr("2 key/value heads"))));
   part["head_groups"] = 0;
@@ -656,8 +657,8 @@ TEST(PlanCheck, KnowsGridsAndTokenTiles) {
       part_of(plan.programs.at("long")[1].choice, "attention").options.at("ulysses_degree"), 2);
   EXPECT_EQ(part_of(plan.programs.at("long")[1].choice, "mlp").options.at("token_tiles"), 5);
   EXPECT_EQ(plan_from_json(to_json(plan), ""), plan);
-  const ModelShape model = small_model();
-  EXPECT_THAT(problems(plan, {.model = &model}), ElementsAre());
+  const TextShape model = small_model();
+  EXPECT_THAT(problems(plan, {.model = model}), ElementsAre());
 
   Json& parts = json["programs"]["long"][1]["parts"];
   parts[0]["ulysses_degree"] = 3;
@@ -696,8 +697,8 @@ TEST(PlanCheck, NamesUnknownStrategies) {
   json["programs"]["long"][1]["parts"][0] = {{"part", "attention"}, {"strategy", "METQ"}};
   json["programs"]["long"][1]["parts"][1]["strategy"] = "past";
   const Plan plan = plan_from_json(json.dump(), "");
-  const ModelShape model = small_model();
-  for (const CheckContext& context : {CheckContext{}, CheckContext{.model = &model}}) {
+  const TextShape model = small_model();
+  for (const CheckContext& context : {CheckContext{}, CheckContext{.model = model}}) {
     EXPECT_THAT(
         problems(plan, context),
         ElementsAre(
@@ -876,12 +877,12 @@ TEST(PlanCheck, FindsEachViolation) {
        "in layer 0 its attention has the weight mode 'hold', that of micro_batches[1].groups[0] "
        "'gather'"},
   };
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   for (const auto& [what, spoil, path, says] : violations) {
     SCOPED_TRACE(what);
     Plan plan = example_plan();
     spoil(plan);
-    const CheckContext with_model{.model = &model, .memory_per_rank = std::int64_t{1} << 60};
+    const CheckContext with_model{.model = model, .memory_per_rank = std::int64_t{1} << 60};
     for (const CheckContext& context : {CheckContext{}, with_model}) {
       EXPECT_THAT(problems(plan, context), Contains(AllOf(StartsWith(path), HasSubstr(says))));
     }
@@ -889,27 +890,26 @@ TEST(PlanCheck, FindsEachViolation) {
 }
 
 TEST(PlanCheck, ComparesWithTheModel) {
-  ModelShape model = small_model();
+  TextShape model = small_model();
   Plan plan = example_plan();
   plan.model_sha256 = fingerprint(model);
-  const CheckContext context{.model = &model};
-  EXPECT_THAT(problems(plan, context), IsEmpty());
+  EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());
   model.ffn += 1;
   EXPECT_THAT(
-      problems(plan, context),
+      problems(plan, {.model = model}),
       ElementsAre(AllOf(StartsWith("model.sha256: "), HasSubstr(fingerprint(model)))));
   plan.model_sha256.clear();  // a plan written by hand for any model of its depth
-  EXPECT_THAT(problems(plan, context), IsEmpty());
+  EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());
   model.layers = 5;
   EXPECT_THAT(
-      problems(plan, context),
+      problems(plan, {.model = model}),
       ElementsAre(AllOf(StartsWith("model.layers: "), HasSubstr("4"), HasSubstr("5"))));
 }
 
 // The fullest rank decides: a plan fits in exactly the bytes of its largest footprint, of which
 // each element of a parameter takes what its type keeps.
 TEST(PlanCheck, ComparesFootprintsWithMemory) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   const Plan plan = example_plan();
   struct Case {
     CheckContext context;
@@ -925,7 +925,7 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
   };
   for (Case c : cases) {
     CheckContext& context = c.context;
-    context.model = &model;
+    context.model = model;
     std::int64_t most = 0;
     for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
       for (const PlanGroup& group : micro_batch.groups) {
@@ -955,7 +955,7 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
 
 // What a rank holds is what its share of the tokens takes.
 TEST(PlanCheck, ComparesUnevenFootprintsWithMemory) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   Plan plan = example_plan();
   PlanGroup& group = plan.micro_batches[0].groups[0];
   const auto peaks = [&] {
@@ -971,7 +971,7 @@ TEST(PlanCheck, ComparesUnevenFootprintsWithMemory) {
   group.shares = {1, 1, 5, 1};
   const std::vector<std::int64_t> uneven = peaks();
   EXPECT_GT(uneven[2], even[2]);
-  CheckContext context{.model = &model, .memory_per_rank = uneven[2]};
+  CheckContext context{.model = model, .memory_per_rank = uneven[2]};
   EXPECT_THAT(problems(plan, context), IsEmpty());
   context.memory_per_rank = uneven[2] - 1;
   EXPECT_THAT(
@@ -985,9 +985,9 @@ TEST(PlanCheck, FindsNothingInSoundPlans) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
     const Plan plan = random_plan(random);
-    ModelShape model = small_model();
+    TextShape model = small_model();
     model.layers = plan.layers;
-    const CheckContext context{.model = &model, .memory_per_rank = std::int64_t{1} << 60};
+    const CheckContext context{.model = model, .memory_per_rank = std::int64_t{1} << 60};
     ASSERT_THAT(problems(plan), IsEmpty()) << "seed " << seed << "\n" << to_json(plan);
     ASSERT_THAT(problems(plan, context), IsEmpty()) << "seed " << seed << "\n" << to_json(plan);
   }
@@ -995,23 +995,23 @@ TEST(PlanCheck, FindsNothingInSoundPlans) {
 
 // What is wrong with the group is said, whatever its program asks for.
 TEST(PlanCheck, NamesAGroupWithoutRanksWhoseStreamsArePlaced) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   Plan plan = example_plan();
   part_of(plan.programs.at("pair")[0].choice, "attention").in["x"] = {"R"};
   plan.micro_batches[1].groups[0].ranks.clear();
   EXPECT_THAT(
-      problems(plan, {.model = &model}),
+      problems(plan, {.model = model}),
       Contains(StartsWith("micro_batches[1].groups[0].ranks: no ranks")));
 }
 
 TEST(PlanCheck, NamesADocumentLongerThanTheLearnedPositions) {
-  ModelShape model = small_model();
+  TextShape model = small_model();
   const Plan plan = example_plan();
   model.max_positions = 1204;
-  EXPECT_THAT(problems(plan, {.model = &model}), IsEmpty());  // rotated: there is no end
+  EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());  // rotated: there is no end
   model.learned_positions = true;
   EXPECT_THAT(
-      problems(plan, {.model = &model}),
+      problems(plan, {.model = model}),
       ElementsAre(AllOf(
           StartsWith("lengths[0]: document 0 has 70000 tokens"),
           HasSubstr("has learned 1204 positions"))));
@@ -1019,11 +1019,11 @@ TEST(PlanCheck, NamesADocumentLongerThanTheLearnedPositions) {
 
 // Gradients of gathered weights are sent as wide by all ranks.
 TEST(PlanCheck, NamesGradientsOfUnlikeWidths) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   Plan plan = example_plan();
   part_of(plan.programs.at("pair")[0].choice, "mlp").options["token_tiles"] = 3;
   const auto found = [&](Dtype dtype) {
-    return problems(plan, {.model = &model, .precision = precision_of(dtype)});
+    return problems(plan, {.model = model, .precision = precision_of(dtype)});
   };
   EXPECT_THAT(found(Dtype::float32), IsEmpty());
   EXPECT_THAT(
@@ -1038,23 +1038,23 @@ TEST(PlanCheck, NamesGradientsOfUnlikeWidths) {
 
 // A plan of absurd size is a plan with problems, not a machine without memory.
 TEST(PlanCheck, SurvivesAbsurdSizes) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   Plan plan = example_plan();
   plan.ranks = std::numeric_limits<int>::max();
   plan.weight_domain = plan.ranks;
   plan.layers = std::numeric_limits<std::int64_t>::max();
   EXPECT_THAT(
-      problems(plan, {.model = &model}), Contains(HasSubstr("ranks 4-2147483646 are in no group")));
+      problems(plan, {.model = model}), Contains(HasSubstr("ranks 4-2147483646 are in no group")));
   plan = example_plan();
   plan.ranks = std::numeric_limits<int>::max();
   plan.weight_domain = plan.ranks;
-  EXPECT_THAT(problems(plan, {.model = &model}), Contains(StartsWith("micro_batches[0].groups: ")));
+  EXPECT_THAT(problems(plan, {.model = model}), Contains(StartsWith("micro_batches[0].groups: ")));
 }
 
 // More tiles than tokens are as many as there are tokens; absurd numbers are refused, and neither
 // is a program without end.
 TEST(PlanCheck, SurvivesAbsurdNumbersOfTiles) {
-  const ModelShape model = small_model();
+  const TextShape model = small_model();
   for (const char* program : {"long", "pair", "short"}) {
     for (const std::int64_t tiles :
          {std::int64_t{250}, std::int64_t{1} << 30, std::numeric_limits<std::int64_t>::max()}) {
@@ -1063,7 +1063,7 @@ TEST(PlanCheck, SurvivesAbsurdNumbersOfTiles) {
       for (LayerRun& run : plan.programs.at(program)) {
         part_of(run.choice, "mlp").options["token_tiles"] = tiles;
       }
-      const std::vector<std::string> found = problems(plan, {.model = &model});
+      const std::vector<std::string> found = problems(plan, {.model = model});
       if (tiles == 250) {
         EXPECT_THAT(found, IsEmpty()) << program;
       } else {

@@ -14,6 +14,7 @@
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
 
@@ -210,7 +211,7 @@ class Fuzz {
 };
 
 // A sound plan of everything that a file may say.
-Plan sound_plan(Fuzz& fuzz, const ModelShape& model) {
+Plan sound_plan(Fuzz& fuzz, const TextShape& model) {
   Plan plan = random_groups(
       fuzz.random(),
       model,
@@ -243,7 +244,7 @@ void expect_placed(const std::string& problem) {
 
 enum class Outcome { refused, unsound, sound };
 
-Outcome tried(const std::string& text, const ModelShape& model) {
+Outcome tried(const std::string& text, const TextShape& model) {
   Plan plan;
   try {
     plan = plan_from_json(text, "plan.json");
@@ -254,7 +255,7 @@ Outcome tried(const std::string& text, const ModelShape& model) {
   const std::vector<std::string> alone = problems(plan);
   const std::vector<std::string> found = problems(
       plan,
-      {.model = &model,
+      {.model = model,
        .memory_per_rank = std::int64_t{1} << 40,
        .precision = {.activation = 2, .statistic = 4}});
   for (const auto* list : {&alone, &found}) {
@@ -286,7 +287,7 @@ Outcome tried(const std::string& text, const ModelShape& model) {
 }
 
 TEST(PlanFuzz, NonsenseIsToldAndNothingBreaks) {
-  const ModelShape model = random_groups_model();
+  const TextShape model = random_groups_model();
   int outcomes[3] = {};
   for (unsigned seed = 0; seed < 800; ++seed) {
     Fuzz fuzz(seed);
@@ -312,7 +313,7 @@ TEST(PlanFuzz, NonsenseIsToldAndNothingBreaks) {
 
 // The same of text: bytes changed, cut off, put in.
 TEST(PlanFuzz, BrokenTextIsRefused) {
-  const ModelShape model = random_groups_model();
+  const TextShape model = random_groups_model();
   for (unsigned seed = 0; seed < 800; ++seed) {
     Fuzz fuzz(seed);
     std::string text = to_json(sound_plan(fuzz, model));

@@ -15,8 +15,8 @@
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/model_shape.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/explain.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/simulate/choices.h"
@@ -49,8 +49,8 @@ Cluster cluster_of(int ranks_per_node, const std::string& devices) {
       "c.toml");
 }
 
-ModelShape model_of(const std::string& kind) {
-  ModelShape m;
+TextShape model_of(const std::string& kind) {
+  TextShape m;
   m.layers = 3;
   m.hidden = 256;
   m.heads = 8;
@@ -85,11 +85,11 @@ std::vector<std::int64_t> lengths_of(unsigned seed, int documents) {
 }
 
 void expect_checked(
-    const Plan& plan, const ModelShape& model, const Cluster& cluster, const std::string& space) {
+    const Plan& plan, const TextShape& model, const Cluster& cluster, const std::string& space) {
   const Plan read = plan_from_json(to_json(plan), "plan.json");  // as a file has it
   const std::vector<std::int64_t> memory = memory_of_ranks(cluster);
   EXPECT_THAT(
-      problems(read, {.model = &model, .memory_of_ranks = memory, .precision = kHalf}), IsEmpty());
+      problems(read, {.model = model, .memory_of_ranks = memory, .precision = kHalf}), IsEmpty());
   const std::vector<PredictedBytes> held = bytes_of_ranks(read, text_model(model), kHalf);
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     EXPECT_LE(held[rank].total(), memory[rank]) << rank;
@@ -122,7 +122,7 @@ TEST(PlannerAndChecker, AgreeOnGroupsOfDescribedClusters) {
   std::set<std::string> levels;
   for (const char* kind :
        {"plain", "learned positions, dropout", "one layer, seven heads", "not causal"}) {
-    const ModelShape model = model_of(kind);
+    const TextShape model = model_of(kind);
     for (const Place& place : kPlaces) {
       std::string files;
       std::string generous;
@@ -175,7 +175,7 @@ TEST(PlannerAndChecker, AgreeOnGroupsOfDescribedClusters) {
 }
 
 TEST(PlannerAndChecker, AgreeWhoeverPlans) {
-  const ModelShape model = model_of("plain");
+  const TextShape model = model_of("plain");
   const Cluster cluster = cluster_of(4, device("d", 8, 500e6));
   for (const bool flexsp : {true, false}) {
     const GroupSpace space = cluster_space(
@@ -192,21 +192,20 @@ TEST(PlannerAndChecker, AgreeWhoeverPlans) {
 
 TEST(PlannerAndChecker, AgreeOnWhatTheSimulatorSaves) {
   for (const char* kind : {"plain", "not causal"}) {
-    const ModelShape model = model_of(kind);
+    const TextShape model = model_of(kind);
     for (const Place& place : kPlaces) {
       std::string devices;
       for (const auto& [ranks, speed] : place.devices) {
         devices += device("d" + std::to_string(speed), ranks, 4e9, 312e12 * speed);
       }
       const Cluster cluster = cluster_of(place.ranks_per_node, devices);
-      ModelShape planned = model;
-      planned.tiles = tiles_of(cluster, model, 2);
+      const Model planned = with_tiles(model, tiles_of(cluster, model, 2));
       for (const SimulatedChoice& choice : simulate_all(
                planned, cluster, {.lengths = {300, 77}, .domain = largest_domain(cluster)})) {
         SCOPED_TRACE(std::string(kind) + ", " + place.name + ", " + choice.name);
         if (choice.simulation.fits()) {
           expect_checked(choice.plan, model, cluster, "");
-          EXPECT_EQ(choice.plan.tiles, planned.tiles);
+          EXPECT_EQ(choice.plan.tiles, planned.tiles());
         }
       }
     }
@@ -215,12 +214,12 @@ TEST(PlannerAndChecker, AgreeOnWhatTheSimulatorSaves) {
 
 // The memory of each device is its own, and what a rank lacks is said.
 TEST(PlannerAndChecker, KnowsTheMemoryOfEachDevice) {
-  const ModelShape model = model_of("plain");
+  const TextShape model = model_of("plain");
   const Plan plan =
       uniform_plan(model, {512}, 2, std::vector<LayerChoice>(3, text_layer("UlyssesZ", "gather")));
   const std::int64_t most = bytes_of_ranks(plan, text_model(model), kHalf)[1].total();
   const auto found = [&](std::vector<std::int64_t> memory) {
-    return problems(plan, {.model = &model, .memory_of_ranks = memory, .precision = kHalf});
+    return problems(plan, {.model = model, .memory_of_ranks = memory, .precision = kHalf});
   };
   EXPECT_THAT(found({most * 2, most}), IsEmpty());
   EXPECT_THAT(
@@ -231,7 +230,7 @@ TEST(PlannerAndChecker, KnowsTheMemoryOfEachDevice) {
 
 // Of GPUs a plan says so; a CPU among them has room for its own tiles alone.
 TEST(PlannerAndChecker, PlansForGpusHaveTheirTiles) {
-  const ModelShape model = model_of("plain");
+  const TextShape model = model_of("plain");
   const auto tiles = [&](const std::string& devices) {
     const Cluster cluster = cluster_of(8, devices);
     const GroupSpace space =
@@ -255,7 +254,7 @@ TEST(PlannerAndChecker, PlansForGpusHaveTheirTiles) {
 // Full rows of scores, written and read, never take less than scores that stay in tiles: in
 // training on a machine whose products are as slow as a CPU's, or as fast as a GPU's.
 TEST(PlannerAndChecker, ScoresInMemoryAreNoBargain) {
-  ModelShape model = model_of("plain");
+  TextShape model = model_of("plain");
   model.kv_heads = 8;
   for (const double flops : {5e10, 312e12}) {
     for (const double memory : {2e10, 1.5e12}) {

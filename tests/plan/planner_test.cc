@@ -11,12 +11,13 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/group_timeline.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
 
-ModelShape model() {
-  ModelShape m;
+TextShape model() {
+  TextShape m;
   m.layers = 4;
   m.hidden = 128;
   m.heads = 4;
@@ -95,8 +96,8 @@ TEST(Planner, GivesSoundPlansThatFit) {
           EXPECT_GT(memory, 0);
           continue;
         }
-        const ModelShape m = model();
-        CheckContext context{.model = &m};
+        const TextShape m = model();
+        CheckContext context{.model = m};
         if (memory > 0) {
           context.memory_per_rank = memory;
         }
@@ -225,7 +226,7 @@ TEST(Planner, TakesTheCheaperForOneDocument) {
 // uniform plan that fits, and somewhere faster; and no longer document fits a uniform plan.
 TEST(Planner, MixesLayersWhereMemoryIsShort) {
   PlanningTask t = task(4, 0);
-  t.model.layers = 8;
+  t.model = with_layers(t.model, 8);
   Planner free(t);
   const std::int64_t most = free.document(8000)->bytes.total();
   int mixed = 0;

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/profile.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/profile/structured.h"
 
 namespace paradyse {
@@ -34,7 +35,7 @@ struct PretendMachine {
   }
 };
 
-inline ModelShape pretend_model(std::int64_t hidden = 64) {
+inline TextShape pretend_model(std::int64_t hidden = 64) {
   return {
       .layers = 1,
       .hidden = hidden,
@@ -55,7 +56,7 @@ struct PretendGroup {
 // Attention, MLP and the rest of one document of `length` tokens on each group of a world of 4
 // ranks and 2 cores; seconds are not filled in.
 inline std::vector<PartProbe> pretend_work(
-    const ModelShape& model, const PretendGroup& group, std::int64_t length) {
+    const TextShape& model, const PretendGroup& group, std::int64_t length) {
   constexpr int kWorld = 4;
   const std::vector<LayerChoice> layers(
       static_cast<std::size_t>(model.layers),
@@ -147,7 +148,7 @@ class PretendTruth final : public TimeModel {
 inline Profile pretend_profile(
     const PretendMachine& machine,
     const std::vector<std::int64_t>& lengths,
-    const ModelShape& model = pretend_model(),
+    const TextShape& model = pretend_model(),
     const std::vector<PretendGroup>& groups = pretend_groups()) {
   std::mt19937 random(machine.seed);
   std::normal_distribution<double> noise(0, machine.noise);

@@ -32,13 +32,14 @@
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/schedule.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
 
 constexpr Precision kElements{.activation = 1, .statistic = 1};  // bytes are then elements
 
-ModelShape gqa() {
+TextShape gqa() {
   return {
       .layers = 2,
       .hidden = 32,
@@ -50,7 +51,7 @@ ModelShape gqa() {
 }
 
 // Nothing divides anything.
-ModelShape odd() {
+TextShape odd() {
   return {
       .layers = 2, .hidden = 10, .heads = 6, .kv_heads = 3, .head_dim = 2, .ffn = 7, .vocab = 11};
 }
@@ -62,14 +63,14 @@ struct Group {
   int domain = 1;
 };
 
-Group task(const ModelShape& model, std::vector<std::int64_t> lengths, int ranks, int domain) {
+Group task(const TextShape& model, std::vector<std::int64_t> lengths, int ranks, int domain) {
   return {
       .model = text_model(model),
       .documents = packed(std::move(lengths), ranks, model.causal),
       .domain = domain};
 }
 
-Group even_task(const ModelShape& model, int p) { return task(model, {32, 16}, p, p); }
+Group even_task(const TextShape& model, int p) { return task(model, {32, 16}, p, p); }
 constexpr std::int64_t kTokens = 48;  // of even_task
 
 Program program_of(const Group& group, const PartChoice& choice, bool keep = true) {
@@ -179,7 +180,7 @@ std::string described(const Program& program) {
 }
 
 // Layouts of every kind: even, uneven, empty pieces, no documents at all.
-std::vector<Group> all_tasks(const ModelShape& model) {
+std::vector<Group> all_tasks(const TextShape& model) {
   std::vector<Group> tasks;
   for (const int p : {1, 2, 3, 4, 5, 8}) {
     for (const auto& lengths : std::vector<std::vector<std::int64_t>>{
@@ -202,7 +203,7 @@ std::int64_t squares(const Documents& tokens) {
 }
 
 TEST(ClosedForm, SavedElements) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const std::int64_t hidden = m.hidden;
   const std::int64_t queries = m.heads * m.head_dim;
   const std::int64_t keys = m.kv_heads * m.head_dim;
@@ -245,7 +246,7 @@ TEST(ClosedForm, SavedElements) {
 }
 
 TEST(ClosedForm, Volumes) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const std::int64_t hidden = m.hidden;
   const std::int64_t queries = m.heads * m.head_dim;
   const std::int64_t keys = m.kv_heads * m.head_dim;
@@ -293,7 +294,7 @@ TEST(ClosedForm, Volumes) {
 // A row of u ranks trades its tokens for heads, p / u ranks are a ring; nothing is kept twice but
 // the output on both sides of its way back.
 TEST(ClosedForm, GridOfUlyssesAndRing) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const std::int64_t queries = m.heads * m.head_dim;
   const std::int64_t keys = m.kv_heads * m.head_dim;
   for (const int p : {2, 4, 8}) {
@@ -320,7 +321,7 @@ TEST(ClosedForm, GridOfUlyssesAndRing) {
 // Tiles of an MLP keep its input alone, hold a tile's width at a time, and send the same but for
 // the gradients of gathered weights, which are summed in float32.
 TEST(ClosedForm, TokenTiles) {
-  ModelShape m = gqa();
+  TextShape m = gqa();
   m.ffn = 64 * m.hidden;  // where the memory goes
   constexpr Precision kNarrow{2, 4};
   for (const int p : {1, 2, 4}) {
@@ -358,7 +359,7 @@ TEST(ClosedForm, TokenTiles) {
 // What METP is for: 5 A/p, where the others keep 16.  The head's norm and the log-sum-exp are the
 // rest.
 TEST(ClosedForm, MetpSavesFiveActivationsOfALayer) {
-  ModelShape m = gqa();
+  TextShape m = gqa();
   m.heads = m.kv_heads = 12;
   m.head_dim = 64;
   m.hidden = 768;
@@ -378,7 +379,7 @@ TEST(ClosedForm, MetpSavesFiveActivationsOfALayer) {
 
 // A group of one rank in a domain of p sends weights and nothing else, whatever its documents.
 TEST(ClosedForm, DataZSendsWeightsOnly) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const std::int64_t weights = 2 * (m.heads + m.kv_heads) * m.head_dim * m.hidden;
   for (const int p : {1, 2, 4, 8}) {
     for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{}, {5, 9}}) {
@@ -394,7 +395,7 @@ TEST(ClosedForm, DataZSendsWeightsOnly) {
 // Embedding: the table once each way.  Head: the same, both in the forward pass; a vocabulary of
 // several tiles comes twice, for the sums and for the gradients.
 TEST(ClosedForm, EndsOfTheModel) {
-  ModelShape m = gqa();
+  TextShape m = gqa();
   for (const std::int64_t vocab :
        {std::int64_t{48}, Tiles().vocabulary, 2 * Tiles().vocabulary + 16}) {
     m.vocab = vocab;
@@ -426,7 +427,7 @@ TEST(ClosedForm, EndsOfTheModel) {
 
 TEST(Recomputation, SavesWhatTheLevelSays) {
   using Names = std::vector<std::string>;
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const Group even = even_task(m, 4);
   const std::map<Recompute, Names> ulysses = {
       {Recompute::none, {"x", "xn", "qkv_N", "o", "l", "o_T"}},
@@ -469,7 +470,7 @@ TEST(Recomputation, SavesWhatTheLevelSays) {
 
 // A higher level saves no more, on any rank, and weights are not saved unless they are kept.
 TEST(Recomputation, SavesLessAtEachLevel) {
-  const ModelShape m = odd();
+  const TextShape m = odd();
   for (const Group& any : all_tasks(m)) {
     std::map<std::string, std::vector<std::int64_t>> least;  // by part and strategy, of each rank
     for (const Program& program : all_programs(any)) {
@@ -491,7 +492,7 @@ TEST(Recomputation, SavesLessAtEachLevel) {
 }
 
 TEST(Recomputation, WithoutKeepSavesNothing) {
-  const ModelShape m = odd();
+  const TextShape m = odd();
   for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
       const Schedule order = schedule(program, {.keep = false});
@@ -676,7 +677,7 @@ std::vector<LayerChoice> random_choices(const Group& task, std::mt19937& random)
 
 TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
   std::mt19937 random(11);
-  for (const ModelShape& m : {gqa(), odd()}) {
+  for (const TextShape& m : {gqa(), odd()}) {
     for (const Group& any : all_tasks(m)) {
       for (int trial = 0; trial < 8; ++trial) {
         const Messages messages{.overlap = trial % 2 == 1, .reshard_after_forward = trial % 4 < 2};
@@ -708,7 +709,7 @@ TEST(Schedule, HandsEveryOpWhatItReadsAndLeavesNothing) {
 
 // What an op overwrites is read by nobody else: no other op, and no adjoint.
 TEST(InPlace, OverwritesWhatNobodyElseReads) {
-  const ModelShape m = odd();
+  const TextShape m = odd();
   for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
       for (const Op& op : program.ops) {
@@ -741,7 +742,7 @@ TEST(InPlace, OverwritesWhatNobodyElseReads) {
 }
 
 TEST(InPlace, IsRefusedWhereTheOperandIsSaved) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   Program program = attention_program("UlyssesZ", even_task(m, 2), Recompute::none);
   for (Op& op : program.ops) {
     if (op.in_place) {
@@ -789,7 +790,7 @@ void expect_moves_as_laid_out(const Program& program, const Op& op) {
 // What an op sends: copies among the ranks that its kind meets, alike for all seats, or hops
 // without one; nothing where it meets nobody.
 TEST(Program, ExchangesWithThoseThatItsKindMeets) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   std::set<OpKind> seen;
   for (const Group& any : all_tasks(m)) {
     for (const Program& program : all_programs(any)) {
@@ -849,7 +850,7 @@ TEST(Schedule, RefusesAnAdjointThatOverwritesAGradient) {
 
 // Shapes fit: a linear's operand is placed as its result says, redistributions move what they say.
 TEST(Program, IsWellFormed) {
-  for (const ModelShape& m : {gqa(), odd()}) {
+  for (const TextShape& m : {gqa(), odd()}) {
     for (const Group& any : all_tasks(m)) {
       for (const Program& program : all_programs(any)) {
         std::set<ValueId> made;
@@ -907,7 +908,7 @@ TEST(Program, IsWellFormed) {
 // The blocks of a rank are the documents, and every query head finds the key/value head that the
 // model says among the rank's own: head h reads h / (N / K).
 TEST(AttentionBlocks, CoverDocumentsAndPairHeads) {
-  ModelShape m = gqa();
+  TextShape m = gqa();
   for (const auto& [heads, kv_heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {8, 8}, {8, 2}, {6, 1}, {12, 3}, {1, 1}}) {
     m.heads = heads;
@@ -1033,7 +1034,7 @@ std::vector<std::string> kinds_of(const std::vector<std::string>& weights) {
 // The same for every strategy with the same verb, every recompute level, group size and documents:
 // so groups of different kinds can run side by side in a weight domain.
 TEST(WeightCollectives, ComeInOneOrderForAVerb) {
-  for (const ModelShape& m : {gqa(), odd()}) {
+  for (const TextShape& m : {gqa(), odd()}) {
     const int domain = 4;
     const std::vector<Messages> ways = {
         {},
@@ -1235,7 +1236,7 @@ TEST(WeightCollectives, OfALayerMadeAgain) {
 
 // `hold` asks for nothing over the domain, but for keys that ranks have to share.
 TEST(WeightCollectives, OfHoldAreTheEndsAndSharedKeys) {
-  for (const ModelShape& m : {gqa(), odd()}) {
+  for (const TextShape& m : {gqa(), odd()}) {
     for (const int p : {1, 2, 3, 4, 8}) {
       const Group any = task(m, {20, 7}, p, p);
       std::vector<std::string> first;
@@ -1260,7 +1261,7 @@ TEST(WeightCollectives, OfHoldAreTheEndsAndSharedKeys) {
 TEST(Footprint, HoldsWhatIsSaved) {
   std::mt19937 random(3);
   constexpr Precision kMixed{.activation = 2, .statistic = 4};
-  for (const ModelShape& m : {gqa(), odd()}) {
+  for (const TextShape& m : {gqa(), odd()}) {
     for (const Group& any : all_tasks(m)) {
       const Timeline parts = timeline(any, random_choices(any, random));
       for (int r = 0; r < any.documents.ranks(); ++r) {
@@ -1279,7 +1280,7 @@ TEST(Footprint, HoldsWhatIsSaved) {
 }
 
 TEST(Totals, AddUpTheParts) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const Group even = even_task(m, 4);
   const std::vector<LayerChoice> layers = {
       text_layer("UlyssesZ", "gather", Recompute::none, Recompute::full),
@@ -1305,7 +1306,7 @@ TEST(Totals, AddUpTheParts) {
 // --- refusals ------------------------------------------------------------------------------------
 
 TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
-  const ModelShape m = gqa();
+  const TextShape m = gqa();
   const Group half = task(m, {8}, 2, 4);
   const std::vector<LayerChoice> gathers(2, text_layer("UlyssesZ", "gather"));
   EXPECT_NO_THROW(timeline(half, gathers));
@@ -1332,7 +1333,7 @@ TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
 // Offloading moves what is saved to the host and back: as many bytes, a lower peak, nothing left
 // over.
 TEST(Footprint, CountsOffloadedBytesOnTheHost) {
-  ModelShape model;
+  TextShape model;
   model.layers = 6;
   model.hidden = 32;
   model.heads = model.kv_heads = 4;

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "paradyse/plan/plan.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 
 // Heads that divide by few numbers of ranks, and fewer key/value heads.
-inline ModelShape random_groups_model() {
-  ModelShape m;
+inline TextShape random_groups_model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 48;
   m.heads = 6;
@@ -34,7 +35,7 @@ struct RandomGroups {
 // Groups of 1 to all ranks of a domain, neighbours or not; each runs a program of its own: every
 // attention strategy that gathers, any level, some parts offloaded, some MLPs in tiles; a group
 // that is its whole domain may hold or pass its MLP's weights.
-inline Plan random_groups(std::mt19937& random, const ModelShape& model, const RandomGroups& size) {
+inline Plan random_groups(std::mt19937& random, const TextShape& model, const RandomGroups& size) {
   const auto pick = [&](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
   };

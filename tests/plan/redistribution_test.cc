@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/writer.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
@@ -97,7 +98,7 @@ TEST(Layouts, LieAlikeWhereRanksHoldTheSame) {
 
 // A writer adds no op for what lies alike, and refuses to leave copies of a sum.
 TEST(Writer, RedistributesWhatLiesOtherwise) {
-  ModelShape model;
+  TextShape model;
   model.layers = 1;
   model.hidden = 12;
   model.heads = 4;

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/model/stdit/stdit.h"
 #include "tests/support/grid_shapes.h"
 
 namespace paradyse {
@@ -61,14 +62,14 @@ void expect_whole(const Plan& plan, const SampleTask& task, const Lengths& lengt
   Lengths all(lengths.size());
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(samples, all);
-  EXPECT_TRUE(problems(plan, {.grid = &task.model}).empty());
+  EXPECT_TRUE(problems(plan, {.model = task.model}).empty());
 }
 
 // Samples of a size run together, by one program; each group says what it has.
 TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
   SampleTask task = video_task(3);
   task.dims = {};
-  std::get<StditShape>(task.model) = test::with_text(test::small_stdit(3));
+  task.model = test::with_text(test::small_stdit(3));
   const auto video = [](std::int64_t frames, std::int64_t text) {
     return DimSizes{{"frames", frames}, {"patches", 9}, {"text", text}};
   };
@@ -80,7 +81,7 @@ TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
     SamplePlanner planner(task);
     const Plan plan = planner.plan(batch).plan.value();
     EXPECT_EQ(sizes_of(plan), batch);
-    EXPECT_TRUE(problems(plan, {.grid = &task.model}).empty());
+    EXPECT_TRUE(problems(plan, {.model = task.model}).empty());
     EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan);
     EXPECT_EQ(hash(planner.plan(batch).plan.value()), hash(plan));
     if (memory == 0) {
@@ -96,16 +97,16 @@ TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
     Plan wrong = plan;
     wrong.lengths[2] = 28;
     EXPECT_THAT(
-        problems(wrong, {.grid = &task.model}),
+        problems(wrong, {.model = task.model}),
         testing::Contains(HasSubstr("lengths[2]: 28 rows, and by its dims the sample has 27")));
     wrong.micro_batches[1].groups[0].dims["frames"] = std::int64_t{1} << 60;
     EXPECT_THAT(
-        problems(wrong, {.grid = &task.model}),
+        problems(wrong, {.model = task.model}),
         testing::Contains(
             HasSubstr("micro_batches[1].groups[0].dims.frames: 1152921504606846976")));
     wrong.micro_batches[1].groups[0].dims["text"] = 0;
     wrong.micro_batches[1].groups[0].dims["words"] = 3;
-    const std::vector<std::string> found = problems(wrong, {.grid = &task.model});
+    const std::vector<std::string> found = problems(wrong, {.model = task.model});
     EXPECT_THAT(found, testing::Contains(HasSubstr("micro_batches[1].groups[0].dims.text: 0")));
     EXPECT_THAT(found, testing::Contains(HasSubstr("micro_batches[1].groups[0].dims.words")));
   }
@@ -137,8 +138,7 @@ TEST(SamplePlanner, TakesAllAtOnceWhereNothingIsShort) {
 TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
   for (SampleTask task : {video_task(3), protein_task(2)}) {
     const Lengths samples(
-        std::holds_alternative<StditShape>(task.model) ? 5 : 2,
-        std::holds_alternative<StditShape>(task.model) ? 45 : 120);
+        task.model.family == "stdit" ? 5 : 2, task.model.family == "stdit" ? 45 : 120);
     task.memory_per_rank = std::int64_t{1} << 40;  // without a limit weights would not be kept
     const Plan free = SamplePlanner(task).plan(samples).plan.value();
     std::int64_t last = peak(free);
@@ -205,7 +205,7 @@ TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
   SampleTask protein = protein_task(2);
   protein.model = test::small_evoformer(8);
   for (SampleTask task : {video, protein}) {
-    const Lengths samples(1, std::holds_alternative<StditShape>(task.model) ? 45 : 120);
+    const Lengths samples(1, task.model.family == "stdit" ? 45 : 120);
     const auto planned = [&](std::optional<LayerRecompute> recompute, std::int64_t memory) {
       task.recompute = recompute;
       task.memory_per_rank = memory;

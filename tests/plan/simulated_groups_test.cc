@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
 
@@ -42,7 +43,7 @@ Folded folded(const Plan& plan, const Model& model, int rank, Precision precisio
 }
 
 TEST(SimulatedGroups, CountWhatTheFoldsCount) {
-  const ModelShape m = random_groups_model();
+  const TextShape m = random_groups_model();
   const Model model = text_model(m);
   std::set<std::size_t> sizes;
   int idle = 0;
@@ -56,7 +57,7 @@ TEST(SimulatedGroups, CountWhatTheFoldsCount) {
         {.ranks = 2 + static_cast<int>(seed % 7), .domains = 1 + static_cast<int>(seed % 3)});
     const SimulationOptions options{
         .precision = seed % 2 == 0 ? Precision{.activation = 2, .statistic = 4} : Precision{}};
-    ASSERT_THAT(problems(plan, {.model = &m, .precision = options.precision}), testing::IsEmpty());
+    ASSERT_THAT(problems(plan, {.model = m, .precision = options.precision}), testing::IsEmpty());
     for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
       std::set<std::size_t> here;
       for (const PlanGroup& group : micro_batch.groups) {
@@ -102,7 +103,7 @@ TEST(SimulatedGroups, CountWhatTheFoldsCount) {
 // Sums of gradients go out in another type where an MLP takes its tokens in tiles; ranks that send
 // and await unlike many bytes would wait for ever or mix them up.
 TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
-  const ModelShape m = random_groups_model();
+  const TextShape m = random_groups_model();
   Plan plan;
   plan.layers = m.layers;
   plan.ranks = plan.weight_domain = 2;
@@ -118,9 +119,9 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
             {.ranks = {1}, .documents = {1}, .program = "tiled"}},
        .predicted = {}}};
   const Precision narrow{.activation = 2, .statistic = 4};
-  EXPECT_THAT(problems(plan, {.model = &m}), testing::IsEmpty());  // in float32 they are the same
+  EXPECT_THAT(problems(plan, {.model = m}), testing::IsEmpty());  // in float32 they are the same
   EXPECT_THAT(
-      problems(plan, {.model = &m, .precision = narrow}),
+      problems(plan, {.model = m, .precision = narrow}),
       testing::ElementsAre(testing::AllOf(
           testing::StartsWith("micro_batches[0].groups[1]: layer 2 mlp: gather_weights backward"),
           testing::HasSubstr("sends 4 bytes an element over sharding group 0"),
@@ -132,7 +133,7 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
       std::invalid_argument);
   EXPECT_GT(simulate(plan, m, small_cluster(2, 2), {.precision = {}}).seconds, 0);
   plan.micro_batches[0].groups[0].program = "tiled";
-  EXPECT_THAT(problems(plan, {.model = &m, .precision = narrow}), testing::IsEmpty());
+  EXPECT_THAT(problems(plan, {.model = m, .precision = narrow}), testing::IsEmpty());
   EXPECT_GT(simulate(plan, m, small_cluster(2, 2), {.precision = narrow}).seconds, 0);
 }
 

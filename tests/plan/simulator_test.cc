@@ -18,6 +18,7 @@
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/simulate/choices.h"
 #include "src/plan/simulate/op_cost.h"
 
@@ -26,8 +27,8 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-ModelShape model() {
-  ModelShape m;
+TextShape model() {
+  TextShape m;
   m.layers = 3;
   m.hidden = 64;
   m.heads = 4;
@@ -117,7 +118,7 @@ void for_all(
   }
 }
 
-Timeline timeline_of(const Plan& plan, const PlanGroup& group, const ModelShape& m) {
+Timeline timeline_of(const Plan& plan, const PlanGroup& group, const TextShape& m) {
   return timeline(group_task(plan, group, /*keep=*/true), text_model(m));
 }
 
@@ -128,7 +129,7 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
     if (part_of(choice, "mlp").offload) {
       return;  // copies to the host are waited for
     }
-    const ModelShape m = model();
+    const TextShape m = model();
     const Timeline parts = timeline_of(plan, plan.micro_batches[0].groups[0], m);
     double sum = 0;
     double peak = 0.5 * 1e12;
@@ -157,7 +158,7 @@ TEST(Simulator, OneRankTakesTheSumOfItsOps) {
 // (docs/reference/strategy_costs.md) and the tiles of embedding and head take by hand, within a
 // node and over two.
 TEST(Simulator, ExchangesTakeTheirClosedForm) {
-  ModelShape even = model();
+  TextShape even = model();
   even.kv_heads = 4;
   even.vocab = 128;
   const double T = 256;
@@ -194,7 +195,7 @@ TEST(Simulator, ExchangesTakeTheirClosedForm) {
 // A ring hides what attention covers: over fast links it takes the attention, over slow ones its
 // p - 1 hops, once the weights that are on their way have come.
 TEST(Simulator, RingsOverlap) {
-  ModelShape one = model();
+  TextShape one = model();
   one.layers = 1;
   const Plan plan = uniform_plan(one, {4096}, 4, alike(text_layer("MegatronCZ", "gather"), 1));
   Cluster c = cluster(4);
@@ -231,7 +232,7 @@ TEST(Simulator, RingsOverlap) {
 TEST(Simulator, CountsWhatTheFoldsCount) {
   const SimulationOptions options;
   for_all({1, 3, 4}, [&](const LayerChoice&, const Plan& plan, const Cluster& c) {
-    const ModelShape m = model();
+    const TextShape m = model();
     const Simulation found = simulate(plan, m, c, options);
     for (const PlanGroup& group : plan.micro_batches[0].groups) {
       const Timeline parts = timeline_of(plan, group, m);
@@ -268,7 +269,7 @@ struct Seen {
 
 // The streams of a rank do one thing after the other, and no op begins before what it reads is made
 // and has come.
-void expect_causal(const Plan& plan, const ModelShape& m, const Cluster& c) {
+void expect_causal(const Plan& plan, const TextShape& m, const Cluster& c) {
   Seen seen;
   const Simulation found = simulate(plan, m, c, {.observer = seen.observer()});
   std::map<std::pair<int, Lane>, double> free;
@@ -358,7 +359,7 @@ TEST(Simulator, NoOpBeginsBeforeItsInputs) {
 
 // With messages beside work the same is computed and sent, and less of it waited for.
 TEST(Simulator, MessagesTravelBesideWork) {
-  ModelShape even = model();
+  TextShape even = model();
   even.vocab = 128;
   even.kv_heads = 4;
   for (const char* name : {"MegatronTS", "UlyssesZ", "AllGatherKV", "METP", "DataZ"}) {
@@ -405,7 +406,7 @@ TEST(Simulator, LiesBetweenItsBounds) {
 
 // Equal ranks of an even plan do not wait for one another: at most compute plus communication.
 TEST(Simulator, EqualRanksDoNotIdle) {
-  ModelShape even = model();
+  TextShape even = model();
   even.vocab = 128;
   even.kv_heads = 4;
   for (const char* name : {"MegatronTS", "UlyssesZ", "AllGatherKV"}) {
@@ -450,7 +451,7 @@ TEST(Simulator, IsDeterministic) {
 
 // Two unlike groups and an idle rank in one weight domain: side by side, but they meet for weights.
 Plan unlike_groups() {
-  const ModelShape m = model();
+  const TextShape m = model();
   Plan plan = uniform_plan(m, {200, 30, 20}, 4, alike(text_layer("UlyssesZ", "gather")));
   plan.programs["alone"] =
       runs_of(alike(text_layer("DataZ", "gather", Recompute::full, Recompute::full)));
@@ -594,7 +595,7 @@ TEST(Simulator, TakesTrivialBatches) {
       EXPECT_GT(found.seconds, 0);
     }
   }
-  ModelShape empty = model();
+  TextShape empty = model();
   empty.layers = 0;
   const Plan plan = uniform_plan(empty, {5}, 2, {});
   EXPECT_GT(simulate(plan, empty, cluster(2)).seconds, 0);
@@ -614,7 +615,7 @@ TEST(Simulator, SaysWhatDoesNotFit) {
 }
 
 TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
-  const auto refusal = [](const Plan& plan, const ModelShape& m, const Cluster& c) {
+  const auto refusal = [](const Plan& plan, const TextShape& m, const Cluster& c) {
     try {
       simulate(plan, m, c);
     } catch (const std::invalid_argument& error) {
@@ -625,7 +626,7 @@ TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
   const Plan plan = uniform_plan(model(), {10}, 2, alike(text_layer("MegatronTS")));
   EXPECT_THAT(
       refusal(plan, model(), cluster(4)), testing::HasSubstr("2 ranks, the cluster test has 4"));
-  ModelShape other = model();
+  TextShape other = model();
   other.hidden = 128;
   EXPECT_THAT(refusal(plan, other, cluster(2)), testing::HasSubstr("not for this one"));
   other = model();
@@ -692,8 +693,8 @@ TEST(ProportionalShares, AreInverseToSecondsAndWithinLimits) {
 }
 
 // A model whose time is its products and whose memory is its tokens'.
-ModelShape wide() {
-  ModelShape m;
+TextShape wide() {
+  TextShape m;
   m.layers = 2;
   m.hidden = 512;
   m.heads = 8;
@@ -733,7 +734,7 @@ TEST(ProportionalTokens, GainWhatAHalfAsFastDeviceAllows) {
 
 // Half the memory: even cuts end where the smaller device is full, ideal ones where both are.
 TEST(ProportionalTokens, FitWhatAHalfAsLargeDeviceAllows) {
-  ModelShape deep = wide();
+  TextShape deep = wide();
   deep.layers = 12;  // what is kept outweighs what a layer needs for a while
   Cluster c = two_unlike(1, 0.5);
   for (DeviceClass& each : c.devices) {
@@ -857,7 +858,7 @@ TEST(ProportionalTokens, NeverLose) {
 
 // The mix is at least as fast as every uniform plan that fits, and fits itself.
 TEST(SimulatedChoices, TheMixIsNoSlowerThanTheBestUniformPlan) {
-  ModelShape deep = model();
+  TextShape deep = model();
   deep.layers = 8;
   const Workload workload{.lengths = {600}, .domain = 4};
   Cluster c = cluster(4);

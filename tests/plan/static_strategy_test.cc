@@ -10,19 +10,21 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layer_costs.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
 
 PlanningTask task(std::int64_t memory = 0) {
   PlanningTask t;
-  t.model.layers = 3;
-  t.model.hidden = 64;
-  t.model.heads = 4;
-  t.model.kv_heads = 2;
-  t.model.head_dim = 16;
-  t.model.ffn = 160;
-  t.model.vocab = 256;
+  t.model = TextShape{
+      .layers = 3,
+      .hidden = 64,
+      .heads = 4,
+      .kv_heads = 2,
+      .head_dim = 16,
+      .ffn = 160,
+      .vocab = 256};
   t.ranks = 4;
   t.machine.cores = 2;
   t.memory_per_rank = memory;
@@ -59,7 +61,7 @@ TEST(StaticStrategy, RunsAllDocumentsByOneStrategyWithinMemory) {
           if (!plan) {
             continue;
           }
-          const std::vector<std::string> wrong = problems(*plan, {.model = &t.model});
+          const std::vector<std::string> wrong = problems(*plan, {.model = t.model});
           EXPECT_TRUE(wrong.empty()) << wrong.front();
           EXPECT_TRUE(memory == 0 || most_bytes(*plan) <= memory);
           EXPECT_GT(*plan->predicted.seconds, 0);

@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/kernels/cpu/kernels.h"
 #include "tests/support/layouts.h"
 #include "tests/support/models.h"
@@ -131,10 +132,10 @@ TEST(Adjoint, Bias) {
 
 TEST(Adjoint, QkNorm) {
   for (const int p : {1, 2, 3}) {
-    ModelShape model = test::llama({.heads = 3, .kv_heads = 1, .head_dim = 4});
+    TextShape model = test::llama({.heads = 3, .kv_heads = 1, .head_dim = 4});
     model.norm_eps = 0.1;
     AdjointCase c{.name = "qk_norm", .program = one_op(packed({3, 2}, p, true), 4), .model = model};
-    const std::vector<Heads> heads = own_heads(shape_of(model), p);
+    const std::vector<Heads> heads = own_heads(Model(model).typical_part(), p);
     Cuts columns;
     for (const Heads& h : heads) {
       Piece piece;
@@ -242,14 +243,14 @@ TEST(Adjoint, GatheredWeights) {
 TEST(Adjoint, Rope) {
   for (const int p : {1, 2, 3}) {
     for (const bool by_tokens : {true, false}) {
-      ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .head_dim = 4});
+      TextShape model = test::llama({.heads = 4, .kv_heads = 2, .head_dim = 4});
       model.rope_theta = 5.0;
       AdjointCase c{
           .name = by_tokens ? "rope by tokens" : "rope by heads",
           .program = one_op(packed({5, 1, 3}, p, true), 4),
           .model = model};
-      const std::vector<Heads> heads =
-          by_tokens ? all_heads(shape_of(model), p) : own_heads(shape_of(model), p);
+      const std::vector<Heads> heads = by_tokens ? all_heads(Model(model).typical_part(), p)
+                                                 : own_heads(Model(model).typical_part(), p);
       Layout laid = matrix("tokens", {9, 32}, c.program.documents.cuts);
       if (!by_tokens) {
         Cuts columns;
@@ -297,7 +298,7 @@ TEST(Adjoint, Attention) {
         Shape{8, 2, {3, 2}}}) {
     for (const bool causal : {true, false}) {
       for (const int p : {1, 2, 3, 4}) {  // heads begin and end in the middle of a group
-        const ModelShape model =
+        const TextShape model =
             test::llama({.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = 2});
         AdjointCase c{
             .name = "attention of " + std::to_string(shape.heads) + "/" +
@@ -305,7 +306,7 @@ TEST(Adjoint, Attention) {
             .program = one_op(packed(shape.lengths, p, causal), 2),
             .model = model};
         const std::int64_t T = c.program.documents.tokens();
-        const std::vector<Heads> heads = own_heads(shape_of(model), p);
+        const std::vector<Heads> heads = own_heads(Model(model).typical_part(), p);
         Cuts in;
         Cuts out;
         Cuts statistics;
@@ -371,7 +372,7 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
   for (const Shape& shape : {Shape{4, 2, {3, 1, 5}}, Shape{5, 1, {7}}, Shape{3, 3, {2, 4}}}) {
     for (const bool causal : {true, false}) {
       for (const int p : {1, 2, 3, 4}) {
-        ModelShape model =
+        TextShape model =
             test::llama({.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = 2});
         model.causal = causal;
         for (const Strategy& strategy : strategies("attention")) {
@@ -590,7 +591,7 @@ TEST(Adjoint, EmbedWithPositionsAndSegments) {
 TEST(Embed, PaddingGetsNoGradient) {
   run_local_ranks(1, {}, [&](Communicators& communicators) {
     const c10::InferenceMode no_autograd;
-    ModelShape model = test::llama({});
+    TextShape model = test::llama({});
     model.padding_id = 4;
     Program program = one_op(one_rank({3}));
     const ValueId x = add_value(program, "x", matrix("tokens", {3, 2}));
@@ -886,7 +887,7 @@ TEST(Kernels, DropoutIsAFunctionOfTheToken) {
 }
 
 TEST(Kernels, RotationsAreInverseAndKeepLengths) {
-  ModelShape model = test::llama({.head_dim = 8});
+  TextShape model = test::llama({.head_dim = 8});
   const at::Tensor positions = at::tensor({0, 16000, 3, 7, 7}, at::kLong);
   const std::int64_t rows = 5;
   for (const Width& width : kWidths) {

@@ -21,6 +21,7 @@
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/tile_attention.h"
@@ -1027,7 +1028,7 @@ std::unique_ptr<at::ObserverContext> count_waits(const at::RecordFunction& funct
 
 // Those of a micro-batch, forward and backward, on all ranks.
 std::map<std::string, int> waits_of(
-    const ModelShape& model, const std::vector<std::int64_t>& lengths, int ranks) {
+    const TextShape& model, const std::vector<std::int64_t>& lengths, int ranks) {
   const ThroughAten here;
   const auto tokens = test::random_documents(lengths, model.vocab, 7);
   std::vector<const std::vector<std::int32_t>*> documents;
@@ -1066,10 +1067,10 @@ std::map<std::string, int> waits_of(
 
 // Vocabularies of one, two and five tiles, and ever more tiles of tokens in each.
 TEST(AtenWaits, NothingIsWaitedFor) {
-  ModelShape gpt2 = test::model_of(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 6, "n_head": 2,
+  TextShape gpt2 = test::model_of(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 6, "n_head": 2,
       "n_inner": 7, "vocab_size": 31, "n_positions": 300, "attn_pdrop": 0})");  // with dropout
-  ModelShape llama = test::llama({});
-  for (ModelShape model : {llama, gpt2}) {
+  TextShape llama = test::llama({});
+  for (TextShape model : {llama, gpt2}) {
     for (const int ranks : {1, 2}) {
       for (const std::int64_t vocab :
            {std::int64_t{50}, Tiles().vocabulary + 3, 5 * Tiles().vocabulary}) {
@@ -1179,7 +1180,7 @@ TEST(AtenEquality, NarrowTypesThroughFlash) {
 // The same with documents that cuDNN's stand-in takes, one by one, beside others that it does not;
 // and long ones, of which rings have whole blocks of even sizes.
 TEST(AtenEquality, NarrowTypesThroughFlashAndDense) {
-  const ModelShape model =
+  const TextShape model =
       test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31});
   const ThroughAten here;
   for (const auto& [lengths, ranks, dense_from] :

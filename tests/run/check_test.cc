@@ -16,6 +16,7 @@
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 namespace {
@@ -64,7 +65,9 @@ TEST(Check, WhatIsRightIsWithinTheTolerance) {
 TEST(Check, NarrowCountsOfRanksWithoutAHeadAreThoseOfTheFolds) {
   CheckRequest request{
       .ranks = {3, 4}, .dtypes = {Dtype::bfloat16, Dtype::float16}, .strategies = {"MegatronTS"}};
-  std::erase_if(request.subjects, [](const CheckSubject& one) { return one.model.heads != 2; });
+  std::erase_if(request.subjects, [](const CheckSubject& one) {
+    return one.model.typical_part().heads != 2;
+  });
   ASSERT_EQ(request.subjects.size(), 1U);
   for (const CheckRow& row : check(request)) {
     EXPECT_THAT(row.counts_differ, testing::IsEmpty());
@@ -122,7 +125,7 @@ std::set<OpKind> kinds_of(const CheckRequest& request, const std::vector<CheckCh
   std::set<OpKind> kinds;
   for (const CheckChoice& choice : cases) {
     const Plan plan = plan_of(request, choice);
-    const Model model = text_model(request.subjects[choice.subject].model);
+    const Model model = request.subjects[choice.subject].model;
     for (const ScheduledPart& part :
          rank_part(plan, plan.micro_batches.front(), model, 0, true).timeline) {
       for (const Op& op : part.program().ops) {

@@ -16,6 +16,7 @@
 
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/sha256.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/train/files.h"
 #include "tests/support/models.h"
 
@@ -27,7 +28,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ModelShape gpt2() {
+TextShape gpt2() {
   return test::model_of(R"({"model_type": "gpt2", "n_embd": 12, "n_layer": 1, "n_head": 3,
                             "vocab_size": 32, "n_positions": 16, "attn_pdrop": 0.0})");
 }
@@ -37,7 +38,7 @@ struct Trained {
   Parameters parameters;
   AdamW optimizer;
 
-  Trained(const ModelShape& model, int ranks, int rank, Dtype dtype)
+  Trained(const TextShape& model, int ranks, int rank, Dtype dtype)
       : parameters(text_model(model), ranks, rank, parameter_types(dtype), true, true),
         optimizer(parameters, {}) {}
 
@@ -56,7 +57,7 @@ struct Trained {
   }
 };
 
-CheckpointState state_of(std::int64_t step, int ranks, const ModelShape& model) {
+CheckpointState state_of(std::int64_t step, int ranks, const TextShape& model) {
   return {
       .step = step,
       .tokens = 7 * step,
@@ -102,7 +103,7 @@ class Checkpoint : public testing::Test {
   [[nodiscard]] fs::path at(const char* step) const { return checkpoints() / step; }
 
   void write(std::int64_t step, int ranks = 3, std::int64_t keep = 2) const {
-    const ModelShape model = gpt2();
+    const TextShape model = gpt2();
     run_local_ranks(ranks, {}, [&](Communicators& communicators) {
       Trained trained(model, ranks, communicators.rank(), Dtype::float32);
       trained.fill(step);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "paradyse/run/data.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/data/data_report.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/data/tokenizer_files.h"
@@ -251,7 +252,7 @@ TEST_F(DataFilesTest, WhatIsEvaluatedOnIsHeldOut) {
   write_file("d/val/c.txt", "cc");
   write_file("else/e.txt", "ee");
   fs::create_symlink(path("else/e.txt"), path("d/e.txt"));
-  const ModelShape model = model_shape_from_config(
+  const TextShape model = text_shape_from_config(
       nlohmann::json::parse(R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 4,
         "num_attention_heads": 1, "intermediate_size": 4, "vocab_size": 256})"),
       "a test");

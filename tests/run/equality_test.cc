@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
 
 namespace paradyse {

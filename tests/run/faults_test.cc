@@ -15,6 +15,7 @@
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/safetensors.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"
@@ -161,7 +162,7 @@ class Faults : public testing::Test {
     return all;
   }
 
-  ModelShape model_ = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+  TextShape model_ = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
   std::vector<std::int64_t> lengths_ = {5, 1, 12, 3, 8};
   std::vector<std::vector<std::int32_t>> documents_ = test::random_documents(lengths_, 31, 5);
   test::Weights weights_ = test::random_weights(model_, 5);

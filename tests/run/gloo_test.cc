@@ -17,6 +17,7 @@
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/gloo/backend.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/models.h"
@@ -113,8 +114,8 @@ LayerChoice layer(const std::string& attention, const std::string& mlp) {
 
 // Causal with rotary positions; and a masked LM with biases, learned positions and norms after
 // sums, once.
-std::vector<ModelShape> families(int ranks) {
-  std::vector<ModelShape> models = {
+std::vector<TextShape> families(int ranks) {
+  std::vector<TextShape> models = {
       test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31})};
   if (ranks == 3) {
     models.push_back(without_dropout(test::model_of(R"({"model_type": "bert",
@@ -142,7 +143,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
   for (const int p : {2, 3, 4}) {
     test::expect_processes(p, [&](Backend& backend) {
       const std::shared_ptr<Backend> shared(&backend, [](Backend*) {});
-      for (const ModelShape& model : families(p)) {
+      for (const TextShape& model : families(p)) {
         const test::Weights weights = test::random_weights(model, 11);
         for (const auto& layers : ways()) {
           SCOPED_TRACE(model.architecture + " " + name(layers[0]) + ", " + name(layers[1]));
@@ -753,7 +754,7 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
   constexpr int kRanks = 3;
   test::expect_processes(kRanks, [](Backend& backend) {
     install_accounting_allocator();
-    const ModelShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+    const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
     const std::vector<std::int64_t> lengths = {1, 9, 2, 17, 3};
     const test::Weights weights = test::random_weights(model, 11);
     const auto tokens = test::random_documents(lengths, model.vocab, 7);

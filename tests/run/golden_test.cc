@@ -14,6 +14,9 @@
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/weights/optimizer.h"
 #include "tests/support/grid_layers.h"
@@ -26,8 +29,8 @@ namespace {
 constexpr int kRanks = 4;
 constexpr double kTolerance = 1e-12;
 
-std::vector<std::pair<std::string, ModelShape>> families() {
-  std::vector<std::pair<std::string, ModelShape>> all = {
+std::vector<std::pair<std::string, TextShape>> families() {
+  std::vector<std::pair<std::string, TextShape>> all = {
       {"llama", test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31, .tied = true})},
       {"qwen2", test::model_of(R"({"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 20,
          "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 11,
@@ -51,7 +54,7 @@ std::vector<std::pair<std::string, ModelShape>> families() {
 }
 
 Plan alike(
-    const ModelShape& model, const std::vector<std::int64_t>& lengths, const LayerChoice& choice) {
+    const TextShape& model, const std::vector<std::int64_t>& lengths, const LayerChoice& choice) {
   return uniform_plan(
       model,
       lengths,
@@ -61,8 +64,8 @@ Plan alike(
 
 // A micro-batch of whole documents, one of documents cut by shares under layers that differ, and
 // one more under USP.
-Plan mixed(const ModelShape& model, const std::vector<std::int64_t>& lengths) {
-  Plan plan = alike(model, lengths, text_layer("DataZ", "gather"));
+Plan mixed(const TextShape& shape, const std::vector<std::int64_t>& lengths) {
+  Plan plan = alike(shape, lengths, text_layer("DataZ", "gather"));
   for (PlanGroup& group : plan.micro_batches[0].groups) {
     std::erase_if(group.documents, [](std::int64_t d) { return d > 3; });
   }
@@ -81,7 +84,8 @@ Plan mixed(const ModelShape& model, const std::vector<std::int64_t>& lengths) {
        .predicted = {}});
   plan.micro_batches.push_back(
       {.groups = {{.ranks = {0, 1, 2, 3}, .documents = {6}, .program = "grid"}}, .predicted = {}});
-  EXPECT_TRUE(problems(plan, {.model = &model}).empty());
+  const Model model = shape;
+  EXPECT_TRUE(problems(plan, {.model = model}).empty());
   return plan;
 }
 
@@ -116,7 +120,7 @@ std::vector<StepNumbers> three_steps(
   return steps;
 }
 
-std::vector<StepNumbers> three_steps(const ModelShape& model, const Plan& plan) {
+std::vector<StepNumbers> three_steps(const TextShape& model, const Plan& plan) {
   const auto documents = test::random_documents(plan.lengths, model.vocab, 3);
   const auto labels = test::random_labels(model, plan.lengths, 4);
   std::vector<const std::vector<std::int32_t>*> batch;
@@ -170,7 +174,7 @@ class Numbers {
 TEST(Golden, LossesAndGradientNorms) {
   const std::vector<std::int64_t> lengths = {1, 9, 2, 5, 17, 3, 11};
   Numbers found;
-  const auto run = [&](const std::string& name, const ModelShape& model, const Plan& plan) {
+  const auto run = [&](const std::string& name, const TextShape& model, const Plan& plan) {
     found.add(name, three_steps(model, plan));
   };
   for (const auto& [name, model] : families()) {
@@ -209,8 +213,8 @@ std::vector<test::GridModel> grid_models() {
 }
 
 std::vector<StepNumbers> three_steps(const test::GridModel& of, const Plan& plan) {
-  const Model model = grid_model(of.shape);
-  EXPECT_TRUE(problems(plan, {.grid = &of.shape}).empty()) << problems(plan).front();
+  const Model model = Model(of.shape);
+  EXPECT_TRUE(problems(plan, {.model = of.shape}).empty()) << problems(plan).front();
   std::vector<Sample> samples;
   const BatchSizes sizes = sizes_of(plan);
   for (std::size_t s = 0; s < sizes.lengths.size(); ++s) {
@@ -227,13 +231,12 @@ std::vector<StepNumbers> three_steps(const test::GridModel& of, const Plan& plan
 
 // All layers by one choice, all samples at once.
 Plan alike(const test::GridModel& of, int ranks, const LayerChoice& layer) {
-  const Model model = grid_model(of.shape);
+  const Model model = Model(of.shape);
   Plan plan = plan_of(
       {.model = &model,
-       .documents =
-           test::documents_of_samples(of.dims, rows_of(of.shape, of.dims), of.samples, ranks)},
+       .documents = test::documents_of_samples(of.dims, of.shape.rows(of.dims), of.samples, ranks)},
       std::vector<LayerChoice>(idx(model.layers), layer));
-  plan.model_name = architecture(of.shape);
+  plan.model_name = of.shape.name;
   return plan;
 }
 
@@ -250,9 +253,7 @@ Plan of_two_sizes(const test::GridModel& of) {
        .memory_per_rank = std::int64_t{1} << 30,
        .recompute = LayerRecompute{.parts = Recompute::attention_output}});
   return planner
-      .plan(
-          {.lengths = {rows_of(of.shape, of.dims), rows_of(of.shape, other)},
-           .dims = {of.dims, other}})
+      .plan({.lengths = {of.shape.rows(of.dims), of.shape.rows(other)}, .dims = {of.dims, other}})
       .plan.value();
 }
 
@@ -260,12 +261,12 @@ class GoldenGrids : public testing::TestWithParam<test::GridModel> {};
 
 TEST_P(GoldenGrids, LossesAndGradientNorms) {
   const test::GridModel& of = GetParam();
-  const Model model = grid_model(of.shape);
+  const Model model = Model(of.shape);
   Numbers found;
   const auto run = [&](const std::string& name, int ranks, const LayerChoice& layer) {
     found.add(name + " on " + std::to_string(ranks), three_steps(of, alike(of, ranks, layer)));
   };
-  for (const LayoutRival& rival : layout_rivals(model_type(of.shape), model)) {
+  for (const LayoutRival& rival : layout_rivals(model)) {
     run(rival.name, 4, rival.parts);
   }
   const std::vector<LayerChoice> layers = test::layers_of_every_strategy(model, of.dims);

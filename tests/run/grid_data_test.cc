@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/data/synthetic_samples.h"
 #include "tests/support/models.h"

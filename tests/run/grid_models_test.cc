@@ -1,7 +1,5 @@
 // Whole video and protein models on placed streams: random plans give the loss and every gradient
 // of plain single-rank autograd (float64), with memory and traffic as the folds say.
-#include "paradyse/plan/grid_models.h"
-
 #include <algorithm>
 #include <map>
 #include <random>
@@ -16,8 +14,10 @@
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/synthetic_samples.h"
-#include "src/run/reference/grid_reference.h"
+#include "src/run/reference/reference.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
@@ -28,7 +28,7 @@ constexpr double kNear = 1e-10;
 
 struct Subject {
   std::string name;
-  GridShape shape;
+  Model shape;
   std::int64_t samples = 1;
   std::map<std::string, std::int64_t> dims;
 };
@@ -167,10 +167,11 @@ RankReport predicted_of(const Plan& plan, const Model& model, int rank, Dtype dt
 
 TEST(GridModels, EqualTheReferenceByRandomPlans) {
   for (const Subject& subject : subjects()) {
-    const Model model = grid_model(subject.shape);
+    const Model model = subject.shape;
     const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
     const reference::Weights weights = test::random_weights(model, 5);
-    const reference::Answer expected = reference::grid_model(subject.shape, weights, samples);
+    const reference::Answer expected =
+        reference::answer(subject.shape, weights, {.samples = samples});
     for (const int ranks : {1, 2, 3, 4, 6}) {
       for (unsigned number = 0; number < 6; ++number) {
         std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
@@ -214,19 +215,19 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
   const auto protein = [](std::int64_t s, std::int64_t r) {
     return DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
   };
-  for (const auto& [shape, batch] : std::vector<std::pair<GridShape, BatchSizes>>{
+  for (const auto& [shape, batch] : std::vector<std::pair<Model, BatchSizes>>{
            {test::with_text(test::small_stdit(2)),
             {.lengths = {12, 12, 15, 12},
              .dims = {video(4, 5), video(4, 1), video(5, 2), video(4, 5)}}},
            {test::small_extra_msa(2),
             {.lengths = {15, 8, 15}, .dims = {protein(5, 3), protein(2, 4), protein(3, 5)}}}}) {
-    const Model model = grid_model(shape);
+    const Model model = shape;
     std::vector<Sample> samples;
     for (const DimSizes& dims : batch.dims) {
       samples.push_back(synthetic_samples(model, dims, 1).front());
     }
     const reference::Weights weights = test::random_weights(model, 5);
-    const reference::Answer expected = reference::grid_model(shape, weights, samples);
+    const reference::Answer expected = reference::answer(shape, weights, {.samples = samples});
     for (const int ranks : {1, 2, 3, 4, 6}) {
       SamplePlanner planner({.model = shape, .ranks = ranks, .machine = {}});
       const Plan plan = planner.plan(batch).plan.value();
@@ -263,7 +264,7 @@ TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
       .name = "many heads",
       .shape = shape,
       .dims = {{"sequences", 6}, {"residues", 24}, {"i", 24}, {"j", 24}}};
-  const Model model = grid_model(shape);
+  const Model model = shape;
   const std::vector<Sample> samples = synthetic_samples(model, subject.dims, 1);
   for (const Dtype dtype : {Dtype::bfloat16, Dtype::float16}) {
     for (const int ranks : {1, 2, 3}) {
@@ -308,7 +309,7 @@ TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
 // What the loss compares with is predicted row for row, and whole on every rank.
 TEST(GridModels, SayWhatTheyPredict) {
   const Subject subject = subjects().front();
-  const Model model = grid_model(subject.shape);
+  const Model model = subject.shape;
   const reference::Weights weights = test::random_weights(model, 5);
   const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
   for (const int ranks : {1, 2, 3, 4}) {

@@ -11,10 +11,11 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/strategy.h"
-#include "src/run/reference/grid_reference.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
+#include "src/run/reference/reference.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 #include "tests/support/one_op.h"
@@ -26,7 +27,7 @@ constexpr double kNear = 1e-10;
 
 struct Subject {
   std::string name;
-  GridShape shape;
+  Model shape;
   std::vector<std::int64_t> lengths;
   std::map<std::string, std::int64_t> dims;
 };
@@ -139,7 +140,7 @@ bool expect_as_reference(const Case& c) {
   std::mt19937 random(static_cast<unsigned>(7 + c.ranks));
   const PartWeights part_weights = c.part->weights(c.ranks);
   Weights weights(part_weights, random);
-  reference::Streams streams;
+  std::map<std::string, at::Tensor> streams;
   for (const std::string& stream : c.part->reads) {
     streams[stream] =
         test::normal_numbers(sizes_of(natural_layout(c.model, stream, documents)), random);
@@ -157,7 +158,7 @@ bool expect_as_reference(const Case& c) {
         tensor.set_requires_grad(true);
       }
     }
-    expected = reference::grid_part(c.subject.shape, c.part->name, weights.stored, streams);
+    expected = reference::part(c.subject.shape, c.part->name, weights.stored, streams);
     (expected * grad_out).sum().backward();
   }
   reference::Weights weight_grads;
@@ -165,7 +166,7 @@ bool expect_as_reference(const Case& c) {
     weight_grads[of] = tensor.grad();
     tensor = tensor.detach();
   }
-  reference::Streams stream_grads;
+  std::map<std::string, at::Tensor> stream_grads;
   for (auto& [of, tensor] : streams) {
     stream_grads[of] = tensor.grad();
     tensor = tensor.detach();
@@ -357,7 +358,7 @@ TEST(GridParts, RunInTilesWhereAnAxisIsABatch) {
 
 TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
   for (const Subject& subject : subjects()) {
-    const Model model = grid_model(subject.shape);
+    const Model model = Model(subject.shape);
     for (const ModelPart& model_part : model.parts) {
       const Part& part = *model_part.part;
       if (model_part.layer < 0) {

@@ -1,7 +1,5 @@
 // The references of models of several dims against plain PyTorch (tests/golden/README.md), and how
 // much memory they take.
-#include "src/run/reference/grid_reference.h"
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,12 +8,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/safetensors.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/naive_memory.h"
+#include "src/run/reference/reference.h"
 #include "tests/support/grid_shapes.h"
 
 namespace paradyse {
@@ -54,12 +54,12 @@ class GridReference : public testing::TestWithParam<const char*> {};
 
 TEST_P(GridReference, SaysWhatPyTorchSays) {
   const auto folder = std::filesystem::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / GetParam();
-  const GridShape shape = read_grid_shape(folder.string());
+  const Model shape = open_model(folder).model;
   const std::vector<Sample> samples = samples_of(folder / "samples.safetensors");
   std::ifstream file(folder / "expected.json");
   const auto expected = nlohmann::json::parse(file);
   const reference::Answer answer =
-      reference::grid_model(shape, tensors_of(folder / "model.safetensors"), samples);
+      reference::answer(shape, tensors_of(folder / "model.safetensors"), {.samples = samples});
   const double loss = expected.at("loss");
   EXPECT_NEAR(answer.loss, loss, kNear * loss);
   std::int64_t scored = 0;
@@ -85,14 +85,14 @@ INSTANTIATE_TEST_SUITE_P(
 // there is some, and kernels take a little while they work.
 TEST(NaiveMemory, IsCountedAsItIsMeasured) {
   struct Subject {
-    GridShape shape;
+    Model shape;
     std::map<std::string, std::int64_t> dims;
   };
   for (const auto& [shape, dims] : std::vector<Subject>{
            {test::with_text(test::small_stdit(2)), {{"frames", 16}, {"patches", 40}, {"text", 7}}},
            {test::small_evoformer(2),
             {{"sequences", 32}, {"residues", 64}, {"i", 64}, {"j", 64}}}}) {
-    const Model model = grid_model(shape);
+    const Model model = shape;
     reference::Weights weights;
     reference::Weights without_data;
     for (const auto& [name, sizes] : parameter_shapes(model)) {
@@ -102,10 +102,10 @@ TEST(NaiveMemory, IsCountedAsItIsMeasured) {
     }
     const std::vector<Sample> samples = synthetic_samples(model, dims, 1);
     const auto counted = static_cast<double>(reference::counted_peak(
-        [&] { (void)reference::grid_model(shape, without_data, samples); }));
+        [&] { (void)reference::answer(shape, without_data, {.samples = samples}); }));
     const auto measured =
         static_cast<double>(reference::measured([&] {
-                              return reference::grid_model(shape, weights, samples);
+                              return reference::answer(shape, weights, {.samples = samples});
                             }).peak_bytes);
     EXPECT_GT(measured, 1 << 20);
     EXPECT_GE(counted, 0.98 * measured);

@@ -19,6 +19,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/safetensors.h"
 #include "paradyse/run/train.h"
+#include "src/plan/model/stdit/stdit.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
@@ -41,9 +42,9 @@ class GridTraining : public testing::TestWithParam<const char*> {
     fs::create_directories(folder_);
     const bool video = of_video();
     const StditShape clips = test::small_stdit(2);
-    const GridShape shape = !video     ? GridShape(test::small_evoformer(2))
-                            : unlike() ? GridShape(test::with_text(clips))
-                                       : GridShape(clips);
+    const Model shape = !video     ? Model(test::small_evoformer(2))
+                        : unlike() ? Model(test::with_text(clips))
+                                   : Model(clips);
     std::ofstream(folder_ / "model.toml") << toml_of(shape);
     if (video) {
       std::mt19937 random(3);
@@ -73,9 +74,9 @@ class GridTraining : public testing::TestWithParam<const char*> {
   [[nodiscard]] fs::path data() const { return folder_ / "data"; }
   [[nodiscard]] fs::path folder(const std::string& name) const { return folder_ / name; }
 
-  static std::string toml_of(const GridShape& shape) {
+  static std::string toml_of(const Model& shape) {
     std::string text;
-    const nlohmann::ordered_json config = config_of(shape);
+    const nlohmann::json config = nlohmann::json::parse(shape.config);
     for (const auto& [key, value] : config.items()) {
       text.append(key).append(" = ").append(value.dump()).append("\n");
     }

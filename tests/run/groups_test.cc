@@ -114,13 +114,14 @@ TEST(Groups, RandomPlansHaveEverything) {
 TEST(Groups, RandomPlansStayWithinTheirRoundingInNarrowTypes) {
   const Case c{
       "gqa", test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}), {1, 9, 2, 17, 3}};
+  const Model model = c.model;
   int refused = 0;
   for (int number = 0; number < rounds(60); ++number) {
     const Dtype dtype = number % 3 == 0 ? Dtype::float16 : Dtype::bfloat16;
     const Plan plan = test::random_plan(c.model, c.lengths, 2 + number % 5, idx(number));
     SCOPED_TRACE("seed " + std::to_string(number));
     const std::vector<std::string> wrong =
-        problems(plan, {.model = &c.model, .precision = precision_of(dtype)});
+        problems(plan, {.model = model, .precision = precision_of(dtype)});
     if (wrong.empty()) {
       test::expect_within_rounding(c, plan, dtype);
     } else {
@@ -154,7 +155,8 @@ TEST(Groups, EditedPlansAreNamedOrRunRight) {
     }
     SCOPED_TRACE("seed " + std::to_string(number) + ", " + edit.what);
     Case c = *round.of;
-    const std::vector<std::string> wrong = problems(edit.plan, {.model = &c.model});
+    const Model model = c.model;
+    const std::vector<std::string> wrong = problems(edit.plan, {.model = model});
     if (!wrong.empty()) {
       ++named;
       EXPECT_THAT(wrong, testing::Each(NamesItsPlace()));

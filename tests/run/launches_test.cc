@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/weights/optimizer.h"
@@ -53,7 +54,7 @@ struct Step {
 // The second step of a small LLaMA in bfloat16, one document a micro-batch.
 Step step_of(const Sizes& sizes, const Kernels& kernels = test::pretended_kernels()) {
   use_kernels_of_other_devices(kernels);
-  const ModelShape model = test::llama(
+  const TextShape model = test::llama(
       {.layers = sizes.layers,
        .heads = 2,
        .kv_heads = 1,

@@ -6,6 +6,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -15,11 +16,11 @@ bool all_cases() { return std::getenv("PARADYSE_TEST_LONG") != nullptr; }
 
 struct Case {
   std::string name;
-  ModelShape model;
+  TextShape model;
   std::vector<std::int64_t> lengths;
 };
 
-ModelShape model(
+TextShape model(
     std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t vocab) {
   return test::llama(
       {.layers = 2,

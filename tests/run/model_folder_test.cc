@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/run/weights.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -120,11 +121,7 @@ class ModelFolderTest : public testing::Test {
     const SafetensorsReader reader(from);
     run_local_ranks(ranks, {}, [&](Communicators& communicators) {
       Parameters parameters(
-          text_model(model.shape),
-          ranks,
-          communicators.rank(),
-          {.weight = type, .gradient = type},
-          false);
+          model.model, ranks, communicators.rank(), {.weight = type, .gradient = type}, false);
       parameters.load(reader);
       save_model(parameters, communicators.world(), to, model, dtype);
     });
@@ -280,7 +277,7 @@ TEST_F(ModelFolderTest, CompanionsGoAlongAndOthersDoNot) {
   const ModelFolder model = open_model(from);
   run_local_ranks(2, {}, [&](Communicators& communicators) {
     Parameters parameters(
-        model.model(), 2, communicators.rank(), parameter_types(Dtype::float32), false);
+        model.model, 2, communicators.rank(), parameter_types(Dtype::float32), false);
     open_weights(model, false, 1).fill(parameters);
     const auto said = save_model(parameters, communicators.world(), to, model, at::kFloat);
     if (communicators.rank() == 0) {
@@ -366,24 +363,21 @@ TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
   const ModelFolder from_toml = open_model(toml);
   EXPECT_TRUE(open_weights(from_toml, false, 3).random());
   EXPECT_THAT(open_weights(from_toml, false, 3).said, HasSubstr("random (seed 3)"));
-  EXPECT_EQ(from_toml.config()["hidden_size"], 24);
-  EXPECT_EQ(fingerprint(from_toml.shape), fingerprint(open_model(golden("hf_llama_gqa")).shape));
+  EXPECT_EQ(nlohmann::json::parse(from_toml.model.config)["hidden_size"], 24);
+  EXPECT_EQ(from_toml.model.sha256, open_model(golden("hf_llama_gqa")).model.sha256);
 
   // Saved: config_of its shape, which opens as the same model.
   const fs::path to = folder_ / "saved";
   run_local_ranks(2, {}, [&](Communicators& communicators) {
     Parameters parameters(
-        text_model(from_toml.shape),
-        2,
-        communicators.rank(),
-        parameter_types(Dtype::float32),
-        false);
+        from_toml.model, 2, communicators.rank(), parameter_types(Dtype::float32), false);
     parameters.initialize(1);
     save_model(parameters, communicators.world(), to, from_toml, at::kFloat);
   });
-  EXPECT_EQ(open_model(to).shape, from_toml.shape);
+  EXPECT_EQ(open_model(to).model.config, from_toml.model.config);
   EXPECT_FALSE(open_weights(open_model(to), false, 1).random());
-  EXPECT_EQ(text_of(to / "config.json"), config_of(from_toml.shape).dump(2) + "\n");
+  EXPECT_EQ(
+      text_of(to / "config.json"), nlohmann::json::parse(from_toml.model.config).dump(2) + "\n");
 
   fs::remove(to / "model.safetensors");
   EXPECT_THAT(
@@ -517,30 +511,30 @@ TEST_F(ModelFolderTest, ATiedModelWithAnotherHeadIsUntied) {
     SCOPED_TRACE(model);
     const fs::path from = copy_of(model, model);
     const ModelFolder tied = open_model(from);
-    ASSERT_TRUE(tied.shape.tied);
+    ASSERT_TRUE(tied.model.tied());
     const auto named = [](const ModelPart& part) {
       const PartWeights weights = part.part->weights(1);
       return layer_prefix(weights, part.layer) + weights.matrices.front().stored_as;
     };
-    const std::string embedding = named(tied.model().parts.front());
-    const std::string head = named(tied.model().parts.back());
+    const std::string embedding = named(tied.model.parts.front());
+    const std::string head = named(tied.model.parts.back());
     const Weights whole = tensors_of(from);
     Weights other = whole;
     other[head] = whole.at(embedding) + 1;
     test::write_tensors(from / "model.safetensors", other);
     const ModelFolder untied = open_model(from);
-    EXPECT_FALSE(untied.shape.tied);
+    EXPECT_FALSE(untied.model.tied());
     ASSERT_EQ(untied.notes.size(), 1);
     EXPECT_THAT(untied.notes[0], AllOf(HasSubstr(head), HasSubstr("untied")));
-    EXPECT_TRUE(open_model(from, true).shape.tied);  // the file is not asked
+    EXPECT_TRUE(open_model(from, true).model.tied());  // the file is not asked
     const fs::path to = folder_ / (model + "_saved");
     round_trip(from, to, 2, at::kFloat, at::kFloat);
     EXPECT_TRUE(at::equal(tensors_of(to).at(head), other.at(head)));
     EXPECT_TRUE(at::equal(tensors_of(to).at(embedding), other.at(embedding)));
     const ModelFolder again = open_model(to);
-    EXPECT_FALSE(again.shape.tied);
+    EXPECT_FALSE(again.model.tied());
     EXPECT_TRUE(again.notes.empty());
-    EXPECT_EQ(again.config().at("tie_word_embeddings"), false);
+    EXPECT_EQ(nlohmann::json::parse(again.config_text).at("tie_word_embeddings"), false);
     open_weights(again, false, 1);
 
     // The head alone stands for both.
@@ -548,7 +542,7 @@ TEST_F(ModelFolderTest, ATiedModelWithAnotherHeadIsUntied) {
     other[head] = other.at(embedding);
     other.erase(embedding);
     test::write_tensors(from / "model.safetensors", other);
-    EXPECT_TRUE(open_model(from).shape.tied);
+    EXPECT_TRUE(open_model(from).model.tied());
     EXPECT_THAT(
         open_weights(open_model(from), false, 1).notes.front(), HasSubstr("taken for both"));
     fs::remove_all(to);
@@ -593,7 +587,9 @@ TEST_F(ModelFolderTest, BertsOfPreTrainingLeaveTheirOtherHeadOut) {
   const fs::path to = folder_ / "saved";
   round_trip(from, to, 2, at::kFloat, at::kFloat);
   expect_same(tensors_of(to), whole);
-  EXPECT_EQ(open_model(to).config().at("architectures").at(0), "BertForMaskedLM");
+  EXPECT_EQ(
+      nlohmann::json::parse(open_model(to).config_text).at("architectures").at(0),
+      "BertForMaskedLM");
 }
 
 TEST_F(ModelFolderTest, WhatIsNoModelIsNamed) {
@@ -612,7 +608,7 @@ TEST_F(ModelFolderTest, WhatIsNoModelIsNamed) {
 // Random weights are a function of seed, name and row alone, and normal.
 TEST_F(ModelFolderTest, RandomWeightsAreTheSameForEveryNumberOfRanks) {
   for (const bool tied : {false, true}) {
-    ModelShape model = test::llama(
+    TextShape model = test::llama(
         {.heads = 6, .kv_heads = 2, .hidden = 50, .ffn = 67, .vocab = 101, .tied = tied});
     model.initializer_range = 0.05;
     const auto weights = [&](int ranks, std::uint64_t seed) {

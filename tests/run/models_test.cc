@@ -14,6 +14,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/equality.h"
 #include "tests/support/odd_seconds.h"
 
@@ -227,7 +228,7 @@ TEST_P(Models, LayoutsArePlanned) {
         task.objective = LayoutTask::Objective::seconds;
         task.seconds = test::odd_seconds(seed);
       }
-      const Plan plan = plan_of(task, plan_layouts(task, model.layers), c.model, 0);
+      const Plan plan = checked_plan(task, plan_layouts(task, model.layers), 0);
       expect_equal(c, plan, Dtype::float64, 1e-10);
     }
   }
@@ -276,7 +277,7 @@ bool is_of(const Part& part, const std::string& name) {
 }
 
 // A model that no family makes: layers of an attention and two MLPs.
-Model with_second_mlp(const ModelShape& text) {
+Model with_second_mlp(const TextShape& text) {
   Model model = text_model(text);
   std::vector<ModelPart> parts;
   for (const ModelPart& one : model.parts) {
@@ -308,7 +309,7 @@ class AnyModel : public testing::TestWithParam<const char*> {
         weight.zero_();
       }
     }
-    reference_ = reference::model(twice_, weights, documents_);
+    reference_ = reference::text_answer(twice_, weights, documents_);
     for (const auto& [name, gradient] : reference_.gradients) {
       if (const auto ours = name_of(name)) {
         expected_[*ours] = gradient;
@@ -316,8 +317,8 @@ class AnyModel : public testing::TestWithParam<const char*> {
     }
   }
 
-  static ModelShape text(int layers) {
-    ModelShape shape =
+  static TextShape text(int layers) {
+    TextShape shape =
         GetParam() == std::string("llama")
             ? test::llama({.heads = 6, .kv_heads = 3, .ffn = 13, .vocab = 31})
             : test::model_of(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 12, "n_head": 6,
@@ -349,8 +350,8 @@ class AnyModel : public testing::TestWithParam<const char*> {
     return "second." + ours;
   }
 
-  const ModelShape text_ = text(2);
-  const ModelShape twice_ = text(4);
+  const TextShape text_ = text(2);
+  const TextShape twice_ = text(4);
   const Model model_ = with_second_mlp(text_);
   const std::vector<std::int64_t> lengths_ = {1, 9, 2, 17, 3};
   const std::vector<std::vector<std::int32_t>> documents_ =

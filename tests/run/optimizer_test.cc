@@ -8,6 +8,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
 #include "tests/support/pretended_device.h"
 
@@ -52,7 +53,7 @@ struct PlainAdamW {
 // Three steps with clipping, on 1 to 4 ranks and under each strategy: the weights are those of
 // plain AdamW on one rank.
 TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
-  const ModelShape model =
+  const TextShape model =
       test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31, .tied = true});
   const std::vector<std::int64_t> lengths = {1, 9, 2, 17};
   const auto documents = test::random_documents(lengths, model.vocab, 3);
@@ -127,7 +128,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
 
 // Moments on the host are updated to the same bits, and no rank's memory has them.
 TEST(AdamW, LeavesItsMomentsOnTheHost) {
-  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
+  const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   const auto documents = test::random_documents({7, 5}, model.vocab, 3);
   std::vector<const std::vector<std::int32_t>*> pointers;
   for (const auto& document : documents) {
@@ -202,7 +203,7 @@ TEST(AdamW, MultipliesGradientsByTheClippingFactorOfTheirNorm) {
 }
 
 void expect_unchanged_by_overflows(c10::Device device, Dtype dtype, bool offload) {
-  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
+  const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   run_local_ranks(1, {}, [&](Communicators& communicators) {
     const c10::InferenceMode no_autograd;
     RankSession session(
@@ -293,7 +294,7 @@ TEST(LossScale, HalvesAtOverflowsAndDoublesAfterManySteps) {
 // Updates far below the spacing of a narrow type add up all the same, and what ops read is the
 // rounded master.
 TEST(AdamW, TrainsMastersOfNarrowWeights) {
-  const ModelShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
+  const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   RunConfig::Optimizer options;
   const auto trained = [&](Dtype dtype) {
     auto parameters = std::make_unique<Parameters>(

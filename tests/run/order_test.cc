@@ -11,6 +11,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/weights/optimizer.h"
@@ -51,7 +52,7 @@ class Striker final : public CommunicationObserver {
   std::function<void()> strike_;
 };
 
-const ModelShape kModel = test::llama(
+const TextShape kModel = test::llama(
     {.layers = 2, .heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24, .ffn = 13, .vocab = 31});
 const std::vector<std::int64_t> kLengths = {5, 1, 12, 3, 8};
 

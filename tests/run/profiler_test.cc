@@ -16,6 +16,8 @@
 #include "paradyse/plan/layer_costs.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/accountant.h"
+#include "src/plan/model/stdit/stdit.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/profile/fit.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/grid_shapes.h"
@@ -189,7 +191,7 @@ TEST(Profiler, MeasuresTwiceInGroupsOfEverySize) {
   task.model = request.model;
   task.ranks = 4;
   task.machine.cores = found.header.cores;
-  const Model model = text_model(task.model);
+  const Model model = task.model;
   for (const PartProbe& part : found.parts) {
     // Of a core, where ranks share some: no more than all that the wall's clock saw.
     if (part.part != "optimizer") {
@@ -231,12 +233,11 @@ TEST(Profiler, MeasuresTwiceInGroupsOfEverySize) {
 
 // The planned layout and every rival's, at three sizes; what is fitted to it predicts plans.
 TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
-  for (const GridShape& shape :
-       {GridShape(test::small_stdit(3)), GridShape(test::small_evoformer(2))}) {
+  for (const Model& shape : {Model(test::small_stdit(3)), Model(test::small_evoformer(2))}) {
     const std::filesystem::path file =
         std::filesystem::temp_directory_path() /
         ("profiler_test.grid." + std::to_string(getpid()) + ".jsonl");
-    const bool video = std::holds_alternative<StditShape>(shape);
+    const bool video = shape.family == "stdit";
     const DimSizes largest =
         video ? DimSizes{{"frames", 8}, {"patches", 12}}
               : DimSizes{{"sequences", 8}, {"residues", 12}, {"i", 12}, {"j", 12}};
@@ -250,8 +251,8 @@ TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
     ASSERT_EQ(sizes.size(), 3U);
     EXPECT_EQ(sizes.back(), largest);
     const ProfileRequest request{
+        .model = shape,
         .ranks = kRanks,
-        .grid = shape,
         .sizes = sizes,
         .seconds = 300,
         .probe_seconds = 0,
@@ -270,7 +271,7 @@ TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
     for (const PartProbe& part : found.parts) {
       parts.insert(part.part);
     }
-    for (const std::string& part : layer_parts(architecture(shape))) {
+    for (const std::string& part : layer_parts(shape.name)) {
       EXPECT_TRUE(parts.contains(part)) << part;
     }
     EXPECT_TRUE(parts.contains("move") && parts.contains("rest") && parts.contains("optimizer"));

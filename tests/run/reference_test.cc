@@ -13,8 +13,9 @@
 
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/safetensors.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/check/continuation.h"
-#include "src/run/reference/reference_model.h"
+#include "src/run/reference/text.h"
 
 namespace paradyse {
 namespace {
@@ -40,7 +41,7 @@ nlohmann::json json_of(const std::filesystem::path& path) {
 
 // One folder of tests/golden.
 struct Golden {
-  ModelShape shape;
+  TextShape shape;
   std::filesystem::path folder;
   Documents documents;
   Documents labels;
@@ -58,7 +59,7 @@ Golden golden(const std::string& name) {
   const auto folder = std::filesystem::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / name;
   const auto config = folder / "config.json";
   Golden it{
-      .shape = model_shape_from_config(json_of(config), config.string()),
+      .shape = text_shape_from_config(json_of(config), config.string()),
       .folder = folder,
       .documents = {},
       .labels = {},
@@ -97,7 +98,8 @@ class GoldenModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenModel, HasTheLossesAndGradientsOfHuggingFace) {
   const Golden it = golden(GetParam());
-  const auto answer = reference::model(it.shape, it.weights(at::kDouble), it.documents, it.labels);
+  const auto answer =
+      reference::text_answer(it.shape, it.weights(at::kDouble), it.documents, it.labels);
 
   EXPECT_NEAR(answer.loss, it.expected.at("loss").get<double>(), 1e-12);
   ASSERT_EQ(answer.documents.size(), it.expected.at("documents").size());
@@ -116,7 +118,7 @@ TEST_P(GoldenModel, HasTheLossesAndGradientsOfHuggingFace) {
 TEST_P(GoldenModel, HasTheLogitsOfItsLosses) {
   const Golden it = golden(GetParam());
   const Tensors weights = it.weights(at::kDouble);
-  const auto answer = reference::model(it.shape, weights, it.documents, it.labels);
+  const auto answer = reference::text_answer(it.shape, weights, it.documents, it.labels);
   for (std::size_t d = 0; d < it.documents.size(); ++d) {
     const auto& document = it.documents[d];
     const auto& labels = it.labels.empty() ? document : it.labels[d];
@@ -201,7 +203,8 @@ TEST(TextOfBytes, IsUtf8) {
 
 TEST_P(GoldenModel, ComputesInTheDtypeOfTheWeights) {
   const Golden it = golden(GetParam());
-  const auto answer = reference::model(it.shape, it.weights(at::kFloat), it.documents, it.labels);
+  const auto answer =
+      reference::text_answer(it.shape, it.weights(at::kFloat), it.documents, it.labels);
   for (const auto& [name, gradient] : answer.gradients) {
     EXPECT_EQ(gradient.scalar_type(), at::kFloat) << name;
   }
@@ -220,7 +223,7 @@ TEST_P(GoldenModel, GivesZerosWhenNothingIsPredicted) {
         labels.emplace_back(document.size(), -100);
       }
     }
-    const auto answer = reference::model(it.shape, weights, documents, labels);
+    const auto answer = reference::text_answer(it.shape, weights, documents, labels);
     EXPECT_EQ(answer.loss, 0);
     EXPECT_EQ(answer.documents.size(), documents.size());
     ASSERT_EQ(answer.gradients.size(), weights.size());
@@ -255,7 +258,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ReferenceModel, LeavesTheWeightsOfTheCallerAsTheyAre) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
-  reference::model(it.shape, weights, it.documents);
+  reference::text_answer(it.shape, weights, it.documents);
   const Tensors fresh = it.weights(at::kDouble);
   for (const auto& [name, weight] : weights) {
     EXPECT_TRUE(weight.equal(fresh.at(name))) << name;
@@ -274,7 +277,7 @@ TEST(ReferenceModel, SeesTheFutureOnlyWhenNotCausal) {
     for (std::int32_t next = 0; next < it.shape.vocab; ++next) {
       documents.push_back({5, 6, 7, next});
     }
-    const auto losses = reference::model(it.shape, weights, documents).documents;
+    const auto losses = reference::text_answer(it.shape, weights, documents).documents;
     double total = 0;
     for (std::size_t d = 1; d < losses.size(); ++d) {
       total += std::exp(losses[0].sum - losses[d].sum);
@@ -303,7 +306,7 @@ TEST(ReferenceModel, ScoresATokenAgainstTheNextLabel) {
       documents.push_back(seen);
       documents.back().push_back(next);
     }
-    const auto losses = reference::model(it.shape, weights, documents).documents;
+    const auto losses = reference::text_answer(it.shape, weights, documents).documents;
     for (std::int64_t v = 0; v < it.shape.vocab; ++v) {
       logits_TV[t][v] = losses[0].sum - losses[static_cast<std::size_t>(v) + 1].sum;
     }
@@ -322,7 +325,7 @@ TEST(ReferenceModel, ScoresATokenAgainstTheNextLabel) {
                                 /*ignore_index=*/-100)
                                 .item<double>();
     const auto count = label_T.narrow(0, 1, tokens - 1).ge(0).sum().item<std::int64_t>();
-    const auto answer = reference::model(it.shape, weights, {document}, {labels});
+    const auto answer = reference::text_answer(it.shape, weights, {document}, {labels});
     EXPECT_EQ(answer.documents[0].count, count);
     EXPECT_NEAR(answer.documents[0].sum, expected, 1e-11);
     EXPECT_NEAR(answer.loss, count == 0 ? 0 : expected / static_cast<double>(count), 1e-11);
@@ -333,7 +336,7 @@ TEST(ReferenceModel, RefusesWeightsAndTokensOfAnotherModel) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
   const auto refusal_of = [&](const Tensors& changed, const Documents& documents) {
-    return refusal([&] { reference::model(it.shape, changed, documents); });
+    return refusal([&] { reference::text_answer(it.shape, changed, documents); });
   };
 
   Tensors changed = weights;

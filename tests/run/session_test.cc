@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/plan.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/execute/trace.h"
@@ -57,7 +58,7 @@ class Session : public testing::Test {
     });
   }
 
-  ModelShape model_ = test::llama({.heads = 6, .kv_heads = 3, .ffn = 13, .vocab = 31});
+  TextShape model_ = test::llama({.heads = 6, .kv_heads = 3, .ffn = 13, .vocab = 31});
   std::vector<std::int64_t> lengths_ = {5, 1, 12, 3};
   std::vector<std::vector<std::int32_t>> tokens_ = test::random_documents(lengths_, 31, 5);
   test::Weights weights_ = test::random_weights(model_, 5);
@@ -132,7 +133,7 @@ TEST_F(Session, BuildsTheProgramsOfEqualMicroBatchesOnce) {
 }
 
 TEST(KeptPrograms, ForgetsWhatWasUsedLongestAgoButNothingOfTheBatch) {
-  const ModelShape model = test::llama({});
+  const TextShape model = test::llama({});
   const auto task = [&](std::int64_t length) {
     return GroupTask{
         .layers = {{.layers = model.layers, .choice = text_layer("UlyssesZ", "gather")}},
@@ -166,7 +167,7 @@ TEST(KeptPrograms, ForgetsWhatWasUsedLongestAgoButNothingOfTheBatch) {
 
 // Each of the things that programs are made from tells them apart.
 TEST(KeptPrograms, TellsTasksApart) {
-  const ModelShape model = test::llama({});
+  const TextShape model = test::llama({});
   GroupTask task{
       .layers = {{.layers = model.layers, .choice = text_layer("UlyssesZ", "gather")}},
       .lengths = {9, 7},

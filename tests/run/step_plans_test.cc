@@ -18,6 +18,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/train.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -157,14 +158,14 @@ TEST_F(StepPlansTest, ALatePlanIsReplaced) {
   gate_.let(1);
   StepPlans plans(planners(), wanted);
   EXPECT_FALSE(plans.take(0).late);
-  const ModelShape model = task().model;
+  const Model model = task().model;
   for (const std::size_t step : {1U, 2U}) {
     const StepPlans::Step planned = plans.take(step);
     EXPECT_TRUE(planned.late);
     EXPECT_EQ(planned.plan.lengths, lengths_[step]);
     EXPECT_EQ(planned.plan.planner_name, StepPlans::kFallback);
     EXPECT_TRUE(planned.plan.predicted.seconds);
-    EXPECT_THAT(problems(planned.plan, {.model = &model}), IsEmpty());
+    EXPECT_THAT(problems(planned.plan, {.model = model}), IsEmpty());
   }
   // said once
   EXPECT_THAT(

@@ -23,6 +23,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/check/check.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/device/device.h"
@@ -281,7 +282,7 @@ TEST(PlayedInAStream, APlanIsTimedWithoutAStopBetweenItsOps) {
   const CheckRequest request{.ranks = {1}, .dtypes = {Dtype::float32}};
   const CheckSubject& subject = request.subjects.front();
   const Plan plan = plan_of(request, {});
-  const Model model = text_model(subject.model);
+  const Model model = subject.model;
   run_local_ranks(1, {}, [&](Communicators& communicators) {
     pretended = {.a_record_ms = 1};
     const DeviceScope scope(c10::Device(c10::kPrivateUse1, 0));
@@ -310,7 +311,7 @@ TEST(PlayedInAStream, APlanIsTimedWithoutAStopBetweenItsOps) {
 }
 
 TEST(PlayedLayer, CountsWhatTheMathematicsSay) {
-  ModelShape model;
+  TextShape model;
   model.layers = 3;
   model.hidden = 64;
   model.heads = 4;
@@ -333,7 +334,7 @@ TEST(PlayedLayer, CountsWhatTheMathematicsSay) {
 }
 
 TEST(Machine, IsMeasuredInTheRunsType) {
-  ModelShape model;
+  TextShape model;
   model.hidden = 64;
   model.head_dim = 16;
   for (const Dtype dtype : {Dtype::float32, Dtype::float64, Dtype::bfloat16, Dtype::float16}) {

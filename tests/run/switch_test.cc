@@ -8,6 +8,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/equality.h"
 #include "tests/support/models.h"
 
@@ -15,7 +16,7 @@ namespace paradyse {
 namespace {
 
 TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
-  const ModelShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+  const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
   const std::vector<std::int64_t> lengths = {5, 1, 12, 3, 8};
   const auto documents = test::random_documents(lengths, 31, 5);
   std::vector<const std::vector<std::int32_t>*> batch;

@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/model.h"
 #include "src/plan/base/sha256.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/weights/normal.h"
 #include "tests/support/models.h"
 

@@ -9,7 +9,8 @@
 
 #include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
-#include "src/plan/model/weight_names.h"
+#include "src/plan/model/text/text_shape.h"
+#include "src/plan/model/text/weight_names.h"
 
 namespace paradyse::test {
 namespace {
@@ -19,7 +20,7 @@ constexpr std::uint64_t kDropoutSeed = 0x1234567890ABCDEF;
 Weights weights_of(const Case& c) { return random_weights(c.model, 11); }
 
 std::vector<std::vector<std::int32_t>> labels_of(const Case& c) {
-  ModelShape model = c.model;
+  TextShape model = c.model;
   model.masked_lm = model.masked_lm || c.labels;
   return random_labels(model, c.lengths, 7);
 }
@@ -77,13 +78,13 @@ const NarrowReference& narrow_reference(const Case& c, at::ScalarType type, doub
     return reference;
   }
   const auto answer_of = [&](const Weights& weights) {
-    return reference::model(
+    return reference::text_answer(
         without_dropout(c.model),
         weights,
         random_documents(c.lengths, c.model.vocab, 7),
         labels_of(c));
   };
-  const WeightNames& names = weight_names(c.model.architecture);
+  const WeightNames& names = weight_names(c.model);
   reference.weights = weights_of(c);
   for (auto& [name, weight] : reference.weights) {
     weight = weight.to(type).to(at::kDouble);
@@ -124,7 +125,7 @@ const reference::Answer& reference_answer(const Case& c) {
     found = answers
                 .emplace(
                     c.name,
-                    reference::model(
+                    reference::text_answer(
                         c.model,
                         weights_of(c),
                         random_documents(c.lengths, c.model.vocab, 7),
@@ -145,10 +146,11 @@ void expect_equal(
   SCOPED_TRACE(
       c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
       to_json(plan));
-  ASSERT_THAT(problems(plan, {.model = &c.model}), testing::IsEmpty());
+  const Model model = c.model;
+  ASSERT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
   const Weights weights = weights_of(c);
   GradientRequest request{
-      .model = text_model(c.model),
+      .model = model,
       .plan = &plan,
       .documents = random_documents(c.lengths, c.model.vocab, 7),
       .labels = labels_of(c),
@@ -208,7 +210,7 @@ void expect_within_rounding(
   const double rounding =
       type == at::kBFloat16 ? 0x1p-8 : 0x1p-11;  // half a unit of the last place
   const NarrowReference& reference = narrow_reference(c, type, rounding);
-  const ModelShape model = without_dropout(c.model);
+  const TextShape model = without_dropout(c.model);
   GradientRequest request{
       .model = text_model(model),
       .plan = &plan,
@@ -222,7 +224,7 @@ void expect_within_rounding(
   const reference::Answer& expected = reference.answer;
   EXPECT_NEAR(answer.batch.loss, expected.loss, rounding * expected.loss);
   ASSERT_EQ(answer.gradients.size(), expected.gradients.size());
-  const WeightNames& names = weight_names(model.architecture);
+  const WeightNames& names = weight_names(model);
   for (const auto& [name, error] : relative_errors(names, answer.gradients, expected.gradients)) {
     const double own = reference.own.at(name);
     EXPECT_LE(error, std::min(kOwnRoundings * own, kMostRoundings * rounding))
@@ -232,7 +234,7 @@ void expect_within_rounding(
 }
 
 void expect_peak_is_a_budget(
-    const ModelShape& model,
+    const TextShape& model,
     const Plan& plan,
     const std::vector<std::vector<std::int32_t>>& documents,
     const Weights& weights) {

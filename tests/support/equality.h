@@ -9,7 +9,8 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/session.h"
-#include "src/run/reference/reference_model.h"
+#include "src/plan/model/text/text_shape.h"
+#include "src/run/reference/text.h"
 #include "tests/support/models.h"
 
 namespace paradyse::test {
@@ -17,7 +18,7 @@ namespace paradyse::test {
 // A model and the lengths of a batch.  Random weights and documents are the same for a name.
 struct Case {
   std::string name;
-  ModelShape model;
+  TextShape model;
   std::vector<std::int64_t> lengths;
   bool labels = false;  // those of a causal model are not its tokens; a masked LM always has some
 };
@@ -48,7 +49,7 @@ void expect_within_rounding(
 // The largest footprint that the folds name is a budget that suffices in float32, to the byte;
 // less runs out of memory.
 void expect_peak_is_a_budget(
-    const ModelShape& model,
+    const TextShape& model,
     const Plan& plan,
     const std::vector<std::vector<std::int32_t>>& documents,
     const Weights& weights);

@@ -5,14 +5,15 @@
 #include <ostream>
 #include <string>
 
-#include "paradyse/plan/grid_models.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
 
 namespace paradyse::test {
 
 // A model and the sizes of its samples.
 struct GridModel {
   std::string name;
-  GridShape shape;
+  Model shape;
   DimSizes dims;
   std::int64_t samples = 1;  // of a batch
 };

@@ -8,6 +8,7 @@
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/safetensors.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse::test {
 
@@ -24,8 +25,8 @@ void write_tensors(const std::filesystem::path& path, const Weights& weights) {
   writer.finish();
 }
 
-ModelShape llama(const LlamaSizes& sizes) {
-  ModelShape model;
+TextShape llama(const LlamaSizes& sizes) {
+  TextShape model;
   model.layers = sizes.layers;
   model.hidden = sizes.hidden;
   model.heads = sizes.heads;
@@ -39,11 +40,11 @@ ModelShape llama(const LlamaSizes& sizes) {
   return model;
 }
 
-ModelShape model_of(const std::string& config) {
-  return model_shape_from_config(nlohmann::json::parse(config), "a test");
+TextShape model_of(const std::string& config) {
+  return text_shape_from_config(nlohmann::json::parse(config), "a test");
 }
 
-Weights random_weights(const ModelShape& model, std::uint64_t seed) {
+Weights random_weights(const TextShape& model, std::uint64_t seed) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   Weights weights;
   for (const auto& [name, shape] : parameter_shapes(text_model(model))) {
@@ -144,7 +145,7 @@ std::vector<std::pair<std::string, std::string>> pure_strategies() {
 }
 
 std::vector<std::vector<std::int32_t>> random_labels(
-    const ModelShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed) {
+    const TextShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed) {
   if (!model.masked_lm) {
     return {};
   }

@@ -9,9 +9,9 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse::test {
 
@@ -28,13 +28,13 @@ struct LlamaSizes {
   std::int64_t vocab = 32;
   bool tied = false;
 };
-ModelShape llama(const LlamaSizes& sizes);
+TextShape llama(const LlamaSizes& sizes);
 
 // A model of another architecture, read from its configuration (JSON text).
-ModelShape model_of(const std::string& config);
+TextShape model_of(const std::string& config);
 
 // float64; norms around one and biases around zero, so that nothing hides behind either.
-Weights random_weights(const ModelShape& model, std::uint64_t seed);
+Weights random_weights(const TextShape& model, std::uint64_t seed);
 
 // The same of any model, by the names under which parts store them; vectors around what they begin
 // with.
@@ -55,7 +55,7 @@ void fill(Parameters& parameters, const Weights& weights);
 
 // For a masked LM: ids for some of the tokens, kNoLabel for the others; for other models none.
 std::vector<std::vector<std::int32_t>> random_labels(
-    const ModelShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed);
+    const TextShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed);
 
 std::vector<std::vector<std::int32_t>> random_documents(
     const std::vector<std::int64_t>& lengths, std::int64_t vocab, std::uint64_t seed);

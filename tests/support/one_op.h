@@ -12,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse::test {
@@ -65,9 +66,9 @@ struct Types {
 };
 
 // Computes what the model says, but for the head width that the program was made with.
-inline Program shaped(Program program, const ModelShape& model) {
+inline Program shaped(Program program, const TextShape& model) {
   const std::int64_t head_dim = program.shape.head_dim;
-  program.shape = shape_of(model);
+  program.shape = Model(model).typical_part();
   program.shape.head_dim = head_dim;
   return program;
 }
@@ -77,7 +78,7 @@ class OpRun {
  public:
   OpRun(
       const Program& program,
-      const ModelShape& model,
+      const TextShape& model,
       Communicator& group,
       const Local& local,
       double loss_scale = 1,
@@ -181,7 +182,7 @@ class OpRun {
 struct AdjointCase {
   std::string name;
   Program program;
-  ModelShape model;
+  TextShape model;
   std::function<Local(int rank)> local = {};
   std::vector<ValueId> outputs = {};       // what the test function weighs
   std::vector<ValueId> inputs = {};        // what it is differentiated by, beside stack and vectors

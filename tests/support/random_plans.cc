@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse::test {
 namespace {
@@ -44,7 +45,7 @@ class Dice {
 // One random plan in the making.
 class PlanMaker {
  public:
-  PlanMaker(const ModelShape& model, Plan plan, std::uint64_t seed)
+  PlanMaker(const TextShape& model, Plan plan, std::uint64_t seed)
       : model_(text_model(model)), plan_(std::move(plan)), dice_(seed) {}
 
   Plan make() {
@@ -388,7 +389,7 @@ std::vector<Case> group_cases() {
 }
 
 Plan random_plan(
-    const ModelShape& model,
+    const TextShape& model,
     const std::vector<std::int64_t>& lengths,
     int ranks,
     std::uint64_t seed) {

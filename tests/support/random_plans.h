@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "paradyse/plan/plan.h"
+#include "src/plan/model/text/text_shape.h"
 #include "tests/support/equality.h"
 
 namespace paradyse::test {
@@ -20,7 +21,7 @@ std::vector<Case> group_cases();
 // any ranks that gather weights, whose layers, recompute levels, options, shares and placements
 // differ; a rank without documents is idle.
 Plan random_plan(
-    const ModelShape& model,
+    const TextShape& model,
     const std::vector<std::int64_t>& lengths,
     int ranks,
     std::uint64_t seed);

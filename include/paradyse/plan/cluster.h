@@ -68,7 +68,7 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source);
 Cluster read_cluster(const std::filesystem::path& file);
 // The tiles of a plan for a cluster: a GPU's where all of its devices are that, else a CPU's, which
 // any device has room for.
-Tiles tiles_of(const Cluster& cluster, const ModelShape& model, std::int64_t element_bytes);
+Tiles tiles_of(const Cluster& cluster, const Model& model, std::int64_t element_bytes);
 // The ranks of a cluster and what each has.
 std::vector<std::int64_t> memory_of_ranks(const Cluster& cluster);
 // As such a file, which is read as the same cluster; `note` stands at its head.  Throws

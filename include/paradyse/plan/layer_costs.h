@@ -20,7 +20,7 @@ namespace paradyse {
 
 // What plans are made for.
 struct PlanningTask {
-  ModelShape model;
+  Model model;
   int ranks = 1;
   MachineNumbers machine;
   std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
@@ -104,7 +104,8 @@ class LayerCosts {
   const PlanningTask& task_;
   const Correction& correction_;
   int ranks_;
-  Model model_;
+  const Model& model_;
+  Model ends_;  // of it, without layers
   std::shared_ptr<const TimeModel> seconds_;
   bool part_by_part_ = true;      // layers whose parts are made again one by one
   bool whole_ = true;             // layers that are made again as a whole

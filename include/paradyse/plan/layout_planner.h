@@ -12,9 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/model.h"
-#include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/program.h"
 #include "paradyse/plan/strategy.h"
@@ -73,19 +71,16 @@ LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers);
 // One group of all ranks that runs such layers.
 Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers);
 Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts);
-// The same, of a model that plan files know; `seconds`: of planning.  Throws std::logic_error where
-// the checker finds fault.
-Plan plan_of(
-    const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds);
-Plan plan_of(
-    const LayoutTask& task, const LayoutPlan& layouts, const ModelShape& shape, double seconds);
+// The same with the model's name and fingerprint; `seconds`: of planning.  Throws std::logic_error
+// where the checker finds fault.
+Plan checked_plan(const LayoutTask& task, const LayoutPlan& layouts, double seconds);
 
 // Another who plans so: a strategy and placements for each part.
 struct LayoutRival {
   std::string name;
   std::vector<PartChoice> parts;  // of a layer, in the model's order; `in` for every stream
 };
-// Those of the model's type: "stdit", "evoformer" or "text".
+// Those of the model's family: "stdit", "evoformer" or "text".
 //   dsp           the stream is switched to where lines are whole (Zhao et al. 2024)
 //   ulysses       frames are cut, temporal attention exchanges heads (Jacobs et al. 2023)
 //   ulysses-both  the same in both blocks
@@ -96,7 +91,7 @@ struct LayoutRival {
 //   dap           dynamic axial parallelism (Cheng et al. 2022), with adjoints that are adjoints
 // Of "text" tokens are cut, and these run all layers: ulysses, usp (Fang & Zhao 2024), ring,
 // all-gather-kv (Grattafiori et al. 2024), metp (ParaDySe), megatron-sp, megatron-lm.
-std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Model& model);
+std::vector<LayoutRival> layout_rivals(const Model& model);
 
 // The planned layout ("planned") and every rival's, as plans of all layers by the task's level of
 // recompute; rivals know one axis.
@@ -104,7 +99,7 @@ struct LayoutWay {
   std::string name;
   Plan plan;
 };
-std::vector<LayoutWay> layout_ways(const LayoutTask& task, const std::string& model_type);
+std::vector<LayoutWay> layout_ways(const LayoutTask& task);
 
 // What it costs, layer after layer alike.
 LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival);

@@ -1,5 +1,6 @@
-// A model as planning sees it: streams, and the parts that read and write them.  A value that a
-// family makes (text_model()); it says nothing of ranks, nor of where anything lies.
+// A model: streams, and the parts that read and write them.  A value that a family makes of a
+// config.json (model_from_config()), or that is put together in code (parts.h); it says nothing of
+// ranks, nor of where anything lies.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/model_shape.h"
 #include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/rope.h"
 #include "paradyse/plan/tiles.h"
 
 namespace paradyse {
+
+// gelu: exact, by the error function.  swiglu has two operands, the others one.
+enum class Activation { swiglu, gelu, gelu_tanh, relu, silu };
 
 // What a part computes: sizes and switches that builders and ops ask.  What its kind has not got
 // stays as it is here.
@@ -81,42 +85,93 @@ struct ModelPart {
   std::shared_ptr<const Part> part;  // layers that are alike share it
 };
 
+// How many tokens a document may have, and what says so; 0: any number.
+struct LengthLimit {
+  std::int64_t tokens = 0;
+  std::string why = {};  // "the model has learned 512 positions"
+
+  [[nodiscard]] bool allows(std::int64_t length) const { return tokens == 0 || length <= tokens; }
+};
+
+// What cannot be had of a model here.
+struct ModelLimits {
+  LengthLimit longest = {};            // of a document
+  std::int64_t trained_positions = 0;  // max_position_embeddings, which may be gone beyond
+  double attention_dropout = 0;        // asked for, but no attention kernel has it
+  bool gpus = true;                    // false: it runs on CPUs alone
+};
+
+// What a loss is of, for people.
+struct ModelWords {
+  std::string items = "documents";  // of a batch
+  std::string scored = "predicted tokens";
+  bool perplexity = true;  // the loss is a cross-entropy, whose exponential says something
+};
+
 struct Model {
+  std::string name = {};    // its architecture, as plans have it: "llama", "evoformer-multimer"
+  std::string family = {};  // who reads its data and judges its gradients: "text", "stdit", ...
+  std::string sha256 = {};  // of what says its mathematics: names it in plans and profiles
+  std::string config = {};  // the config.json that makes it, as JSON; "": put together in code
   std::vector<Stream> streams;
   std::vector<ModelPart> parts;  // in the order in which they run
   std::int64_t layers = 0;
   bool causal = true;
   bool masked_lm = false;           // labels come with the tokens, each for its own place
   double initializer_range = 0.02;  // standard deviation of matrices before training
-  LengthLimit longest = {};         // of a document
+  ModelLimits limits = {};
+  ModelWords words = {};
+  std::function<Model(std::int64_t layers)> of_layers = {};  // of its family; see with_layers()
 
   // Token ids: of the first part, which looks them up.
   [[nodiscard]] std::int64_t vocab() const { return parts.front().part->shape.vocab; }
+  // Positions that it has learned; 0: none, they are rotated, or it has none.
+  [[nodiscard]] std::int64_t learned_positions() const {
+    return parts.front().part->shape.positions;
+  }
   // In which all its parts are computed.
   [[nodiscard]] Tiles tiles() const {
     return parts.empty() ? Tiles{} : parts.front().part->shape.tiles;
   }
   // Throw std::invalid_argument, naming those there are, for another name.
-  [[nodiscard]] const Stream& stream(const std::string& name) const;
-  [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& name) const;
+  [[nodiscard]] const Stream& stream(const std::string& called) const;
+  [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& called) const;
   // What a batch brings for a sample, beside or in place of tokens: row dims as those of the stream
   // that the part with that input works on, columns as its first matrix reads, or as what it
   // predicts.
   [[nodiscard]] std::vector<Stream> inputs() const;
+  // A batch brings samples with dims of their own, not documents of tokens.
+  [[nodiscard]] bool of_samples() const { return !inputs().empty(); }
   // [part] What it writes is read, or it ends in a loss: the others need not run.
   [[nodiscard]] std::vector<bool> needed() const;
+  // Rows of a sample with such dims, which plans call its length: of the first stream, all but the
+  // batch's.  Throws std::out_of_range where a dim is missing.
+  [[nodiscard]] std::int64_t rows(const DimSizes& dims) const;
+  // Sizes that its layers compute with most: those of the first attention, ffn of the first MLP.
+  [[nodiscard]] PartShape typical_part() const;
+  // Whether the head is the embedding's matrix.
+  [[nodiscard]] bool tied() const;
 };
 
-// Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
-Model text_model(const ModelShape& shape);
-// The same model, computed in other tiles.
+// The model that the text of a `config.json` describes; `source` names it in messages; `notes` get
+// a sentence for whatever is taken otherwise than the file says.  Throws std::invalid_argument that
+// names the key and what would be accepted.
+Model model_from_config(
+    const std::string& json, const std::string& source, std::vector<std::string>* notes = nullptr);
+
+// The same model, computed in other tiles; with other dropout of residuals and embeddings; without
+// any; of so many layers.
 Model with_tiles(const Model& model, Tiles tiles);
-// What the parts of its layers compute with.
-PartShape shape_of(const ModelShape& model);
+Model with_dropout(const Model& model, double probability);
+Model without_dropout(const Model& model);
+Model with_layers(const Model& model, std::int64_t layers);
+
+// Throws std::invalid_argument for a model with attention dropout, which the attention kernels do
+// not have; the message says how to train without it.
+void expect_trainable(const Model& model);
 
 // Elements of all parameters that `rank` of a domain stores, tied ones once.
 std::int64_t stored_elements(const Model& model, int domain, int rank);
-std::int64_t stored_elements(const ModelShape& model, int domain, int rank);
 
 // Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
 // one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/strategy.h"
 
 namespace paradyse {
@@ -121,15 +121,14 @@ std::string hash(const Plan& plan);
 // A plan of one micro-batch in which all documents run as `layers` says on all ranks; with a
 // one-rank strategy, documents are dealt to the ranks, longest first to the least loaded.
 Plan uniform_plan(
-    const ModelShape& model,
+    const Model& model,
     std::vector<std::int64_t> lengths,
     int ranks,
     const std::vector<LayerChoice>& layers);
 
 // What a plan is checked against beyond itself; what is absent is not checked.
 struct CheckContext {
-  const ModelShape* model = nullptr;
-  const GridShape* grid = nullptr;                   // in its place: a model of several dims
+  std::optional<Model> model = {};
   std::optional<std::int64_t> memory_per_rank = {};  // bytes
   std::vector<std::int64_t> memory_of_ranks = {};    // [rank], in its place: devices are unlike
   Precision precision = {};

@@ -50,7 +50,7 @@ class PlanPrediction {
 
   const PlanningTask& task_;
   const Correction& correction_;
-  Model model_;
+  const Model& model_;
   std::shared_ptr<const TimeModel> seconds_;
   GroupCosts& costs_;
 };

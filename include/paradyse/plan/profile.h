@@ -25,7 +25,7 @@ struct ProfileHeader {
   std::string machine;         // for people: processor, cores, memory, device
   std::string machine_sha256;  // fingerprint of it
   std::string model;           // its architecture
-  std::string model_sha256;    // fingerprint(ModelShape) with one layer
+  std::string model_sha256;    // Model::sha256 with one layer
   std::int64_t hidden = 0;
   std::int64_t layers = 0;  // that were measured: layers are alike
   int ranks = 1;

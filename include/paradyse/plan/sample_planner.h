@@ -12,7 +12,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
@@ -22,7 +22,7 @@ namespace paradyse {
 struct SecondsTask;
 
 struct SampleTask {
-  GridShape model;
+  Model model;
   DimSizes dims = {};  // of every sample of a batch that says nothing of them
   int ranks = 1;
   std::vector<int> mesh = {};  // of the ranks, as in PlanGroup

@@ -17,7 +17,7 @@
 
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 
 namespace paradyse {
@@ -147,7 +147,7 @@ struct SimulationOptions {
 // positions, for a weight domain of more than 512 ranks.
 Simulation simulate(
     const Plan& plan,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options = {});
 
@@ -155,7 +155,7 @@ Simulation simulate(
 // domain where that makes it fit, or faster; else as it is.  Throws what simulate() throws.
 Plan with_proportional_shares(
     const Plan& plan,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options = {});
 
@@ -173,7 +173,7 @@ std::vector<double> proportional_shares(
     const std::vector<std::int64_t>& lengths,
     const std::vector<LayerChoice>& layers,
     int weight_domain,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options = {});
 

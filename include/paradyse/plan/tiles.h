@@ -7,7 +7,7 @@
 
 namespace paradyse {
 
-struct ModelShape;
+struct Model;
 
 // The defaults suit the caches of a CPU.
 struct Tiles {
@@ -29,6 +29,6 @@ struct Tiles {
 
 // For a GPU: launches cost more than memory does.  The whole vocabulary where its tile takes up to
 // 1.5 GiB in elements of so many bytes, else as many rows as do; 2^26 logits.
-Tiles gpu_tiles(const ModelShape& model, std::int64_t element_bytes);
+Tiles gpu_tiles(const Model& model, std::int64_t element_bytes);
 
 }  // namespace paradyse

@@ -147,6 +147,7 @@ struct EvalResult {
   bool interrupted = false;  // the loss is of what was reached
   DataCounts data;
   ModelReport model = {};
+  ModelWords words = {};  // what was scored
 };
 // `note`: called by the process that leads with what a user wants to know of weights and data,
 // before the first step.  `progress`: called on rank 0 with the documents that are done.

@@ -12,10 +12,8 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <nlohmann/json_fwd.hpp>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/safetensors.h"
@@ -132,25 +130,22 @@ struct StoredWeights {
 // that no part of the model uses (known buffers and heads for other tasks apart).
 StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model);
 
-// A Hugging Face model folder: the configuration, and where its weights are.
+// A model, and where its configuration and weights are.
 struct ModelFolder {
   std::filesystem::path path;
-  ModelShape shape;                     // of a language model
-  std::optional<GridShape> grid = {};   // of a model of several dims, in its place
+  Model model;
   std::string config_text = {};         // of config.json; "": a TOML file or a preset
   std::vector<std::string> notes = {};  // sentences: what is taken otherwise than the files say
-  [[nodiscard]] Model model() const;
-  [[nodiscard]] std::string fingerprint() const;  // of either
-  nlohmann::json config() const;                  // config.json as it is there
 };
 
-// Reads `path`/config.json, or a TOML model file with the same keys.  Weights are not needed; but
-// where a tied model's files hold another head, the shape is that of the untied model, as
-// transformers 5 takes it, unless weights are to be random.  Throws std::runtime_error or
-// std::invalid_argument, naming the file and what is wrong.
+// Reads `path`/config.json, a TOML model file with the same keys, or a preset ("stdit",
+// "evoformer", "extra-msa": published sizes).  Weights are not needed; but where a tied model's
+// files hold another head, the model is untied, as transformers 5 takes it, unless weights are to
+// be random.  Throws std::runtime_error or std::invalid_argument, naming the file and what is
+// wrong.
 ModelFolder open_model(const std::filesystem::path& path, bool random_weights = false);
-// The same, or a model of several dims: a preset, or such a file or folder (grid_models.h).
-ModelFolder open_any_model(const std::filesystem::path& path, bool random_weights = false);
+// The same, but refuses a model of several dims.
+ModelFolder open_language_model(const std::filesystem::path& path, bool random_weights = false);
 
 // Where the weights that a model begins with come from.
 struct ModelWeights {

@@ -1,51 +1,38 @@
-// The architectures: how the configuration of each is read and written.  One file a family.
+// The families of models: what reads a configuration of each.  One folder and one row a family.
 #pragma once
 
-#include <optional>
+#include <map>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "paradyse/plan/model_shape.h"
-#include "src/plan/model/config_keys.h"
+#include <nlohmann/json.hpp>
+
+#include "paradyse/plan/model.h"
 
 namespace paradyse {
 
-struct Family {
-  std::string model_type;
-  std::string architecture;            // the class, in `architectures`
-  std::vector<std::string> read_keys;  // that become fields of the shape
-  std::vector<FixedKey> fixed_keys;
-  nlohmann::json sizes;  // those that transformers takes where the file does not say them
-  // Of keys that are known and, where fixed, as they must be.
-  ModelShape (*read)(const Keys& keys) = nullptr;
-  nlohmann::json (*write)(const ModelShape& shape) = nullptr;
-  // Other names of keys, as transformers takes them (its attribute_map): other, own.
-  std::vector<std::pair<std::string, std::string>> also_called = {};
+struct ModelFamily {
+  std::string name = {};                // Model::family
+  std::vector<std::string> types = {};  // values of model_type that it reads; others "text" refuses
+  // Throws and notes as model_from_config().
+  Model (*read)(
+      const nlohmann::json& config,
+      const std::string& source,
+      std::vector<std::string>* notes) = nullptr;
+  // One-layer models, one for each list of parts that plans of the family may name.
+  std::vector<Model> variants = {};
+  std::map<std::string, nlohmann::json> presets = {};  // configurations, published, by name
 };
 
-std::vector<Family> llama_families();  // llama, mistral, qwen2, qwen3
-Family gpt2_family();
-Family opt_family();
-Family bert_family();
+std::span<const ModelFamily> model_families();
 
-// The rope keys of a configuration, in either spelling, go into `shape`; and back.
-void read_rope(const Keys& keys, ModelShape& shape);
-void write_rope(const ModelShape& shape, nlohmann::json& config);
+ModelFamily text_family();
+ModelFamily stdit_family();
+ModelFamily evoformer_family();
 
-// The activation function that `key` names, one without a gate; and its name.
-Activation read_activation(const Keys& keys, const std::string& key, const std::string& absent);
-std::string activation_name(Activation activation);
-// padding_id as a configuration has it.
-nlohmann::json padding_of(const ModelShape& shape);
-
-// The hidden width, the heads (as many for keys and values) and their width, hidden / heads unless
-// `head_dim` says it.  `hidden` and `heads` name the keys.
-void read_heads(
-    const Keys& keys,
-    const std::string& hidden,
-    const std::string& heads,
-    std::optional<std::int64_t> head_dim,
-    ModelShape& shape);
+// The configuration of a preset, or nothing where none is called so; all names.
+const nlohmann::json* preset_config(const std::string& name);
+std::vector<std::string> preset_names();
 
 }  // namespace paradyse

@@ -1,5 +1,6 @@
 #include "paradyse/plan/model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -29,37 +30,22 @@ template <typename Named, typename NameOf>
 
 }  // namespace
 
-const Stream& Model::stream(const std::string& name) const {
+const Stream& Model::stream(const std::string& called) const {
   for (const Stream& one : streams) {
-    if (one.name == name) {
+    if (one.name == called) {
       return one;
     }
   }
-  unknown("stream", name, streams, [](const Stream& one) { return one.name; });
+  unknown("stream", called, streams, [](const Stream& one) { return one.name; });
 }
 
-const std::shared_ptr<const Part>& Model::part(const std::string& name) const {
+const std::shared_ptr<const Part>& Model::part(const std::string& called) const {
   for (const ModelPart& one : parts) {
-    if (one.part->name == name) {
+    if (one.part->name == called) {
       return one.part;
     }
   }
-  unknown("part", name, parts, [](const ModelPart& one) { return one.part->name; });
-}
-
-Model with_tiles(const Model& model, Tiles tiles) {
-  Model other = model;
-  std::map<const Part*, std::shared_ptr<const Part>> made;  // parts that layers share stay shared
-  for (ModelPart& one : other.parts) {
-    std::shared_ptr<const Part>& copy = made[one.part.get()];
-    if (copy == nullptr) {
-      Part part = *one.part;
-      part.shape.tiles = tiles;
-      copy = std::make_shared<const Part>(std::move(part));
-    }
-    one.part = copy;
-  }
-  return other;
+  unknown("part", called, parts, [](const ModelPart& one) { return one.part->name; });
 }
 
 std::vector<Stream> Model::inputs() const {
@@ -98,6 +84,31 @@ std::vector<bool> Model::needed() const {
   return needed;
 }
 
+std::int64_t Model::rows(const DimSizes& dims) const {
+  std::int64_t rows = 1;
+  for (const std::string& dim : streams.front().rows) {
+    rows *= dim == "batch" ? 1 : dims.at(dim);
+  }
+  return rows;
+}
+
+PartShape Model::typical_part() const {
+  const auto first = [this](auto wanted) -> const Part* {
+    const auto found = std::ranges::find_if(
+        parts, [&](const ModelPart& one) { return one.layer == 0 && wanted(*one.part); });
+    return found == parts.end() ? nullptr : found->part.get();
+  };
+  const Part* const attention = first([](const Part& part) { return part.shape.heads > 0; });
+  const Part* const mlp = first([](const Part& part) { return part.shape.ffn > 0; });
+  PartShape shape = attention != nullptr ? attention->shape : parts.front().part->shape;
+  shape.ffn = mlp != nullptr ? mlp->shape.ffn : shape.ffn;
+  return shape;
+}
+
+bool Model::tied() const {
+  return std::ranges::any_of(parts.back().part->weights(1).matrices, &Matrix::tied);
+}
+
 std::int64_t stored_elements(const Model& model, int domain, int rank) {
   std::map<const Part*, std::int64_t> of_part;  // layers are alike
   std::int64_t elements = 0;
@@ -109,10 +120,6 @@ std::int64_t stored_elements(const Model& model, int domain, int rank) {
     elements += found->second;
   }
   return elements;
-}
-
-std::int64_t stored_elements(const ModelShape& model, int domain, int rank) {
-  return stored_elements(text_model(model), domain, rank);
 }
 
 std::vector<Heads> own_heads(const PartShape& shape, int ranks, std::span<const double> shares) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 
 namespace paradyse {
 
@@ -16,10 +16,11 @@ std::int64_t Tiles::product_rows(std::int64_t columns) const {
                        : std::max<std::int64_t>(64, products / std::max<std::int64_t>(1, columns));
 }
 
-Tiles gpu_tiles(const ModelShape& model, std::int64_t element_bytes) {
+Tiles gpu_tiles(const Model& model, std::int64_t element_bytes) {
+  const PartShape& embedding = model.parts.front().part->shape;
   constexpr std::int64_t kTileBytes = (std::int64_t{3} << 30) / 2;
-  const std::int64_t row = std::max<std::int64_t>(1, model.hidden * element_bytes);
-  const std::int64_t rows = model.vocab + model.position_rows() + model.segments;
+  const std::int64_t row = std::max<std::int64_t>(1, embedding.hidden * element_bytes);
+  const std::int64_t rows = embedding.vocab + embedding.position_rows + embedding.segments;
   return {
       .vocabulary = std::clamp<std::int64_t>(kTileBytes / row, 1, std::max<std::int64_t>(1, rows)),
       .logits = std::int64_t{1} << 26,

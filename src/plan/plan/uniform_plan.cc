@@ -7,18 +7,18 @@
 namespace paradyse {
 
 Plan uniform_plan(
-    const ModelShape& model,
+    const Model& model,
     std::vector<std::int64_t> lengths,
     int ranks,
     const std::vector<LayerChoice>& layers) {
   Plan plan;
-  plan.model_name = model.architecture;
-  plan.model_sha256 = fingerprint(model);
+  plan.model_name = model.name;
+  plan.model_sha256 = model.sha256;
   plan.layers = model.layers;
   plan.cluster_name = "local-" + std::to_string(ranks);
   plan.ranks = ranks;
   plan.weight_domain = ranks;
-  plan.tiles = model.tiles;
+  plan.tiles = model.tiles();
   plan.lengths = std::move(lengths);
   plan.programs["all"] = runs_of(layers);
   plan.planner_name = "uniform";

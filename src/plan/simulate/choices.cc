@@ -20,7 +20,7 @@ int largest_domain(const Cluster& cluster) {
 }
 
 Plan repeated_plan(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const std::vector<LayerChoice>& layers) {
@@ -62,7 +62,7 @@ bool of_interest(const Strategy& strategy, int domain) {
 SimulatedChoice played(
     std::string name,
     Plan plan,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
   SimulatedChoice choice{.name = std::move(name), .plan = std::move(plan), .simulation = {}};
@@ -88,13 +88,12 @@ struct Way {
 // Learned from models of two and four layers: what lies between them is two layers.
 LayerCost layer_cost(
     const LayerChoice& choice,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options) {
   const auto play = [&](std::int64_t layers) {
-    ModelShape small = model;
-    small.layers = layers;
+    const Model small = with_layers(model, layers);
     return simulate(
         repeated_plan(small, cluster, workload, alike(layers, choice)), small, cluster, options);
   };
@@ -117,7 +116,7 @@ LayerCost layer_cost(
 }  // namespace
 
 std::vector<SimulatedChoice> simulate_uniform(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options) {
@@ -140,7 +139,7 @@ std::vector<SimulatedChoice> simulate_uniform(
 }
 
 std::optional<SimulatedChoice> simulate_mix(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options) {
@@ -204,7 +203,7 @@ std::optional<SimulatedChoice> simulate_mix(
 }
 
 std::vector<SimulatedChoice> simulate_all(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options) {

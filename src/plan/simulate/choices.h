@@ -21,7 +21,7 @@ int largest_domain(const Cluster& cluster);
 // Every weight domain runs the documents by these layers, as uniform_plan() does on one.
 // Throws std::invalid_argument where `domain` does not divide the cluster's ranks.
 Plan repeated_plan(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const std::vector<LayerChoice>& layers);
@@ -34,7 +34,7 @@ struct SimulatedChoice {
 
 // All layers alike: every strategy with an MLP of its verb at every recompute level.
 std::vector<SimulatedChoice> simulate_uniform(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options = {});
@@ -43,14 +43,14 @@ std::vector<SimulatedChoice> simulate_uniform(
 // verbs and recompute levels.  What one more layer of a way costs is simulated; the plan is
 // simulated whole, and planned again with less room while it does not fit.  None: no mix fits.
 std::optional<SimulatedChoice> simulate_mix(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options = {});
 
 // All of simulate_uniform and, where a mix fits, simulate_mix.
 std::vector<SimulatedChoice> simulate_all(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options = {});

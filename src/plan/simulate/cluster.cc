@@ -54,7 +54,7 @@ std::vector<std::int64_t> memory_of_ranks(const Cluster& cluster) {
   return memory;
 }
 
-Tiles tiles_of(const Cluster& cluster, const ModelShape& model, std::int64_t element_bytes) {
+Tiles tiles_of(const Cluster& cluster, const Model& model, std::int64_t element_bytes) {
   const bool gpus = std::ranges::all_of(
       cluster.devices, [](const DeviceClass& one) { return one.kind == DeviceKind::gpu; });
   return gpus ? gpu_tiles(model, element_bytes) : Tiles{};

@@ -107,9 +107,9 @@ std::vector<Run> runs(const Cluster& cluster) {
 
 class Space {
  public:
-  Space(const ModelShape& shape, const Cluster& cluster, const ClusterSpaceOptions& options)
-      : shape_(in_tiles(shape, tiles_of(cluster, shape, options.simulation.precision.activation))),
-        model_(text_model(shape_)),
+  Space(const Model& model, const Cluster& cluster, const ClusterSpaceOptions& options)
+      : model_(
+            with_tiles(model, tiles_of(cluster, model, options.simulation.precision.activation))),
         cluster_(cluster),
         options_(options),
         domain_(options.weight_domain == 0 ? cluster.ranks() : options.weight_domain) {
@@ -157,14 +157,14 @@ class Space {
              .overlapped = options_.overlapped,
              .node = options_.flexsp ? 0 : std::min(cluster_.ranks_per_node, cluster_.ranks())},
         .programs = {},
-        .idle = uniform_program(shape_.layers, "DataZ", "gather", Recompute::none),
+        .idle = uniform_program(model_.layers, "DataZ", "gather", Recompute::none),
         .weight_domain = domain_,
-        .model_name = shape_.architecture,
-        .model_sha256 = fingerprint(shape_),
-        .layers = shape_.layers,
+        .model_name = model_.name,
+        .model_sha256 = model_.sha256,
+        .layers = model_.layers,
         .cluster_name = cluster_.name,
         .cluster_sha256 = {},
-        .tiles = shape_.tiles,
+        .tiles = model_.tiles(),
         .messages = {.overlap = options_.overlapped}};
     for (const std::int64_t n : space.task.lengths) {
       longest_ = std::max(longest_, n);
@@ -186,7 +186,7 @@ class Space {
     const bool idle_fits = peak(space.idle, 1, 0, all(1)) <= devices_.front()->memory;
     if (space.task.types.empty() || !idle_fits) {
       throw std::invalid_argument(
-          shape_.architecture + " leaves no memory for a token on " + std::to_string(domain_) +
+          model_.name + " leaves no memory for a token on " + std::to_string(domain_) +
           " ranks of " + cluster_.name + ": each needs " + bytes_text(memory_for(1)) +
           ", and has " + bytes_text(devices_.front()->cluster.devices.front().memory_bytes) +
           "; give more ranks or memory, or a larger sharding group (weight_domain)");
@@ -200,11 +200,6 @@ class Space {
   }
 
  private:
-  static ModelShape in_tiles(ModelShape shape, Tiles tiles) {
-    shape.tiles = tiles;
-    return shape;
-  }
-
   // Of groups that lie in so many ranks.
   [[nodiscard]] std::vector<int> sizes(int ranks) const {
     const int node = std::min(cluster_.ranks_per_node, cluster_.ranks());
@@ -233,10 +228,10 @@ class Space {
         break;
       }
       for (const std::string& core : cores) {
-        found.push_back(uniform_program(shape_.layers, core, "gather", level));
+        found.push_back(uniform_program(model_.layers, core, "gather", level));
       }
       if (!options_.flexsp && size > cluster_.ranks_per_node) {
-        LayerRuns usp = uniform_program(shape_.layers, "USP", "gather", level);
+        LayerRuns usp = uniform_program(model_.layers, "USP", "gather", level);
         usp.front().choice.front().options = {{"ulysses_degree", cluster_.ranks_per_node}};
         found.push_back(std::move(usp));
       }
@@ -253,7 +248,7 @@ class Space {
         .weight_domain = domain_,
         .keep = options_.simulation.training,
         .messages = {.overlap = options_.overlapped},
-        .tiles = shape_.tiles};
+        .tiles = model_.tiles()};
   }
 
   static std::vector<int> all(int size) {
@@ -426,11 +421,11 @@ class Space {
   // Gradients that domains share, and the update.
   [[nodiscard]] double end_of_step(const LayerRuns& idle) const {
     Plan plan;
-    plan.model_name = shape_.architecture;
-    plan.layers = shape_.layers;
+    plan.model_name = model_.name;
+    plan.layers = model_.layers;
     plan.ranks = cluster_.ranks();
     plan.weight_domain = domain_;
-    plan.tiles = shape_.tiles;
+    plan.tiles = model_.tiles();
     plan.messages.overlap = options_.overlapped;
     plan.programs["idle"] = idle;
     plan.lengths = {1};
@@ -439,11 +434,10 @@ class Space {
       micro_batch.groups.push_back({.ranks = {rank}, .documents = {}, .program = "idle"});
     }
     micro_batch.groups.front().documents = {0};
-    const Simulation simulation = simulate(plan, shape_, cluster_, options_.simulation);
+    const Simulation simulation = simulate(plan, model_, cluster_, options_.simulation);
     return simulation.gradient_seconds + simulation.optimizer_seconds;
   }
 
-  ModelShape shape_;  // in the tiles of the cluster's devices
   Model model_;
   const Cluster& cluster_;
   const ClusterSpaceOptions& options_;
@@ -468,7 +462,7 @@ void expect_domain(const Cluster& cluster, const ClusterSpaceOptions& options) {
 }  // namespace
 
 std::int64_t memory_for(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     std::int64_t tokens) {
@@ -477,12 +471,12 @@ std::int64_t memory_for(
 }
 
 GroupSpace cluster_space(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     std::vector<std::int64_t> lengths) {
   expect_domain(cluster, options);
-  const LengthLimit longest = length_limit(model);
+  const LengthLimit longest = model.limits.longest;
   for (std::size_t k = 0; k < lengths.size(); ++k) {
     if (!longest.allows(lengths[k])) {
       throw std::invalid_argument(

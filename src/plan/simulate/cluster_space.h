@@ -30,7 +30,7 @@ struct ClusterSpaceOptions {
 // Throws std::invalid_argument for a domain that does not divide the ranks, for a model that leaves
 // no memory, for documents longer than learned positions.
 GroupSpace cluster_space(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     std::vector<std::int64_t> lengths);
@@ -39,7 +39,7 @@ GroupSpace cluster_space(
 // finds room in the largest groups; what devices have does not matter.  Throws
 // std::invalid_argument for a domain that does not divide the ranks.
 std::int64_t memory_for(
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     std::int64_t tokens);

@@ -64,10 +64,10 @@ class Scales {
       const std::vector<int>& ranks,
       const std::vector<LayerChoice>& layers,
       int weight_domain,
-      const ModelShape& model,
+      const Model& model,
       const Cluster& cluster,
       const SimulationOptions& options)
-      : layers_(layers), model_(text_model(model)), cluster_(cluster), options_(options) {
+      : layers_(layers), model_(model), cluster_(cluster), options_(options) {
     seats_ = {
         .ranks = ranks,
         .domain_first = ranks.front() / weight_domain * weight_domain,
@@ -137,7 +137,7 @@ std::vector<double> proportional_shares(
     const std::vector<std::int64_t>& lengths,
     const std::vector<LayerChoice>& layers,
     int weight_domain,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
   const std::size_t p = ranks.size();

@@ -84,7 +84,7 @@ constexpr int kMostRanksOfADomain = 512;
   throw std::invalid_argument("simulate: " + what);
 }
 
-void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& cluster) {
+void expect_playable(const Plan& plan, const Model& model, const Cluster& cluster) {
   if (plan.ranks != cluster.ranks()) {
     refuse(
         "the plan is for " + std::to_string(plan.ranks) + " ranks, the cluster " + cluster.name +
@@ -94,12 +94,12 @@ void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& c
     refuse(
         "the plan has " + std::to_string(plan.layers) + " layers, the model " +
         std::to_string(model.layers) + ": it is for '" + plan.model_name + "', here is a " +
-        model.architecture + "; plan for this model");
+        model.name + "; plan for this model");
   }
-  if (!plan.model_sha256.empty() && plan.model_sha256 != fingerprint(model)) {
+  if (!plan.model_sha256.empty() && plan.model_sha256 != model.sha256) {
     refuse(
         "the plan is for a model '" + plan.model_name + "' " + plan.model_sha256 +
-        ", not for this one, a " + model.architecture + " " + fingerprint(model) + ": plan for it");
+        ", not for this one, a " + model.name + " " + model.sha256 + ": plan for it");
   }
   if (plan.weight_domain > kMostRanksOfADomain) {
     refuse(
@@ -114,7 +114,7 @@ void expect_playable(const Plan& plan, const ModelShape& model, const Cluster& c
         (found.size() > 1 ? " (and " + std::to_string(found.size() - 1) + " more)" : "") +
         "; see plan check");
   }
-  const LengthLimit longest = length_limit(model);
+  const LengthLimit longest = model.limits.longest;
   for (const std::int64_t n : plan.lengths) {
     if (!longest.allows(n)) {
       refuse(
@@ -176,10 +176,10 @@ class Player {
  public:
   Player(
       const Plan& plan,
-      const ModelShape& model,
+      const Model& model,
       const Cluster& cluster,
       const SimulationOptions& options)
-      : plan_(plan), model_(text_model(model)), cluster_(cluster), options_(options) {
+      : plan_(plan), model_(model), cluster_(cluster), options_(options) {
     for (int r = 0; r < plan.weight_domain; ++r) {
       static_bytes_.push_back(
           stored_elements(model_, plan.weight_domain, r) *
@@ -325,11 +325,11 @@ double all_reduce_seconds(const Cluster& cluster, int stride, double bytes) {
 // then each rank updates what it stores.
 void add_step(
     const Plan& plan,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options,
     Simulation& simulation) {
-  const std::int64_t vectors = vector_elements(text_model(model));
+  const std::int64_t vectors = vector_elements(model);
   std::int64_t most = 0;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const DeviceClass& device = cluster.device(rank);
@@ -433,11 +433,10 @@ std::vector<PlanGroup*> groups_of(Plan& plan, int first) {
 Plan with_shares(
     Plan plan,
     int first,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
-  ModelShape planned = model;  // computed as the plan says
-  planned.tiles = plan.tiles;
+  const Model planned = with_tiles(model, plan.tiles);  // computed as the plan says
   for (PlanGroup* group : groups_of(plan, first)) {
     if (group->shares.empty()) {
       group->shares = proportional_shares(
@@ -457,7 +456,7 @@ Plan with_shares(
 
 Plan with_proportional_shares(
     const Plan& plan,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
   expect_playable(plan, model, cluster);
@@ -486,7 +485,7 @@ Plan with_proportional_shares(
 
 Simulation simulate(
     const Plan& plan,
-    const ModelShape& model,
+    const Model& model,
     const Cluster& cluster,
     const SimulationOptions& options) {
   if (options.proportional_tokens && !cluster.uniform()) {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/model/families.h"
 
 namespace paradyse {
 namespace {
@@ -16,18 +16,14 @@ struct Names {
 
 Names all_names() {
   Names names{.parts = {{"", {"attention", "mlp"}}}, .kinds = {}};
-  for (const GridShape& shape :
-       {GridShape(StditShape{.depth = 1}),
-        GridShape(StditShape{.depth = 1, .caption_channels = 1}),
-        GridShape(EvoformerShape{.blocks = 1}),
-        GridShape(EvoformerShape{.blocks = 1, .multimer = true}),
-        GridShape(EvoformerShape{.blocks = 1, .global_column = true}),
-        GridShape(EvoformerShape{.blocks = 1, .multimer = true, .global_column = true})}) {
-    std::vector<std::string>& parts = names.parts[architecture(shape)];
-    for (const ModelPart& one : grid_model(shape).parts) {
-      if (one.layer == 0) {
-        parts.push_back(one.part->name);
-        names.kinds[one.part->name] = one.part->kind;
+  for (const ModelFamily& family : model_families()) {
+    for (const Model& model : family.variants) {
+      std::vector<std::string>& parts = names.parts[model.name];
+      for (const ModelPart& one : model.parts) {
+        if (one.layer == 0) {
+          parts.push_back(one.part->name);
+          names.kinds[one.part->name] = one.part->kind;
+        }
       }
     }
   }

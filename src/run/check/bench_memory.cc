@@ -14,8 +14,8 @@
 #include "src/run/check/check_case.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/measure/measure.h"
-#include "src/run/reference/grid_reference.h"
 #include "src/run/reference/naive_memory.h"
+#include "src/run/reference/reference.h"
 
 namespace paradyse {
 namespace {
@@ -61,29 +61,23 @@ std::vector<Means> all_means(const BenchMemoryRequest& request) {
 class Subject {
  public:
   Subject(const BenchMemoryRequest& request, const Dims& dims)
-      : request_(request), model_(request.model.model()), dims_(dims) {
-    if (request.model.grid) {
+      : request_(request), model_(request.model), dims_(dims) {
+    if (model_.of_samples()) {
       samples_ = synthetic_samples(model_, dims, request.samples);
     } else {
-      documents_ =
-          synthetic_documents(idx(request.samples), dims.at("tokens"), request.model.shape.vocab);
+      documents_ = synthetic_documents(idx(request.samples), dims.at("tokens"), model_.vocab());
     }
   }
 
   [[nodiscard]] const Model& model() const { return model_; }
 
   [[nodiscard]] reference::Answer naive(const Weights& weights) const {
-    const std::optional<GridShape>& grid = request_.model.grid;
-    return grid ? reference::grid_model(*grid, weights, samples_)
-                : reference::model(
-                      request_.model.shape,
-                      weights,
-                      documents_,
-                      model_.masked_lm ? documents_ : std::vector<std::vector<std::int32_t>>());
+    return reference::answer(
+        model_, weights, {.documents = documents_, .labels = labels(), .samples = samples_});
   }
 
   [[nodiscard]] Plan plan(const Means& means) const {
-    Plan plan = request_.model.grid ? layout(means) : split(means);
+    Plan plan = model_.of_samples() ? layout(means) : split(means);
     for (auto& [name, runs] : plan.programs) {
       std::vector<LayerChoice> layers = choices(runs);
       for (LayerChoice& layer : layers) {
@@ -102,7 +96,7 @@ class Subject {
          .fill = fill,
          .plan = &plan,
          .documents = documents_,
-         .labels = model_.masked_lm ? documents_ : std::vector<std::vector<std::int32_t>>(),
+         .labels = labels(),
          .samples = samples_,
          .dtype = dtype});
   }
@@ -110,15 +104,16 @@ class Subject {
   static void fill(Parameters& parameters) { parameters.initialize(1); }
 
  private:
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> labels() const {
+    return model_.masked_lm ? documents_ : std::vector<std::vector<std::int32_t>>();
+  }
   [[nodiscard]] Plan layout(const Means& means) const {
-    std::int64_t rows = 1;
-    for (const std::string& dim : model_.streams.front().rows) {
-      rows *= dims_.contains(dim) ? dims_.at(dim) : 1;  // of a batch each sample
-    }
     LayoutTask task{
         .model = &model_,
         .documents = packed(
-            std::vector<std::int64_t>(idx(request_.samples), rows), means.ranks, model_.causal),
+            std::vector<std::int64_t>(idx(request_.samples), model_.rows(dims_)),
+            means.ranks,
+            model_.causal),
         .recompute = means.recompute,
         .tiles = means.tiles,
         .seconds = {}};
@@ -133,7 +128,7 @@ class Subject {
     }
     std::vector<std::int64_t> lengths(idx(request_.samples), dims_.at("tokens"));
     return uniform_plan(
-        request_.model.shape,
+        model_,
         std::move(lengths),
         means.ranks,
         std::vector<LayerChoice>(idx(model_.layers), layer));

@@ -16,7 +16,7 @@
 namespace paradyse {
 
 struct BenchMemoryRequest {
-  ModelFolder model;  // its weights are not read: random ones
+  Model model;  // its weights are not read: random ones
   // Of one sample, by dim of its streams; of a language model "tokens" of a document.
   std::map<std::string, std::int64_t> dims;
   std::int64_t samples = 1;

@@ -17,13 +17,12 @@ namespace {
 
 // Key biases move all scores of a query alike where nothing turns keys by their places: their
 // gradient is zero in exact arithmetic.  What is left is rounding, of the size of the query bias's.
-std::map<std::string, std::string> key_biases(const ModelShape& model) {
+std::map<std::string, std::string> key_biases(const Model& model) {
   std::map<std::string, std::string> found;
-  if (!model.learned_positions) {
+  if (model.learned_positions() == 0) {
     return found;
   }
-  const Model built = text_model(model);
-  for (const ModelPart& one : built.parts) {
+  for (const ModelPart& one : model.parts) {
     const PartWeights weights = one.part->weights(1);
     const Interval biases = weights.vectors_of(Role::in_bias);
     if (one.part->kind == "attention" && biases.size() == 3) {  // q, k, v apart
@@ -166,11 +165,10 @@ Plan plan_of(const CheckRequest& request, const CheckChoice& choice) {
 }
 
 reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype) {
-  return reference::model(
+  return reference::answer(
       subject.model,
-      whole_weights(text_model(subject.model), subject.fill, dtype),
-      subject.documents,
-      subject.labels);
+      whole_weights(subject.model, subject.fill, dtype),
+      {.documents = subject.documents, .labels = subject.labels});
 }
 
 const CheckError& CheckRow::worst(std::size_t i) const {
@@ -212,7 +210,7 @@ std::vector<CheckRow> check(const CheckRequest& request) {
       judge = Judged{
           .of =
               {.name = subject.name,
-               .model = text_model(subject.model),
+               .model = subject.model,
                .fill = subject.fill,
                .documents = subject.documents,
                .labels = subject.labels,

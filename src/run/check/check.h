@@ -13,20 +13,20 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/progress_hook.h"
-#include "src/run/reference/reference_model.h"
+#include "src/run/reference/reference.h"
 
 namespace paradyse {
 
 // A model and one batch.
 struct CheckSubject {
   std::string name;
-  ModelShape model;
+  Model model;
   std::function<void(Parameters& parameters)> fill;
   std::vector<std::vector<std::int32_t>> documents;
   std::vector<std::vector<std::int32_t>> labels;  // of a masked LM
@@ -36,7 +36,7 @@ struct CheckSubject {
 // every machine.
 CheckSubject check_subject(
     const std::string& name,
-    const ModelShape& model,
+    const Model& model,
     const std::function<void(Parameters& parameters)>& fill,
     const std::vector<std::int64_t>& lengths = {1, 9, 2, 17, 3});
 

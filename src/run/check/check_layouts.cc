@@ -9,19 +9,28 @@
 #include "src/plan/base/number_text.h"
 #include "src/run/check/check_case.h"
 #include "src/run/data/synthetic_samples.h"
-#include "src/run/reference/grid_reference.h"
+#include "src/run/reference/reference.h"
 
 namespace paradyse {
 namespace {
 
-// Two clips, or an alignment, of sizes that few ranks divide.
-std::map<std::string, std::int64_t> dims_of(const GridShape& shape) {
-  if (!std::holds_alternative<StditShape>(shape)) {
-    return {{"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}};
-  }
-  std::map<std::string, std::int64_t> dims = {{"frames", 5}, {"patches", 6}};
-  if (std::get<StditShape>(shape).caption_channels > 0) {
-    dims["text"] = 3;
+// Sizes that few ranks divide.
+DimSizes dims_of(const Model& model) {
+  static const DimSizes kSizes = {
+      {"frames", 5},
+      {"patches", 6},
+      {"text", 3},
+      {"sequences", 5},
+      {"residues", 7},
+      {"i", 7},
+      {"j", 7}};
+  DimSizes dims;
+  for (const Stream& stream : model.streams) {
+    for (const std::string& dim : stream.rows) {
+      if (const auto found = kSizes.find(dim); found != kSizes.end()) {
+        dims.insert(*found);
+      }
+    }
   }
   return dims;
 }
@@ -41,10 +50,10 @@ void fill_grid_widely(Parameters& parameters) {
 }  // namespace
 
 std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
-  const Model model = grid_model(request.shape);
-  const std::map<std::string, std::int64_t> dims = dims_of(request.shape);
-  const bool video = std::holds_alternative<StditShape>(request.shape);
-  const std::vector<Sample> samples = synthetic_samples(model, dims, video ? 2 : 1);
+  const Model& model = request.model;
+  const DimSizes dims = dims_of(model);
+  const bool packs = model.streams.front().rows.front() == "batch";
+  const std::vector<Sample> samples = synthetic_samples(model, dims, packs ? 2 : 1);
   const CheckCase of{
       .name = request.name,
       .model = model,
@@ -56,17 +65,17 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   const auto ways_on = [&](int ranks, LayerRecompute level) {
     LayoutTask task{.model = &model, .documents = {}, .recompute = level, .seconds = {}};
     task.documents =
-        packed(std::vector<std::int64_t>(samples.size(), video ? 30 : 35), ranks, model.causal);
+        packed(std::vector<std::int64_t>(samples.size(), model.rows(dims)), ranks, model.causal);
     task.documents.dims = dims;
-    return layout_ways(task, model_type(request.shape));
+    return layout_ways(task);
   };
   std::vector<CheckRow> rows;
   const std::int64_t all =
       std::ssize(request.dtypes) * std::ssize(kCheckedLevels) * std::ssize(request.ranks);
   std::int64_t done = 0;
   for (const Dtype dtype : request.dtypes) {
-    const reference::Answer expected = reference::grid_model(
-        request.shape, whole_weights(model, fill_grid_widely, dtype), samples);
+    const reference::Answer expected = reference::answer(
+        model, whole_weights(model, fill_grid_widely, dtype), {.samples = samples});
     std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
     for (const LayerRecompute level : kCheckedLevels) {
       for (std::size_t i = 0; i < request.ranks.size(); ++i, ++done) {

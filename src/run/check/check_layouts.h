@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/grid_models.h"
+#include "paradyse/plan/model.h"
 #include "src/plan/base/progress_hook.h"
 #include "src/run/check/check.h"
 
@@ -14,7 +14,7 @@ namespace paradyse {
 
 struct LayoutCheckRequest {
   std::string name;  // of the model, for messages
-  GridShape shape;
+  Model model;
   std::vector<int> ranks = {1, 2, 3, 4};
   std::vector<Dtype> dtypes = {Dtype::float64, Dtype::float32};
   std::shared_ptr<Backend> backend = local_backend();

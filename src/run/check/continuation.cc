@@ -5,21 +5,22 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/run/reference/reference_model.h"
+#include "src/run/reference/text.h"
 
 namespace paradyse {
 
 std::vector<std::int32_t> continuation(
-    const ModelShape& shape,
+    const Model& model,
     const std::map<std::string, at::Tensor>& weights,
     const ContinuationRequest& request) {
-  if (shape.masked_lm) {
+  if (model.masked_lm) {
     throw std::invalid_argument(
         "a masked language model cannot continue a text: give a causal one");
   }
   if (request.prompt.empty()) {
     throw std::invalid_argument("the prompt is empty: give at least one token");
   }
+  const TextShape shape = text_shape(model);
   const at::InferenceMode guard;
   std::mt19937_64 random(request.seed);
   std::vector<std::int32_t> text = request.prompt;

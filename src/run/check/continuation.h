@@ -9,7 +9,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 
 namespace paradyse {
 
@@ -25,7 +25,7 @@ struct ContinuationRequest {
 // Throws std::invalid_argument for a masked LM, which writes nothing on, an empty prompt and a
 // token outside the vocabulary.
 std::vector<std::int32_t> continuation(
-    const ModelShape& shape,
+    const Model& model,
     const std::map<std::string, at::Tensor>& weights,
     const ContinuationRequest& request);
 

@@ -3,6 +3,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/check/check.h"
 #include "src/run/check/check_case.h"
 
@@ -25,7 +26,7 @@ std::vector<std::vector<std::int32_t>> random_documents(
 
 // Of a masked LM: about every third token is another one.
 std::vector<std::vector<std::int32_t>> labels_of(
-    const ModelShape& model, const std::vector<std::vector<std::int32_t>>& documents) {
+    const Model& model, const std::vector<std::vector<std::int32_t>>& documents) {
   if (!model.masked_lm) {
     return {};
   }
@@ -33,7 +34,8 @@ std::vector<std::vector<std::int32_t>> labels_of(
   std::vector<std::vector<std::int32_t>> labels = documents;
   for (auto& of_document : labels) {
     for (std::int32_t& label : of_document) {
-      const auto id = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab));
+      const auto id =
+          static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab()));
       label = random() % 3 == 0 ? id : kNoLabel;
     }
   }
@@ -55,15 +57,15 @@ void fill_widely(Parameters& parameters) {
 
 CheckSubject check_subject(
     const std::string& name,
-    const ModelShape& model,
+    const Model& model,
     const std::function<void(Parameters& parameters)>& fill,
     const std::vector<std::int64_t>& lengths) {
   std::vector<std::int64_t> within = lengths;
-  const LengthLimit limit = length_limit(model);
+  const LengthLimit& limit = model.limits.longest;
   for (std::int64_t& length : within) {
     length = limit.allows(length) ? length : limit.tokens;
   }
-  const auto documents = random_documents(within, model.vocab);
+  const auto documents = random_documents(within, model.vocab());
   return {
       .name = name,
       .model = model,
@@ -74,39 +76,39 @@ CheckSubject check_subject(
 
 std::vector<CheckSubject> built_in_subjects() {
   const auto subject =
-      [](const char* name, ModelShape model, const std::vector<std::int64_t>& lengths) {
+      [](const char* name, TextShape model, const std::vector<std::int64_t>& lengths) {
         model.layers = 2;
         model.rope_theta = 500.0;
         model.initializer_range = 0.2;  // at 0.3 the noise in a key bias's zero gradient nears 2e-5
         return check_subject(name, model, fill_widely, lengths);
       };
-  ModelShape grouped;  // query heads share key/value heads
+  TextShape grouped;  // query heads share key/value heads
   grouped.hidden = 12;
   grouped.heads = 6;
   grouped.kv_heads = 2;
   grouped.head_dim = 4;
   grouped.ffn = 13;
   grouped.vocab = 31;
-  ModelShape shared = grouped;  // one key/value head, tied head
+  TextShape shared = grouped;  // one key/value head, tied head
   shared.heads = 5;
   shared.kv_heads = 1;
   shared.hidden = 14;
   shared.ffn = 11;
   shared.vocab = 29;
   shared.tied = true;
-  ModelShape few = grouped;  // fewer heads, and rows of all else, than ranks
+  TextShape few = grouped;  // fewer heads, and rows of all else, than ranks
   few.heads = 2;
   few.kv_heads = 2;
   few.ffn = 3;
   few.vocab = 7;
-  ModelShape qwen2 = grouped;
+  TextShape qwen2 = grouped;
   qwen2.architecture = "qwen2";
   qwen2.qkv_bias = true;
   qwen2.head_dim = 16;  // CUDA's flash attention takes 8, 16, ...
-  ModelShape qwen3 = grouped;
+  TextShape qwen3 = grouped;
   qwen3.architecture = "qwen3";
   qwen3.qk_norm = true;
-  ModelShape gpt2;  // learned positions, LayerNorm, biases; as many key/value heads as query heads
+  TextShape gpt2;  // learned positions, LayerNorm, biases; as many key/value heads as query heads
   gpt2.architecture = "gpt2";
   gpt2.hidden = 15;
   gpt2.heads = gpt2.kv_heads = 3;
@@ -118,11 +120,11 @@ std::vector<CheckSubject> built_in_subjects() {
   gpt2.qkv_bias = gpt2.out_bias = gpt2.mlp_bias = true;
   gpt2.tied = true;
   gpt2.activation = Activation::gelu_tanh;
-  ModelShape opt = gpt2;
+  TextShape opt = gpt2;
   opt.architecture = "opt";
   opt.position_offset = 2;
   opt.activation = Activation::relu;
-  ModelShape bert = gpt2;  // bidirectional, norms after the sums, masked tokens
+  TextShape bert = gpt2;  // bidirectional, norms after the sums, masked tokens
   bert.architecture = "bert";
   bert.causal = false;
   bert.head_dim = 8;  // flash attention, as above

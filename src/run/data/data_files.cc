@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <system_error>
 #include <utility>

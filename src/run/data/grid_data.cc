@@ -493,9 +493,8 @@ GridData read_alignments(const std::filesystem::path& file) {
   return data;
 }
 
-GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape) {
-  const auto* const video = std::get_if<StditShape>(&shape);
-  return video != nullptr ? read_frames(file, *video) : read_alignments(file);
+GridData read_grid_data(const std::filesystem::path& file, const Model& model) {
+  return model.family == "stdit" ? read_frames(file, stdit_shape(model)) : read_alignments(file);
 }
 
 }  // namespace paradyse

@@ -9,9 +9,10 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/grid_models.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/sample.h"
+#include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/stdit/stdit.h"
 
 namespace paradyse {
 
@@ -67,7 +68,7 @@ struct GridData {
 };
 
 // By the model: read_frames() or read_alignments().
-GridData read_grid_data(const std::filesystem::path& file, const GridShape& shape);
+GridData read_grid_data(const std::filesystem::path& file, const Model& model);
 
 // A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
 // these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn; of a model with text

@@ -51,7 +51,7 @@ c10::Device device_named(const std::string& name) {
   return c10::kCUDA;
 }
 
-Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype) {
+Tiles tiles_for(c10::Device device, const Model& model, Dtype dtype) {
   return device.is_cpu() ? Tiles{} : gpu_tiles(model, precision_of(dtype).activation);
 }
 

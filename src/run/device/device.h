@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 
 namespace paradyse {
 
@@ -28,7 +28,7 @@ void make_cuda_handles();
 c10::Device device_named(const std::string& name);
 
 // In which a model is computed there, in elements of this type.
-Tiles tiles_for(c10::Device device, const ModelShape& model, Dtype dtype);
+Tiles tiles_for(c10::Device device, const Model& model, Dtype dtype);
 
 // `device` with a number: that of the one that is current on this thread, where it has none.
 c10::Device numbered(c10::Device device);

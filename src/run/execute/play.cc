@@ -71,12 +71,12 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         plan.lengths.size()));
   }
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
-    if (!model.longest.allows(plan.lengths[d])) {
+    if (!model.limits.longest.allows(plan.lengths[d])) {
       throw std::invalid_argument(fmt::format(
           "document {} of the batch has {} tokens; {}: cut it",
           d,
           plan.lengths[d],
-          model.longest.why));
+          model.limits.longest.why));
     }
   }
 }

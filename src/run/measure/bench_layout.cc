@@ -20,8 +20,7 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
        .recompute = request.recompute,
        .objective =
            request.seconds ? LayoutTask::Objective::seconds : LayoutTask::Objective::elements,
-       .seconds = request.seconds},
-      request.type);
+       .seconds = request.seconds});
   std::string names;
   for (const LayoutWay& way : all) {
     names += (names.empty() ? "" : ", ") + way.name;
@@ -43,7 +42,7 @@ std::vector<LayoutWay> ways_of(const BenchLayoutRequest& request, const Model& m
 }  // namespace
 
 std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
-  const Model model = request.model.model();
+  const Model& model = request.model;
   std::vector<LayoutWay> ways = ways_of(request, model);
   for (LayoutWay& way : ways) {
     way.plan.messages.overlap = request.memory_per_rank == 0;
@@ -51,7 +50,7 @@ std::vector<BenchLayoutRow> bench_layout(const BenchLayoutRequest& request) {
   const std::vector<std::int64_t>& lengths = request.documents.lengths;
   std::vector<Sample> samples;
   std::vector<std::vector<std::int32_t>> documents;
-  if (request.model.grid) {
+  if (model.of_samples()) {
     samples =
         synthetic_samples(model, request.documents.dims, static_cast<std::int64_t>(lengths.size()));
   } else {

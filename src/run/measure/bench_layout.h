@@ -17,8 +17,7 @@
 namespace paradyse {
 
 struct BenchLayoutRequest {
-  ModelFolder model;
-  std::string type;                    // of its rivals, as layout_rivals() takes it
+  Model model;
   Documents documents;                 // samples and their dims, or alike documents; and ranks
   std::vector<std::string> ways = {};  // by name; none: all
   LayerRecompute recompute = {};

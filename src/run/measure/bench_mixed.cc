@@ -129,7 +129,7 @@ class Cutter {
   }
 
   [[nodiscard]] Plan even(std::int64_t length) const {
-    return uniform_plan(request_.model.shape, {length}, cluster_.ranks(), layers());
+    return uniform_plan(request_.model, {length}, cluster_.ranks(), layers());
   }
   [[nodiscard]] Plan proportional(std::int64_t length) const {
     Plan plan = even(length);
@@ -138,7 +138,7 @@ class Cutter {
         plan.lengths,
         layers(),
         cluster_.ranks(),
-        request_.model.shape,
+        request_.model,
         cluster_,
         {.precision = precision_of(request_.dtype)});
     return plan;
@@ -146,7 +146,7 @@ class Cutter {
   // No rank's footprint is above its budget.
   [[nodiscard]] bool fits(const Plan& plan, const std::vector<std::int64_t>& budgets) const {
     const Precision precision = precision_of(request_.dtype);
-    const Model model = text_model(request_.model.shape);
+    const Model& model = request_.model;
     return std::ranges::all_of(ranks_, [&](int r) {
       const RankPart part = rank_part(plan, plan.micro_batches[0], model, r, true);
       const std::int64_t base = stored_elements(model, cluster_.ranks(), r) * precision.trained();
@@ -156,7 +156,7 @@ class Cutter {
 
  private:
   [[nodiscard]] std::vector<LayerChoice> layers() const {
-    return std::vector<LayerChoice>(idx(request_.model.shape.layers), request_.layer);
+    return std::vector<LayerChoice>(idx(request_.model.layers), request_.layer);
   }
 
   const BenchMixedRequest& request_;
@@ -170,7 +170,7 @@ struct Trained {
       const BenchMixedRequest& request, Communicators& communicators, std::int64_t memory_bytes = 0)
       : session(
             communicators,
-            text_model(request.model.shape),
+            request.model,
             {.dtype = request.dtype, .masters = true, .memory_bytes = memory_bytes}),
         optimizer(session.parameters(), {}) {
     session.parameters().initialize(1);
@@ -207,7 +207,7 @@ void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks
 // One step; the peak of each rank.  Throws OutOfMemory.
 std::vector<std::int64_t> peaks_of(
     const BenchMixedRequest& request, const Plan& plan, const std::vector<std::int64_t>& memory) {
-  const auto tokens = synthetic_documents(1, plan.lengths.front(), request.model.shape.vocab);
+  const auto tokens = synthetic_documents(1, plan.lengths.front(), request.model.vocab());
   const auto documents = pointers(tokens);
   std::vector<std::int64_t> peaks;
   run_local_ranks(plan.ranks, {}, [&](Communicators& communicators) {
@@ -280,7 +280,7 @@ MixedSpeed bench_mixed_speed(
         ranks,
         usable.size()));
   }
-  const ModelShape& model = request.model.shape;
+  const Model& model = request.model;
   const std::shared_ptr<Backend> backend = local_backend();
   const MachineNumbers machine = measure_machine(model, request.dtype, ranks, *backend);
   const std::vector<std::int64_t> unlimited(
@@ -298,7 +298,7 @@ MixedSpeed bench_mixed_speed(
     speed += 1 / factor;
   }
   result.ideal = ranks / (std::ranges::max(slowdown) * speed);
-  const auto tokens = synthetic_documents(1, length, model.vocab);
+  const auto tokens = synthetic_documents(1, length, model.vocab());
   const auto documents = pointers(tokens);
   backend->run(ranks, [&](Communicators& real) {
     const auto me = idx(real.rank());
@@ -339,10 +339,10 @@ MixedSpeed bench_mixed_speed(
 MixedMemory bench_mixed_memory(
     const BenchMixedRequest& request, const std::vector<std::int64_t>& memory) {
   expect_unlike(request, memory);
-  const ModelShape& model = request.model.shape;
+  const Model& model = request.model;
   const Cutter cutter(
       request, cluster_of(MachineNumbers{}, std::vector<double>(memory.size(), 1), memory));
-  const LengthLimit limit = length_limit(model);
+  const LengthLimit limit = model.limits.longest;
   const std::int64_t most = limit.tokens > 0 ? limit.tokens + 1 : kMostTokens;
   const std::vector<std::int64_t> alike(
       memory.size(),

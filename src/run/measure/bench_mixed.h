@@ -16,7 +16,7 @@
 namespace paradyse {
 
 struct BenchMixedRequest {
-  ModelFolder model;  // its weights are not read
+  Model model;  // its weights are not read
   LayerChoice layer = {};
   Dtype dtype = Dtype::float32;
   ProgressHook progress = {};

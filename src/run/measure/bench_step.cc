@@ -97,7 +97,7 @@ std::vector<Case> cases_of(const BenchStepRequest& request) {
   if (request.plan) {
     return {{.plan = *request.plan}};
   }
-  const ModelShape& model = request.model.shape;
+  const Model& model = request.model;
   const bool whole = strategy("attention", part_of(request.layer, "attention").strategy).one_rank;
   const std::size_t documents = whole ? idx(request.ranks) : 1;
   std::vector<Case> cases;
@@ -108,25 +108,9 @@ std::vector<Case> cases_of(const BenchStepRequest& request) {
              std::vector<std::int64_t>(documents, length),
              request.ranks,
              std::vector<LayerChoice>(idx(model.layers), request.layer)),
-         .documents = synthetic_documents(documents, length, model.vocab)});
+         .documents = synthetic_documents(documents, length, model.vocab())});
   }
   return cases;
-}
-
-// That products and attention of the model are measured with: of several dims, the widths of a
-// part.
-ModelShape measured_shape(const ModelFolder& folder, const Model& model) {
-  ModelShape shape = folder.shape;
-  if (folder.grid) {
-    const auto typical = std::ranges::find_if(model.parts, [](const ModelPart& one) {
-      return one.layer == 0 && one.part->shape.heads > 0;
-    });
-    const PartShape& of =
-        (typical == model.parts.end() ? model.parts.front() : *typical).part->shape;
-    shape.hidden = of.hidden;
-    shape.head_dim = of.head_dim;
-  }
-  return shape;
 }
 
 // To hold a step's operations beside.
@@ -278,14 +262,10 @@ class BenchRank {
 }  // namespace
 
 BenchStepResult bench_step(const BenchStepRequest& request) {
-  const Model model = request.model.model();
+  const Model& model = request.model;
   BenchStepResult result;
-  const MachineNumbers machine = measure_machine(
-      measured_shape(request.model, model),
-      request.dtype,
-      request.ranks,
-      *request.backend,
-      request.device);
+  const MachineNumbers machine =
+      measure_machine(model, request.dtype, request.ranks, *request.backend, request.device);
   result.matmul_flops_per_second = machine.matmul_flops_per_second;
   result.cores = std::min(machine.cores, request.ranks);
   if (!request.device.is_cpu() && request.backend->leads()) {

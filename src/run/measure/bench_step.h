@@ -21,7 +21,7 @@
 namespace paradyse {
 
 struct BenchStepRequest {
-  ModelFolder model;  // without weights: random ones
+  Model model;  // without weights: random ones
   int ranks = 1;
   std::vector<std::int64_t> lengths = {};
   LayerChoice layer = {};

@@ -224,7 +224,7 @@ class Bench {
     const PlanningTask& task = request_.task;
     RankSession session(
         communicators,
-        text_model(task.model),
+        task.model,
         {.dtype = request_.dtype,
          .masters = true,
          .memory_bytes = task.memory_per_rank,
@@ -330,7 +330,7 @@ class Bench {
   [[nodiscard]] std::vector<std::vector<std::int32_t>> documents(std::size_t step) const {
     std::vector<std::vector<std::int32_t>> all;
     for (const std::int64_t n : steps_[step]) {
-      all.push_back(synthetic_documents(1, n, request_.task.model.vocab).front());
+      all.push_back(synthetic_documents(1, n, request_.task.model.vocab()).front());
     }
     return all;
   }

@@ -133,11 +133,12 @@ std::string machine_name(c10::Device device) {
 namespace {
 
 // By this thread, on a core.
-void measure_core(const ModelShape& model, Dtype dtype, MachineNumbers& machine) {
+void measure_core(const Model& model, Dtype dtype, MachineNumbers& machine) {
+  const PartShape typical = model.typical_part();
   const ParameterTypes types = parameter_types(dtype);
   const at::TensorOptions options(types.weight);
   const std::int64_t tokens = 512;
-  const std::int64_t H = std::clamp<std::int64_t>(model.hidden, 32, 2048);
+  const std::int64_t H = std::clamp<std::int64_t>(typical.hidden, 32, 2048);
   const at::Tensor x = at::randn({tokens, H}, options);
   const at::Tensor w = at::randn({3 * H, H}, options);
   const at::Tensor y = at::empty({tokens, 3 * H}, options);
@@ -145,7 +146,7 @@ void measure_core(const ModelShape& model, Dtype dtype, MachineNumbers& machine)
   machine.matmul_flops_per_second = 2.0 * static_cast<double>(tokens * 3 * H * H) / multiplied;
 
   const std::int64_t n = 1024;
-  const std::int64_t D = model.head_dim;
+  const std::int64_t D = typical.head_dim;
   const OneHead head(n, D, options, types.gradient);
   const double attention = median_seconds(0.08, [&] {
     head.forward();
@@ -171,8 +172,7 @@ void measure_core(const ModelShape& model, Dtype dtype, MachineNumbers& machine)
 // Of a document that fills a GPU.
 constexpr std::int64_t kDeviceTokens = 4096;
 
-void measure_device(
-    const ModelShape& model, Dtype dtype, c10::Device device, MachineNumbers& machine) {
+void measure_device(const Model& model, Dtype dtype, c10::Device device, MachineNumbers& machine) {
   const PlayedLayer layer = play_layer(model, dtype, kDeviceTokens, device);
   machine.matmul_flops_per_second = layer.matmul_flops / layer.products.median;
   machine.attention_flops_per_second = layer.attention_flops / layer.attention.median;
@@ -184,7 +184,7 @@ void measure_device(
 }  // namespace
 
 MachineNumbers measure_machine(
-    const ModelShape& model, Dtype dtype, int ranks, Backend& backend, c10::Device device) {
+    const Model& model, Dtype dtype, int ranks, Backend& backend, c10::Device device) {
   const c10::InferenceMode no_autograd;
   const auto options = at::TensorOptions(parameter_types(dtype).weight).device(device);
   MachineNumbers machine;
@@ -206,7 +206,7 @@ MachineNumbers measure_machine(
     double latency = 0;
     double transfer_seconds = 0;
     const std::int64_t rows = (device.is_cpu() ? 256 : kDeviceTokens) * ranks;
-    const std::int64_t H = std::clamp<std::int64_t>(model.hidden, 32, 2048);
+    const std::int64_t H = std::clamp<std::int64_t>(model.typical_part().hidden, 32, 2048);
     const Layout pieces = matrix("rows", {rows, H}, even_cuts(rows, ranks));
     const Transfer table = transfer(pieces, pieces.whole(), ranks);
     backend.run(ranks, [&](Communicators& communicators) {
@@ -244,8 +244,9 @@ MachineNumbers measure_machine(
   return machine;
 }
 
-std::vector<KernelProbe> measure_kernels(const ModelShape& model, Dtype dtype, c10::Device device) {
+std::vector<KernelProbe> measure_kernels(const Model& model, Dtype dtype, c10::Device device) {
   std::vector<KernelProbe> probes;
+  const PartShape typical = model.typical_part();
   const ParameterTypes types = parameter_types(dtype);
   const auto options = at::TensorOptions(types.weight).device(device);
   const bool core = device.is_cpu();
@@ -268,16 +269,16 @@ std::vector<KernelProbe> measure_kernels(const ModelShape& model, Dtype dtype, c
       const DeviceScope computing(device);
       const std::vector<std::int64_t> rows = core ? std::vector<std::int64_t>{16, 128, 1024}
                                                   : std::vector<std::int64_t>{256, 1024, 8192};
-      for (const std::int64_t n : {model.hidden, 3 * model.hidden, model.ffn}) {
+      for (const std::int64_t n : {typical.hidden, 3 * typical.hidden, typical.ffn}) {
         for (const std::int64_t m : rows) {
-          const at::Tensor x = at::randn({m, model.hidden}, options);
-          const at::Tensor w = at::randn({n, model.hidden}, options);
+          const at::Tensor x = at::randn({m, typical.hidden}, options);
+          const at::Tensor w = at::randn({n, typical.hidden}, options);
           const at::Tensor y = at::empty({m, n}, options);
           probes.push_back(
               {.kernel = "matmul",
-               .shape = {m, model.hidden, n},
+               .shape = {m, typical.hidden, n},
                .flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                        static_cast<double>(model.hidden),
+                        static_cast<double>(typical.hidden),
                .seconds = measured([&] { product(x, w.t(), y); })});
         }
       }
@@ -287,19 +288,19 @@ std::vector<KernelProbe> measure_kernels(const ModelShape& model, Dtype dtype, c
         const PlayedLayer layer = play_layer(model, dtype, tokens, device, /*backward=*/false);
         probes.push_back(
             {.kernel = "attention",
-             .shape = {tokens, model.heads, model.head_dim},
+             .shape = {tokens, typical.heads, typical.head_dim},
              .flops = layer.attention_flops,
              .seconds = layer.attention});
       }
       return;
     }
     for (const std::int64_t tokens : {128, 512, 2048}) {
-      const OneHead head(tokens, model.head_dim, options, types.gradient);
+      const OneHead head(tokens, typical.head_dim, options, types.gradient);
       const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
       probes.push_back(
           {.kernel = "attention",
-           .shape = {tokens, 1, model.head_dim},
-           .flops = 4.0 * pairs * static_cast<double>(model.head_dim),
+           .shape = {tokens, 1, typical.head_dim},
+           .flops = 4.0 * pairs * static_cast<double>(typical.head_dim),
            .seconds = measured([&] { head.forward(); })});
     }
   });

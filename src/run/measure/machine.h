@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
 #include "src/run/device/cores.h"
@@ -28,7 +28,7 @@ std::string machine_name(c10::Device device = c10::Device(c10::kCPU));
 // `head_dim` alone count.  Every process calls it; the numbers are whole in the one that leads,
 // which alone computes while the others wait.
 MachineNumbers measure_machine(
-    const ModelShape& model,
+    const Model& model,
     Dtype dtype,
     int ranks,
     Backend& backend,
@@ -37,6 +37,6 @@ MachineNumbers measure_machine(
 // Matrix products and attention of the model's shapes and the run's type: by one thread, attention
 // of one head, in about a second; on a GPU of all heads.
 std::vector<KernelProbe> measure_kernels(
-    const ModelShape& model, Dtype dtype, c10::Device device = c10::Device(c10::kCPU));
+    const Model& model, Dtype dtype, c10::Device device = c10::Device(c10::kCPU));
 
 }  // namespace paradyse

@@ -45,8 +45,7 @@ void measure_link(int ranks, const std::shared_ptr<Backend>& backend, MachineNum
 
 }  // namespace
 
-Cluster measured_cluster(
-    const ModelShape& model, int ranks, const std::shared_ptr<Backend>& backend) {
+Cluster measured_cluster(const Model& model, int ranks, const std::shared_ptr<Backend>& backend) {
   const std::int64_t memory =
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   MachineNumbers machine = measure_machine(model, Dtype::float32, ranks, *backend);

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/run/backend.h"
 
 namespace paradyse {
@@ -12,7 +12,6 @@ namespace paradyse {
 // machine_cluster() of the speeds that measure_machine() finds for a model of this shape, with the
 // links of the backend's own collectives, in some seconds.
 // Every process of the backend calls it; the numbers are whole in the one that leads.
-Cluster measured_cluster(
-    const ModelShape& model, int ranks, const std::shared_ptr<Backend>& backend);
+Cluster measured_cluster(const Model& model, int ranks, const std::shared_ptr<Backend>& backend);
 
 }  // namespace paradyse

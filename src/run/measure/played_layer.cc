@@ -13,6 +13,7 @@
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/session.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/measure/measure.h"
@@ -24,17 +25,17 @@ constexpr std::int64_t kVocabulary = 512;
 constexpr int kColdRepeats = 2;  // handles, workspaces and memory are made
 constexpr int kRepeats = 7;
 
-// The first layer of it.
-ModelShape one_layer(ModelShape model, std::int64_t tokens) {
-  model = without_dropout(model);
-  model.layers = 1;
-  model.vocab = std::min(model.vocab, kVocabulary);
-  model.padding_id = -1;
-  model.window = 0;
-  if (model.learned_positions) {
-    model.max_positions = std::max(model.max_positions, tokens);
+// The first layer of it, with a small vocabulary.
+Model one_layer(const Model& model, std::int64_t tokens) {
+  TextShape shape = text_shape(model);
+  shape.layers = 1;
+  shape.vocab = std::min(shape.vocab, kVocabulary);
+  shape.padding_id = -1;
+  shape.window = 0;
+  if (shape.learned_positions) {
+    shape.max_positions = std::max(shape.max_positions, tokens);
   }
-  return model;
+  return without_dropout(text_model(shape));
 }
 
 // Numbers like a model's: a device computes faster with zeros.
@@ -53,10 +54,9 @@ void fill(Parameters& parameters) {
 }  // namespace
 
 PlayedLayer play_layer(
-    const ModelShape& model, Dtype dtype, std::int64_t tokens, c10::Device device, bool backward) {
-  const ModelShape shape = one_layer(model, tokens);
-  const Model layer = text_model(shape);
-  const Plan plan = uniform_plan(shape, {tokens}, 1, {text_layer("MegatronTS", "hold")});
+    const Model& model, Dtype dtype, std::int64_t tokens, c10::Device device, bool backward) {
+  const Model layer = one_layer(model, tokens);
+  const Plan plan = uniform_plan(layer, {tokens}, 1, {text_layer("MegatronTS", "hold")});
   PlayedLayer played;
   const RankPart part = rank_part(plan, plan.micro_batches.front(), layer, 0, backward);
   const Totals counted = totals(part.timeline, part.seat, precision_of(dtype));
@@ -74,7 +74,7 @@ PlayedLayer play_layer(
         layer,
         {.dtype = dtype, .gradients = backward, .device = device, .breakdown = &breakdown});
     fill(session.parameters());
-    const auto documents = synthetic_documents(1, tokens, shape.vocab);
+    const auto documents = synthetic_documents(1, tokens, layer.vocab());
     const auto document = pointers(documents);
     for (int i = 0; i < kColdRepeats + kRepeats; ++i) {
       if (backward) {

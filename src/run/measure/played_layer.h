@@ -7,7 +7,7 @@
 #include <c10/core/Device.h>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/profile.h"
 
 namespace paradyse {
@@ -25,10 +25,6 @@ struct PlayedLayer {
 
 // Embedding and head are there, with a small vocabulary.  Nothing is held afterwards.
 PlayedLayer play_layer(
-    const ModelShape& model,
-    Dtype dtype,
-    std::int64_t tokens,
-    c10::Device device,
-    bool backward = true);
+    const Model& model, Dtype dtype, std::int64_t tokens, c10::Device device, bool backward = true);
 
 }  // namespace paradyse

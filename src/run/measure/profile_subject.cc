@@ -17,30 +17,6 @@ namespace {
 
 constexpr std::int64_t kMostLayers = 2;  // layers are alike
 
-ProfileHeader header_of(
-    const std::string& model,
-    const std::string& sha256,
-    std::int64_t hidden,
-    std::int64_t layers,
-    int ranks,
-    Dtype dtype,
-    const Backend& backend,
-    c10::Device device) {
-  const std::string machine = machine_name(device);
-  return {
-      .machine = machine,
-      .machine_sha256 = sha256_hex(machine),
-      .model = model,
-      .model_sha256 = sha256,
-      .hidden = hidden,
-      .layers = std::min(kMostLayers, layers),
-      .ranks = ranks,
-      .cores = shared_cores(ranks, backend, device),
-      .backend = backend.name(),
-      .device = device.is_cpu() ? "cpu" : "cuda",
-      .dtype = dtype};
-}
-
 // --- language models -----------------------------------------------------------------------------
 
 // Sizes between one rank and all of which groups fill the ranks: a power of two each.
@@ -66,11 +42,7 @@ bool suits_groups(const Strategy& s, const Model& model, int size, int ranks) {
 
 // All layers alike, in groups of so many ranks, side by side, each with such a document.
 Plan plan_of(
-    const ModelShape& model,
-    const LayerChoice& layer,
-    std::int64_t length,
-    int of_group,
-    int ranks) {
+    const Model& model, const LayerChoice& layer, std::int64_t length, int of_group, int ranks) {
   const int groups = ranks / of_group;
   Plan plan = uniform_plan(
       model,
@@ -92,8 +64,8 @@ Plan plan_of(
   return plan;
 }
 
-std::vector<ProfileStep> text_steps(const ProfileRequest& request, const ModelShape& cut) {
-  const Model model = text_model(request.model);
+std::vector<ProfileStep> text_steps(const ProfileRequest& request, const Model& cut) {
+  const Model& model = request.model;
   std::vector<ProfileStep> all;
   const auto add = [&](const LayerChoice& layer, std::int64_t length, int ranks, int round) {
     ProfileStep& step = all.emplace_back();
@@ -150,24 +122,6 @@ std::vector<ProfileStep> text_steps(const ProfileRequest& request, const ModelSh
   return all;
 }
 
-ProfileSubject text_subject(const ProfileRequest& request) {
-  ModelShape cut = request.model;
-  cut.layers = std::min(kMostLayers, cut.layers);
-  return {
-      .header = profile_header(request),
-      .model = text_model(cut),
-      .layers = request.model.layers,
-      .of_layers =
-          [shape = request.model](std::int64_t layers) {
-            ModelShape of = shape;
-            of.layers = layers;
-            return text_model(of);
-          },
-      .optimizer_layers = {0, cut.layers, request.model.layers},
-      .kernels = request.model,
-      .steps = text_steps(request, cut)};
-}
-
 // --- video and protein models --------------------------------------------------------------------
 
 std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& cut) {
@@ -176,11 +130,11 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
     const DimSizes& dims = request.sizes.back();
     LayoutTask task{
         .model = &cut,
-        .documents = packed({rows_of(*request.grid, dims)}, request.ranks, cut.causal),
+        .documents = packed({cut.rows(dims)}, request.ranks, cut.causal),
         .recompute = {.parts = level},
         .seconds = {}};
     task.documents.dims = dims;
-    return layout_ways(task, model_type(*request.grid));
+    return layout_ways(task);
   };
   const std::vector<LayoutWay> plain = ways_at(Recompute::none);
   const std::vector<LayoutWay> again = ways_at(Recompute::full);
@@ -190,7 +144,7 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
       for (const std::vector<LayoutWay>* ways : {&plain, &again}) {
         for (const LayoutWay& way : *ways) {
           const std::string level = to_string(ways == &plain ? Recompute::none : Recompute::full);
-          const std::int64_t rows = rows_of(*request.grid, dims);
+          const std::int64_t rows = cut.rows(dims);
           ProfileStep& step = all.emplace_back();
           step.probe = {
               .attention = way.name,
@@ -210,82 +164,55 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
   return all;
 }
 
-ProfileSubject grid_subject(const ProfileRequest& request) {
-  const GridShape& shape = *request.grid;
-  const std::int64_t layers = layers_of(shape);
-  const Model cut = grid_model(with_layers(shape, std::min(kMostLayers, layers)));
-  ProfileSubject subject{
-      .header = profile_header(request),
-      .model = cut,
-      .layers = layers,
-      .of_layers = [shape](std::int64_t count) { return grid_model(with_layers(shape, count)); },
-      .optimizer_layers = {std::min(kMostLayers, layers), layers},
-      .steps = grid_steps(request, cut)};
-  if (const auto* const video = std::get_if<StditShape>(&shape)) {
-    subject.kernels.hidden = video->hidden;
-    subject.kernels.head_dim = video->hidden / video->heads;
-    subject.kernels.ffn = video->mlp_hidden;
-  } else {
-    const auto& protein = std::get<EvoformerShape>(shape);
-    subject.kernels.hidden = protein.msa_hidden;
-    subject.kernels.head_dim = protein.head_dim;
-    subject.kernels.ffn = protein.transition * protein.msa_hidden;
-  }
-  return subject;
-}
-
 }  // namespace
 
 ProfileHeader profile_header(
-    const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device) {
-  ModelShape one_layer = model;
-  one_layer.layers = std::min<std::int64_t>(1, model.layers);
-  return header_of(
-      model.architecture,
-      fingerprint(one_layer),
-      model.hidden,
-      model.layers,
-      ranks,
-      dtype,
-      backend,
-      device);
-}
-
-ProfileHeader profile_header(
-    const GridShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device) {
-  const auto* const video = std::get_if<StditShape>(&model);
-  return header_of(
-      architecture(model),
-      fingerprint(with_layers(model, 1)),
-      video != nullptr ? video->hidden : std::get<EvoformerShape>(model).msa_hidden,
-      layers_of(model),
-      ranks,
-      dtype,
-      backend,
-      device);
+    const Model& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device) {
+  const std::string machine = machine_name(device);
+  return {
+      .machine = machine,
+      .machine_sha256 = sha256_hex(machine),
+      .model = model.name,
+      .model_sha256 = with_layers(model, std::min<std::int64_t>(1, model.layers)).sha256,
+      .hidden = model.streams.front().columns,
+      .layers = std::min(kMostLayers, model.layers),
+      .ranks = ranks,
+      .cores = shared_cores(ranks, backend, device),
+      .backend = backend.name(),
+      .device = device.is_cpu() ? "cpu" : "cuda",
+      .dtype = dtype};
 }
 
 ProfileHeader profile_header(const ProfileRequest& request) {
-  const auto of = [&](const auto& model) {
-    return profile_header(model, request.ranks, request.dtype, *request.backend, request.device);
-  };
-  return request.grid ? of(*request.grid) : of(request.model);
+  return profile_header(
+      request.model, request.ranks, request.dtype, *request.backend, request.device);
 }
 
 ProfileSubject profile_subject(const ProfileRequest& request) {
-  return request.grid ? grid_subject(request) : text_subject(request);
+  const std::int64_t layers = request.model.layers;
+  const Model cut = with_layers(request.model, std::min(kMostLayers, layers));
+  std::vector<std::int64_t> optimizer_layers = {cut.layers, layers};
+  if (!cut.of_samples()) {
+    optimizer_layers.insert(optimizer_layers.begin(), 0);
+  }
+  return {
+      .header = profile_header(request),
+      .model = cut,
+      .layers = layers,
+      .optimizer_layers = std::move(optimizer_layers),
+      .steps = cut.of_samples() ? grid_steps(request, cut) : text_steps(request, cut)};
 }
 
-std::vector<DimSizes> profile_sizes(const GridShape& model, const BatchSizes& samples) {
+std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& samples) {
   const DimSizes& largest = *std::ranges::max_element(
-      samples.dims, {}, [&](const DimSizes& dims) { return rows_of(model, dims); });
+      samples.dims, {}, [&](const DimSizes& dims) { return model.rows(dims); });
   std::vector<DimSizes> sizes;
   for (const std::int64_t share : {4, 2, 1}) {
     DimSizes dims = largest;
     for (auto& [name, size] : dims) {
       size = std::max<std::int64_t>(1, size / share);
     }
-    if (sizes.empty() || rows_of(model, sizes.back()) < rows_of(model, dims)) {
+    if (sizes.empty() || model.rows(sizes.back()) < model.rows(dims)) {
       sizes.push_back(std::move(dims));
     }
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,9 +23,7 @@ struct ProfileSubject {
   ProfileHeader header;
   Model model;  // cut
   std::int64_t layers = 0;
-  std::function<Model(std::int64_t layers)> of_layers;
   std::vector<std::int64_t> optimizer_layers = {};  // of models whose update is measured
-  ModelShape kernels = {};                          // whose widths kernels have
   std::vector<ProfileStep> steps = {};              // the most telling first: time may end it
 };
 

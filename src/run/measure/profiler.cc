@@ -107,7 +107,8 @@ class Profiler {
   // As many rows may be other dims, of which parts do other work.
   void expect_same_dims(const StepProbe& known) const {
     for (const ProfileStep& step : subject_.steps) {
-      if (request_.grid && step.probe.length == known.length && step.probe.mlp != known.mlp) {
+      if (subject_.model.of_samples() && step.probe.length == known.length &&
+          step.probe.mlp != known.mlp) {
         throw std::invalid_argument(fmt::format(
             "profile: {} has steps of {} rows, {}, and those of this data are {}; name another "
             "file "
@@ -370,7 +371,7 @@ class Profiler {
       return known.part == part.part && known.strategy == part.strategy &&
              known.recompute == part.recompute && known.length == wish.probe.length;
     });
-    return !request_.grid || same <= wish.round;
+    return !subject_.model.of_samples() || same <= wish.round;
   }
 
   void keep(const ProfileStep& wish, const std::vector<Repeat>& samples) {
@@ -507,10 +508,11 @@ class Profiler {
       }
     };
     if (known_.kernels.empty()) {
-      keep(measure_kernels(subject_.kernels, request_.dtype, request_.device));
+      keep(measure_kernels(request_.model, request_.dtype, request_.device));
     }
-    const ModelShape& shape = request_.model;
-    if (!request_.device.is_cpu() && !request_.grid && !attention_dense_from(known_)) {
+    const PartShape shape = request_.model.typical_part();
+    if (!request_.device.is_cpu() && !subject_.model.of_samples() &&
+        !attention_dense_from(known_)) {
       keep(measure_attention_kernels(
           {.heads = shape.heads,
            .key_heads = shape.kv_heads,
@@ -538,7 +540,7 @@ class Profiler {
     const Precision precision = precision_of(request_.dtype);
     for (const std::int64_t layers : std::set<std::int64_t>(
              subject_.optimizer_layers.begin(), subject_.optimizer_layers.end())) {
-      const Model model = subject_.of_layers(layers);
+      const Model model = with_layers(request_.model, layers);
       std::int64_t most = 0;
       for (int r = 0; r < request_.ranks; ++r) {
         most = std::max(most, stored_elements(model, request_.ranks, r) * precision.trained());

@@ -6,15 +6,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/grid_models.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
@@ -22,12 +20,10 @@
 namespace paradyse {
 
 struct ProfileRequest {
-  ModelShape model = {};
+  Model model = {};
   int ranks = 1;
-  std::vector<std::int64_t> lengths = {};  // ascending
-  // In place of both: a video or protein model, and sizes of samples, ascending in rows.
-  std::optional<GridShape> grid = {};
-  std::vector<DimSizes> sizes = {};
+  std::vector<std::int64_t> lengths = {};  // ascending; of a model of several dims, in their place:
+  std::vector<DimSizes> sizes = {};        // of samples, ascending in rows
   Dtype dtype = Dtype::float32;
   bool moments_on_host = false;      // optimizer.offload
   std::int64_t memory_per_rank = 0;  // bytes; what would not fit is not run
@@ -52,13 +48,11 @@ std::vector<std::int64_t> profile_lengths(std::int64_t longest);
 
 // Of the sample with most rows a quarter of every dim, half of it, and all; fewer where these are
 // no three sizes.
-std::vector<DimSizes> profile_sizes(const GridShape& model, const BatchSizes& samples);
+std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& samples);
 
 // The header that a profile made now would have: what a profile or costs file has to agree with.
 ProfileHeader profile_header(
-    const ModelShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
-ProfileHeader profile_header(
-    const GridShape& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
+    const Model& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
 ProfileHeader profile_header(const ProfileRequest& request);
 
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every

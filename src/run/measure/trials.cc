@@ -12,6 +12,7 @@
 
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "src/run/kernels/kernels.h"
 #include "src/run/measure/device_speeds.h"
@@ -41,16 +42,15 @@ ProductTrial try_product() {
   return {.right = right, .flops_per_second = 2.0 * std::pow(static_cast<double>(kSize), 3) / best};
 }
 
-ModelShape typical_model() {
-  ModelShape model;
-  model.layers = 16;
-  model.hidden = 2048;
-  model.heads = 16;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  model.ffn = 5632;
-  model.vocab = 32000;
-  return model;
+Model typical_model() {
+  return text_model(
+      {.layers = 16,
+       .hidden = 2048,
+       .heads = 16,
+       .kv_heads = 8,
+       .head_dim = 128,
+       .ffn = 5632,
+       .vocab = 32000});
 }
 
 namespace {
@@ -72,7 +72,7 @@ bool product_is_right(Dtype dtype, c10::Device device) {
 
 }  // namespace
 
-DeviceTrial try_device(const ModelShape& model, Dtype dtype, c10::Device device) {
+DeviceTrial try_device(const Model& model, Dtype dtype, c10::Device device) {
   constexpr std::int64_t kTokens = 4096;
   const c10::InferenceMode no_autograd;
   DeviceTrial trial{.card = card_name(device)};

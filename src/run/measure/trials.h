@@ -6,7 +6,7 @@
 #include <c10/core/Device.h>
 
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/model_shape.h"
+#include "paradyse/plan/model.h"
 
 namespace paradyse {
 
@@ -20,7 +20,7 @@ ProductTrial try_product();
 
 // The model whose sizes a device is tried with where no other is named: a LLaMA of 0.9 billion
 // weights (hidden 2,048, 16 query and 8 key/value heads 128 wide, FFN 5,632).
-ModelShape typical_model();
+Model typical_model();
 
 // A device other than the CPU.
 struct DeviceTrial {
@@ -32,7 +32,7 @@ struct DeviceTrial {
   double copied_bytes_per_second = 0;  // read and written, of 1 GiB
   double kernel_seconds = 0;           // of a small kernel of many in a row
 };
-DeviceTrial try_device(const ModelShape& model, Dtype dtype, c10::Device device);
+DeviceTrial try_device(const Model& model, Dtype dtype, c10::Device device);
 
 // Two local ranks.
 struct ExchangeTrial {

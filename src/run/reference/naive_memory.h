@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "src/run/reference/reference_model.h"
+#include "src/run/reference/reference.h"
 
 namespace paradyse::reference {
 

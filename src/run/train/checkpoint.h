@@ -48,7 +48,7 @@ struct CheckpointState {
   int ranks = 1;
   int weight_domain = 1;
   Dtype dtype = Dtype::float32;  // train.dtype
-  std::string model_sha256;      // fingerprint(ModelShape)
+  std::string model_sha256;      // Model::sha256
   std::int64_t optimizer_steps = 0;
   double loss_scale = 1;
   std::int64_t loss_scale_steps = 0;

@@ -80,11 +80,11 @@ namespace {
 
 std::unique_ptr<BatchPlanner> planner_of(
     const RunConfig& config, const ModelFolder& model, const MachineNumbers& machine) {
-  if (model.grid) {
+  if (model.model.of_samples()) {
     return std::make_unique<SamplePlanner>(
-        sample_task(config, *model.grid, /*training=*/false, machine));
+        sample_task(config, model.model, /*training=*/false, machine));
   }
-  return batch_planner(planning_task(config, model.shape, /*training=*/false, machine));
+  return batch_planner(planning_task(config, model.model, /*training=*/false, machine));
 }
 
 }  // namespace
@@ -117,10 +117,11 @@ EvalResult evaluate(
   const std::unique_ptr<BatchPlanner> planner = planner_of(config, model, machine);
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
+  result.words = model.model.words;
   backend.run(static_cast<int>(config.parallel.ranks), [&](Communicators& communicators) {
     RankSession session(
         communicators,
-        model.model(),
+        model.model,
         {.dtype = config.train.dtype,
          .gradients = false,
          .memory_bytes = parse_bytes(config.parallel.memory_per_rank),

@@ -37,6 +37,7 @@ ProfileRequest profile_request(
     const BatchSizes& samples,
     Backend& backend) {
   ProfileRequest request{
+      .model = model.model,
       .ranks = static_cast<int>(config.parallel.ranks),
       .dtype = config.train.dtype,
       .moments_on_host = config.optimizer.offload,
@@ -44,11 +45,9 @@ ProfileRequest profile_request(
       .seconds = config.costs.profile_seconds,
       .backend = {std::shared_ptr<Backend>(), &backend},  // it lives as long as the run
       .device = device_named(config.parallel.device)};
-  if (model.grid) {
-    request.grid = model.grid;
-    request.sizes = profile_sizes(*model.grid, samples);
+  if (model.model.of_samples()) {
+    request.sizes = profile_sizes(model.model, samples);
   } else {
-    request.model = model.shape;
     request.lengths = profile_lengths(longest);
   }
   return request;

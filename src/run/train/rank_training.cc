@@ -38,7 +38,7 @@ class RankTraining {
         first_(communicators.rank() == 0),
         session_(
             communicators,
-            run.inputs.model.model(),
+            run.inputs.model.model,
             {.dtype = run.config().train.dtype,
              .masters = true,
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
@@ -157,7 +157,7 @@ class RankTraining {
         .ranks = session_.world().size(),
         .weight_domain = session_.parameters().domain(),
         .dtype = run_.config().train.dtype,
-        .model_sha256 = run_.inputs.model.fingerprint(),
+        .model_sha256 = run_.inputs.model.model.sha256,
         .optimizer_steps = optimizer_.steps(),
         .loss_scale = scale.value(),
         .loss_scale_steps = scale.steps(),

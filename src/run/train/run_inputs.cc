@@ -43,7 +43,7 @@ void expect_set(const std::string& key, const std::string& value) {
 }
 
 // Throws naming the first key that only language models know and that says anything.
-void expect_of_grids(const RunConfig& config, const std::string& type) {
+void expect_of_grids(const RunConfig& config, const Model& model) {
   const RunConfig::Parallel& parallel = config.parallel;
   const std::pair<const char*, bool> said[] = {
       {"model.dropout", config.model.dropout >= 0},
@@ -56,7 +56,7 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
           "{} is for language models, but model.path is a model of type {}: leave it out; use "
           "--plan to say what each part runs",
           key,
-          type));
+          model.family));
     }
   }
   for (const auto& [name, value] : parallel.options) {
@@ -65,10 +65,10 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
           "parallel.{}: for a model of type {} layouts and tiles are planned; leave it out, or "
           "give --plan",
           name,
-          type));
+          model.family));
     }
   }
-  if (parallel.device != "cpu") {
+  if (parallel.device != "cpu" && !model.limits.gpus) {
     throw std::invalid_argument(
         "parallel.device: multi-axis models (video, protein) run only on CPUs so far");
   }
@@ -78,21 +78,22 @@ void expect_of_grids(const RunConfig& config, const std::string& type) {
 
 ModelFolder model_at(const RunConfig& config) {
   expect_set("model.path", config.model.path);
-  ModelFolder model = reading(
-      [&] { return open_any_model(config.model.path, config.model.random_weights); }, "model.path");
-  if (model.grid) {
-    expect_of_grids(config, model_type(*model.grid));
-    return model;
+  ModelFolder folder = reading(
+      [&] { return open_model(config.model.path, config.model.random_weights); }, "model.path");
+  Model& model = folder.model;
+  if (model.of_samples()) {
+    expect_of_grids(config, model);
+    return folder;
   }
   if (config.model.dropout >= 0) {
-    model.shape.residual_dropout = model.shape.embedding_dropout = config.model.dropout;
+    model = with_dropout(model, config.model.dropout);
   }
   if (config.model.attention_dropout >= 0) {
-    model.shape.attention_dropout = config.model.attention_dropout;
+    model.limits.attention_dropout = config.model.attention_dropout;
   }
-  model.shape.tiles =
-      tiles_for(device_named(config.parallel.device), model.shape, config.train.dtype);
-  return model;
+  model =
+      with_tiles(model, tiles_for(device_named(config.parallel.device), model, config.train.dtype));
+  return folder;
 }
 
 namespace {
@@ -166,9 +167,9 @@ Corpus corpus_at(
     const std::vector<std::string>& paths,
     const RunConfig& config,
     const std::filesystem::path& folder,
-    const ModelShape& model) {
+    const Model& model) {
   const RunConfig::Data& data = config.data;
-  const std::int64_t positions = model.learned_positions ? model.max_positions : 0;
+  const std::int64_t positions = model.learned_positions();
   DataOptions options;
   options.paths.assign(paths.begin(), paths.end());
   const std::filesystem::path output = config.output.folder;
@@ -180,10 +181,10 @@ Corpus corpus_at(
   options.min_tokens = data.min_tokens;
   options.max_tokens = data.max_tokens > 0 ? data.max_tokens : positions;
   options.too_long = too_long(data.too_long);
-  options.vocab = model.vocab;
+  options.vocab = model.vocab();
   options.labels = model.masked_lm;
-  options.learned_positions = model.learned_positions;
-  options.window = model.learned_positions ? 0 : model.max_positions;
+  options.learned_positions = positions > 0;
+  options.window = positions > 0 ? 0 : model.limits.trained_positions;
   if (positions > 0 && options.max_tokens > positions) {
     throw std::invalid_argument(fmt::format(
         "data.max_tokens is {}, but the model has {} learned positions: give at most that",
@@ -193,11 +194,11 @@ Corpus corpus_at(
   Corpus corpus = reading(
       [&] {
         options.tokenizer = data.bytes ? "" : tokenizer_file(folder);
-        options.end_id = end_id(config, folder, model.vocab);
+        options.end_id = end_id(config, folder, model.vocab());
         return read_corpus(options);
       },
       key);
-  expect_within(length_limit(model), key, corpus.documents);
+  expect_within(model.limits.longest, key, corpus.documents);
   return corpus;
 }
 
@@ -207,41 +208,18 @@ Dataset data_at(
     const RunConfig& config,
     const ModelFolder& model) {
   expect_set(key, paths.empty() ? "" : paths.front());
-  if (!model.grid) {
-    return Dataset(corpus_at(key, paths, config, model.path, model.shape));
+  if (!model.model.of_samples()) {
+    return Dataset(corpus_at(key, paths, config, model.path, model.model));
   }
   if (paths.size() > 1) {
     throw std::invalid_argument(fmt::format(
         "{}: a model of type {} takes one file; {} are given",
         key,
-        model_type(*model.grid),
+        model.model.family,
         paths.size()));
   }
-  return Dataset(reading([&] { return read_grid_data(paths.front(), *model.grid); }, key));
+  return Dataset(reading([&] { return read_grid_data(paths.front(), model.model); }, key));
 }
-
-namespace {
-
-// What speeds are measured for: of a model of several dims, columns of a stream and of a head that
-// it computes with most.
-ModelShape measured_shape(const ModelFolder& model) {
-  ModelShape shape = model.shape;
-  if (!model.grid) {
-    return shape;
-  }
-  const auto* const video = std::get_if<StditShape>(&*model.grid);
-  if (video != nullptr) {
-    shape.hidden = video->hidden;
-    shape.head_dim = video->hidden / video->heads;
-  } else {
-    const auto& protein = std::get<EvoformerShape>(*model.grid);
-    shape.hidden = protein.msa_hidden;
-    shape.head_dim = protein.head_dim;
-  }
-  return shape;
-}
-
-}  // namespace
 
 std::int64_t memory_of(const RunConfig& config) {
   try {
@@ -268,7 +246,7 @@ Precision precision_of(const RunConfig& config) {
 
 PlanningTask planning_task(
     const RunConfig& config,
-    const ModelShape& model,
+    const Model& model,
     bool training,
     const MachineNumbers& machine,
     const std::optional<Costs>& costs) {
@@ -304,7 +282,7 @@ PlanningTask planning_task(
 
 SampleTask sample_task(
     const RunConfig& config,
-    const GridShape& model,
+    const Model& model,
     bool training,
     const MachineNumbers& machine,
     const std::optional<Costs>& costs) {
@@ -321,10 +299,9 @@ SampleTask sample_task(
   if (costs) {  // the other model knows lengths, and samples have several dims
     task.seconds = costs->structured;
     task.machine.cores = costs->header.cores;
-    const Model its = grid_model(model);
     std::int64_t most = 0;
     for (int r = 0; r < task.ranks; ++r) {
-      most = std::max(most, stored_elements(its, task.ranks, r));
+      most = std::max(most, stored_elements(model, task.ranks, r));
     }
     task.step_seconds = costs->update_seconds(most, task.precision, training);
   }
@@ -337,11 +314,7 @@ MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Ba
     return {.cores = shared_cores(static_cast<int>(config.parallel.ranks), backend, device)};
   }
   return measure_machine(
-      measured_shape(model),
-      config.train.dtype,
-      static_cast<int>(config.parallel.ranks),
-      backend,
-      device);
+      model.model, config.train.dtype, static_cast<int>(config.parallel.ranks), backend, device);
 }
 
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data) {

@@ -30,7 +30,7 @@ Corpus corpus_at(
     const std::vector<std::string>& paths,
     const RunConfig& config,
     const std::filesystem::path& folder,
-    const ModelShape& model);
+    const Model& model);
 
 // The same, or of a model of several dims its samples.
 Dataset data_at(
@@ -59,14 +59,14 @@ MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Ba
 // Of a language model.
 PlanningTask planning_task(
     const RunConfig& config,
-    const ModelShape& model,
+    const Model& model,
     bool training,
     const MachineNumbers& machine,
     const std::optional<Costs>& costs = std::nullopt);
 // Of a model of several dims.
 SampleTask sample_task(
     const RunConfig& config,
-    const GridShape& model,
+    const Model& model,
     bool training,
     const MachineNumbers& machine,
     const std::optional<Costs>& costs = std::nullopt);

@@ -52,7 +52,7 @@ StepPlans::Planners document_planners(
   planners.fallback = std::move(fallback);
   planners.ranks = task.ranks;
   planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
-    return problems(plan, {.model = &model, .precision = precision});
+    return problems(plan, {.model = model, .precision = precision});
   };
   planners.steps = make(std::move(task));
   return planners;
@@ -64,7 +64,7 @@ StepPlans::Planners sample_planners(const SampleTask& task) {
   planners.fallback = std::make_unique<SamplePlanner>(task);
   planners.ranks = task.ranks;
   planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
-    return problems(plan, {.grid = &model, .precision = precision});
+    return problems(plan, {.model = model, .precision = precision});
   };
   return planners;
 }

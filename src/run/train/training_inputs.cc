@@ -105,11 +105,11 @@ TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem
     inputs.first_draws.push_back(draws);
     draws += step.size();
   }
-  if (!inputs.model.grid) {
-    expect_trainable(inputs.model.shape);
+  if (!inputs.model.model.of_samples()) {
+    expect_trainable(inputs.model.model);
   }
   if (inputs.from) {
-    expect_same_model(inputs.model.fingerprint(), *inputs.from);
+    expect_same_model(inputs.model.model.sha256, *inputs.from);
     expect_same_data(
         inputs.position(inputs.first_step()), joined(config.data.path, ", "), *inputs.from);
   }
@@ -132,7 +132,7 @@ void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, B
              "that of step {}, SHA-256 {}",
              inputs.from->state.step,
              sha256_hex(to_json(inputs.from->state)).substr(0, 16))});
-    given.push_back({"the configuration of model.path", inputs.model.fingerprint()});
+    given.push_back({"the configuration of model.path", inputs.model.model.sha256});
   } else {
     given = given_model("model.path", inputs.model, inputs.weights, ranks, backend);
   }

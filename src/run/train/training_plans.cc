@@ -66,12 +66,13 @@ std::unique_ptr<StepPlans> training_plans(
       hooks.note(line);
     }
   };
-  const std::optional<GridShape>& grid = inputs.model.grid;
+  const Model& model = inputs.model.model;
+  const bool grid = model.of_samples();
   auto plans = std::make_unique<StepPlans>(
-      grid ? sample_planners(sample_task(config, *grid, /*training=*/true, numbers.machine, costs))
+      grid ? sample_planners(sample_task(config, model, /*training=*/true, numbers.machine, costs))
            : document_planners(
                  planning_task(
-                     config, inputs.model.shape, /*training=*/true, numbers.machine, costs),
+                     config, model, /*training=*/true, numbers.machine, costs),
                  hooks.planner ? hooks.planner : batch_planner),
       StepPlans::Options{
           .steps = inputs.steps.size(),
@@ -109,8 +110,7 @@ std::unique_ptr<StepPlans> training_plans(
   if (plans->given()) {
     reading([&] {
       const Plan first = plans->take(idx(inputs.first_step())).plan;
-      if (const std::string tiles = note_of_tiles(first, inputs.model.shape.tiles);
-          !grid && !tiles.empty()) {
+      if (const std::string tiles = note_of_tiles(first, model.tiles()); !grid && !tiles.empty()) {
         note("note: " + tiles);
       }
       plans->take(inputs.steps.size() - 1);

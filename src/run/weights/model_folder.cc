@@ -15,6 +15,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/model/families.h"
 #include "src/run/memory/reading.h"
 #include "src/run/weights/weight_files.h"
 
@@ -91,23 +92,6 @@ void prepare_folder(const fs::path& to) {
   }
 }
 
-}  // namespace
-
-Model ModelFolder::model() const { return grid ? grid_model(*grid) : text_model(shape); }
-
-std::string ModelFolder::fingerprint() const {
-  return grid ? paradyse::fingerprint(*grid) : paradyse::fingerprint(shape);
-}
-
-json ModelFolder::config() const {
-  return is_toml(path)
-             ? parsed_toml(path)
-             : parsed_json(
-                   config_text.empty() ? text_of(path / kConfig) : config_text, path / kConfig);
-}
-
-namespace {
-
 // Folders in `path` that hold a config.json, or, of the hub's cache, below its snapshots.
 std::string models_below(const fs::path& path) {
   std::error_code error;
@@ -123,13 +107,12 @@ std::string models_below(const fs::path& path) {
 }
 
 // Transformers 5 does not tie what the files hold twice and differently.
-void take_the_head_that_is_there(ModelFolder& model) {
-  if (!model.shape.tied) {
+void take_the_head_that_is_there(ModelFolder& folder) {
+  if (!folder.model.tied()) {
     return;
   }
   try {
-    const SafetensorsReader reader(weight_files(model.path).files);
-    const Model tied = model.model();
+    const SafetensorsReader reader(weight_files(folder.path).files);
     const auto stored = [&](const ModelPart& part) {
       const PartWeights weights = part.part->weights(1);
       const std::string name =
@@ -138,8 +121,8 @@ void take_the_head_that_is_there(ModelFolder& model) {
       without.erase(0, without.find('.') + 1);
       return reader.contains(name) ? name : reader.contains(without) ? without : "";
     };
-    const std::string embedding = stored(tied.parts.front());
-    const std::string head = stored(tied.parts.back());
+    const std::string embedding = stored(folder.model.parts.front());
+    const std::string head = stored(folder.model.parts.back());
     if (embedding.empty() || head.empty()) {
       return;
     }
@@ -150,8 +133,10 @@ void take_the_head_that_is_there(ModelFolder& model) {
                            ? at::equal(first, last)
                            : at::equal(first.to(at::kDouble), last.to(at::kDouble)));
     if (!same) {
-      model.shape.tied = false;
-      model.notes.push_back(
+      json untied = json_in(folder.model.config);
+      untied["tie_word_embeddings"] = false;
+      folder.model = model_from_config(untied.dump(), (folder.path / kConfig).string());
+      folder.notes.push_back(
           reader.file_of(head).string() + ": " + head + " differs from " + embedding +
           ", though tie_word_embeddings is true: it is used and trained as it is there, untied, as "
           "Transformers 5 does");
@@ -163,49 +148,53 @@ void take_the_head_that_is_there(ModelFolder& model) {
 }  // namespace
 
 ModelFolder open_model(const fs::path& path, bool random_weights) {
-  const char* const accepted =
-      "give a Hugging Face model folder (config.json and model.safetensors), or a .toml file with "
-      "the keys of config.json";
+  const std::string accepted =
+      "give a Hugging Face model folder (config.json and model.safetensors), a .toml file with "
+      "the keys of config.json, or a preset: " +
+      joined(preset_names(), ", ");
+  ModelFolder folder{.path = path, .model = {}};
+  if (const json* preset = preset_config(path.string())) {
+    folder.model = model_from_config(preset->dump(), path.string());
+    return folder;
+  }
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (is_grid_model(path.string())) {
+  if (!fs::exists(status)) {
+    refuse(path, "is not there" + did_you_mean(path.string(), preset_names()) + "; " + accepted);
+  }
+  if (!fs::is_directory(status)) {
+    if (!is_toml(path)) {
+      refuse(path, "is neither a folder nor named .toml; " + accepted);
+    }
+    folder.model = model_from_config(parsed_toml(path).dump(), path.string(), &folder.notes);
+    return folder;
+  }
+  if (is_toml(path)) {
+    refuse(path, "is a folder, but named .toml as a model file is; rename it");
+  }
+  const fs::path file = path / kConfig;
+  if (!fs::exists(file)) {
+    refuse(path, "is a folder without config.json; " + accepted + models_below(path));
+  }
+  folder.config_text = text_of(file);
+  parsed_json(folder.config_text, file);  // says where it is no JSON
+  folder.model = model_from_config(folder.config_text, file.string(), &folder.notes);
+  if (!random_weights) {
+    take_the_head_that_is_there(folder);
+  }
+  return folder;
+}
+
+ModelFolder open_language_model(const fs::path& path, bool random_weights) {
+  ModelFolder folder = open_model(path, random_weights);
+  if (folder.model.of_samples()) {
     refuse(
         path,
-        "is a multi-axis model (" + model_type(read_grid_shape(path.string())) +
+        "is a multi-axis model (" + folder.model.family +
             "), but this command takes language models; docs/internals/layouts.md lists which "
             "command takes which model");
   }
-  ModelFolder model;
-  model.path = path;
-  if (!fs::exists(status)) {
-    refuse(path, std::string("is not there; ") + accepted);
-  }
-  if (fs::is_directory(status)) {
-    if (is_toml(path)) {
-      refuse(path, "is a folder, but named .toml as a model file is; rename it");
-    }
-    if (!fs::exists(path / kConfig)) {
-      refuse(
-          path, std::string("is a folder without config.json; ") + accepted + models_below(path));
-    }
-    model.config_text = text_of(path / kConfig);
-    model.shape = model_shape_from_config(model.config(), (path / kConfig).string(), &model.notes);
-    if (!random_weights) {
-      take_the_head_that_is_there(model);
-    }
-  } else if (is_toml(path)) {
-    model.shape = model_shape_from_config(model.config(), path.string(), &model.notes);
-  } else {
-    refuse(path, std::string("is neither a folder nor named .toml; ") + accepted);
-  }
-  return model;
-}
-
-ModelFolder open_any_model(const fs::path& path, bool random_weights) {
-  if (!is_grid_model(path.string())) {
-    return open_model(path, random_weights);
-  }
-  return {.path = path, .shape = {}, .grid = read_grid_shape(path.string())};
+  return folder;
 }
 
 void ModelWeights::fill(Parameters& parameters) const {
@@ -231,7 +220,7 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
   return reading([&] {
     const WeightFiles files = weight_files(model.path);
     const auto reader = std::make_shared<const SafetensorsReader>(files.files);
-    const StoredWeights stored = stored_weights(*reader, model.model());
+    const StoredWeights stored = stored_weights(*reader, model.model);
     weights.notes.insert(weights.notes.end(), files.notes.begin(), files.notes.end());
     weights.notes.insert(weights.notes.end(), stored.notes.begin(), stored.notes.end());
     if (!stored.unused.empty()) {
@@ -262,10 +251,10 @@ std::string config_for(const ModelFolder& from, at::ScalarType dtype) {
     }
   }
   if (config.contains("architectures")) {
-    config["architectures"] = {class_of(from.shape)};
+    config["architectures"] = json_in(from.model.config).at("architectures");
   }
-  if (model_shape_from_config(config, kConfig).tied != from.shape.tied) {
-    config["tie_word_embeddings"] = from.shape.tied;
+  if (model_from_config(config.dump(), kConfig).tied() != from.model.tied()) {
+    config["tie_word_embeddings"] = from.model.tied();
   }
   return config == before ? from.config_text : config.dump(2) + "\n";
 }
@@ -281,7 +270,7 @@ std::vector<std::string> save_model(
   const c10::InferenceMode no_autograd;
   const bool from_folder = !from.config_text.empty();
   std::vector<std::string> notes;
-  if (parameter_shapes(from.model()) != parameter_shapes(parameters.model())) {
+  if (parameter_shapes(from.model) != parameter_shapes(parameters.model())) {
     throw std::invalid_argument(
         "save_model: " + from.path.string() + " is of another model than the parameters");
   }
@@ -307,9 +296,7 @@ std::vector<std::string> save_model(
   // Last: it makes the folder a model's.
   write_file(
       to / kConfig,
-      from.grid     ? config_of(*from.grid).dump(2) + "\n"
-      : from_folder ? config_for(from, dtype)
-                    : config_of(from.shape).dump(2) + "\n");
+      from_folder ? config_for(from, dtype) : ordered_json_in(from.model.config).dump(2) + "\n");
   domain.barrier({.op = "model saved", .part = ""});
   return notes;
 }

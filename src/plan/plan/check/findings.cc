@@ -8,13 +8,7 @@
 namespace paradyse::check {
 
 Findings::Findings(const Plan& checked, const CheckContext& against)
-    : plan(checked), context(against) {
-  if (context.model != nullptr) {
-    model = text_model(*context.model);
-  } else if (context.grid != nullptr) {
-    model = grid_model(*context.grid);
-  }
-}
+    : plan(checked), context(against), model(against.model) {}
 
 void Findings::say(const std::string& path, const std::string& what) {
   problems.push_back(path + ": " + what);

@@ -129,17 +129,14 @@ void check_sizes(Findings& findings) {
       "model.layers",
       text(findings.plan.layers) + " layers: a model has 0 or more");
   if (findings.model) {
-    const CheckContext& context = findings.context;
-    const std::string here =
-        context.model != nullptr ? context.model->architecture : architecture(*context.grid);
+    const std::string here = findings.model->name;
     require(
         findings.plan.layers == findings.model->layers,
         "model.layers",
         "the plan has " + text(findings.plan.layers) + " layers, the model " +
             text(findings.model->layers) + ": it is for '" + findings.plan.model_name +
             "', here is a " + here + "; plan for this model");
-    const std::string ours =
-        context.model != nullptr ? fingerprint(*context.model) : fingerprint(*context.grid);
+    const std::string ours = findings.model->sha256;
     require(
         findings.plan.model_sha256.empty() || findings.plan.model_sha256 == ours,
         "model.sha256",
@@ -164,7 +161,7 @@ void check_sizes(Findings& findings) {
         path_to("lengths", d),
         text(n) + " tokens: a batch has at most " + text(kMostTokens) + " in all");
     tokens += n >= 0 && fits ? n : 0;
-    const LengthLimit longest = findings.model ? findings.model->longest : LengthLimit{};
+    const LengthLimit longest = findings.model ? findings.model->limits.longest : LengthLimit{};
     require(
         longest.allows(n),
         path_to("lengths", d),

@@ -39,7 +39,7 @@ PlanningTask checked(PlanningTask task) {
     strategy("attention", name);
   }
   // What is asked for by name has to suit all ranks together, or one.
-  const Model model = text_model(task.model);
+  const Model& model = task.model;
   for (const auto& [part, name] :
        {std::pair<std::string, std::string>{"attention", task.attention}, {"mlp", task.mlp}}) {
     if (name.empty()) {

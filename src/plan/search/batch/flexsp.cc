@@ -82,7 +82,7 @@ class Groups {
  private:
   [[nodiscard]] bool agreed(const Plan& plan) const {
     const PlanningTask& task = documents_.task();
-    return problems(plan, {.model = &task.model, .precision = task.precision}).empty();
+    return problems(plan, {.model = task.model, .precision = task.precision}).empty();
   }
 
   double wall(const LayerChoice& layer, std::int64_t tokens, int ranks) {

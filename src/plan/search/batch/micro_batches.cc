@@ -27,13 +27,13 @@ std::int64_t longest_of(const std::vector<std::int64_t>& lengths) {
 Plan empty_plan(
     const PlanningTask& task, const std::vector<std::int64_t>& lengths, const std::string& space) {
   Plan plan;
-  plan.model_name = task.model.architecture;
-  plan.model_sha256 = fingerprint(task.model);
+  plan.model_name = task.model.name;
+  plan.model_sha256 = task.model.sha256;
   plan.layers = task.model.layers;
   plan.cluster_name = "local-" + std::to_string(task.ranks);
   plan.ranks = task.ranks;
   plan.weight_domain = task.ranks;
-  plan.tiles = task.model.tiles;
+  plan.tiles = task.model.tiles();
   plan.lengths = lengths;
   plan.planner_name = layer_planner(task.planner).name;
   plan.planner_space = space;

@@ -14,7 +14,7 @@ PlanPrediction::PlanPrediction(
     const PlanningTask& task, const Correction& correction, GroupCosts& costs)
     : task_(task),
       correction_(correction),
-      model_(text_model(task.model)),
+      model_(task.model),
       seconds_(task.seconds ? task.seconds : closed_form(task.machine)),
       costs_(costs) {}
 
@@ -55,7 +55,7 @@ PredictedBytes PlanPrediction::bytes_of(
         .shares = {},
         .weight_domain = task_.ranks,
         .keep = task_.training,
-        .tiles = task_.model.tiles};
+        .tiles = task_.model.tiles()};
     const PredictedBytes bytes = fullest_rank(timeline(group, model_), seats);
     if (bytes.total() > most.total()) {
       most = bytes;

@@ -96,7 +96,8 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
     : task_(task),
       correction_(correction),
       ranks_(ranks),
-      model_(text_model(task.model)),
+      model_(task.model),
+      ends_(with_layers(task.model, 0)),
       seconds_(task.seconds ? task.seconds : closed_form(task.machine)) {
   std::vector<Recompute> levels(std::begin(kRecomputeLevels), std::end(kRecomputeLevels));
   if (!task.training) {
@@ -178,9 +179,7 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
   Timeline parts;
   PartQuestion question{.ranks = ranks_, .length = length};
   if (whole) {
-    ModelShape ends = task_.model;
-    ends.layers = 0;
-    parts = timeline(text_model(ends), documents, task_.ranks, {}, task_.training);
+    parts = timeline(ends_, documents, task_.ranks, {}, task_.training);
     question.part = "rest";
   } else {
     const PartChoice& choice = ways_[way];

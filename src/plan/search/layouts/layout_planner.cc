@@ -250,18 +250,9 @@ Plan sound(Plan plan, const CheckContext& context) {
 
 }  // namespace
 
-Plan plan_of(
-    const LayoutTask& task, const LayoutPlan& layouts, const GridShape& shape, double seconds) {
-  return sound(
-      named(plan_of(task, layouts), architecture(shape), fingerprint(shape), seconds),
-      {.grid = &shape});
-}
-
-Plan plan_of(
-    const LayoutTask& task, const LayoutPlan& layouts, const ModelShape& shape, double seconds) {
-  return sound(
-      named(plan_of(task, layouts), shape.architecture, fingerprint(shape), seconds),
-      {.model = &shape});
+Plan checked_plan(const LayoutTask& task, const LayoutPlan& layouts, double seconds) {
+  const Model& model = *task.model;
+  return sound(named(plan_of(task, layouts), model.name, model.sha256, seconds), {.model = model});
 }
 
 LayoutPlan plan_layouts(const LayoutTask& task) {

@@ -102,31 +102,31 @@ LayoutRival axial(const Model& model) {
 
 }  // namespace
 
-std::vector<LayoutRival> layout_rivals(const std::string& model_type, const Model& model) {
+std::vector<LayoutRival> layout_rivals(const Model& model) {
   std::vector<LayoutRival> rivals;
-  if (model_type == "stdit") {
+  if (model.family == "stdit") {
     for (const VideoWay& way : kVideoWays) {
       rivals.push_back(video(way, model));
     }
-  } else if (model_type == "evoformer") {
+  } else if (model.family == "evoformer") {
     rivals.push_back(axial(model));
-  } else if (model_type == "text") {
+  } else if (model.family == "text") {
     for (const TextWay& way : kTextWays) {
       rivals.push_back(text(way));
     }
   } else {
-    throw std::invalid_argument("no rivals are known for a model of type '" + model_type + "'");
+    throw std::invalid_argument("no rivals are known for a model of type '" + model.family + "'");
   }
   return rivals;
 }
 
-std::vector<LayoutWay> layout_ways(const LayoutTask& task, const std::string& model_type) {
+std::vector<LayoutWay> layout_ways(const LayoutTask& task) {
   const Model& model = *task.model;
   std::vector<LayoutWay> ways;
   ways.push_back({.name = "planned", .plan = plan_of(task, plan_layouts(task, model.layers))});
   LayoutTask of_rivals = task;
   of_rivals.documents.mesh.clear();
-  for (LayoutRival& rival : layout_rivals(model_type, model)) {
+  for (LayoutRival& rival : layout_rivals(model)) {
     set_recompute(rival.parts, task.recompute);
     ways.push_back(
         {.name = rival.name,

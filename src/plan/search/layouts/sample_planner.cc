@@ -109,7 +109,7 @@ std::vector<LayerChoice> with(
 }  // namespace
 
 SamplePlanner::SamplePlanner(SampleTask task)
-    : task_(std::move(task)), model_(grid_model(task_.model)) {}
+    : task_(std::move(task)), model_(task_.model) {}
 
 Plan SamplePlanner::alike(
     const std::vector<std::int64_t>& lengths,
@@ -124,7 +124,7 @@ Plan SamplePlanner::alike(
       .seconds = {}};
   task.documents.dims = dims;
   task.documents.mesh = task_.mesh;
-  Plan plan = plan_of(task, plan_layouts(task, model_.layers), task_.model, 0);
+  Plan plan = checked_plan(task, plan_layouts(task, model_.layers), 0);
   const PlanGroup group = plan.micro_batches.front().groups.front();
   plan.lengths = lengths;
   plan.micro_batches.clear();

@@ -1,13 +1,13 @@
 // OPT (Zhang et al. 2022), of the sizes that norm before each part.
-#include "src/plan/model/families.h"
+#include "src/plan/model/text/text_families.h"
 
 namespace paradyse {
 namespace {
 
 constexpr std::int64_t kPositionOffset = 2;  // rows 0 and 1 of the position embedding are unused
 
-ModelShape read_opt(const Keys& keys) {
-  ModelShape shape;
+TextShape read_opt(const Keys& keys) {
+  TextShape shape;
   shape.architecture = "opt";
   shape.layers = keys.size("num_hidden_layers");
   read_heads(keys, "hidden_size", "num_attention_heads", std::nullopt, shape);
@@ -35,7 +35,7 @@ ModelShape read_opt(const Keys& keys) {
   return shape;
 }
 
-nlohmann::json write_opt(const ModelShape& shape) {
+nlohmann::json write_opt(const TextShape& shape) {
   return {
       {"num_hidden_layers", shape.layers},
       {"hidden_size", shape.hidden},
@@ -57,9 +57,27 @@ nlohmann::json write_opt(const ModelShape& shape) {
   };
 }
 
+WeightNames opt_names() {
+  WeightNames names;
+  names.layers = "model.decoder.layers.";
+  names.attention_norm = "self_attn_layer_norm";
+  names.q = "self_attn.q_proj";
+  names.k = "self_attn.k_proj";
+  names.v = "self_attn.v_proj";
+  names.o = "self_attn.out_proj";
+  names.mlp_norm = "final_layer_norm";
+  names.up = "fc1";
+  names.down = "fc2";
+  names.tokens = "model.decoder.embed_tokens";
+  names.positions = "model.decoder.embed_positions";
+  names.last_norm = "model.decoder.final_layer_norm";
+  names.head = "lm_head";
+  return names;
+}
+
 }  // namespace
 
-Family opt_family() {
+TextFamily opt_family() {
   return {
       .model_type = "opt",
       .architecture = "OPTForCausalLM",
@@ -95,7 +113,8 @@ Family opt_family() {
            {"vocab_size", 50272},
            {"max_position_embeddings", 2048}},
       .read = read_opt,
-      .write = write_opt};
+      .write = write_opt,
+      .names = opt_names()};
 }
 
 }  // namespace paradyse

@@ -3,7 +3,7 @@
 //
 // Mathematics and names as in Hugging Face transformers'
 // modeling_{llama,qwen2,qwen3,gpt2,opt,bert}.py; tests/golden holds this file against them.
-#include "src/run/reference/reference_model.h"
+#include "src/run/reference/text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,12 +17,11 @@
 namespace paradyse::reference {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
 using Document = std::vector<std::int32_t>;
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
-bool like_llama(const ModelShape& shape) {
+bool like_llama(const TextShape& shape) {
   return shape.architecture == "llama" || shape.architecture == "mistral" ||
          shape.architecture == "qwen2" || shape.architecture == "qwen3";
 }
@@ -36,7 +35,7 @@ struct Names {
 };
 
 // Of BERT: an untied head has its bias under its own name.
-std::string head_bias_of(const ModelShape& shape) {
+std::string head_bias_of(const TextShape& shape) {
   return shape.tied ? "cls.predictions.bias" : "cls.predictions.decoder.bias";
 }
 
@@ -114,7 +113,7 @@ Names names_of(const std::string& architecture) {
 }
 
 // Every parameter of the model with its shape.
-Shapes parameters(const ModelShape& shape) {
+Shapes parameters(const TextShape& shape) {
   const Names names = names_of(shape.architecture);
   const std::int64_t H = shape.hidden;
   const std::int64_t query_width = shape.heads * shape.head_dim;
@@ -177,7 +176,7 @@ Shapes parameters(const ModelShape& shape) {
 // The weights as leaves of an autograd graph of our own, exactly the parameters of the model.
 // Throws std::invalid_argument naming every weight that is missing, unknown, of another shape, or
 // of another dtype than the rest.
-Weights leaves_of(const ModelShape& shape, const Weights& weights) {
+Weights leaves_of(const TextShape& shape, const Weights& weights) {
   std::ostringstream complaints;
   Weights leaves;
   const auto wanted = parameters(shape);
@@ -233,7 +232,7 @@ at::Tensor rms_norm(const at::Tensor& x_TH, const at::Tensor& weight_H, double e
 
 // A document on its way through the model.
 struct Pass {
-  const ModelShape& shape;
+  const TextShape& shape;
   const Names names;
   const Weights& w;
   std::int64_t first_token = 0;  // of the document in the batch
@@ -283,7 +282,7 @@ struct Rotation {
 };
 
 // As transformers' modeling_rope_utils.py, formula by formula.
-at::Tensor frequencies(const ModelShape& shape) {
+at::Tensor frequencies(const TextShape& shape) {
   const RopeScaling& scaling = shape.rope_scaling;
   const double pi = std::acos(-1.0);
   const auto plain_C =
@@ -328,7 +327,7 @@ at::Tensor frequencies(const ModelShape& shape) {
   throw std::logic_error("frequencies: unknown RopeScaling");
 }
 
-Rotation rotation(std::int64_t tokens, const ModelShape& shape, const at::TensorOptions& options) {
+Rotation rotation(std::int64_t tokens, const TextShape& shape, const at::TensorOptions& options) {
   const auto angle_TC = at::outer(at::arange(tokens, at::kDouble), frequencies(shape));
   const double factor = shape.rope_scaling.attention_factor;
   return {
@@ -346,7 +345,7 @@ at::Tensor rotated(const at::Tensor& x_NTD, const Rotation& by) {
 }
 
 at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string& prefix) {
-  const ModelShape& shape = pass.shape;
+  const TextShape& shape = pass.shape;
   const Names& names = pass.names;
   const std::int64_t tokens = x_TH.size(0);
   at::Tensor fused;  // GPT-2's q | k | v
@@ -412,7 +411,7 @@ at::Tensor mlp(const at::Tensor& x_TH, const Pass& pass, const std::string& pref
 }
 
 at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
-  const ModelShape& shape = pass.shape;
+  const TextShape& shape = pass.shape;
   at::Tensor x_TH = at::embedding(pass.w.at(pass.names.tokens), token_T, shape.padding_id);
   if (shape.learned_positions) {
     const auto position_T =
@@ -427,7 +426,7 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
 }
 
 at::Tensor logits_of(const Pass& pass, const Document& document) {
-  const ModelShape& shape = pass.shape;
+  const TextShape& shape = pass.shape;
   const c10::Device device = pass.w.begin()->second.device();
   at::Tensor x_TH = embedded(at::tensor(document, at::kLong).to(device), pass);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -471,8 +470,8 @@ Document shifted(const Document& labels) {
 
 }  // namespace
 
-Answer model(
-    const ModelShape& shape,
+Answer text_answer(
+    const TextShape& shape,
     const Weights& weights,
     const std::vector<Document>& documents,
     const std::vector<Document>& labels,
@@ -517,7 +516,7 @@ Answer model(
   return answer;
 }
 
-at::Tensor logits(const ModelShape& shape, const Weights& weights, const Document& document) {
+at::Tensor logits(const TextShape& shape, const Weights& weights, const Document& document) {
   check_tokens({document}, shape.vocab, 0, "token");
   const at::AutoGradMode record(false);
   const Pass pass{

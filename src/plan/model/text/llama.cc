@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/plan/model/families.h"
+#include "src/plan/model/text/text_families.h"
 
 namespace paradyse {
 namespace {
@@ -18,7 +18,7 @@ using nlohmann::json;
 bool is_qwen(const std::string& architecture) { return architecture.starts_with("qwen"); }
 
 // How far back attention reaches, where some layer has a window; 0: none has.
-std::int64_t window_of(const Keys& keys, const ModelShape& shape) {
+std::int64_t window_of(const Keys& keys, const TextShape& shape) {
   const json* types = keys.find("layer_types");
   bool slides = false;
   if (types != nullptr) {
@@ -68,15 +68,15 @@ std::int64_t window_of(const Keys& keys, const ModelShape& shape) {
 
 // Key and value heads: those published where the file does not say them and they fit; null is as
 // many as heads.
-std::int64_t kv_heads_of(const Keys& keys, const ModelShape& shape) {
+std::int64_t kv_heads_of(const Keys& keys, const TextShape& shape) {
   const char* const key = "num_key_value_heads";
   const std::int64_t published = keys.published(key);
   const bool takes = !keys.says(key) && published > 0 && shape.heads % published == 0;
   return takes ? keys.size(key) : keys.size_or_absent(key).value_or(shape.heads);
 }
 
-ModelShape read(const Keys& keys, const std::string& architecture) {
-  ModelShape shape;
+TextShape read_llama(const Keys& keys, const std::string& architecture) {
+  TextShape shape;
   shape.architecture = architecture;
   shape.layers = keys.size("num_hidden_layers");
   // Qwen 3 has a width of its own, whatever the hidden one is.
@@ -98,7 +98,7 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
         "accepted is a divisor of num_attention_heads = " + std::to_string(shape.heads));
   }
   const json* positions = keys.find("max_position_embeddings");
-  if (positions != nullptr && *positions != 0) {  // 0 is how a ModelShape says "no limit"
+  if (positions != nullptr && *positions != 0) {  // 0 is how a TextShape says "no limit"
     shape.max_positions = keys.size("max_position_embeddings");
   }
   shape.norm_eps = keys.positive("rms_norm_eps", shape.norm_eps);
@@ -119,7 +119,7 @@ ModelShape read(const Keys& keys, const std::string& architecture) {
   return shape;
 }
 
-json write_llama(const ModelShape& shape) {
+json write_llama(const TextShape& shape) {
   json config = {
       {"num_hidden_layers", shape.layers},
       {"hidden_size", shape.hidden},
@@ -163,12 +163,32 @@ json write_llama(const ModelShape& shape) {
   return config;
 }
 
-Family family(
+WeightNames llama_names() {
+  WeightNames names;
+  names.layers = "model.layers.";
+  names.attention_norm = "input_layernorm";
+  names.q = "self_attn.q_proj";
+  names.k = "self_attn.k_proj";
+  names.v = "self_attn.v_proj";
+  names.o = "self_attn.o_proj";
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  names.mlp_norm = "post_attention_layernorm";
+  names.gate = "mlp.gate_proj";
+  names.up = "mlp.up_proj";
+  names.down = "mlp.down_proj";
+  names.tokens = "model.embed_tokens";
+  names.last_norm = "model.norm";
+  names.head = "lm_head";
+  return names;
+}
+
+TextFamily family(
     const std::string& model_type,
     const std::string& architecture,
-    ModelShape (*reader)(const Keys& keys),
+    TextShape (*reader)(const Keys& keys),
     json sizes) {
-  Family family{
+  TextFamily family{
       .model_type = model_type,
       .architecture = architecture,
       .read_keys = {"num_hidden_layers",
@@ -202,7 +222,8 @@ Family family(
            {"hidden_dropout", "0.0", "these models have no such dropout; train with 0"}},
       .sizes = std::move(sizes),
       .read = reader,
-      .write = write_llama};
+      .write = write_llama,
+      .names = llama_names()};
   if (model_type == "llama" || model_type == "qwen3") {
     family.read_keys.emplace_back("attention_bias");
   }
@@ -214,7 +235,7 @@ Family family(
 
 }  // namespace
 
-std::vector<Family> llama_families() {
+std::vector<TextFamily> llama_families() {
   const auto sizes =
       [](std::int64_t ffn, std::int64_t vocab, std::int64_t positions, const json& others) {
         json all = {
@@ -231,22 +252,22 @@ std::vector<Family> llama_families() {
       family(
           "llama",
           "LlamaForCausalLM",
-          [](const Keys& keys) { return read(keys, "llama"); },
+          [](const Keys& keys) { return read_llama(keys, "llama"); },
           sizes(11008, 32000, 2048, json::object())),
       family(
           "mistral",
           "MistralForCausalLM",
-          [](const Keys& keys) { return read(keys, "mistral"); },
+          [](const Keys& keys) { return read_llama(keys, "mistral"); },
           sizes(14336, 32000, 131072, {{"num_key_value_heads", 8}})),
       family(
           "qwen2",
           "Qwen2ForCausalLM",
-          [](const Keys& keys) { return read(keys, "qwen2"); },
+          [](const Keys& keys) { return read_llama(keys, "qwen2"); },
           sizes(22016, 151936, 32768, {{"num_key_value_heads", 32}})),
       family(
           "qwen3",
           "Qwen3ForCausalLM",
-          [](const Keys& keys) { return read(keys, "qwen3"); },
+          [](const Keys& keys) { return read_llama(keys, "qwen3"); },
           sizes(22016, 151936, 32768, {{"num_key_value_heads", 32}, {"head_dim", 128}}))};
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "paradyse/plan/grid_models.h"
+#include <nlohmann/json.hpp>
+
 #include "paradyse/plan/parts.h"
+#include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/matrices.h"
 
 namespace paradyse {
@@ -323,6 +325,10 @@ class Block {
 
 Model evoformer_model(const EvoformerShape& shape) {
   Model model{
+      .name = architecture(shape),
+      .family = "evoformer",
+      .sha256 = fingerprint(shape),
+      .config = config_of(shape).dump(),
       .streams =
           {{.name = "m",
             .rows = {"sequences", "residues"},
@@ -330,7 +336,14 @@ Model evoformer_model(const EvoformerShape& shape) {
             .home = "sequences"},
            {.name = "z", .rows = {"i", "j"}, .columns = shape.pair_hidden, .home = "i"}},
       .parts = {},
-      .causal = false};
+      .causal = false,
+      .limits = {.gpus = false},
+      .words = {.items = "alignments", .scored = "predicted letters"},
+      .of_layers = [shape](std::int64_t layers) {
+        EvoformerShape other = shape;
+        other.blocks = layers;
+        return evoformer_model(other);
+      }};
   add_end(model, embedding("m", "msa", "input_embedder.linear_m", shape.msa_hidden, kMsaFeatures));
   add_end(
       model, embedding("z", "pair", "input_embedder.linear_z", shape.pair_hidden, kPairFeatures));
@@ -338,5 +351,7 @@ Model evoformer_model(const EvoformerShape& shape) {
   add_end(model, masked_msa_head(shape.msa_hidden));
   return model;
 }
+
+EvoformerShape::operator Model() const { return evoformer_model(*this); }
 
 }  // namespace paradyse

@@ -7,7 +7,7 @@
 #include <functional>
 #include <numbers>
 
-#include "src/plan/model/families.h"
+#include "src/plan/model/text/text_families.h"
 
 namespace paradyse {
 namespace {
@@ -89,7 +89,7 @@ RopeScaling scaling_of(const Keys& keys, const std::function<std::int64_t()>& po
 
 // transformers 4 says rope_theta and rope_scaling at the top, 5 both in rope_parameters; a file
 // that says a thing twice must agree with itself.
-void read_rope(const Keys& keys, ModelShape& shape) {
+void read_rope(const Keys& keys, TextShape& shape) {
   shape.rope_theta = keys.positive("rope_theta", shape.rope_theta);
   const char* said = nullptr;
   const auto positions = [&keys, &shape] {
@@ -126,7 +126,7 @@ void read_rope(const Keys& keys, ModelShape& shape) {
 
 // At the top, as transformers 4 writes it: version 5 reads it there too, but version 4 would
 // silently ignore rope_parameters.
-void write_rope(const ModelShape& shape, json& config) {
+void write_rope(const TextShape& shape, json& config) {
   config["rope_theta"] = shape.rope_theta;
   const RopeScaling& scaling = shape.rope_scaling;
   json& written = config["rope_scaling"];
@@ -158,7 +158,7 @@ void write_rope(const ModelShape& shape, json& config) {
   }
 }
 
-std::optional<Rope> rope_of(const ModelShape& shape) {
+std::optional<Rope> rope_of(const TextShape& shape) {
   return shape.learned_positions
              ? std::nullopt
              : std::optional<Rope>({.theta = shape.rope_theta, .scaling = shape.rope_scaling});

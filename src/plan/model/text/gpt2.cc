@@ -1,11 +1,11 @@
 // GPT-2 (Radford et al. 2019).
-#include "src/plan/model/families.h"
+#include "src/plan/model/text/text_families.h"
 
 namespace paradyse {
 namespace {
 
-ModelShape read_gpt2(const Keys& keys) {
-  ModelShape shape;
+TextShape read_gpt2(const Keys& keys) {
+  TextShape shape;
   shape.architecture = "gpt2";
   shape.layers = keys.size("n_layer");
   read_heads(keys, "n_embd", "n_head", std::nullopt, shape);
@@ -25,7 +25,7 @@ ModelShape read_gpt2(const Keys& keys) {
   return shape;
 }
 
-nlohmann::json write_gpt2(const ModelShape& shape) {
+nlohmann::json write_gpt2(const TextShape& shape) {
   return {
       {"n_layer", shape.layers},
       {"n_embd", shape.hidden},
@@ -46,9 +46,27 @@ nlohmann::json write_gpt2(const ModelShape& shape) {
   };
 }
 
+WeightNames gpt2_names() {
+  WeightNames names;
+  names.layers = "transformer.h.";
+  names.attention_norm = "ln_1";
+  names.q = names.k = names.v = "attn.c_attn";
+  names.o = "attn.c_proj";
+  names.mlp_norm = "ln_2";
+  names.up = "mlp.c_fc";
+  names.down = "mlp.c_proj";
+  names.tokens = "transformer.wte";
+  names.positions = "transformer.wpe";
+  names.last_norm = "transformer.ln_f";
+  names.head = "lm_head";
+  names.fused = true;
+  names.input_first = true;
+  return names;
+}
+
 }  // namespace
 
-Family gpt2_family() {
+TextFamily gpt2_family() {
   return {
       .model_type = "gpt2",
       .architecture = "GPT2LMHeadModel",
@@ -82,6 +100,7 @@ Family gpt2_family() {
            {"n_positions", 1024}},
       .read = read_gpt2,
       .write = write_gpt2,
+      .names = gpt2_names(),
       .also_called = {
           {"num_hidden_layers", "n_layer"},
           {"hidden_size", "n_embd"},

@@ -1,11 +1,11 @@
 // BERT (Devlin et al. 2019) with the head of its masked language model.
-#include "src/plan/model/families.h"
+#include "src/plan/model/text/text_families.h"
 
 namespace paradyse {
 namespace {
 
-ModelShape read_bert(const Keys& keys) {
-  ModelShape shape;
+TextShape read_bert(const Keys& keys) {
+  TextShape shape;
   shape.architecture = "bert";
   shape.layers = keys.size("num_hidden_layers");
   read_heads(keys, "hidden_size", "num_attention_heads", std::nullopt, shape);
@@ -28,7 +28,7 @@ ModelShape read_bert(const Keys& keys) {
   return shape;
 }
 
-nlohmann::json write_bert(const ModelShape& shape) {
+nlohmann::json write_bert(const TextShape& shape) {
   return {
       {"num_hidden_layers", shape.layers},
       {"hidden_size", shape.hidden},
@@ -48,9 +48,31 @@ nlohmann::json write_bert(const ModelShape& shape) {
   };
 }
 
+WeightNames bert_names() {
+  WeightNames names;
+  names.layers = "bert.encoder.layer.";
+  names.attention_norm = "attention.output.LayerNorm";
+  names.q = "attention.self.query";
+  names.k = "attention.self.key";
+  names.v = "attention.self.value";
+  names.o = "attention.output.dense";
+  names.mlp_norm = "output.LayerNorm";
+  names.up = "intermediate.dense";
+  names.down = "output.dense";
+  names.tokens = "bert.embeddings.word_embeddings";
+  names.positions = "bert.embeddings.position_embeddings";
+  names.segments = "bert.embeddings.token_type_embeddings";
+  names.embedding_norm = "bert.embeddings.LayerNorm";
+  names.transform = "cls.predictions.transform.dense";
+  names.transform_norm = "cls.predictions.transform.LayerNorm";
+  names.head = "cls.predictions.decoder";
+  names.head_bias = "cls.predictions.bias";
+  return names;
+}
+
 }  // namespace
 
-Family bert_family() {
+TextFamily bert_family() {
   return {
       .model_type = "bert",
       .architecture = "BertForMaskedLM",
@@ -83,7 +105,8 @@ Family bert_family() {
            {"max_position_embeddings", 512},
            {"type_vocab_size", 2}},
       .read = read_bert,
-      .write = write_bert};
+      .write = write_bert,
+      .names = bert_names()};
 }
 
 }  // namespace paradyse

@@ -5,6 +5,8 @@
 
 namespace paradyse {
 
+struct TextShape;
+
 struct WeightNames {
   std::string layers;  // before a layer's number
   // in a layer
@@ -33,7 +35,8 @@ struct WeightNames {
   bool input_first = false;  // matrices are stored [in, out], not [out, in]
 };
 
-// Throws std::logic_error for an architecture that no configuration gives.
-const WeightNames& weight_names(const std::string& architecture);
+// Those of the shape's family.  Throws std::logic_error for an architecture that no configuration
+// gives.
+const WeightNames& weight_names(const TextShape& shape);
 
 }  // namespace paradyse

@@ -2,28 +2,30 @@
 #include <cmath>
 #include <utility>
 
-#include "paradyse/plan/model.h"
+#include <nlohmann/json.hpp>
+
 #include "src/plan/model/matrices.h"
-#include "src/plan/model/weight_names.h"
+#include "src/plan/model/text/text_shape.h"
+#include "src/plan/model/text/weight_names.h"
 
 namespace paradyse {
 namespace {
 
 // GPT-2 starts what is added to the residual stream smaller, the more there is of it.
-double output_scale(const ModelShape& model) {
+double output_scale(const TextShape& model) {
   return model.architecture == "gpt2" ? 1.0 / std::sqrt(2.0 * static_cast<double>(model.layers))
                                       : 1.0;
 }
 
-void add_norm(PartWeights& part, const ModelShape& model, const std::string& name) {
+void add_norm(PartWeights& part, const TextShape& model, const std::string& name) {
   part.vectors.push_back({Role::norm, name + ".weight", model.hidden, 1.0});
   if (model.layer_norm) {
     part.vectors.push_back({Role::norm, name + ".bias", model.hidden});
   }
 }
 
-PartWeights attention_weights(const ModelShape& model, int domain) {
-  const WeightNames& names = weight_names(model.architecture);
+PartWeights attention_weights(const TextShape& model, int domain) {
+  const WeightNames& names = weight_names(model);
   const std::int64_t D = model.head_dim;
   const Cuts query = scaled(even_cuts(model.heads, domain), D);
   const Cuts key = even_cuts(model.kv_heads * D, domain);
@@ -68,8 +70,8 @@ PartWeights attention_weights(const ModelShape& model, int domain) {
   return part;
 }
 
-PartWeights mlp_weights(const ModelShape& model, int domain) {
-  const WeightNames& names = weight_names(model.architecture);
+PartWeights mlp_weights(const TextShape& model, int domain) {
+  const WeightNames& names = weight_names(model);
   const Cuts width = even_cuts(model.ffn, domain);
   PartWeights part{.part = "mlp", .prefix = names.layers, .matrices = {}, .vectors = {}};
   add_norm(part, model, names.mlp_norm);
@@ -91,8 +93,8 @@ PartWeights mlp_weights(const ModelShape& model, int domain) {
   return part;
 }
 
-PartWeights embedding_weights(const ModelShape& model, int domain) {
-  const WeightNames& names = weight_names(model.architecture);
+PartWeights embedding_weights(const TextShape& model, int domain) {
+  const WeightNames& names = weight_names(model);
   PartWeights part{.part = "embedding", .prefix = "", .matrices = {}, .vectors = {}};
   const auto add = [&](const char* own, const std::string& name, std::int64_t rows) {
     if (rows > 0) {
@@ -109,8 +111,8 @@ PartWeights embedding_weights(const ModelShape& model, int domain) {
   return part;
 }
 
-PartWeights transform_weights(const ModelShape& model, int domain) {
-  const WeightNames& names = weight_names(model.architecture);
+PartWeights transform_weights(const TextShape& model, int domain) {
+  const WeightNames& names = weight_names(model);
   PartWeights part{
       .part = "transform",
       .prefix = "",
@@ -122,8 +124,8 @@ PartWeights transform_weights(const ModelShape& model, int domain) {
   return part;
 }
 
-PartWeights head_weights(const ModelShape& model, int domain) {
-  const WeightNames& names = weight_names(model.architecture);
+PartWeights head_weights(const TextShape& model, int domain) {
+  const WeightNames& names = weight_names(model);
   PartWeights part{
       .part = "head",
       .prefix = "",
@@ -149,9 +151,7 @@ PartWeights head_weights(const ModelShape& model, int domain) {
   return part;
 }
 
-}  // namespace
-
-PartShape shape_of(const ModelShape& model) {
+PartShape shape_of(const TextShape& model) {
   return {
       .hidden = model.hidden,
       .heads = model.heads,
@@ -169,20 +169,33 @@ PartShape shape_of(const ModelShape& model) {
       .position_rows = model.position_rows(),
       .position_offset = model.position_offset,
       .segments = model.segments,
-      .padding_id = model.padding_id,
-      .tiles = model.tiles};
+      .padding_id = model.padding_id};
 }
 
-Model text_model(const ModelShape& shape) {
+}  // namespace
+
+Model text_model(const TextShape& shape) {
   Model model{
+      .name = shape.architecture,
+      .family = "text",
+      .sha256 = fingerprint(shape),
+      .config = config_of(shape).dump(),
       .streams = {{.name = "x", .rows = {"tokens"}, .columns = shape.hidden, .home = "tokens"}},
       .parts = {},
       .layers = shape.layers,
       .causal = shape.causal,
       .masked_lm = shape.masked_lm,
       .initializer_range = shape.initializer_range,
-      .longest = length_limit(shape)};
-  using WeightsOf = PartWeights (*)(const ModelShape&, int);
+      .limits =
+          {.longest = length_limit(shape),
+           .trained_positions = shape.max_positions,
+           .attention_dropout = shape.attention_dropout},
+      .of_layers = [shape](std::int64_t layers) {
+        TextShape other = shape;
+        other.layers = layers;
+        return text_model(other);
+      }};
+  using WeightsOf = PartWeights (*)(const TextShape&, int);
   const auto part = [&](const char* name, WeightsOf weights) {
     Part made{
         .name = name,
@@ -216,5 +229,7 @@ Model text_model(const ModelShape& shape) {
   model.parts.push_back({.part = shared(std::move(head))});
   return model;
 }
+
+TextShape::operator Model() const { return text_model(*this); }
 
 }  // namespace paradyse

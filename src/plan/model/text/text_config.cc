@@ -1,5 +1,3 @@
-#include "paradyse/plan/model_shape.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -20,6 +18,8 @@
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
+#include "src/plan/model/text/text_families.h"
+#include "src/plan/model/text/text_shape.h"
 
 namespace paradyse {
 
@@ -30,9 +30,9 @@ namespace {
 // Most parameters: what a double counts exactly, and 8 bytes each still fit an int64.
 constexpr double kMostParameters = 9007199254740992.0;  // 2^53
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> table = [] {
-    std::vector<Family> all = llama_families();
+const std::vector<TextFamily>& families() {
+  static const std::vector<TextFamily> table = [] {
+    std::vector<TextFamily> all = llama_families();
     all.insert(all.end(), {gpt2_family(), opt_family(), bert_family()});
     return all;
   }();
@@ -114,7 +114,7 @@ constexpr const char* kClassEnds[] = {"For", "Model", "LMHeadModel", "DoubleHead
 
 // Whether the class is one of the family, in any spelling: "LLaMAForCausalLM",
 // "BertForPreTraining". transformers goes by model_type, and the weights say what the model is for.
-bool of_family(const std::string& architecture, const Family& family) {
+bool of_family(const std::string& architecture, const TextFamily& family) {
   const std::string& own = family.model_type;
   const auto same = [](char a, char b) { return std::tolower(a) == b; };
   if (architecture.size() < own.size() ||
@@ -130,9 +130,9 @@ bool of_family(const std::string& architecture, const Family& family) {
 }
 
 // Of the classes that the configuration names, where it names no model_type.
-const Family* family_by_class(const Keys& keys) {
+const TextFamily* family_by_class(const Keys& keys) {
   const json* classes = keys.find("architectures");
-  for (const Family& family : families()) {
+  for (const TextFamily& family : families()) {
     if (classes != nullptr && classes->is_array() && !classes->empty() &&
         classes->front().is_string() && of_family(classes->front().get<std::string>(), family)) {
       return &family;
@@ -141,10 +141,10 @@ const Family* family_by_class(const Keys& keys) {
   return nullptr;
 }
 
-const Family& family_of(const Keys& keys) {
+const TextFamily& family_of(const Keys& keys) {
   const json* said = keys.find("model_type");
   std::string names;
-  for (const Family& family : families()) {
+  for (const TextFamily& family : families()) {
     if (said == nullptr ? family_by_class(keys) == &family : *said == family.model_type) {
       return family;
     }
@@ -170,7 +170,7 @@ const Family& family_of(const Keys& keys) {
 }
 
 // The configuration with the names that the family's own reader knows.
-json under_own_names(const json& config, const Family& family, const Keys& keys) {
+json under_own_names(const json& config, const TextFamily& family, const Keys& keys) {
   json own = config;
   for (const auto& [other, name] : family.also_called) {
     if (!config.contains(other)) {
@@ -198,7 +198,7 @@ constexpr std::array kFixedKeys = {
 
 // Parameters, counted in `Number`: std::int64_t for the count, double where it may be too large.
 template <class Number>
-Number parameters_in(const ModelShape& shape) {
+Number parameters_in(const TextShape& shape) {
   const auto number = [](std::int64_t size) { return static_cast<Number>(size); };
   const Number h = number(shape.hidden);
   const Number d = number(shape.head_dim);
@@ -222,7 +222,7 @@ Number parameters_in(const ModelShape& shape) {
 
 }  // namespace
 
-std::int64_t ModelShape::parameters() const { return parameters_in<std::int64_t>(*this); }
+std::int64_t TextShape::parameters() const { return parameters_in<std::int64_t>(*this); }
 
 Activation read_activation(const Keys& keys, const std::string& key, const std::string& absent) {
   // Several names of one function each, as transformers' ACT2FN has them.
@@ -259,7 +259,7 @@ std::string activation_name(Activation activation) {
   throw std::logic_error("activation_name: unknown Activation");
 }
 
-json padding_of(const ModelShape& shape) {
+json padding_of(const TextShape& shape) {
   return shape.padding_id < 0 ? json(nullptr) : json(shape.padding_id);
 }
 
@@ -268,7 +268,7 @@ void read_heads(
     const std::string& hidden,
     const std::string& heads,
     std::optional<std::int64_t> head_dim,
-    ModelShape& shape) {
+    TextShape& shape) {
   shape.hidden = keys.size(hidden);
   shape.heads = keys.size(heads);
   shape.kv_heads = shape.heads;
@@ -281,7 +281,7 @@ void read_heads(
   shape.head_dim = head_dim.value_or(shape.hidden / shape.heads);
 }
 
-ModelShape model_shape_from_config(
+TextShape text_shape_from_config(
     const json& config, const std::string& source, std::vector<std::string>* notes) {
   if (!config.is_object()) {
     throw std::invalid_argument(
@@ -289,7 +289,7 @@ ModelShape model_shape_from_config(
         "; accepted is an object with the keys of a config.json");
   }
   const Keys said(config, source);
-  const Family& family = family_of(said);
+  const TextFamily& family = family_of(said);
   const json own = under_own_names(config, family, said);
   // What names no family is no model that transformers reads, and has no sizes but its own.
   const bool named = said.find("model_type") != nullptr || family_by_class(said) != nullptr;
@@ -325,7 +325,7 @@ ModelShape model_shape_from_config(
         "as the \"" +
         family.model_type + "\" that transformers has");
   }
-  const ModelShape shape = family.read(keys);
+  const TextShape shape = family.read(keys);
   if (notes != nullptr && !keys.taken().empty()) {
     notes->push_back(
         source + ": does not say " + joined(keys.taken(), ", ") +
@@ -342,8 +342,8 @@ ModelShape model_shape_from_config(
 
 namespace {
 
-const Family& family_of(const ModelShape& shape) {
-  for (const Family& family : families()) {
+const TextFamily& family_of(const TextShape& shape) {
+  for (const TextFamily& family : families()) {
     if (family.model_type == shape.architecture) {
       return family;
     }
@@ -353,17 +353,19 @@ const Family& family_of(const ModelShape& shape) {
 
 }  // namespace
 
-const std::string& class_of(const ModelShape& shape) { return family_of(shape).architecture; }
+const WeightNames& weight_names(const TextShape& shape) { return family_of(shape).names; }
 
-json config_of(const ModelShape& shape) {
-  const Family& family = family_of(shape);
+const std::string& class_of(const TextShape& shape) { return family_of(shape).architecture; }
+
+json config_of(const TextShape& shape) {
+  const TextFamily& family = family_of(shape);
   json config = family.write(shape);
   config["model_type"] = family.model_type;
   config["architectures"] = json::array({family.architecture});
   return config;
 }
 
-LengthLimit length_limit(const ModelShape& shape) {
+LengthLimit length_limit(const TextShape& shape) {
   if (shape.learned_positions) {
     return {
         .tokens = shape.max_positions,
@@ -378,23 +380,35 @@ LengthLimit length_limit(const ModelShape& shape) {
   return {};
 }
 
-ModelShape without_dropout(ModelShape shape) {
+TextShape without_dropout(TextShape shape) {
   shape.embedding_dropout = shape.residual_dropout = shape.attention_dropout = 0;
   return shape;
 }
 
-void expect_trainable(const ModelShape& shape) {
-  if (shape.attention_dropout > 0) {
-    throw std::invalid_argument(
-        "the model asks for attention dropout " + json(shape.attention_dropout).dump() +
-        ", which the attention kernels do not have: train without it by model.attention_dropout = "
-        "0 "
-        "in a run's configuration (or --set model.attention_dropout=0), or by grad "
-        "--attention-dropout 0");
+ModelFamily text_family() {
+  std::vector<std::string> types;
+  for (const TextFamily& family : families()) {
+    types.push_back(family.model_type);
   }
+  return {
+      .name = "text",
+      .types = types,
+      .read = [](const json& config, const std::string& source, std::vector<std::string>* notes) {
+        return text_model(text_shape_from_config(config, source, notes));
+      }};
 }
 
-std::string fingerprint(const ModelShape& shape) {
+TextShape text_shape(const Model& model) {
+  TextShape shape =
+      text_shape_from_config(json_in(model.config), "the configuration of " + model.name);
+  const PartShape layer = model.typical_part();
+  shape.head_dim = layer.head_dim;  // which some configurations cannot say
+  shape.residual_dropout = layer.dropout;
+  shape.embedding_dropout = model.parts.front().part->shape.dropout;
+  return shape;
+}
+
+std::string fingerprint(const TextShape& shape) {
   std::string text;
   const auto add = [&text](std::string_view name, std::string_view value) {
     text.append(name).append("=").append(value).append("\n");
@@ -419,7 +433,7 @@ std::string fingerprint(const ModelShape& shape) {
   add("tied", shape.tied ? "true" : "false");
   add("causal", shape.causal ? "true" : "false");
   // What came later is said only where it is not as in a LLaMA: its name stays.
-  const ModelShape plain;
+  const TextShape plain;
   const auto add_flag = [&add](std::string_view name, bool value) {
     if (value) {
       add(name, "true");

@@ -1,8 +1,8 @@
-// What a model is, as far as planning goes: sizes and the few switches that change its mathematics.
+// Language models: what a Hugging Face `config.json` says of one, sizes and the few switches that
+// change its mathematics.
 //
-// Read from a Hugging Face `config.json` or a TOML model file with the same keys
-// (docs/internals/tour.md). Letters as in the papers: L layers, H hidden width, N query heads, K
-// key/value heads, D width of a head, F width of the feed-forward, V vocabulary.
+// Letters as in the papers: L layers, H hidden width, N query heads, K key/value heads, D width of
+// a head, F width of the feed-forward, V vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -12,38 +12,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "paradyse/plan/tiles.h"
+#include "paradyse/plan/model.h"
+#include "paradyse/plan/rope.h"
 
 namespace paradyse {
 
-// gelu: exact, by the error function.  swiglu has two operands, the others one.
-enum class Activation { swiglu, gelu, gelu_tanh, relu, silu };
-
-// How rotary frequencies are stretched beyond the positions a model was trained on.
-struct RopeScaling {
-  enum class Type { none, linear, llama3, yarn };
-  Type type = Type::none;
-  double factor = 1.0;
-  std::int64_t original_positions = 0;  // llama3, yarn: what the model was trained on
-  double low_freq_factor = 1.0;         // llama3
-  double high_freq_factor = 4.0;        // llama3
-  double beta_fast = 32.0;              // yarn
-  double beta_slow = 1.0;               // yarn
-  double attention_factor = 1.0;        // yarn: of cosines and sines
-  bool truncate = true;                 // yarn: borders are whole dims
-
-  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
-};
-
-// Rotary position embedding (Su et al. 2021).
-struct Rope {
-  double theta = 10000.0;
-  RopeScaling scaling = {};
-
-  friend bool operator==(const Rope&, const Rope&) = default;
-};
-
-struct ModelShape {
+struct TextShape {
   // llama, mistral, qwen2, qwen3, gpt2, opt or bert: names of weights
   std::string architecture = "llama";
   std::int64_t layers = 0;         // L, num_hidden_layers
@@ -81,9 +55,6 @@ struct ModelShape {
   double residual_dropout = 0.0;
   double attention_dropout = 0.0;  // not implemented: training refuses it (expect_trainable)
 
-  // How large products are made where it is planned for: no mathematics, and no part of its name.
-  Tiles tiles = {};
-
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
   // Rows of the position embedding.
   [[nodiscard]] std::int64_t position_rows() const {
@@ -91,19 +62,14 @@ struct ModelShape {
   }
   // Parameters of the whole model; a tied matrix counts once.
   [[nodiscard]] std::int64_t parameters() const;
-  friend bool operator==(const ModelShape&, const ModelShape&) = default;
+  // A shape reads as the model that it describes.
+  operator Model() const;  // NOLINT(google-explicit-constructor)
+  friend bool operator==(const TextShape&, const TextShape&) = default;
 };
 
-// How many tokens a document may have, and what says so; 0: any number.
-struct LengthLimit {
-  std::int64_t tokens = 0;
-  std::string why = {};  // "the model has learned 512 positions"
-
-  [[nodiscard]] bool allows(std::int64_t length) const { return tokens == 0 || length <= tokens; }
-};
-// By the positions that the model has learned, or by its window of attention: shorter documents are
-// the same without it, and there is no attention with one here.
-LengthLimit length_limit(const ModelShape& shape);
+// How long a document may be: by the positions that the model has learned, or by its window of
+// attention: shorter documents are the same without it, and there is no attention with one here.
+LengthLimit length_limit(const TextShape& shape);
 
 // The shape that a parsed `config.json` describes. `source` names the file in messages; `notes` get
 // a sentence for each key that is on and passed over.
@@ -115,32 +81,32 @@ LengthLimit length_limit(const ModelShape& shape);
 // for mathematics this program does not have, and for any key that is on and that it does not know:
 // it cannot tell whether that one changes the mathematics.  A key that is off (false, null, 0 or
 // empty) cannot.
-ModelShape model_shape_from_config(
+TextShape text_shape_from_config(
     const nlohmann::json& config,
     const std::string& source,
     std::vector<std::string>* notes = nullptr);
 
 // The class of transformers that the weights of such a model belong to: "LlamaForCausalLM".
-const std::string& class_of(const ModelShape& shape);
+const std::string& class_of(const TextShape& shape);
 
 // The `config.json` of a model of this shape, as transformers 4 writes it and 4 and 5 read it; the
 // inverse of the above.
-nlohmann::json config_of(const ModelShape& shape);
+nlohmann::json config_of(const TextShape& shape);
 
 // SHA-256, in hexadecimal, of what the shape says about the mathematics (all but initializer_range,
 // dropout, the window, and max_positions where positions are rotated): names the model in a plan.
-std::string fingerprint(const ModelShape& shape);
+std::string fingerprint(const TextShape& shape);
+
+// The same without any dropout.
+TextShape without_dropout(TextShape shape);
 
 // How queries and keys are turned; nothing where positions are learned.
-std::optional<Rope> rope_of(const ModelShape& shape);
-// Frequencies of the D/2 rotated pairs: position t turns pair i by t * frequency[i].
-std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim);
+std::optional<Rope> rope_of(const TextShape& shape);
 
-// The model without dropout: what evaluates and compares.
-ModelShape without_dropout(ModelShape shape);
-
-// Throws std::invalid_argument for a model with attention dropout, which the attention kernels do
-// not have; the message says how to train without it.
-void expect_trainable(const ModelShape& shape);
+// Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
+Model text_model(const TextShape& shape);
+// The shape of a model that text_model() made, by its Model::config, with the dropout that it has
+// now.
+TextShape text_shape(const Model& model);
 
 }  // namespace paradyse

@@ -1,4 +1,4 @@
-#include "src/plan/model/config_keys.h"
+#include "src/plan/model/text/config_keys.h"
 
 #include <algorithm>
 #include <array>

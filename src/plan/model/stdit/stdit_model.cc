@@ -4,9 +4,11 @@
 #include <tuple>
 #include <utility>
 
-#include "paradyse/plan/grid_models.h"
+#include <nlohmann/json.hpp>
+
 #include "paradyse/plan/parts.h"
 #include "src/plan/model/matrices.h"
+#include "src/plan/model/stdit/stdit.h"
 
 namespace paradyse {
 namespace {
@@ -141,6 +143,10 @@ PartShape part_shape(const StditShape& shape, std::int64_t condition) {
 
 Model stdit_model(const StditShape& shape) {
   Model model{
+      .name = architecture(shape),
+      .family = "stdit",
+      .sha256 = fingerprint(shape),
+      .config = config_of(shape).dump(),
       .streams =
           {{.name = "x",
             .rows = {"batch", "frames", "patches"},
@@ -148,7 +154,14 @@ Model stdit_model(const StditShape& shape) {
             .home = "frames"},
            {.name = "c", .rows = {"batch"}, .columns = kConditions * shape.hidden, .home = ""}},
       .parts = {},
-      .causal = false};
+      .causal = false,
+      .limits = {.gpus = false},
+      .words = {.items = "clips", .scored = "predicted elements", .perplexity = false},
+      .of_layers = [shape](std::int64_t layers) {
+        StditShape other = shape;
+        other.depth = layers;
+        return stdit_model(other);
+      }};
   Part conditions{
       .name = "conditioning",
       .kind = "conditioning",
@@ -229,5 +242,7 @@ Model stdit_model(const StditShape& shape) {
        .weights = [shape](int domain) { return flow_head(shape, domain); }});
   return model;
 }
+
+StditShape::operator Model() const { return stdit_model(*this); }
 
 }  // namespace paradyse

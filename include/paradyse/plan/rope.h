@@ -1,0 +1,36 @@
+// Rotary position embedding (Su et al. 2021), also stretched over more positions than a model was
+// trained on.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace paradyse {
+
+// How rotary frequencies are stretched beyond the positions a model was trained on.
+struct RopeScaling {
+  enum class Type { none, linear, llama3, yarn };
+  Type type = Type::none;
+  double factor = 1.0;
+  std::int64_t original_positions = 0;  // llama3, yarn: what the model was trained on
+  double low_freq_factor = 1.0;         // llama3
+  double high_freq_factor = 4.0;        // llama3
+  double beta_fast = 32.0;              // yarn
+  double beta_slow = 1.0;               // yarn
+  double attention_factor = 1.0;        // yarn: of cosines and sines
+  bool truncate = true;                 // yarn: borders are whole dims
+
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+struct Rope {
+  double theta = 10000.0;
+  RopeScaling scaling = {};
+
+  friend bool operator==(const Rope&, const Rope&) = default;
+};
+
+// Frequencies of the D/2 rotated pairs: position t turns pair i by t * frequency[i].
+std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim);
+
+}  // namespace paradyse

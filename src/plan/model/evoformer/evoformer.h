@@ -1,0 +1,58 @@
+// AlphaFold 2's Evoformer (Jumper et al. 2021, algorithm 6), and its extra-MSA stack (algorithm
+// 18).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "paradyse/plan/model.h"
+
+namespace paradyse {
+
+struct EvoformerShape {
+  std::int64_t blocks = 48;
+  std::int64_t msa_hidden = 256;
+  std::int64_t pair_hidden = 128;
+  std::int64_t msa_heads = 8;
+  std::int64_t pair_heads = 4;
+  std::int64_t head_dim = 32;
+  std::int64_t pair_head_dim = 0;  // of triangle attention; 0: as the others
+  std::int64_t outer_channels = 32;
+  std::int64_t triangle_channels = 128;
+  std::int64_t transition = 4;  // times as wide
+  bool multimer = false;        // the outer product mean comes first
+  bool global_column = false;   // columns attend globally, as in the extra-MSA stack
+
+  // A shape reads as the model that it describes.
+  operator Model() const;  // NOLINT(google-explicit-constructor)
+  friend bool operator==(const EvoformerShape&, const EvoformerShape&) = default;
+};
+
+// Columns of what a batch brings (Model::inputs): of an alignment's letter and those of its first
+// row; of a pair.
+inline constexpr std::int64_t kMsaFeatures = 48;
+inline constexpr std::int64_t kPairFeatures = 111;
+// Letters of an alignment: 20 amino acids, unknown, gap, masked.
+inline constexpr std::int64_t kMsaClasses = 23;
+
+// Streams m (sequences, residues) and z (i, j), of every layer nine parts: row_attention,
+// column_attention, msa_transition, outer_product_mean, triangle_outgoing, triangle_incoming,
+// triangle_starting, triangle_ending, pair_transition; or, of the extra-MSA stack,
+// global_column_attention in the second's place.  A batch brings "msa" and "pair" features, and
+// labels of letters that were masked.
+Model evoformer_model(const EvoformerShape& shape);
+// The shape of a model that evoformer_model() made.
+EvoformerShape evoformer_shape(const Model& model);
+
+// Keys of the shape's names; those left out are as published (read_sizes() says what it throws).
+EvoformerShape evoformer_shape_from_config(const nlohmann::json& config, const std::string& source);
+nlohmann::ordered_json config_of(const EvoformerShape& shape);
+
+// What plans call it: "evoformer", "-multimer", "-global".
+std::string architecture(const EvoformerShape& shape);
+// SHA-256 of its sizes.
+std::string fingerprint(const EvoformerShape& shape);
+
+}  // namespace paradyse

@@ -1,0 +1,53 @@
+// The architectures: how the configuration of each is read and written.  One file a family.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/plan/model/text/config_keys.h"
+#include "src/plan/model/text/text_shape.h"
+#include "src/plan/model/text/weight_names.h"
+
+namespace paradyse {
+
+struct TextFamily {
+  std::string model_type;
+  std::string architecture;            // the class, in `architectures`
+  std::vector<std::string> read_keys;  // that become fields of the shape
+  std::vector<FixedKey> fixed_keys;
+  nlohmann::json sizes;  // those that transformers takes where the file does not say them
+  // Of keys that are known and, where fixed, as they must be.
+  TextShape (*read)(const Keys& keys) = nullptr;
+  nlohmann::json (*write)(const TextShape& shape) = nullptr;
+  WeightNames names = {};
+  // Other names of keys, as transformers takes them (its attribute_map): other, own.
+  std::vector<std::pair<std::string, std::string>> also_called = {};
+};
+
+std::vector<TextFamily> llama_families();  // llama, mistral, qwen2, qwen3
+TextFamily gpt2_family();
+TextFamily opt_family();
+TextFamily bert_family();
+
+// The rope keys of a configuration, in either spelling, go into `shape`; and back.
+void read_rope(const Keys& keys, TextShape& shape);
+void write_rope(const TextShape& shape, nlohmann::json& config);
+
+// The activation function that `key` names, one without a gate; and its name.
+Activation read_activation(const Keys& keys, const std::string& key, const std::string& absent);
+std::string activation_name(Activation activation);
+// padding_id as a configuration has it.
+nlohmann::json padding_of(const TextShape& shape);
+
+// The hidden width, the heads (as many for keys and values) and their width, hidden / heads unless
+// `head_dim` says it.  `hidden` and `heads` name the keys.
+void read_heads(
+    const Keys& keys,
+    const std::string& hidden,
+    const std::string& heads,
+    std::optional<std::int64_t> head_dim,
+    TextShape& shape);
+
+}  // namespace paradyse

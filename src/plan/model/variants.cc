@@ -1,0 +1,96 @@
+// The same model in other tiles, with other dropout, of other depth.
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "paradyse/plan/model.h"
+#include "paradyse/plan/parts.h"
+
+namespace paradyse {
+namespace {
+
+// Parts that layers share stay shared.
+template <typename Change>
+Model with_parts(Model model, Change change) {
+  std::map<const Part*, std::shared_ptr<const Part>> made;
+  for (ModelPart& one : model.parts) {
+    std::shared_ptr<const Part>& copy = made[one.part.get()];
+    if (copy == nullptr) {
+      Part part = *one.part;
+      change(part);
+      copy = std::make_shared<const Part>(std::move(part));
+    }
+    one.part = copy;
+  }
+  return model;
+}
+
+// Of a model that no family made: its first layer so many times, between its ends.
+Model repeated(const Model& model, std::int64_t layers) {
+  Model other = model;
+  other.sha256.clear();
+  other.parts.clear();
+  std::vector<Part> layer;
+  std::vector<Part> last;
+  for (const ModelPart& one : model.parts) {
+    if (one.layer == 0) {
+      layer.push_back(*one.part);
+    } else if (one.layer < 0 && layer.empty()) {
+      add_end(other, *one.part);
+    } else if (one.layer < 0) {
+      last.push_back(*one.part);
+    }
+  }
+  add_layers(other, layers, std::move(layer));
+  for (Part& part : last) {
+    add_end(other, std::move(part));
+  }
+  return other;
+}
+
+}  // namespace
+
+Model with_tiles(const Model& model, Tiles tiles) {
+  return with_parts(model, [&](Part& part) { part.shape.tiles = tiles; });
+}
+
+Model with_dropout(const Model& model, double probability) {
+  return with_parts(model, [&](Part& part) { part.shape.dropout = probability; });
+}
+
+Model without_dropout(const Model& model) {
+  Model other = with_dropout(model, 0);
+  other.limits.attention_dropout = 0;
+  return other;
+}
+
+Model with_layers(const Model& model, std::int64_t layers) {
+  std::map<std::string, double> dropout;
+  for (const ModelPart& one : model.parts) {
+    dropout.emplace(one.part->name, one.part->shape.dropout);
+  }
+  Model other = model.of_layers ? model.of_layers(layers) : repeated(model, layers);
+  other.limits = model.limits;
+  return with_parts(std::move(other), [&](Part& part) {
+    part.shape.tiles = model.tiles();
+    if (const auto known = dropout.find(part.name); known != dropout.end()) {
+      part.shape.dropout = known->second;
+    }
+  });
+}
+
+void expect_trainable(const Model& model) {
+  if (model.limits.attention_dropout > 0) {
+    throw std::invalid_argument(
+        "the model asks for attention dropout " +
+        nlohmann::json(model.limits.attention_dropout).dump() +
+        ", which the attention kernels do not have: train without it by model.attention_dropout = "
+        "0 in a run's configuration (or --set model.attention_dropout=0), or by grad "
+        "--attention-dropout 0");
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,155 @@
+// Letters: s sequences, r residues, C channels.  The Evoformer by the algorithms of AlphaFold 2's
+// supplement (Jumper et al. 2021).
+#include "src/run/reference/evoformer.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace paradyse::reference {
+
+namespace {
+
+// Algorithms 7, 8, 13 and 14, along the last dim but one: gated self-attention; `bias` [heads, L,
+// L].
+at::Tensor gated_attention(
+    const at::Tensor& xn,
+    const Weights& weights,
+    const std::string& core,
+    std::int64_t count,
+    const at::Tensor& bias = {}) {
+  const at::Tensor o = attend(
+      linear(xn, weights, core + "linear_q"),
+      linear(xn, weights, core + "linear_k"),
+      linear(xn, weights, core + "linear_v"),
+      count,
+      count,
+      bias);
+  return linear(
+      at::sigmoid(linear(xn, weights, core + "linear_g")) * o, weights, core + "linear_o");
+}
+
+// Algorithms 9 and 15.
+at::Tensor transition(const at::Tensor& x, const Weights& weights, const std::string& name) {
+  const at::Tensor xn = layer_norm(x, weights, name + ".layer_norm");
+  return linear(at::relu(linear(xn, weights, name + ".linear_1")), weights, name + ".linear_2");
+}
+
+// Algorithms 11 and 12.
+at::Tensor triangle(
+    const at::Tensor& z, const Weights& weights, const std::string& name, bool incoming) {
+  const at::Tensor zn = layer_norm(z, weights, name + ".layer_norm_in");
+  const auto operand = [&](const char* which) {
+    const std::string own = name + ".linear_" + which;
+    return at::sigmoid(linear(zn, weights, own + "_g")) * linear(zn, weights, own + "_p");
+  };
+  const at::Tensor a = operand("a");
+  const at::Tensor b = operand("b");
+  const at::Tensor o =
+      incoming ? at::einsum("kic,kjc->ijc", {a, b}) : at::einsum("ikc,jkc->ijc", {a, b});
+  return at::sigmoid(linear(zn, weights, name + ".linear_g")) *
+         linear(layer_norm(o, weights, name + ".layer_norm_out"), weights, name + ".linear_z");
+}
+
+}  // namespace
+
+at::Tensor evoformer_part(
+    const EvoformerShape& shape,
+    const std::string& part,
+    const Weights& weights,
+    const Streams& in) {
+  const auto stream = [&](const char* name) -> const at::Tensor& { return in.at(name); };
+  if (part == "row_attention") {
+    const at::Tensor mn = layer_norm(stream("m"), weights, "msa_att_row.layer_norm_m");
+    const at::Tensor zn = layer_norm(stream("z"), weights, "msa_att_row.layer_norm_z");
+    const at::Tensor bias = linear(zn, weights, "msa_att_row.linear_z").permute({2, 0, 1});
+    return stream("m") + gated_attention(mn, weights, "msa_att_row.mha.", shape.msa_heads, bias);
+  }
+  if (part == "column_attention") {
+    const at::Tensor mn =
+        layer_norm(stream("m"), weights, "msa_att_col._msa_att.layer_norm_m").transpose(0, 1);
+    return stream("m") + gated_attention(mn, weights, "msa_att_col._msa_att.mha.", shape.msa_heads)
+                             .transpose(0, 1);
+  }
+  if (part == "global_column_attention") {  // algorithm 19
+    const std::string core = "msa_att_col.global_attention.";
+    const at::Tensor mn =
+        layer_norm(stream("m"), weights, "msa_att_col.layer_norm_m").transpose(0, 1);
+    const at::Tensor o = attend(
+        linear(mn.mean(1, /*keepdim=*/true), weights, core + "linear_q"),
+        linear(mn, weights, core + "linear_k"),
+        linear(mn, weights, core + "linear_v"),
+        shape.msa_heads,
+        /*key_heads=*/1);
+    const at::Tensor y =
+        linear(at::sigmoid(linear(mn, weights, core + "linear_g")) * o, weights, core + "linear_o");
+    return stream("m") + y.transpose(0, 1);
+  }
+  if (part == "msa_transition") {
+    return stream("m") + transition(stream("m"), weights, "core.msa_transition");
+  }
+  if (part == "outer_product_mean") {  // algorithm 10
+    const std::string name = "core.outer_product_mean";
+    const at::Tensor mn = layer_norm(stream("m"), weights, name + ".layer_norm");
+    const at::Tensor o = at::einsum(
+        "sia,sjb->ijab",
+        {linear(mn, weights, name + ".linear_1"), linear(mn, weights, name + ".linear_2")});
+    // what is divided is the product with its bias, by S + 1e-3, as in AlphaFold and OpenFold
+    return stream("z") + linear(o.flatten(-2), weights, name + ".linear_out") /
+                             (static_cast<double>(mn.size(0)) + 1e-3);
+  }
+  if (part == "triangle_outgoing" || part == "triangle_incoming") {
+    const bool incoming = part == "triangle_incoming";
+    return stream("z") +
+           triangle(
+               stream("z"), weights, incoming ? "core.tri_mul_in" : "core.tri_mul_out", incoming);
+  }
+  if (part == "triangle_starting" || part == "triangle_ending") {
+    // along the columns of z is along the rows of its transpose, whose bias is transposed, too
+    const bool ending = part == "triangle_ending";
+    const std::string name = ending ? "core.tri_att_end." : "core.tri_att_start.";
+    const at::Tensor z = ending ? stream("z").transpose(0, 1) : stream("z");
+    const at::Tensor zn = layer_norm(z, weights, name + "layer_norm");
+    const at::Tensor bias = linear(zn, weights, name + "linear").permute({2, 0, 1});
+    const at::Tensor y = gated_attention(zn, weights, name + "mha.", shape.pair_heads, bias);
+    return stream("z") + (ending ? y.transpose(0, 1) : y);
+  }
+  if (part == "pair_transition") {
+    return stream("z") + transition(stream("z"), weights, "core.pair_transition");
+  }
+  throw std::invalid_argument("reference: evoformer has no part '" + part + "'");
+}
+
+// The sum of cross-entropies of the letters that have a label.
+at::Tensor evoformer_loss(
+    const EvoformerShape& shape, const Weights& weights, const Sample& sample) {
+  Streams streams = {
+      {"m", linear(sample.inputs.at("msa"), weights, "input_embedder.linear_m")},
+      {"z", linear(sample.inputs.at("pair"), weights, "input_embedder.linear_z")}};
+  std::vector<std::pair<const char*, const char*>> parts = {
+      {"row_attention", "m"},
+      {shape.global_column ? "global_column_attention" : "column_attention", "m"},
+      {"msa_transition", "m"},
+      {"outer_product_mean", "z"},
+      {"triangle_outgoing", "z"},
+      {"triangle_incoming", "z"},
+      {"triangle_starting", "z"},
+      {"triangle_ending", "z"},
+      {"pair_transition", "z"}};
+  if (shape.multimer) {
+    parts.insert(parts.begin(), parts[3]);
+    parts.erase(parts.begin() + 4);
+  }
+  for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
+    const Weights own = of_layer(weights, layer);
+    for (const auto& [part, stream] : parts) {
+      streams[stream] = evoformer_part(shape, part, own, streams);
+    }
+  }
+  const at::Tensor logits = linear(streams.at("m"), weights, "masked_msa_head.linear");
+  const at::Tensor scores = at::log_softmax(logits, -1).flatten(0, 1);
+  const at::Tensor label = at::tensor(sample.labels, at::kLong).to(scores.device());
+  const at::Tensor of_label = scores.gather(1, label.clamp_min(0).unsqueeze(1)).squeeze(1);
+  return -of_label.masked_fill(label < 0, 0).sum();
+}
+
+}  // namespace paradyse::reference

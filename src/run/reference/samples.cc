@@ -1,0 +1,99 @@
+#include "src/run/reference/samples.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/core/grad_mode.h>
+
+namespace paradyse::reference {
+namespace {
+
+// Along the last dim but one of x [..., L, heads * D] to [..., heads, L, D].
+at::Tensor heads(const at::Tensor& x, std::int64_t count) {
+  return x.unflatten(-1, {count, x.size(-1) / count}).transpose(-2, -3);
+}
+
+// Its inputs as the weights are.
+Sample like(const Weights& weights, Sample sample) {
+  for (auto& [name, input] : sample.inputs) {
+    input = input.to(weights.begin()->second.options().requires_grad(false));
+  }
+  return sample;
+}
+
+// Nothing of a tensor without data.
+double number(const at::Tensor& tensor) { return tensor.is_meta() ? 0 : tensor.item<double>(); }
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const Weights& weights, const std::string& name) {
+  const auto bias = weights.find(name + ".bias");
+  const at::Tensor y = at::matmul(x, weights.at(name + ".weight").t());
+  return bias == weights.end() ? y : y + bias->second;
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const Weights& weights, const std::string& name) {
+  return at::layer_norm(
+      x, {x.size(-1)}, weights.at(name + ".weight"), weights.at(name + ".bias"), 1e-5);
+}
+
+at::Tensor attend(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    std::int64_t count,
+    std::int64_t key_heads,
+    const at::Tensor& bias) {
+  const at::Tensor of_q = heads(q, count);
+  const at::Tensor of_k = heads(k, key_heads).repeat_interleave(count / key_heads, -3);
+  const at::Tensor of_v = heads(v, key_heads).repeat_interleave(count / key_heads, -3);
+  at::Tensor scores =
+      at::matmul(of_q, of_k.transpose(-1, -2)) / std::sqrt(static_cast<double>(of_q.size(-1)));
+  if (bias.defined()) {
+    scores = scores + bias;
+  }
+  return at::matmul(at::softmax(scores, -1), of_v).transpose(-2, -3).flatten(-2);
+}
+
+// Those of a layer, without its prefix.
+Weights of_layer(const Weights& weights, std::int64_t layer) {
+  const std::string prefix = "blocks." + std::to_string(layer) + ".";
+  Weights own;
+  for (const auto& [name, weight] : weights) {
+    if (name.starts_with(prefix)) {
+      own[name.substr(prefix.size())] = weight;
+    }
+  }
+  return own;
+}
+
+Answer of_samples(
+    const Model& model,
+    const Weights& weights,
+    const std::vector<Sample>& samples,
+    const LossOfSample& loss_of) {
+  const at::AutoGradMode on(true);
+  Weights leaves;
+  for (const auto& [name, weight] : weights) {
+    leaves[name] = weight.detach().clone().requires_grad_(true);
+  }
+  Answer answer;
+  std::int64_t count = 0;
+  at::Tensor sum;
+  for (const Sample& given : samples) {
+    const Sample sample = like(weights, given);
+    const at::Tensor of_sample = loss_of(leaves, sample);
+    answer.documents.push_back({.sum = number(of_sample), .count = scored(sample, model)});
+    count += answer.documents.back().count;
+    sum = sum.defined() ? sum + of_sample : of_sample;
+  }
+  const at::Tensor loss = sum / static_cast<double>(std::max<std::int64_t>(count, 1));
+  answer.loss = number(loss);
+  loss.backward();
+  for (const auto& [name, leaf] : leaves) {
+    answer.gradients[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
+  }
+  return answer;
+}
+
+}  // namespace paradyse::reference
