@@ -186,20 +186,16 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
-  std::optional<LayerRecompute> level;
-  if (!options.recompute.empty()) {
-    level = layer_recompute(options.recompute);
-  }
   const GridData data = reading([&] { return read_grid_data(options.data, request.model); });
   request.samples = data.samples(0);
-  const SampleTask task{
+  const PlanningTask task{
       .model = request.model,
       .ranks = request.ranks,
       .machine = {},
       .precision = precision_of(request.dtype),
       .memory_per_rank = request.memory_per_rank,
-      .recompute = level};
-  const BatchPlanner::Answer answer = SamplePlanner(task).plan(data.sizes);
+      .recompute = options.recompute};
+  const BatchPlanner::Answer answer = planner_for(task)->plan(data.sizes);
   if (!answer.plan) {
     throw std::invalid_argument(
         "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);

@@ -123,10 +123,6 @@ Plan within_memory(
         "--token-tiles: with --memory-per-rank the number of tiles is planned; leave one of the "
         "two out");
   }
-  std::optional<LayerRecompute> level;
-  if (!options.recompute.empty()) {
-    level = layer_recompute(options.recompute);
-  }
   SamplePlanner planner(
       {.model = model,
        .dims = documents.dims,
@@ -136,7 +132,7 @@ Plan within_memory(
        .precision = precision_of(dtype_option(options.dtype)),
        .memory_per_rank = memory_limit(options.memory_per_rank),
        .offload = options.offload,
-       .recompute = level});
+       .recompute = options.recompute});
   BatchPlanner::Answer answer = planner.plan(documents.lengths);
   if (!answer.plan) {
     throw std::invalid_argument(

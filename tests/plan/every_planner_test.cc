@@ -453,13 +453,13 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
   int made = 0;
   for (int seed = 0; seed < 2 * kSeeds; ++seed) {
     Drawn drawn(seed);
-    SampleTask task;
+    PlanningTask task;
     task.model = drawn.grid(task.dims);
     task.ranks = drawn.small(1, 6);
     task.precision = drawn.precision();
     task.offload = drawn.coin();
     if (drawn.coin()) {
-      task.recompute = drawn_level(drawn);
+      task.recompute = to_string(drawn_level(drawn));
     }
     const std::vector<std::int64_t> lengths(idx(drawn.small(1, 4)), task.model.rows(task.dims));
     const Model model = Model(task.model);

@@ -1,5 +1,4 @@
 // What planners choose and what folds count, to the byte, as stored in tests/golden/.
-#include "src/plan/model/text/text_shape.h"
 #include "tests/support/golden.h"
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/sample_planner.h"
+#include "src/plan/model/text/text_shape.h"
 #include "src/plan/simulate/additive.h"
 #include "tests/plan/golden_models.h"
 #include "tests/support/grid_layers.h"
@@ -207,8 +207,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 class GoldenGrids : public testing::TestWithParam<test::GridModel> {};
 
-SampleTask sample_task(const test::GridModel& model, int ranks) {
-  SampleTask task{.model = model.shape, .dims = model.dims, .ranks = ranks, .machine = {}};
+PlanningTask sample_task(const test::GridModel& model, int ranks) {
+  PlanningTask task{.model = model.shape, .dims = model.dims, .ranks = ranks, .machine = {}};
   task.machine.cores = 2;
   return task;
 }
@@ -244,14 +244,15 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   const test::GridModel& model = GetParam();
   const BatchSizes batch{.lengths = lengths_of(model)};
   std::string text;
-  const auto add = [&](const std::string& title, const SampleTask& task, const BatchSizes& sizes) {
-    SamplePlanner planner(task);
-    const std::vector<BatchPlanner::Answer> answers = answers_of(planner, {sizes});
-    text += "== " + title + ", " + std::to_string(task.memory_per_rank) + " bytes\n";
-    text += text_of(answers);
-  };
+  const auto add =
+      [&](const std::string& title, const PlanningTask& task, const BatchSizes& sizes) {
+        SamplePlanner planner(task);
+        const std::vector<BatchPlanner::Answer> answers = answers_of(planner, {sizes});
+        text += "== " + title + ", " + std::to_string(task.memory_per_rank) + " bytes\n";
+        text += text_of(answers);
+      };
   const auto task_of = [&](int ranks, double share) {
-    SampleTask task = sample_task(model, ranks);
+    PlanningTask task = sample_task(model, ranks);
     if (share > 0) {
       const auto free = static_cast<double>(peak(SamplePlanner(task).plan(batch).plan.value()));
       task.memory_per_rank = static_cast<std::int64_t>(free * share);
@@ -265,27 +266,27 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   const auto changed = [&](const std::string& title,
                            const std::vector<std::string>& models,
                            int ranks,
-                           const std::function<void(SampleTask & task)>& change) {
+                           const std::function<void(PlanningTask & task)>& change) {
     if (std::ranges::find(models, model.name) != models.end()) {
-      SampleTask task = task_of(ranks, 0.5);
+      PlanningTask task = task_of(ranks, 0.5);
       change(task);
       add(std::to_string(ranks) + " ranks, " + title, task, batch);
     }
   };
-  changed("within half", {"stdit", "evoformer"}, 4, [](SampleTask&) {});
-  changed("bfloat16", {"stdit", "extra_msa"}, 2, [](SampleTask& t) {
+  changed("within half", {"stdit", "evoformer"}, 4, [](PlanningTask&) {});
+  changed("bfloat16", {"stdit", "extra_msa"}, 2, [](PlanningTask& t) {
     t.precision = precision_of(Dtype::bfloat16);
   });
-  changed("evaluation", {"stdit_text", "multimer"}, 2, [](SampleTask& t) { t.training = false; });
-  changed("offload", {"stdit_text", "multimer"}, 2, [](SampleTask& t) { t.offload = true; });
-  changed("recompute full", {"stdit_text", "extra_msa"}, 3, [](SampleTask& t) {
-    t.recompute = {.parts = Recompute::full};
+  changed("evaluation", {"stdit_text", "multimer"}, 2, [](PlanningTask& t) { t.training = false; });
+  changed("offload", {"stdit_text", "multimer"}, 2, [](PlanningTask& t) { t.offload = true; });
+  changed("recompute full", {"stdit_text", "extra_msa"}, 3, [](PlanningTask& t) {
+    t.recompute = "full";
   });
-  changed("recompute layer", {"stdit", "multimer"}, 3, [](SampleTask& t) {
-    t.recompute = {.parts = Recompute::light, .layer = true};
+  changed("recompute layer", {"stdit", "multimer"}, 3, [](PlanningTask& t) {
+    t.recompute = "layer+light";
   });
-  changed("mesh 2 x 2", {"stdit", "evoformer"}, 4, [](SampleTask& t) { t.mesh = {2, 2}; });
-  changed("slow messages", {"stdit_text", "extra_msa"}, 2, [](SampleTask& t) {
+  changed("mesh 2 x 2", {"stdit", "evoformer"}, 4, [](PlanningTask& t) { t.mesh = {2, 2}; });
+  changed("slow messages", {"stdit_text", "extra_msa"}, 2, [](PlanningTask& t) {
     t.machine.sent_bytes_per_second = 1e8;
     t.machine.collective_seconds = 2e-3;
   });

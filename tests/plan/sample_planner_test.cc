@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 using Lengths = std::vector<std::int64_t>;
 
-SampleTask video_task(int ranks) {
+PlanningTask video_task(int ranks) {
   return {
       .model = test::small_stdit(3),
       .dims = {{"frames", 5}, {"patches", 9}},
@@ -28,7 +28,7 @@ SampleTask video_task(int ranks) {
       .machine = {}};
 }
 
-SampleTask protein_task(int ranks) {
+PlanningTask protein_task(int ranks) {
   return {
       .model = test::small_evoformer(2),
       .dims = {{"sequences", 8}, {"residues", 15}, {"i", 15}, {"j", 15}},
@@ -48,7 +48,7 @@ Recompute level(const Plan& plan) {
   return choices(plan.programs.begin()->second).front().front().recompute;
 }
 
-void expect_whole(const Plan& plan, const SampleTask& task, const Lengths& lengths) {
+void expect_whole(const Plan& plan, const PlanningTask& task, const Lengths& lengths) {
   EXPECT_EQ(plan.lengths, lengths);
   EXPECT_EQ(plan.dims, task.dims);
   std::vector<std::int64_t> samples;
@@ -67,7 +67,7 @@ void expect_whole(const Plan& plan, const SampleTask& task, const Lengths& lengt
 
 // Samples of a size run together, by one program; each group says what it has.
 TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
-  SampleTask task = video_task(3);
+  PlanningTask task = video_task(3);
   task.dims = {};
   task.model = test::with_text(test::small_stdit(3));
   const auto video = [](std::int64_t frames, std::int64_t text) {
@@ -136,7 +136,7 @@ TEST(SamplePlanner, TakesAllAtOnceWhereNothingIsShort) {
 // is by the same costs at most 1 % slower (of many ways of a layer some are looked at) than one
 // level of recompute for all parts in any tiles.
 TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
-  for (SampleTask task : {video_task(3), protein_task(2)}) {
+  for (PlanningTask task : {video_task(3), protein_task(2)}) {
     const Lengths samples(
         task.model.family == "stdit" ? 5 : 2, task.model.family == "stdit" ? 45 : 120);
     task.memory_per_rank = std::int64_t{1} << 40;  // without a limit weights would not be kept
@@ -150,8 +150,8 @@ TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
       const BatchPlanner::Answer answer = SamplePlanner(task).plan(samples);
       std::vector<Plan> rivals;
       for (const Recompute level : {Recompute::light, Recompute::full}) {
-        SampleTask alike = task;
-        alike.recompute = LayerRecompute{.parts = level};
+        PlanningTask alike = task;
+        alike.recompute = to_string(level);
         if (const auto rival = SamplePlanner(alike).plan(samples); rival.plan) {
           rivals.push_back(*rival.plan);
         }
@@ -200,13 +200,13 @@ TEST(SamplePlanner, LeansAndLearns) {
 // Layers made again as a whole save less than every other level, and are found where memory is
 // short as they are where they are asked for; with what waits on the host there is less still.
 TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
-  SampleTask video = video_task(2);
+  PlanningTask video = video_task(2);
   video.model = test::small_stdit(8);
-  SampleTask protein = protein_task(2);
+  PlanningTask protein = protein_task(2);
   protein.model = test::small_evoformer(8);
-  for (SampleTask task : {video, protein}) {
+  for (PlanningTask task : {video, protein}) {
     const Lengths samples(1, task.model.family == "stdit" ? 45 : 120);
-    const auto planned = [&](std::optional<LayerRecompute> recompute, std::int64_t memory) {
+    const auto planned = [&](const std::string& recompute, std::int64_t memory) {
       task.recompute = recompute;
       task.memory_per_rank = memory;
       const BatchPlanner::Answer answer = SamplePlanner(task).plan(samples);
@@ -218,19 +218,19 @@ TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
     const auto whole = [](const Plan& plan) {
       return std::ranges::any_of(choices(plan.programs.begin()->second), made_again_whole);
     };
-    constexpr LayerRecompute kWhole{.parts = Recompute::full, .layer = true};
-    const std::int64_t by_parts = peak(planned(LayerRecompute{.parts = Recompute::full}, 0));
-    const std::int64_t least = peak(planned(kWhole, 0));
+    const std::string every_layer = "layer+full";
+    const std::int64_t by_parts = peak(planned("full", 0));
+    const std::int64_t least = peak(planned(every_layer, 0));
     EXPECT_LT(least, by_parts);
-    EXPECT_TRUE(whole(planned(std::nullopt, least)));
-    const Plan asked = planned(kWhole, least);
+    EXPECT_TRUE(whole(planned("", least)));
+    const Plan asked = planned(every_layer, least);
     EXPECT_TRUE(std::ranges::all_of(choices(asked.programs.begin()->second), made_again_whole));
   }
 }
 
 TEST(SamplePlanner, GoesByTheLevelThatIsAsked) {
-  SampleTask task = protein_task(2);
-  task.recompute = LayerRecompute{.parts = Recompute::full};
+  PlanningTask task = protein_task(2);
+  task.recompute = "full";
   const Plan plan = SamplePlanner(task).plan({120}).plan.value();
   EXPECT_EQ(level(plan), Recompute::full);
   task.training = false;

@@ -277,7 +277,7 @@ TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
     EXPECT_TRUE(parts.contains("move") && parts.contains("rest") && parts.contains("optimizer"));
 
     const Costs costs = fit(found);
-    SampleTask task{.model = shape, .dims = largest, .ranks = kRanks, .machine = {}};
+    PlanningTask task{.model = shape, .dims = largest, .ranks = kRanks, .machine = {}};
     task.machine.cores = costs.header.cores;
     const Plan closed = SamplePlanner(task).plan({96}).plan.value();
     task.seconds = costs.structured;

@@ -101,7 +101,7 @@ class StepPlansTest : public testing::Test {
   ~StepPlansTest() override { gate_.let(Gate::kAll); }
 
   StepPlans::Planners planners() {
-    return document_planners(task(), [this](PlanningTask task) {
+    return planners_of(task(), [this](PlanningTask task) {
       return std::make_unique<Gated>(std::move(task), gate_);
     });
   }

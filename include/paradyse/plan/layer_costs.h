@@ -13,42 +13,11 @@
 
 #include "paradyse/plan/correction.h"
 #include "paradyse/plan/layer_planner.h"
+#include "paradyse/plan/planning_task.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
 
 namespace paradyse {
-
-// What plans are made for.
-struct PlanningTask {
-  Model model;
-  int ranks = 1;
-  MachineNumbers machine;
-  std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
-  double step_seconds = 0;  // of a step, beside its micro-batches: optimizer and agreement
-  Precision precision = {};
-  std::int64_t memory_per_rank = 0;       // bytes; 0: no limit
-  double memory_overhead = 0;             // what a rank needs beyond its count, a share of it
-  bool training = true;                   // else forward passes alone: nothing is saved
-  std::string attention = {};             // a strategy's name, or "" for any
-  std::string mlp = {};                   // a verb or strategy's name, or "" for any
-  std::string recompute = {};             // recompute_names(), or "" for any
-  std::vector<std::string> without = {};  // strategies that are not to be used
-  // Of strategies that have them; others are planned with their own default, or, where
-  // `try_options` and the seconds go by the work, with what is worth a try (Option::candidates).
-  std::map<std::string, std::int64_t> options = {};
-  bool try_options = true;
-  bool offload = false;   // saved tensors may wait in host memory
-  bool mix = true;        // layers may differ from each other
-  bool mix_parts = true;  // attention and MLP of a layer may run unlike strategies; else one verb
-  std::string planner = "exact";          // of the layers: layer_planners()
-  std::string batch_planner = "borders";  // batch_planners()
-  bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
-
-  // Of parameters: see Precision.
-  [[nodiscard]] std::int64_t static_bytes_per_element() const {
-    return precision.static_bytes(training);
-  }
-};
 
 // Of one part of a layer, or of the rest of the model.
 struct PartCost {

@@ -15,32 +15,17 @@
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
-#include "paradyse/plan/time_model.h"
 
 namespace paradyse {
 
 struct SecondsTask;
 
-struct SampleTask {
-  Model model;
-  DimSizes dims = {};  // of every sample of a batch that says nothing of them
-  int ranks = 1;
-  std::vector<int> mesh = {};  // of the ranks, as in PlanGroup
-  MachineNumbers machine;      // for seconds by the closed form, and how many cores ranks share
-  std::shared_ptr<const TimeModel> seconds = {};  // of parts, as measured; none: the closed form
-  double step_seconds = 0;                        // of what a step takes besides: the update
-  Precision precision = {};
-  std::int64_t memory_per_rank = 0;              // bytes; 0: no limit
-  bool training = true;                          // else forward passes alone: nothing is saved
-  bool offload = false;                          // what parts save may wait in host memory
-  std::optional<LayerRecompute> recompute = {};  // of all layers; none: the least that fits
-};
-
 // The same for the same task on every machine.  Samples of unlike sizes run after each other, those
 // of one size by one program.
 class SamplePlanner final : public BatchPlanner {
  public:
-  explicit SamplePlanner(SampleTask task);
+  // `task.recompute`: of all layers; "": the least that fits.
+  explicit SamplePlanner(PlanningTask task);
 
   using BatchPlanner::plan;
   // Of all samples of a size at once, half of them, and so on down to one, the plan that takes
@@ -70,10 +55,15 @@ class SamplePlanner final : public BatchPlanner {
   void predict(Plan& plan) const;
   [[nodiscard]] SecondsTask seconds_task() const;
 
-  SampleTask task_;
-  Model model_;
+  PlanningTask task_;
+  const Model& model_;  // of the task
+  std::optional<LayerRecompute> recompute_;
   DocumentPlans::HeldTo caps_;        // by the rows of a sample
   std::map<BatchSizes, Plan> plans_;  // of one size each; forgotten whenever something is learned
 };
+
+// The planner of samples, or of documents as the task names it, as the model has them.  Throws like
+// batch_planner().
+std::unique_ptr<BatchPlanner> planner_for(PlanningTask task);
 
 }  // namespace paradyse

@@ -97,7 +97,8 @@ std::string note_of_other(
 }
 
 void go_by(const Costs& costs, PlanningTask& task) {
-  task.seconds = costs.model("");
+  // the other models know lengths, and samples have several dims
+  task.seconds = task.model.of_samples() ? costs.structured : costs.model("");
   task.memory_overhead = costs.memory_overhead;
   task.machine.cores = costs.header.cores;
   std::int64_t most = 0;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/sample_planner.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/agreement.h"
@@ -76,19 +77,6 @@ EvalResult evaluate_data(
   return result;
 }
 
-namespace {
-
-std::unique_ptr<BatchPlanner> planner_of(
-    const RunConfig& config, const ModelFolder& model, const MachineNumbers& machine) {
-  if (model.model.of_samples()) {
-    return std::make_unique<SamplePlanner>(
-        sample_task(config, model.model, /*training=*/false, machine));
-  }
-  return batch_planner(planning_task(config, model.model, /*training=*/false, machine));
-}
-
-}  // namespace
-
 EvalResult evaluate(
     const LoadedConfig& loaded,
     Backend& backend,
@@ -114,7 +102,8 @@ EvalResult evaluate(
   expect_same_on_ranks(given, ranks, backend);
   const RunConfig config = with_budget(loaded.config, backend);
   const MachineNumbers machine = machine_for(config, model, backend);
-  const std::unique_ptr<BatchPlanner> planner = planner_of(config, model, machine);
+  const std::unique_ptr<BatchPlanner> planner =
+      planner_for(planning_task(config, model.model, /*training=*/false, machine));
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
   result.words = model.model.words;

@@ -280,34 +280,6 @@ PlanningTask planning_task(
   return task;
 }
 
-SampleTask sample_task(
-    const RunConfig& config,
-    const Model& model,
-    bool training,
-    const MachineNumbers& machine,
-    const std::optional<Costs>& costs) {
-  SampleTask task{.model = model, .machine = {}};
-  task.ranks = static_cast<int>(config.parallel.ranks);
-  task.machine = machine;
-  task.precision = precision_of(config);
-  task.memory_per_rank = memory_of(config);
-  task.training = training;
-  task.offload = config.parallel.offload;
-  if (config.parallel.recompute != "auto") {
-    task.recompute = layer_recompute(config.parallel.recompute);
-  }
-  if (costs) {  // the other model knows lengths, and samples have several dims
-    task.seconds = costs->structured;
-    task.machine.cores = costs->header.cores;
-    std::int64_t most = 0;
-    for (int r = 0; r < task.ranks; ++r) {
-      most = std::max(most, stored_elements(model, task.ranks, r));
-    }
-    task.step_seconds = costs->update_seconds(most, task.precision, training);
-  }
-  return task;
-}
-
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend) {
   const c10::Device device = device_named(config.parallel.device);
   if (!config.costs.correct && device.is_cpu()) {

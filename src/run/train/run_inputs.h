@@ -10,7 +10,6 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/train.h"
 #include "paradyse/run/weights.h"
@@ -56,15 +55,7 @@ Precision precision_of(const RunConfig& config);
 // costs.correct = false, on CPUs, nominal ones (MachineNumbers), since speeds are never the same.
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend);
 
-// Of a language model.
 PlanningTask planning_task(
-    const RunConfig& config,
-    const Model& model,
-    bool training,
-    const MachineNumbers& machine,
-    const std::optional<Costs>& costs = std::nullopt);
-// Of a model of several dims.
-SampleTask sample_task(
     const RunConfig& config,
     const Model& model,
     bool training,

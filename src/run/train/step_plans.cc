@@ -43,29 +43,17 @@ std::string counts_text(const Counts& counts) {
 
 }  // namespace
 
-StepPlans::Planners document_planners(
+StepPlans::Planners planners_of(
     PlanningTask task,
     const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make) {
   StepPlans::Planners planners;
-  std::unique_ptr<DocumentPlanner> fallback = batch_planner(with(task, StepPlans::kFallback));
-  planners.documents = fallback.get();
-  planners.fallback = std::move(fallback);
+  planners.fallback = planner_for(with(task, StepPlans::kFallback));
+  planners.documents = dynamic_cast<DocumentPlanner*>(planners.fallback.get());
   planners.ranks = task.ranks;
   planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
     return problems(plan, {.model = model, .precision = precision});
   };
   planners.steps = make(std::move(task));
-  return planners;
-}
-
-StepPlans::Planners sample_planners(const SampleTask& task) {
-  StepPlans::Planners planners;
-  planners.steps = std::make_unique<SamplePlanner>(task);
-  planners.fallback = std::make_unique<SamplePlanner>(task);
-  planners.ranks = task.ranks;
-  planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
-    return problems(plan, {.model = model, .precision = precision});
-  };
   return planners;
 }
 

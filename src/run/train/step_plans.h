@@ -95,11 +95,9 @@ class StepPlans {
   bool told_ = false;                // that a plan was late
 };
 
-// Of a language model; `make`: the planner of its steps.
-StepPlans::Planners document_planners(
+// `make`: the planner of the run's steps.
+StepPlans::Planners planners_of(
     PlanningTask task,
-    const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make = batch_planner);
-// Of a model of several dims.
-StepPlans::Planners sample_planners(const SampleTask& task);
+    const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make = planner_for);
 
 }  // namespace paradyse

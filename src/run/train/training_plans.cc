@@ -69,11 +69,9 @@ std::unique_ptr<StepPlans> training_plans(
   const Model& model = inputs.model.model;
   const bool grid = model.of_samples();
   auto plans = std::make_unique<StepPlans>(
-      grid ? sample_planners(sample_task(config, model, /*training=*/true, numbers.machine, costs))
-           : document_planners(
-                 planning_task(
-                     config, model, /*training=*/true, numbers.machine, costs),
-                 hooks.planner ? hooks.planner : batch_planner),
+      planners_of(
+          planning_task(config, model, /*training=*/true, numbers.machine, costs),
+          hooks.planner ? hooks.planner : planner_for),
       StepPlans::Options{
           .steps = inputs.steps.size(),
           .batch = [&inputs](std::size_t step) { return inputs.batch(step); },

@@ -108,8 +108,12 @@ std::vector<LayerChoice> with(
 
 }  // namespace
 
-SamplePlanner::SamplePlanner(SampleTask task)
-    : task_(std::move(task)), model_(task_.model) {}
+SamplePlanner::SamplePlanner(PlanningTask task)
+    : task_(std::move(task)),
+      model_(task_.model),
+      recompute_(
+          task_.recompute.empty() ? std::nullopt
+                                  : std::optional(layer_recompute(task_.recompute))) {}
 
 Plan SamplePlanner::alike(
     const std::vector<std::int64_t>& lengths,
@@ -157,7 +161,7 @@ std::optional<Plan> SamplePlanner::within(
       .precision = task_.precision,
       .training = task_.training,
       .offload = task_.offload,
-      .recompute = task_.recompute};
+      .recompute = recompute_};
   ways_task.documents.dims = alike.dims;
   ways_task.documents.mesh = task_.mesh;
   const LayerWays ways = layer_ways(ways_task);
@@ -287,7 +291,7 @@ BatchPlanner::Answer SamplePlanner::plan_alike(
     budget = budget == 0 ? cap->second : std::min(budget, cap->second);
   }
   const LayerRecompute level =
-      task_.training ? task_.recompute.value_or(LayerRecompute{}) : LayerRecompute{};
+      task_.training ? recompute_.value_or(LayerRecompute{}) : LayerRecompute{};
   PredictedBytes least;
   std::optional<Plan> best;
   for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
@@ -355,6 +359,13 @@ void SamplePlanner::learn(const Learned& learned) {
     caps_ = learned.caps;
     plans_.clear();
   }
+}
+
+std::unique_ptr<BatchPlanner> planner_for(PlanningTask task) {
+  if (task.model.of_samples()) {
+    return std::make_unique<SamplePlanner>(std::move(task));
+  }
+  return batch_planner(std::move(task));
 }
 
 }  // namespace paradyse
