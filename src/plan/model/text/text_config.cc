@@ -402,7 +402,10 @@ TextShape text_shape(const Model& model) {
   TextShape shape =
       text_shape_from_config(json_in(model.config), "the configuration of " + model.name);
   const PartShape layer = model.typical_part();
-  shape.head_dim = layer.head_dim;  // which some configurations cannot say
+  // What some configurations cannot say.
+  shape.head_dim = layer.head_dim;
+  shape.norm_eps = layer.norm_eps;
+  shape.padding_id = layer.padding_id;
   shape.residual_dropout = layer.dropout;
   shape.embedding_dropout = model.parts.front().part->shape.dropout;
   return shape;
