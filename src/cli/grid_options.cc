@@ -30,12 +30,6 @@ constexpr DimOption kDims[] = {
     {"i", "--residues", &GridOptions::residues},
     {"j", "--residues", &GridOptions::residues}};
 
-bool has_dim(const Model& model, const std::string& dim) {
-  return std::ranges::any_of(model.streams, [&](const Stream& stream) {
-    return std::ranges::count(stream.rows, dim) > 0;
-  });
-}
-
 [[noreturn]] void refuse(const char* option, const GridOptions& options, const Model& model) {
   throw std::invalid_argument(
       !model.of_samples()
@@ -55,7 +49,7 @@ bool has_dim(const Model& model, const std::string& dim) {
 void expect_options_of(const Model& model, const GridOptions& options) {
   for (const DimOption& one : kDims) {
     const bool known = std::ranges::any_of(kDims, [&](const DimOption& other) {
-      return other.value == one.value && has_dim(model, other.dim);
+      return other.value == one.value && model.has_dim(other.dim);
     });
     if (options.*one.value > 0 && !known) {
       refuse(one.option, options, model);
@@ -68,7 +62,7 @@ void expect_options_of(const Model& model, const GridOptions& options) {
   if (options.kv_ratio > 0 && !video) {
     refuse("--kv-ratio", options, model);
   }
-  if (options.batch > 1 && model.of_samples() && !video) {
+  if (options.batch > 1 && model.of_samples() && !model.has_dim("batch")) {
     refuse("--batch", options, model);
   }
 }
@@ -152,7 +146,7 @@ ModelFolder model_of(const GridOptions& options) {
 Documents documents_of(const GridOptions& options, const Model& model, int ranks) {
   DimSizes dims;
   for (const DimOption& one : kDims) {
-    if (!has_dim(model, one.dim)) {
+    if (!model.has_dim(one.dim)) {
       continue;
     }
     if (options.*one.value < 1) {

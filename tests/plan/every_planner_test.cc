@@ -400,13 +400,6 @@ LayerRecompute drawn_level(Drawn& drawn) {
   return drawn.coin() ? LayerRecompute{} : layer_recompute(drawn.one_of(recompute_names()));
 }
 
-// Samples in a group: a protein model runs one at a time.
-bool runs_several(const Model& model) {
-  return std::ranges::any_of(model.streams, [](const Stream& stream) {
-    return std::ranges::find(stream.rows, "batch") != stream.rows.end();
-  });
-}
-
 TEST(EveryPlanner, OfLayoutsIsChecked) {
   for (int seed = 0; seed < 3 * kSeeds; ++seed) {
     SCOPED_TRACE(seed);
@@ -424,7 +417,7 @@ TEST(EveryPlanner, OfLayoutsIsChecked) {
     const std::vector<std::int64_t> lengths =
         text ? drawn.lengths(4)
              : std::vector<std::int64_t>(
-                   idx(runs_several(model) ? drawn.small(1, 3) : 1), grid.rows(dims));
+                   idx(model.has_dim("batch") ? drawn.small(1, 3) : 1), grid.rows(dims));
     LayoutTask task{
         .model = &model,
         .documents = packed(lengths, ranks, model.causal),

@@ -141,7 +141,9 @@ struct Model {
   // predicts.
   [[nodiscard]] std::vector<Stream> inputs() const;
   // A batch brings samples with dims of their own, not documents of tokens.
-  [[nodiscard]] bool of_samples() const { return !inputs().empty(); }
+  [[nodiscard]] bool of_samples() const;
+  // Whether rows of a stream have it; "batch": a batch may hold several samples.
+  [[nodiscard]] bool has_dim(const std::string& dim) const;
   // [part] What it writes is read, or it ends in a loss: the others need not run.
   [[nodiscard]] std::vector<bool> needed() const;
   // Rows of a sample with such dims, which plans call its length: of the first stream, all but the

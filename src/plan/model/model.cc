@@ -84,6 +84,15 @@ std::vector<bool> Model::needed() const {
   return needed;
 }
 
+bool Model::of_samples() const {
+  return std::ranges::any_of(parts, [](const ModelPart& one) { return !one.part->input.empty(); });
+}
+
+bool Model::has_dim(const std::string& dim) const {
+  return std::ranges::any_of(
+      streams, [&](const Stream& one) { return std::ranges::count(one.rows, dim) > 0; });
+}
+
 std::int64_t Model::rows(const DimSizes& dims) const {
   std::int64_t rows = 1;
   for (const std::string& dim : streams.front().rows) {

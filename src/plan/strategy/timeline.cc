@@ -192,7 +192,7 @@ Layouts streams_of_end(
     const Parts& before) {
   const Part& end = *model.parts[which].part;
   Layouts streams = streams_of(model, end, {}, documents);
-  if (model.inputs().empty()) {
+  if (!model.of_samples()) {
     return streams;  // tokens are looked up, and scored, where documents are cut
   }
   for (auto& [name, layout] : streams) {

@@ -24,14 +24,8 @@ DimSizes dims_of(const Model& model) {
       {"residues", 7},
       {"i", 7},
       {"j", 7}};
-  DimSizes dims;
-  for (const Stream& stream : model.streams) {
-    for (const std::string& dim : stream.rows) {
-      if (const auto found = kSizes.find(dim); found != kSizes.end()) {
-        dims.insert(*found);
-      }
-    }
-  }
+  DimSizes dims = kSizes;
+  std::erase_if(dims, [&](const auto& one) { return !model.has_dim(one.first); });
   return dims;
 }
 
@@ -52,8 +46,8 @@ void fill_grid_widely(Parameters& parameters) {
 std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   const Model& model = request.model;
   const DimSizes dims = dims_of(model);
-  const bool packs = model.streams.front().rows.front() == "batch";
-  const std::vector<Sample> samples = synthetic_samples(model, dims, packs ? 2 : 1);
+  const std::vector<Sample> samples =
+      synthetic_samples(model, dims, model.has_dim("batch") ? 2 : 1);
   const CheckCase of{
       .name = request.name,
       .model = model,

@@ -36,7 +36,7 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         "memory to round products of narrow types; leave 'tiles' out of the plan file, or run it "
         "with --device cuda");
   }
-  const bool of_samples = !model.inputs().empty();
+  const bool of_samples = model.of_samples();
   if (!batch.predictions.empty() && batch.predictions.size() != batch.samples.size()) {
     throw std::invalid_argument(fmt::format(
         "there are {} tensors for the predictions of {} samples",

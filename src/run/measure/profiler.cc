@@ -301,7 +301,7 @@ class Profiler {
   std::vector<Repeat> measure(const ProfileStep& wish, RankSession& session, PartTimes& times) {
     Communicator& world = session.world();
     const Plan& plan = wish.plan;
-    const bool of_samples = !subject_.model.inputs().empty();
+    const bool of_samples = subject_.model.of_samples();
     const std::vector<std::vector<std::int32_t>> tokens =
         of_samples
             ? std::vector<std::vector<std::int32_t>>()

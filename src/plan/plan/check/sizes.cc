@@ -176,7 +176,7 @@ void check_sizes(Findings& findings) {
           groups[g].dims,
           path_to(path_to("micro_batches", m) + ".groups", g) + ".dims",
           groups[g].documents.size());
-      if (findings.sizes_sound && findings.model && !findings.model->inputs().empty()) {
+      if (findings.sizes_sound && findings.model && findings.model->of_samples()) {
         check_rows(findings, *findings.model, groups[g]);
       }
     }

@@ -42,7 +42,7 @@ double value(const LayoutTask& task, const LayoutCost& cost) {
   return main + kBetweenEquals * other;
 }
 
-bool ends_at_home(const Model& model) { return model.inputs().empty(); }
+bool ends_at_home(const Model& model) { return !model.of_samples(); }
 
 Placement home_of(const Stream& stream) { return {"S(" + stream.home + ")"}; }
 

@@ -17,13 +17,6 @@
 namespace paradyse {
 namespace {
 
-// Whether a batch of the model holds several samples.
-bool takes_several(const Model& model) {
-  return std::ranges::any_of(model.streams, [](const Stream& stream) {
-    return std::ranges::find(stream.rows, "batch") != stream.rows.end();
-  });
-}
-
 PredictedBytes bytes_of(const PlanGroup& group) {
   return group.predicted.bytes.value_or(PredictedBytes{});
 }
@@ -294,7 +287,7 @@ BatchPlanner::Answer SamplePlanner::plan_alike(
       task_.training ? recompute_.value_or(LayerRecompute{}) : LayerRecompute{};
   PredictedBytes least;
   std::optional<Plan> best;
-  for (std::size_t at_once = takes_several(model_) ? lengths.size() : 1;;
+  for (std::size_t at_once = model_.has_dim("batch") ? lengths.size() : 1;;
        at_once = (at_once + 1) / 2) {
     Plan all = alike(lengths, dims, at_once, level);
     for (const bool reshard : {true, false}) {
