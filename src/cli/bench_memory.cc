@@ -48,7 +48,7 @@ BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
     throw std::invalid_argument(
         "--mesh: bench memory uses one axis with --ranks ranks; leave it out");
   }
-  const ModelFolder folder = model_of(options);
+  const ModelFolder folder = model_of(options, /*random_weights=*/true);
   say_measured(folder);
   BenchMemoryRequest request{
       .model = with_layers(folder.model, options.layers),

@@ -192,7 +192,7 @@ int check_on(
       expect_for_layouts(options, folder.model);
       layouts = std::move(folder);
     } else {
-      input = open_model_input(options.model, options.random_weights, quiet);
+      input = with_weights(std::move(folder), options.random_weights, quiet);
     }
   }
   std::size_t cases = 0;

@@ -350,13 +350,12 @@ Question text_question(
     std::int64_t memory,
     bool quiet) {
   Model model = input.folder.model;
-  const double attention_dropout = options.attention_dropout >= 0 ? options.attention_dropout
-                                   : options.dropout_seed         ? model.limits.attention_dropout
-                                                                  : 0;
   if (!options.dropout_seed) {
     model = without_dropout(model);
   }
-  model.limits.attention_dropout = attention_dropout;
+  if (options.attention_dropout >= 0) {
+    model.limits.attention_dropout = options.attention_dropout;
+  }
   expect_trainable(model);
   model = with_tiles(
       model, tiles_for(device_named(options.backend.device), model, dtype_option(options.dtype)));
@@ -387,8 +386,7 @@ int grad_on(
   const std::int64_t memory = memory_limit(options.memory_per_rank);
   const int ranks = ranks_of(options.backend, options.ranks, 0);
   const bool quiet = !backend->leads();
-  const ModelInput input =
-      open_any_model_input(options.model, options.random_weights, quiet, kSeed);
+  const ModelInput input = open_model_input(options.model, options.random_weights, quiet, kSeed);
   const auto question_of = input.folder.model.of_samples() ? sample_question : text_question;
   const Question question = question_of(options, input, ranks, memory, quiet);
   const Plan& plan = question.plan;

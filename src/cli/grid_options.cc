@@ -131,8 +131,9 @@ void add_grid_options(Command& command, GridOptions& options) {
       ->check(numbers(0.001, 1));
 }
 
-ModelFolder model_of(const GridOptions& options) {
-  ModelFolder folder = reading([&] { return open_model(options.model); }, "--model");
+ModelFolder model_of(const GridOptions& options, bool random_weights) {
+  ModelFolder folder =
+      reading([&] { return open_model(options.model, random_weights); }, "--model");
   Model& model = folder.model;
   expect_options_of(model, options);
   if (options.width > 0 || options.kv_ratio > 0) {

@@ -30,8 +30,8 @@ void add_grid_options(Command& command, GridOptions& options);
 
 // The model with what the options say of it, without dropout, and its samples or documents.  Throw
 // std::invalid_argument naming the option: one that is missing, of another family, or not to be
-// had.
-ModelFolder model_of(const GridOptions& options);
+// had.  `random_weights`: as open_model() takes it.
+ModelFolder model_of(const GridOptions& options, bool random_weights = false);
 Documents documents_of(const GridOptions& options, const Model& model, int ranks);
 // Throws std::invalid_argument where the model has learned fewer positions.
 void expect_positions(const GridOptions& options, const Model& model, std::int64_t tokens);

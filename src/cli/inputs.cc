@@ -26,7 +26,9 @@ void say_lines(const std::vector<std::string>& lines) {
   }
 }
 
-ModelInput input_of(ModelFolder folder, bool random_weights, bool quiet, std::uint64_t seed) {
+}  // namespace
+
+ModelInput with_weights(ModelFolder folder, bool random_weights, bool quiet, std::uint64_t seed) {
   ModelWeights weights = open_weights(folder, random_weights, seed);
   if (!quiet && weights.random()) {
     say_lines({weights.said});
@@ -37,20 +39,18 @@ ModelInput input_of(ModelFolder folder, bool random_weights, bool quiet, std::ui
   return {.folder = std::move(folder), .weights = std::move(weights)};
 }
 
-}  // namespace
-
-ModelInput open_model_input(
+ModelInput open_language_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed) {
-  return input_of(
+  return with_weights(
       reading([&] { return open_language_model(path, random_weights); }),
       random_weights,
       quiet,
       seed);
 }
 
-ModelInput open_any_model_input(
+ModelInput open_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed) {
-  return input_of(
+  return with_weights(
       reading([&] { return open_model(path, random_weights); }), random_weights, quiet, seed);
 }
 

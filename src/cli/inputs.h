@@ -27,11 +27,15 @@ struct ModelInput {
 // Opens a folder or .toml file and its weights (open_weights).  Lines on stderr say that they are
 // random, and what is taken otherwise than the files say, unless `quiet`.  Throws
 // std::invalid_argument.
-ModelInput open_model_input(
+ModelInput open_language_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed = 1);
 // The same for models of several dims, too.
-ModelInput open_any_model_input(
+ModelInput open_model_input(
     const std::filesystem::path& path, bool random_weights, bool quiet, std::uint64_t seed = 1);
+
+// The weights of a model that is open.
+ModelInput with_weights(
+    ModelFolder folder, bool random_weights, bool quiet, std::uint64_t seed = 1);
 
 // Opens a model that is planned for: its weights are not read.  Lines on stderr say what is taken
 // otherwise than its files say.  `option` names the path in messages.

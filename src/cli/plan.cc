@@ -187,7 +187,6 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
         " needs --model, from whose sizes memory is computed: give its folder or TOML file");
   }
   const Plan plan = read_plan(options.file);
-  std::optional<Model> model;
   const std::string dtype = !options.dtype.empty() ? options.dtype
                             : cluster              ? "bfloat16"  // as plan batch takes it
                                                    : "float32";
@@ -196,8 +195,7 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
   if (!options.model.empty()) {
     const ModelFolder folder = reading([&] { return open_model(options.model); }, "--model");
     say_notes(folder);
-    model = folder.model;
-    context.model = model;
+    context.model = folder.model;
   }
   if (cluster) {
     context.memory_of_ranks = memory_of_ranks(*cluster);
@@ -209,7 +207,7 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
   std::vector<PredictedBytes> held;
   std::vector<DeviceMemory> devices;
   if (found.empty() && knows_memory) {
-    held = bytes_of_ranks(plan, *model, context.precision, context.training);
+    held = bytes_of_ranks(plan, *context.model, context.precision, context.training);
     devices = memory_of_devices(held, cluster, memory);
   }
   // a cluster of this many ranks may be another all the same
@@ -220,7 +218,7 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
           : "";
   std::vector<ExplainedProgram> programs;
   if (options.explain && found.empty()) {
-    programs = explained_programs(plan, *model, context.training);
+    programs = explained_programs(plan, *context.model, context.training);
   }
   if (common.json) {
     Json json = {

@@ -27,7 +27,7 @@ struct SampleOptions {
 constexpr std::int64_t kWindow = 512;  // tokens: each is as costly as all before it
 
 int run_sample(const SampleOptions& options, const Common& common) {
-  const ModelInput model = open_model_input(options.model, false, common.json);
+  const ModelInput model = open_language_model_input(options.model, false, common.json);
   const Model& trained = model.folder.model;
   const std::string tokenizer =
       std::filesystem::is_directory(options.model) ? tokenizer_file(options.model) : "";
