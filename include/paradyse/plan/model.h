@@ -3,6 +3,7 @@
 // ranks, nor of where anything lies.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -113,6 +114,7 @@ struct Model {
   std::string family = {};  // who reads its data and judges its gradients: "text", "stdit", ...
   std::string sha256 = {};  // of what says its mathematics: names it in plans and profiles
   std::string config = {};  // the config.json that makes it, as JSON; "": put together in code
+  std::any shape = {};      // what its family made it of: for the family's files and its judge
   std::vector<Stream> streams;
   std::vector<ModelPart> parts;  // in the order in which they run
   std::int64_t layers = 0;

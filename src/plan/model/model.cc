@@ -109,9 +109,9 @@ PartShape Model::typical_part() const {
   };
   const Part* const attention = first([](const Part& part) { return part.shape.heads > 0; });
   const Part* const mlp = first([](const Part& part) { return part.shape.ffn > 0; });
-  PartShape shape = attention != nullptr ? attention->shape : parts.front().part->shape;
-  shape.ffn = mlp != nullptr ? mlp->shape.ffn : shape.ffn;
-  return shape;
+  PartShape typical = attention != nullptr ? attention->shape : parts.front().part->shape;
+  typical.ffn = mlp != nullptr ? mlp->shape.ffn : typical.ffn;
+  return typical;
 }
 
 bool Model::tied() const {

@@ -16,6 +16,25 @@ struct Judge {
       const Model& model, const std::string& part, const Weights& weights, const Streams& in);
 };
 
+// Of a family whose batches are samples.
+template <auto shape_of, auto loss_of, auto part_of>
+constexpr Judge judge_of_samples(const char* family) {
+  return {
+      .family = family,
+      .answer =
+          [](const Model& model, const Weights& weights, const Batch& batch) {
+            const auto shape = shape_of(model);
+            return of_samples(
+                model, weights, batch.samples, [&](const Weights& leaves, const Sample& sample) {
+                  return loss_of(shape, leaves, sample);
+                });
+          },
+      .part = [](const Model& model,
+                 const std::string& part,
+                 const Weights& weights,
+                 const Streams& in) { return part_of(shape_of(model), part, weights, in); }};
+}
+
 constexpr Judge kJudges[] = {
     {.family = "text",
      .answer =
@@ -24,35 +43,8 @@ constexpr Judge kJudges[] = {
                text_shape(model), weights, batch.documents, batch.labels, batch.dropout_seed);
          },
      .part = nullptr},
-    {.family = "stdit",
-     .answer =
-         [](const Model& model, const Weights& weights, const Batch& batch) {
-           const StditShape shape = stdit_shape(model);
-           return of_samples(
-               model, weights, batch.samples, [&](const Weights& leaves, const Sample& sample) {
-                 return stdit_loss(shape, leaves, sample);
-               });
-         },
-     .part = [](const Model& model,
-                const std::string& part,
-                const Weights& weights,
-                const Streams& in) { return stdit_part(stdit_shape(model), part, weights, in); }},
-    {.family = "evoformer",
-     .answer =
-         [](const Model& model, const Weights& weights, const Batch& batch) {
-           const EvoformerShape shape = evoformer_shape(model);
-           return of_samples(
-               model, weights, batch.samples, [&](const Weights& leaves, const Sample& sample) {
-                 return evoformer_loss(shape, leaves, sample);
-               });
-         },
-     .part =
-         [](const Model& model,
-            const std::string& part,
-            const Weights& weights,
-            const Streams& in) {
-           return evoformer_part(evoformer_shape(model), part, weights, in);
-         }}};
+    judge_of_samples<stdit_shape, stdit_loss, stdit_part>("stdit"),
+    judge_of_samples<evoformer_shape, evoformer_loss, evoformer_part>("evoformer")};
 
 const Judge& judge_of(const Model& model) {
   for (const Judge& judge : kJudges) {

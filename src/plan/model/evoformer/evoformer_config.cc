@@ -35,7 +35,7 @@ nlohmann::ordered_json config_of(const EvoformerShape& shape) {
 }
 
 EvoformerShape evoformer_shape(const Model& model) {
-  return evoformer_shape_from_config(json_in(model.config), "the configuration of " + model.name);
+  return std::any_cast<EvoformerShape>(model.shape);
 }
 
 std::string architecture(const EvoformerShape& shape) {

@@ -329,6 +329,7 @@ Model evoformer_model(const EvoformerShape& shape) {
       .family = "evoformer",
       .sha256 = fingerprint(shape),
       .config = config_of(shape).dump(),
+      .shape = shape,
       .streams =
           {{.name = "m",
             .rows = {"sequences", "residues"},

@@ -49,9 +49,7 @@ nlohmann::ordered_json config_of(const StditShape& shape) {
   return write_sizes("stdit", shape, kKeys);
 }
 
-StditShape stdit_shape(const Model& model) {
-  return stdit_shape_from_config(json_in(model.config), "the configuration of " + model.name);
-}
+StditShape stdit_shape(const Model& model) { return std::any_cast<StditShape>(model.shape); }
 
 std::string architecture(const StditShape& shape) {
   return shape.caption_channels > 0 ? "stdit-text" : "stdit";

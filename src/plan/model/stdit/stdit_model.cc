@@ -147,6 +147,7 @@ Model stdit_model(const StditShape& shape) {
       .family = "stdit",
       .sha256 = fingerprint(shape),
       .config = config_of(shape).dump(),
+      .shape = shape,
       .streams =
           {{.name = "x",
             .rows = {"batch", "frames", "patches"},

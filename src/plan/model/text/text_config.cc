@@ -399,14 +399,8 @@ ModelFamily text_family() {
 }
 
 TextShape text_shape(const Model& model) {
-  TextShape shape =
-      text_shape_from_config(json_in(model.config), "the configuration of " + model.name);
-  const PartShape layer = model.typical_part();
-  // What some configurations cannot say.
-  shape.head_dim = layer.head_dim;
-  shape.norm_eps = layer.norm_eps;
-  shape.padding_id = layer.padding_id;
-  shape.residual_dropout = layer.dropout;
+  auto shape = std::any_cast<TextShape>(model.shape);
+  shape.residual_dropout = model.typical_part().dropout;
   shape.embedding_dropout = model.parts.front().part->shape.dropout;
   return shape;
 }

@@ -180,6 +180,7 @@ Model text_model(const TextShape& shape) {
       .family = "text",
       .sha256 = fingerprint(shape),
       .config = config_of(shape).dump(),
+      .shape = shape,
       .streams = {{.name = "x", .rows = {"tokens"}, .columns = shape.hidden, .home = "tokens"}},
       .parts = {},
       .layers = shape.layers,

@@ -105,8 +105,7 @@ std::optional<Rope> rope_of(const TextShape& shape);
 
 // Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
 Model text_model(const TextShape& shape);
-// The shape of a model that text_model() made, by its Model::config, with the dropout that it has
-// now.
+// The shape of a model that text_model() made, with the dropout that it has now.
 TextShape text_shape(const Model& model);
 
 }  // namespace paradyse
