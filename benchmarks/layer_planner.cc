@@ -1,7 +1,8 @@
 // How long the exact layer planner takes (Google Benchmark):
 //
-//   cmake --preset release -DPARADYSE_BENCHMARKS=ON && cmake --build --preset release --target
-//   benchmark.layer_planner build/release/bin/benchmark.layer_planner
+//   cmake --preset release -DPARADYSE_BENCHMARKS=ON
+//   cmake --build --preset release --target benchmark.layer_planner
+//   build/release/bin/benchmark.layer_planner
 #include "paradyse/plan/layer_planner.h"
 
 #include <map>
@@ -16,6 +17,8 @@ namespace paradyse {
 namespace {
 
 constexpr std::int64_t kLayers = 96;
+constexpr const char* kGpt3 = R"({"model_type": "gpt2", "n_layer": 96, "n_embd": 12288, "n_head": 96,
+    "n_inner": 49152, "n_positions": 131072, "vocab_size": 50257})";
 
 // From a capacity at which the leanest plan fits to one at which the fastest does.
 std::int64_t capacity_between(const std::vector<LayerCost>& ways, double share) {
@@ -41,13 +44,7 @@ const std::vector<LayerCost>& ways_of_a_model(std::int64_t tokens) {
     return found->second;
   }
   PlanningTask task;
-  task.model.architecture = "gpt2";
-  task.model.layers = kLayers;
-  task.model.hidden = 12288;
-  task.model.heads = task.model.kv_heads = 96;
-  task.model.head_dim = 128;
-  task.model.ffn = 4 * 12288;
-  task.model.vocab = 50257;
+  task.model = model_from_config(kGpt3, "GPT-3 175B");
   task.ranks = 64;
   task.machine.cores = 64;
   task.offload = true;
