@@ -164,12 +164,8 @@ class GridTest(ProgramTest):
             self.error_of(*self.grad(model, "--plan", self.plan))
             return checked
 
-        def idle(_, groups):
-            groups.append({**groups[0], "ranks": [1], "documents": []})
-            groups[0]["ranks"] = [0]
-
         for model in (self.video, self.protein):
-            self.assertIn("cannot be idle", edited(model, idle))
+            self.assertIn("each idle rank is a group", edited(model, lambda _, groups: groups[0].update(documents=[])))
             self.assertIn("groups[0].shares: ", edited(model, lambda _, groups: groups[0].update(shares=[3, 1])))
         self.assertIn("of 7 residues", edited(self.protein, lambda plan, _: plan["dims"].update(i=9)))
 

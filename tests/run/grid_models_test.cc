@@ -2,11 +2,13 @@
 // of plain single-rank autograd (float64), with memory and traffic as the folds say.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
@@ -161,7 +163,7 @@ RankReport predicted_of(const Plan& plan, const Model& model, int rank, Dtype dt
       model,
       rank,
       precision,
-      stored_elements(model, plan.weight_domain, rank) *
+      stored_elements(model, plan.weight_domain, rank % plan.weight_domain) *
           (precision.activation + precision.statistic));
 }
 
@@ -251,6 +253,142 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
       }
       std::swap(request.samples[0], request.samples[1]);  // of another size
       EXPECT_THROW(gradients(request), std::invalid_argument);
+    }
+  }
+}
+
+Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::mt19937& random) {
+  Plan plan;
+  plan.model_name = model.name;
+  plan.model_sha256 = model.sha256;
+  plan.layers = model.layers;
+  plan.cluster_name = "local-" + std::to_string(ranks);
+  plan.ranks = ranks;
+  plan.lengths = batch.lengths;
+  do {
+    plan.weight_domain = 1 + static_cast<int>(random() % static_cast<unsigned>(ranks));
+  } while (ranks % plan.weight_domain != 0);
+  std::vector<std::int64_t> waiting(batch.lengths.size());
+  std::iota(waiting.begin(), waiting.end(), 0);
+  std::ranges::shuffle(waiting, random);
+  std::vector<bool> whole;  // [layer] of a micro-batch's domain
+  const auto add_group = [&](std::vector<int> of, PlanMicroBatch& micro, bool idle) {
+    std::ranges::sort(of);
+    PlanGroup group{.ranks = of, .documents = {}, .program = {}};
+    const auto take = [&](auto which) {
+      group.documents.push_back(*which);
+      waiting.erase(which);
+    };
+    if (!waiting.empty() && !idle) {
+      take(waiting.begin());
+      group.dims = batch.dims[idx(group.documents.front())];
+      const auto alike = [&](std::int64_t d) { return batch.dims[idx(d)] == group.dims; };
+      if (const auto more = std::ranges::find_if(waiting, alike);
+          more != waiting.end() && model.has_dim("batch")) {
+        take(more);
+      }
+      std::ranges::sort(group.documents);
+    }
+    std::vector<std::int64_t> lengths;
+    for (const std::int64_t d : group.documents) {
+      lengths.push_back(batch.lengths[idx(d)]);
+    }
+    Documents documents = packed(lengths, static_cast<int>(of.size()), model.causal);
+    documents.dims = group.dims;
+    if (of.size() % 2 == 0 && random() % 2 == 0) {
+      documents.mesh = {2, static_cast<int>(of.size()) / 2};
+    }
+    group.mesh = documents.mesh;
+    std::vector<LayerChoice> layers(idx(model.layers));
+    for (const ModelPart& one : model.parts) {
+      if (one.layer >= 0) {
+        LayerChoice& layer = layers[idx(one.layer)];
+        layer.push_back(random_choice(model, *one.part, documents, plan.weight_domain, random));
+        layer.back().with_layer = whole[idx(one.layer)];
+      }
+    }
+    group.program = std::to_string(plan.programs.size());
+    plan.programs[group.program] = runs_of(layers);
+    micro.groups.push_back(std::move(group));
+  };
+  while (!waiting.empty()) {
+    PlanMicroBatch& micro = plan.micro_batches.emplace_back();
+    for (int first = 0; first < ranks; first += plan.weight_domain) {
+      std::vector<int> domain(idx(plan.weight_domain));
+      std::iota(domain.begin(), domain.end(), first);
+      std::ranges::shuffle(domain, random);
+      whole.clear();
+      for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        whole.push_back(random() % 2 == 0);
+      }
+      while (!domain.empty()) {
+        // without samples ranks are idle, each by itself
+        const bool idle = waiting.empty() || random() % 5 == 0;
+        const auto size = idle ? 1 : static_cast<std::ptrdiff_t>(1 + random() % domain.size());
+        add_group({domain.end() - size, domain.end()}, micro, idle);
+        domain.erase(domain.end() - size, domain.end());
+      }
+    }
+  }
+  return plan;
+}
+
+// Samples of unlike sizes side by side, in groups of any sizes and ranks, some idle.
+TEST(GridModels, EqualTheReferenceInGroups) {
+  const auto video = [](std::int64_t frames, std::int64_t patches, std::int64_t text) {
+    return DimSizes{{"frames", frames}, {"patches", patches}, {"text", text}};
+  };
+  const auto protein = [](std::int64_t s, std::int64_t r) {
+    return DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
+  };
+  EvoformerShape multimer = test::small_evoformer(2);
+  multimer.multimer = true;
+  for (const auto& [model, dims] : std::vector<std::pair<Model, std::vector<DimSizes>>>{
+           {test::with_text(test::small_stdit(2)),
+            {video(4, 3, 5), video(1, 2, 1), video(5, 4, 2), video(4, 3, 5), video(7, 1, 3)}},
+           {test::small_evoformer(2), {protein(5, 3), protein(2, 4), protein(1, 1)}},
+           {multimer, {protein(3, 5), protein(4, 2), protein(3, 5)}},
+           {test::small_extra_msa(2), {protein(5, 3), protein(2, 4), protein(7, 2)}}}) {
+    BatchSizes batch{.lengths = {}, .dims = dims};
+    std::vector<Sample> samples;
+    for (const DimSizes& of : dims) {
+      batch.lengths.push_back(model.rows(of));
+      samples.push_back(synthetic_samples(model, of, 1).front());
+    }
+    const reference::Weights weights = test::random_weights(model, 5);
+    const reference::Answer expected = reference::answer(model, weights, {.samples = samples});
+    for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      for (unsigned number = 0; number < 2; ++number) {
+        std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
+        const Plan plan = grouped_plan(model, batch, ranks, random);
+        SCOPED_TRACE(to_json(plan));
+        EXPECT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
+        GradientRequest request{
+            .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+        const GradientAnswer answer = gradients(request);
+        EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
+        for (std::size_t s = 0; s < samples.size(); ++s) {
+          EXPECT_EQ(answer.batch.counts[s], expected.documents[s].count);
+          EXPECT_NEAR(
+              answer.batch.loss_sums[s],
+              expected.documents[s].sum,
+              kNear * expected.documents[s].sum);
+        }
+        const GradientError error = compare_gradients(answer.gradients, expected.gradients);
+        EXPECT_LE(error.worst, kNear) << error.worst_name;
+        for (int r = 0; r < ranks; ++r) {
+          const RankReport predicted = predicted_of(plan, model, r, Dtype::float64);
+          const RankReport& measured = answer.ranks[idx(r)];
+          EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
+          EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
+          EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
+          EXPECT_EQ(measured.peak_bytes, predicted.peak_bytes) << "rank " << r;
+        }
+        if (HasFailure()) {
+          return;
+        }
+      }
     }
   }
 }

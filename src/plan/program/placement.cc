@@ -13,6 +13,9 @@ constexpr const char* kTokens = "tokens";
 constexpr const char* kColumns = "columns";
 
 std::int64_t size_of(const std::string& dim, const Documents& documents) {
+  if (documents.lengths.empty()) {
+    return 0;  // of an idle rank: it has no rows
+  }
   if (dim == kTokens) {
     return documents.tokens();
   }

@@ -132,7 +132,10 @@ void copy_samples(
   std::vector<std::int64_t> order;
   std::vector<std::int64_t> sizes;
   std::int64_t batch_place = -1;
-  Piece held = {{0, 1}};
+  Piece held;
+  if (!wholes.empty()) {
+    held = {{0, 1}};
+  }
   for (const Dim& dim : layout.dims) {
     sizes.push_back(size(dim.piece(group_rank)));
     if (dim.name == kBatch) {

@@ -168,19 +168,20 @@ RankSession::State::Played RankSession::State::play(
     }
   }
   const Program& last = timeline.back().program();  // it ends in the loss
-  MicroBatch tokens = samples.empty() ? micro_batch(
-                                            last.documents,
-                                            documents,
-                                            place.seat.group_rank,
-                                            labels,
-                                            firsts,
-                                            parameters.model().masked_lm)
-                                      : micro_batch(
-                                            last.documents,
-                                            parameters.model(),
-                                            samples,
-                                            last.values[idx(last.reads.front().value)].layout,
-                                            place.seat.group_rank);
+  MicroBatch tokens = parameters.model().of_samples()
+                          ? micro_batch(
+                                last.documents,
+                                parameters.model(),
+                                samples,
+                                last.values[idx(last.reads.front().value)].layout,
+                                place.seat.group_rank)
+                          : micro_batch(
+                                last.documents,
+                                documents,
+                                place.seat.group_rank,
+                                labels,
+                                firsts,
+                                parameters.model().masked_lm);
   tokens.dropout_seed = batch.dropout_seed;
   tokens.predictions = std::move(predictions);
   DomainSeconds domain_seconds;

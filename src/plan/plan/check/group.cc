@@ -37,14 +37,8 @@ void check_shares(Findings& findings, const std::string& path, const PlanGroup& 
   }
 }
 
-// Samples are cut by dims, evenly, and every rank has a part of one.
+// Samples are cut by dims, evenly.
 void check_samples(Findings& findings, const std::string& path, const PlanGroup& group) {
-  if (group.documents.empty()) {
-    findings.say(
-        path + ".documents",
-        "none: ranks of a multi-axis model cannot be idle; give the group a sample, or its ranks "
-        "to another group");
-  }
   if (!group.shares.empty()) {
     findings.say(
         path + ".shares",
@@ -112,7 +106,7 @@ void check_placements(
     try {
       placed(
           findings.model->stream(stream),
-          {.lengths = {},
+          {.lengths = std::vector<std::int64_t>(group.documents.size()),
            .cuts = Cuts(group.ranks.size()),
            .dims = dims_of(findings.plan, group),
            .mesh = group.mesh},
@@ -217,15 +211,15 @@ CheckedGroup check_group(Findings& findings, const std::string& path, const Plan
   const std::size_t before = findings.problems.size();
   check_ranks(findings, checked);
   const std::size_t size = group.ranks.size();
-  if (findings.of_samples()) {
-    check_samples(findings, path, group);
-  } else if (group.documents.empty() && size > 1) {
+  if (group.documents.empty() && size > 1) {
     findings.say(
         path + ".documents",
         "none for a group of " + text(size) + " ranks: each idle rank is a group of its own");
   }
   check_pairs(findings, path, group);
-  if (!findings.of_samples()) {
+  if (findings.of_samples()) {
+    check_samples(findings, path, group);
+  } else {
     check_shares(findings, path + ".shares", group);
   }
   check_mesh(findings, path + ".mesh", group);

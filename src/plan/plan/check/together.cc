@@ -75,8 +75,7 @@ bool check_cover(
     findings.say(
         path + ".groups",
         "ranks " + missing + " are in no group: the groups of a micro-batch cover all ranks; " +
-            (findings.of_samples() ? "put these into one of them"
-                                   : "an idle rank is a group without documents"));
+            "an idle rank is a group without documents");
   }
   return missing.empty();
 }
