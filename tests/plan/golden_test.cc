@@ -210,6 +210,7 @@ class GoldenGrids : public testing::TestWithParam<test::GridModel> {};
 PlanningTask sample_task(const test::GridModel& model, int ranks) {
   PlanningTask task{.model = model.shape, .dims = model.dims, .ranks = ranks, .machine = {}};
   task.machine.cores = 2;
+  task.batch_planner = "groups-of-8";  // all of them
   return task;
 }
 
@@ -291,6 +292,11 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
     t.machine.collective_seconds = 2e-3;
   });
   add("3 ranks, unlike samples", sample_task(model, 3), unlike(model));
+  for (const char* const planner : {"borders", "groups"}) {
+    PlanningTask task = task_of(4, 0.6);
+    task.batch_planner = planner;
+    add(std::string("4 ranks, unlike samples, ") + planner, task, unlike(model));
+  }
 
   // After a plan that ran out of memory.
   SamplePlanner planner(sample_task(model, 2));

@@ -20,12 +20,15 @@ namespace {
 using testing::HasSubstr;
 using Lengths = std::vector<std::int64_t>;
 
+constexpr const char* kAllRanks = "groups-of-8";  // of fewer than eight
+
 PlanningTask video_task(int ranks) {
   return {
       .model = test::small_stdit(3),
       .dims = {{"frames", 5}, {"patches", 9}},
       .ranks = ranks,
-      .machine = {}};
+      .machine = {},
+      .batch_planner = kAllRanks};
 }
 
 PlanningTask protein_task(int ranks) {
@@ -33,13 +36,16 @@ PlanningTask protein_task(int ranks) {
       .model = test::small_evoformer(2),
       .dims = {{"sequences", 8}, {"residues", 15}, {"i", 15}, {"j", 15}},
       .ranks = ranks,
-      .machine = {}};
+      .machine = {},
+      .batch_planner = kAllRanks};
 }
 
 std::int64_t peak(const Plan& plan) {
   std::int64_t most = 0;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
-    most = std::max(most, micro.groups.at(0).predicted.bytes->total());
+    for (const PlanGroup& group : micro.groups) {
+      most = std::max(most, group.predicted.bytes->total());
+    }
   }
   return most;
 }
@@ -63,6 +69,95 @@ void expect_whole(const Plan& plan, const PlanningTask& task, const Lengths& len
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(samples, all);
   EXPECT_TRUE(problems(plan, {.model = task.model}).empty());
+}
+
+// Samples of unlike sizes in groups of any sizes: whole, within memory, and predicted to take no
+// longer than on all ranks in turn.
+TEST(SamplePlanner, PutsGroupsSideBySide) {
+  const auto video = [](std::int64_t frames, std::int64_t patches) {
+    return DimSizes{{"frames", frames}, {"patches", patches}};
+  };
+  const auto protein = [](std::int64_t s, std::int64_t r) {
+    return DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
+  };
+  std::set<std::size_t> sizes_seen;
+  for (auto& [task, dims] : std::vector<std::pair<PlanningTask, std::vector<DimSizes>>>{
+           {video_task(0), {video(4, 9), video(16, 9), video(4, 9), video(2, 3), video(4, 9)}},
+           {protein_task(0), {protein(3, 5), protein(8, 21), protein(3, 5), protein(2, 3)}}}) {
+    BatchSizes batch{.lengths = {}, .dims = dims};
+    for (const DimSizes& of : dims) {
+      batch.lengths.push_back(task.model.rows(of));
+    }
+    task.dims = {};
+    task.machine.cores = 16;
+    for (const int ranks : {1, 2, 3, 8}) {
+      task.ranks = ranks;
+      task.memory_per_rank = 0;
+      task.batch_planner = kAllRanks;
+      const std::int64_t free = peak(SamplePlanner(task).plan(batch).plan.value());
+      for (const double share : {0.0, 0.5}) {
+        task.memory_per_rank = static_cast<std::int64_t>(share * static_cast<double>(free));
+        task.batch_planner = kAllRanks;
+        const BatchPlanner::Answer in_turn = SamplePlanner(task).plan(batch);
+        for (const char* const name : {"borders", "groups", "groups-of-1"}) {
+          task.batch_planner = name;
+          SamplePlanner planner(task);
+          const BatchPlanner::Answer answer = planner.plan(batch);
+          SCOPED_TRACE(std::to_string(ranks) + " ranks, " + name + ", " + std::to_string(share));
+          if (!answer.plan) {
+            EXPECT_TRUE(std::string(name) == "groups-of-1" || !in_turn.plan) << answer.why_not;
+            EXPECT_FALSE(answer.why_not.empty());
+            continue;
+          }
+          const Plan& plan = *answer.plan;
+          EXPECT_EQ(sizes_of(plan), batch);
+          EXPECT_TRUE(problems(plan, {.model = task.model}).empty());
+          EXPECT_EQ(hash(SamplePlanner(task).plan(batch).plan.value()), hash(plan));
+          EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan);
+          if (in_turn.plan && std::string(name) != "groups-of-1") {
+            EXPECT_LE(*plan.predicted.seconds, *in_turn.plan->predicted.seconds * (1 + 1e-9));
+          }
+          const std::vector<PredictedBytes> bytes =
+              bytes_of_ranks(plan, task.model, task.precision, task.training);
+          for (const PredictedBytes& of_rank : bytes) {
+            EXPECT_LE(of_rank.total(), share > 0 ? task.memory_per_rank : peak(plan));
+          }
+          for (const PlanMicroBatch& micro : plan.micro_batches) {
+            for (const PlanGroup& group : micro.groups) {
+              sizes_seen.insert(group.ranks.size());
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(sizes_seen.size(), 4U);
+}
+
+// What steps take decides among sizes of groups.
+TEST(SamplePlanner, LearnsWhatGroupsTake) {
+  PlanningTask task = video_task(4);
+  task.batch_planner = "groups";
+  task.machine.cores = 4;
+  const Lengths clips(4, 45);
+  SamplePlanner planner(task);
+  const Plan first = planner.plan(clips).plan.value();
+  ASSERT_EQ(first.micro_batches.front().groups.size(), 4U);
+  for (int step = 0; step < 12; ++step) {
+    const Plan plan = planner.plan(clips).plan.value();
+    BatchPlanner::RankSeconds seconds;
+    for (const PlanMicroBatch& micro : plan.micro_batches) {
+      const double slower = micro.groups.size() == 4 ? 20 : 1;  // than predicted at first
+      seconds.emplace_back(4, slower * *first.micro_batches.front().predicted.seconds);
+    }
+    planner.observe(plan, seconds);
+  }
+  EXPECT_FALSE(planner.learned().ratios.empty());
+  const Plan last = planner.plan(clips).plan.value();
+  EXPECT_LT(last.micro_batches.front().groups.size(), 4U);
+  SamplePlanner next(task);
+  next.learn(planner.learned());
+  EXPECT_EQ(hash(next.plan(clips).plan.value()), hash(last));
 }
 
 // Samples of a size run together, by one program; each group says what it has.

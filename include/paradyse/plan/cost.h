@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "paradyse/plan/op_traits.h"
@@ -89,8 +90,12 @@ struct MachineNumbers {
 // Seconds of forward, backward and recomputation of `seat`, alone on a core.
 double seconds(const Totals& totals, const MachineNumbers& machine);
 
-// Of what waits on the host: copied there and back, each byte read and written both times.
-double host_seconds(
-    const Timeline& timeline, Seat seat, Precision precision, const MachineNumbers& machine);
+// Of what waits on the host: copied there and back, each byte read and written both times, until
+// all of these ranks are done.
+double copying_seconds(
+    const Timeline& timeline,
+    std::span<const Seat> seats,
+    Precision precision,
+    const MachineNumbers& machine);
 
 }  // namespace paradyse

@@ -12,9 +12,8 @@
 #include <tuple>
 #include <vector>
 
-#include "paradyse/plan/group_costs.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/plan_prediction.h"
+#include "paradyse/plan/planning.h"
 
 namespace paradyse {
 
@@ -25,36 +24,12 @@ struct DocumentPlan {
   PredictedBytes bytes;  // of the fullest rank, counted
 };
 
-// The bytes that plans for such documents are held to, after plans that were within their count
-// ran out of memory (BatchPlanner::leaner).
-enum class Caps {
-  held,   // they count
-  passed  // they do not: nothing fits below them
-};
-
-class DocumentPlans {
+class DocumentPlans final : public Planning {
  public:
   // Throws std::invalid_argument for a name that is unknown, or where no strategy is left.
-  explicit DocumentPlans(PlanningTask task);
-  DocumentPlans(const DocumentPlans&) = delete;
-  DocumentPlans& operator=(const DocumentPlans&) = delete;
+  explicit DocumentPlans(PlanningTask asked);
 
-  [[nodiscard]] const PlanningTask& task() const { return task_; }
   [[nodiscard]] const LayerPlannerRow& layer_planner() const { return *layer_planner_; }
-  GroupCosts& costs() { return costs_; }
-  PlanPrediction& prediction() { return prediction_; }
-  Correction& correction() { return correction_; }
-  [[nodiscard]] const Correction& correction() const { return correction_; }
-
-  // Bytes that plans may fill where the fullest group holds `tokens`.
-  [[nodiscard]] std::int64_t budget(std::int64_t tokens, Caps caps = Caps::held) const;
-  [[nodiscard]] bool fits(std::int64_t bytes, std::int64_t tokens, Caps caps = Caps::held) const {
-    return bytes <= budget(tokens, caps);
-  }
-  // Tokens by powers of two (log2_bucket) and the bytes that they are held to.
-  using HeldTo = std::map<int, std::int64_t>;
-  [[nodiscard]] const HeldTo& held_to() const { return held_to_; }
-  void hold_to(HeldTo bytes);
 
   // The fastest program that fits for one document on a group of `ranks`, if any.  Remembered until
   // the correction or what lengths are held to changes.
@@ -136,10 +111,8 @@ class DocumentPlans {
   };
   std::vector<Row> table(const std::vector<std::int64_t>& lengths);
 
-  // Forgets what was made with factors that no longer hold.  True: there was something to forget.
-  bool forget_what_is_out_of_date();
-
  private:
+  void forget() override { plans_.clear(); }
   [[nodiscard]] LayerPlan layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const;
   std::optional<DocumentPlan> find(std::int64_t length, int ranks, Caps caps);
   bool can_run(std::int64_t length);
@@ -150,17 +123,10 @@ class DocumentPlans {
       const std::vector<std::vector<std::int64_t>>& groups,
       Caps caps);
 
-  PlanningTask task_;
   const LayerPlannerRow* layer_planner_;
-  Correction correction_;
-  std::int64_t static_bytes_ = 0;  // of the fullest rank
-  GroupCosts costs_;
-  PlanPrediction prediction_;
   std::vector<LayerChoice> whole_;
-  HeldTo held_to_;
   using Key = std::tuple<std::int64_t, int, Caps>;    // length, ranks
   std::map<Key, std::optional<DocumentPlan>> plans_;  // forgotten as best() says
-  std::int64_t version_ = 0;                          // of the correction that they go by
   LayerRuns last_;  // what the published heuristic smooths towards
 };
 

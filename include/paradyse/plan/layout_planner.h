@@ -22,6 +22,7 @@ namespace paradyse {
 struct LayoutTask {
   const Model* model = nullptr;  // with layers that are alike
   Documents documents;           // the group's ranks, its mesh of one axis or two, sizes of dims
+  int domain = 0;                // ranks of its sharding group; 0: the group is that
   LayerRecompute recompute = {};
   std::int64_t tiles = 1;  // token_tiles of every part that can be run in tiles
   enum class Objective { elements, seconds } objective = Objective::elements;
@@ -68,6 +69,8 @@ LayoutPlan plan_layouts(const LayoutTask& task);
 // all, without the parts that nobody needs.  A model with inputs makes and reads them wherever
 // layers want them, another at home (timeline() in strategy.h).  `otherwise` is not asked.
 LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers);
+// What each layer of it runs.
+std::vector<LayerChoice> choices(const LayoutTask& task, const LayoutPlan& layouts);
 // One group of all ranks that runs such layers.
 Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers);
 Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts);

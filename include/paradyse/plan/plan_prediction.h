@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "paradyse/plan/correction.h"
@@ -17,6 +18,12 @@ struct GroupSeconds {
   double seconds = 0;
 };
 
+// What costs call a part: its own name; "move", whatever is moved; "rest", what is in no layer.
+std::string costed_name(const ScheduledPart& part);
+// The part of a layer by whose strategy steps teach what a group takes: the first that attends, or
+// else the first.
+const PartChoice& learned_part(const Model& model, const LayerChoice& layer);
+
 class PlanPrediction {
  public:
   // All three live longer.
@@ -26,6 +33,21 @@ class PlanPrediction {
   void predict(Plan& plan);
   // Of a micro-batch, by the time model alone: what measurements are held against.
   [[nodiscard]] double uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro);
+
+  // Forward and backward of a part on these ranks of a group, until all are done, by the time model
+  // alone; copies to the host are not in it.
+  [[nodiscard]] double part_seconds(
+      const ScheduledPart& part, const std::vector<Seat>& seats) const;
+  // Of a group's parts together, with what measurements taught.
+  [[nodiscard]] double group_seconds(
+      const Timeline& parts,
+      const std::vector<LayerChoice>& layers,
+      const std::vector<Seat>& seats,
+      const std::vector<std::int64_t>& lengths) {
+    return group_seconds(parts, layers, seats, lengths, correction_);
+  }
+  [[nodiscard]] PredictedBytes fullest_rank(
+      const Timeline& parts, const std::vector<Seat>& seats) const;
 
   // Of the fullest rank when groups of `ranks` ranks, side by side, run documents of these lengths
   // as `program` says.
@@ -39,8 +61,6 @@ class PlanPrediction {
   [[nodiscard]] double wall_seconds(const std::vector<GroupSeconds>& groups) const;
 
  private:
-  [[nodiscard]] PredictedBytes fullest_rank(
-      const Timeline& parts, const std::vector<Seat>& seats) const;
   double group_seconds(
       const Timeline& parts,
       const std::vector<LayerChoice>& layers,

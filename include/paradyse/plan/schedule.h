@@ -59,7 +59,7 @@ struct Messages {
   // The same numbers, too.
   bool reshard_after_forward = true;
 
-  friend bool operator==(const Messages&, const Messages&) = default;
+  friend auto operator<=>(const Messages&, const Messages&) = default;
 };
 
 // How a part runs.

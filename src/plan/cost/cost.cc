@@ -108,15 +108,23 @@ double seconds(const Totals& totals, const MachineNumbers& machine) {
          static_cast<double>(totals.traffic.collectives) * machine.collective_seconds;
 }
 
-double host_seconds(
-    const Timeline& timeline, Seat seat, Precision precision, const MachineNumbers& machine) {
+double copying_seconds(
+    const Timeline& timeline,
+    std::span<const Seat> seats,
+    Precision precision,
+    const MachineNumbers& machine) {
   std::int64_t waiting = 0;
   for (const ScheduledPart& part : timeline) {
     for (const ValueId value : part.through_host()) {
-      waiting += bytes(part.program(), value, seat, precision);
+      for (const Seat& seat : seats) {
+        waiting += bytes(part.program(), value, seat, precision);
+      }
     }
   }
-  return 4 * static_cast<double>(waiting) / machine.touched_bytes_per_second;
+  const auto cores = std::min<std::size_t>(seats.size(), idx(machine.cores));
+  return waiting == 0 ? 0
+                      : 4 * static_cast<double>(waiting) / machine.touched_bytes_per_second /
+                            static_cast<double>(cores);
 }
 
 PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision) {

@@ -30,27 +30,26 @@ struct Mean {
 
 }  // namespace
 
-BatchPlanner::Answer DocumentPlanner::plan(const BatchSizes& batch) {
-  const std::vector<std::int64_t>& lengths = batch.lengths;
-  if (documents_.forget_what_is_out_of_date()) {
+BatchPlanner::Answer BatchPlanner::plan(const BatchSizes& batch) {
+  if (planning().forget_what_is_out_of_date()) {
     plans_.clear();
   }
-  const auto found = plans_.find(lengths);
+  const auto found = plans_.find(batch);
   cached_ = found != plans_.end();
   if (cached_) {
     return {.plan = found->second, .why_not = {}};
   }
-  Answer answer = make(lengths, Caps::held);
-  if (!answer.plan && !documents_.held_to().empty()) {
-    answer = make(lengths, Caps::passed);  // other documents of such lengths may still need more
+  Answer answer = make(batch, Caps::held);
+  if (!answer.plan && !planning().held_to().empty()) {
+    answer = make(batch, Caps::passed);  // other documents of such lengths may still need more
   }
   if (answer.plan && plans_.size() < kPlansKept) {
-    plans_.emplace(lengths, *answer.plan);
+    plans_.emplace(batch, *answer.plan);
   }
   return answer;
 }
 
-std::optional<Plan> DocumentPlanner::leaner(const Plan& plan) {
+std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
   std::int64_t most = 0;
   std::int64_t tokens = 0;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
@@ -65,27 +64,27 @@ std::optional<Plan> DocumentPlanner::leaner(const Plan& plan) {
   if (most == 0) {
     return std::nullopt;
   }
-  DocumentPlans::HeldTo caps = documents_.held_to();
+  Planning::HeldTo caps = planning().held_to();
   caps[log2_bucket(tokens)] = most - most / 20;
-  documents_.hold_to(std::move(caps));
+  planning().hold_to(std::move(caps));
   plans_.clear();
-  return make(plan.lengths, Caps::held).plan;
+  return make(sizes_of(plan), Caps::held).plan;
 }
 
-BatchPlanner::Learned DocumentPlanner::learned() const {
-  const Correction& correction = documents_.correction();
+BatchPlanner::Learned BatchPlanner::learned() const {
+  const Correction& correction = planning().correction();
   return {
-      .ratios = correction.ratios(), .machine = correction.machine(), .caps = documents_.held_to()};
+      .ratios = correction.ratios(), .machine = correction.machine(), .caps = planning().held_to()};
 }
 
-void DocumentPlanner::learn(const Learned& learned) {
-  documents_.correction().learn(learned.ratios, learned.machine);
-  documents_.hold_to(learned.caps);
+void BatchPlanner::learn(const Learned& learned) {
+  planning().correction().learn(learned.ratios, learned.machine);
+  planning().hold_to(learned.caps);
   plans_.clear();
 }
 
-std::optional<std::string> DocumentPlanner::observe(const Plan& plan, const RankSeconds& seconds) {
-  Correction& correction = documents_.correction();
+std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSeconds& seconds) {
+  Correction& correction = planning().correction();
   for (std::size_t m = 0; m < plan.micro_batches.size() && m < seconds.size(); ++m) {
     const PlanMicroBatch& micro = plan.micro_batches[m];
     double slowest = 0;
@@ -109,7 +108,7 @@ std::optional<std::string> DocumentPlanner::observe(const Plan& plan, const Rank
       const auto size = static_cast<int>(group.ranks.size());
       std::set<std::string> strategies;
       for (const LayerRun& run : plan.programs.at(group.program)) {
-        strategies.insert(part_of(run.choice, "attention").strategy);
+        strategies.insert(learned_part(task().model, run.choice).strategy);
       }
       for (const std::string& strategy : strategies) {
         Observed which{.strategy = strategy, .ranks = size, .log2_length = log2_bucket(longest)};
@@ -122,7 +121,7 @@ std::optional<std::string> DocumentPlanner::observe(const Plan& plan, const Rank
       }
     }
     // Made with other factors than those of now: what it predicted is no help.
-    const double predicted = documents_.prediction().uncorrected_seconds(plan, micro);
+    const double predicted = planning().prediction().uncorrected_seconds(plan, micro);
     for (const auto& [which, mean] : measured) {
       correction.observe(
           which.strategy, which.ranks, mean.longest, predicted, mean.sum / mean.ranks);

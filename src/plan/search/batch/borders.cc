@@ -374,7 +374,8 @@ BatchPlannerRow borders() {
       .summary = "short documents on one rank each, long ones split over all ranks",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::every_border>>(std::move(task));
-      }};
+      },
+      .sizes = one_or_all};
 }
 
 BatchPlannerRow whole_or_split() {
@@ -383,7 +384,8 @@ BatchPlannerRow whole_or_split() {
       .summary = "all documents on one rank each, or all split over all ranks",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::none>>(std::move(task));
-      }};
+      },
+      .sizes = one_or_all};
 }
 
 }  // namespace paradyse

@@ -1,7 +1,6 @@
 #include "paradyse/plan/document_plans.h"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -15,7 +14,6 @@ namespace paradyse {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares are counted
-constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
 
 // The layer planner adds up bytes part by part; the exact fold finds what parts share and overlap.
 // So often it is asked again, with what the fold found left over or missing; at last for the plan
@@ -66,69 +64,38 @@ PlanningTask checked(PlanningTask task) {
 
 }  // namespace
 
-DocumentPlans::DocumentPlans(PlanningTask task)
-    : task_(checked(std::move(task))),
-      layer_planner_(&paradyse::layer_planner(task_.planner)),
-      costs_(task_, correction_),
-      prediction_(task_, correction_, costs_) {
-  for (int r = 0; r < task_.ranks; ++r) {
-    static_bytes_ = std::max(
-        static_bytes_,
-        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element());
-  }
-  const bool together = !costs_.of(task_.ranks).uniform().empty();
+DocumentPlans::DocumentPlans(PlanningTask asked)
+    : Planning(checked(std::move(asked))),
+      layer_planner_(&paradyse::layer_planner(task().planner)) {
+  const bool together = !costs().of(task().ranks).uniform().empty();
   if (!layer_planner_->splits_all || !together) {
-    whole_ = costs_.of(1).uniform();
+    whole_ = costs().of(1).uniform();
   }
   if (!together && whole_.empty()) {
     throw std::invalid_argument(
-        "planner: no strategy is left with attention '" + task_.attention + "' and mlp '" +
-        task_.mlp + "' on " + std::to_string(task_.ranks) +
+        "planner: no strategy is left with attention '" + task().attention + "' and mlp '" +
+        task().mlp + "' on " + std::to_string(task().ranks) +
         " ranks; tensor-parallel weights (hold) need all ranks together");
   }
 }
 
-std::int64_t DocumentPlans::budget(std::int64_t tokens, Caps caps) const {
-  const std::int64_t bytes =
-      task_.memory_per_rank == 0
-          ? kUnlimited
-          : static_cast<std::int64_t>(
-                static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead));
-  const auto cap = held_to_.find(log2_bucket(tokens));
-  return cap == held_to_.end() || caps == Caps::passed ? bytes : std::min(bytes, cap->second);
-}
-
-void DocumentPlans::hold_to(HeldTo bytes) {
-  held_to_ = std::move(bytes);
-  plans_.clear();
-}
-
-bool DocumentPlans::forget_what_is_out_of_date() {
-  if (version_ == correction_.version()) {
-    return false;
-  }
-  version_ = correction_.version();
-  plans_.clear();
-  return true;
-}
-
 DocumentPlans::Choices DocumentPlans::choices(
     std::int64_t length, int ranks, Caps caps, AmongWays among, std::int64_t longest) {
-  LayerCosts& costs = costs_.of(ranks);
+  LayerCosts& costs = this->costs().of(ranks);
   Choices found{
       .ways = costs.ways(length, among, longest),
-      .static_bytes = static_bytes_,
+      .static_bytes = static_bytes(),
       .rest = costs.rest(length)};
   for (LayerCost& way : found.ways.costs) {
     way.transient_bytes = std::max(way.transient_bytes, found.rest.transient_bytes);
   }
-  found.capacity_bytes = budget(length, caps) - static_bytes_ - found.rest.saved_bytes;
+  found.capacity_bytes = budget(length, caps) - static_bytes() - found.rest.saved_bytes;
   return found;
 }
 
 LayerPlan DocumentPlans::layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const {
-  const auto plan = task_.mix ? layer_planner_->plan : plan_alike;
-  return plan(ways.costs, task_.model.layers, capacity);
+  const auto plan = task().mix ? layer_planner_->plan : plan_alike;
+  return plan(ways.costs, task().model.layers, capacity);
 }
 
 std::vector<RejectedWay> DocumentPlans::rejected(std::int64_t length, int ranks) {
@@ -144,11 +111,11 @@ std::vector<RejectedWay> DocumentPlans::rejected(std::int64_t length, int ranks)
         used.counts[idx(way - known.ways.layers.begin())] += run.layers;
       }
       used.seconds +=
-          static_cast<double>(run.layers) * costs_.of(ranks).layer(run.choice, length).wall;
+          static_cast<double>(run.layers) * costs().of(ranks).layer(run.choice, length).wall;
     }
   }
   std::vector<RejectedWay> ways =
-      rejected_ways(known.ways.costs, task_.model.layers, known.capacity_bytes, used);
+      rejected_ways(known.ways.costs, task().model.layers, known.capacity_bytes, used);
   for (RejectedWay& way : ways) {
     way.uniform_seconds += known.rest.wall;
     way.uniform_peak_bytes += known.static_bytes + known.rest.saved_bytes;
@@ -163,8 +130,8 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
     const std::vector<std::vector<std::int64_t>>& groups,
     Caps caps,
     AmongWays among) {
-  if (task_.model.layers == 0) {
-    Fitting nothing{.program = {}, .bytes = prediction_.bytes_of({}, groups, ranks)};
+  if (task().model.layers == 0) {
+    Fitting nothing{.program = {}, .bytes = prediction().bytes_of({}, groups, ranks)};
     return fits(nothing.bytes.total(), length, caps) ? std::optional(nothing) : std::nullopt;
   }
   std::int64_t longest = 0;
@@ -176,7 +143,7 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
   };
   std::optional<Fitting> best = fastest(among);
   // More ways are a finer search for what fits exactly, not always a better one.
-  if (among.tried && costs_.of(ranks).tries_options() && task_.memory_per_rank > 0) {
+  if (among.tried && costs().of(ranks).tries_options() && task().memory_per_rank > 0) {
     among.tried = false;
     std::optional<Fitting> plain = fastest(among);
     if (plain && (!best || plain->seconds <= best->seconds)) {
@@ -206,12 +173,12 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_among(
       break;
     }
     Fitting fitting{.program = in_order(ways, plan), .bytes = {}, .seconds = plan.seconds};
-    fitting.bytes = prediction_.bytes_of(fitting.program, groups, ranks);
+    fitting.bytes = prediction().bytes_of(fitting.program, groups, ranks);
     const std::int64_t left = budget(length, caps) - fitting.bytes.total();
     if (left >= 0) {
       best = std::move(fitting);
     }
-    if (!plan.feasible || left == 0 || task_.memory_per_rank == 0) {
+    if (!plan.feasible || left == 0 || task().memory_per_rank == 0) {
       break;  // that was the plan that needs least, or all there is to find
     }
     capacity += left > 0 ? left : step * left;
@@ -225,7 +192,7 @@ std::optional<DocumentPlan> DocumentPlans::find(std::int64_t length, int ranks, 
   if (!fitting) {
     return std::nullopt;
   }
-  LayerCosts& costs = costs_.of(ranks);
+  LayerCosts& costs = this->costs().of(ranks);
   const auto priced = [&](Fitting found) {
     DocumentPlan plan{
         .program = std::move(found.program),
@@ -237,9 +204,9 @@ std::optional<DocumentPlan> DocumentPlans::find(std::int64_t length, int ranks, 
     return plan;
   };
   DocumentPlan plan = priced(*std::move(fitting));
-  if (layer_planner_->splits_all && task_.smoothing && !last_.empty()) {
+  if (layer_planner_->splits_all && task().smoothing && !last_.empty()) {
     DocumentPlan same =
-        priced({.program = last_, .bytes = prediction_.bytes_of(last_, {{length}}, ranks)});
+        priced({.program = last_, .bytes = prediction().bytes_of(last_, {{length}}, ranks)});
     if (fits(same.bytes.total(), length, caps) && same.seconds <= 1.05 * plan.seconds) {
       plan = std::move(same);
     }
@@ -250,7 +217,7 @@ std::optional<DocumentPlan> DocumentPlans::find(std::int64_t length, int ranks, 
 
 std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, Caps caps) {
   forget_what_is_out_of_date();
-  if (costs_.of(ranks).uniform().empty()) {
+  if (costs().of(ranks).uniform().empty()) {
     return std::nullopt;
   }
   const Key key{length, ranks, caps};
@@ -261,17 +228,17 @@ std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, 
 
 DocumentPlans::Estimate DocumentPlans::estimate(
     const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
-  LayerCosts& costs = costs_.of(ranks);
+  LayerCosts& costs = this->costs().of(ranks);
   const PartCost one = costs.layer(layer, length, longest);
   const PartCost rest = costs.rest(length);
-  const std::int64_t layers = task_.model.layers;
+  const std::int64_t layers = task().model.layers;
   const auto L = static_cast<double>(layers);
   Estimate e{
       .wall = L * one.wall + rest.wall,
       .busy = L * one.busy + rest.busy,
       .saved = layers * one.saved_bytes + rest.saved_bytes,
       .peak = 0};
-  e.peak = static_bytes_ + e.saved +
+  e.peak = static_bytes() + e.saved +
            std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
   return e;
 }
@@ -284,16 +251,16 @@ std::int64_t DocumentPlans::longest(const LayerChoice& layer, int ranks, Caps ca
 
 // On all ranks together, or whole on one of them.
 bool DocumentPlans::can_run(std::int64_t length) {
-  if (best(length, task_.ranks)) {
+  if (best(length, task().ranks)) {
     return true;
   }
-  std::vector<std::vector<std::int64_t>> groups(idx(task_.ranks));
+  std::vector<std::vector<std::int64_t>> groups(idx(task().ranks));
   groups.front() = {length};
   return !whole_.empty() && program_for(length, 1, groups);
 }
 
 std::optional<std::int64_t> DocumentPlans::longest() {
-  if (task_.memory_per_rank == 0) {
+  if (task().memory_per_rank == 0) {
     return std::nullopt;
   }
   return largest_that([&](std::int64_t length) { return can_run(length); }, kMostTokens);
@@ -303,24 +270,24 @@ DocumentPlans::Shortage DocumentPlans::shortage(std::int64_t length) {
   Shortage least{.budget = budget(length)};
   const auto consider = [&](int ranks) {
     LayerRuns program;
-    if (task_.model.layers > 0) {
+    if (task().model.layers > 0) {
       const Choices known = choices(length, ranks);
       if (known.ways.costs.empty()) {
         return;
       }
-      const LayerPlan plan = plan_layers(known.ways.costs, task_.model.layers, 0);
+      const LayerPlan plan = plan_layers(known.ways.costs, task().model.layers, 0);
       program = in_order(known.ways, plan);
     }
-    std::vector<std::vector<std::int64_t>> documents(idx(task_.ranks / ranks));
+    std::vector<std::vector<std::int64_t>> documents(idx(task().ranks / ranks));
     documents.front() = {length};
-    const PredictedBytes bytes = prediction_.bytes_of(program, documents, ranks);
+    const PredictedBytes bytes = prediction().bytes_of(program, documents, ranks);
     if (least.bytes.total() == 0 || bytes.total() < least.bytes.total()) {
       least.bytes = bytes;
       least.program = name(program);
     }
   };
-  if (!costs_.of(task_.ranks).uniform().empty()) {
-    consider(task_.ranks);
+  if (!costs().of(task().ranks).uniform().empty()) {
+    consider(task().ranks);
   }
   if (!whole_.empty()) {
     consider(1);
@@ -338,7 +305,7 @@ std::string DocumentPlans::refusal(std::int64_t length) {
          bytes_text(least.bytes.saved) + " saved for the backward pass, " +
          bytes_text(least.bytes.transient) + " while it computes), " +
          std::to_string(least.missing()) + " bytes more than the " + bytes_text(least.budget) +
-         " available for planning in the budget of " + bytes_text(task_.memory_per_rank) +
+         " available for planning in the budget of " + bytes_text(task().memory_per_rank) +
          (fits > 0 ? "; the longest document that fits has " + counted(fits, "token")
                    : std::string("; no document fits, however short")) +
          ". Give more memory or more ranks, or set data.max_tokens";
@@ -351,15 +318,15 @@ std::vector<DocumentPlans::Row> DocumentPlans::table(const std::vector<std::int6
     rows.push_back(
         {.length = n,
          .option = name(layer),
-         .seconds = ranks == task_.ranks ? e.wall : e.busy,
+         .seconds = ranks == task().ranks ? e.wall : e.busy,
          .peak_bytes = e.peak,
          .fits = fits(e.peak, n)});
   };
   for (const std::int64_t n : lengths) {
-    for (const LayerChoice& layer : costs_.of(task_.ranks).uniform()) {
-      add(layer, n, task_.ranks);
+    for (const LayerChoice& layer : costs().of(task().ranks).uniform()) {
+      add(layer, n, task().ranks);
     }
-    if (task_.ranks > 1) {
+    if (task().ranks > 1) {
       for (const LayerChoice& layer : whole_) {
         add(layer, n, 1);
       }

@@ -259,7 +259,8 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
       .summary = summary,
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<OneSize<ranks>>(std::move(task));
-      }};
+      },
+      .sizes = [](int all) { return std::vector{std::min(ranks, all)}; }};
 }
 
 }  // namespace
@@ -282,7 +283,8 @@ BatchPlannerRow flexsp() {
       .summary = "groups of any size side by side, or the plan of borders if that is faster",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<FlexspPlanner>(std::move(task));
-      }};
+      },
+      .sizes = any_size};
 }
 
 }  // namespace paradyse

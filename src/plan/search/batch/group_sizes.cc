@@ -2,20 +2,10 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/batch_planner.h"
+
 namespace paradyse {
 namespace {
-
-std::vector<int> sizes_of(int all, const std::string& batch_planner) {
-  constexpr int kFew = 8;
-  std::vector<int> sizes = {1};
-  for (int ranks = 2; batch_planner != "borders" && ranks < all; ranks += all <= kFew ? 1 : ranks) {
-    sizes.push_back(ranks);
-  }
-  if (all > 1) {
-    sizes.push_back(all);
-  }
-  return sizes;
-}
 
 GroupSize::Document document_of(
     DocumentPlans& documents,
@@ -49,7 +39,7 @@ std::vector<GroupSize> group_sizes(
     const std::vector<std::int64_t>& lengths) {
   const PlanningTask& task = documents.task();
   std::vector<GroupSize> sizes;
-  for (const int ranks : sizes_of(task.ranks, batch_planner)) {
+  for (const int ranks : batch_planner_row(batch_planner).sizes(task.ranks)) {
     const std::vector<LayerChoice>& layers =
         ranks == 1 && task.ranks > 1 ? documents.whole() : documents.costs().of(ranks).uniform();
     if (layers.empty()) {

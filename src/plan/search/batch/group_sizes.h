@@ -33,9 +33,8 @@ struct GroupSize {
   friend bool operator==(const GroupSize&, const GroupSize&) = default;
 };
 
-// Sizes that a batch planner chooses among: one rank and all of them, and, unless it is `borders`,
-// those between; of more than eight ranks the powers of two.  A size on which nothing can run is
-// left out.  Reads estimates alone: later plans are not changed by it.
+// Sizes that a batch planner chooses among.  A size on which nothing can run is left out.  Reads
+// estimates alone: later plans are not changed by it.
 std::vector<GroupSize> group_sizes(
     DocumentPlans& documents,
     const std::string& batch_planner,

@@ -40,20 +40,20 @@ Plan empty_plan(
   return plan;
 }
 
-bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps) {
+bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
   return std::ranges::all_of(plan.micro_batches, [&](const PlanMicroBatch& micro) {
     return std::ranges::all_of(micro.groups, [&](const PlanGroup& group) {
-      return documents.fits(group.predicted.bytes->total(), fullest(plan, micro), caps);
+      return planning.fits(group.predicted.bytes->total(), fullest(plan, micro), caps);
     });
   });
 }
 
-bool predicted_to_fit(DocumentPlans& documents, Plan& plan, Caps caps) {
-  const PlanningTask& task = documents.task();
+bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
+  const PlanningTask& task = planning.task();
   const std::int64_t memory = task.training ? task.memory_per_rank : 0;  // else nothing to keep for
   return let_messages_travel(plan, memory, [&] {
-    documents.prediction().predict(plan);
-    return all_fit(documents, plan, caps);
+    planning.prediction().predict(plan);
+    return all_fit(planning, plan, caps);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/document_plans.h"
+#include "paradyse/plan/planning.h"
 #include "src/plan/plan/programs.h"
 
 namespace paradyse {
@@ -20,8 +20,8 @@ Plan empty_plan(
     const PlanningTask& task, const std::vector<std::int64_t>& lengths, const std::string& space);
 
 // Whether what is predicted of every group finds room.
-bool all_fit(const DocumentPlans& documents, const Plan& plan, Caps caps);
+bool all_fit(const Planning& planning, const Plan& plan, Caps caps);
 // Predicts a plan, with messages beside work where all fit so; whether all fit.
-bool predicted_to_fit(DocumentPlans& documents, Plan& plan, Caps caps);
+bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps);
 
 }  // namespace paradyse

@@ -115,7 +115,7 @@ double PlanPrediction::group_seconds(
   const auto ranks = static_cast<int>(seats.size());
   const std::int64_t longest = longest_of(lengths);
   const auto factor_of = [&](const LayerChoice& layer) {
-    return correction.factor(part_of(layer, "attention").strategy, ranks, longest);
+    return correction.factor(learned_part(model_, layer).strategy, ranks, longest);
   };
   if (!seconds_->by_work()) {  // documents one after the other; without one, weights are gathered
     LayerCosts& costs = costs_.of(ranks);
@@ -132,31 +132,53 @@ double PlanPrediction::group_seconds(
     }
     return sum;
   }
-  double sum = 0;
+  double sum =
+      correction.common_factor() * copying_seconds(parts, seats, task_.precision, task_.machine);
   for (const auto& [body, alike] : bodies(parts)) {
     const ScheduledPart& part = parts[alike.front()];
-    const bool moves = part.weights < 0;  // a part that is in no model
-    PartQuestion question{
-        .part = moves || part.layer < 0 ? "rest" : part.program().part,
-        .ranks = ranks,
-        .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
-    double factor = correction.common_factor();  // by what was measured
-    if (!moves && part.layer >= 0) {
-      const LayerChoice& layer = layers[idx(part.layer)];
-      const PartChoice& choice = part_of(layer, question.part);
-      factor = factor_of(layer);
-      question.strategy = canonical(choice).strategy;
-      question.recompute = choice.recompute;
-    }
-    std::vector<PartWork> works;
-    works.reserve(seats.size());
-    for (const Seat& seat : seats) {
-      works.push_back(part_work(part, seat, task_.precision));
-    }
-    question.work = together(works, task_.machine.cores);
-    sum += factor * static_cast<double>(alike.size()) * seconds_->seconds(question).total();
+    const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
+    const double factor =
+        of_layer ? factor_of(layers[idx(part.layer)]) : correction.common_factor();
+    sum += factor * static_cast<double>(alike.size()) * part_seconds(part, seats);
   }
   return sum;
+}
+
+double PlanPrediction::part_seconds(
+    const ScheduledPart& part, const std::vector<Seat>& seats) const {
+  const std::vector<std::int64_t>& lengths = part.program().documents.lengths;
+  PartQuestion question{
+      .part = costed_name(part),
+      .ranks = part.program().ranks(),
+      .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
+  if (question.part == "move" && !model_.of_samples()) {
+    question.part = "rest";  // costs of language models know no moves
+  }
+  if (question.part != "move" && question.part != "rest") {
+    question.strategy = part.program().strategy;
+  }
+  std::vector<PartWork> works;
+  works.reserve(seats.size());
+  for (const Seat& seat : seats) {
+    works.push_back(part_work(part, seat, task_.precision));
+  }
+  question.work = together(works, task_.machine.cores);
+  return seconds_->seconds(question).total();
+}
+
+std::string costed_name(const ScheduledPart& part) {
+  const std::string& name = part.program().part;
+  return name.starts_with("move ") ? "move" : part.layer < 0 ? "rest" : name;
+}
+
+const PartChoice& learned_part(const Model& model, const LayerChoice& layer) {
+  const auto attends = [&](const PartChoice& choice) {
+    const std::string& kind = model.part(choice.part)->kind;
+    return kind == "attention" || kind == kAxialAttention || kind == kCrossAttention ||
+           kind == kGlobalAttention;
+  };
+  const auto found = std::ranges::find_if(layer, attends);
+  return found == layer.end() ? layer.front() : *found;
 }
 
 }  // namespace paradyse

@@ -21,9 +21,9 @@ std::span<const BatchPlannerRow> batch_planners() {
   return rows;
 }
 
-std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
-  if (const BatchPlannerRow* const row = row_named(batch_planners(), task.batch_planner)) {
-    return row->make(std::move(task));
+const BatchPlannerRow& batch_planner_row(const std::string& name) {
+  if (const BatchPlannerRow* const row = row_named(batch_planners(), name)) {
+    return *row;
   }
   std::vector<std::string> names;
   std::string list;
@@ -32,8 +32,26 @@ std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
     list.append(list.empty() ? "" : ", ").append(row.name);
   }
   throw std::invalid_argument(
-      "batch planner '" + task.batch_planner + "' is not known" +
-      did_you_mean(task.batch_planner, names) + "; there are " + list);
+      "batch planner '" + name + "' is not known" + did_you_mean(name, names) + "; there are " +
+      list);
+}
+
+std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
+  return batch_planner_row(task.batch_planner).make(std::move(task));
+}
+
+std::vector<int> one_or_all(int ranks) {
+  return ranks == 1 ? std::vector{1} : std::vector{1, ranks};
+}
+
+std::vector<int> any_size(int ranks) {
+  constexpr int kFew = 8;
+  std::vector<int> sizes;
+  for (int size = 1; size < ranks; size += ranks <= kFew ? 1 : size) {
+    sizes.push_back(size);
+  }
+  sizes.push_back(ranks);
+  return sizes;
 }
 
 }  // namespace paradyse

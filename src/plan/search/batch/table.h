@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "paradyse/plan/batch_planner.h"
 
@@ -12,6 +13,10 @@ BatchPlannerRow whole_or_split();
 BatchPlannerRow flexsp();
 // Every document over 1, 2, 4, 8 ranks: one size for all, and all else as flexsp has it.
 std::array<BatchPlannerRow, 4> groups_of_one_size();
+
+// One rank and all of them; those between, too, of more than eight ranks the powers of two.
+std::vector<int> one_or_all(int ranks);
+std::vector<int> any_size(int ranks);
 
 // What the first of them answers, for others that begin from it.
 BatchPlanner::Answer plan_by_borders(

@@ -192,8 +192,9 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
 
   PartCost cost;
   std::vector<PartWork> of_ranks;
+  std::vector<Seat> seats;
   for (int r = 0; r < task_.ranks; ++r) {  // groups of the size, side by side
-    const Seat seat{.group_rank = r % ranks_, .domain_rank = r};
+    const Seat& seat = seats.emplace_back(Seat{.group_rank = r % ranks_, .domain_rank = r});
     PartWork& mine = of_ranks.emplace_back();
     for (const ScheduledPart& part : parts) {
       mine += part_work(part, seat, task_.precision);
@@ -215,7 +216,8 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
   }
   question.work = together(of_ranks, task_.machine.cores);
   const PartSeconds seconds = seconds_->seconds(question);
-  cost.wall = seconds.total();
+  cost.wall = seconds.total() +
+              copying_seconds(whole ? parts : linked(parts), seats, task_.precision, task_.machine);
   cost.forward = seconds.phases[idx(PartPhase::forward)];
   const double sharing =
       std::max(1.0, static_cast<double>(task_.ranks) / static_cast<double>(task_.machine.cores));

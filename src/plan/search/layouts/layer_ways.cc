@@ -16,62 +16,58 @@ namespace {
 constexpr std::size_t kMostKept = 300;
 
 // Layers whose parts are made again one by one, and layers that are made again as a whole.
-bool tries_parts(const LayerWaysTask& task) {
-  return !task.training || !task.recompute || !task.recompute->layer;
+bool tries_parts(const LayerWaysTask& of) {
+  return !of.task.training || !of.recompute || !of.recompute->layer;
 }
-bool tries_whole(const LayerWaysTask& task) {
-  return task.training && (!task.recompute || task.recompute->layer);
+bool tries_whole(const LayerWaysTask& of) {
+  return of.task.training && (of.recompute ? of.recompute->layer : of.whole);
 }
 
 // Of the fullest rank, and seconds of all ranks.
-PartCost cost_of(const LayerWaysTask& task, const PartChoice& choice) {
-  const int ranks = task.documents.ranks();
-  Task of{
-      .part = task.model->part(choice.part),
+PartCost cost_of(const LayerWaysTask& of, const PartChoice& choice) {
+  Task task{
+      .part = of.task.model.part(choice.part),
       .choice = {},
       .streams = {},
-      .documents = task.documents,
-      .domain = ranks};
-  of.streams = streams_of(*task.model, *of.part, choice, task.documents);
-  const ScheduledPart part = scheduled_part(of, choice, task.training);
-  std::optional<ScheduledPart> again;
-  if (tries_whole(task)) {
+      .documents = of.documents,
+      .domain = of.task.ranks};
+  task.streams = streams_of(of.task.model, *task.part, choice, of.documents);
+  const ScheduledPart part = scheduled_part(task, choice, of.task.training);
+  const std::vector<Seat> seats = seats_side_by_side(of.documents.ranks(), of.task.ranks);
+  PartCost cost{.wall = of.prediction.part_seconds(part, seats)};
+  if (tries_whole(of)) {
     PartChoice whole = choice;
     whole.with_layer = true;
-    again = scheduled_part(of, whole, task.training);
+    const ScheduledPart again = scheduled_part(task, whole, of.task.training);
+    cost.forward = std::max(0.0, of.prediction.part_seconds(again, seats) - cost.wall);
   }
-  PartCost cost{.wall = wall_seconds(part, task.seconds)};
-  if (again) {
-    cost.forward = std::max(0.0, wall_seconds(*again, task.seconds) - cost.wall);
-  }
-  cost.wall += copying_seconds(linked({part}), task.seconds);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Seat seat{.group_rank = rank, .domain_rank = rank};
-    const PartFootprint held = part_footprint(part, seat, task.precision);
+  cost.wall += copying_seconds(linked({part}), seats, of.task.precision, of.task.machine);
+  for (const Seat& seat : seats) {
+    const PartFootprint held = part_footprint(part, seat, of.task.precision);
     cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
     cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);
   }
   return cost;
 }
 
-std::vector<Recompute> levels_of(const LayerWaysTask& task) {
-  if (task.recompute || !task.training) {
-    return {task.training ? task.recompute.value_or(LayerRecompute{}).parts : Recompute::none};
+std::vector<Recompute> levels_of(const LayerWaysTask& of) {
+  if (of.recompute || !of.task.training) {
+    return {of.task.training ? of.recompute.value_or(LayerRecompute{}).parts : Recompute::none};
   }
   return {std::begin(kRecomputeLevels), std::end(kRecomputeLevels)};
 }
 
 // Where what a part saves may wait: not on the host, on the host.
-std::vector<bool> places_of(const LayerWaysTask& task) {
-  return task.offload && task.training ? std::vector{false, true} : std::vector{false};
+std::vector<bool> places_of(const LayerWaysTask& of) {
+  return of.task.offload && of.task.training ? std::vector{false, true} : std::vector{false};
 }
 
-std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) {
-  const std::vector<Recompute> levels = levels_of(task);
-  const bool tiled = takes(task.model->part(part.part)->kind, part.strategy, kTilesOption);
+std::vector<Partial> ways_of(const LayerWaysTask& of, const PartChoice& part) {
+  const std::vector<Recompute> levels = levels_of(of);
+  const bool tiled = takes(of.task.model.part(part.part)->kind, part.strategy, kTilesOption);
   std::vector<Partial> ways;
   for (const Recompute level : levels) {
-    for (const std::int64_t tiles : task.tiles) {
+    for (const std::int64_t tiles : of.tiles) {
       if (tiles > 1 && !tiled) {
         continue;
       }
@@ -84,9 +80,9 @@ std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) 
       if (tiles > 1) {
         choice.options[kTilesOption] = tiles;
       }
-      for (const bool host : places_of(task)) {
+      for (const bool host : places_of(of)) {
         choice.offload = host;
-        ways.push_back({.parts = {choice}, .cost = cost_of(task, choice)});
+        ways.push_back({.parts = {choice}, .cost = cost_of(of, choice)});
       }
     }
   }
@@ -95,17 +91,17 @@ std::vector<Partial> ways_of(const LayerWaysTask& task, const PartChoice& part) 
 
 // Of the fullest rank, what enters the layer and does not wait on the host: a stream that its
 // readers all leave there does.
-std::int64_t entering_bytes(const LayerWaysTask& task, const LayerChoice& layer) {
+std::int64_t entering_bytes(const LayerWaysTask& of, const LayerChoice& layer) {
   std::map<std::string, std::int64_t> here;
   std::set<std::string> made;
   for (const PartChoice& choice : layer) {
-    const Part& part = *task.model->part(choice.part);
-    const Layouts streams = streams_of(*task.model, part, choice, task.documents);
+    const Part& part = *of.task.model.part(choice.part);
+    const Layouts streams = streams_of(of.task.model, part, choice, of.documents);
     for (const std::string& name : part.reads) {
-      for (int rank = 0; rank < task.documents.ranks(); ++rank) {
+      for (int rank = 0; rank < of.documents.ranks(); ++rank) {
         if (!made.contains(name) && !choice.offload) {
           std::int64_t& most = here[name];
-          most = std::max(most, streams.at(name).elements(rank) * task.precision.activation);
+          most = std::max(most, streams.at(name).elements(rank) * of.task.precision.activation);
         }
       }
     }
@@ -140,20 +136,29 @@ std::vector<Partial> thinned(std::vector<Partial> all) {
 
 }  // namespace
 
-std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
+std::vector<Seat> seats_side_by_side(int group, int ranks) {
+  std::vector<Seat> seats;
+  for (int rank = 0; rank < ranks; ++rank) {
+    seats.push_back({.group_rank = rank % group, .domain_rank = rank});
+  }
+  return seats;
+}
+
+std::vector<LayerChoice> ways_alike(const LayerWaysTask& of) {
   std::vector<LayerChoice> all;
   for (const bool whole : {false, true}) {
-    if (whole ? !tries_whole(task) : !tries_parts(task)) {
+    if (whole ? !tries_whole(of) : !tries_parts(of)) {
       continue;
     }
-    for (const Recompute level : levels_of(task)) {
-      for (const std::int64_t tiles : task.tiles) {
-        for (const bool host : places_of(task)) {
-          LayerChoice& way = all.emplace_back(task.layer);
+    for (const Recompute level : levels_of(of)) {
+      for (const std::int64_t tiles : of.tiles) {
+        for (const bool host : places_of(of)) {
+          LayerChoice& way = all.emplace_back(of.layer);
           set_recompute(way, {.parts = level, .layer = whole});
           for (PartChoice& part : way) {
+            part = canonical(part);
             part.offload = host;
-            const std::string& kind = task.model->part(part.part)->kind;
+            const std::string& kind = of.task.model.part(part.part)->kind;
             if (tiles > 1 && takes(kind, part.strategy, kTilesOption)) {
               part.options[kTilesOption] = tiles;
             }
@@ -165,11 +170,11 @@ std::vector<LayerChoice> ways_alike(const LayerWaysTask& task) {
   return all;
 }
 
-LayerWays layer_ways(const LayerWaysTask& task) {
+LayerWays layer_ways(const LayerWaysTask& of) {
   const auto any = [](const Partial&, const Partial&) { return true; };
   std::vector<Partial> layers;
-  for (const PartChoice& part : task.layer) {
-    std::vector<Partial> ways = unbeaten(ways_of(task, part), any);
+  for (const PartChoice& part : of.layer) {
+    std::vector<Partial> ways = unbeaten(ways_of(of, part), any);
     if (layers.empty()) {
       layers = std::move(ways);
       continue;
@@ -184,11 +189,11 @@ LayerWays layer_ways(const LayerWaysTask& task) {
     }
     layers = thinned(unbeaten(std::move(longer), any));
   }
-  if (tries_whole(task)) {
+  if (tries_whole(of)) {
     for (Partial& one : layers) {
-      one.cost.input_bytes = entering_bytes(task, one.parts);
+      one.cost.input_bytes = entering_bytes(of, one.parts);
     }
-    add_whole(layers, tries_parts(task));
+    add_whole(layers, tries_parts(of));
     layers = thinned(unbeaten(std::move(layers), any));
   }
   LayerWays result;

@@ -9,22 +9,22 @@
 
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/layer_planner.h"
-#include "paradyse/plan/model.h"
 #include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/plan_prediction.h"
+#include "paradyse/plan/planning_task.h"
 #include "paradyse/plan/strategy.h"
-#include "src/plan/search/layouts/wall_seconds.h"
 
 namespace paradyse {
 
 struct LayerWaysTask {
-  const Model* model = nullptr;
-  Documents documents;
+  const PlanningTask& task;
+  const PlanPrediction& prediction;
+  Documents documents;  // of a group; as large ones lie beside it
   LayerChoice layer;
-  SecondsTask seconds;
-  Precision precision;
-  bool training = true;
-  bool offload = false;                          // what parts save may wait in host memory
   std::optional<LayerRecompute> recompute = {};  // none: any
+  // Layers may be recomputed as a whole though it is not asked for: all groups that run beside this
+  // one do so, or none is.
+  bool whole = true;
   std::vector<std::int64_t> tiles = {1, 4, 16};  // that are looked at
 };
 
@@ -37,6 +37,8 @@ struct LayerWays {
 // Those that no other beats in seconds, saved and transient bytes; where there are very many, some
 // of them, from the fastest to the smallest.
 LayerWays layer_ways(const LayerWaysTask& task);
+// Seats of groups of so many ranks that fill the others side by side.
+std::vector<Seat> seats_side_by_side(int group, int ranks);
 // All parts alike: one number of tiles, one level, alone or in a layer made again as a whole, what
 // is saved here or on the host.
 std::vector<LayerChoice> ways_alike(const LayerWaysTask& task);

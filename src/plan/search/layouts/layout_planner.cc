@@ -216,7 +216,7 @@ Plan plan_of(const LayoutTask& task, const std::vector<LayerChoice>& layers) {
   return plan;
 }
 
-Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts) {
+std::vector<LayerChoice> choices(const LayoutTask& task, const LayoutPlan& layouts) {
   std::vector<LayerChoice> layers;
   for (const std::vector<PlannedPart>& layer : layouts.layers) {
     LayerChoice& choices = layers.emplace_back();
@@ -229,7 +229,11 @@ Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts) {
       }
     }
   }
-  return plan_of(task, layers);
+  return layers;
+}
+
+Plan plan_of(const LayoutTask& task, const LayoutPlan& layouts) {
+  return plan_of(task, choices(task, layouts));
 }
 
 namespace {

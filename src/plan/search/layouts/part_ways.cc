@@ -15,6 +15,10 @@ namespace {
 constexpr double kMostOfShare = 2;
 constexpr double kBetweenEquals = 1e-9;
 
+int domain_of(const LayoutTask& task) {
+  return task.domain > 0 ? task.domain : task.documents.ranks();
+}
+
 bool is_even(const Layout& layout, int ranks) {
   std::int64_t most = 0;
   for (int r = 0; r < ranks; ++r) {
@@ -133,7 +137,7 @@ std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::s
         .choice = {},
         .streams = streams_of(*task_.model, part, choice, task_.documents),
         .documents = task_.documents,
-        .domain = task_.documents.ranks()};
+        .domain = domain_of(task_)};
     if (const std::vector<Misfit> wrong = misfits(task, choice); !wrong.empty()) {
       throw std::invalid_argument(wrong.front().why);
     }
@@ -171,7 +175,7 @@ std::vector<PartChoice> PartWays::with_options(
       .part = *std::ranges::find(parts_, &part, &std::shared_ptr<const Part>::get),
       .choice = choice,
       .documents = task_.documents,
-      .domain = task_.documents.ranks()};
+      .domain = domain_of(task_)};
   for (const Option& option : strategy.options) {
     if (option.candidates == nullptr || std::string(option.name) == kTilesOption) {
       continue;
@@ -228,7 +232,7 @@ LayoutCost PartWays::move(
       lies,
       shall,
       task_.documents,
-      ranks,
+      domain_of(task_),
       {.with_layer = in_layer && task_.recompute.layer});
   return cost(part, part);
 }

@@ -2,356 +2,174 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/layer_planner.h"
-#include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/layout/dims_text.h"
-#include "src/plan/search/layouts/layer_ways.h"
-#include "src/plan/search/layouts/wall_seconds.h"
+#include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/layouts/sample_plans.h"
 
 namespace paradyse {
+
 namespace {
-
-PredictedBytes bytes_of(const PlanGroup& group) {
-  return group.predicted.bytes.value_or(PredictedBytes{});
-}
-
-const PlanMicroBatch& fullest(const Plan& plan) {
-  return *std::ranges::max_element(plan.micro_batches, {}, [](const PlanMicroBatch& micro) {
-    return bytes_of(micro.groups.front()).total();
-  });
-}
-
-PredictedBytes most_bytes(const Plan& plan) { return bytes_of(fullest(plan).groups.front()); }
-
-// Plans remembered.
-constexpr std::size_t kPlansKept = 1024;
-
-// Samples of a batch that have the same sizes.
-struct OneSize {
-  DimSizes dims;
-  std::vector<std::int64_t> samples = {};  // by number in the batch
-  std::vector<std::int64_t> lengths = {};  // of these
-};
-
-// What is the same for all sizes, of a plan of one.
-Plan empty_copy(Plan plan, const std::vector<std::int64_t>& lengths) {
-  plan.lengths = lengths;
-  plan.dims.clear();
-  plan.programs.clear();
-  plan.micro_batches.clear();
-  plan.predicted = Predicted();
-  plan.predicted.seconds = 0;
-  return plan;
-}
-
-// Puts a plan of the samples of one size behind what there is.
-void add(Plan of_one, const OneSize& size, Plan& whole) {
-  const LayerRuns& program = of_one.programs.begin()->second;
-  auto same = std::ranges::find_if(
-      whole.programs, [&](const auto& known) { return known.second == program; });
-  if (same == whole.programs.end()) {
-    const std::string number =
-        whole.programs.empty() ? "" : " " + std::to_string(whole.programs.size() + 1);
-    same = whole.programs.emplace(of_one.programs.begin()->first + number, program).first;
-  }
-  for (PlanMicroBatch& micro : of_one.micro_batches) {
-    PlanGroup& group = micro.groups.front();
-    group.program = same->first;
-    group.dims = size.dims;
-    for (std::int64_t& document : group.documents) {
-      document = size.samples[idx(document)];
-    }
-    whole.micro_batches.push_back(std::move(micro));
-  }
-  whole.predicted.seconds =
-      whole.predicted.seconds.value_or(0) + of_one.predicted.seconds.value_or(0);
-}
 
 double seconds_of(const Plan& plan) { return plan.predicted.seconds.value_or(0); }
 
-// Placements of `layouts`, and of each layer what is made again, and in how many tiles, as the way
-// of its number says; without numbers as the first way.
-std::vector<LayerChoice> with(
-    const Model& model,
-    std::vector<LayerChoice> layouts,
-    const std::vector<LayerChoice>& ways,
-    const std::vector<std::size_t>& numbers) {
-  for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
-    const LayerChoice& way = ways[numbers.empty() ? 0 : numbers[layer]];
-    for (PartChoice& part : layouts[layer]) {
-      const PartChoice& same = part_of(way, part.part);
-      part.recompute = same.recompute;
-      part.with_layer = same.with_layer;
-      part.offload = same.offload;
-      const auto tiles = same.options.find(kTilesOption);
-      if (tiles != same.options.end() &&
-          takes(model.part(part.part)->kind, part.strategy, kTilesOption)) {
-        part.options.insert(*tiles);
-      }
-    }
-  }
-  return layouts;
-}
-
-}  // namespace
-
-SamplePlanner::SamplePlanner(PlanningTask task)
-    : task_(std::move(task)),
-      model_(task_.model),
-      recompute_(
-          task_.recompute.empty() ? std::nullopt
-                                  : std::optional(layer_recompute(task_.recompute))) {}
-
-Plan SamplePlanner::alike(
-    const std::vector<std::int64_t>& lengths,
-    const DimSizes& dims,
-    std::size_t at_once,
-    LayerRecompute level) const {
-  LayoutTask task{
-      .model = &model_,
-      .documents =
-          packed(std::vector<std::int64_t>(at_once, lengths.front()), task_.ranks, model_.causal),
-      .recompute = level,
-      .seconds = {}};
-  task.documents.dims = dims;
-  task.documents.mesh = task_.mesh;
-  Plan plan = checked_plan(task, plan_layouts(task, model_.layers), 0);
-  const PlanGroup group = plan.micro_batches.front().groups.front();
-  plan.lengths = lengths;
-  plan.micro_batches.clear();
-  for (std::size_t first = 0; first < lengths.size(); first += at_once) {
-    PlanGroup& samples =
-        plan.micro_batches.emplace_back(PlanMicroBatch{.groups = {group}, .predicted = {}})
-            .groups.front();
-    samples.documents.clear();
-    for (std::size_t i = first; i < std::min(lengths.size(), first + at_once); ++i) {
-      samples.documents.push_back(static_cast<std::int64_t>(i));
-    }
-  }
-  predict(plan);
-  return plan;
-}
-
-std::optional<Plan> SamplePlanner::within(
-    std::int64_t budget, const Plan& alike, std::size_t at_once, PredictedBytes& least) const {
-  const PredictedBytes whole = most_bytes(alike);
-  if (whole.total() <= budget) {
-    return alike;
-  }
-  const std::vector<LayerChoice> layouts = choices(alike.programs.begin()->second);
-  LayerWaysTask ways_task{
-      .model = &model_,
-      .documents = packed(
-          std::vector<std::int64_t>(at_once, alike.lengths.front()), task_.ranks, model_.causal),
-      .layer = layouts[layouts.size() / 2],
-      .seconds = seconds_task(),
-      .precision = task_.precision,
-      .training = task_.training,
-      .offload = task_.offload,
-      .recompute = recompute_};
-  ways_task.documents.dims = alike.dims;
-  ways_task.documents.mesh = task_.mesh;
-  const LayerWays ways = layer_ways(ways_task);
+// On all ranks; of none that fits, what needs least.
+std::optional<Plan> in_turn(
+    SamplePlans& samples, const OneSize& size, Caps caps, PredictedBytes& least) {
+  const PlanningTask& task = samples.task();
+  const auto count = std::ssize(size.samples);
   std::optional<Plan> best;
-  const auto fits = [&](const std::vector<LayerChoice>& layers) {
-    Plan tried = alike;
-    tried.programs.begin()->second = runs_of(layers);
-    predict(tried);
-    const PredictedBytes bytes = most_bytes(tried);
-    if (bytes.total() > budget) {
-      least = least.total() == 0 || bytes.total() < least.total() ? bytes : least;
-      return false;
-    }
-    if (!best || seconds_of(tried) < seconds_of(*best)) {
-      best = std::move(tried);
-    }
-    return true;
-  };
-  // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
-  // and moves, show when all is counted: the capacity of layers at which all fits is bisected.
-  for (const LayerChoice& way : ways_alike(ways_task)) {
-    fits(with(model_, layouts, {way}, {}));
-  }
-  constexpr int kTries = 12;
-  std::int64_t low = 0;
-  std::int64_t high = 2 * budget;
-  for (int i = 0; i < kTries && low < high; ++i) {
-    const std::int64_t capacity = i == 0 ? budget - whole.static_bytes : low + (high - low) / 2;
-    const LayerPlan chosen = plan_layers(ways.costs, model_.layers, capacity);
-    const bool small_enough =
-        fits(with(model_, layouts, ways.layers, layer_order(ways.costs, chosen)));
-    if (small_enough) {
-      low = capacity;
-    } else if (!chosen.feasible) {
-      break;  // nothing takes less
-    } else {
-      high = capacity;
-    }
-  }
-  return best;
-}
-
-SecondsTask SamplePlanner::seconds_task() const {
-  return {
-      .ranks = task_.ranks,
-      .machine = task_.machine,
-      .precision = task_.precision,
-      .seconds = task_.seconds};
-}
-
-void SamplePlanner::predict(Plan& plan) const {
-  double total = 0;
-  for (PlanMicroBatch& micro : plan.micro_batches) {
-    PlanGroup& group = micro.groups.front();
-    const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
-    group.predicted.bytes = fullest_rank(
-        built.parts,
-        built.seats,
-        model_,
-        task_.ranks,
-        task_.precision,
-        task_.precision.static_bytes(task_.training));
-    const double wall = wall_seconds(built.parts, seconds_task());
-    group.predicted.seconds = wall;
-    micro.predicted.seconds = wall;
-    total += wall;
-  }
-  plan.predicted.seconds = total;
-}
-
-BatchPlanner::Answer SamplePlanner::plan(const BatchSizes& batch) {
-  if (batch.lengths.empty()) {
-    return {.plan = std::nullopt, .why_not = "there are no samples"};
-  }
-  std::vector<OneSize> sizes;  // as they come
-  for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
-    const DimSizes& dims = batch.dims.empty() ? task_.dims : batch.dims[i];
-    auto found = std::ranges::find(sizes, dims, &OneSize::dims);
-    if (found == sizes.end()) {
-      found = sizes.insert(found, {.dims = dims});
-    }
-    found->samples.push_back(static_cast<std::int64_t>(i));
-    found->lengths.push_back(batch.lengths[i]);
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  Plan whole;
-  std::vector<Messages> ways;  // [size]
-  for (const OneSize& one : sizes) {
-    Answer answer = plan_alike(one.lengths, one.dims);
-    if (!answer.plan) {
-      answer.why_not += sizes.size() > 1 ? ". It is one of " + text_of(one.dims) : "";
-      return answer;
-    }
-    if (sizes.size() == 1) {
-      answer.plan->predicted.seconds = seconds_of(*answer.plan) + task_.step_seconds;
-      return answer;
-    }
-    if (whole.programs.empty()) {
-      whole = empty_copy(*answer.plan, batch.lengths);
-    }
-    ways.push_back(answer.plan->messages);
-    add(*std::move(answer.plan), one, whole);
-  }
-  // What there is room for at every size.
-  whole.messages = {
-      .overlap = std::ranges::all_of(ways, &Messages::overlap),
-      .reshard_after_forward = std::ranges::any_of(ways, &Messages::reshard_after_forward)};
-  if (std::ranges::any_of(ways, [&](Messages way) { return way != whole.messages; })) {
-    predict(whole);
-  }
-  whole.predicted.seconds = seconds_of(whole) + task_.step_seconds;
-  whole.planner_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return {.plan = std::move(whole), .why_not = {}};
-}
-
-BatchPlanner::Answer SamplePlanner::plan_alike(
-    const std::vector<std::int64_t>& lengths, const DimSizes& dims) {
-  const BatchSizes known{.lengths = lengths, .dims = {dims}};
-  if (const auto found = plans_.find(known); found != plans_.end()) {
-    return {.plan = found->second, .why_not = {}};
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  const auto cap = caps_.find(log2_bucket(lengths.front()));
-  std::int64_t budget = task_.memory_per_rank;  // 0: no limit
-  if (cap != caps_.end()) {
-    budget = budget == 0 ? cap->second : std::min(budget, cap->second);
-  }
-  const LayerRecompute level =
-      task_.training ? recompute_.value_or(LayerRecompute{}) : LayerRecompute{};
-  PredictedBytes least;
-  std::optional<Plan> best;
-  for (std::size_t at_once = model_.has_dim("batch") ? lengths.size() : 1;;
+  for (std::int64_t at_once = task.model.has_dim("batch") ? count : 1;;
        at_once = (at_once + 1) / 2) {
-    Plan all = alike(lengths, dims, at_once, level);
     for (const bool reshard : {true, false}) {
-      if (!reshard && (task_.memory_per_rank == 0 || task_.offload || !task_.training)) {
+      if (!reshard && (task.memory_per_rank == 0 || task.offload || !task.training)) {
         break;  // as ways_of_messages()
       }
-      if (!reshard) {
-        all.messages.reshard_after_forward = false;
-        predict(all);
+      const Messages messages{.reshard_after_forward = reshard};
+      const SamplePlans::Found& found = samples.best(
+          {.dims = size.dims, .rows = size.rows, .samples = at_once, .ranks = task.ranks},
+          messages,
+          caps);
+      if (!found.fitting) {
+        const bool less = least.total() == 0 || found.least.total() < least.total();
+        least = less ? found.least : least;
+        continue;
       }
-      std::optional<Plan> tried = budget == 0 ? all : within(budget, all, at_once, least);
-      if (tried && (!best || seconds_of(*tried) < seconds_of(*best))) {
-        best = std::move(tried);
+      Plan plan = plan_of_samples(task, std::vector<std::int64_t>(idx(count), size.rows));
+      plan.messages = messages;
+      plan.dims = size.dims;
+      PlanGroup all{
+          .ranks = {},
+          .documents = {},
+          .program = name_in(plan, found.fitting->program),
+          .mesh = task.mesh};
+      for (int rank = 0; rank < task.ranks; ++rank) {
+        all.ranks.push_back(rank);
+      }
+      for (std::int64_t first = 0; first < count; first += at_once) {
+        PlanGroup& group =
+            plan.micro_batches.emplace_back(PlanMicroBatch{.groups = {all}, .predicted = {}})
+                .groups.front();
+        for (std::int64_t i = first; i < std::min(count, first + at_once); ++i) {
+          group.documents.push_back(i);
+        }
+      }
+      samples.prediction().predict(plan);
+      if (!best || seconds_of(plan) < seconds_of(*best)) {
+        best = std::move(plan);
       }
     }
-    if (at_once == 1 || budget == 0) {
+    if (at_once == 1 || !samples.limited(at_once * size.rows, caps)) {
       break;
     }
   }
   if (best) {
     Plan overlapped = *best;
     overlapped.messages.overlap = true;
-    predict(overlapped);
-    if (budget == 0 || most_bytes(overlapped).total() <= budget) {
+    samples.prediction().predict(overlapped);
+    if (all_fit(samples, overlapped, caps)) {
       best = std::move(overlapped);
     }
-    best->planner_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (plans_.size() < kPlansKept) {
-      plans_.emplace(known, *best);
+  }
+  return best;
+}
+
+// The same of all sizes, one after the other.
+BatchPlanner::Answer in_turn(
+    SamplePlans& samples, const BatchSizes& batch, const std::vector<OneSize>& sizes, Caps caps) {
+  std::vector<Plan> plans;  // [size]
+  for (const OneSize& one : sizes) {
+    PredictedBytes least;
+    std::optional<Plan> plan = in_turn(samples, one, caps, least);
+    if (!plan) {
+      const std::int64_t budget = samples.budget(one.rows, caps);
+      return {
+          .plan = std::nullopt,
+          .why_not = "no plan fits: one sample needs " + bytes_text(least.total()) +
+                     " on the fullest rank (" + bytes_text(least.static_bytes) +
+                     " for parameters, gradients and optimizer, " + bytes_text(least.saved) +
+                     " saved for the backward pass, " + bytes_text(least.transient) +
+                     " while it computes), " + std::to_string(least.total() - budget) +
+                     " bytes more than the " + bytes_text(budget) +
+                     " available for planning. Give more memory or more ranks, or smaller "
+                     "samples" +
+                     (sizes.size() > 1 ? ". It is one of " + text_of(one.dims) : "")};
     }
-    return {.plan = std::move(best), .why_not = {}};
+    plans.push_back(*std::move(plan));
   }
-  return {
-      .plan = std::nullopt,
-      .why_not = "no plan fits: one sample needs " + bytes_text(least.total()) +
-                 " on the fullest rank (" + bytes_text(least.static_bytes) +
-                 " for parameters, gradients and optimizer, " + bytes_text(least.saved) +
-                 " saved for the backward pass, " + bytes_text(least.transient) +
-                 " while it computes), " + std::to_string(least.total() - budget) +
-                 " bytes more than the " + bytes_text(budget) +
-                 " available for planning. Give more memory or more ranks, or smaller samples"};
+  if (plans.size() == 1) {
+    return {.plan = std::move(plans.front()), .why_not = {}};
+  }
+  Plan whole = plan_of_samples(samples.task(), batch.lengths);
+  for (std::size_t s = 0; s < sizes.size(); ++s) {
+    const std::string program = name_in(whole, plans[s].programs.begin()->second);
+    for (PlanMicroBatch& micro : plans[s].micro_batches) {
+      PlanGroup& group = micro.groups.front();
+      group.program = program;
+      group.dims = sizes[s].dims;
+      for (std::int64_t& document : group.documents) {
+        document = sizes[s].samples[idx(document)];
+      }
+      whole.micro_batches.push_back(std::move(micro));
+    }
+  }
+  // What there is room for at every size.
+  const auto messages = [](const Plan& plan) { return plan.messages; };
+  whole.messages = {
+      .overlap = std::ranges::all_of(plans, &Messages::overlap, messages),
+      .reshard_after_forward =
+          std::ranges::any_of(plans, &Messages::reshard_after_forward, messages)};
+  samples.prediction().predict(whole);
+  return {.plan = std::move(whole), .why_not = {}};
 }
 
-std::optional<std::string> SamplePlanner::observe(const Plan&, const RankSeconds&) {
-  return std::nullopt;
-}
+}  // namespace
 
-std::optional<Plan> SamplePlanner::leaner(const Plan& plan) {
-  const PlanGroup& group = fullest(plan).groups.front();
-  const std::int64_t most = bytes_of(group).total();
-  if (most == 0) {
-    return std::nullopt;
-  }
-  caps_[log2_bucket(plan.lengths.at(idx(group.documents.front())))] = most - most / 20;
-  plans_.clear();
-  return this->plan(sizes_of(plan)).plan;
-}
+SamplePlanner::SamplePlanner(PlanningTask task)
+    : samples_(std::make_unique<SamplePlans>(std::move(task))) {}
+SamplePlanner::~SamplePlanner() = default;
 
-void SamplePlanner::learn(const Learned& learned) {
-  if (caps_ != learned.caps) {
-    caps_ = learned.caps;
-    plans_.clear();
+const Planning& SamplePlanner::planning() const { return *samples_; }
+Planning& SamplePlanner::planning() { return *samples_; }
+
+BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
+  if (batch.lengths.empty()) {
+    return {.plan = std::nullopt, .why_not = "there are no samples"};
   }
+  const auto begin = std::chrono::steady_clock::now();
+  const PlanningTask& task = samples_->task();
+  std::vector<OneSize> sizes;  // as they come
+  for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
+    const DimSizes& dims = batch.dims.empty() ? task.dims : batch.dims[i];
+    auto found = std::ranges::find(sizes, dims, &OneSize::dims);
+    if (found == sizes.end()) {
+      found = sizes.insert(found, {.dims = dims, .rows = batch.lengths[i]});
+    }
+    found->samples.push_back(static_cast<std::int64_t>(i));
+  }
+  const std::vector<int> ranks = batch_planner_row(task.batch_planner).sizes(task.ranks);
+  Answer answer;
+  if (ranks.back() == task.ranks) {
+    answer = in_turn(*samples_, batch, sizes, caps);
+  }
+  if (ranks.front() < task.ranks) {
+    std::optional<Plan> groups = samples_in_groups(*samples_, batch, sizes, ranks, caps);
+    if (groups && (!answer.plan || seconds_of(*groups) < seconds_of(*answer.plan))) {
+      answer = {.plan = std::move(groups), .why_not = {}};
+    }
+  }
+  if (!answer.plan && answer.why_not.empty()) {
+    answer.why_not = "no plan fits in groups of " + std::to_string(ranks.back()) +
+                     " ranks: give more memory, or another parallel.batch_planner";
+  }
+  if (answer.plan) {
+    answer.plan->planner_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  return answer;
 }
 
 std::unique_ptr<BatchPlanner> planner_for(PlanningTask task) {

@@ -1,0 +1,51 @@
+#include "paradyse/plan/planning.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace paradyse {
+namespace {
+
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
+
+}  // namespace
+
+Planning::Planning(PlanningTask task)
+    : task_(std::move(task)), costs_(task_, correction_), prediction_(task_, correction_, costs_) {
+  for (int r = 0; r < task_.ranks; ++r) {
+    static_bytes_ = std::max(
+        static_bytes_,
+        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element());
+  }
+}
+
+std::int64_t Planning::budget(std::int64_t tokens, Caps caps) const {
+  const std::int64_t bytes =
+      task_.memory_per_rank == 0
+          ? kUnlimited
+          : static_cast<std::int64_t>(
+                static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead));
+  const auto cap = held_to_.find(log2_bucket(tokens));
+  return cap == held_to_.end() || caps == Caps::passed ? bytes : std::min(bytes, cap->second);
+}
+
+bool Planning::limited(std::int64_t tokens, Caps caps) const {
+  return budget(tokens, caps) < kUnlimited;
+}
+
+void Planning::hold_to(HeldTo bytes) {
+  held_to_ = std::move(bytes);
+  forget();
+}
+
+bool Planning::forget_what_is_out_of_date() {
+  if (version_ == correction_.version()) {
+    return false;
+  }
+  version_ = correction_.version();
+  forget();
+  return true;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,199 @@
+// Groups of samples side by side: units of samples that run at once, one to a group, by the fast
+// planner of groupings.  Many small units fill the ranks evenly; a few large ones gather weights
+// less often: both, and what lies between, are tried.
+#include <algorithm>
+#include <numeric>
+#include <ranges>
+#include <stdexcept>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/grouping/planners.h"
+#include "src/plan/search/grouping/space.h"
+#include "src/plan/search/layouts/sample_plans.h"
+
+namespace paradyse {
+namespace {
+
+// What a unit counts beside its rows: of two together there are more than any group has room for.
+constexpr std::int64_t kUnitTokens = std::int64_t{1} << 45;
+// Seconds of units that a group has no room for.
+constexpr double kNoRoomSeconds = 1e12;
+// Of the fast planner, times its default: planning runs beside training.
+constexpr double kShareOfMoves = 0.1;
+
+// Samples that run at once, all of one size.
+struct Unit {
+  const OneSize* size = nullptr;
+  std::vector<std::int64_t> samples;  // by number in the batch
+
+  [[nodiscard]] std::int64_t rows() const { return size->rows * std::ssize(samples); }
+};
+
+// So many at once, or one fewer.
+std::vector<Unit> units_of(const std::vector<OneSize>& sizes, std::int64_t at_once) {
+  std::vector<Unit> units;
+  for (const OneSize& size : sizes) {
+    const auto count = std::ssize(size.samples);
+    const auto pieces = static_cast<int>((count + at_once - 1) / at_once);
+    for (const Piece& piece : even_cuts(count, pieces)) {
+      Unit& unit = units.emplace_back(Unit{.size = &size, .samples = {}});
+      for (const Interval run : piece) {
+        for (std::int64_t i = run.begin; i < run.end; ++i) {
+          unit.samples.push_back(size.samples[idx(i)]);
+        }
+      }
+    }
+  }
+  std::ranges::stable_sort(units, {}, &Unit::rows);  // what has fewer rows fits where more fit
+  return units;
+}
+
+class UnitGroups {
+ public:
+  UnitGroups(
+      SamplePlans& samples, std::vector<Unit> units, const std::vector<int>& ranks, Caps caps)
+      : samples_(samples), units_(std::move(units)), caps_(caps) {
+    grouping_.ranks = samples_.task().ranks;
+    for (const Unit& unit : units_) {
+      grouping_.lengths.push_back(kUnitTokens + unit.rows());
+    }
+    for (const int size : ranks) {
+      add_type(size);
+    }
+  }
+
+  [[nodiscard]] bool any() const { return !grouping_.types.empty(); }
+
+  std::optional<Plan> plan(const std::vector<std::int64_t>& lengths) {
+    const GroupingAnswer answer =
+        grouping_planner("fast").plan(grouping_, {.moves = kShareOfMoves});
+    if (!answer.grouping) {
+      return std::nullopt;
+    }
+    Plan plan = plan_of_samples(samples_.task(), lengths);
+    plan.planner_space = "groups";
+    for (const Grouping::MicroBatch& groups : answer.grouping->micro_batches) {
+      if (!add(groups, plan)) {
+        return std::nullopt;
+      }
+    }
+    const PlanningTask& task = samples_.task();
+    const bool sound = predicted_to_fit(samples_, plan, caps_) &&
+                       problems(plan, {.model = task.model, .precision = task.precision}).empty();
+    return sound ? std::optional(std::move(plan)) : std::nullopt;
+  }
+
+ private:
+  // None, too, where there is no way to run on so few ranks.
+  std::optional<SamplePlans::Fitting> fitting(const Unit& unit, std::int64_t count, int ranks) {
+    try {
+      return samples_
+          .best(
+              {.dims = unit.size->dims, .rows = unit.size->rows, .samples = count, .ranks = ranks},
+              {},
+              caps_)
+          .fitting;
+    } catch (const std::invalid_argument&) {
+      return std::nullopt;
+    }
+  }
+
+  void add_type(int ranks) {
+    GroupType type{.name = std::to_string(ranks) + " ranks", .ranks = ranks};
+    std::vector<double> seconds(units_.size(), kNoRoomSeconds);
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const auto found = fitting(units_[u], std::ssize(units_[u].samples), ranks);
+      if (!found) {
+        break;
+      }
+      seconds[u] = found->seconds;
+      type.capacity = grouping_.lengths[u];
+    }
+    if (type.capacity > 0) {
+      grouping_.types.push_back(std::move(type));
+      grouping_.seconds.insert(grouping_.seconds.end(), seconds.begin(), seconds.end());
+    }
+  }
+
+  // A micro-batch; false: there is no program for its idle ranks, or the groups do not lie so.
+  bool add(const Grouping::MicroBatch& groups, Plan& plan) {
+    std::vector<std::string> programs;
+    int busy = 0;
+    for (const Grouping::Group& group : groups) {
+      const Unit& unit = units_[idx(group.documents.front())];
+      const int ranks = grouping_.types[idx(group.type)].ranks;
+      programs.push_back(name_in(plan, fitting(unit, std::ssize(unit.samples), ranks)->program));
+      busy += ranks;
+    }
+    std::string idle;
+    if (busy < grouping_.ranks) {  // its ranks gather weights as the others do
+      const auto smallest = fitting(units_.front(), 1, 1);
+      if (!smallest) {
+        return false;
+      }
+      idle = name_in(plan, smallest->program);
+    }
+    std::optional<PlanMicroBatch> micro = side_by_side(grouping_, groups, programs, idle);
+    if (!micro) {
+      return false;
+    }
+    for (PlanGroup& group : micro->groups) {
+      if (!group.documents.empty()) {
+        const Unit& unit = units_[idx(group.documents.front())];
+        group.documents = unit.samples;
+        group.dims = unit.size->dims;
+        if (std::ssize(group.ranks) == grouping_.ranks) {
+          group.mesh = samples_.task().mesh;
+        }
+      }
+    }
+    plan.micro_batches.push_back(*std::move(micro));
+    return true;
+  }
+
+  SamplePlans& samples_;
+  std::vector<Unit> units_;
+  Caps caps_;
+  GroupingTask grouping_;
+};
+
+}  // namespace
+
+std::optional<Plan> samples_in_groups(
+    SamplePlans& samples,
+    const BatchSizes& batch,
+    const std::vector<OneSize>& sizes,
+    const std::vector<int>& ranks,
+    Caps caps) {
+  std::int64_t most = 1;
+  for (const OneSize& one : sizes) {
+    most = samples.task().model.has_dim("batch") ? std::max(most, std::ssize(one.samples)) : 1;
+  }
+  std::optional<Plan> best;
+  for (std::int64_t at_once = 1;; at_once = std::min(most, 2 * at_once)) {
+    UnitGroups groups(samples, units_of(sizes, at_once), ranks, caps);
+    if (!groups.any()) {
+      break;  // there is no room for more at once
+    }
+    std::optional<Plan> plan = groups.plan(batch.lengths);
+    if (plan && (!best || plan->predicted.seconds < best->predicted.seconds)) {
+      best = std::move(plan);
+    }
+    if (at_once == most) {
+      break;
+    }
+  }
+  if (best && sizes.size() == 1) {  // said once
+    best->dims = sizes.front().dims;
+    for (PlanMicroBatch& micro : best->micro_batches) {
+      for (PlanGroup& group : micro.groups) {
+        group.dims.clear();
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace paradyse

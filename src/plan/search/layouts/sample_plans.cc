@@ -1,0 +1,176 @@
+#include "src/plan/search/layouts/sample_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "paradyse/plan/group_timeline.h"
+#include "paradyse/plan/index.h"
+#include "paradyse/plan/layer_planner.h"
+#include "paradyse/plan/layout_planner.h"
+#include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/layouts/layer_ways.h"
+
+namespace paradyse {
+namespace {
+
+// Placements of `layouts`, and of each layer what is recomputed, and in how many tiles, as the way
+// of its number says; without numbers as the first way.
+std::vector<LayerChoice> with(
+    const Model& model,
+    std::vector<LayerChoice> layouts,
+    const std::vector<LayerChoice>& ways,
+    const std::vector<std::size_t>& numbers) {
+  for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
+    const LayerChoice& way = ways[numbers.empty() ? 0 : numbers[layer]];
+    for (PartChoice& part : layouts[layer]) {
+      const PartChoice& same = part_of(way, part.part);
+      part.recompute = same.recompute;
+      part.with_layer = same.with_layer;
+      part.offload = same.offload;
+      const auto tiles = same.options.find(kTilesOption);
+      if (tiles != same.options.end() &&
+          takes(model.part(part.part)->kind, part.strategy, kTilesOption)) {
+        part.options.insert(*tiles);
+      }
+    }
+  }
+  return layouts;
+}
+
+constexpr const char* kLayout = "layout";
+
+}  // namespace
+
+Plan plan_of_samples(const PlanningTask& task, const std::vector<std::int64_t>& lengths) {
+  Plan plan = empty_plan(task, lengths, "elements");
+  plan.planner_name = kLayout;
+  return plan;
+}
+
+std::string name_in(Plan& plan, const LayerRuns& program) {
+  const auto same = std::ranges::find_if(
+      plan.programs, [&](const auto& known) { return known.second == program; });
+  if (same != plan.programs.end()) {
+    return same->first;
+  }
+  const std::string number =
+      plan.programs.empty() ? "" : " " + std::to_string(plan.programs.size() + 1);
+  return plan.programs.emplace(kLayout + number, program).first->first;
+}
+
+SamplePlans::SamplePlans(PlanningTask asked)
+    : Planning(std::move(asked)),
+      recompute_(
+          task().recompute.empty() || !task().training
+              ? std::nullopt
+              : std::optional(layer_recompute(task().recompute))) {}
+
+Documents SamplePlans::documents(const SampleGroup& group) const {
+  Documents packed = paradyse::packed(
+      std::vector<std::int64_t>(idx(group.samples), group.rows), group.ranks, task().model.causal);
+  packed.dims = group.dims;
+  packed.mesh = group.ranks == task().ranks ? task().mesh : std::vector<int>();
+  return packed;
+}
+
+const std::vector<LayerChoice>& SamplePlans::layout(const SampleGroup& group) {
+  const auto [known, fresh] = layouts_.try_emplace(group);
+  if (fresh) {
+    const LayoutTask layout{
+        .model = &task().model,
+        .documents = documents(group),
+        .domain = task().ranks,
+        .recompute = recompute_.value_or(LayerRecompute{}),
+        .seconds = {}};
+    try {
+      known->second = choices(layout, plan_layouts(layout, task().model.layers));
+    } catch (...) {
+      layouts_.erase(known);
+      throw;
+    }
+  }
+  return known->second;
+}
+
+SamplePlans::Fitting SamplePlans::priced(
+    const SampleGroup& group, Messages messages, const std::vector<LayerChoice>& layers) {
+  const GroupTask built{
+      .layers = runs_of(layers),
+      .lengths = std::vector<std::int64_t>(idx(group.samples), group.rows),
+      .ranks = group.ranks,
+      .shares = {},
+      .mesh = documents(group).mesh,
+      .dims = group.dims,
+      .weight_domain = task().ranks,
+      .keep = task().training,
+      .messages = messages,
+      .tiles = task().model.tiles()};
+  const Timeline parts = timeline(built, task().model);
+  const std::vector<Seat> seats = seats_side_by_side(group.ranks, task().ranks);
+  return {
+      .program = built.layers,
+      .bytes = prediction().fullest_rank(parts, seats),
+      .seconds = prediction().group_seconds(parts, layers, seats, built.lengths)};
+}
+
+const SamplePlans::Found& SamplePlans::best(
+    const SampleGroup& group, Messages messages, Caps caps) {
+  const std::tuple key(group, messages, caps);
+  const auto found = known_.find(key);
+  return found != known_.end() ? found->second
+                               : known_.emplace(key, find(group, messages, caps)).first->second;
+}
+
+SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages, Caps caps) {
+  const Model& model = task().model;
+  const std::int64_t budget = this->budget(group.samples * group.rows, caps);
+  const std::vector<LayerChoice>& layouts = layout(group);
+  Found found;
+  const auto fits = [&](const std::vector<LayerChoice>& layers) {
+    Fitting tried = priced(group, messages, layers);
+    if (tried.bytes.total() > budget) {
+      const bool less = found.least.total() == 0 || tried.bytes.total() < found.least.total();
+      found.least = less ? tried.bytes : found.least;
+      return false;
+    }
+    if (!found.fitting || tried.seconds < found.fitting->seconds) {
+      found.fitting = std::move(tried);
+    }
+    return true;
+  };
+  if (fits(layouts) || layouts.empty()) {
+    return found;
+  }
+  const LayerWaysTask ways_task{
+      .task = task(),
+      .prediction = prediction(),
+      .documents = documents(group),
+      .layer = layouts[layouts.size() / 2],
+      .recompute = recompute_,
+      .whole = group.ranks == task().ranks};
+  const LayerWays ways = layer_ways(ways_task);
+  // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
+  // and moves, show when all is counted: the capacity of layers at which all fits is bisected.
+  for (const LayerChoice& way : ways_alike(ways_task)) {
+    fits(with(model, layouts, {way}, {}));
+  }
+  constexpr int kTries = 12;
+  std::int64_t low = 0;
+  std::int64_t high = 2 * budget;
+  for (int i = 0; i < kTries && low < high; ++i) {
+    const std::int64_t capacity = i == 0 ? budget - static_bytes() : low + (high - low) / 2;
+    const LayerPlan chosen = plan_layers(ways.costs, model.layers, capacity);
+    const bool small_enough =
+        fits(with(model, layouts, ways.layers, layer_order(ways.costs, chosen)));
+    if (small_enough) {
+      low = capacity;
+    } else if (!chosen.feasible) {
+      break;  // nothing takes less
+    } else {
+      high = capacity;
+    }
+  }
+  return found;
+}
+
+}  // namespace paradyse

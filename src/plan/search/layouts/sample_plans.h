@@ -1,0 +1,84 @@
+// What samples of one size take on a group of so many ranks: what planners of whole batches put
+// together.
+//
+// The layout is the one that sends least (layout_planner.h).  Within memory, of each part of each
+// layer, is chosen what is recomputed and in how many tiles it runs (layer_ways.h); bytes are those
+// of the fullest rank, counted.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "paradyse/plan/planning.h"
+
+namespace paradyse {
+
+// So many samples at once, all of these sizes; groups as large lie beside it.
+struct SampleGroup {
+  DimSizes dims;
+  std::int64_t rows = 0;  // of a sample
+  std::int64_t samples = 1;
+  int ranks = 1;
+
+  friend auto operator<=>(const SampleGroup&, const SampleGroup&) = default;
+};
+
+// Samples of a batch that have the same sizes.
+struct OneSize {
+  DimSizes dims;
+  std::int64_t rows = 0;                   // of a sample
+  std::vector<std::int64_t> samples = {};  // by number in the batch
+};
+
+class SamplePlans final : public Planning {
+ public:
+  explicit SamplePlans(PlanningTask asked);
+
+  struct Fitting {
+    LayerRuns program;
+    PredictedBytes bytes;
+    double seconds = 0;  // forward and backward, predicted
+  };
+  struct Found {
+    std::optional<Fitting> fitting = {};  // the fastest that fits
+    PredictedBytes least = {};            // else, what the program needs that needs least
+  };
+  // Remembered until the correction or what rows are held to changes.  Layers are recomputed as a
+  // whole where that is asked for or the group has all ranks: others would have to do the same.
+  // Throws std::invalid_argument where a part has no way to run.
+  const Found& best(const SampleGroup& group, Messages messages, Caps caps);
+
+ private:
+  void forget() override { known_.clear(); }
+  [[nodiscard]] Documents documents(const SampleGroup& group) const;
+  [[nodiscard]] Fitting priced(
+      const SampleGroup& group, Messages messages, const std::vector<LayerChoice>& layers);
+  [[nodiscard]] Found find(const SampleGroup& group, Messages messages, Caps caps);
+  // Placements of the layers of a group, which know nothing of memory.
+  const std::vector<LayerChoice>& layout(const SampleGroup& group);
+
+  std::optional<LayerRecompute> recompute_;
+  std::map<SampleGroup, std::vector<LayerChoice>> layouts_;  // counted: nothing changes them
+  std::map<std::tuple<SampleGroup, Messages, Caps>, Found> known_;
+};
+
+// A plan for samples of these lengths that has no micro-batches yet.
+Plan plan_of_samples(const PlanningTask& task, const std::vector<std::int64_t>& lengths);
+// The name of a program, which is added to the plan if it is new.
+std::string name_in(Plan& plan, const LayerRuns& program);
+
+// Groups of these numbers of ranks, with samples of one size each, side by side: the fastest plan
+// of those that are looked at.  None: there is no room, or no way to run on so few.
+std::optional<Plan> samples_in_groups(
+    SamplePlans& samples,
+    const BatchSizes& batch,
+    const std::vector<OneSize>& sizes,
+    const std::vector<int>& ranks,
+    Caps caps);
+
+}  // namespace paradyse
