@@ -186,7 +186,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
-  const GridData data = reading([&] { return read_grid_data(options.data, request.model); });
+  const GridData data = reading([&] { return read_grid_data({options.data}, request.model); });
   request.samples = data.samples(0);
   const PlanningTask task{
       .model = request.model,
@@ -195,7 +195,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
       .precision = precision_of(request.dtype),
       .memory_per_rank = request.memory_per_rank,
       .recompute = options.recompute};
-  const BatchPlanner::Answer answer = planner_for(task)->plan(data.sizes);
+  const BatchPlanner::Answer answer = planner_for(task)->plan(data.sizes());
   if (!answer.plan) {
     throw std::invalid_argument(
         "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);

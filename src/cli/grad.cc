@@ -258,14 +258,14 @@ Plan layouts_of(const GradOptions& options, const Model& model, const GridData& 
          .ranks = ranks == 0 ? 1 : ranks,
          .machine = {},
          .precision = precision_of(dtype_option(options.dtype))});
-    Plan plan = planner.plan(data.sizes).plan.value();
+    Plan plan = planner.plan(data.sizes()).plan.value();
     plan.messages.overlap = false;  // as lean as the plans of documents
     return plan;
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
   if (const BatchSizes sizes = sizes_of(plan);
-      sizes.dims != data.sizes.dims || std::ssize(plan.lengths) != data.size()) {
+      sizes.dims != data.sizes().dims || std::ssize(plan.lengths) != data.size()) {
     const auto text = [](const BatchSizes& batch) {
       std::string in_order;
       for (std::size_t first = 0, next = 0; first < batch.dims.size(); first = next) {
@@ -284,7 +284,7 @@ Plan layouts_of(const GradOptions& options, const Model& model, const GridData& 
         options.plan,
         text(sizes),
         options.data.front(),
-        text(data.sizes)));
+        text(data.sizes())));
   }
   return plan;
 }
@@ -300,12 +300,13 @@ Question sample_question(
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
-  if (options.data.size() > 1 || !options.settings.empty() || options.bytes) {
+  if (!options.settings.empty() || options.bytes) {
     throw std::invalid_argument(fmt::format(
-        "a model of type {} takes one file of --data; --set and --bytes are for language models",
+        "a model of type {} takes files of --data alone; --set and --bytes are for language models",
         model.family));
   }
-  const GridData data = reading([&] { return read_grid_data(options.data.front(), model); });
+  const GridData data =
+      reading([&] { return read_grid_data({options.data.begin(), options.data.end()}, model); });
   Question question{
       .folder = input.folder,
       .model = model,

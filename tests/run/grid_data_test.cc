@@ -58,7 +58,7 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
       at::arange(2 * 4 * 3 * 4 * 6, at::kDouble).view({2, 4, 3, 4, 6}).to(at::kFloat) / 100;
   test::write_tensors(
       file.path, {{"latents", latents}, {"timesteps", at::tensor({1.0, 0.25}, at::kDouble)}});
-  const GridData data = read_frames(file.path, kShape);
+  const SampleFile data = read_frames(file.path, kShape);
   const DimSizes dims = {{"frames", 3}, {"patches", 6}};
   EXPECT_THAT(data.sizes.dims, ElementsAre(dims, dims));
   EXPECT_THAT(data.sizes.lengths, ElementsAre(18, 18));
@@ -178,7 +178,7 @@ TEST(Frames, AreRefusedWhereThereIsNoMemory) {
   fs::resize_file(file.path, sizeof(length) + length + bytes, error);
   if (error) {  // files here are shorter: of a clip that is in memory the sample is refused
     const at::Tensor latents = at::zeros({1, 4, 1, 2, 2}).expand({1, 4, kFrames, 2, 2});
-    const GridData data{
+    const SampleFile data{
         .content = Clips{.latents = latents, .timesteps = {}, .text = {}, .patch = 2},
         .sizes = {.lengths = {kFrames}, .dims = {}},
         .file = "long"};
@@ -203,7 +203,7 @@ TEST(Frames, BringTheTextThatIsNotMasked) {
   const at::Tensor mask = at::tensor({1, 1, 1, 1, 1, 0, 0, 1}, at::kLong).view({2, 4});
   for (const at::ScalarType type : {at::kBool, at::kLong, at::kFloat}) {
     write(mask.to(type));
-    const GridData data = read_frames(file.path, shape);
+    const SampleFile data = read_frames(file.path, shape);
     EXPECT_EQ(data.sizes.dims[0].at("text"), 4);
     EXPECT_EQ(data.sizes.dims[1].at("text"), 2);
     const std::vector<Sample> samples = data.samples(7);
@@ -225,10 +225,38 @@ TEST(Frames, BringTheTextThatIsNotMasked) {
   expect_refused([&] { read_frames(file.path, kShape); }, {"no caption_channels"});
 }
 
+// Clips of unlike sizes are in files of their own.
+TEST(Frames, AreReadFromSeveralFiles) {
+  const fs::path folder = fs::temp_directory_path() / ("clips." + std::to_string(getpid()));
+  fs::create_directory(folder);
+  const auto file = [&](const std::string& name, std::int64_t clips, std::int64_t frames) {
+    const fs::path path = folder / name;
+    test::write_tensors(path, {{"latents", at::randn({clips, 4, frames, 2, 4}, at::kFloat)}});
+    return path;
+  };
+  const fs::path a = file("a.safetensors", 2, 3);
+  const fs::path b = file("b.safetensors", 1, 5);
+  const Model model = kShape;
+  const GridData data = read_grid_data({b, a}, model);
+  EXPECT_EQ(data.sizes().lengths, (std::vector<std::int64_t>{10, 6, 6}));
+  EXPECT_EQ(data.place(2), std::pair(data.place(1).first, std::int64_t{1}));
+  const Sample alone = read_frames(a, kShape).sample(1, 7, 9);
+  EXPECT_TRUE(at::equal(data.sample(2, 7, 9).inputs.at("patches"), alone.inputs.at("patches")));
+  EXPECT_EQ(data.samples(1).size(), 3U);
+  EXPECT_EQ(
+      read_grid_data({folder}, model).fingerprint(), read_grid_data({a, b}, model).fingerprint());
+  EXPECT_NE(read_grid_data({a, b}, model).fingerprint(), data.fingerprint());
+  EXPECT_EQ(read_grid_data({a}, model).fingerprint(), read_frames(a, kShape).fingerprint());
+  expect_refused([&] { read_grid_data({folder, a}, model); }, {"given twice"});
+  fs::create_directory(folder / "empty");
+  expect_refused([&] { read_grid_data({folder / "empty"}, model); }, {"no files"});
+  fs::remove_all(folder);
+}
+
 TEST(Alignments, HaveSizesOfTheirOwn) {
   const File file("two.sto");
   std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACD\nb A-D\n//\n# STOCKHOLM 1.0\na ACDEF\n//\n";
-  const GridData data = read_alignments(file.path);
+  const SampleFile data = read_alignments(file.path);
   EXPECT_THAT(data.sizes.lengths, ElementsAre(6, 5));
   EXPECT_EQ(data.sizes.dims[0].at("sequences"), 2);
   EXPECT_EQ(data.sizes.dims[1].at("j"), 5);
@@ -262,7 +290,7 @@ TEST(Alignments, BecomeFeaturesAndLabels) {
     text += ">s" + std::to_string(s) + "\nACDEFGHIKLMNPQRSTVWYX-ACDE\n";
   }
   std::ofstream(file.path) << text;
-  const GridData data = read_alignments(file.path);
+  const SampleFile data = read_alignments(file.path);
   const Model model = evoformer_model({.blocks = 1});
   ASSERT_EQ(data.size(), 1);
   const Sample sample = data.sample(0, 3, 0);
@@ -453,7 +481,8 @@ TEST(Alignments, AreRefusedWhereThereIsNoMemory) {
   const std::vector<std::string> what = {
       ":5: ", "1 sequences and 400000 residues", "129.2 TiB", "available", "at most"};
   expect_refused([&] { read_alignments(file.path); }, what);
-  GridData data{.content = read_alignment_file(file.path), .sizes = {}, .file = file.path.string()};
+  SampleFile data{
+      .content = read_alignment_file(file.path), .sizes = {}, .file = file.path.string()};
   expect_refused([&] { (void)data.sample(1, 7, 0); }, what);
   EXPECT_EQ(data.sample(0, 7, 0).labels.size(), 3U);
 }

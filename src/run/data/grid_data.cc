@@ -4,7 +4,9 @@
 #include <cmath>
 #include <numbers>
 #include <random>
+#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -184,7 +186,7 @@ at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t
 namespace {
 
 // Where there is memory for sample `i`.
-void expect_room_for_sample(const GridData& data, std::int64_t i, std::int64_t available) {
+void expect_room_for_sample(const SampleFile& data, std::int64_t i, std::int64_t available) {
   if (const auto* const clips = std::get_if<Clips>(&data.content)) {
     expect_room(
         fmt::format("{}: clip {}", data.file, i),
@@ -199,7 +201,7 @@ void expect_room_for_sample(const GridData& data, std::int64_t i, std::int64_t a
 
 }  // namespace
 
-Sample GridData::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const {
+Sample SampleFile::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const {
   expect_room_for_sample(*this, i, available_memory());
   const auto* const clips = std::get_if<Clips>(&content);
   return clips != nullptr
@@ -207,7 +209,7 @@ Sample GridData::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) 
              : sample_of(std::get<std::vector<Alignment>>(content)[idx(i)], Draw(seed, draw));
 }
 
-std::vector<Sample> GridData::samples(std::uint64_t seed) const {
+std::vector<Sample> SampleFile::samples(std::uint64_t seed) const {
   std::vector<Sample> all;
   for (std::int64_t i = 0; i < size(); ++i) {
     all.push_back(sample(i, seed, static_cast<std::uint64_t>(i)));
@@ -215,7 +217,7 @@ std::vector<Sample> GridData::samples(std::uint64_t seed) const {
   return all;
 }
 
-std::string GridData::fingerprint() const {
+std::string SampleFile::fingerprint() const {
   Xxh64 hash;
   const DimSizes* before = nullptr;
   for (const DimSizes& dims : sizes.dims) {
@@ -412,7 +414,7 @@ std::vector<at::Tensor> text_of(
 
 }  // namespace
 
-GridData read_frames(const std::filesystem::path& file, const StditShape& shape) {
+SampleFile read_frames(const std::filesystem::path& file, const StditShape& shape) {
   const SafetensorsReader reader(file);
   for (const auto& [name, stored] : reader.tensors()) {
     if (name != "latents" && name != "timesteps" && name != "text" && name != "text_mask") {
@@ -463,7 +465,7 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
         file,
         "has a 'text' or 'text_mask', and the model has no caption_channels: it attends to none");
   }
-  GridData data{.content = {}, .sizes = {}, .file = file.string()};
+  SampleFile data{.content = {}, .sizes = {}, .file = file.string()};
   for (std::int64_t b = 0; b < latents.size(0); ++b) {
     data.sizes.lengths.push_back(latents.size(2) * patches);
     DimSizes& dims =
@@ -476,7 +478,7 @@ GridData read_frames(const std::filesystem::path& file, const StditShape& shape)
   return data;
 }
 
-GridData read_alignments(const std::filesystem::path& file) {
+SampleFile read_alignments(const std::filesystem::path& file) {
   std::vector<Alignment> alignments = read_alignment_file(file);
   BatchSizes sizes;
   for (const Alignment& alignment : alignments) {
@@ -485,7 +487,8 @@ GridData read_alignments(const std::filesystem::path& file) {
     sizes.lengths.push_back(s * r);
     sizes.dims.push_back({{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}});
   }
-  GridData data{.content = std::move(alignments), .sizes = std::move(sizes), .file = file.string()};
+  SampleFile data{
+      .content = std::move(alignments), .sizes = std::move(sizes), .file = file.string()};
   const std::int64_t available = available_memory();
   for (std::int64_t i = 0; i < data.size(); ++i) {
     expect_room_for_sample(data, i, available);
@@ -493,8 +496,86 @@ GridData read_alignments(const std::filesystem::path& file) {
   return data;
 }
 
-GridData read_grid_data(const std::filesystem::path& file, const Model& model) {
-  return model.family == "stdit" ? read_frames(file, stdit_shape(model)) : read_alignments(file);
+GridData::GridData(std::vector<SampleFile> files) : files_(std::move(files)) {
+  for (const SampleFile& file : files_) {
+    first_.push_back(size());
+    sizes_.lengths.insert(
+        sizes_.lengths.end(), file.sizes.lengths.begin(), file.sizes.lengths.end());
+    sizes_.dims.insert(sizes_.dims.end(), file.sizes.dims.begin(), file.sizes.dims.end());
+  }
+}
+
+std::pair<const SampleFile*, std::int64_t> GridData::place(std::int64_t i) const {
+  const auto after = std::ranges::upper_bound(first_, i);
+  const auto file = idx(after - first_.begin() - 1);
+  return {&files_.at(file), i - first_.at(file)};
+}
+
+Sample GridData::sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const {
+  const auto [file, number] = place(i);
+  return file->sample(number, seed, draw);
+}
+
+std::vector<Sample> GridData::samples(std::uint64_t seed) const {
+  std::vector<Sample> all;
+  for (std::int64_t i = 0; i < size(); ++i) {
+    all.push_back(sample(i, seed, static_cast<std::uint64_t>(i)));
+  }
+  return all;
+}
+
+std::string GridData::fingerprint() const {
+  if (files_.size() == 1) {
+    return files_.front().fingerprint();
+  }
+  Xxh64 hash;
+  for (const SampleFile& file : files_) {
+    hash.add(file.fingerprint());
+  }
+  return hash.hex();
+}
+
+namespace {
+
+std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::filesystem::path> files;
+  for (const std::filesystem::path& path : paths) {
+    if (!std::filesystem::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::filesystem::path> inside;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.is_regular_file() && !entry.path().filename().string().starts_with(".")) {
+        inside.push_back(entry.path());
+      }
+    }
+    if (inside.empty()) {
+      refuse(path, "the folder has no files; files in folders inside it are not read");
+    }
+    std::ranges::sort(inside);
+    files.insert(files.end(), inside.begin(), inside.end());
+  }
+  std::set<std::filesystem::path> seen;
+  for (const std::filesystem::path& file : files) {
+    std::error_code error;
+    const std::filesystem::path real = std::filesystem::canonical(file, error);
+    if (!error && !seen.insert(real).second) {
+      refuse(file, "is given twice: name each file once");
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+GridData read_grid_data(const std::vector<std::filesystem::path>& paths, const Model& model) {
+  std::vector<SampleFile> files;
+  for (const std::filesystem::path& file : files_of(paths)) {
+    files.push_back(
+        model.family == "stdit" ? read_frames(file, stdit_shape(model)) : read_alignments(file));
+  }
+  return GridData(std::move(files));
 }
 
 }  // namespace paradyse

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -53,7 +54,7 @@ at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_
 // float64, the same for (seed, draw) on every machine.
 at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw);
 
-struct GridData {
+struct SampleFile {
   std::variant<Clips, std::vector<Alignment>> content;
   BatchSizes sizes;       // of the samples; rows: frames times patches, or letters
   std::string file = {};  // for messages
@@ -67,8 +68,30 @@ struct GridData {
   [[nodiscard]] std::string fingerprint() const;  // of what was read
 };
 
-// By the model: read_frames() or read_alignments().
-GridData read_grid_data(const std::filesystem::path& file, const Model& model);
+// Samples of one file after the other.
+class GridData {
+ public:
+  explicit GridData(std::vector<SampleFile> files);
+
+  [[nodiscard]] const BatchSizes& sizes() const { return sizes_; }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(sizes_.lengths); }
+  // The file that has sample `i`, and its number there.
+  [[nodiscard]] std::pair<const SampleFile*, std::int64_t> place(std::int64_t i) const;
+  // As SampleFile has it.
+  [[nodiscard]] Sample sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const;
+  [[nodiscard]] std::vector<Sample> samples(std::uint64_t seed) const;
+  [[nodiscard]] std::string fingerprint() const;
+
+ private:
+  std::vector<SampleFile> files_;
+  std::vector<std::int64_t> first_;  // sample of each file
+  BatchSizes sizes_;
+};
+
+// By the model: read_frames() or read_alignments() of each file; of a folder all files in it, in
+// the order of their names, but for hidden ones.  Throws std::runtime_error, too, for a file that
+// is named twice, a folder without files and what is neither.
+GridData read_grid_data(const std::vector<std::filesystem::path>& paths, const Model& model);
 
 // A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
 // these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn; of a model with text
@@ -78,12 +101,12 @@ GridData read_grid_data(const std::filesystem::path& file, const Model& model);
 // predicted is x - noise (rectified flow, Liu et al. 2022).
 // Throws std::runtime_error naming the file, what is found and what is needed, also where a sample
 // takes more memory than the machine has.
-GridData read_frames(const std::filesystem::path& file, const StditShape& shape);
+SampleFile read_frames(const std::filesystem::path& file, const StditShape& shape);
 
 // Every alignment of the file is a sample: 15 % of the letters are to
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
 // and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file(), and where
 // a sample takes more memory than the machine has.
-GridData read_alignments(const std::filesystem::path& file);
+SampleFile read_alignments(const std::filesystem::path& file);
 
 }  // namespace paradyse

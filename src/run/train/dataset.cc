@@ -36,7 +36,7 @@ Dataset::Dataset(Corpus corpus) : corpus_(std::move(corpus)) {
   }
 }
 
-Dataset::Dataset(GridData samples) : samples_(std::move(samples)), sizes_(samples_->sizes) {
+Dataset::Dataset(GridData samples) : samples_(std::move(samples)), sizes_(samples_->sizes()) {
   corpus_.counts.documents = size();
   corpus_.counts.tokens = std::accumulate(lengths().begin(), lengths().end(), std::int64_t{0});
 }

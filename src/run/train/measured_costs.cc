@@ -108,7 +108,7 @@ PlanningNumbers planning_numbers(
           config,
           inputs.model,
           samples != nullptr ? 0 : inputs.typical_lengths().back(),
-          samples != nullptr ? samples->sizes : BatchSizes(),
+          samples != nullptr ? samples->sizes() : BatchSizes(),
           backend),
       hooks);
   return numbers;

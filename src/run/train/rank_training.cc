@@ -214,8 +214,8 @@ class RankTraining {
   void sample() {
     const GridData* const data = run_.inputs.data.samples();
     const RunConfig::Output& output = run_.config().output;
-    if (data == nullptr || !std::holds_alternative<Clips>(data->content) || output.clips == 0 ||
-        (first_ && stop())) {
+    if (data == nullptr || !std::holds_alternative<Clips>(data->place(0).first->content) ||
+        output.clips == 0 || (first_ && stop())) {
       return;
     }
     const std::vector<at::Tensor> clips = sampled_clips(

@@ -160,6 +160,24 @@ std::vector<std::filesystem::path> held_out(
   return files;
 }
 
+// No folder of samples to train on holds a file that is evaluated on.
+void expect_apart(const std::vector<std::string>& trained, const std::vector<std::string>& eval) {
+  for (const std::string& folder : trained) {
+    for (const std::string& file : eval) {
+      std::error_code error;
+      if (std::filesystem::is_directory(folder) &&
+          std::filesystem::equivalent(
+              std::filesystem::absolute(file).parent_path(), folder, error)) {
+        throw std::invalid_argument(fmt::format(
+            "data.path: {} is in the folder {}, and data.eval_path names it to be held out; name "
+            "the files to train on, or move this one",
+            file,
+            folder));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Corpus corpus_at(
@@ -211,14 +229,11 @@ Dataset data_at(
   if (!model.model.of_samples()) {
     return Dataset(corpus_at(key, paths, config, model.path, model.model));
   }
-  if (paths.size() > 1) {
-    throw std::invalid_argument(fmt::format(
-        "{}: a model of type {} takes one file; {} are given",
-        key,
-        model.model.family,
-        paths.size()));
+  if (std::string(key) == "data.path") {
+    expect_apart(paths, config.data.eval_path);
   }
-  return Dataset(reading([&] { return read_grid_data(paths.front(), model.model); }, key));
+  return Dataset(
+      reading([&] { return read_grid_data({paths.begin(), paths.end()}, model.model); }, key));
 }
 
 std::int64_t memory_of(const RunConfig& config) {

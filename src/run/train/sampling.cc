@@ -43,14 +43,16 @@ std::vector<at::Tensor> sampled_clips(
     std::uint64_t seed,
     BatchPlanner* planner,
     RankSession& session) {
-  const auto& clips = std::get<Clips>(like.content);
-  const std::vector<std::int64_t> sizes = clips.latents.sizes().slice(1).vec();
+  const auto clips_of = [&](std::int64_t i) {
+    const auto [file, number] = like.place(i % like.size());
+    return std::pair<const Clips&, std::int64_t>(std::get<Clips>(file->content), number);
+  };
   std::optional<Plan> plan;
   if (session.rank() == 0) {
     BatchSizes batch;
     for (std::int64_t i = 0; i < count; ++i) {
-      batch.lengths.push_back(like.sizes.lengths[idx(i % like.size())]);
-      batch.dims.push_back(like.sizes.dims[idx(i % like.size())]);
+      batch.lengths.push_back(like.sizes().lengths[idx(i % like.size())]);
+      batch.dims.push_back(like.sizes().dims[idx(i % like.size())]);
     }
     plan = plan_or_throw(*planner, batch);
   }
@@ -65,12 +67,13 @@ std::vector<at::Tensor> sampled_clips(
       const HostScope host;
       samples.reserve(idx(count));
       for (std::int64_t i = 0; i < count; ++i) {
+        const auto& [clips, number] = clips_of(i);
         if (step == 0) {
-          x.push_back(normal_noise(sizes, seed, static_cast<std::uint64_t>(i)));
+          x.push_back(
+              normal_noise(clips.latents.sizes().slice(1), seed, static_cast<std::uint64_t>(i)));
         }
         const double t = static_cast<double>(step) * dt;
-        const std::int64_t text_of = i % like.size();
-        samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips, text_of));
+        samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips, number));
         batch.push_back(&samples.back());
         velocities.push_back(at::empty_like(samples.back().inputs.at("velocity")));
       }
@@ -79,7 +82,7 @@ std::vector<at::Tensor> sampled_clips(
         *plan, {.documents = {}, .samples = batch, .predictions = velocities}, /*backward=*/false);
     const HostScope host;
     for (std::int64_t i = 0; i < count; ++i) {
-      x[idx(i)] += dt * clip_of(velocities[idx(i)], sizes, clips.patch);
+      x[idx(i)] += dt * clip_of(velocities[idx(i)], x[idx(i)].sizes(), clips_of(i).first.patch);
     }
   }
   return x;
