@@ -1,6 +1,8 @@
 #include "src/run/measure/profile_subject.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -17,8 +19,6 @@ namespace {
 
 constexpr std::int64_t kMostLayers = 2;  // layers are alike
 
-// --- language models -----------------------------------------------------------------------------
-
 // Sizes between one rank and all of which groups fill the ranks: a power of two each.
 std::vector<int> sizes_between(int ranks) {
   std::vector<int> sizes;
@@ -29,6 +29,20 @@ std::vector<int> sizes_between(int ranks) {
   }
   return sizes;
 }
+
+// Groups of so many ranks in place of a micro-batch's, side by side, each with one document.
+void put_side_by_side(PlanMicroBatch& micro, int of_group, int ranks) {
+  const PlanGroup like = micro.groups.front();
+  micro.groups.clear();
+  for (int first = 0; first < ranks; first += of_group) {
+    PlanGroup& group = micro.groups.emplace_back(like);
+    group.documents = {first / of_group};
+    group.ranks.resize(idx(of_group));
+    std::iota(group.ranks.begin(), group.ranks.end(), first);
+  }
+}
+
+// --- language models -----------------------------------------------------------------------------
 
 // Whether groups of `size` ranks can run it beside others of their weight domain.
 bool suits_groups(const Strategy& s, const Model& model, int size, int ranks) {
@@ -50,16 +64,7 @@ Plan plan_of(
       ranks,
       std::vector<LayerChoice>(idx(model.layers), layer));
   if (groups > 1 && of_group > 1) {
-    std::vector<PlanGroup>& its = plan.micro_batches.front().groups;
-    const std::string program = its.front().program;
-    its.clear();
-    for (int g = 0; g < groups; ++g) {
-      PlanGroup& group = its.emplace_back(
-          PlanGroup{.ranks = {}, .documents = {std::int64_t{g}}, .program = program});
-      for (int r = 0; r < of_group; ++r) {
-        group.ranks.push_back(g * of_group + r);
-      }
-    }
+    put_side_by_side(plan.micro_batches.front(), of_group, ranks);
   }
   return plan;
 }
@@ -136,28 +141,77 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
     task.documents.dims = dims;
     return layout_ways(task);
   };
+  // Of smaller groups the layout that sends least, each group with a sample.
+  const auto grouped = [&](int size) {
+    const DimSizes& dims = request.sizes.back();
+    LayoutTask task{
+        .model = &cut,
+        .documents = packed({cut.rows(dims)}, size, cut.causal),
+        .domain = request.ranks,
+        .seconds = {}};
+    task.documents.dims = dims;
+    Plan plan = plan_of(task, plan_layouts(task, cut.layers));
+    plan.model_name = cut.name;
+    plan.model_sha256 = cut.sha256;
+    plan.ranks = plan.weight_domain = request.ranks;
+    put_side_by_side(plan.micro_batches.front(), size, request.ranks);
+    return plan;
+  };
+  std::map<int, Plan> groups;  // [ranks]
+  for (const int size : sizes_between(request.ranks)) {
+    groups[size] = grouped(size);
+  }
+  if (request.ranks > 1) {
+    groups[1] = grouped(1);
+  }
   const std::vector<LayoutWay> plain = ways_at(Recompute::none);
   const std::vector<LayoutWay> again = ways_at(Recompute::full);
   std::vector<ProfileStep> all;
+  const auto add = [&](const std::string& layout,
+                       Recompute recompute,
+                       const Plan& plan,
+                       int ranks,
+                       const DimSizes& dims,
+                       int round) {
+    const std::string level = to_string(recompute);
+    const std::int64_t rows = cut.rows(dims);
+    ProfileStep& step = all.emplace_back();
+    step.probe = {
+        .attention = layout,
+        .mlp = "layout of " + text_of(dims),
+        .recompute = level,
+        .ranks = ranks,
+        .length = rows};
+    step.plan = plan;
+    step.plan.lengths.assign(plan.micro_batches.front().groups.size(), rows);
+    step.plan.dims = dims;
+    step.what = fmt::format(
+        "{} layout, {}, {}{}",
+        layout,
+        level,
+        text_of(dims),
+        ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks));
+    step.round = round;
+  };
+  // What is planned first, at all sizes; then what others would run.
+  constexpr const char* kPlanned = "planned";
   for (int round = 0; round < kProfileRounds; ++round) {
-    for (const DimSizes& dims : request.sizes) {
-      for (const std::vector<LayoutWay>* ways : {&plain, &again}) {
-        for (const LayoutWay& way : *ways) {
-          const std::string level = to_string(ways == &plain ? Recompute::none : Recompute::full);
-          const std::int64_t rows = cut.rows(dims);
-          ProfileStep& step = all.emplace_back();
-          step.probe = {
-              .attention = way.name,
-              .mlp = "layout of " + text_of(dims),
-              .recompute = level,
-              .ranks = request.ranks,
-              .length = rows};
-          step.plan = way.plan;
-          step.plan.lengths = {rows};
-          step.plan.dims = dims;
-          step.what = fmt::format("{} layout, {}, {}", way.name, level, text_of(dims));
-          step.round = round;
+    for (const bool ours : {true, false}) {
+      for (const DimSizes& dims : request.sizes) {
+        const auto add_ways = [&](const std::vector<LayoutWay>& ways, Recompute level) {
+          for (const LayoutWay& way : ways) {
+            if ((way.name == kPlanned) == ours) {
+              add(way.name, level, way.plan, request.ranks, dims, round);
+            }
+          }
+        };
+        add_ways(plain, Recompute::none);
+        if (ours) {
+          for (const auto& [size, plan] : groups) {
+            add(kPlanned, Recompute::none, plan, size, dims, round);
+          }
         }
+        add_ways(again, Recompute::full);
       }
     }
   }

@@ -369,7 +369,8 @@ class Profiler {
   [[nodiscard]] bool keeps(const PartProbe& part, const ProfileStep& wish) const {
     const auto same = std::ranges::count_if(known_.parts, [&](const PartProbe& known) {
       return known.part == part.part && known.strategy == part.strategy &&
-             known.recompute == part.recompute && known.length == wish.probe.length;
+             known.recompute == part.recompute && known.ranks == wish.probe.ranks &&
+             known.length == wish.probe.length;
     });
     return !subject_.model.of_samples() || same <= wish.round;
   }
