@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Trains on samples of unlike sizes on two nodes that a slow link joins, by several batch planners in turn.
+
+The nodes are network namespaces of this machine with two ranks on one core each (Linux, as root).
+Data is drawn: clips of 8 to 64 frames for a video model, alignments of 20 to 120 residues for a
+protein model.
+
+usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family stdit|evoformer] [--mbit 100] [--planners a,b]
+"""
+import argparse
+import array
+import json
+import os
+import pathlib
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+MODELS = {
+    "stdit": 'model_type = "stdit"\ndepth = 4\nhidden_size = 128\nnum_heads = 8\nin_channels = 4\n',
+    "evoformer": 'model_type = "evoformer"\nno_blocks = 4\nc_m = 64\nc_z = 32\nno_heads_msa = 8\nno_heads_pair = 4\n'
+                 'c_hidden = 8\nc_hidden_opm = 16\nc_hidden_mul = 32\ntransition_n = 4\n',
+}
+SPACES = ("paradyse-node-0", "paradyse-node-1")
+DEADLINE = 1800  # seconds of a command
+
+
+def shell(line, check=True):
+    subprocess.run(line, shell=True, check=check, stderr=None if check else subprocess.DEVNULL)
+
+
+def take_down():
+    for space in SPACES:
+        shell(f"ip netns del {space}", check=False)
+
+
+def set_up(mbit):
+    take_down()
+    a, b = SPACES
+    shell(f"ip netns add {a} && ip netns add {b} && ip link add pds0 type veth peer name pds1 && "
+          f"ip link set pds0 netns {a} && ip link set pds1 netns {b}")
+    for i, space in enumerate(SPACES):
+        run = f"ip netns exec {space}"
+        shell(f"{run} ip addr add 10.77.0.{i + 1}/24 dev pds{i} && {run} ip link set pds{i} up && {run} ip link set lo up")
+        if mbit > 0:
+            shell(f"{run} tc qdisc add dev pds{i} root tbf rate {mbit}mbit burst 128kb latency 2s")
+
+
+def launch(program, port, *args):
+    """The command on both nodes; node 0's standard output."""
+    nodes = [subprocess.Popen(
+        ["ip", "netns", "exec", space, "taskset", "-c", str(i % os.cpu_count()), program, "launch", "-n", "2",
+         "--nodes", "2", "--node", str(i), "--rendezvous", f"10.77.0.1:{port}", "--", *map(str, args)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i, space in enumerate(SPACES)]
+    said = [node.communicate(timeout=DEADLINE) for node in nodes]
+    if any(node.returncode for node in nodes):
+        sys.exit(f"{' '.join(map(str, args))}: {said[0][1][-800:]}{said[1][1][-800:]}")
+    return said[0][0]
+
+
+def draw_clips(folder, rng):
+    """A file for each size: short clips are many, long ones few."""
+    for frames, count in ((8, 12), (16, 6), (32, 3), (64, 2)):
+        for height, width in ((6, 6), (8, 12)):
+            sizes = [count, 4, frames, height, width]
+            numbers = array.array("f", (rng.gauss(0, 1) for _ in range(count * 4 * frames * height * width)))
+            header = json.dumps({"latents": {"dtype": "F32", "shape": sizes,
+                                             "data_offsets": [0, 4 * len(numbers)]}}).encode()
+            with open(folder / f"clips_{frames}_{height}x{width}.safetensors", "wb") as file:
+                file.write(struct.pack("<Q", len(header)) + header + numbers.tobytes())
+
+
+def draw_alignments(folder, rng):
+    for number, (sequences, residues) in enumerate(
+            [(12, 20)] * 8 + [(16, 30)] * 6 + [(24, 45)] * 4 + [(32, 70)] * 2 + [(48, 120)]):
+        first = rng.choices("ACDEFGHIKLMNPQRSTVWY", k=residues)
+        with open(folder / f"{number:02}.a3m", "w") as file:
+            for s in range(sequences):
+                row = [rng.choice("ACDEFGHIKLMNPQRSTVWY-") if s and rng.random() < 0.3 else c for c in first]
+                file.write(f">s{s}\n{''.join(row)}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program")
+    parser.add_argument("out")
+    parser.add_argument("--family", choices=MODELS, default="stdit")
+    parser.add_argument("--mbit", type=float, default=100, help="megabits a second of the link; 0: as fast as it is")
+    parser.add_argument("--planners", default="groups,borders,groups-of-8")
+    parser.add_argument("--memory", default="256MiB", help="of a rank")
+    parser.add_argument("--tokens", type=int, default=12000, help="rows of a step")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--warm", type=int, default=2, help="steps that are not counted")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--profile", type=float, default=60, help="seconds of measuring costs")
+    options = parser.parse_args()
+    program = os.path.abspath(options.program)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="two_nodes_"))
+    (folder / "data").mkdir()
+    (folder / "model.toml").write_text(MODELS[options.family])
+    (draw_clips if options.family == "stdit" else draw_alignments)(folder / "data", random.Random(1))
+    port = 29500
+
+    def config(planner, costs):
+        file = folder / f"{planner}.toml"
+        file.write_text(f"""
+[model]
+path = "{folder}/model.toml"
+[data]
+path = "{folder}/data"
+[parallel]
+ranks = 4
+memory_per_rank = "{options.memory}"
+batch_planner = "{planner}"
+[train]
+steps = {options.steps + options.warm}
+tokens_per_step = {options.tokens}
+[costs]
+file = "{costs}"
+[checkpoint]
+minutes = 0
+[output]
+folder = "{folder}/runs"
+model = false
+trace = false
+clips = 0
+""")
+        return file
+
+    set_up(options.mbit)
+    try:
+        costs = "none"
+        if options.profile > 0:
+            launch(program, port, "profile", "-c", config("borders", "none"), "--seconds", options.profile, "--out",
+                   folder / "profile.jsonl")
+            subprocess.run([program, "fit", "--profile", folder / "profile.jsonl", "--out", folder / "costs.json"],
+                           check=True, stdout=subprocess.DEVNULL)
+            costs = folder / "costs.json"
+        planners = options.planners.split(",")
+        speeds = {planner: [] for planner in planners}
+        predicted = {planner: [] for planner in planners}
+        for repeat in range(options.repeats):
+            for planner in planners[repeat % len(planners):] + planners[:repeat % len(planners)]:
+                port += 1
+                summary = json.loads(launch(program, port, "train", "-c", config(planner, costs), "--json"))
+                metrics = pathlib.Path(summary["folder"]) / "metrics.jsonl"
+                steps = [json.loads(line) for line in metrics.read_text().splitlines()][options.warm:]
+                total = {key: sum(step[key] for step in steps) for key in ("tokens", "seconds", "predicted_seconds")}
+                speeds[planner].append(total["tokens"] / total["seconds"])
+                predicted[planner].append(total["tokens"] / total["predicted_seconds"])
+                print(f"{planner:12} {speeds[planner][-1]:9.0f} rows/s, predicted {predicted[planner][-1]:9.0f}",
+                      flush=True)
+        base = statistics.median(speeds[planners[-1]])
+        ratios = {planner: statistics.median(speeds[planner]) / base for planner in planners}
+        print(", ".join(f"{planner} / {planners[-1]} {ratio:.2f}" for planner, ratio in ratios.items()))
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        pathlib.Path(options.out).write_text(json.dumps(
+            {"command": " ".join(["benchmarks/two_nodes.py", "PROGRAM", *sys.argv[2:]]), "version": version,
+             "rows_per_s": speeds, "predicted_rows_per_s": predicted, f"ratio_to_{planners[-1]}": ratios}, indent=1) + "\n")
+    finally:
+        take_down()
+
+
+if __name__ == "__main__":
+    main()
