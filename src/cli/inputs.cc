@@ -60,6 +60,12 @@ ModelFolder open_planned(const std::filesystem::path& path, const std::string& o
   return folder;
 }
 
+ModelFolder open_any_planned(const std::filesystem::path& path, const std::string& option) {
+  ModelFolder folder = reading([&] { return open_model(path); }, option);
+  say_notes(folder);
+  return folder;
+}
+
 ModelFolder open_measured(
     const std::filesystem::path& path, const std::string& option, bool quiet) {
   ModelFolder folder = reading([&] { return open_language_model(path, true); }, option);

@@ -40,6 +40,8 @@ ModelInput with_weights(
 // Opens a model that is planned for: its weights are not read.  Lines on stderr say what is taken
 // otherwise than its files say.  `option` names the path in messages.
 ModelFolder open_planned(const std::filesystem::path& path, const std::string& option);
+// The same for models of several dims, too.
+ModelFolder open_any_planned(const std::filesystem::path& path, const std::string& option);
 // Opens a language model that is measured: its weights are random, also where it has some, and one
 // more line says so, unless `quiet`.
 ModelFolder open_measured(

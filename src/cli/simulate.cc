@@ -532,7 +532,8 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
           std::string(flag) + " needs --cluster measured: a cluster file already has these values");
     }
   }
-  const Model model = without_dropout(open_planned(options.model, "--model").model);
+  const auto open = options.plan.empty() ? open_planned : open_any_planned;
+  const Model model = without_dropout(open(options.model, "--model").model);
   return measured
              ? simulate_measured(model, options, common)
              : simulate_on(cluster_with(options.cluster, options.ranks, 0), model, options, common);

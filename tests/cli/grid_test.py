@@ -289,7 +289,7 @@ folder = "{self.folder}"
 name = "{model.stem}"
 """)
             said = self.run_program("train", "-c", run).stderr
-            self.assertIn("plans are the layouts with the least communication\n", said)
+            self.assertIn("plans use a closed form", said)
             made = self.json_of("profile", "-c", run, "--seconds", 300)
             self.assertEqual(made["steps_without_time"], 0)
             self.assertEqual(made["steps_measured"], (7 if model == self.video else 2) * 2 * 3)

@@ -14,9 +14,12 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "paradyse/plan/sample_planner.h"
+#include "paradyse/plan/simulate.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/plan/small_cluster.h"
 #include "tests/support/grid_layers.h"
 #include "tests/support/grid_shapes.h"
 
@@ -114,7 +117,9 @@ TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {
       Contains(AllOf(HasSubstr("parts[3].strategy"), HasSubstr("Local"))));
   EXPECT_THAT(
       found([](Plan& plan, LayerChoice&) { plan.micro_batches[0].groups[0].ranks = {0}; }),
-      Contains(AllOf(HasSubstr("ranks 1 are in no group"), HasSubstr("an idle rank is a group without documents"))));
+      Contains(AllOf(
+          HasSubstr("ranks 1 are in no group"),
+          HasSubstr("an idle rank is a group without documents"))));
   EXPECT_THAT(
       found([](Plan& plan, LayerChoice&) { plan.dims["residues"] = 3; }),
       Contains(AllOf(HasSubstr("dims.residues"), HasSubstr("frames, patches"))));
@@ -184,6 +189,41 @@ TEST(GridPlan, IsRefusedWhereSamplesWouldBeLeftOut) {
       testing::ElementsAre(AllOf(
           HasSubstr("micro_batches[0].groups[0].documents: 2 samples"),
           HasSubstr("micro-batch of its own"))));
+}
+
+// Groups of unlike samples side by side, as the simulator plays them: bytes are those that are
+// counted, no group is done before what it computes, and a slower link takes longer.
+TEST(GridPlan, IsSimulatedInGroups) {
+  const Model model = protein().shape;
+  BatchSizes batch;
+  for (const auto& [s, r] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {3, 5}, {9, 17}, {2, 4}, {3, 5}, {4, 6}}) {
+    batch.dims.push_back({{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}});
+    batch.lengths.push_back(model.rows(batch.dims.back()));
+  }
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    PlanningTask task{.model = model, .ranks = ranks, .machine = {}, .batch_planner = "groups"};
+    task.machine.cores = ranks;
+    const Plan plan = SamplePlanner(task).plan(batch).plan.value();
+    const SimulationOptions how{.precision = task.precision};
+    const Cluster cluster = small_cluster(ranks, ranks % 2 == 0 ? 2 : 1);
+    const Simulation simulation = simulate(plan, model, cluster, how);
+    const std::vector<PredictedBytes> counted =
+        bytes_of_ranks(plan, model, task.precision, /*training=*/true);
+    ASSERT_EQ(simulation.ranks.size(), counted.size());
+    for (std::size_t r = 0; r < counted.size(); ++r) {
+      EXPECT_EQ(simulation.ranks[r].peak_bytes(), counted[r].total()) << "rank " << r;
+      EXPECT_GE(simulation.seconds, simulation.ranks[r].compute_seconds);
+    }
+    Cluster slow = cluster;
+    slow.inside_node.bytes_per_second /= 100;
+    slow.between_nodes.bytes_per_second /= 100;
+    const double slower = simulate(plan, model, slow, how).seconds;
+    EXPECT_TRUE(ranks == 1 ? slower == simulation.seconds : slower > simulation.seconds);
+    SimulationOptions sums = how;
+    sums.additive = true;
+    EXPECT_GE(simulate(plan, model, cluster, sums).seconds, simulation.seconds * 0.999);
+  }
 }
 
 // What ranks hold and send, and how many kernels they call.

@@ -460,6 +460,9 @@ Plan with_proportional_shares(
     const Cluster& cluster,
     const SimulationOptions& options) {
   expect_playable(plan, model, cluster);
+  if (model.of_samples()) {
+    return plan;  // dims are cut evenly
+  }
   Plan found = plan;
   SimulationOptions quiet = options;
   quiet.observer = {};

@@ -215,21 +215,26 @@ Timetable::JointOp* Timetable::come(int rank, bool wait) {
 
 // All of a meeting mean the same by it, and (`as_much`) exchange as much.
 void Timetable::expect_same(int rank, const JointOp& meeting, bool as_much) const {
+  const auto part_of = [&](int member, const Instruction& instruction) -> const ScheduledPart& {
+    return clocks_[idx(member)].group->timeline[instruction.part];
+  };
   const auto op_of = [&](int member, const Instruction& instruction) -> const Op& {
-    const GroupRun& group = *clocks_[idx(member)].group;
-    return group.timeline[instruction.part].program().ops[idx(instruction.op)];
+    return part_of(member, instruction).program().ops[idx(instruction.op)];
   };
   const int other = meeting.members.front();
   const Instruction& mine = *meeting.instructions.back();
   const Instruction& theirs = *meeting.instructions.front();
-  if (as_much && mine.part == theirs.part && mine.goes_back() == theirs.goes_back() &&
+  // Other groups may reshard elsewhere: parts are counted without that.
+  if (as_much && part_of(rank, mine).weights == part_of(other, theirs).weights &&
+      mine.goes_back() == theirs.goes_back() &&
       op_of(rank, mine).kind == op_of(other, theirs).kind) {
     return;
   }
   const auto text = [&](int member, const Instruction& instruction) {
     return to_string(op_of(member, instruction).kind) +
-           (instruction.goes_back() ? " backward" : " forward") + " of part " +
-           std::to_string(instruction.part);
+           (instruction.goes_back() ? " backward" : " forward") + " of " +
+           part_of(member, instruction).program().part + ", layer " +
+           std::to_string(part_of(member, instruction).layer);
   };
   throw std::invalid_argument(
       "simulate: micro-batch " + std::to_string(micro_batch_) + ": rank " +

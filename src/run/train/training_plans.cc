@@ -77,7 +77,7 @@ std::unique_ptr<StepPlans> training_plans(
           .batch = [&inputs](std::size_t step) { return inputs.batch(step); },
           .replay = from.replay,
           .plan = from.plan,
-          .correct = costs && !grid && config.costs.correct,
+          .correct = costs && config.costs.correct,
           // else which plans are late would go by a clock
           .planning_seconds = config.costs.correct ? config.parallel.planning_seconds : kNeverLate,
           .decided = leads && inputs.from ? plans_were_late(from.resume, inputs.first_step())
@@ -88,12 +88,10 @@ std::unique_ptr<StepPlans> training_plans(
   }
   const bool given = !from.replay.empty() || !from.plan.empty();
   note(
-      given  ? std::string("plans are those that were given")
-      : grid ? std::string("plans are the layouts with the least communication") +
-                   (costs ? "; their seconds are predicted by measured costs" : "")
+      given   ? std::string("plans are those that were given")
       : costs ? fmt::format(
                     "plans use the {} model of measured costs{}",
-                    costs->best,
+                    grid ? "structured" : costs->best,
                     config.costs.correct ? ", corrected by measured step times" : "")
               : fmt::format(
                     "plans use a closed form{}; measured costs are more accurate: run paradyse "
