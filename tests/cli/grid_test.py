@@ -1,9 +1,12 @@
 """Video and protein models from the command line: plan layout --out, plan check, grad."""
 
 import json
+import math
+import pathlib
 import random
 import unittest
 
+from batches import CLUSTERS
 from support import FAILED, GOLDEN, USAGE, ProgramTest, gradient_error, read_tensors, write_tensors
 
 STDIT = """
@@ -272,6 +275,39 @@ name = "{model.stem}"
                 self.json_of("grad", "--model", trained, "--data", data, "--out", self.out)["loss"],
                 summary["eval_loss"], delta=1e-4)
 
+    def test_samples_run_in_groups(self):
+        draw = random.Random(3)
+        clips = self.folder / "clips"
+        clips.mkdir()
+        for name, shape in (("long", [1, 2, 9, 4, 6]), ("short", [3, 2, 2, 2, 4])):
+            write_tensors(clips / f"{name}.safetensors",
+                          {"latents": (shape, [draw.gauss(0, 1) for _ in range(math.prod(shape))])})
+        proteins = self.folder / "proteins"
+        proteins.mkdir()
+        (proteins / "a.sto").write_text(ALIGNMENT)
+        (proteins / "b.a3m").write_text(">x\nACD\n>y\nAC-\n")
+        (proteins / "c.a3m").write_text(">x\nWDEFGHIKLM\n>y\nWD-FGHIKLM\n")
+        for model, data, rows in ((self.video, clips, 54 + 3 * 4), (self.protein, proteins, 35 + 6 + 20)):
+            grad = ["grad", "--model", model, "--data", data, "--out", self.out]
+            expected = self.json_of(*grad)
+            gradients = read_tensors(self.out)
+            for run in (["--ranks", 2], ["--ranks", 3], ["--ranks", 4], []):
+                answer = self.json_of(*([] if run else ["launch", "-n", 4, "--"]), *grad, *run)
+                self.assertAlmostEqual(answer["loss"], expected["loss"], delta=1e-10 * expected["loss"])
+                self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
+            train = ["train", "--model", model, "--data", data, "--ranks", 4, "--set", "train.steps=2",
+                     "--set", f"train.tokens_per_step={rows}", "--set", f"output.folder={self.folder}",
+                     "--set", f"output.name={model.stem}", "--set", "parallel.batch_planner=groups",
+                     "--set", "costs.file=none"]
+            run = self.json_of(*train)["folder"]
+            plan = pathlib.Path(run) / "plans" / "step-00001.json"
+            groups = json.loads(plan.read_text())["micro_batches"][0]["groups"]
+            self.assertGreater(len(groups), 1)
+            self.assertTrue(self.json_of("plan", "check", plan, "--model", model)["ok"])
+            simulated = self.json_of("simulate", "--plan", plan, "--model", model, "--cluster",
+                                     CLUSTERS / "8xH100.toml", "--ranks", 4)
+            self.assertGreater(simulated["seconds"], 0)
+
     def test_parts_are_profiled(self):
         for model, data, rows in ((self.video, self.frames, 60), (self.protein, self.alignment, 35)):
             run = self.write("run.toml", f"""
@@ -292,12 +328,13 @@ name = "{model.stem}"
             self.assertIn("plans use a closed form", said)
             made = self.json_of("profile", "-c", run, "--seconds", 300)
             self.assertEqual(made["steps_without_time"], 0)
-            self.assertEqual(made["steps_measured"], (7 if model == self.video else 2) * 2 * 3)
+            layouts = 7 if model == self.video else 2  # at two levels, and one in groups of one; three sizes
+            self.assertEqual(made["steps_measured"], (2 * layouts + 1) * 3)
             self.assertEqual(self.json_of("profile", "-c", run, "--seconds", 300), made)  # all is there
             fitted = self.json_of("fit", "--profile", made["file"])
             self.assertIn(fitted["best"], ("structured", "hybrid"))
             said = self.run_program("train", "-c", run, "--set", f"output.name={model.stem}2").stderr
-            self.assertIn("their seconds are predicted by measured costs", said)
+            self.assertIn("plans use the structured model of measured costs", said)
             self.assertIn("--lengths is for language models", self.error_of("profile", "-c", run, "--lengths", 64))
         self.assertIn("data.path", self.error_of("profile", "--model", self.video))
 
