@@ -11,8 +11,10 @@ trap 'rm -rf "$out"' EXIT
 cmake --install "$build" --prefix "$out/installed" >/dev/null
 # Nothing of the checkout but the example itself.
 cp -r "$source/examples/installed" "$out/example"
+cp "$source/examples/axial.cc" "$out/example"
 cmake -S "$out/example" -B "$out/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$out/installed" >/dev/null
 cmake --build "$out/build"
 "$out/build/own_mlp"
+"$out/build/axial"
 "$out/installed/bin/paradyse" --version

@@ -1,6 +1,7 @@
 // The families of models: what reads a configuration of each.  One folder and one row a family.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -16,15 +17,15 @@ struct ModelFamily {
   std::string name = {};                // Model::family
   std::vector<std::string> types = {};  // values of model_type that it reads; others "text" refuses
   // Throws and notes as model_from_config().
-  Model (*read)(
-      const nlohmann::json& config,
-      const std::string& source,
-      std::vector<std::string>* notes) = nullptr;
+  std::function<Model(
+      const nlohmann::json& config, const std::string& source, std::vector<std::string>* notes)>
+      read = {};
   // One-layer models, one for each list of parts that plans of the family may name.
   std::vector<Model> variants = {};
   std::map<std::string, nlohmann::json> presets = {};  // configurations, published, by name
 };
 
+// Those that the program brings, then those that were added (model_family.h).
 std::span<const ModelFamily> model_families();
 
 ModelFamily text_family();

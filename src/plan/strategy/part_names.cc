@@ -1,4 +1,5 @@
 // What the parts of a layer are called in every model family, and of which kind they are.
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,8 +31,14 @@ Names all_names() {
   return names;
 }
 
+// Of as many families as there are now.
 const Names& names() {
-  static const Names all = all_names();
+  static Names all = all_names();
+  static std::size_t families = model_families().size();
+  if (families != model_families().size()) {
+    families = model_families().size();
+    all = all_names();
+  }
   return all;
 }
 
