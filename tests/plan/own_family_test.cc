@@ -124,5 +124,15 @@ TEST(OwnFamily, IsRefusedWhereANameIsTaken) {
   EXPECT_THAT(refused({.name = "sea", .variants = {sea}}), HasSubstr("of kind mlp"));
 }
 
+TEST(OwnFamily, IsTakenAway) {
+  add_weather_once();
+  EXPECT_THROW(remove_model_family("stdit"), std::invalid_argument);
+  EXPECT_EQ(layer_parts("weather").size(), 3U);
+  add_model_family({.name = "sea", .types = {"sea"}, .variants = {}});
+  remove_model_family("sea");
+  EXPECT_THROW(remove_model_family("sea"), std::invalid_argument);
+  EXPECT_EQ(layer_parts("weather").size(), 3U);
+}
+
 }  // namespace
 }  // namespace paradyse

@@ -1370,7 +1370,38 @@ TEST(Strategies, RefuseANameThatIsTakenAndNoBuilder) {
   EXPECT_THROW(
       add_strategy({.kind = "attention", .name = "Nothing", .build = nullptr, .summary = ""}),
       std::invalid_argument);
+  EXPECT_THROW(remove_strategy("attention", "UlyssesZ"), std::invalid_argument);
   EXPECT_EQ(strategies("attention").size(), before);
+}
+
+// One that is added is known to all, and is gone when it is taken away.
+TEST(Strategies, AreAddedAndTakenAway) {
+  for (const char* const kind : {"attention", "axial_attention", "outer_product"}) {
+    const std::vector<Strategy> before(strategies(kind).begin(), strategies(kind).end());
+    Strategy own = before.front();
+    own.name = "Own";
+    int built = 0;
+    own.build = [&built, build = own.build](const Task& task) {
+      ++built;
+      return build(task);
+    };
+    add_strategy(own);
+    EXPECT_EQ(strategies(kind).size(), before.size() + 1);
+    EXPECT_THROW(add_strategy(own), std::invalid_argument);
+    EXPECT_EQ(strategy(kind, "Own").summary, own.summary);
+    if (std::string(kind) == "attention") {
+      const Model model = model_from_config(
+          R"({"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+              "intermediate_size": 8, "vocab_size": 8})",
+          "a test");
+      const std::vector<LayerChoice> layers = {text_layer("Own", "gather")};
+      EXPECT_FALSE(timeline(model, packed({4, 5}, 2, /*causal=*/true), 2, layers).empty());
+      EXPECT_GT(built, 0);
+    }
+    remove_strategy(kind, "Own");
+    EXPECT_THROW(strategy(kind, "Own"), std::invalid_argument);
+    EXPECT_EQ(strategies(kind).size(), before.size());
+  }
 }
 
 }  // namespace

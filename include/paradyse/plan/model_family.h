@@ -26,5 +26,7 @@ struct OwnFamily {
 // family, model_type, name of models or of parts that is taken by another (a part of the same name
 // and kind is the same).
 void add_model_family(OwnFamily family);
+// Takes one that was added away again.  Throws std::invalid_argument for another name.
+void remove_model_family(const std::string& name);
 
 }  // namespace paradyse

@@ -10,6 +10,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -96,13 +97,13 @@ struct Task {
 // A whole number from 1 that a strategy takes.  Declared in the strategy's file and nowhere else:
 // the plan file, the checker, the command line and the planners read it there.
 struct Option {
-  const char* name = "";     // key in a plan, and with dashes the --flag of a command
-  const char* meaning = "";  // one line for people, with its default
+  std::string name = {};     // key in a plan, and with dashes the --flag of a command
+  std::string meaning = {};  // one line for people, with its default
   // Why this value does not suit the group, or the model where the task has one; "": it does.
   // Null: any does.
-  std::string (*why_not)(std::int64_t value, const Task& task) = nullptr;
+  std::function<std::string(std::int64_t value, const Task& task)> why_not = {};
   // What planners try beside the default, which is not among them.  Null: the default alone.
-  std::vector<std::int64_t> (*candidates)(const Task& task) = nullptr;
+  std::function<std::vector<std::int64_t>(const Task& task)> candidates = {};
 };
 
 // The option by which a part runs in tiles, one after the other: chunking along what is a batch.
@@ -115,7 +116,7 @@ struct Strategy {
   std::string name;
   Verb verb = Verb::gather;
   bool one_rank = false;  // runs on groups of one rank only
-  Program (*build)(const Task&) = nullptr;
+  std::function<Program(const Task&)> build = {};
   std::vector<Option> options = {};
   std::string summary;  // one line for people
 };
@@ -124,9 +125,11 @@ struct Strategy {
 std::span<const Strategy> strategies(const std::string& kind);
 
 // Adds one (examples/own_strategy.cc): plans, checks and commands then know its name.  Before any
-// planner or rank starts.  Throws std::invalid_argument for a kind that no part has, a name that
-// is taken or no builder.
+// planner or rank starts.  Throws std::invalid_argument for a kind that no part of a layer has, in
+// any family (model_family.h), a name that is taken or no builder.
 void add_strategy(Strategy strategy);
+// Takes one that was added away again.  Throws std::invalid_argument for another.
+void remove_strategy(const std::string& kind, const std::string& name);
 
 // Of an MLP a published name ("UlyssesZ") stands for its verb.  Throws std::invalid_argument with
 // the nearest names for a name that is not in the table.

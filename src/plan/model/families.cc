@@ -16,6 +16,9 @@ std::vector<ModelFamily>& families() {
   return all;
 }
 
+constexpr std::size_t kBrought = 3;  // with the program
+int version = 0;
+
 void refuse_family(const OwnFamily& family, const std::string& what) {
   throw std::invalid_argument("add_model_family: " + family.name + ": " + what);
 }
@@ -60,9 +63,11 @@ void expect_new(const OwnFamily& family) {
 }  // namespace
 
 std::span<const ModelFamily> model_families() { return families(); }
+int families_version() { return version; }
 
 void add_model_family(OwnFamily family) {
   expect_new(family);
+  ++version;
   ModelFamily& added = families().emplace_back();
   added.name = family.name;
   added.types = std::move(family.types);
@@ -73,6 +78,17 @@ void add_model_family(OwnFamily family) {
                      const std::string& source,
                      std::vector<std::string>*) { return read(config.dump(), source); };
   }
+}
+
+void remove_model_family(const std::string& name) {
+  const auto first = families().begin() + kBrought;
+  const auto found = std::ranges::find(first, families().end(), name, &ModelFamily::name);
+  if (found == families().end()) {
+    throw std::invalid_argument(
+        "remove_model_family: '" + name + "' was not added by add_model_family()");
+  }
+  families().erase(found);
+  ++version;
 }
 
 const nlohmann::json* preset_config(const std::string& name) {

@@ -27,6 +27,8 @@ struct ModelFamily {
 
 // Those that the program brings, then those that were added (model_family.h).
 std::span<const ModelFamily> model_families();
+// Changes whenever one is added or taken away.
+int families_version();
 
 ModelFamily text_family();
 ModelFamily stdit_family();

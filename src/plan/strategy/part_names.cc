@@ -1,5 +1,4 @@
 // What the parts of a layer are called in every model family, and of which kind they are.
-#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -31,12 +30,12 @@ Names all_names() {
   return names;
 }
 
-// Of as many families as there are now.
+// Of the families that there are now.
 const Names& names() {
   static Names all = all_names();
-  static std::size_t families = model_families().size();
-  if (families != model_families().size()) {
-    families = model_families().size();
+  static int version = families_version();
+  if (version != families_version()) {
+    version = families_version();
     all = all_names();
   }
   return all;

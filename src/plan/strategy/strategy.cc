@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "paradyse/plan/op_traits.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/model/families.h"
 #include "src/plan/strategy/table.h"
 
 namespace paradyse {
@@ -38,16 +40,51 @@ const Strategy* find(std::span<const Strategy> rows, const std::string& name) {
 
 std::span<const Strategy> strategies(const std::string& kind) { return rows_of(kind); }
 
+namespace {
+
+// Of all families.
+std::set<std::string> kinds_of_layers() {
+  std::set<std::string> kinds;
+  for (const ModelFamily& family : model_families()) {
+    for (const Model& model : family.variants) {
+      for (const ModelPart& part : model.parts) {
+        if (part.layer >= 0) {
+          kinds.insert(part.part->kind);
+        }
+      }
+    }
+  }
+  return kinds;
+}
+
+using KindAndName = std::pair<std::string, std::string>;
+
+std::set<KindAndName>& added_strategies() {
+  static std::set<KindAndName> added;
+  return added;
+}
+
+}  // namespace
+
 void add_strategy(Strategy strategy) {
   std::vector<Strategy>& all = strategy_table();
   const std::span<const Strategy> rows = rows_of(strategy.kind);
-  if (std::ranges::find(layer_parts(), strategy.kind) == layer_parts().end()) {
+  if (const std::set<std::string> kinds = kinds_of_layers(); !kinds.contains(strategy.kind)) {
+    std::string list;
+    for (const std::string& kind : kinds) {
+      list.append(list.empty() ? "" : ", ").append(kind);
+    }
     throw std::invalid_argument(
-        "add_strategy: no part of a layer is of the kind '" + strategy.kind +
-        "'; there are attention, mlp");
+        "add_strategy: no part of a layer is of the kind '" + strategy.kind + "'; there are " +
+        list);
   }
+  const auto of_text = [](const std::string& kind) {
+    return std::ranges::find(layer_parts(), kind) != layer_parts().end();
+  };
   for (const Strategy& other : all) {  // an MLP goes by the names of attention, too
-    if (other.name == strategy.name) {
+    const bool beside =
+        other.kind == strategy.kind || (of_text(other.kind) && of_text(strategy.kind));
+    if (beside && other.name == strategy.name) {
       throw std::invalid_argument(
           "add_strategy: '" + strategy.name + "' is taken; take another name");
     }
@@ -58,7 +95,17 @@ void add_strategy(Strategy strategy) {
   }
   const auto place =
       all.begin() + (rows.data() - all.data()) + static_cast<std::ptrdiff_t>(rows.size());
+  added_strategies().emplace(strategy.kind, strategy.name);
   all.insert(place, std::move(strategy));
+}
+
+void remove_strategy(const std::string& kind, const std::string& name) {
+  if (added_strategies().erase({kind, name}) == 0) {
+    throw std::invalid_argument(
+        "remove_strategy: '" + name + "' of kind '" + kind + "' was not added by add_strategy()");
+  }
+  std::erase_if(
+      strategy_table(), [&](const Strategy& s) { return s.kind == kind && s.name == name; });
 }
 
 const Strategy& strategy(const std::string& kind, const std::string& name) {

@@ -10,7 +10,7 @@ namespace paradyse {
 namespace {
 
 // All tokens, each rank with its own piece of the width.
-Program build(const Task& task) {
+Program build_hold(const Task& task) {
   const int p = task.documents.ranks();
   Writer w(task);
   const std::int64_t F = task.shape().ffn;
@@ -68,7 +68,7 @@ Strategy mlp_hold() {
       .kind = "mlp",
       .name = "hold",
       .verb = Verb::hold,
-      .build = build,
+      .build = build_hold,
       .options = {token_tiles_option(), keep_gathered_option()},
       .summary = "all tokens, each rank has its piece of the width; weights are tensor parallel"};
 }
