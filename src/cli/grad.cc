@@ -300,13 +300,22 @@ Question sample_question(
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
-  if (!options.settings.empty() || options.bytes) {
+  const bool of_text = std::ranges::any_of(options.settings, [](const std::string& setting) {
+    return !setting.starts_with("data.protein=");
+  });
+  if (of_text || options.bytes) {
     throw std::invalid_argument(fmt::format(
-        "a model of type {} takes files of --data alone; --set and --bytes are for language models",
+        "a model of type {} takes files of --data; --bytes, and --set but of data.protein, are for "
+        "language models",
         model.family));
   }
-  const GridData data =
-      reading([&] { return read_grid_data({options.data.begin(), options.data.end()}, model); });
+  const bool protein = load_config("", options.settings).config.data.protein;
+  const GridData data = reading([&] {
+    return read_grid_data(
+        {options.data.begin(), options.data.end()},
+        model,
+        protein ? SurelyProtein::yes : SurelyProtein::no);
+  });
   Question question{
       .folder = input.folder,
       .model = model,

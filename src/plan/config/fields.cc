@@ -133,6 +133,10 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Use the bytes of text as tokens even if the model has a tokenizer. Otherwise text "
                "for such a model is an error.",
        .value = &c.data.bytes},
+      {.key = "data.protein",
+       .help = "Take alignments for proteins even if all their letters are A, C, G, T, U or N. "
+               "Otherwise such an alignment is refused as one of nucleotides.",
+       .value = &c.data.protein},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",

@@ -87,7 +87,9 @@ void expect_amino_acids(const std::vector<AlignmentRow>& rows, const std::filesy
         rows.front().line,
         fmt::format(
             "all {} letters of the alignment are A, C, G, T, U or N: it is of nucleotides (DNA or "
-            "RNA), and the model's letters are amino acids; translate the sequences",
+            "RNA), and the model's letters are amino acids; translate the sequences, or, if they "
+            "are "
+            "a protein's, set data.protein = true",
             letters));
   }
 }
@@ -122,7 +124,10 @@ void add_letters(
 }
 
 Alignment alignment_of(
-    const std::vector<AlignmentRow>& rows, SmallLetters small, const std::filesystem::path& file) {
+    const std::vector<AlignmentRow>& rows,
+    SmallLetters small,
+    const std::filesystem::path& file,
+    SurelyProtein surely) {
   const auto is_column = [&](char letter) {
     return small == SmallLetters::letters || (letter != '.' && !is_small(letter));
   };
@@ -171,7 +176,9 @@ Alignment alignment_of(
             "the sequence that is asked about first",
             rows.front().name));
   }
-  expect_amino_acids(rows, file);
+  if (surely == SurelyProtein::no) {
+    expect_amino_acids(rows, file);
+  }
   Alignment alignment;
   alignment.line = rows.front().line;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -42,14 +42,22 @@ void add_letters(
     const std::filesystem::path& file);
 
 // Residues are the columns in which the first row has a letter.  Throws naming the line: rows that
-// are empty or of unequal length, a first row without letters, rows of nucleotides.
+// are empty or of unequal length, a first row without letters; rows of nucleotides, unless they are
+// `surely` a protein's.
 Alignment alignment_of(
-    const std::vector<AlignmentRow>& rows, SmallLetters small, const std::filesystem::path& file);
+    const std::vector<AlignmentRow>& rows,
+    SmallLetters small,
+    const std::filesystem::path& file,
+    SurelyProtein surely);
 
 // By a file's lines, of which the first that is not empty says which it is.
 std::vector<Alignment> read_stockholm(
-    const std::vector<AlignmentLine>& lines, const std::filesystem::path& file);
+    const std::vector<AlignmentLine>& lines,
+    const std::filesystem::path& file,
+    SurelyProtein surely);
 std::vector<Alignment> read_fasta(
-    const std::vector<AlignmentLine>& lines, const std::filesystem::path& file);
+    const std::vector<AlignmentLine>& lines,
+    const std::filesystem::path& file,
+    SurelyProtein surely);
 
 }  // namespace paradyse

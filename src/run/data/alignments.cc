@@ -68,7 +68,8 @@ std::vector<AlignmentLine> lines_of(std::string_view content, const std::filesys
 
 }  // namespace
 
-std::vector<Alignment> read_alignment_file(const std::filesystem::path& file) {
+std::vector<Alignment> read_alignment_file(
+    const std::filesystem::path& file, SurelyProtein surely) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::string content = content_of_alignment(file);
   std::string_view text = content;
@@ -84,7 +85,8 @@ std::vector<Alignment> read_alignment_file(const std::filesystem::path& file) {
     return is_header(line.text) || !(line.text.empty() || line.text.starts_with('#'));
   });
   const bool is_stockholm = first != lines.end() && is_header(first->text);
-  std::vector<Alignment> all = is_stockholm ? read_stockholm(lines, file) : read_fasta(lines, file);
+  std::vector<Alignment> all =
+      is_stockholm ? read_stockholm(lines, file, surely) : read_fasta(lines, file, surely);
   if (all.empty()) {
     refuse(file, "has no sequences; give an alignment, Stockholm or A3M");
   }

@@ -87,7 +87,9 @@ SmallLetters small_letters(
 }  // namespace
 
 std::vector<Alignment> read_fasta(
-    const std::vector<AlignmentLine>& lines, const std::filesystem::path& file) {
+    const std::vector<AlignmentLine>& lines,
+    const std::filesystem::path& file,
+    SurelyProtein surely) {
   std::vector<AlignmentRow> rows;
   bool annotation = false;
   for (const AlignmentLine& line : lines) {
@@ -113,7 +115,7 @@ std::vector<Alignment> read_fasta(
     }
   }
   return rows.empty() ? std::vector<Alignment>{}
-                      : std::vector{alignment_of(rows, small_letters(rows, file), file)};
+                      : std::vector{alignment_of(rows, small_letters(rows, file), file, surely)};
 }
 
 }  // namespace paradyse

@@ -478,8 +478,8 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
   return data;
 }
 
-SampleFile read_alignments(const std::filesystem::path& file) {
-  std::vector<Alignment> alignments = read_alignment_file(file);
+SampleFile read_alignments(const std::filesystem::path& file, SurelyProtein surely) {
+  std::vector<Alignment> alignments = read_alignment_file(file, surely);
   BatchSizes sizes;
   for (const Alignment& alignment : alignments) {
     const auto s = std::ssize(alignment.letters);
@@ -569,11 +569,13 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::p
 
 }  // namespace
 
-GridData read_grid_data(const std::vector<std::filesystem::path>& paths, const Model& model) {
+GridData read_grid_data(
+    const std::vector<std::filesystem::path>& paths, const Model& model, SurelyProtein surely) {
   std::vector<SampleFile> files;
   for (const std::filesystem::path& file : files_of(paths)) {
     files.push_back(
-        model.family == "stdit" ? read_frames(file, stdit_shape(model)) : read_alignments(file));
+        model.family == "stdit" ? read_frames(file, stdit_shape(model))
+                                : read_alignments(file, surely));
   }
   return GridData(std::move(files));
 }

@@ -29,8 +29,11 @@ struct Alignment {
 // all ends of lines are read.  Small letters are insertions in A3M and letters elsewhere.  Names
 // are unique in Stockholm; in FASTA they may repeat.  Throws std::runtime_error naming the line:
 // an unknown letter, rows of unequal length, blocks or alignments that are not whole, nucleotides,
-// a file without sequences or of another format.
-std::vector<Alignment> read_alignment_file(const std::filesystem::path& file);
+// a file without sequences or of another format.  Of a file that is `surely` a protein's, letters
+// may all be A, C, G, T, U and N.
+enum class SurelyProtein { no, yes };
+std::vector<Alignment> read_alignment_file(
+    const std::filesystem::path& file, SurelyProtein surely = SurelyProtein::no);
 
 // Clips of video as they are read.
 struct Clips {
@@ -91,7 +94,10 @@ class GridData {
 // By the model: read_frames() or read_alignments() of each file; of a folder all files in it, in
 // the order of their names, but for hidden ones.  Throws std::runtime_error, too, for a file that
 // is named twice, a folder without files and what is neither.
-GridData read_grid_data(const std::vector<std::filesystem::path>& paths, const Model& model);
+GridData read_grid_data(
+    const std::vector<std::filesystem::path>& paths,
+    const Model& model,
+    SurelyProtein surely = SurelyProtein::no);
 
 // A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
 // these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn; of a model with text
@@ -107,6 +113,7 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
 // and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file(), and where
 // a sample takes more memory than the machine has.
-SampleFile read_alignments(const std::filesystem::path& file);
+SampleFile read_alignments(
+    const std::filesystem::path& file, SurelyProtein surely = SurelyProtein::no);
 
 }  // namespace paradyse

@@ -28,7 +28,8 @@ std::string_view take_word(std::string_view& rest) {
 
 class StockholmReader {
  public:
-  explicit StockholmReader(const std::filesystem::path& file) : file_(file) {}
+  StockholmReader(const std::filesystem::path& file, SurelyProtein surely)
+      : file_(file), surely_(surely) {}
 
   void take(const AlignmentLine& line) {
     if (line.text.empty()) {
@@ -85,7 +86,7 @@ class StockholmReader {
     }
     end_block();
     if (!rows_.empty()) {
-      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_));
+      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_, surely_));
     }
     header_.reset();
     rows_.clear();
@@ -207,6 +208,7 @@ class StockholmReader {
   }
 
   const std::filesystem::path& file_;
+  SurelyProtein surely_;
   std::vector<Alignment> all_;
   std::optional<std::size_t> header_;  // the line of the alignment that is read
   std::vector<AlignmentRow> rows_;
@@ -222,8 +224,10 @@ class StockholmReader {
 }  // namespace
 
 std::vector<Alignment> read_stockholm(
-    const std::vector<AlignmentLine>& lines, const std::filesystem::path& file) {
-  StockholmReader reader(file);
+    const std::vector<AlignmentLine>& lines,
+    const std::filesystem::path& file,
+    SurelyProtein surely) {
+  StockholmReader reader(file, surely);
   for (const AlignmentLine& line : lines) {
     reader.take(line);
   }

@@ -25,6 +25,7 @@ constexpr const char* kFixed[] = {
     "data.max_tokens",
     "data.too_long",
     "data.bytes",
+    "data.protein",
     "data.end_id",
     "data.order",
     "data.curriculum_share",

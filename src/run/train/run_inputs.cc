@@ -232,8 +232,9 @@ Dataset data_at(
   if (std::string(key) == "data.path") {
     expect_apart(paths, config.data.eval_path);
   }
-  return Dataset(
-      reading([&] { return read_grid_data({paths.begin(), paths.end()}, model.model); }, key));
+  const SurelyProtein surely = config.data.protein ? SurelyProtein::yes : SurelyProtein::no;
+  return Dataset(reading(
+      [&] { return read_grid_data({paths.begin(), paths.end()}, model.model, surely); }, key));
 }
 
 std::int64_t memory_of(const RunConfig& config) {
