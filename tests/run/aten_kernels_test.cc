@@ -223,7 +223,7 @@ TEST(AtenKernels, Rotations) {
           positions.push_back((7 * i) % 11);
         }
         for (const bool inverse : {false, true}) {
-          for (const std::int64_t heads : {0, 1, 3}) {
+          for (const std::int64_t heads : {0, 1, 3, -3}) {  // -3: three, whose pairs are neighbours
             expect_same(
                 "rotate",
                 {strided(t, 8 * half, 1, type),
@@ -231,7 +231,14 @@ TEST(AtenKernels, Rotations) {
                  random({11, half}, 3, sums_of(type))},
                 [&](const auto& own) {
                   table().rotate(
-                      own[0], {heads, 2 * half, own[1], own[2], numbers(positions), inverse});
+                      own[0],
+                      {std::abs(heads),
+                       2 * half,
+                       own[1],
+                       own[2],
+                       numbers(positions),
+                       inverse,
+                       heads < 0});
                 });
           }
         }

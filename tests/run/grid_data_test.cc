@@ -8,12 +8,15 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/run/safetensors.h"
+#include "paradyse/run/weights.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/data/synthetic_samples.h"
@@ -427,6 +430,82 @@ TEST(Alignments, OfNucleotidesAreRefused) {
   }
 }
 
+// Places of patches, times and frames a second as Open-Sora's own module makes them, which it does
+// in float32 (tests/golden/README.md).
+TEST(Frames, OfStdit3HaveOpenSorasFeatures) {
+  const auto folder =
+      std::filesystem::path(PARADYSE_SOURCE_DIR) / "tests" / "golden" / "grid_stdit3";
+  const Model model = open_model(folder).model;
+  const SafetensorsReader stored(folder / "samples.safetensors");
+  const at::Tensor fps = at::tensor({24.0, 8.0}, at::kDouble);
+  for (const auto& [number, frames, height, width, timestep] :
+       {std::tuple{0, 3, 4, 6, 437.5}, {1, 5, 2, 4, 911.25}}) {
+    const std::string prefix = std::to_string(number) + ".";
+    const at::Tensor clip =
+        at::arange(2 * frames * height * width, at::kDouble).view({2, frames, height, width});
+    const Clips clips{
+        .latents = {},
+        .timesteps = {},
+        .text = {},
+        .patch = 2,
+        .frames_a_second = fps,
+        .shape = stdit_shape(model)};
+    const Sample sample = clip_sample(clip, 2 * clip, 1 - timestep / 1000, clips, number);
+    const auto near = [&](const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
+      ASSERT_EQ(ours.sizes(), theirs.sizes());
+      EXPECT_LE((ours - theirs).abs().max().item<double>(), tolerance) << prefix;
+    };
+    const std::int64_t H = stdit_shape(model).hidden;
+    near(
+        sample.inputs.at("patches").narrow(2, 8, H),
+        stored.view(prefix + "patches").narrow(2, 8, H),
+        1e-6);
+    near(sample.inputs.at("time"), stored.view(prefix + "time"), 1e-9);
+    near(sample.inputs.at("fps"), stored.view(prefix + "fps"), 1e-9);
+    // back from channels that stand last, with variances that nothing is wanted of
+    const at::Tensor velocity = sample.inputs.at("velocity");
+    EXPECT_TRUE(at::equal(stdit3_clip_of(velocity, clip.sizes(), 2), 2 * clip));
+    EXPECT_EQ(velocity.isnan().sum().item<std::int64_t>(), clip.numel());
+    EXPECT_EQ(scored(sample, model), clip.numel());
+  }
+}
+
+// What OpenFold's embeddings read of a residue, a letter and a pair.
+TEST(Alignments, HaveOpenFoldsFeatures) {
+  const File file("features.a3m");
+  std::ofstream(file.path) << ">a\nARX\n>b\nAkk-W\n";
+  const Sample sample = read_alignments(file.path, /*openfold=*/true).sample(0, 1, 0);
+  const at::Tensor msa = sample.inputs.at("msa");
+  const at::Tensor pair = sample.inputs.at("pair");
+  ASSERT_EQ(msa.sizes(), at::IntArrayRef({2, 3, kTargetFeatures + kLetterFeatures}));
+  ASSERT_EQ(pair.sizes(), at::IntArrayRef({3, 3, 2 * kTargetFeatures + kPlaceBins}));
+  const auto ones = [](const at::Tensor& of) {
+    std::vector<std::int64_t> places;
+    for (std::int64_t i = 0; i < of.size(0); ++i) {
+      if (of[i].item<double>() == 1) {
+        places.push_back(i);
+      }
+    }
+    return places;
+  };
+  const std::vector<std::int64_t> target = {1, 2, 21};  // A, R and X behind the break of a chain
+  for (std::int64_t i = 0; i < 3; ++i) {
+    for (std::int64_t row = 0; row < 2; ++row) {
+      EXPECT_EQ(ones(msa[row][i].narrow(0, 0, 22)), std::vector{target[idx(i)]});
+      const at::Tensor letter = msa[row][i].narrow(0, 22, 49);
+      EXPECT_EQ(ones(letter.narrow(0, 0, 23)), ones(letter.narrow(0, 25, 23)));  // its own cluster
+      EXPECT_EQ(ones(letter.narrow(0, 0, 23)).size(), 1U);
+      const bool after_two = row == 1 && i == 1;
+      EXPECT_EQ(letter[23].item<double>(), after_two ? 1 : 0);
+      EXPECT_EQ(letter[24].item<double>(), letter[48].item<double>());
+    }
+    for (std::int64_t j = 0; j < 3; ++j) {
+      EXPECT_EQ(
+          ones(pair[i][j]), (std::vector{target[idx(i)], 22 + target[idx(j)], 44 + 32 + i - j}));
+    }
+  }
+}
+
 TEST(Alignments, WithOneMeaningAreRead) {
   const File plain("plain.a3m");
   std::ofstream(plain.path) << ">a\nACD\n>b\nA-W\n";
@@ -506,10 +585,11 @@ TEST(SampleMemory, NamesTheLargestThatFits) {
   EXPECT_THAT(refused(4, 200, room), HasSubstr("at most 100 residues"));
   EXPECT_THAT(refused(9, 100, room), HasSubstr("at most 4 sequences"));
   EXPECT_THAT(refused(4, 101, room), HasSubstr("at most "));
-  const auto of_clip = static_cast<std::int64_t>(clip_sample_bytes({4, 7, 8, 8}, 2));
-  EXPECT_NO_THROW(expect_room("here", {4, 7, 8, 8}, 2, of_clip));
+  const auto of_clip =
+      static_cast<std::int64_t>(clip_sample_bytes({4, 7, 8, 8}, StditShape{.patch = 2}));
+  EXPECT_NO_THROW(expect_room("here", {4, 7, 8, 8}, StditShape{.patch = 2}, of_clip));
   try {
-    expect_room("here", {4, 20, 8, 8}, 2, of_clip);
+    expect_room("here", {4, 20, 8, 8}, StditShape{.patch = 2}, of_clip);
     FAIL();
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), HasSubstr("at most 7 frames"));

@@ -53,6 +53,15 @@ std::vector<Subject> subjects() {
        .shape = protein,
        .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}}};
   all.push_back(
+      {.name = "STDiT3",
+       .shape = test::small_stdit3(2),
+       .samples = 2,
+       .dims = {{"frames", 5}, {"patches", 4}, {"text", 3}}});
+  all.push_back(
+      {.name = "evoformer of OpenFold",
+       .shape = test::in_openfold(protein),
+       .dims = {{"sequences", 3}, {"residues", 4}, {"i", 4}, {"j", 4}}});
+  all.push_back(
       {.name = "extra MSA",
        .shape = test::small_extra_msa(2),
        .dims = {{"sequences", 7}, {"residues", 3}, {"i", 3}, {"j", 3}}});

@@ -95,7 +95,9 @@ struct Weights {
     std::vector<at::Tensor> all;
     for (const Matrix& matrix : part.matrices) {
       const at::Tensor& one = from.at(matrix.stored_as);
-      all.push_back((matrix.transposed ? one.t() : one).reshape({-1}));
+      all.push_back((matrix.transposed ? one.t() : one.flatten(1))
+                        .narrow(0, matrix.first, matrix.rows)
+                        .reshape({-1}));
     }
     return at::cat(all);
   }
@@ -208,7 +210,8 @@ bool expect_as_reference(const Case& c) {
     }
     local.stack = piece_of_stack(stack, part_weights, rank);
     for (const Vector& vector : part_weights.vectors) {
-      local.vectors.push_back(weights.stored.at(vector.name).clone());
+      local.vectors.push_back(
+          test::stored_elements(vector, weights.stored.at(vector.name)).clone());
     }
     test::OpRun run(program, communicators.world(), local);
     Result& result = results[idx(rank)];
@@ -264,7 +267,8 @@ bool expect_as_reference(const Case& c) {
     for (const Result& result : results) {
       sum += result.vectors[v];
     }
-    near(sum, weight_grads.at(part_weights.vectors[v].name), part_weights.vectors[v].name);
+    const Vector& vector = part_weights.vectors[v];
+    near(sum, test::stored_elements(vector, weight_grads.at(vector.name)), vector.name);
   }
   return true;
 }
@@ -280,6 +284,10 @@ std::vector<Subject> subjects() {
        .shape = test::with_text(test::small_stdit(1)),
        .lengths = {6, 6, 6},
        .dims = {{"frames", 3}, {"patches", 2}, {"text", 4}}},
+      {.name = "STDiT3",
+       .shape = test::small_stdit3(1),
+       .lengths = {15, 15},
+       .dims = {{"frames", 5}, {"patches", 3}, {"text", 4}}},
       {.name = "evoformer",
        .shape = test::small_evoformer(1),
        .lengths = {20},
@@ -288,6 +296,10 @@ std::vector<Subject> subjects() {
        .shape = test::small_extra_msa(1),
        .lengths = {20},
        .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}},
+      {.name = "evoformer of OpenFold",
+       .shape = test::in_openfold(test::small_evoformer(1)),
+       .lengths = {6},
+       .dims = {{"sequences", 2}, {"residues", 3}, {"i", 3}, {"j", 3}}},
       {.name = "extra MSA of one sequence",
        .shape = test::small_extra_msa(1),
        .lengths = {3},

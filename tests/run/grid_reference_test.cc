@@ -78,7 +78,13 @@ INSTANTIATE_TEST_SUITE_P(
     Models,
     GridReference,
     testing::Values(
-        "grid_stdit", "grid_stdit_text", "grid_evoformer", "grid_multimer", "grid_extra_msa"),
+        "grid_stdit",
+        "grid_stdit_text",
+        "grid_stdit3",
+        "grid_evoformer",
+        "grid_multimer",
+        "grid_extra_msa",
+        "grid_openfold"),
     [](const auto& of) { return std::string(of.param); });
 
 // Without data the same tensors are made; but torch adds gradients that meet in place only where

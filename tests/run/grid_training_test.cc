@@ -42,13 +42,20 @@ class GridTraining : public testing::TestWithParam<const char*> {
     fs::create_directories(folder_);
     const bool video = of_video();
     const StditShape clips = test::small_stdit(2);
-    const Model shape = !video     ? Model(test::small_evoformer(2))
+    const EvoformerShape letters = test::small_evoformer(2);
+    const Model shape = openfold() ? Model(test::in_openfold(letters))
+                        : !video   ? Model(letters)
+                        : stdit3() ? Model(small_stdit3())
                         : unlike() ? Model(test::with_text(clips))
                                    : Model(clips);
     std::ofstream(folder_ / "model.toml") << toml_of(shape);
     if (video) {
       std::mt19937 random(3);
       test::Weights tensors = {{"latents", test::normal_numbers({5, 4, 3, 4, 6}, random)}};
+      if (stdit3()) {
+        tensors["text"] = test::normal_numbers({5, 4, 3}, random);
+        tensors["fps"] = at::full({5}, 12.5);
+      }
       if (unlike()) {
         tensors["text"] = test::normal_numbers({5, 4, 3}, random);
         tensors["text_mask"] = at::ones({5, 4}, at::kBool);
@@ -69,8 +76,15 @@ class GridTraining : public testing::TestWithParam<const char*> {
   ~GridTraining() override { fs::remove_all(folder_); }
 
   [[nodiscard]] static bool of_video() { return std::string(GetParam()).starts_with("stdit"); }
+  [[nodiscard]] static bool openfold() { return std::string(GetParam()) == "openfold"; }
+  [[nodiscard]] static bool stdit3() { return std::string(GetParam()) == "stdit3"; }
   // Texts of several lengths; alignments of several sizes.
   [[nodiscard]] static bool unlike() { return std::string(GetParam()).ends_with("unlike"); }
+  static StditShape small_stdit3() {
+    StditShape shape = test::small_stdit3(2);
+    shape.channels = 4;
+    return shape;
+  }
   [[nodiscard]] fs::path data() const { return folder_ / "data"; }
   [[nodiscard]] fs::path folder(const std::string& name) const { return folder_ / name; }
 
@@ -280,13 +294,26 @@ TEST_P(GridTraining, LeavesFramesOfSampledClips) {
 
 // Weights are rounded, and so is what is computed of them; the masters that are trained are not.
 TEST_P(GridTraining, IsNearlyTheSameInNarrowTypes) {
-  const Played wide = run("wide");
+  std::vector<std::string> settings;
+  if (stdit3()) {
+    // Adam moves weights that begin with zero by as much for gradients that a narrow type rounds to
+    // nothing as for others: so here weights are what a run left, and stay.
+    run("begun", {"optimizer.lr=0.05"});
+    settings = {"model.path=" + (folder("begun") / "model").string(), "optimizer.lr=0"};
+  }
+  const Played wide = run("wide", settings);
   for (const std::string dtype : {"bfloat16", "float16"}) {
-    const Played narrow = run(dtype, {"train.dtype=" + dtype, "parallel.ranks=2"});
+    std::vector<std::string> of_narrow = settings;
+    of_narrow.insert(of_narrow.end(), {"train.dtype=" + dtype, "parallel.ranks=2"});
+    const Played narrow = run(dtype, of_narrow);
     ASSERT_EQ(narrow.steps.size(), wide.steps.size());
     const double rounding = dtype == "bfloat16" ? 0x1p-8 : 0x1p-11;
     for (std::size_t step = 0; step < wide.steps.size(); ++step) {
       EXPECT_NEAR(narrow.steps[step].loss, wide.steps[step].loss, rounding * wide.steps[step].loss);
+      if (openfold() && step == 0) {  // the head begins with zeros: the loss is that of no guess
+        EXPECT_NEAR(narrow.steps[step].loss, std::log(23), 1e-6);
+        continue;
+      }
       EXPECT_NE(narrow.steps[step].loss, wide.steps[step].loss);
     }
   }
@@ -309,7 +336,7 @@ TEST_P(GridTraining, RefusesWhatIsOfLanguageModels) {
 INSTANTIATE_TEST_SUITE_P(
     Models,
     GridTraining,
-    testing::Values("stdit", "stdit_unlike", "evoformer", "evoformer_unlike"),
+    testing::Values("stdit", "stdit_unlike", "stdit3", "evoformer", "evoformer_unlike", "openfold"),
     [](const auto& which) { return std::string(which.param); });
 
 }  // namespace

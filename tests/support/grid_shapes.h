@@ -31,6 +31,19 @@ inline StditShape with_text(StditShape shape) {
   return shape;
 }
 
+// Open-Sora's; heads of 4 columns, which frames turn in pairs.
+inline StditShape small_stdit3(std::int64_t depth) {
+  return {
+      .depth = depth,
+      .hidden = 16,
+      .heads = 4,
+      .kv_heads = 4,
+      .mlp_hidden = 12,
+      .channels = 1,
+      .caption_channels = 3,
+      .stdit3 = true};
+}
+
 inline EvoformerShape small_evoformer(std::int64_t blocks) {
   return {
       .blocks = blocks,
@@ -49,6 +62,11 @@ inline EvoformerShape small_extra_msa(std::int64_t blocks) {
   EvoformerShape shape = small_evoformer(blocks);
   shape.pair_head_dim = 3;
   shape.global_column = true;
+  return shape;
+}
+
+inline EvoformerShape in_openfold(EvoformerShape shape) {
+  shape.openfold = true;
   return shape;
 }
 

@@ -67,15 +67,31 @@ at::Tensor normal_numbers(const std::vector<std::int64_t>& sizes, std::mt19937& 
 void add_random_weights(
     const PartWeights& part, const std::string& prefix, std::mt19937& random, Weights& into) {
   for (const Matrix& matrix : part.matrices) {
-    into[prefix + matrix.stored_as] =
-        0.3 * normal_numbers(
-                  matrix.transposed ? std::vector{matrix.cols, matrix.rows}
-                                    : std::vector{matrix.rows, matrix.cols},
-                  random);
+    at::Tensor& whole = into[prefix + matrix.stored_as];
+    if (!whole.defined()) {  // some are stored as one tensor
+      const std::int64_t rows = std::max(matrix.rows, matrix.stored_rows);
+      whole = 0.3 * normal_numbers(
+                        matrix.transposed             ? std::vector{matrix.cols, rows}
+                        : matrix.stored_shape.empty() ? std::vector{rows, matrix.cols}
+                                                      : matrix.stored_shape,
+                        random);
+    }
   }
   for (const Vector& vector : part.vectors) {
-    into[prefix + vector.name] = vector.initial + 0.2 * normal_numbers({vector.size}, random);
+    at::Tensor& whole = into[prefix + vector.name];
+    if (!whole.defined()) {
+      std::vector<std::int64_t> sizes = {std::max(vector.size, vector.stored_rows)};
+      if (vector.columns > 0) {
+        sizes = {vector.stored_rows, vector.columns};
+      }
+      whole = vector.initial + 0.2 * normal_numbers(sizes, random);
+    }
   }
+}
+
+at::Tensor stored_elements(const Vector& vector, const at::Tensor& whole) {
+  const std::int64_t first = vector.first * std::max<std::int64_t>(1, vector.columns);
+  return whole.view({-1}).narrow(0, first, vector.size);
 }
 
 Weights random_weights(const Model& model, unsigned seed) {
@@ -93,7 +109,8 @@ void fill(Parameters& parameters, const Weights& weights) {
     const PartWeights& layout = part.weights;
     const std::string prefix = layer_prefix(layout, part.layer);
     for (std::size_t v = 0; v < layout.vectors.size(); ++v) {
-      part.vectors[v].copy_(weights.at(prefix + layout.vectors[v].name));
+      part.vectors[v].copy_(
+          stored_elements(layout.vectors[v], weights.at(prefix + layout.vectors[v].name)));
     }
     std::int64_t at = 0;
     for (const Matrix& matrix : layout.matrices) {
@@ -101,7 +118,7 @@ void fill(Parameters& parameters, const Weights& weights) {
         continue;
       }
       at::Tensor whole = weights.at(prefix + matrix.stored_as);
-      whole = matrix.transposed ? whole.t() : whole;
+      whole = matrix.transposed ? whole.t() : whole.flatten(1);
       whole = whole.narrow(0, matrix.first, matrix.rows);
       for (const Interval rows : matrix.cuts[static_cast<std::size_t>(parameters.domain_rank())]) {
         const std::int64_t count = rows.size() * matrix.cols;

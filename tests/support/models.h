@@ -46,6 +46,9 @@ at::Tensor normal_numbers(const std::vector<std::int64_t>& sizes, std::mt19937& 
 void add_random_weights(
     const PartWeights& part, const std::string& prefix, std::mt19937& random, Weights& into);
 
+// The vector's elements of the tensor that stores it.
+at::Tensor stored_elements(const Vector& vector, const at::Tensor& whole);
+
 // A safetensors file.
 void write_tensors(const std::filesystem::path& path, const Weights& weights);
 

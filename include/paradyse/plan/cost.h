@@ -72,7 +72,9 @@ struct PartFootprint {
 };
 PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision);
 
-// Rotary tables of a micro-batch: cosines and sines of every position of its longest document.
+// Rotary tables of a micro-batch: cosines and sines of every position of its longest document, or
+// of every place in the dim that rows are turned by.
+std::int64_t rope_positions(const Program& program);
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision);
 
 // The few numbers of a machine that closed-form seconds need; measured at start-up

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/part_weights.h"
@@ -36,6 +37,7 @@ struct PartShape {
   bool qk_norm = false;              // an RMSNorm of every query and key head
   std::optional<Rope> rope = {};     // queries and keys are turned by their positions
   double dropout = 0;                // in training: of what it adds to its stream, or makes of it
+  std::string dropout_shared = {};   // rows that differ in this dim alone share their mask
   std::int64_t positions = 0;        // embedding: learned, and how many; 0: none
   std::int64_t position_rows = 0;    // embedding: of the table, behind the vocabulary's
   std::int64_t position_offset = 0;  // embedding: position i has row i + offset of them
@@ -45,10 +47,14 @@ struct PartShape {
   // this stream from `condition_first` on: shift, scale, gate.  "": a norm with weights of its own.
   std::string condition = {};
   std::int64_t condition_first = 0;
-  std::string pair = {};      // attention: a bias of scores is made from this stream; "": none
-  bool gated_heads = false;   // attention: heads are multiplied by a sigmoid of the input
-  std::int64_t channels = 0;  // outer product, triangle multiplication: of their operands
-  Tiles tiles = {};           // in which it is computed
+  bool condition_once = false;  // shift and scale are the same H columns, and there is no gate
+  std::string pair = {};        // attention: a bias of scores is made from this stream; "": none
+  bool gated_heads = false;     // attention: heads are multiplied by a sigmoid of the input
+  std::int64_t channels = 0;    // outer product, triangle multiplication: of their operands
+  std::int64_t added = 0;       // projection: last columns of its input, added to its products
+  std::int64_t predicted = 0;   // flow head: of every so many columns the first `scored` have a
+  std::int64_t scored = 0;      // target, the others NaN (0: all have)
+  Tiles tiles = {};             // in which it is computed
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
 };
@@ -60,6 +66,10 @@ inline constexpr const char* kCrossAttention = "cross_attention";
 // And of those that attend along a dim with one query a head for the whole line, the mean of its
 // rows; heads share one key and value head (Jumper et al. 2021, algorithm 19).
 inline constexpr const char* kGlobalAttention = "global_attention";
+
+// And of those that make a stream of what a batch brings: the sum of products, each of the next
+// columns of it.
+inline constexpr const char* kProjection = "projection";
 
 struct Part {
   std::string name;                 // plans, traces and costs call it so
@@ -109,6 +119,14 @@ struct ModelWords {
   bool perplexity = true;  // the loss is a cross-entropy, whose exponential says something
 };
 
+// What files that hold a model's weights may call them, or hold besides.
+struct OtherNames {
+  // Part of a name, and what older files have there: "pair_stack.", "core.".
+  std::vector<std::pair<std::string, std::string>> older = {};
+  // How names begin that no part of the model uses: "structure_module.".
+  std::vector<std::string> unused = {};
+};
+
 struct Model {
   std::string name = {};    // its architecture, as plans have it: "llama", "evoformer-multimer"
   std::string family = {};  // who reads its data and judges its gradients: "text", "stdit", ...
@@ -124,6 +142,7 @@ struct Model {
   ModelLimits limits = {};
   ModelWords words = {};
   std::function<Model(std::int64_t layers)> of_layers = {};  // of its family; see with_layers()
+  OtherNames other_names = {};
 
   // Token ids: of the first part, which looks them up.
   [[nodiscard]] std::int64_t vocab() const { return parts.front().part->shape.vocab; }

@@ -17,6 +17,10 @@
 
 namespace paradyse {
 
+// The numbers that a matrix begins with.  truncated: normal, but none beyond two deviations of that
+// normal; uniform: as far to both sides of zero.
+enum class Begin { normal, truncated, uniform, zero };
+
 struct Matrix {
   std::string name;       // that builders say: "q", "k", "v", "o", "gate", "up", "down", ...
   std::string stored_as;  // Hugging Face's name, below the layer's prefix
@@ -29,7 +33,10 @@ struct Matrix {
   // `stored_rows` (0: all are its own).  Such matrices stand one after the other in a stack.
   std::int64_t first = 0;
   std::int64_t stored_rows = 0;
-  double scale = 1.0;  // of the initial deviation
+  std::vector<std::int64_t> stored_shape = {};  // of the whole tensor where it has other dims
+  Begin begin = Begin::normal;
+  double deviation = 0;  // standard, of the first numbers; 0: the model's initializer_range * scale
+  double scale = 1.0;    // of that range
 
   [[nodiscard]] std::int64_t elements() const { return rows * cols; }
 };
@@ -59,6 +66,13 @@ struct Vector {
   std::string name;
   std::int64_t size = 0;
   double initial = 0.0;
+  double deviation = 0;         // standard, of numbers around that; 0: all are alike
+  Begin begin = Begin::normal;  // which those are
+  // Some models store several vectors, perhaps of several parts of a layer, as one tensor [rows,
+  // columns]: this one is its rows from `first` on, of `stored_rows` (0: the tensor is the vector).
+  std::int64_t first = 0;
+  std::int64_t stored_rows = 0;
+  std::int64_t columns = 0;
 };
 
 struct PartWeights {

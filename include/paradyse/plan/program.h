@@ -109,11 +109,13 @@ struct Op {
   Interval vectors = {};  // of the part's vectors: those it reads
   bool apart =
       false;  // add: x's gradient gets memory of its own, since it grows before y's is done
-  bool biased = false;      // attention: the last operand is added to scores, [queries keys, heads]
-  bool incoming = false;    // triangle: sums over the first row dim of its operands, not the second
-  double scale = 1;         // outer_product: of the sum; bias: of its vectors
-  double probability = 0;   // dropout: of an element to become zero
-  Interval condition = {};  // adaptive ops: the columns of c that they read
+  bool biased = false;     // attention: the last operand is added to scores, [queries keys, heads]
+  bool incoming = false;   // triangle: sums over the first row dim of its operands, not the second
+  double scale = 1;        // outer_product: of the sum; bias: of its vectors
+  double probability = 0;  // dropout: of an element to become zero
+  // adaptive ops: the columns of c that they read; batch_input: of what the batch brings (none:
+  // all)
+  Interval condition = {};
   // redistribute: C of the forward, or, where that is transposed, of the adjoint; gather_weights:
   // stack -> rows wanted; embed, cross_entropy: one a vocabulary tile.
   std::vector<Redistribution> copies = {};

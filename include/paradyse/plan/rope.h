@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace paradyse {
@@ -26,6 +27,8 @@ struct RopeScaling {
 struct Rope {
   double theta = 10000.0;
   RopeScaling scaling = {};
+  bool interleaved = false;  // pairs are columns 2i and 2i + 1 of a head, not i and i + D/2
+  std::string along = {};    // positions are places in this row dim; "": of tokens in documents
 
   friend bool operator==(const Rope&, const Rope&) = default;
 };

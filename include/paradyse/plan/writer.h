@@ -90,6 +90,8 @@ class Writer {
   // The norm, and the gate, that the part's condition makes.
   ValueId adaptive_norm(ValueId x);
   ValueId adaptive_gate(ValueId y);
+  // x + y, in y's memory.
+  ValueId add(ValueId x, ValueId y);
   // y sigmoid(g).
   ValueId gate(ValueId y, ValueId g);
   // y + the vectors of `role`, which lie side by side over y's whole width: of them the entries of
@@ -149,8 +151,8 @@ class Writer {
   ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);
   ValueId embed();
   // What the batch brings for the part (Part::input), laid out like this; made again for the
-  // backward pass, never saved.
-  ValueId batch_input(Layout layout);
+  // backward pass, never saved.  With columns: these of it.
+  ValueId batch_input(Layout layout, Interval columns = {});
   // The loss, and in training its gradient; ends the model.
   Program cross_entropy(ValueId xn);
   // The same, of a prediction of what the batch brings for the part.

@@ -82,6 +82,15 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
   return sum;
 }
 
+std::int64_t rope_positions(const Program& program) {
+  const std::string& along = program.shape.rope ? program.shape.rope->along : "";
+  if (!along.empty()) {
+    return program.documents.dims.at(along);
+  }
+  const std::vector<std::int64_t>& lengths = program.documents.lengths;
+  return lengths.empty() ? 0 : *std::ranges::max_element(lengths);
+}
+
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
   std::int64_t bytes = 0;
   for (const ScheduledPart& part : timeline) {
@@ -89,8 +98,9 @@ std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
     const bool turns = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
       return traits(op.kind).rotary;
     });
-    for (const std::int64_t n : program.documents.lengths) {
-      bytes = std::max(bytes, turns ? n * program.shape.head_dim * precision.statistic : 0);
+    if (turns) {
+      bytes =
+          std::max(bytes, rope_positions(program) * program.shape.head_dim * precision.statistic);
     }
   }
   return bytes;

@@ -53,12 +53,17 @@ std::vector<Stream> Model::inputs() const {
   for (const ModelPart& one : parts) {
     const Part& part = *one.part;
     if (!part.input.empty()) {
-      const Matrix matrix = part.weights(1).matrices.front();
+      const std::vector<Matrix> matrices = part.weights(1).matrices;
+      // Products of successive columns are added up; else the first product is the input's.
+      std::int64_t columns = matrices.front().cols + part.shape.added;
+      for (std::size_t m = 1; part.kind == kProjection && m < matrices.size(); ++m) {
+        columns += matrices[m].cols;
+      }
       const Stream& rows = stream(part.reads.empty() ? part.writes.front() : part.reads.front());
       inputs.push_back(
           {.name = part.input,
            .rows = rows.rows,
-           .columns = part.reads.empty() ? matrix.cols : matrix.rows,
+           .columns = part.writes.empty() ? matrices.front().rows : columns,
            .home = ""});
     }
   }

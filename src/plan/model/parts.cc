@@ -27,7 +27,7 @@ Part projection_part(
     const PartShape& shape) {
   return {
       .name = name,
-      .kind = "projection",
+      .kind = kProjection,
       .reads = {},
       .writes = {stream},
       .input = input,

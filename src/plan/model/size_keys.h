@@ -40,11 +40,14 @@ struct SizeKeys {
   throw std::invalid_argument(source + ": " + key + ": " + why);
 }
 
-// The shape that an object says; what it leaves out is as in Shape{}.  Throws std::invalid_argument
+// The shape that an object says; what it leaves out is as in `shape`.  Throws std::invalid_argument
 // that names `source`, the key and what would be accepted.
 template <typename Shape>
 Shape read_sizes(
-    const nlohmann::json& config, const std::string& source, const SizeKeys<Shape>& known) {
+    const nlohmann::json& config,
+    const std::string& source,
+    const SizeKeys<Shape>& known,
+    Shape shape = {}) {
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   std::vector<std::string> keys = {"model_type"};
   for (const SizeKey<Shape>& size : known.sizes) {
@@ -61,7 +64,6 @@ Shape read_sizes(
           "is not known" + did_you_mean(key, keys) + "; keys are " + joined(keys, ", "));
     }
   }
-  Shape shape;
   for (const FlagKey<Shape>& flag : known.flags) {
     if (const auto found = config.find(flag.key); found != config.end()) {
       if (!found->is_boolean()) {

@@ -5,11 +5,11 @@
 
 namespace paradyse {
 
-// The columns of one row of the condition with the part's vector; going back their gradient, too.
-inline std::int64_t condition_bytes(const OpView& view) {
+// So many columns of one row of the condition with the part's vector; going back their gradient,
+// too.
+inline std::int64_t condition_bytes(const OpView& view, std::int64_t columns) {
   const Precision precision = view.precision;
-  return view.op.condition.size() *
-         (precision.activation + (view.forward() ? 0 : precision.statistic));
+  return columns * (precision.activation + (view.forward() ? 0 : precision.statistic));
 }
 
 }  // namespace paradyse

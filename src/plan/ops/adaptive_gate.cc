@@ -10,6 +10,7 @@ extern const OpTraits kAdaptiveGate = {
     .light = true,
     .adds = [](const Op&, std::size_t operand) { return operand == 1; },
     .needs = needs_operands,
-    .workspace = condition_bytes};
+    .workspace =
+        [](const OpView& view) { return condition_bytes(view, view.op.condition.size()); }};
 
 }  // namespace paradyse

@@ -1,4 +1,5 @@
-// () -> x [rows, columns]: of what the batch brings the tensor of x's name, of each rank its piece.
+// () -> x [rows, columns]: of what the batch brings the tensor of x's name, or of its columns that
+// the op says, of each rank its piece.
 //
 // It is there whenever it is wanted, so it is made again rather than saved; it has no gradient.
 #include "paradyse/plan/op_traits.h"

@@ -3,6 +3,8 @@
 //
 //   loss = sum over elements of (y - v)^2    d = 2 (y - v), times the scale of the loss
 //
+// A row may have columns without a target, where v is NaN: they add nothing.
+//
 // All are alike [rows, columns], and each rank scores its own rows: nothing is sent.  The adjoint
 // hands d on; v is the batch's.
 #include "paradyse/plan/op_traits.h"

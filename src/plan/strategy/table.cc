@@ -29,6 +29,8 @@ Strategy transform();
 Strategy head();
 Strategy projection();
 Strategy conditioning();
+Strategy small_mlp();
+Strategy modulation();
 Strategy flow_head();
 
 Strategy end_strategy(const char* kind, Program (*build)(const Task&)) {
@@ -72,6 +74,8 @@ std::vector<Strategy>& strategy_table() {
       head(),
       projection(),
       conditioning(),
+      small_mlp(),
+      modulation(),
       flow_head(),
   };
   return all;

@@ -308,7 +308,8 @@ ValueId Writer::adaptive_norm(ValueId x) {
   Op& norm = op(OpKind::adaptive_norm, {x, c}, {xn});
   norm.vectors = weights_.vectors_of(Role::modulate);
   const std::int64_t first = part_->shape.condition_first;
-  norm.condition = {first, first + 2 * part_->shape.hidden};
+  const std::int64_t columns = part_->shape.condition_once ? 1 : 2;
+  norm.condition = {first, first + columns * part_->shape.hidden};
   return xn;
 }
 
@@ -321,6 +322,12 @@ ValueId Writer::adaptive_gate(ValueId y) {
   const std::int64_t first = part_->shape.condition_first + 2 * part_->shape.hidden;
   gate.condition = {first, first + part_->shape.hidden};
   return out;
+}
+
+ValueId Writer::add(ValueId x, ValueId y) {
+  const ValueId sum = value("sum", Layout(layout(y)));
+  op(OpKind::add, {x, y}, {sum}).in_place = true;
+  return sum;
 }
 
 ValueId Writer::gate(ValueId y, ValueId g) {
@@ -590,9 +597,11 @@ Program Writer::cross_entropy(ValueId xn) {
   return finish(-1);
 }
 
-ValueId Writer::batch_input(Layout layout) {
+ValueId Writer::batch_input(Layout layout, Interval columns) {
   const ValueId x = value(part_->input, std::move(layout));
-  op(OpKind::batch_input, {}, {x}).recompute = true;
+  Op& input = op(OpKind::batch_input, {}, {x});
+  input.recompute = true;
+  input.condition = columns;
   return x;
 }
 

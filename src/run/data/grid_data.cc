@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <random>
 #include <set>
@@ -72,6 +73,37 @@ at::Tensor places(std::int64_t frames, std::int64_t down, std::int64_t across) {
   return features;
 }
 
+// [down x across, H] Of STDiT3: sines and cosines of a patch's column, then of its row, counted in
+// so many frames of `input_sq_size` pixels as these patches cover.
+at::Tensor stdit3_places(std::int64_t down, std::int64_t across, const StditShape& shape) {
+  const std::int64_t H = shape.hidden;
+  const std::int64_t each = H / 4;
+  const auto pixels = static_cast<double>(shape.patch * kPixelsOfLatent);
+  const auto rows = static_cast<double>(down);
+  const auto columns = static_cast<double>(across);
+  const double scale =
+      std::sqrt(rows * pixels * columns * pixels) / static_cast<double>(shape.input_sq_size);
+  const double base = std::nearbyint(std::sqrt(rows * columns));
+  const at::Tensor features = at::empty({down * across, H}, at::kDouble);
+  auto* to = features.mutable_data_ptr<double>();
+  for (std::int64_t row = 0; row < down; ++row) {
+    for (std::int64_t column = 0; column < across; ++column) {
+      for (const double place :
+           {static_cast<double>(column) / scale * base / columns,
+            static_cast<double>(row) / scale * base / rows}) {
+        for (std::int64_t i = 0; i < each; ++i) {
+          const double angle =
+              place * std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(each));
+          to[i] = std::sin(angle);
+          to[each + i] = std::cos(angle);
+        }
+        to += 2 * each;
+      }
+    }
+  }
+  return features;
+}
+
 at::Tensor normal(at::IntArrayRef sizes, Draw& draw) {
   const at::Tensor noise = at::empty(sizes, at::kDouble);
   auto* to = noise.mutable_data_ptr<double>();
@@ -87,22 +119,49 @@ Sample sample_of(const Clips& clips, std::int64_t number, Draw draw) {
   return clip_sample(t * clean + (1 - t) * noise, clean - noise, t, clips, number);
 }
 
+// What a letter is to the model: `seen`, after so many that were left out, in the column of
+// `first`, a letter of the first row.
+void put_features(
+    std::int32_t seen, double deleted, std::int32_t first, bool openfold, double* features) {
+  const double any = deleted > 0 ? 1 : 0;
+  const double how_many = 2 / std::numbers::pi * std::atan(deleted / 3);
+  if (!openfold) {
+    features[seen] = 1;
+    features[kMsaClasses] = any;
+    features[kMsaClasses + 1] = how_many;
+    features[kMsaClasses + 2 + first] = 1;
+    return;
+  }
+  if (first < kTargetFeatures - 1) {
+    features[1 + first] = 1;
+  }
+  double* const letter = features + kTargetFeatures;
+  letter[seen] = 1;
+  letter[kMsaClasses] = any;
+  letter[kMsaClasses + 1] = how_many;
+  letter[kMsaClasses + 2 + seen] = 1;
+  letter[kLetterFeatures - 1] = how_many;
+}
+
 Sample sample_of(const Alignment& alignment, Draw draw) {
   constexpr std::int32_t kMasked = 22;
   constexpr std::int64_t kAcids = 20;
   constexpr double kPredicted = 0.15;
   constexpr std::int64_t kFarthest = 32;  // residues apart that the pair features tell
+  const bool openfold = alignment.openfold;
+  const std::int64_t of_letter = openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures;
+  const std::int64_t of_pairs = openfold ? 2 * kTargetFeatures + kPlaceBins : kPairFeatures;
   const auto s = static_cast<std::int64_t>(alignment.letters.size());
   const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
   Sample sample;
   sample.labels.reserve(idx(s * r));
   at::Tensor& msa = sample.inputs["msa"];
   at::Tensor& pair = sample.inputs["pair"];
-  msa = at::zeros({s, r, kMsaFeatures}, at::kDouble);
-  pair = at::zeros({r, r, kPairFeatures}, at::kDouble);
+  msa = at::zeros({s, r, of_letter}, at::kDouble);
+  pair = at::zeros({r, r, of_pairs}, at::kDouble);
   auto* features = msa.mutable_data_ptr<double>();
   for (std::int64_t i = 0; i < s; ++i) {
-    for (std::int64_t j = 0; j < r; ++j, features += kMsaFeatures) {
+    for (std::int64_t j = 0; j < r; ++j, features += of_letter) {
       const std::int32_t truth = alignment.letters[idx(i)][idx(j)];
       std::int32_t seen = truth;
       const bool predicted = draw.uniform() < kPredicted;
@@ -114,19 +173,26 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
                            : truth;
       }
       sample.labels.push_back(predicted ? truth : -1);
-      const double deleted = alignment.deletions[idx(i)][idx(j)];
-      features[seen] = 1;
-      features[kMsaClasses] = deleted > 0 ? 1 : 0;
-      features[kMsaClasses + 1] = 2 / std::numbers::pi * std::atan(deleted / 3);
-      features[kMsaClasses + 2 + alignment.letters.front()[idx(j)]] = 1;
+      put_features(
+          seen,
+          alignment.deletions[idx(i)][idx(j)],
+          alignment.letters.front()[idx(j)],
+          openfold,
+          features);
     }
   }
   auto* of_pair = pair.mutable_data_ptr<double>();
+  const std::int64_t each = openfold ? kTargetFeatures : kMsaClasses;
+  const std::int64_t begin = openfold ? 1 : 0;  // of the classes among those
   for (std::int64_t i = 0; i < r; ++i) {
-    for (std::int64_t j = 0; j < r; ++j, of_pair += kPairFeatures) {
-      of_pair[alignment.letters.front()[idx(i)]] = 1;
-      of_pair[kMsaClasses + alignment.letters.front()[idx(j)]] = 1;
-      of_pair[2 * kMsaClasses + std::clamp(i - j, -kFarthest, kFarthest) + kFarthest] = 1;
+    for (std::int64_t j = 0; j < r; ++j, of_pair += of_pairs) {
+      for (const auto& [place, residue] : {std::pair{std::int64_t{0}, i}, {each, j}}) {
+        const std::int64_t letter = begin + alignment.letters.front()[idx(residue)];
+        if (letter < each) {
+          of_pair[place + letter] = 1;
+        }
+      }
+      of_pair[2 * each + std::clamp(i - j, -kFarthest, kFarthest) + kFarthest] = 1;
     }
   }
   return sample;
@@ -159,11 +225,35 @@ Sample clip_sample(
         .reshape({frames, down * across, of.size(0) * patch * patch});
   };
   Sample sample;
-  sample.inputs["patches"] = at::cat({patches(clip), places(frames, down, across)}, 2);
-  sample.inputs["velocity"] = patches(velocity);
+  if (clips.shape.stdit3) {
+    const at::Tensor of_places = stdit3_places(down, across, clips.shape);
+    sample.inputs["patches"] =
+        at::cat({patches(clip), of_places.unsqueeze(0).expand({frames, -1, -1})}, 2);
+    // channels last, and nothing to predict for variances
+    const std::int64_t channels = clip.size(0);
+    const std::int64_t all = clips.shape.pred_sigma ? 2 * channels : channels;
+    const at::Tensor wanted = at::full(
+        {frames, down * across, patch * patch, all},
+        std::numeric_limits<double>::quiet_NaN(),
+        at::kDouble);
+    wanted.narrow(3, 0, channels)
+        .copy_(patches(velocity).unflatten(2, {channels, patch * patch}).transpose(2, 3));
+    sample.inputs["velocity"] = wanted.flatten(2);
+    at::Tensor& fps = sample.inputs["fps"];
+    fps = at::empty({kTimeFeatures}, at::kDouble);
+    sinusoids(
+        clips.frames_a_second.defined() ? clips.frames_a_second[like].item<double>()
+                                        : kFramesASecond,
+        kTimeFeatures,
+        fps.mutable_data_ptr<double>());
+  } else {
+    sample.inputs["patches"] = at::cat({patches(clip), places(frames, down, across)}, 2);
+    sample.inputs["velocity"] = patches(velocity);
+  }
   at::Tensor& time = sample.inputs["time"];
   time = at::empty({kTimeFeatures}, at::kDouble);
-  sinusoids(1000 * t, kTimeFeatures, time.mutable_data_ptr<double>());
+  sinusoids(
+      1000 * (clips.shape.stdit3 ? 1 - t : t), kTimeFeatures, time.mutable_data_ptr<double>());
   if (!clips.text.empty()) {
     sample.inputs["text"] = clips.text[idx(like)].to(at::kDouble);
   }
@@ -175,6 +265,15 @@ at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_
   const std::int64_t across = sizes[3] / patch;
   return patches.view({sizes[1], down, across, sizes[0], patch, patch})
       .permute({3, 0, 1, 4, 2, 5})
+      .reshape(sizes);
+}
+
+at::Tensor stdit3_clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_t patch) {
+  const std::int64_t down = sizes[2] / patch;
+  const std::int64_t across = sizes[3] / patch;
+  return patches.view({sizes[1], down, across, patch, patch, -1})
+      .narrow(5, 0, sizes[0])
+      .permute({5, 0, 1, 3, 2, 4})
       .reshape(sizes);
 }
 
@@ -191,7 +290,7 @@ void expect_room_for_sample(const SampleFile& data, std::int64_t i, std::int64_t
     expect_room(
         fmt::format("{}: clip {}", data.file, i),
         clips->latents.sizes().slice(1),
-        clips->patch,
+        clips->shape,
         available);
     return;
   }
@@ -232,8 +331,10 @@ std::string SampleFile::fingerprint() const {
   if (const auto* const clips = std::get_if<Clips>(&content)) {
     hash.add(fmt::format("{} ", clips->patch));
     add(hash, clips->latents);
-    if (clips->timesteps.defined()) {
-      add(hash, clips->timesteps);
+    for (const at::Tensor& numbers : {clips->timesteps, clips->frames_a_second}) {
+      if (numbers.defined()) {
+        add(hash, numbers);
+      }
     }
     for (const at::Tensor& text : clips->text) {
       add(hash, text);
@@ -358,8 +459,7 @@ void expect_room_for(
             bytes_text(stored),
             bytes_text(available)));
   }
-  expect_room(
-      file.string() + ": clip 0", latents.sizes().slice(1), shape.patch, available - stored);
+  expect_room(file.string() + ": clip 0", latents.sizes().slice(1), shape, available - stored);
 }
 
 // Of each clip the tokens that are not masked.
@@ -417,11 +517,15 @@ std::vector<at::Tensor> text_of(
 SampleFile read_frames(const std::filesystem::path& file, const StditShape& shape) {
   const SafetensorsReader reader(file);
   for (const auto& [name, stored] : reader.tensors()) {
-    if (name != "latents" && name != "timesteps" && name != "text" && name != "text_mask") {
+    const bool of_all =
+        name == "latents" || name == "timesteps" || name == "text" || name == "text_mask";
+    if (!of_all && !(shape.stdit3 && name == "fps")) {
       refuse(
           file,
           fmt::format(
-              "tensor '{}' is not known; there are latents, timesteps, text, text_mask", name));
+              "tensor '{}' is not known; there are latents, timesteps, text, text_mask{}",
+              name,
+              shape.stdit3 ? ", fps" : ""));
     }
   }
   if (!reader.contains("latents")) {
@@ -434,8 +538,24 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
   const at::Tensor stored = floats(reader, file, "latents");
   expect_clips(stored, file, shape);
   expect_room_for(stored, file, shape, available_memory());
-  Clips clips{.latents = stored.clone(), .timesteps = {}, .text = {}, .patch = shape.patch};
+  Clips clips{
+      .latents = stored.clone(), .timesteps = {}, .text = {}, .patch = shape.patch, .shape = shape};
   const at::Tensor& latents = clips.latents;
+  if (reader.contains("fps")) {
+    clips.frames_a_second =
+        floats(reader, file, "fps").to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+    const at::Tensor& fps = clips.frames_a_second;
+    const bool fits = fps.dim() == 1 && fps.size(0) == latents.size(0) &&
+                      fps.gt(0).logical_and(fps.isfinite()).all().item<bool>();
+    if (!fits) {
+      refuse(
+          file,
+          fmt::format(
+              "'fps' is [{}]; needed is one positive number for each of the {} clips",
+              fmt::join(fps.sizes(), ", "),
+              latents.size(0)));
+    }
+  }
   if (reader.contains("timesteps")) {
     clips.timesteps =
         reader.view("timesteps").to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
@@ -478,10 +598,11 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
   return data;
 }
 
-SampleFile read_alignments(const std::filesystem::path& file, SurelyProtein surely) {
+SampleFile read_alignments(const std::filesystem::path& file, bool openfold, SurelyProtein surely) {
   std::vector<Alignment> alignments = read_alignment_file(file, surely);
   BatchSizes sizes;
-  for (const Alignment& alignment : alignments) {
+  for (Alignment& alignment : alignments) {
+    alignment.openfold = openfold;
     const auto s = std::ssize(alignment.letters);
     const auto r = std::ssize(alignment.letters.front());
     sizes.lengths.push_back(s * r);
@@ -575,7 +696,7 @@ GridData read_grid_data(
   for (const std::filesystem::path& file : files_of(paths)) {
     files.push_back(
         model.family == "stdit" ? read_frames(file, stdit_shape(model))
-                                : read_alignments(file, surely));
+                                : read_alignments(file, evoformer_shape(model).openfold, surely));
   }
   return GridData(std::move(files));
 }

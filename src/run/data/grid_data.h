@@ -23,6 +23,7 @@ struct Alignment {
   std::vector<std::string> names;                    // [sequence]
   std::vector<std::vector<std::int32_t>> letters;    // [sequence][residue] class, from 0
   std::vector<std::vector<std::int32_t>> deletions;  // [..][..] insertions left out before it
+  bool openfold = false;  // a sample has the features of OpenFold's embeddings (evoformer.h)
 };
 // Residues are the columns in which the first sequence has a letter, as in A3M; what others have
 // between them is counted as deletions.  A byte order mark, empty lines before the alignment and
@@ -42,6 +43,8 @@ struct Clips {
   std::vector<at::Tensor> text;  // [B] of [tokens, caption_channels], as stored; empty: the model
                                  // has none
   std::int64_t patch = 1;
+  at::Tensor frames_a_second = {};  // [B] float64, of an STDiT3 model; undefined: kFramesASecond
+  StditShape shape = {};            // of the model: what a sample has
 };
 
 // A clip at noise level t and the velocity at which it gets clean, both [C, T, h, w] in float64, as
@@ -52,8 +55,10 @@ Sample clip_sample(
     double t,
     const Clips& clips,
     std::int64_t like);
-// The way back: `patches`, [frames, patches, C patch patch], as a clip of these sizes.
+// The way back: `patches`, [frames, patches, C patch patch], as a clip of these sizes; or, as an
+// STDiT3 model predicts them, [frames, patches, patch patch C] with or without variances.
 at::Tensor clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_t patch);
+at::Tensor stdit3_clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std::int64_t patch);
 // float64, the same for (seed, draw) on every machine.
 at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw);
 
@@ -104,7 +109,9 @@ GridData read_grid_data(
 // also `text` [B, tokens, caption_channels], and where clips have other numbers of tokens
 // `text_mask` [B, tokens]: those that are 0 are no part of the sample.  A patch is `patch` x
 // `patch` of a frame.  Of a sample x_t = t x + (1 - t) noise, and the velocity that is to be
-// predicted is x - noise (rectified flow, Liu et al. 2022).
+// predicted is x - noise (rectified flow, Liu et al. 2022).  For an STDiT3 model there may be `fps`
+// [B]; it counts noise levels from 0 (none) to 1000 (all), and places of patches as Open-Sora 1.2
+// does for frames of kPixelsOfLatent pixels a latent.
 // Throws std::runtime_error naming the file, what is found and what is needed, also where a sample
 // takes more memory than the machine has.
 SampleFile read_frames(const std::filesystem::path& file, const StditShape& shape);
@@ -113,7 +120,12 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
 // be predicted, of which 70 % are masked, 10 % become any amino acid, 10 % that of another sequence
 // and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file(), and where
 // a sample takes more memory than the machine has.
+//
+// With features for OpenFold's embeddings (`openfold`) every row is a cluster of its own, and there
+// is one chain, without breaks.
 SampleFile read_alignments(
-    const std::filesystem::path& file, SurelyProtein surely = SurelyProtein::no);
+    const std::filesystem::path& file,
+    bool openfold = false,
+    SurelyProtein surely = SurelyProtein::no);
 
 }  // namespace paradyse

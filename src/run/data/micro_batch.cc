@@ -199,10 +199,12 @@ void copy_input(
     const std::string& name,
     const Layout& layout,
     int group_rank,
-    const at::Tensor& piece) {
+    const at::Tensor& piece,
+    Interval columns) {
   std::vector<at::Tensor> wholes;
   for (const Sample* sample : batch.samples) {
-    wholes.push_back(sample->inputs.at(name));
+    const at::Tensor& whole = sample->inputs.at(name);
+    wholes.push_back(columns.empty() ? whole : whole.narrow(-1, columns.begin, columns.size()));
   }
   const auto into_piece = [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); };
   copy_samples(into_piece, wholes, input_of(batch, name), layout, group_rank, piece);

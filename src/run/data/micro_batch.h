@@ -49,14 +49,15 @@ MicroBatch micro_batch(
     const Layout& scored,
     int group_rank);
 
-// What the rank holds of the samples' input of this name, which lies like this: to `piece`, [rows,
-// columns].
+// What the rank holds of the samples' input of this name, or of these columns of it, which lies
+// like this: to `piece`, [rows, columns].
 void copy_input(
     const MicroBatch& batch,
     const std::string& name,
     const Layout& layout,
     int group_rank,
-    const at::Tensor& piece);
+    const at::Tensor& piece,
+    Interval columns = {});
 
 // The way back: puts `piece`, the rank's part of what is predicted of the input of this name, into
 // the batch's predictions.

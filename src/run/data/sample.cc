@@ -35,10 +35,12 @@ std::vector<std::int64_t> row_sizes(
 }
 
 std::int64_t scored(const Sample& sample, const Model& model) {
-  const std::string& predicted = model.parts.back().part->input;
-  return predicted.empty()
-             ? std::ranges::count_if(sample.labels, [](std::int32_t label) { return label >= 0; })
-             : sample.inputs.at(predicted).numel();
+  const Part& last = *model.parts.back().part;
+  if (last.input.empty()) {
+    return std::ranges::count_if(sample.labels, [](std::int32_t label) { return label >= 0; });
+  }
+  const std::int64_t all = sample.inputs.at(last.input).numel();
+  return last.shape.scored == 0 ? all : all / last.shape.predicted * last.shape.scored;
 }
 
 void check_sizes(
@@ -74,8 +76,13 @@ void check_sizes(
 void check_sample(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims) {
   check_sizes(sample, model, dims);
+  const Part& last = *model.parts.back().part;
   for (const Stream& input : model.inputs()) {
-    if (!at::isfinite(sample.inputs.at(input.name)).all().item<bool>()) {
+    const at::Tensor& all = sample.inputs.at(input.name);
+    const bool some = input.name == last.input && last.shape.scored > 0;  // have a target
+    const at::Tensor numbers =
+        some ? all.unflatten(-1, {-1, last.shape.predicted}).narrow(-1, 0, last.shape.scored) : all;
+    if (!at::isfinite(numbers).all().item<bool>()) {
       throw std::invalid_argument(
           fmt::format("'{}' of a sample has numbers that are not finite", input.name));
     }

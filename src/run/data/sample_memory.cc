@@ -15,9 +15,13 @@ namespace {
 constexpr double kDouble = 8;  // bytes
 constexpr double kLabel = 4;
 
-// Of all that a sample has for each residue of a sequence, and for each pair of residues.
-constexpr double kOfResidue = kDouble * kMsaFeatures + kLabel;
-constexpr double kOfPair = kDouble * kPairFeatures;
+// Of all that a sample has for each residue of a sequence, and for each pair of residues: what the
+// model's embeddings, ours or OpenFold's, read most of.
+constexpr std::int64_t kMostOfPair = std::max(kPairFeatures, 2 * kTargetFeatures + kPlaceBins);
+constexpr double kOfPair = kDouble * kMostOfPair;
+double of_residue(bool openfold) {
+  return kLabel + kDouble * (openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures);
+}
 
 // What was rounded down from a whole number is that number.
 double whole(double number) { return std::floor(number + 1e-6); }
@@ -39,15 +43,17 @@ std::string text_of(double bytes) {
 
 }  // namespace
 
-double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues) {
+double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues, bool openfold) {
   const auto S = static_cast<double>(sequences);
   const auto R = static_cast<double>(residues);
-  return kOfResidue * S * R + kOfPair * R * R;
+  return of_residue(openfold) * S * R + kOfPair * R * R;
 }
 
-double clip_sample_bytes(at::IntArrayRef sizes, std::int64_t patch) {
+double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape) {
+  const std::int64_t patch = shape.patch;
+  const std::int64_t of_place = shape.stdit3 ? shape.hidden : kPlaceFeatures;
   // The clip, noise, their mix and the velocity, as patches these two again; features of places.
-  constexpr double kCopies = 6;
+  const double copies = shape.stdit3 && shape.pred_sigma ? 8 : 6;  // what is predicted is as wide
   constexpr double kCopiesOfPlaces = 2;
   double elements = 1;
   for (const std::int64_t size : sizes) {
@@ -55,23 +61,24 @@ double clip_sample_bytes(at::IntArrayRef sizes, std::int64_t patch) {
   }
   const double patches =
       elements / static_cast<double>(sizes.front()) / static_cast<double>(patch * patch);
-  return kDouble * (kCopies * elements + kCopiesOfPlaces * kPlaceFeatures * patches);
+  return kDouble * (copies * elements + kCopiesOfPlaces * static_cast<double>(of_place) * patches);
 }
 
 void expect_room(const std::string& where, const Alignment& alignment, std::int64_t available) {
   const auto s = std::ssize(alignment.letters);
   const auto r = std::ssize(alignment.letters.front());
-  const double needed = alignment_sample_bytes(s, r);
+  const double needed = alignment_sample_bytes(s, r, alignment.openfold);
+  const double residue = of_residue(alignment.openfold);
   const auto room = static_cast<double>(available);
   if (needed <= room) {
     return;
   }
   const auto R = static_cast<double>(r);
   const double of_pairs = kOfPair * R * R;
-  // The largest R with kOfPair R^2 + kOfResidue S R within the room; or the largest S.
-  const double b = kOfResidue * static_cast<double>(s);
+  // The largest R with kOfPair R^2 + residue S R within the room; or the largest S.
+  const double b = residue * static_cast<double>(s);
   const double residues = (std::sqrt(b * b + 4 * kOfPair * room) - b) / (2 * kOfPair);
-  const double sequences = (room - of_pairs) / (kOfResidue * R);
+  const double sequences = (room - of_pairs) / (residue * R);
   refuse_size(
       fmt::format(
           "{}: the sample of an alignment of {} sequences and {} residues, with {} features of "
@@ -79,7 +86,7 @@ void expect_room(const std::string& where, const Alignment& alignment, std::int6
           where,
           s,
           r,
-          kPairFeatures),
+          kMostOfPair),
       needed,
       available,
       sequences >= 1
@@ -92,8 +99,11 @@ void expect_room(const std::string& where, const Alignment& alignment, std::int6
 }
 
 void expect_room(
-    const std::string& where, at::IntArrayRef clip, std::int64_t patch, std::int64_t available) {
-  const double needed = clip_sample_bytes(clip, patch);
+    const std::string& where,
+    at::IntArrayRef clip,
+    const StditShape& shape,
+    std::int64_t available) {
+  const double needed = clip_sample_bytes(clip, shape);
   if (needed <= static_cast<double>(available)) {
     return;
   }

@@ -11,15 +11,18 @@
 namespace paradyse {
 
 // Bytes, as a double: sizes that nobody has memory for overflow integers.
-double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues);
+double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues, bool openfold = false);
 // While it is made; `sizes` [C, T, h, w].
-double clip_sample_bytes(at::IntArrayRef sizes, std::int64_t patch);
+double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape);
 
 // Each throws std::runtime_error where a sample takes more memory than `available` bytes: how much
 // it takes, how much there is, and the largest sample that fits.
 void expect_room(const std::string& where, const Alignment& alignment, std::int64_t available);
 void expect_room(
-    const std::string& where, at::IntArrayRef clip, std::int64_t patch, std::int64_t available);
+    const std::string& where,
+    at::IntArrayRef clip,
+    const StditShape& shape,
+    std::int64_t available);
 // Of samples with these sizes of dims, `count` at once.
 void expect_room(
     const Model& model,

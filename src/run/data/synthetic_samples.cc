@@ -1,5 +1,6 @@
 #include "src/run/data/synthetic_samples.h"
 
+#include <limits>
 #include <random>
 
 #include "paradyse/plan/index.h"
@@ -22,6 +23,12 @@ std::vector<Sample> synthetic_samples(
       auto* data = numbers.mutable_data_ptr<double>();
       for (std::int64_t i = 0; i < numbers.numel(); ++i) {
         data[i] = static_cast<double>(random() >> 11U) * 0x1p-52 - 1;
+      }
+      if (input.name == last.input && last.shape.scored > 0) {  // the others have no target
+        const std::int64_t others = last.shape.predicted - last.shape.scored;
+        numbers.unflatten(-1, {-1, last.shape.predicted})
+            .narrow(-1, last.shape.scored, others)
+            .fill_(std::numeric_limits<double>::quiet_NaN());
       }
       sample.inputs[input.name] = numbers;
     }

@@ -46,13 +46,11 @@ class Executor final : public Machine {
     const ParameterTypes types = parameters.types();
     {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
-      const auto longest =
-          std::max_element(batch.packed.lengths.begin(), batch.packed.lengths.end());
-      if (const PartShape* turned = shape_with_rope(timeline)) {
+      if (const Program* turning = program_with_rope(timeline)) {
         rope_ = rope_table(
-            *turned->rope,
-            turned->head_dim,
-            longest == batch.packed.lengths.end() ? 0 : *longest,
+            *turning->shape.rope,
+            turning->shape.head_dim,
+            rope_positions(*turning),
             types.gradient,
             *rank.kernels,
             parameters.device());
@@ -176,16 +174,17 @@ class Executor final : public Machine {
     return part.weights < 0 ? nullptr : &parameters.parts().at(idx(part.weights));
   }
   // All parts that turn queries turn them alike.
-  static const PartShape* shape_with_rope(const Timeline& timeline) {
-    const PartShape* found = nullptr;
+  static const Program* program_with_rope(const Timeline& timeline) {
+    const Program* found = nullptr;
     for (const ScheduledPart& part : timeline) {
       if (std::ranges::any_of(
               part.program().ops, [](const Op& op) { return traits(op.kind).rotary; })) {
         const PartShape& shape = part.program().shape;
-        if (found != nullptr && (found->rope != shape.rope || found->head_dim != shape.head_dim)) {
+        if (found != nullptr &&
+            (found->shape.rope != shape.rope || found->shape.head_dim != shape.head_dim)) {
           throw std::logic_error("executor: two parts turn queries otherwise");
         }
-        found = &shape;
+        found = &part.program();
       }
     }
     return found;

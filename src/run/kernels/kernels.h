@@ -45,8 +45,9 @@ struct Rotation {
   std::int64_t head_dim = 0;
   at::Tensor cosines;  // [positions, D/2] in the statistic type
   at::Tensor sines;
-  at::Tensor positions;  // [t]
-  bool inverse = false;  // back: the adjoint
+  at::Tensor positions;      // [t]
+  bool inverse = false;      // back: the adjoint
+  bool interleaved = false;  // pairs are columns 2i and 2i + 1 of a head, not i and i + D/2
 };
 
 // Probabilities of attention whose scores are kept: `tokens` rows in a row, each of `heads` times
@@ -232,6 +233,7 @@ struct Kernels {
       double scale,
       const at::Tensor& gradient);
   // sums [t] float64: the squares of y - v, both [t, n]; d = (y - v) scale where it is defined.
+  // Where v is NaN there is nothing to be predicted: both are 0.
   void (*squared_error)(
       const at::Tensor& y,
       const at::Tensor& v,

@@ -1,5 +1,5 @@
 // a = f(h), element by element: h and a [T, F], f the model's GELU (exact or by tanh), ReLU or
-// SiLU. Adjoint: dh = da f'(h), by h.
+// SiLU. Adjoint: dh = da f'(h), by h, added to what is there.
 #include <stdexcept>
 
 #include "src/run/ops/frame.h"
@@ -28,27 +28,42 @@ void activation(Frame& frame, const Op& op) {
   throw std::logic_error("activation: not a function of one operand");
 }
 
-void activation_adjoint(Frame& frame, const Op& op) {
-  const at::Tensor h_TF = frame.value(op.in[0]);
-  const at::Tensor grad_a_TF = frame.gradient(op.out[0]);
-  at::Tensor grad_h_TF = frame.only_gradient_target(op.in[0]);
-  switch (frame.program().shape.activation) {
+namespace {
+
+// to = grad_a f'(h), perhaps in grad_a's memory.
+void backward(Activation function, const at::Tensor& grad_a, const at::Tensor& h, at::Tensor& to) {
+  switch (function) {
     case Activation::gelu:
-      at::gelu_backward_out(grad_h_TF, grad_a_TF, h_TF, "none");
+      at::gelu_backward_out(to, grad_a, h, "none");
       return;
     case Activation::gelu_tanh:
-      at::gelu_backward_out(grad_h_TF, grad_a_TF, h_TF, "tanh");
+      at::gelu_backward_out(to, grad_a, h, "tanh");
       return;
     case Activation::relu:
-      at::threshold_backward_out(grad_h_TF, grad_a_TF, h_TF, 0);
+      at::threshold_backward_out(to, grad_a, h, 0);
       return;
     case Activation::silu:
-      at::silu_backward_out(grad_h_TF, grad_a_TF, h_TF);
+      at::silu_backward_out(to, grad_a, h);
       return;
     case Activation::swiglu:
       break;
   }
   throw std::logic_error("activation: not a function of one operand");
+}
+
+}  // namespace
+
+void activation_adjoint(Frame& frame, const Op& op) {
+  const Activation function = frame.program().shape.activation;
+  const at::Tensor h_TF = frame.value(op.in[0]);
+  at::Tensor grad_a_TF = frame.gradient(op.out[0]);
+  auto [grad_h_TF, accumulate] = frame.gradient_target(op.in[0]);
+  if (!accumulate) {
+    backward(function, grad_a_TF, h_TF, grad_h_TF);
+    return;
+  }
+  backward(function, grad_a_TF, h_TF, grad_a_TF);  // nobody reads it any more
+  grad_h_TF.add_(grad_a_TF);
 }
 
 }  // namespace paradyse::ops

@@ -40,8 +40,7 @@ void adaptive_gate_adjoint(Frame& frame, const Op& op) {
         grad_g_H.zero_();
         frame.kernels().add_sum_of_products(grad_out, y_TH.narrow(0, first, rows), grad_g_H);
         frame.parameters->vector_grads.at(v).add_(grad_g_H);
-        frame.kernels().add_numbers(
-            grad_c.select(0, row).narrow(0, op.condition.begin, H), grad_g_H);
+        add_to_condition(frame, grad_c, row, op.condition, grad_g_H);
       });
 }
 

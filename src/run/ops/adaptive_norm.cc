@@ -1,9 +1,9 @@
 // xn = (x - mean(x)) / sqrt(var(x) + eps) (1 + s) + b: x and xn [T, H], c [rows, ..].
 //
 // Words.  A *run* is rows of x that one row of c goes with; b | s [2H], its *shift* and *scale*,
-// are 2H columns of that row and the part's vector, added up.  So a run is a LayerNorm with weights
-// of its own, 1 + s, and bias b.  Adjoint: adds to dx where other readers have left a gradient, and
-// always to dc and the vector's; x's statistics are made again.
+// are 2H columns of that row (or twice the same H) and the part's vector, added up.  So a run is a
+// LayerNorm with weights of its own, 1 + s, and bias b.  Adjoint: adds to dx where other readers
+// have left a gradient, and always to dc and the vector's; x's statistics are made again.
 #include "paradyse/run/accountant.h"
 #include "src/run/ops/conditioned_rows.h"
 
@@ -68,8 +68,7 @@ void adaptive_norm_adjoint(Frame& frame, const Op& op) {
              .w = grad_modulation.narrow(0, H, H),
              .b = grad_modulation.narrow(0, 0, H)});
         frame.parameters->vector_grads.at(v).add_(grad_modulation);
-        frame.kernels().add_numbers(
-            grad_c.select(0, row).narrow(0, op.condition.begin, 2 * H), grad_modulation);
+        add_to_condition(frame, grad_c, row, op.condition, grad_modulation);
       });
 }
 

@@ -58,14 +58,30 @@ void for_conditioned_rows(const Frame& frame, ValueId x, ValueId c, Body body) {
   }
 }
 
-// Columns of a row of c, with a vector of the part: [n] in `to`.
+// Columns of a row of c, over and over, with a vector of the part: [n] in `to`.
 inline void conditioned(
     const at::Tensor& c,
     std::int64_t row,
     Interval columns,
     const at::Tensor& vector,
     at::Tensor& to) {
-  at::add_out(to, c.select(0, row).narrow(0, columns.begin, columns.size()), vector);
+  const at::Tensor of_row = c.select(0, row).narrow(0, columns.begin, columns.size());
+  for (std::int64_t first = 0; first < vector.size(0); first += columns.size()) {
+    at::Tensor some = to.narrow(0, first, columns.size());
+    at::add_out(some, of_row, vector.narrow(0, first, columns.size()));
+  }
+}
+// Adds the gradient of those [n] to that of the row's columns, which read it once or more.
+inline void add_to_condition(
+    const Frame& frame,
+    const at::Tensor& grad_c,
+    std::int64_t row,
+    Interval columns,
+    const at::Tensor& gradient) {
+  const at::Tensor of_row = grad_c.select(0, row).narrow(0, columns.begin, columns.size());
+  for (std::int64_t first = 0; first < gradient.size(0); first += columns.size()) {
+    frame.kernels().add_numbers(of_row, gradient.narrow(0, first, columns.size()));
+  }
 }
 
 // Where the gradient of c goes: zero where nothing was there.

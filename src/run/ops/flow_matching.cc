@@ -1,5 +1,5 @@
 // (y, v) -> d [rows, columns]: the loss is the sum of (y - v)^2, which is counted for the sample
-// that a row is of; d, its gradient to y.  The adjoint hands d on.
+// that a row is of; d, its gradient to y.  Both are 0 where v is NaN.  The adjoint hands d on.
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/ops/frame.h"
@@ -13,7 +13,9 @@ void flow_matching(Frame& frame, const Op& op) {
     const HostScope library_memory;
     frame.result->losses = at::empty({y.size(0)}, y.options().dtype(at::kDouble));
   }
-  frame.result->numbers_a_row = y.size(1);
+  const PartShape& shape = frame.program().shape;
+  frame.result->numbers_a_row =
+      shape.scored == 0 ? y.size(1) : y.size(1) / shape.predicted * shape.scored;
   frame.kernels().squared_error(
       y, frame.value(op.in[1]), 2 * frame.loss_scale, d, frame.result->losses);
   if (!frame.batch->predictions.empty()) {

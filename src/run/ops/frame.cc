@@ -59,6 +59,33 @@ at::Tensor Frame::of_rows(
   });
 }
 
+at::Tensor Frame::places(ValueId id, const std::string& dim) const {
+  const Layout& layout = program().values[idx(id)].layout;
+  const std::size_t along = layout.place(dim);
+  std::vector<std::int64_t> runs = {static_cast<std::int64_t>(along)};
+  for (std::size_t d = 0; d + 1 < layout.dims.size(); ++d) {
+    for (const Interval run : layout.dims[d].piece(rank->seat.group_rank)) {
+      runs.insert(runs.end(), {run.begin, run.end});
+    }
+    runs.push_back(-1);
+  }
+  return numbers->of({BatchNumbers::Kind::places, runs}, [&] {
+    std::vector<std::int64_t> rows = {0};
+    for (std::size_t d = 0; d + 1 < layout.dims.size(); ++d) {
+      std::vector<std::int64_t> more;
+      for (const std::int64_t row : rows) {
+        for (const Interval run : layout.dims[d].piece(rank->seat.group_rank)) {
+          for (std::int64_t i = run.begin; i < run.end; ++i) {
+            more.push_back(d == along ? i : row);
+          }
+        }
+      }
+      rows = std::move(more);
+    }
+    return rows;
+  });
+}
+
 at::Tensor& Frame::make(ValueId id) {
   const Extent extent = local_extent(program(), id, rank->seat);
   const bool statistics = program().values[idx(id)].element == Element::statistic;

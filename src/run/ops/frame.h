@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,9 @@ struct Frame {
       BatchNumbers::Kind kind,
       const std::vector<std::int64_t>& mine,
       const std::vector<std::int64_t>& all) const;
+
+  // [row] The place of each row of a value in a row dim of its own.
+  [[nodiscard]] at::Tensor places(ValueId id, const std::string& dim) const;
 
   // Makes room for a value: uninitialised, of this rank's extent.
   at::Tensor& make(ValueId id);

@@ -1,8 +1,9 @@
 // Turns queries and keys by their token's position t, in place.
 //
-// Columns i and i + D/2 of a head are a pair (a, b): it becomes (a cos - b sin, a sin + b cos) of
-// the angle t f_i, i < D/2.  The *table* has cosines and sines [positions, D/2] of a micro-batch's
-// longest document, made once for all its ops.  Adjoint: the gradient turned back, in place.
+// Columns i and i + D/2 of a head, or neighbours, are a pair (a, b): it becomes (a cos - b sin, a
+// sin + b cos) of the angle t f_i, i < D/2.  The *table* has cosines and sines [positions, D/2] of
+// a micro-batch's longest document, made once for all its ops.  Adjoint: the gradient turned back,
+// in place.
 #include "paradyse/plan/index.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/ops/frame.h"
@@ -33,18 +34,21 @@ namespace {
 // Queries and keys stand side by side, so they turn as one run of heads; values stay.
 void turn(Frame& frame, const Op& op, const at::Tensor& qkv, bool inverse) {
   const Heads& heads = op.heads[idx(frame.rank->seat.group_rank)];
+  const Rope rope = frame.program().shape.rope.value_or(Rope{});
   frame.kernels().rotate(
       qkv,
       {.heads = heads.query.size() + heads.key.size(),
        .head_dim = frame.program().shape.head_dim,
        .cosines = frame.rope->cosines,
        .sines = frame.rope->sines,
-       .positions = frame.of_rows(
-           op.in[0],
-           BatchNumbers::Kind::positions,
-           frame.batch->positions,
-           frame.batch->all_positions),
-       .inverse = inverse});
+       .positions = rope.along.empty() ? frame.of_rows(
+                                             op.in[0],
+                                             BatchNumbers::Kind::positions,
+                                             frame.batch->positions,
+                                             frame.batch->all_positions)
+                                       : frame.places(op.in[0], rope.along),
+       .inverse = inverse,
+       .interleaved = rope.interleaved});
 }
 
 }  // namespace

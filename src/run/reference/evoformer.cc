@@ -50,6 +50,28 @@ at::Tensor triangle(
          linear(layer_norm(o, weights, name + ".layer_norm_out"), weights, name + ".linear_z");
 }
 
+// Where weights are that are no attention of the MSA: of the MSA's own parts, and of pairs.
+std::string of_msa(const EvoformerShape& shape, const std::string& name) {
+  return shape.openfold ? name : "core." + name;
+}
+std::string of_pairs(const EvoformerShape& shape, const std::string& name) {
+  return (shape.openfold ? "pair_stack." : "core.") + name;
+}
+
+// The sum of products of successive columns of x, each with the linear of a name.
+at::Tensor embedded(
+    const at::Tensor& x, const Weights& weights, const std::vector<std::string>& names) {
+  at::Tensor sum;
+  std::int64_t first = 0;
+  for (const std::string& name : names) {
+    const std::int64_t columns = weights.at(name + ".weight").size(1);
+    const at::Tensor y = linear(x.narrow(-1, first, columns), weights, name);
+    sum = sum.defined() ? sum + y : y;
+    first += columns;
+  }
+  return sum;
+}
+
 }  // namespace
 
 at::Tensor evoformer_part(
@@ -85,10 +107,10 @@ at::Tensor evoformer_part(
     return stream("m") + y.transpose(0, 1);
   }
   if (part == "msa_transition") {
-    return stream("m") + transition(stream("m"), weights, "core.msa_transition");
+    return stream("m") + transition(stream("m"), weights, of_msa(shape, "msa_transition"));
   }
   if (part == "outer_product_mean") {  // algorithm 10
-    const std::string name = "core.outer_product_mean";
+    const std::string name = of_msa(shape, "outer_product_mean");
     const at::Tensor mn = layer_norm(stream("m"), weights, name + ".layer_norm");
     const at::Tensor o = at::einsum(
         "sia,sjb->ijab",
@@ -99,14 +121,13 @@ at::Tensor evoformer_part(
   }
   if (part == "triangle_outgoing" || part == "triangle_incoming") {
     const bool incoming = part == "triangle_incoming";
-    return stream("z") +
-           triangle(
-               stream("z"), weights, incoming ? "core.tri_mul_in" : "core.tri_mul_out", incoming);
+    const std::string name = of_pairs(shape, incoming ? "tri_mul_in" : "tri_mul_out");
+    return stream("z") + triangle(stream("z"), weights, name, incoming);
   }
   if (part == "triangle_starting" || part == "triangle_ending") {
     // along the columns of z is along the rows of its transpose, whose bias is transposed, too
     const bool ending = part == "triangle_ending";
-    const std::string name = ending ? "core.tri_att_end." : "core.tri_att_start.";
+    const std::string name = of_pairs(shape, ending ? "tri_att_end." : "tri_att_start.");
     const at::Tensor z = ending ? stream("z").transpose(0, 1) : stream("z");
     const at::Tensor zn = layer_norm(z, weights, name + "layer_norm");
     const at::Tensor bias = linear(zn, weights, name + "linear").permute({2, 0, 1});
@@ -114,7 +135,7 @@ at::Tensor evoformer_part(
     return stream("z") + (ending ? y.transpose(0, 1) : y);
   }
   if (part == "pair_transition") {
-    return stream("z") + transition(stream("z"), weights, "core.pair_transition");
+    return stream("z") + transition(stream("z"), weights, of_pairs(shape, "pair_transition"));
   }
   throw std::invalid_argument("reference: evoformer has no part '" + part + "'");
 }
@@ -122,9 +143,20 @@ at::Tensor evoformer_part(
 // The sum of cross-entropies of the letters that have a label.
 at::Tensor evoformer_loss(
     const EvoformerShape& shape, const Weights& weights, const Sample& sample) {
+  std::vector<std::string> of_m = {"linear_m"};
+  std::vector<std::string> of_z = {"linear_z"};
+  if (shape.openfold) {
+    of_m = {"linear_tf_m", "linear_msa_m"};
+    of_z = {"linear_tf_z_i", "linear_tf_z_j", "linear_relpos"};
+  }
+  for (auto* const names : {&of_m, &of_z}) {
+    for (std::string& name : *names) {
+      name = "input_embedder." + name;
+    }
+  }
   Streams streams = {
-      {"m", linear(sample.inputs.at("msa"), weights, "input_embedder.linear_m")},
-      {"z", linear(sample.inputs.at("pair"), weights, "input_embedder.linear_z")}};
+      {"m", embedded(sample.inputs.at("msa"), weights, of_m)},
+      {"z", embedded(sample.inputs.at("pair"), weights, of_z)}};
   std::vector<std::pair<const char*, const char*>> parts = {
       {"row_attention", "m"},
       {shape.global_column ? "global_column_attention" : "column_attention", "m"},
@@ -140,12 +172,15 @@ at::Tensor evoformer_loss(
     parts.erase(parts.begin() + 4);
   }
   for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
-    const Weights own = of_layer(weights, layer);
+    const Weights own = of_layer(weights, layer, shape.openfold ? "evoformer.blocks." : "blocks.");
     for (const auto& [part, stream] : parts) {
       streams[stream] = evoformer_part(shape, part, own, streams);
     }
   }
-  const at::Tensor logits = linear(streams.at("m"), weights, "masked_msa_head.linear");
+  const at::Tensor logits = linear(
+      streams.at("m"),
+      weights,
+      shape.openfold ? "aux_heads.masked_msa.linear" : "masked_msa_head.linear");
   const at::Tensor scores = at::log_softmax(logits, -1).flatten(0, 1);
   const at::Tensor label = at::tensor(sample.labels, at::kLong).to(scores.device());
   const at::Tensor of_label = scores.gather(1, label.clamp_min(0).unsqueeze(1)).squeeze(1);

@@ -56,8 +56,8 @@ at::Tensor attend(
 }
 
 // Those of a layer, without its prefix.
-Weights of_layer(const Weights& weights, std::int64_t layer) {
-  const std::string prefix = "blocks." + std::to_string(layer) + ".";
+Weights of_layer(const Weights& weights, std::int64_t layer, const std::string& blocks) {
+  const std::string prefix = blocks + std::to_string(layer) + ".";
   Weights own;
   for (const auto& [name, weight] : weights) {
     if (name.starts_with(prefix)) {

@@ -27,8 +27,8 @@ at::Tensor attend(
     std::int64_t count,
     std::int64_t key_heads,
     const at::Tensor& bias = {});
-// Those of a layer, "blocks.N.", without its prefix.
-Weights of_layer(const Weights& weights, std::int64_t layer);
+// Those of a layer, "blocks.N." or as `blocks` says, without its prefix.
+Weights of_layer(const Weights& weights, std::int64_t layer, const std::string& blocks = "blocks.");
 
 // Loss and every gradient of a batch of samples, each run by itself, in the weights' type.
 // `loss`: the sum of a sample's.  Weights may be without data (naive_memory.h); then losses are 0.

@@ -82,7 +82,12 @@ std::vector<at::Tensor> sampled_clips(
         *plan, {.documents = {}, .samples = batch, .predictions = velocities}, /*backward=*/false);
     const HostScope host;
     for (std::int64_t i = 0; i < count; ++i) {
-      x[idx(i)] += dt * clip_of(velocities[idx(i)], x[idx(i)].sizes(), clips_of(i).first.patch);
+      const at::IntArrayRef sizes = x[idx(i)].sizes();
+      const Clips& clips = clips_of(i).first;
+      const at::Tensor velocity = clips.shape.stdit3
+                                      ? stdit3_clip_of(velocities[idx(i)], sizes, clips.patch)
+                                      : clip_of(velocities[idx(i)], sizes, clips.patch);
+      x[idx(i)] += dt * velocity;
     }
   }
   return x;

@@ -1,6 +1,7 @@
 // Model folders as Hugging Face has them, and TOML model files: opened, and written back.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -197,6 +198,27 @@ ModelFolder open_language_model(const fs::path& path, bool random_weights) {
   return folder;
 }
 
+namespace {
+
+// Of many names those that begin alike as one: "structure_module.* (97)".
+std::vector<std::string> in_groups(const std::vector<std::string>& names) {
+  constexpr std::size_t kFew = 8;
+  if (names.size() <= kFew) {
+    return names;
+  }
+  std::map<std::string, std::size_t> count;
+  for (const std::string& name : names) {
+    ++count[name.substr(0, name.find('.'))];
+  }
+  std::vector<std::string> groups;
+  for (const auto& [begin, tensors] : count) {
+    groups.push_back(begin + ".* (" + std::to_string(tensors) + ")");
+  }
+  return groups;
+}
+
+}  // namespace
+
 void ModelWeights::fill(Parameters& parameters) const {
   if (random()) {
     parameters.initialize(seed);
@@ -225,8 +247,8 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
     weights.notes.insert(weights.notes.end(), stored.notes.begin(), stored.notes.end());
     if (!stored.unused.empty()) {
       weights.notes.push_back(
-          model.path.string() +
-          ": left out, since they belong to heads for other tasks: " + joined(stored.unused, ", "));
+          model.path.string() + ": left out, since they belong to heads for other tasks: " +
+          joined(in_groups(stored.unused), ", "));
     }
     weights.said = files.files.size() == 1 ? files.files.front().string() : model.path.string();
     weights.reader = reader;

@@ -123,4 +123,26 @@ void draw_normal(
   }
 }
 
+double uniform_from(double normal) {
+  return std::numbers::sqrt3 * std::erf(normal * (std::numbers::sqrt2 / 2));
+}
+
+double truncated_from(double normal) {
+  constexpr double kInside = 0.95449973610364158;  // of a normal within 2 deviations: erf(sqrt 2)
+  constexpr double kDeviation = 0.87962566103423978;  // that of what is left of it
+  // t with erf(t / sqrt 2) = kInside erf(|normal| / sqrt 2): by Newton's steps, which from zero
+  // come nearer without going beyond, since erf is concave.
+  const double share = kInside * std::erf(std::abs(normal) * (std::numbers::sqrt2 / 2));
+  double t = 0;
+  for (int step = 0; step < 64; ++step) {
+    const double left = share - std::erf(t * (std::numbers::sqrt2 / 2));
+    const double more = left * std::exp(t * t / 2) * std::sqrt(std::numbers::pi / 2);
+    t += more;
+    if (!(more > 1e-12)) {
+      break;
+    }
+  }
+  return std::copysign(std::min(t, 2.0) / kDeviation, normal);
+}
+
 }  // namespace paradyse

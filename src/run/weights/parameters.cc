@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
 #include <span>
 #include <stdexcept>
 #include <system_error>
@@ -140,6 +141,9 @@ std::string full_name(const PartParameters& part, const std::string& name) {
 }
 
 std::vector<std::int64_t> stored_shape(const Matrix& matrix) {
+  if (!matrix.stored_shape.empty()) {
+    return matrix.stored_shape;
+  }
   const std::int64_t rows = matrix.stored_rows > 0 ? matrix.stored_rows : matrix.rows;
   return matrix.transposed ? std::vector<std::int64_t>{matrix.cols, rows}
                            : std::vector<std::int64_t>{rows, matrix.cols};
@@ -147,8 +151,42 @@ std::vector<std::int64_t> stored_shape(const Matrix& matrix) {
 
 // The matrix's rows in the tensor that stores it.
 at::Tensor stored_rows(const Matrix& matrix, const at::Tensor& stored) {
-  return (matrix.transposed ? stored.t() : stored).narrow(0, matrix.first, matrix.rows);
+  return (matrix.transposed ? stored.t() : stored.flatten(1)).narrow(0, matrix.first, matrix.rows);
 }
+
+std::vector<std::int64_t> stored_shape(const Vector& vector) {
+  if (vector.stored_rows == 0) {
+    return {vector.size};
+  }
+  return vector.columns == 0 ? std::vector<std::int64_t>{vector.stored_rows}
+                             : std::vector<std::int64_t>{vector.stored_rows, vector.columns};
+}
+
+// Elements of the stored tensor, row by row.
+Interval stored_elements(const Vector& vector) {
+  const std::int64_t begin = vector.first * std::max<std::int64_t>(1, vector.columns);
+  return {begin, begin + vector.size};
+}
+
+at::Tensor stored_elements(const Vector& vector, const at::Tensor& stored) {
+  const Interval own = stored_elements(vector);
+  return stored.view({-1}).narrow(0, own.begin, own.size());
+}
+
+// Which tensors that store several vectors are complete, as one vector after the other comes.
+class Complete {
+ public:
+  bool with(const std::string& name, const Vector& vector) {
+    if (vector.stored_rows == 0) {
+      return true;
+    }
+    const std::int64_t all = vector.stored_rows * std::max<std::int64_t>(1, vector.columns);
+    return (there_[name] += vector.size) == all;
+  }
+
+ private:
+  std::map<std::string, std::int64_t> there_;
+};
 
 // A tensor that stores several matrices is complete with the last of them.
 bool completes(const PartWeights& weights, std::size_t m) {
@@ -172,6 +210,21 @@ struct Draws {
   std::uint64_t stream = 0;
   std::uint64_t first = 0;  // of the stream
   double deviation = 1;
+  Begin distribution = Begin::normal;
+
+  [[nodiscard]] double number(float drawn) const {
+    switch (distribution) {
+      case Begin::truncated:
+        return truncated_from(drawn) * deviation;
+      case Begin::uniform:
+        return uniform_from(drawn) * deviation;
+      case Begin::zero:
+        return 0;
+      case Begin::normal:
+        break;
+    }
+    return drawn * deviation;
+  }
 
   template <typename T>
   void fill(std::size_t begin, std::span<T> out) const {
@@ -180,7 +233,7 @@ struct Draws {
       const std::size_t count = std::min(numbers.size(), out.size() - done);
       draw_normal(seed, stream, first + begin + done, std::span(numbers).first(count));
       for (std::size_t i = 0; i < count; ++i) {
-        out[done + i] = static_cast<T>(static_cast<float>(numbers[i] * deviation));
+        out[done + i] = static_cast<T>(static_cast<float>(number(numbers[i])));
       }
     }
   }
@@ -217,7 +270,19 @@ void Parameters::initialize(std::uint64_t seed) {
   const Drawing drawing;
   for (PartParameters& part : parts_) {
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
-      part.vector_masters[v].fill_(part.weights.vectors[v].initial);
+      const Vector& vector = part.weights.vectors[v];
+      part.vector_masters[v].fill_(vector.initial);
+      if (vector.deviation > 0) {
+        const Draws draws{
+            .seed = seed,
+            .stream = stream(full_name(part, vector.name)),
+            .first = static_cast<std::uint64_t>(stored_elements(vector).begin),
+            .deviation = vector.deviation,
+            .distribution = vector.begin};
+        std::vector<float> numbers(idx(vector.size));
+        draws.fill(0, std::span(numbers));
+        part.vector_masters[v].add_(at::tensor(numbers).to(device_));
+      }
     }
     const auto& matrices = part.weights.matrices;
     for (std::size_t m = 0; m < matrices.size(); ++m) {
@@ -225,6 +290,10 @@ void Parameters::initialize(std::uint64_t seed) {
         continue;
       }
       const at::Tensor own = local_rows(part, m, domain_rank_, part.stack_master);
+      if (matrices[m].begin == Begin::zero) {
+        at::Tensor(own).zero_();
+        continue;
+      }
       // Drawn on the host: the same numbers on every device.
       const at::Tensor rows =
           own.is_cpu() ? own : at::empty(own.sizes(), own.options().device(at::kCPU));
@@ -234,7 +303,9 @@ void Parameters::initialize(std::uint64_t seed) {
           .seed = seed,
           .stream = stream(full_name(part, matrices[m].stored_as)),
           .first = static_cast<std::uint64_t>(first_row) * static_cast<std::uint64_t>(rows.size(1)),
-          .deviation = model_.initializer_range * matrices[m].scale};
+          .deviation = matrices[m].deviation > 0 ? matrices[m].deviation
+                                                 : model_.initializer_range * matrices[m].scale,
+          .distribution = matrices[m].begin};
       AT_DISPATCH_FLOATING_TYPES_AND2(
           at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
             draws.fill_by_threads(std::span(rows.mutable_data_ptr<scalar_t>(), idx(rows.numel())));
@@ -265,8 +336,13 @@ namespace {
 
 // What files may call a weight: older ones name the LayerNorms' vectors otherwise, and files of the
 // model without a head leave its first name out ("transformer.wte.weight" is "wte.weight").
-std::vector<std::string> names_for(const std::string& name) {
+std::vector<std::string> names_for(const std::string& name, const OtherNames& other) {
   std::vector<std::string> names = {name};
+  for (const auto& [now, before] : other.older) {
+    if (const std::size_t at = name.find(now); at != std::string::npos) {
+      names.push_back(std::string(name).replace(at, now.size(), before));
+    }
+  }
   for (const auto& [now, before] :
        {std::pair<std::string, std::string>{".LayerNorm.weight", ".LayerNorm.gamma"},
         std::pair<std::string, std::string>{".LayerNorm.bias", ".LayerNorm.beta"}}) {
@@ -311,6 +387,7 @@ constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
 
 StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model) {
   StoredWeights found;
+  const auto called = [&](const std::string& name) { return names_for(name, model.other_names); };
   std::map<std::string, StoredTensor> unused = reader.tensors();
   const auto there = [&](const std::string& name) { return reader.contains(name); };
   const auto first_of = [&](const std::vector<std::string>& names) {
@@ -367,7 +444,7 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
   for (const ModelPart& one : model.parts) {
     const PartWeights weights = one.part->weights(1);
     if (!weights.matrices.empty() && weights.matrices.front().tied) {
-      head = names_for(layer_prefix(weights, one.layer) + weights.matrices.front().stored_as);
+      head = called(layer_prefix(weights, one.layer) + weights.matrices.front().stored_as);
     }
   }
   for (const ModelPart& one : model.parts) {
@@ -375,19 +452,19 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
     const std::string prefix = layer_prefix(weights, one.layer);
     for (const Vector& vector : weights.vectors) {
       const std::string name = prefix + vector.name;
-      std::vector<std::string> names = names_for(name);
+      std::vector<std::string> names = called(name);
       if (name == kBias || name == kDecoderBias) {
-        names = names_for(kDecoderBias);
-        const std::vector<std::string> beside = names_for(kBias);
+        names = called(kDecoderBias);
+        const std::vector<std::string> beside = called(kBias);
         names.insert(names.end(), beside.begin(), beside.end());
-        if (name == kDecoderBias && !there(first_of(names_for(name)))) {
+        if (name == kDecoderBias && !there(first_of(called(name)))) {
           found.notes.push_back(fmt::format(
               "{}: {} is not there: {} is taken",
               reader.file_of(name).string(),
               kDecoderBias,
               first_of(names)));
         }
-        const std::string own = first_of(names_for(kDecoderBias));
+        const std::string own = first_of(called(kDecoderBias));
         const std::string other = first_of(beside);
         if (there(own) && there(other)) {
           if (name == kBias && !at::equal(reader.view(own), reader.view(other))) {
@@ -400,16 +477,18 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
           unused.erase(other);
         }
       }
-      find(name, names, {vector.size});
+      if (!found.names.contains(name)) {
+        find(name, names, stored_shape(vector));
+      }
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
       const std::string name = prefix + matrix.stored_as;
       if (matrix.tied) {
-        unused.erase(first_of(names_for(name)));  // some files hold the tied copy as well
+        unused.erase(first_of(called(name)));  // some files hold the tied copy as well
         continue;
       }
-      std::vector<std::string> names = names_for(name);
+      std::vector<std::string> names = called(name);
       if (&one == &model.parts.front() && m == 0 && !there(first_of(names)) && !head.empty() &&
           there(first_of(head))) {
         found.notes.push_back(fmt::format(
@@ -425,7 +504,10 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
     }
   }
   for (const auto& [name, stored] : unused) {
-    if (is_other_head(name)) {
+    const bool of_others = std::ranges::any_of(
+        model.other_names.unused,
+        [&](const std::string& begin) { return name.starts_with(begin); });
+    if (of_others || is_other_head(name)) {
       found.unused.push_back(name);
     } else if (!is_buffer(name)) {
       throw std::runtime_error(fmt::format(
@@ -444,7 +526,8 @@ void Parameters::load(const SafetensorsReader& reader) {
   for (PartParameters& part : parts_) {
     const PartWeights& weights = part.weights;
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
-      part.vector_masters[v].copy_(take(full_name(part, weights.vectors[v].name)));
+      const Vector& vector = weights.vectors[v];
+      part.vector_masters[v].copy_(stored_elements(vector, take(full_name(part, vector.name))));
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
@@ -479,14 +562,17 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
       }
     }
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
-      const Interval whole{0, weights.vectors[v].size};
+      const Vector& vector = weights.vectors[v];
+      const bool table = vector.columns > 0;
+      const std::int64_t rows = table ? vector.size / vector.columns : vector.size;
       all.push_back(
-          {.name = full_name(part, weights.vectors[v].name),
-           .shape = {whole.end},
-           .rows = whole,
+          {.name = full_name(part, vector.name),
+           .shape = stored_shape(vector),
+           .rows = {vector.first, vector.first + rows},
            .master = part.vector_masters[v],
-           .here = whole,
-           .sizes = {whole.end}});
+           .here = {0, vector.size},
+           .sizes = table ? std::vector<std::int64_t>{rows, vector.columns}
+                          : std::vector<std::int64_t>{rows}});
     }
   }
   return all;
@@ -499,6 +585,8 @@ void collect(
     const std::function<void(const std::string& name, const at::Tensor& tensor)>& take) {
   const c10::InferenceMode no_autograd;
   const bool first = domain.rank() == 0;
+  Complete complete;
+  std::map<std::string, at::Tensor> begun;  // tensors that store several vectors
   for (const PartParameters& part : parameters.parts()) {
     const PartWeights& weights = part.weights;
     const at::Tensor& stack = which == Which::weights ? part.stack : part.stack_grad;
@@ -525,7 +613,8 @@ void collect(
         continue;
       }
       if (matrix.stored_rows == 0) {
-        stored = matrix.transposed ? together.t().contiguous() : together;
+        stored =
+            matrix.transposed ? together.t().contiguous() : together.view(stored_shape(matrix));
       } else {
         if (matrix.first == 0) {
           stored = at::empty(stored_shape(matrix), stack.options());
@@ -537,9 +626,21 @@ void collect(
       }
     }
     const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;
-    for (std::size_t v = 0; v < vectors.size(); ++v) {
-      if (first) {
-        take(full_name(part, weights.vectors[v].name), vectors[v].cpu());
+    for (std::size_t v = 0; first && v < vectors.size(); ++v) {
+      const Vector& vector = weights.vectors[v];
+      const std::string name = full_name(part, vector.name);
+      if (vector.stored_rows == 0) {
+        take(name, vectors[v].cpu());
+        continue;
+      }
+      at::Tensor& whole = begun[name];
+      if (!whole.defined()) {
+        whole = at::empty(stored_shape(vector), vectors[v].options());
+      }
+      stored_elements(vector, whole).copy_(vectors[v]);
+      if (complete.with(name, vector)) {
+        take(name, whole.cpu());
+        begun.erase(name);
       }
     }
   }
@@ -548,6 +649,7 @@ void collect(
 std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
     const Model& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;
+  Complete complete;
   for (const ModelPart& one : model.parts) {
     const PartWeights weights = one.part->weights(1);
     const std::string prefix = layer_prefix(weights, one.layer);
@@ -558,7 +660,9 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
       }
     }
     for (const Vector& vector : weights.vectors) {
-      shapes.emplace_back(prefix + vector.name, std::vector<std::int64_t>{vector.size});
+      if (complete.with(prefix + vector.name, vector)) {
+        shapes.emplace_back(prefix + vector.name, stored_shape(vector));
+      }
     }
   }
   return shapes;

@@ -24,6 +24,9 @@ struct EvoformerShape {
   std::int64_t transition = 4;  // times as wide
   bool multimer = false;        // the outer product mean comes first
   bool global_column = false;   // columns attend globally, as in the extra-MSA stack
+  // Embeddings, names of weights and the numbers that they begin with are OpenFold's (Ahdritz et
+  // al. 2024): model_type "openfold".
+  bool openfold = false;
 
   // A shape reads as the model that it describes.
   operator Model() const;  // NOLINT(google-explicit-constructor)
@@ -34,6 +37,12 @@ struct EvoformerShape {
 // row; of a pair.
 inline constexpr std::int64_t kMsaFeatures = 48;
 inline constexpr std::int64_t kPairFeatures = 111;
+// Those of OpenFold's embeddings (algorithms 3 and 4): of a residue of the first row, whether the
+// chain breaks before it and its letter; of an alignment's letter, that, whether and how many
+// letters were left out before it, and the means of both over its cluster; places between residues.
+inline constexpr std::int64_t kTargetFeatures = 22;
+inline constexpr std::int64_t kLetterFeatures = 49;
+inline constexpr std::int64_t kPlaceBins = 65;
 // Letters of an alignment: 20 amino acids, unknown, gap, masked.
 inline constexpr std::int64_t kMsaClasses = 23;
 

@@ -22,16 +22,19 @@ constexpr FlagKey<EvoformerShape> kFlags[] = {
     {"is_multimer", &EvoformerShape::multimer},
     {"global_column_attention", &EvoformerShape::global_column}};
 constexpr SizeKeys<EvoformerShape> kKeys = {.sizes = kSizes, .flags = kFlags};
+constexpr const char* kOpenfold = "openfold";  // a model_type
 
 }  // namespace
 
 EvoformerShape evoformer_shape_from_config(
     const nlohmann::json& config, const std::string& source) {
-  return read_sizes(config, source, kKeys);
+  EvoformerShape shape = read_sizes(config, source, kKeys);
+  shape.openfold = config.value("model_type", "") == kOpenfold;
+  return shape;
 }
 
 nlohmann::ordered_json config_of(const EvoformerShape& shape) {
-  return write_sizes("evoformer", shape, kKeys);
+  return write_sizes(shape.openfold ? kOpenfold : "evoformer", shape, kKeys);
 }
 
 EvoformerShape evoformer_shape(const Model& model) {
@@ -44,7 +47,7 @@ std::string architecture(const EvoformerShape& shape) {
 }
 
 std::string fingerprint(const EvoformerShape& shape) {
-  return fingerprint(architecture(shape), shape, kKeys);
+  return fingerprint(architecture(shape) + (shape.openfold ? "-openfold" : ""), shape, kKeys);
 }
 
 ModelFamily evoformer_family() {
@@ -52,7 +55,7 @@ ModelFamily evoformer_family() {
       .blocks = 4, .msa_hidden = 64, .head_dim = 8, .pair_head_dim = 32, .global_column = true};
   return {
       .name = "evoformer",
-      .types = {"evoformer"},
+      .types = {"evoformer", kOpenfold},
       .read =
           [](const nlohmann::json& config, const std::string& source, std::vector<std::string>*) {
             return evoformer_model(evoformer_shape_from_config(config, source));
@@ -62,7 +65,10 @@ ModelFamily evoformer_family() {
            evoformer_model({.blocks = 1, .multimer = true}),
            evoformer_model({.blocks = 1, .global_column = true}),
            evoformer_model({.blocks = 1, .multimer = true, .global_column = true})},
-      .presets = {{"evoformer", config_of(EvoformerShape{})}, {"extra-msa", config_of(extra)}}};
+      .presets = {
+          {"evoformer", config_of(EvoformerShape{})},
+          {"extra-msa", config_of(extra)},
+          {"openfold", config_of(EvoformerShape{.openfold = true})}}};
 }
 
 }  // namespace paradyse

@@ -1,6 +1,9 @@
-// The Evoformer: the MSA m [sequences, residues, 256] and pairs z [i, j, 128].  Names of weights
-// are OpenFold's (Ahdritz et al. 2024).
+// The Evoformer: the MSA m [sequences, residues, 256] and pairs z [i, j, 128].
+//
+// Names of weights are those of OpenFold's first version (Ahdritz et al. 2024) below "blocks."; of
+// an `openfold` shape those of today's, with the numbers that its modules begin with.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +14,53 @@
 
 namespace paradyse {
 namespace {
+
+// How a weight begins, by OpenFold's names for it (Jumper et al. 2021, supplement 1.11.4); the
+// biases that go with gating are one.
+enum class Scheme { lecun, he, glorot, gating, normal, final };
+
+Matrix begun(const EvoformerShape& shape, Matrix matrix, Scheme scheme) {
+  if (!shape.openfold) {
+    return matrix;
+  }
+  const auto rows = static_cast<double>(matrix.rows);
+  const auto cols = static_cast<double>(matrix.cols);
+  const double fan_in = matrix.transposed ? rows : cols;
+  switch (scheme) {
+    case Scheme::lecun:
+      matrix.begin = Begin::truncated;
+      matrix.deviation = std::sqrt(1 / fan_in);
+      break;
+    case Scheme::he:
+      matrix.begin = Begin::truncated;
+      matrix.deviation = std::sqrt(2 / fan_in);
+      break;
+    case Scheme::glorot:
+      matrix.begin = Begin::uniform;
+      matrix.deviation = std::sqrt(2 / (rows + cols));
+      break;
+    case Scheme::normal:
+      matrix.deviation = std::sqrt(1 / fan_in);
+      break;
+    case Scheme::gating:
+    case Scheme::final:
+      matrix.begin = Begin::zero;
+      break;
+  }
+  return matrix;
+}
+
+std::string prefix_of(const EvoformerShape& shape) {
+  return shape.openfold ? "evoformer.blocks." : "blocks.";
+}
+
+// What works on the MSA without attention; what works on pairs.
+std::string msa_name(const EvoformerShape& shape, const std::string& name) {
+  return (shape.openfold ? "" : "core.") + name;
+}
+std::string pair_name(const EvoformerShape& shape, const std::string& name) {
+  return (shape.openfold ? "pair_stack." : "core.") + name;
+}
 
 void add_norm(PartWeights& part, Role role, const std::string& name, std::int64_t width) {
   part.vectors.push_back({role, name + ".weight", width, 1.0});
@@ -33,19 +83,20 @@ struct Attention {
 PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, int domain) {
   const Cuts heads = scaled(even_cuts(a.heads, domain), a.head_dim);
   const Cuts keys = a.key_heads == 0 ? heads : even_cuts(a.key_heads * a.head_dim, domain);
-  PartWeights part{
-      .part = a.part,
-      .prefix = "blocks.",
-      .matrices =
-          {matrix("q", a.core + "linear_q", heads, a.width, Side::input),
-           matrix("k", a.core + "linear_k", keys, a.width, Side::input),
-           matrix("v", a.core + "linear_v", keys, a.width, Side::input),
-           matrix("gate", a.core + "linear_g", heads, a.width, Side::input),
-           matrix("o", a.core + "linear_o", heads, a.width, Side::output)},
-      .vectors = {}};
+  PartWeights part{.part = a.part, .prefix = prefix_of(shape), .matrices = {}, .vectors = {}};
+  for (const auto& [own, name, cuts, side, scheme] :
+       {std::tuple{"q", "linear_q", heads, Side::input, Scheme::glorot},
+        {"k", "linear_k", keys, Side::input, Scheme::glorot},
+        {"v", "linear_v", keys, Side::input, Scheme::glorot},
+        {"gate", "linear_g", heads, Side::input, Scheme::gating},
+        {"o", "linear_o", heads, Side::output, Scheme::final}}) {
+    part.matrices.push_back(begun(shape, matrix(own, a.core + name, cuts, a.width, side), scheme));
+  }
   if (!a.bias.empty()) {
-    part.matrices.push_back(
-        matrix("bias", a.bias, even_cuts(a.heads, domain), shape.pair_hidden, Side::input));
+    part.matrices.push_back(begun(
+        shape,
+        matrix("bias", a.bias, even_cuts(a.heads, domain), shape.pair_hidden, Side::input),
+        Scheme::normal));
   }
   add_norm(part, Role::norm, a.norm, a.width);
   if (!a.pair_norm.empty()) {
@@ -57,18 +108,22 @@ PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, i
 }
 
 PartWeights transition_weights(
+    const EvoformerShape& shape,
     const std::string& part_name,
     const std::string& name,
     std::int64_t width,
-    std::int64_t factor,
     int domain) {
+  const std::int64_t factor = shape.transition;
   const Cuts wide = even_cuts(factor * width, domain);
   PartWeights part{
       .part = part_name,
-      .prefix = "blocks.",
+      .prefix = prefix_of(shape),
       .matrices =
-          {matrix("up", name + ".linear_1", wide, width, Side::input),
-           matrix("down", name + ".linear_2", wide, width, Side::output)},
+          {begun(shape, matrix("up", name + ".linear_1", wide, width, Side::input), Scheme::he),
+           begun(
+               shape,
+               matrix("down", name + ".linear_2", wide, width, Side::output),
+               Scheme::final)},
       .vectors = {}};
   add_norm(part, Role::norm, name + ".layer_norm", width);
   part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", factor * width});
@@ -77,21 +132,30 @@ PartWeights transition_weights(
 }
 
 PartWeights outer_product_weights(const EvoformerShape& shape, int domain) {
-  const std::string name = "core.outer_product_mean";
+  const std::string name = msa_name(shape, "outer_product_mean");
   const std::int64_t C = shape.outer_channels;
   const Cuts channels = even_cuts(C, domain);
   PartWeights part{
       .part = "outer_product_mean",
-      .prefix = "blocks.",
+      .prefix = prefix_of(shape),
       .matrices =
-          {matrix("a", name + ".linear_1", channels, shape.msa_hidden, Side::input),
-           matrix("b", name + ".linear_2", channels, shape.msa_hidden, Side::input),
-           matrix(
-               "o",
-               name + ".linear_out",
-               even_cuts(C * C, domain),
-               shape.pair_hidden,
-               Side::output)},
+          {begun(
+               shape,
+               matrix("a", name + ".linear_1", channels, shape.msa_hidden, Side::input),
+               Scheme::lecun),
+           begun(
+               shape,
+               matrix("b", name + ".linear_2", channels, shape.msa_hidden, Side::input),
+               Scheme::lecun),
+           begun(
+               shape,
+               matrix(
+                   "o",
+                   name + ".linear_out",
+                   even_cuts(C * C, domain),
+                   shape.pair_hidden,
+                   Side::output),
+               Scheme::final)},
       .vectors = {}};
   add_norm(part, Role::pair_norm, name + ".layer_norm", shape.msa_hidden);
   part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", C});
@@ -108,7 +172,7 @@ PartWeights triangle_weights(
   const std::int64_t C = shape.triangle_channels;
   const std::int64_t H = shape.pair_hidden;
   const Cuts channels = even_cuts(C, domain);
-  PartWeights part{.part = part_name, .prefix = "blocks.", .matrices = {}, .vectors = {}};
+  PartWeights part{.part = part_name, .prefix = prefix_of(shape), .matrices = {}, .vectors = {}};
   add_norm(part, Role::norm, name + ".layer_norm_in", H);
   add_norm(part, Role::last_norm, name + ".layer_norm_out", C);
   for (const auto& [own, linear, gate] :
@@ -117,43 +181,62 @@ PartWeights triangle_weights(
         {"b", "linear_b_p", false},
         {"b_gate", "linear_b_g", true}}) {
     const std::string full = name + "." + linear;
-    part.matrices.push_back(matrix(own, full, channels, H, Side::input));
+    part.matrices.push_back(begun(
+        shape, matrix(own, full, channels, H, Side::input), gate ? Scheme::gating : Scheme::lecun));
     part.vectors.push_back({Role::in_bias, full + ".bias", C, gate ? 1.0 : 0.0});
   }
-  part.matrices.push_back(matrix("gate", name + ".linear_g", even_cuts(H, domain), H, Side::input));
-  part.matrices.push_back(matrix("o", name + ".linear_z", even_cuts(H, domain), C, Side::input));
+  part.matrices.push_back(begun(
+      shape,
+      matrix("gate", name + ".linear_g", even_cuts(H, domain), H, Side::input),
+      Scheme::gating));
+  part.matrices.push_back(begun(
+      shape, matrix("o", name + ".linear_z", even_cuts(H, domain), C, Side::input), Scheme::final));
   part.vectors.push_back({Role::in_bias, name + ".linear_z.bias", H});  // before the gate
   part.vectors.push_back({Role::gate, name + ".linear_g.bias", H, 1.0});
   return part;
 }
 
-// What a batch brings, times a matrix.
+// A product of an embedding: of so many columns of what a batch brings.
+struct Product {
+  const char* own;
+  const char* stored_as;  // below "input_embedder."
+  std::int64_t features;
+};
+
+// The sum of products of what a batch brings.
 Part embedding(
+    const EvoformerShape& shape,
     const std::string& stream,
     const std::string& input,
-    const std::string& name,
     std::int64_t width,
-    std::int64_t features) {
+    const std::vector<Product>& products) {
   const std::string part_name = input + "_embedding";
   return {
       .name = part_name,
-      .kind = "projection",
+      .kind = kProjection,
       .reads = {},
       .writes = {stream},
       .input = input,
       .shape = {.hidden = width},
       .weights = [=](int domain) {
-        return PartWeights{
-            .part = part_name,
-            .prefix = "",
-            .matrices = {matrix("proj", name, even_cuts(width, domain), features, Side::input)},
-            .vectors = {{Role::in_bias, name + ".bias", width}}};
+        PartWeights part{.part = part_name, .prefix = "", .matrices = {}, .vectors = {}};
+        for (const Product& one : products) {
+          const std::string name = std::string("input_embedder.") + one.stored_as;
+          part.matrices.push_back(begun(
+              shape,
+              matrix(one.own, name, even_cuts(width, domain), one.features, Side::input),
+              Scheme::lecun));
+          part.vectors.push_back({Role::in_bias, name + ".bias", width});
+        }
+        return part;
       }};
 }
 
 // Logits of the letters that were masked.
-Part masked_msa_head(std::int64_t width) {
-  const std::string name = "masked_msa_head.linear";
+Part masked_msa_head(const EvoformerShape& shape) {
+  const std::int64_t width = shape.msa_hidden;
+  const std::string name =
+      shape.openfold ? "aux_heads.masked_msa.linear" : "masked_msa_head.linear";
   return {
       .name = "masked_msa_head",
       .kind = "head",
@@ -164,8 +247,10 @@ Part masked_msa_head(std::int64_t width) {
         return PartWeights{
             .part = "masked_msa_head",
             .prefix = "",
-            .matrices = {matrix(
-                "tokens", name, even_cuts(kMsaClasses, domain), width, Side::input)},
+            .matrices = {begun(
+                shape,
+                matrix("tokens", name, even_cuts(kMsaClasses, domain), width, Side::input),
+                Scheme::final)},
             .vectors = {{Role::out_bias, name + ".bias", kMsaClasses}}};
       }};
 }
@@ -178,13 +263,16 @@ class Block {
     std::vector<Part> parts = {
         row_attention(),
         shape_.global_column ? global_column_attention() : column_attention(),
-        transition("msa_transition", "m", "core.msa_transition", shape_.msa_hidden),
+        transition("msa_transition", "m", msa_name(shape_, "msa_transition"), shape_.msa_hidden),
         outer_product(),
-        triangle("triangle_outgoing", "j", "core.tri_mul_out"),
-        triangle("triangle_incoming", "i", "core.tri_mul_in"),
-        attention("z", "j", triangle_attention("triangle_starting", "core.tri_att_start.")),
-        attention("z", "i", triangle_attention("triangle_ending", "core.tri_att_end.")),
-        transition("pair_transition", "z", "core.pair_transition", shape_.pair_hidden)};
+        triangle("triangle_outgoing", "j", pair_name(shape_, "tri_mul_out")),
+        triangle("triangle_incoming", "i", pair_name(shape_, "tri_mul_in")),
+        attention(
+            "z", "j", triangle_attention("triangle_starting", pair_name(shape_, "tri_att_start."))),
+        attention(
+            "z", "i", triangle_attention("triangle_ending", pair_name(shape_, "tri_att_end."))),
+        transition(
+            "pair_transition", "z", pair_name(shape_, "pair_transition"), shape_.pair_hidden)};
     if (shape_.multimer) {
       std::rotate(parts.begin(), parts.begin() + 3, parts.begin() + 4);
     }
@@ -284,8 +372,8 @@ class Block {
         .reads = {stream},
         .writes = {stream},
         .shape = common(width),
-        .weights = [=, factor = shape_.transition](int domain) {
-          return transition_weights(name, weights, width, factor, domain);
+        .weights = [=, shape = shape_](int domain) {
+          return transition_weights(shape, name, weights, width, domain);
         }};
   }
 
@@ -321,6 +409,22 @@ class Block {
   EvoformerShape shape_;
 };
 
+// Files of AlphaFold's whole model by OpenFold, of its versions 2 and 1.
+OtherNames openfold_names() {
+  return {
+      .older =
+          {{".msa_transition.", ".core.msa_transition."},
+           {".outer_product_mean.", ".core.outer_product_mean."},
+           {".pair_stack.", ".core."}},
+      .unused = {
+          "structure_module.",
+          "aux_heads.",
+          "recycling_embedder.",
+          "template_",
+          "extra_msa_",
+          "evoformer.linear."}};
+}
+
 }  // namespace
 
 Model evoformer_model(const EvoformerShape& shape) {
@@ -345,11 +449,20 @@ Model evoformer_model(const EvoformerShape& shape) {
         other.blocks = layers;
         return evoformer_model(other);
       }};
-  add_end(model, embedding("m", "msa", "input_embedder.linear_m", shape.msa_hidden, kMsaFeatures));
-  add_end(
-      model, embedding("z", "pair", "input_embedder.linear_z", shape.pair_hidden, kPairFeatures));
+  std::vector<Product> of_msa = {{"proj", "linear_m", kMsaFeatures}};
+  std::vector<Product> of_pair = {{"proj", "linear_z", kPairFeatures}};
+  if (shape.openfold) {
+    of_msa = {{"target", "linear_tf_m", kTargetFeatures}, {"msa", "linear_msa_m", kLetterFeatures}};
+    of_pair = {
+        {"i", "linear_tf_z_i", kTargetFeatures},
+        {"j", "linear_tf_z_j", kTargetFeatures},
+        {"place", "linear_relpos", kPlaceBins}};
+    model.other_names = openfold_names();
+  }
+  add_end(model, embedding(shape, "m", "msa", shape.msa_hidden, of_msa));
+  add_end(model, embedding(shape, "z", "pair", shape.pair_hidden, of_pair));
   add_layers(model, shape.blocks, Block(shape).parts());
-  add_end(model, masked_msa_head(shape.msa_hidden));
+  add_end(model, masked_msa_head(shape));
   return model;
 }
 

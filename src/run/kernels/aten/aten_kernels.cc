@@ -163,7 +163,7 @@ void rotations(
 }
 
 void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
-  const auto& [heads, head_dim, cosines, sines, positions, inverse] = rotation;
+  const auto& [heads, head_dim, cosines, sines, positions, inverse, interleaved] = rotation;
   if (x.size(0) == 0 || heads == 0) {
     return;
   }
@@ -174,8 +174,10 @@ void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
     const at::Tensor s = sines.index_select(0, which).unsqueeze(1) * (inverse ? -1 : 1);
     const at::Tensor turned =
         x.narrow(0, first, count).narrow(1, 0, heads * head_dim).unflatten(1, {heads, head_dim});
-    const at::Tensor low = turned.narrow(2, 0, head_dim / 2);
-    const at::Tensor high = turned.narrow(2, head_dim / 2, head_dim / 2);
+    const at::Tensor pairs = interleaved ? turned.unflatten(2, {head_dim / 2, 2})
+                                         : turned.unflatten(2, {2, head_dim / 2}).transpose(2, 3);
+    const at::Tensor low = pairs.select(3, 0);
+    const at::Tensor high = pairs.select(3, 1);
     const at::Tensor a = wide(low);
     const at::Tensor b = wide(high);
     const at::Tensor new_low = a * c - b * s;
@@ -343,7 +345,8 @@ void squared_error(
   const HostScope library_memory;
   for_rows(y.size(0), y.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor difference =
-        y.narrow(0, first, count).to(at::kDouble) - v.narrow(0, first, count).to(at::kDouble);
+        (y.narrow(0, first, count).to(at::kDouble) - v.narrow(0, first, count).to(at::kDouble))
+            .masked_fill_(v.narrow(0, first, count).isnan(), 0);
     if (d.defined()) {
       d.narrow(0, first, count).copy_(difference * scale);
     }

@@ -282,6 +282,26 @@ inline __attribute__((always_inline)) void rotate_heads(
   }
 }
 
+// Pairs of neighbours, 2i and 2i + 1.
+template <typename T>
+inline __attribute__((always_inline)) void rotate_neighbours(
+    T* x,
+    std::int64_t heads,
+    std::int64_t half,
+    const Sum<T>* cosines,
+    const Sum<T>* sines,
+    Sum<T> sign) {
+  for (std::int64_t h = 0; h < heads; ++h) {
+    T* const head = x + 2 * half * h;
+    for (std::int64_t i = 0; i < half; ++i) {
+      const Sum<T> first = wide(head[2 * i]);
+      const Sum<T> second = wide(head[2 * i + 1]);
+      put(head[2 * i], first * cosines[i] - sign * second * sines[i]);
+      put(head[2 * i + 1], second * cosines[i] + sign * first * sines[i]);
+    }
+  }
+}
+
 template <typename T>
 inline __attribute__((always_inline)) void rotate_rows(
     T* x,
@@ -292,13 +312,18 @@ inline __attribute__((always_inline)) void rotate_rows(
     const Sum<T>* sines,
     const std::int64_t* positions,
     std::int64_t rows,
-    Sum<T> sign) {
+    Sum<T> sign,
+    bool interleaved) {
   constexpr std::int64_t kRoom = 1024;  // as many heads as find room are made numbers at once
   const std::int64_t at_once = half == 0 ? 0 : kRoom / (2 * half);
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const row = x + r * stride;
     const Sum<T>* const c = cosines + positions[r] * half;
     const Sum<T>* const s = sines + positions[r] * half;
+    if (interleaved) {
+      rotate_neighbours(row, heads, half, c, s, sign);
+      continue;
+    }
     if (std::is_same_v<T, Sum<T>> || at_once == 0) {
       rotate_heads(row, heads, half, c, s, sign);
       continue;
@@ -678,7 +703,8 @@ PARADYSE_CLONES void rotate_call(
     const void* cosines,
     const void* sines,
     std::span<const std::int64_t> positions,
-    bool inverse) {
+    bool inverse,
+    bool interleaved) {
   with_type(
       type, PARADYSE_TYPED {
         using T = typename decltype(tag)::type;
@@ -691,7 +717,8 @@ PARADYSE_CLONES void rotate_call(
             static_cast<const Sum<T>*>(sines),
             positions.data(),
             static_cast<std::int64_t>(positions.size()),
-            inverse ? -1 : 1);
+            inverse ? -1 : 1,
+            interleaved);
       });
 }
 
@@ -945,7 +972,8 @@ void rotate(const at::Tensor& x, const Rotation& rotation) {
       rotation.cosines.const_data_ptr(),
       rotation.sines.const_data_ptr(),
       numbers_of(rotation.positions, x.size(0), "rotate"),
-      rotation.inverse);
+      rotation.inverse,
+      rotation.interleaved);
 }
 
 void swiglu(const at::Tensor& h, const at::Tensor& a) {

@@ -164,7 +164,8 @@ void squared_error(
     for (std::int64_t row = 0; row < y.size(0); ++row) {
       double sum = 0;
       for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i) {
-        const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+        const auto wanted = static_cast<double>(b[i]);
+        const double difference = std::isnan(wanted) ? 0 : static_cast<double>(a[i]) - wanted;
         sum += difference * difference;
         if (to != nullptr) {
           to[i] = static_cast<scalar_t>(static_cast<Sum<scalar_t>>(scale * difference));

@@ -88,6 +88,9 @@ inline void layer_norm_adjoint(
 }
 
 inline void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
+  if (rotation.interleaved) {  // of models that run on CPUs alone
+    throw std::logic_error("rotate: neighbours are not turned on GPUs");
+  }
   const Stream stream = stream_of(x);
   PARADYSE_KERNELS::rotate(
       {.type = type_of(x),
