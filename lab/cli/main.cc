@@ -7,5 +7,5 @@
 int main(int argc, char** argv) {
   using namespace paradyse::cli;
   paradyse::add_rivals();  // plan batch --planner has them, too
-  return run_program(argc, argv, {{"Publications", {add_flexsp, add_replay}}}, "paradyse-lab");
+  run_program(argc, argv, {{"Publications", {add_flexsp, add_replay}}}, "paradyse-lab");
 }

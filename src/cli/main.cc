@@ -1,4 +1,4 @@
 // The program `paradyse`.
 #include "src/cli/program.h"
 
-int main(int argc, char** argv) { return paradyse::cli::run_program(argc, argv); }
+int main(int argc, char** argv) { paradyse::cli::run_program(argc, argv); }

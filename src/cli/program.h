@@ -14,8 +14,8 @@ struct CommandGroup {
   std::vector<void (*)(CLI::App& app, Common& common)> commands;
 };
 
-// With the commands of paradyse and more.  Returns the exit code.
-int run_program(
+// With the commands of paradyse and more.  Ends the process, whose exit code says how it went.
+[[noreturn]] void run_program(
     int argc,
     char** argv,
     const std::vector<CommandGroup>& more = {},
