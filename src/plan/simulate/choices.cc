@@ -7,6 +7,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/simulate/simulations.h"
 
 namespace paradyse {
 
@@ -64,14 +65,15 @@ SimulatedChoice played(
     Plan plan,
     const Model& model,
     const Cluster& cluster,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs) {
   SimulatedChoice choice{.name = std::move(name), .plan = std::move(plan), .simulation = {}};
   SimulationOptions as_it_is = options;
   as_it_is.proportional_tokens = false;
   if (options.proportional_tokens && !cluster.uniform()) {
-    choice.plan = with_proportional_shares(choice.plan, model, cluster, options);
+    choice.plan = with_proportional_shares(choice.plan, model, cluster, options, exchange_costs);
   }
-  choice.simulation = simulate(choice.plan, model, cluster, as_it_is);
+  choice.simulation = simulate(choice.plan, model, cluster, as_it_is, exchange_costs);
   return choice;
 }
 
@@ -91,11 +93,16 @@ LayerCost layer_cost(
     const Model& model,
     const Cluster& cluster,
     const Workload& workload,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs) {
   const auto play = [&](std::int64_t layers) {
     const Model small = with_layers(model, layers);
     return simulate(
-        repeated_plan(small, cluster, workload, alike(layers, choice)), small, cluster, options);
+        repeated_plan(small, cluster, workload, alike(layers, choice)),
+        small,
+        cluster,
+        options,
+        exchange_costs);
   };
   const Simulation two = play(2);
   const Simulation four = play(4);
@@ -113,13 +120,12 @@ LayerCost layer_cost(
   return cost;
 }
 
-}  // namespace
-
-std::vector<SimulatedChoice> simulate_uniform(
+std::vector<SimulatedChoice> uniform(
     const Model& model,
     const Cluster& cluster,
     const Workload& workload,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs) {
   std::vector<SimulatedChoice> found;
   for (const Strategy& strategy : strategies("attention")) {
     if (workload.domain == 1 && !strategy.one_rank) {
@@ -132,17 +138,19 @@ std::vector<SimulatedChoice> simulate_uniform(
           repeated_plan(model, cluster, workload, alike(model.layers, layer)),
           model,
           cluster,
-          options));
+          options,
+          exchange_costs));
     }
   }
   return found;
 }
 
-std::optional<SimulatedChoice> simulate_mix(
+std::optional<SimulatedChoice> best_mix(
     const Model& model,
     const Cluster& cluster,
     const Workload& workload,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs) {
   if (model.layers == 0) {
     return std::nullopt;
   }
@@ -158,7 +166,8 @@ std::optional<SimulatedChoice> simulate_mix(
         }
         const LayerChoice layer = text_layer(strategy.name, to_string(verb), level, level);
         ways.push_back(
-            {.layer = layer, .cost = layer_cost(layer, model, cluster, workload, quiet)});
+            {.layer = layer,
+             .cost = layer_cost(layer, model, cluster, workload, quiet, exchange_costs)});
       }
     }
   }
@@ -193,7 +202,8 @@ std::optional<SimulatedChoice> simulate_mix(
     }
     Plan plan = repeated_plan(model, cluster, workload, layers);
     plan.planner_name = "exact layers";
-    SimulatedChoice choice = played(std::move(name), std::move(plan), model, cluster, options);
+    SimulatedChoice choice =
+        played(std::move(name), std::move(plan), model, cluster, options, exchange_costs);
     if (choice.simulation.fits()) {
       return choice;
     }
@@ -202,13 +212,35 @@ std::optional<SimulatedChoice> simulate_mix(
   return std::nullopt;
 }
 
+}  // namespace
+
+std::vector<SimulatedChoice> simulate_uniform(
+    const Model& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options) {
+  ExchangeCosts exchange_costs(cluster);
+  return uniform(model, cluster, workload, options, exchange_costs);
+}
+
+std::optional<SimulatedChoice> simulate_mix(
+    const Model& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const SimulationOptions& options) {
+  ExchangeCosts exchange_costs(cluster);
+  return best_mix(model, cluster, workload, options, exchange_costs);
+}
+
 std::vector<SimulatedChoice> simulate_all(
     const Model& model,
     const Cluster& cluster,
     const Workload& workload,
     const SimulationOptions& options) {
-  std::vector<SimulatedChoice> found = simulate_uniform(model, cluster, workload, options);
-  if (std::optional<SimulatedChoice> mix = simulate_mix(model, cluster, workload, options)) {
+  ExchangeCosts exchange_costs(cluster);
+  std::vector<SimulatedChoice> found = uniform(model, cluster, workload, options, exchange_costs);
+  if (std::optional<SimulatedChoice> mix =
+          best_mix(model, cluster, workload, options, exchange_costs)) {
     found.push_back(std::move(*mix));
   }
   return found;

@@ -82,22 +82,20 @@ class Scales {
         seats_.domain,
         layers_,
         options_.training);
-    ExchangeCosts exchange_costs(cluster_);
     Burden burden;
     burden.seconds.resize(seats_.ranks.size());
     for (const auto& [body, alike] : bodies(parts)) {
       for (const auto* steps : body->schedule.passes()) {
         for (const ScheduledOp& step : whole(*steps)) {
-          const OpCost cost = op_cost(
-              body->program,
-              body->program.ops[idx(step.op)],
-              step.adjoint ? Phase::adjoint : Phase::forward,
-              seats_,
-              cluster_,
-              options_.precision,
-              exchange_costs);
           for (std::size_t r = 0; r < burden.seconds.size(); ++r) {
-            burden.seconds[r] += static_cast<double>(alike.size()) * cost.compute_seconds[r];
+            const OpView view{
+                body->program,
+                body->program.ops[idx(step.op)],
+                seats_.seat(r),
+                step.adjoint ? Phase::adjoint : Phase::forward,
+                options_.precision};
+            burden.seconds[r] += static_cast<double>(alike.size()) *
+                                 compute_seconds(view, cluster_.device(seats_.ranks[r]));
           }
         }
       }

@@ -10,6 +10,7 @@
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/simulate/additive_sums.h"
+#include "src/plan/simulate/simulations.h"
 #include "src/plan/simulate/timetable.h"
 
 namespace paradyse {
@@ -178,8 +179,13 @@ class Player {
       const Plan& plan,
       const Model& model,
       const Cluster& cluster,
-      const SimulationOptions& options)
-      : plan_(plan), model_(model), cluster_(cluster), options_(options) {
+      const SimulationOptions& options,
+      ExchangeCosts& exchange_costs)
+      : plan_(plan),
+        model_(model),
+        cluster_(cluster),
+        options_(options),
+        exchange_costs_(exchange_costs) {
     for (int r = 0; r < plan.weight_domain; ++r) {
       static_bytes_.push_back(
           stored_elements(model_, plan.weight_domain, r) *
@@ -197,7 +203,7 @@ class Player {
   // The domain that begins at `first`.
   Played domain(int first) const {
     std::vector<SimulatedRank> held(idx(plan_.weight_domain));
-    Timetable timetable(cluster_, options_, first, plan_.weight_domain);
+    Timetable timetable(cluster_, options_, first, plan_.weight_domain, exchange_costs_);
     AdditiveSums sums(cluster_, options_, first, plan_.weight_domain);
     Played played{.ranks = timetable.ranks()};
     for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
@@ -288,6 +294,7 @@ class Player {
   const Model model_;
   const Cluster& cluster_;
   const SimulationOptions& options_;
+  ExchangeCosts& exchange_costs_;
   std::vector<std::int64_t> static_bytes_;  // [domain rank]
 };
 
@@ -458,7 +465,8 @@ Plan with_proportional_shares(
     const Plan& plan,
     const Model& model,
     const Cluster& cluster,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs) {
   expect_playable(plan, model, cluster);
   if (model.of_samples()) {
     return plan;  // dims are cut evenly
@@ -471,8 +479,10 @@ Plan with_proportional_shares(
     const auto [same, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
     if (fresh) {
       Plan shared = with_shares(found, first, model, cluster, quiet);
-      if (shared != found && worth(Player(shared, model, cluster, quiet).domain(first).ranks) <
-                                 worth(Player(found, model, cluster, quiet).domain(first).ranks)) {
+      const auto ranks = [&](const Plan& one) {
+        return Player(one, model, cluster, quiet, exchange_costs).domain(first).ranks;
+      };
+      if (shared != found && worth(ranks(shared)) < worth(ranks(found))) {
         found = std::move(shared);
       }
       continue;
@@ -490,17 +500,22 @@ Simulation simulate(
     const Plan& plan,
     const Model& model,
     const Cluster& cluster,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs) {
   if (options.proportional_tokens && !cluster.uniform()) {
     SimulationOptions as_it_is = options;
     as_it_is.proportional_tokens = false;
     return simulate(
-        with_proportional_shares(plan, model, cluster, options), model, cluster, as_it_is);
+        with_proportional_shares(plan, model, cluster, options, exchange_costs),
+        model,
+        cluster,
+        as_it_is,
+        exchange_costs);
   }
   expect_playable(plan, model, cluster);
   Simulation simulation;
   simulation.tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0});
-  const Player player(plan, model, cluster, options);
+  const Player player(plan, model, cluster, options, exchange_costs);
   MicroBatches micro_batches(plan);
   std::map<std::string, Player::Played> alike;
   for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
@@ -534,6 +549,24 @@ Simulation simulate(
     add_step(plan, model, cluster, options, simulation);
   }
   return simulation;
+}
+
+Plan with_proportional_shares(
+    const Plan& plan,
+    const Model& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  ExchangeCosts exchange_costs(cluster);
+  return with_proportional_shares(plan, model, cluster, options, exchange_costs);
+}
+
+Simulation simulate(
+    const Plan& plan,
+    const Model& model,
+    const Cluster& cluster,
+    const SimulationOptions& options) {
+  ExchangeCosts exchange_costs(cluster);
+  return simulate(plan, model, cluster, options, exchange_costs);
 }
 
 }  // namespace paradyse

@@ -69,13 +69,17 @@ std::vector<Instruction> instructions(const Timeline& timeline) {
 }
 
 Timetable::Timetable(
-    const Cluster& cluster, const SimulationOptions& options, int domain_first, int domain)
+    const Cluster& cluster,
+    const SimulationOptions& options,
+    int domain_first,
+    int domain,
+    ExchangeCosts& exchange_costs)
     : cluster_(cluster),
       options_(options),
       domain_first_(domain_first),
       domain_(domain),
       clocks_(idx(domain)),
-      exchange_costs_(cluster) {}
+      exchange_costs_(exchange_costs) {}
 
 std::vector<SimulatedRank> Timetable::ranks() const {
   std::vector<SimulatedRank> found;

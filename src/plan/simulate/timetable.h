@@ -36,7 +36,13 @@ struct GroupRun {
 
 class Timetable {
  public:
-  Timetable(const Cluster& cluster, const SimulationOptions& options, int domain_first, int domain);
+  // Outlived by all that it is given.
+  Timetable(
+      const Cluster& cluster,
+      const SimulationOptions& options,
+      int domain_first,
+      int domain,
+      ExchangeCosts& exchange_costs);
 
   // Plays the groups side by side, from where each rank is.
   void run(std::size_t micro_batch, const std::vector<GroupRun>& groups);
@@ -127,7 +133,7 @@ class Timetable {
   std::vector<int> ready_;            // ranks that can go on
   const GroupRun* groups_ = nullptr;  // of the micro-batch
   std::vector<GroupCosts> costs_;     // [group]
-  ExchangeCosts exchange_costs_;
+  ExchangeCosts& exchange_costs_;
   std::vector<std::unique_ptr<JointOp>> over_domain_;
   std::map<std::pair<const GroupRun*, std::pair<std::size_t, int>>, JointOp> of_groups_;
   std::vector<std::pair<double, double>> shifts_;  // [ring seat] the last: begin and end
