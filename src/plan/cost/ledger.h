@@ -3,10 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <set>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/index.h"
@@ -18,25 +17,37 @@ namespace paradyse {
 class Ledger : public Machine {
  public:
   Ledger(const Timeline& timeline, Seat seat, Precision precision, std::int64_t base)
-      : timeline_(timeline), seat_(seat), precision_(precision), live_(base), peak_(base) {}
+      : timeline_(timeline), seat_(seat), precision_(precision), live_(base), peak_(base) {
+    std::size_t values = 0;
+    std::size_t ops = 0;
+    for (const ScheduledPart& part : timeline) {
+      first_value_.push_back(values);
+      first_op_.push_back(ops);
+      values += part.program().values.size();
+      ops += part.program().ops.size();
+    }
+    values_.assign(values, kNotThere);
+    gradients_.assign(values, kNotThere);
+    begun_.assign(ops, 0);
+  }
 
   void prefetch(std::size_t part, int op) override {
     const ValueId out = op_of(part, op).out[0];
-    values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
-    begun_.insert({part, op});
+    hold(value(part, out), bytes(program(part), out, seat_, precision_));
+    begun_[first_op_[part] + idx(op)] = 1;
   }
 
   void forward(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
-    if (begun_.erase({part, i}) != 0 || traits(op.kind).weights) {
+    if (ended(part, i) || traits(op.kind).weights) {
       return;  // there since its prefetch, or in place
     }
     if (op.in_place) {
-      values_[{part, op.out[0]}] = values_[{part, op.in.back()}];
-      values_.erase({part, op.in.back()});
+      share(value(part, op.out[0]), value(part, op.in.back()));
+      drop(value(part, op.in.back()));
     } else {
       for (const ValueId out : op.out) {
-        values_[{part, out}] = hold(bytes(program(part), out, seat_, precision_));
+        hold(value(part, out), bytes(program(part), out, seat_, precision_));
       }
     }
     use(workspace_bytes({program(part), op, seat_, Phase::forward, precision_}));
@@ -44,7 +55,7 @@ class Ledger : public Machine {
 
   void begin_adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
-    begun_.insert({part, i});
+    begun_[first_op_[part] + idx(i)] = 1;
     hold_gradients(
         part, op, [&](ValueId in) { return !program(part).values[idx(in)].over_domain; });
     use(workspace_bytes({program(part), op, seat_, Phase::adjoint, precision_, Half::operands}));
@@ -53,10 +64,10 @@ class Ledger : public Machine {
   void adjoint(std::size_t part, int i) override {
     const Op& op = op_of(part, i);
     if (traits(op.kind).loss) {  // the gradient was made by the forward
-      gradients_[{part, op.in[0]}] = values_[{part, op.out[0]}];
+      share(gradient(part, op.in[0]), value(part, op.out[0]));
       return;
     }
-    const bool begun = begun_.erase({part, i}) != 0;
+    const bool begun = ended(part, i);
     hold_gradients(part, op, [](ValueId) { return true; });
     use(workspace_bytes(
         {program(part),
@@ -67,19 +78,19 @@ class Ledger : public Machine {
          begun ? Half::weights : Half::both}));
   }
 
-  void drop_value(std::size_t part, ValueId value) override { values_.erase({part, value}); }
-  void offload(std::size_t part, ValueId value) override {
-    host_ += bytes(program(part), value, seat_, precision_);
-    values_.erase({part, value});
+  void drop_value(std::size_t part, ValueId id) override { drop(value(part, id)); }
+  void offload(std::size_t part, ValueId id) override {
+    host_ += bytes(program(part), id, seat_, precision_);
+    drop(value(part, id));
   }
-  void fetch(std::size_t part, ValueId value) override {
-    const std::int64_t count = bytes(program(part), value, seat_, precision_);
+  void fetch(std::size_t part, ValueId id) override {
+    const std::int64_t count = bytes(program(part), id, seat_, precision_);
     host_ -= count;
-    values_[{part, value}] = hold(count);
+    hold(value(part, id), count);
   }
   void drop_gradients(std::size_t part, int i) override {
     for (const ValueId out : op_of(part, i).out) {
-      gradients_.erase({part, out});
+      drop(gradient(part, out));
     }
   }
   void hand_forward(std::size_t part, std::size_t end) override {
@@ -88,7 +99,7 @@ class Ledger : public Machine {
       const ValueId out = program(part).writes[i].value;
       for (const Place& reader : maker.readers[i]) {
         if (reader.part < end) {
-          values_[{reader.part, reader.value}] = values_[{part, out}];
+          share(value(reader.part, reader.value), value(part, out));
         }
       }
     }
@@ -97,23 +108,23 @@ class Ledger : public Machine {
     const ScheduledPart& reader = timeline_[part];
     for (std::size_t i = 0; i < reader.gradient_to.size(); ++i) {
       const Place to = reader.gradient_to[i];
-      const Key mine = {part, program(part).reads[i].value};
+      int& mine = gradient(part, program(part).reads[i].value);
       if (to.part != kNobody) {
-        gradients_[{to.part, to.value}] = gradients_[mine];
+        share(gradient(to.part, to.value), mine);
       }
-      gradients_.erase(mine);
+      drop(mine);
     }
   }
 
   // What parts before this one, or after it, hand over.
   void give_inputs(std::size_t part) {
     for (const Port& port : program(part).reads) {
-      values_[{part, port.value}] = hold(bytes(program(part), port.value, seat_, precision_));
+      hold(value(part, port.value), bytes(program(part), port.value, seat_, precision_));
     }
   }
   void give_gradients(std::size_t part) {
     for (const Port& port : program(part).writes) {
-      gradients_[{part, port.value}] = hold(gradient_bytes(part, port.value));
+      hold(gradient(part, port.value), gradient_bytes(part, port.value));
     }
   }
 
@@ -124,9 +135,20 @@ class Ledger : public Machine {
   void forget_peak() { peak_ = live_; }
 
  private:
-  using Key = std::pair<std::size_t, ValueId>;
-  using Memory = std::shared_ptr<void>;
+  // What a value or gradient has: a block that it may share, none where the one it was to share is
+  // not counted here, or it is not there.
+  enum : int { kNotThere = -2, kNothing = -1 };
+  struct Block {
+    std::int64_t bytes = 0;
+    int owners = 0;
+  };
 
+  int& value(std::size_t part, ValueId id) { return values_[first_value_[part] + idx(id)]; }
+  int& gradient(std::size_t part, ValueId id) { return gradients_[first_value_[part] + idx(id)]; }
+  // Whether the op had begun, which it has not from here.
+  bool ended(std::size_t part, int op) {
+    return std::exchange(begun_[first_op_[part] + idx(op)], 0) != 0;
+  }
   const Program& program(std::size_t part) const { return timeline_[part].program(); }
   const Op& op_of(std::size_t part, int op) const { return program(part).ops[idx(op)]; }
   [[nodiscard]] std::int64_t gradient_bytes(std::size_t part, ValueId value) const {
@@ -140,18 +162,46 @@ class Ledger : public Machine {
     for (std::size_t operand = 0; operand < op.in.size(); ++operand) {
       const ValueId in = op.in[operand];
       if (shares_gradient(op, operand)) {
-        gradients_[{part, in}] = gradients_[{part, op.out[0]}];
+        share(gradient(part, in), gradient(part, op.out[0]));
       } else if (
           wanted(in) && !is_held(program(part), in) && !is_given(program(part), in) &&
-          !gradients_.contains({part, in})) {
-        gradients_[{part, in}] = hold(gradient_bytes(part, in));
+          gradient(part, in) == kNotThere) {
+        hold(gradient(part, in), gradient_bytes(part, in));
       }
     }
   }
-  Memory hold(std::int64_t count) {
+  // Memory of its own, which is there before that of before is gone.
+  void hold(int& slot, std::int64_t count) {
     live_ += count;
     peak_ = std::max(peak_, live_);
-    return {nullptr, [this, count](void*) { live_ -= count; }};
+    int block = static_cast<int>(blocks_.size());
+    if (free_.empty()) {
+      blocks_.emplace_back();
+    } else {
+      block = free_.back();
+      free_.pop_back();
+    }
+    blocks_[idx(block)] = {.bytes = count, .owners = 1};
+    drop(slot);
+    slot = block;
+  }
+  void share(int& slot, int& of) {
+    if (of == kNotThere) {
+      of = kNothing;
+    }
+    const int block = of;
+    if (block >= 0) {
+      ++blocks_[idx(block)].owners;
+    }
+    drop(slot);
+    slot = block;
+  }
+  void drop(int& slot) {
+    if (slot >= 0 && --blocks_[idx(slot)].owners == 0) {
+      live_ -= blocks_[idx(slot)].bytes;
+      free_.push_back(slot);
+    }
+    slot = kNotThere;
   }
   void use(std::int64_t count) { peak_ = std::max(peak_, live_ + count); }
 
@@ -161,9 +211,13 @@ class Ledger : public Machine {
   std::int64_t live_;
   std::int64_t peak_;
   std::int64_t host_ = 0;
-  std::map<Key, Memory> values_;
-  std::map<Key, Memory> gradients_;
-  std::set<std::pair<std::size_t, int>> begun_;  // ops whose rest is still to come
+  std::vector<std::size_t> first_value_;  // [part] of all parts' values, part by part
+  std::vector<std::size_t> first_op_;
+  std::vector<int> values_;     // [value] its block
+  std::vector<int> gradients_;  // the same
+  std::vector<Block> blocks_;
+  std::vector<int> free_;    // blocks without owners
+  std::vector<char> begun_;  // [op] its rest is still to come
 };
 
 }  // namespace paradyse
