@@ -14,8 +14,15 @@ ZERO_IS_ACCEPTED = ["bench switching --seed", "grad --attention-dropout", "grad 
 
 
 class UsageTest(ProgramTest):
+    helps = {}  # by command: asked for once
+
+    def help(self, *command):
+        if command not in self.helps:
+            self.helps[command] = self.run_program(*command, "--help").stdout
+        return self.helps[command]
+
     def test_help_names_every_command_and_the_exit_codes(self):
-        text = self.run_program("--help").stdout
+        text = self.help()
         for command in COMMANDS:
             self.assertIn(f"  {command} ", text)
         self.assertIn("Exit codes:", text)
@@ -24,7 +31,7 @@ class UsageTest(ProgramTest):
 
     def test_every_command_has_help_and_json(self):
         for command in [*COMMANDS, "plan check", "bench step"]:
-            text = self.run_program(*command.split(), "--help").stdout
+            text = self.help(*command.split())
             self.assertIn("Exit codes:", text)
             self.assertLessEqual(max(map(len, text.splitlines())), 80)
             if command not in ("plan", "bench"):
@@ -82,7 +89,7 @@ class UsageTest(ProgramTest):
 
     def commands(self, *above):
         """Every command, by the help of those above it, which has them in groups after the options."""
-        listed = self.run_program(*above, "--help").stdout.split("Options:\n")[1]
+        listed = self.help(*above).split("Options:\n")[1]
         groups = re.findall(r"^[A-Z][a-z ]+:\n((?:  .*\n)+)", listed, re.MULTILINE)
         if not groups:
             return [above]
@@ -92,7 +99,7 @@ class UsageTest(ProgramTest):
     def test_a_number_that_makes_no_sense_is_refused(self):
         walked = []
         for command in self.commands():
-            text = self.run_program(*command, "--help").stdout
+            text = self.help(*command)
             for option in re.findall(
                     r"^  (?:-\w, *)?(--[a-z-]+),? (?:INT|UINT|FLOAT)\b", text, re.MULTILINE):
                 name = " ".join([*command, option])
