@@ -17,7 +17,8 @@ namespace paradyse {
 namespace {
 
 constexpr std::int64_t kLayers = 96;
-constexpr const char* kGpt3 = R"({"model_type": "gpt2", "n_layer": 96, "n_embd": 12288, "n_head": 96,
+constexpr const char* kGpt3 =
+    R"({"model_type": "gpt2", "n_layer": 96, "n_embd": 12288, "n_head": 96,
     "n_inner": 49152, "n_positions": 131072, "vocab_size": 50257})";
 
 // From a capacity at which the leanest plan fits to one at which the fastest does.

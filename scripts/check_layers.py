@@ -49,6 +49,7 @@ HEADERS = {
     "run/weights": "src/run/weights",
     "plan/config": "src/plan/config",
     "plan/plan": "src/plan/plan",
+    "plan/model_family": "src/plan/model",
     "plan/planning_task": "src/plan/search/layers",
     "plan/profile": "src/plan/profile",
     "run/train": "src/run/train",
