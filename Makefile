@@ -53,7 +53,7 @@ gpu-bundle: deps-cuda build/cuda/build.ninja
 	scripts/gpu_bundle.py build/cuda
 
 test: build-all
-	ctest --preset release -j 2
+	scripts/short_slices.py ctest --preset release -j 2
 
 # All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  Where there
 # is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,
@@ -62,7 +62,7 @@ CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),gpu-bu
 test-long: test-asan build-all package $(CUDA)
 	scripts/test_package.sh build/package/paradyse_*.deb
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
-	ctest --preset release-long -j 2
+	scripts/short_slices.py ctest --preset release-long -j 2
 	@$(if $(CUDA),,echo "left out: the programs with CUDA (no toolkit, or CUDA= was given)")
 
 test-asan: deps-clang build/debug-asan/build.ninja
