@@ -15,6 +15,7 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/sanitized.h"
 
 namespace paradyse {
 namespace {
@@ -66,7 +67,8 @@ std::set<std::size_t> group_sizes(const Plan& plan) {
 // Sound, within memory, each document once, and never predicted to be slower than borders.
 TEST(FlexspPlanner, PlansAreSoundAndNoSlowerThanBorders) {
   int grouped = 0;
-  const unsigned seeds = std::getenv("PARADYSE_TEST_LONG") != nullptr ? 100 : 15;
+  const unsigned seeds =
+      std::getenv("PARADYSE_TEST_LONG") != nullptr ? 100 : (test::kSanitized ? 5 : 15);
   for (unsigned seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
