@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/simulate/additive.h"
+#include "src/plan/simulate/memory_trail.h"
 
 namespace paradyse {
 namespace {
@@ -291,11 +293,14 @@ class Space {
   [[nodiscard]] std::int64_t peak(
       const LayerRuns& program, int size, std::int64_t tokens, std::span<const int> ranks) const {
     const Timeline parts = timeline(group(program, size, tokens), model_);
+    const Precision& precision = options_.simulation.precision;
+    std::set<std::vector<std::int64_t>> seen;  // ranks that hold alike count once
     std::int64_t most = 0;
     for (const int rank : ranks) {
       const Seat seat{.group_rank = rank, .domain_rank = fullest_};
-      most =
-          std::max(most, footprint(parts, seat, options_.simulation.precision, held_).peak_bytes);
+      if (ranks.size() == 1 || seen.insert(memory_signature(parts, seat, precision)).second) {
+        most = std::max(most, footprint(parts, seat, precision, held_).peak_bytes);
+      }
     }
     return most;
   }
