@@ -137,7 +137,8 @@ class Ledger : public Machine {
  private:
   // What a value or gradient has: a block that it may share, none where the one it was to share is
   // not counted here, or it is not there.
-  enum : int { kNotThere = -2, kNothing = -1 };
+  static constexpr int kNotThere = -2;
+  static constexpr int kNothing = -1;
   struct Block {
     std::int64_t bytes = 0;
     int owners = 0;
