@@ -295,7 +295,7 @@ Question sample_question(
     int ranks,
     std::int64_t memory,
     bool quiet) {
-  const Model& model = input.folder.model;
+  const Model model = without_dropout(input.folder.model);
   if (options.backend.device != "cpu" && !model.limits.gpus) {
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");

@@ -65,6 +65,13 @@ std::vector<Subject> subjects() {
       {.name = "extra MSA",
        .shape = test::small_extra_msa(2),
        .dims = {{"sequences", 7}, {"residues", 3}, {"i", 3}, {"j", 3}}});
+  EvoformerShape dropping = protein;
+  dropping.msa_dropout = 0.15;
+  dropping.pair_dropout = 0.25;
+  all.push_back(
+      {.name = "evoformer with dropout",
+       .shape = dropping,
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}});
   protein.multimer = true;
   all.push_back(
       {.name = "multimer",
@@ -181,8 +188,9 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
     const Model model = subject.shape;
     const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
     const reference::Weights weights = test::random_weights(model, 5);
+    const std::uint64_t seed = 11;  // of dropout, where there is any
     const reference::Answer expected =
-        reference::answer(subject.shape, weights, {.samples = samples});
+        reference::answer(subject.shape, weights, {.samples = samples, .dropout_seed = seed});
     for (const int ranks : {1, 2, 3, 4, 6}) {
       for (unsigned number = 0; number < 6; ++number) {
         std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
@@ -190,6 +198,7 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
         SCOPED_TRACE(subject.name + "\n" + to_json(plan));
         GradientRequest request{
             .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+        request.dropout_seed = seed;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
         const GradientAnswer answer = gradients(request);
         EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
@@ -399,6 +408,35 @@ TEST(GridModels, EqualTheReferenceInGroups) {
         }
       }
     }
+  }
+}
+
+// Several alignments in a batch, one a micro-batch: each draws its own masks, on any ranks.
+TEST(GridModels, DropRowsAndColumnsOfEachSample) {
+  EvoformerShape shape = test::in_openfold(test::small_evoformer(1));
+  shape.msa_dropout = 0.15;
+  shape.pair_dropout = 0.25;
+  const Model model = shape;
+  const DimSizes dims = {{"sequences", 3}, {"residues", 4}, {"i", 4}, {"j", 4}};
+  const std::vector<Sample> samples(2, synthetic_samples(model, dims, 1).front());
+  const reference::Weights weights = test::random_weights(model, 5);
+  const reference::Answer expected =
+      reference::answer(model, weights, {.samples = samples, .dropout_seed = 3});
+  EXPECT_NE(expected.documents[0].sum, expected.documents[1].sum);
+  for (const int ranks : {1, 2, 3, 4}) {
+    SamplePlanner planner({.model = model, .ranks = ranks, .machine = {}});
+    const Plan plan = planner.plan({.lengths = {12, 12}, .dims = {dims, dims}}).plan.value();
+    GradientRequest request{
+        .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+    request.dropout_seed = 3;
+    request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+    const GradientAnswer answer = gradients(request);
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      EXPECT_NEAR(
+          answer.batch.loss_sums[s], expected.documents[s].sum, kNear * expected.documents[s].sum);
+    }
+    const GradientError error = compare_gradients(answer.gradients, expected.gradients);
+    EXPECT_LE(error.worst, kNear) << error.worst_name;
   }
 }
 

@@ -43,7 +43,10 @@ class GridTraining : public testing::TestWithParam<const char*> {
     const bool video = of_video();
     const StditShape clips = test::small_stdit(2);
     const EvoformerShape letters = test::small_evoformer(2);
-    const Model shape = openfold() ? Model(test::in_openfold(letters))
+    EvoformerShape dropping = test::in_openfold(letters);
+    dropping.msa_dropout = 0.15;
+    dropping.pair_dropout = 0.25;
+    const Model shape = openfold() ? Model(dropping)
                         : !video   ? Model(letters)
                         : stdit3() ? Model(small_stdit3())
                         : unlike() ? Model(test::with_text(clips))

@@ -234,6 +234,30 @@ TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
   }
 }
 
+// Rates of dropout are no part of what a model computes, and files need not say that there is none.
+TEST(OpenFoldModels, ReadRatesOfDropout) {
+  const auto shape_of = [](const std::string& more) {
+    return evoformer_shape(
+        model_from_config(R"({"model_type": "openfold")" + more + "}", "a test"));
+  };
+  const EvoformerShape plain = shape_of("");
+  const EvoformerShape other = shape_of(R"(, "msa_dropout": 0.15, "pair_dropout": 0.25)");
+  EXPECT_EQ(plain.msa_dropout, 0);
+  EXPECT_EQ(other.msa_dropout, 0.15);
+  EXPECT_EQ(other.pair_dropout, 0.25);
+  EXPECT_EQ(fingerprint(plain), fingerprint(other));
+  EXPECT_FALSE(config_of(plain).contains("msa_dropout"));
+  EXPECT_EQ(evoformer_shape(model_from_config(config_of(other).dump(), "a test")), other);
+  for (const char* wrong : {"1", "-0.1", "\"a\""}) {
+    try {
+      shape_of(std::string(R"(, "pair_dropout": )") + wrong);
+      ADD_FAILURE() << wrong << " was taken";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("pair_dropout"));
+    }
+  }
+}
+
 // Keys of programs are passed over, and what is not done here is refused or said.
 TEST(StditThree, ReadsItsOwnConfiguration) {
   const auto shape_of = [](const std::string& more, std::vector<std::string>* notes = nullptr) {

@@ -29,10 +29,18 @@ struct FlagKey {
   bool Shape::* value = nullptr;
 };
 
+// From 0, which files need not say, and below 1.
+template <typename Shape>
+struct ShareKey {
+  const char* key = "";
+  double Shape::* value = nullptr;
+};
+
 template <typename Shape>
 struct SizeKeys {
   std::span<const SizeKey<Shape>> sizes;
   std::span<const FlagKey<Shape>> flags = {};
+  std::span<const ShareKey<Shape>> shares = {};
 };
 
 [[noreturn]] inline void refuse_key(
@@ -56,6 +64,9 @@ Shape read_sizes(
   for (const FlagKey<Shape>& flag : known.flags) {
     keys.emplace_back(flag.key);
   }
+  for (const ShareKey<Shape>& share : known.shares) {
+    keys.emplace_back(share.key);
+  }
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(keys, key) == keys.end()) {
       refuse_key(
@@ -70,6 +81,16 @@ Shape read_sizes(
         refuse_key(source, flag.key, "expected true or false, found " + excerpt(*found));
       }
       shape.*flag.value = found->template get<bool>();
+    }
+  }
+  for (const ShareKey<Shape>& share : known.shares) {
+    if (const auto found = config.find(share.key); found != config.end()) {
+      const double value = found->is_number() ? found->template get<double>() : -1;
+      if (!(value >= 0 && value < 1)) {
+        refuse_key(
+            source, share.key, "expected a number from 0 and below 1, found " + excerpt(*found));
+      }
+      shape.*share.value = value;
     }
   }
   for (const SizeKey<Shape>& size : known.sizes) {
@@ -105,10 +126,15 @@ nlohmann::ordered_json write_sizes(
   for (const FlagKey<Shape>& flag : known.flags) {
     config[flag.key] = shape.*flag.value;
   }
+  for (const ShareKey<Shape>& share : known.shares) {
+    if (shape.*share.value > 0) {
+      config[share.key] = shape.*share.value;
+    }
+  }
   return config;
 }
 
-// SHA-256 of the sizes; flags are in the name.
+// SHA-256 of the sizes; flags are in the name, and shares are of training alone.
 template <typename Shape>
 std::string fingerprint(const std::string& name, const Shape& shape, const SizeKeys<Shape>& known) {
   std::string text = name;

@@ -17,7 +17,7 @@ namespace paradyse {
 class BatchNumbers {
  public:
   // What a list is of; then what tells lists of one kind apart.
-  enum class Kind { positions, places, tokens, labels, looking_up, looked_up, lengths };
+  enum class Kind { positions, places, tokens, rows, labels, looking_up, looked_up, lengths };
   struct Key {
     Kind kind;
     std::vector<std::int64_t> which = {};

@@ -176,7 +176,8 @@ MicroBatch micro_batch(
     const Model& model,
     std::vector<const Sample*> samples,
     const Layout& scored,
-    int group_rank) {
+    int group_rank,
+    std::vector<std::int64_t> numbers) {
   MicroBatch batch;
   batch.packed = packed;
   const Stream& stream = model.stream(model.parts.back().part->reads.front());
@@ -190,6 +191,7 @@ MicroBatch micro_batch(
     }
   }
   batch.samples = std::move(samples);
+  batch.sample_numbers = std::move(numbers);
   batch.inputs = model.inputs();
   return batch;
 }

@@ -23,7 +23,8 @@ struct MicroBatch {
   std::vector<std::int64_t> all_tokens_of;  // [T] the same, of the packed tokens
   std::uint64_t dropout_seed = 0;
   std::vector<const Sample*> samples = {};
-  std::vector<Stream> inputs = {};  // of theirs: names and dims
+  std::vector<std::int64_t> sample_numbers = {};  // of those in the global batch
+  std::vector<Stream> inputs = {};                // of theirs: names and dims
   // [sample] Where predictions go, in the shape of what is predicted; empty: nobody asks.
   std::vector<at::Tensor> predictions = {};
 };
@@ -41,13 +42,15 @@ MicroBatch micro_batch(
     std::span<const std::int64_t> first_tokens = {},
     bool masked_lm = false);
 
-// The samples of a group; `scored`: how the stream that the loss is of lies.
+// The samples of a group; `scored`: how the stream that the loss is of lies; `numbers`: of the
+// samples in the global batch, by which dropout is drawn.
 MicroBatch micro_batch(
     const Documents& packed,
     const Model& model,
     std::vector<const Sample*> samples,
     const Layout& scored,
-    int group_rank);
+    int group_rank,
+    std::vector<std::int64_t> numbers = {});
 
 // What the rank holds of the samples' input of this name, or of these columns of it, which lies
 // like this: to `piece`, [rows, columns].

@@ -174,7 +174,8 @@ RankSession::State::Played RankSession::State::play(
                                 parameters.model(),
                                 samples,
                                 last.values[idx(last.reads.front().value)].layout,
-                                place.seat.group_rank)
+                                place.seat.group_rank,
+                                group.documents)
                           : micro_batch(
                                 last.documents,
                                 documents,

@@ -1,5 +1,7 @@
 // y m / (1 - p) in y's memory, y [T, H]; m is 0 with probability p and else 1, for each element a
-// function of the step's seed, the site (which dropout of the model), token and column.
+// function of the step's seed, the site (which dropout of the model), token and column; of a
+// sample's row its number (Frame::numbered_rows), which rows along one dim may share (Jumper et al.
+// 2021, supplement 1.11.6).
 //
 // Adjoint: dy = (gradient of the result) m / (1 - p), with m drawn again.
 #include "paradyse/plan/index.h"
@@ -15,6 +17,9 @@ kernels::Dropout dropout_of(const Frame& frame, const Op& op) {
 
 // Of the rows, in the global batch.
 at::Tensor tokens_of(const Frame& frame, const Op& op) {
+  if (!frame.batch->samples.empty()) {
+    return frame.numbered_rows(op.in[0], frame.program().shape.dropout_shared);
+  }
   return frame.of_rows(
       op.in[0], BatchNumbers::Kind::tokens, frame.batch->tokens_of, frame.batch->all_tokens_of);
 }

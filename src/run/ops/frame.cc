@@ -1,10 +1,16 @@
 #include "src/run/ops/frame.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
 
 namespace paradyse {
+namespace {
+
+constexpr const char* kBatchDim = "batch";
+
+}  // namespace
 
 void Frame::await(ValueId id) {
   pending[idx(id)]->wait();
@@ -77,6 +83,49 @@ at::Tensor Frame::places(ValueId id, const std::string& dim) const {
         for (const Interval run : layout.dims[d].piece(rank->seat.group_rank)) {
           for (std::int64_t i = run.begin; i < run.end; ++i) {
             more.push_back(d == along ? i : row);
+          }
+        }
+      }
+      rows = std::move(more);
+    }
+    return rows;
+  });
+}
+
+at::Tensor Frame::numbered_rows(ValueId id, const std::string& shared) const {
+  constexpr int kSample = 32;  // the bit from which on a number says the sample
+  const Layout& layout = program().values[idx(id)].layout;
+  const int group_rank = rank->seat.group_rank;
+  std::vector<std::int64_t> runs;
+  for (std::size_t d = 0; d + 1 < layout.dims.size(); ++d) {
+    const Dim& dim = layout.dims[d];
+    runs.push_back(dim.name == shared ? -2 : -1);
+    for (const char letter : dim.name) {
+      runs.push_back(letter);
+    }
+    for (const Interval run : dim.piece(group_rank)) {
+      runs.insert(runs.end(), {run.begin, run.end});
+    }
+  }
+  return numbers->of({BatchNumbers::Kind::rows, runs}, [&] {
+    const bool batched =
+        std::ranges::any_of(layout.dims, [](const Dim& dim) { return dim.name == kBatchDim; });
+    std::vector<std::int64_t> rows = {batched ? 0 : batch->sample_numbers.at(0) << kSample};
+    for (std::size_t d = 0; d + 1 < layout.dims.size(); ++d) {
+      const Dim& dim = layout.dims[d];
+      std::int64_t stride = 1;
+      for (std::size_t e = 0; e + 1 < layout.dims.size(); ++e) {
+        const Dim& other = layout.dims[e];
+        stride *= other.name > dim.name && other.name != kBatchDim ? other.size : 1;
+      }
+      std::vector<std::int64_t> more;
+      for (const std::int64_t row : rows) {
+        for (const Interval run : dim.piece(group_rank)) {
+          for (std::int64_t i = run.begin; i < run.end; ++i) {
+            more.push_back(
+                row + (dim.name == shared      ? 0
+                       : dim.name == kBatchDim ? batch->sample_numbers.at(idx(i)) << kSample
+                                               : i * stride));
           }
         }
       }

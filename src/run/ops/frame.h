@@ -77,6 +77,11 @@ struct Frame {
   // [row] The place of each row of a value in a row dim of its own.
   [[nodiscard]] at::Tensor places(ValueId id, const std::string& dim) const;
 
+  // [row] Of samples: a number that each row of a value has wherever it lies, rows that differ in
+  // the place in `shared` alone the same one.  Its sample's number in the global batch, then its
+  // place among the rows of that, dims in the order of their names.
+  [[nodiscard]] at::Tensor numbered_rows(ValueId id, const std::string& shared) const;
+
   // Makes room for a value: uninitialised, of this rank's extent.
   at::Tensor& make(ValueId id);
   // Where the gradient of `id` goes: fresh, or to be added to (second: true).

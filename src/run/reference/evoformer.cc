@@ -142,7 +142,7 @@ at::Tensor evoformer_part(
 
 // The sum of cross-entropies of the letters that have a label.
 at::Tensor evoformer_loss(
-    const EvoformerShape& shape, const Weights& weights, const Sample& sample) {
+    const EvoformerShape& shape, const Weights& weights, const Sample& sample, const Draws& draws) {
   std::vector<std::string> of_m = {"linear_m"};
   std::vector<std::string> of_z = {"linear_z"};
   if (shape.openfold) {
@@ -171,10 +171,28 @@ at::Tensor evoformer_loss(
     parts.insert(parts.begin(), parts[3]);
     parts.erase(parts.begin() + 4);
   }
+  std::int64_t site = 3;  // of the first part behind the two embeddings
   for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
     const Weights own = of_layer(weights, layer, shape.openfold ? "evoformer.blocks." : "blocks.");
     for (const auto& [part, stream] : parts) {
-      streams[stream] = evoformer_part(shape, part, own, streams);
+      const at::Tensor before = streams.at(stream);
+      const at::Tensor after = evoformer_part(shape, part, own, streams);
+      // what has dropout (algorithm 6), along which dim its mask is one, and how rows count: dims
+      // in the order of their names
+      const std::string name = part;
+      const std::int64_t of_dim = before.size(1);
+      if (draws.seed && name == "row_attention") {
+        streams[stream] =
+            before + dropped(after - before, shape.msa_dropout, site, {0, before.size(0)}, draws);
+      } else if (draws.seed && name.starts_with("triangle_")) {
+        const bool ending = name == "triangle_ending";
+        const Sharing sharing{.dim = ending ? 1 : 0, .stride = ending ? of_dim : 1};
+        streams[stream] =
+            before + dropped(after - before, shape.pair_dropout, site, sharing, draws);
+      } else {
+        streams[stream] = after;
+      }
+      ++site;
     }
   }
   const at::Tensor logits = linear(

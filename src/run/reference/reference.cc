@@ -25,8 +25,12 @@ constexpr Judge judge_of_samples(const char* family) {
           [](const Model& model, const Weights& weights, const Batch& batch) {
             const auto shape = shape_of(model);
             return of_samples(
-                model, weights, batch.samples, [&](const Weights& leaves, const Sample& sample) {
-                  return loss_of(shape, leaves, sample);
+                model,
+                weights,
+                batch.samples,
+                batch.dropout_seed,
+                [&](const Weights& leaves, const Sample& sample, const Draws& draws) {
+                  return loss_of(shape, leaves, sample, draws);
                 });
           },
       .part = [](const Model& model,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/core/grad_mode.h>
 
 namespace paradyse::reference {
@@ -67,10 +68,39 @@ Weights of_layer(const Weights& weights, std::int64_t layer, const std::string& 
   return own;
 }
 
+// By Philox draws of counter {column / 4, site, number}; one by one.
+at::Tensor dropped(
+    const at::Tensor& y,
+    double probability,
+    std::int64_t site,
+    const Sharing& sharing,
+    const Draws& draws) {
+  if (!draws.seed || probability == 0) {
+    return y;
+  }
+  const std::int64_t rows = y.size(1 - sharing.dim);
+  const std::int64_t C = y.size(2);
+  at::Tensor keep = at::empty({rows, C}, at::kDouble);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t number = (draws.sample << 32) + row * sharing.stride;
+    for (std::int64_t i = 0; i < C; i += 4) {
+      at::Philox4_32 draw(
+          *draws.seed,
+          static_cast<std::uint64_t>(number),
+          static_cast<std::uint64_t>(i / 4) + (static_cast<std::uint64_t>(site) << 32));
+      for (std::int64_t j = i; j < std::min(i + 4, C); ++j) {
+        keep[row][j] = draw(10) < probability * 4294967296.0 ? 0.0 : 1.0;
+      }
+    }
+  }
+  return y * keep.to(y.device(), y.scalar_type()).unsqueeze(sharing.dim) / (1 - probability);
+}
+
 Answer of_samples(
     const Model& model,
     const Weights& weights,
     const std::vector<Sample>& samples,
+    const std::optional<std::uint64_t>& dropout_seed,
     const LossOfSample& loss_of) {
   const at::AutoGradMode on(true);
   Weights leaves;
@@ -82,7 +112,8 @@ Answer of_samples(
   at::Tensor sum;
   for (const Sample& given : samples) {
     const Sample sample = like(weights, given);
-    const at::Tensor of_sample = loss_of(leaves, sample);
+    const at::Tensor of_sample =
+        loss_of(leaves, sample, {.seed = dropout_seed, .sample = std::ssize(answer.documents)});
     answer.documents.push_back({.sum = number(of_sample), .count = scored(sample, model)});
     count += answer.documents.back().count;
     sum = sum.defined() ? sum + of_sample : of_sample;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,35 @@ at::Tensor attend(
 // Those of a layer, "blocks.N." or as `blocks` says, without its prefix.
 Weights of_layer(const Weights& weights, std::int64_t layer, const std::string& blocks = "blocks.");
 
+// Of dropout.
+struct Draws {
+  std::optional<std::uint64_t> seed = {};  // absent: none
+  std::int64_t sample = 0;                 // its number in the batch
+};
+
+// What is left of y [.., .., C], of a sample: elements are zero with a probability, others grow.
+// Rows that differ along `dim` (0 or 1) have one mask, drawn by the place along the other one times
+// `stride`.
+struct Sharing {
+  std::int64_t dim = 0;
+  std::int64_t stride = 1;
+};
+at::Tensor dropped(
+    const at::Tensor& y,
+    double probability,
+    std::int64_t site,
+    const Sharing& sharing,
+    const Draws& draws);
+
 // Loss and every gradient of a batch of samples, each run by itself, in the weights' type.
 // `loss`: the sum of a sample's.  Weights may be without data (naive_memory.h); then losses are 0.
-using LossOfSample = std::function<at::Tensor(const Weights& weights, const Sample& sample)>;
+using LossOfSample =
+    std::function<at::Tensor(const Weights& weights, const Sample& sample, const Draws& draws)>;
 Answer of_samples(
     const Model& model,
     const Weights& weights,
     const std::vector<Sample>& samples,
+    const std::optional<std::uint64_t>& dropout_seed,
     const LossOfSample& loss);
 
 }  // namespace paradyse::reference

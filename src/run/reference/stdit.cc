@@ -134,7 +134,8 @@ at::Tensor stdit_part(
 }
 
 // The sum of squared differences from the velocity.
-at::Tensor stdit_loss(const StditShape& shape, const Weights& weights, const Sample& sample) {
+at::Tensor stdit_loss(
+    const StditShape& shape, const Weights& weights, const Sample& sample, const Draws& /*none*/) {
   const std::int64_t H = shape.hidden;
   const auto input = [&](const char* name) { return sample.inputs.at(name).unsqueeze(0); };
   at::Tensor t =

@@ -15,6 +15,7 @@ at::Tensor stdit_part(
     const StditShape& shape, const std::string& part, const Weights& weights, const Streams& in);
 
 // The sum of a sample's losses; `weights` by full name.
-at::Tensor stdit_loss(const StditShape& shape, const Weights& weights, const Sample& sample);
+at::Tensor stdit_loss(
+    const StditShape& shape, const Weights& weights, const Sample& sample, const Draws& none);
 
 }  // namespace paradyse::reference

@@ -27,6 +27,11 @@ struct EvoformerShape {
   // Embeddings, names of weights and the numbers that they begin with are OpenFold's (Ahdritz et
   // al. 2024): model_type "openfold".
   bool openfold = false;
+  // In training, of what row attention adds to the MSA: a mask that all sequences share; and of
+  // what triangles add to pairs: one that all i share, behind the ending node all j (Jumper et al.
+  // 2021, algorithm 6 and supplement 1.11.6: 0.15 and 0.25).
+  double msa_dropout = 0;
+  double pair_dropout = 0;
 
   // A shape reads as the model that it describes.
   operator Model() const;  // NOLINT(google-explicit-constructor)

@@ -21,7 +21,9 @@ constexpr SizeKey<EvoformerShape> kSizes[] = {
 constexpr FlagKey<EvoformerShape> kFlags[] = {
     {"is_multimer", &EvoformerShape::multimer},
     {"global_column_attention", &EvoformerShape::global_column}};
-constexpr SizeKeys<EvoformerShape> kKeys = {.sizes = kSizes, .flags = kFlags};
+constexpr ShareKey<EvoformerShape> kShares[] = {
+    {"msa_dropout", &EvoformerShape::msa_dropout}, {"pair_dropout", &EvoformerShape::pair_dropout}};
+constexpr SizeKeys<EvoformerShape> kKeys = {.sizes = kSizes, .flags = kFlags, .shares = kShares};
 constexpr const char* kOpenfold = "openfold";  // a model_type
 
 }  // namespace

@@ -273,6 +273,15 @@ class Block {
             "z", "i", triangle_attention("triangle_ending", pair_name(shape_, "tri_att_end."))),
         transition(
             "pair_transition", "z", pair_name(shape_, "pair_transition"), shape_.pair_hidden)};
+    for (Part& part : parts) {
+      if (part.name == "row_attention") {
+        part.shape.dropout = shape_.msa_dropout;
+        part.shape.dropout_shared = "sequences";
+      } else if (part.name.starts_with("triangle_")) {
+        part.shape.dropout = shape_.pair_dropout;
+        part.shape.dropout_shared = part.name == "triangle_ending" ? "j" : "i";
+      }
+    }
     if (shape_.multimer) {
       std::rotate(parts.begin(), parts.begin() + 3, parts.begin() + 4);
     }
