@@ -361,11 +361,15 @@ TEST(GridModels, EqualTheReferenceInGroups) {
   };
   EvoformerShape multimer = test::small_evoformer(2);
   multimer.multimer = true;
+  EvoformerShape openfold = test::in_openfold(test::small_evoformer(1));
+  openfold.msa_dropout = 0.15;
+  openfold.pair_dropout = 0.25;
   for (const auto& [model, dims] : std::vector<std::pair<Model, std::vector<DimSizes>>>{
            {test::with_text(test::small_stdit(2)),
             {video(4, 3, 5), video(1, 2, 1), video(5, 4, 2), video(4, 3, 5), video(7, 1, 3)}},
            {test::small_evoformer(2), {protein(5, 3), protein(2, 4), protein(1, 1)}},
            {multimer, {protein(3, 5), protein(4, 2), protein(3, 5)}},
+           {openfold, {protein(5, 3), protein(2, 4), protein(3, 3)}},
            {test::small_extra_msa(2), {protein(5, 3), protein(2, 4), protein(7, 2)}}}) {
     BatchSizes batch{.lengths = {}, .dims = dims};
     std::vector<Sample> samples;
@@ -374,7 +378,8 @@ TEST(GridModels, EqualTheReferenceInGroups) {
       samples.push_back(synthetic_samples(model, of, 1).front());
     }
     const reference::Weights weights = test::random_weights(model, 5);
-    const reference::Answer expected = reference::answer(model, weights, {.samples = samples});
+    const reference::Answer expected =
+        reference::answer(model, weights, {.samples = samples, .dropout_seed = 3});
     for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
       for (unsigned number = 0; number < 2; ++number) {
         std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
@@ -383,6 +388,7 @@ TEST(GridModels, EqualTheReferenceInGroups) {
         EXPECT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
         GradientRequest request{
             .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+        request.dropout_seed = 3;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
         const GradientAnswer answer = gradients(request);
         EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);

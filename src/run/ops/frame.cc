@@ -110,7 +110,8 @@ at::Tensor Frame::numbered_rows(ValueId id, const std::string& shared) const {
   return numbers->of({BatchNumbers::Kind::rows, runs}, [&] {
     const bool batched =
         std::ranges::any_of(layout.dims, [](const Dim& dim) { return dim.name == kBatchDim; });
-    std::vector<std::int64_t> rows = {batched ? 0 : batch->sample_numbers.at(0) << kSample};
+    const bool one = !batched && !batch->sample_numbers.empty();  // an idle rank has none
+    std::vector<std::int64_t> rows = {one ? batch->sample_numbers.front() << kSample : 0};
     for (std::size_t d = 0; d + 1 < layout.dims.size(); ++d) {
       const Dim& dim = layout.dims[d];
       std::int64_t stride = 1;
