@@ -202,7 +202,7 @@ int check_on(
   if (layouts) {
     rows = check_layouts(
         {.name = options.model,
-         .model = layouts->model,
+         .model = without_dropout(layouts->model),
          .ranks = ranks,
          .dtypes = dtypes_of(options),
          .backend = backend,
