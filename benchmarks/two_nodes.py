@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warm", type=int, default=2, help="steps that are not counted")
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--profile", type=float, default=60, help="seconds of measuring costs")
+    parser.add_argument("--profile", type=float, default=120, help="seconds of measuring costs")
     options = parser.parse_args()
     program = os.path.abspath(options.program)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="two_nodes_"))
