@@ -4,13 +4,19 @@
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {
+namespace {
+
+std::int64_t gate_bytes(const OpView& view) {
+  return condition_bytes(view, view.op.condition.size());
+}
+
+}  // namespace
 
 extern const OpTraits kAdaptiveGate = {
     .name = "adaptive_gate",
     .light = true,
     .adds = [](const Op&, std::size_t operand) { return operand == 1; },
     .needs = needs_operands,
-    .workspace =
-        [](const OpView& view) { return condition_bytes(view, view.op.condition.size()); }};
+    .workspace = gate_bytes};
 
 }  // namespace paradyse

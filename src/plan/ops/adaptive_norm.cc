@@ -10,15 +10,19 @@
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {
+namespace {
+
+std::int64_t norm_bytes(const OpView& view) {
+  return condition_bytes(view, 2 * view.program.shape.hidden);  // shift and scale
+}
+
+}  // namespace
 
 extern const OpTraits kAdaptiveNorm = {
     .name = "adaptive_norm",
     .light = true,
     .adds = [](const Op&, std::size_t) { return true; },
     .needs = needs_operands,
-    .workspace =
-        [](const OpView& view) {
-          return condition_bytes(view, 2 * view.program.shape.hidden);  // shift and scale
-        }};
+    .workspace = norm_bytes};
 
 }  // namespace paradyse

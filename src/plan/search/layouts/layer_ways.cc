@@ -138,6 +138,7 @@ std::vector<Partial> thinned(std::vector<Partial> all) {
 
 std::vector<Seat> seats_side_by_side(int group, int ranks) {
   std::vector<Seat> seats;
+  seats.reserve(idx(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     seats.push_back({.group_rank = rank % group, .domain_rank = rank});
   }

@@ -124,7 +124,11 @@ class UnitGroups {
     for (const Grouping::Group& group : groups) {
       const Unit& unit = units_[idx(group.documents.front())];
       const int ranks = grouping_.types[idx(group.type)].ranks;
-      programs.push_back(name_in(plan, fitting(unit, std::ssize(unit.samples), ranks)->program));
+      const auto found = fitting(unit, std::ssize(unit.samples), ranks);
+      if (!found) {
+        return false;
+      }
+      programs.push_back(name_in(plan, found->program));
       busy += ranks;
     }
     std::string idle;
