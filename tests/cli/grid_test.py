@@ -168,7 +168,6 @@ class GridTest(ProgramTest):
             return checked
 
         for model in (self.video, self.protein):
-            self.assertIn("each idle rank is a group", edited(model, lambda _, groups: groups[0].update(documents=[])))
             self.assertIn("groups[0].shares: ", edited(model, lambda _, groups: groups[0].update(shares=[3, 1])))
         self.assertIn("of 7 residues", edited(self.protein, lambda plan, _: plan["dims"].update(i=9)))
 

@@ -367,6 +367,7 @@ TEST(GridModels, EqualTheReferenceInGroups) {
   for (const auto& [model, dims] : std::vector<std::pair<Model, std::vector<DimSizes>>>{
            {test::with_text(test::small_stdit(2)),
             {video(4, 3, 5), video(1, 2, 1), video(5, 4, 2), video(4, 3, 5), video(7, 1, 3)}},
+           {test::small_stdit3(1), {video(3, 4, 2), video(1, 4, 3), video(5, 4, 2)}},
            {test::small_evoformer(2), {protein(5, 3), protein(2, 4), protein(1, 1)}},
            {multimer, {protein(3, 5), protein(4, 2), protein(3, 5)}},
            {openfold, {protein(5, 3), protein(2, 4), protein(3, 3)}},

@@ -83,12 +83,12 @@ Totals totals(const Timeline& timeline, Seat seat, Precision precision) {
 }
 
 std::int64_t rope_positions(const Program& program) {
-  const std::string& along = program.shape.rope ? program.shape.rope->along : "";
-  if (!along.empty()) {
-    return program.documents.dims.at(along);
-  }
   const std::vector<std::int64_t>& lengths = program.documents.lengths;
-  return lengths.empty() ? 0 : *std::ranges::max_element(lengths);
+  if (lengths.empty()) {
+    return 0;  // of an idle rank
+  }
+  const std::string& along = program.shape.rope ? program.shape.rope->along : "";
+  return along.empty() ? *std::ranges::max_element(lengths) : program.documents.dims.at(along);
 }
 
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
