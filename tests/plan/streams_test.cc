@@ -340,7 +340,7 @@ TEST(Streams, RefusesAReaderThatCannotAdd) {
   Parts begin;
   begin.writes("m", begin.op(OpKind::embed, {}));
   Parts first;
-  first.writes("z", first.op(OpKind::activation, {first.reads("m")}));
+  first.writes("z", first.op(OpKind::dropout, {first.reads("m")}));
   Parts second;
   second.writes("y", second.op(OpKind::norm, {second.reads("m")}));
   EXPECT_THROW(

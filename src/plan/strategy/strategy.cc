@@ -44,7 +44,7 @@ namespace {
 
 // Of all families.
 std::set<std::string> kinds_of_layers() {
-  std::set<std::string> kinds;
+  std::set<std::string> kinds(layer_parts().begin(), layer_parts().end());  // of text
   for (const ModelFamily& family : model_families()) {
     for (const Model& model : family.variants) {
       for (const ModelPart& part : model.parts) {
