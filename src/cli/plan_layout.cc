@@ -132,7 +132,8 @@ Plan within_memory(
        .precision = precision_of(dtype_option(options.dtype)),
        .memory_per_rank = memory_limit(options.memory_per_rank),
        .offload = options.offload,
-       .recompute = options.recompute});
+       .recompute = options.recompute,
+       .batch_planner = ""});
   BatchPlanner::Answer answer = planner.plan(documents.lengths);
   if (!answer.plan) {
     throw std::invalid_argument(
