@@ -183,6 +183,28 @@ RankReport predicted_of(const Plan& plan, const Model& model, int rank, Dtype dt
           (precision.activation + precision.statistic));
 }
 
+// By a plan, loss and gradients of the reference, and on every rank what the folds say.
+void expect_equal(
+    const GradientRequest& request, const reference::Answer& expected, std::size_t samples) {
+  const GradientAnswer answer = gradients(request);
+  EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
+  for (std::size_t s = 0; s < samples; ++s) {
+    EXPECT_EQ(answer.batch.counts[s], expected.documents[s].count);
+    EXPECT_NEAR(
+        answer.batch.loss_sums[s], expected.documents[s].sum, kNear * expected.documents[s].sum);
+  }
+  const GradientError error = compare_gradients(answer.gradients, expected.gradients);
+  EXPECT_LE(error.worst, kNear) << error.worst_name;
+  for (int r = 0; r < request.plan->ranks; ++r) {
+    const RankReport predicted = predicted_of(*request.plan, request.model, r, Dtype::float64);
+    const RankReport& measured = answer.ranks[idx(r)];
+    EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
+    EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
+    EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
+    EXPECT_EQ(measured.peak_bytes, predicted.peak_bytes) << "rank " << r;
+  }
+}
+
 TEST(GridModels, EqualTheReferenceByRandomPlans) {
   for (const Subject& subject : subjects()) {
     const Model model = subject.shape;
@@ -200,25 +222,7 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
             .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
         request.dropout_seed = seed;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
-        const GradientAnswer answer = gradients(request);
-        EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
-        for (std::size_t s = 0; s < samples.size(); ++s) {
-          EXPECT_EQ(answer.batch.counts[s], expected.documents[s].count);
-          EXPECT_NEAR(
-              answer.batch.loss_sums[s],
-              expected.documents[s].sum,
-              kNear * expected.documents[s].sum);
-        }
-        const GradientError error = compare_gradients(answer.gradients, expected.gradients);
-        EXPECT_LE(error.worst, kNear) << error.worst_name;
-        for (int r = 0; r < ranks; ++r) {
-          const RankReport predicted = predicted_of(plan, model, r, Dtype::float64);
-          const RankReport& measured = answer.ranks[idx(r)];
-          EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
-          EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
-          EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
-          EXPECT_EQ(measured.peak_bytes, predicted.peak_bytes) << "rank " << r;
-        }
+        expect_equal(request, expected, samples.size());
         if (HasFailure()) {
           return;
         }
@@ -391,25 +395,7 @@ TEST(GridModels, EqualTheReferenceInGroups) {
             .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
         request.dropout_seed = 3;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
-        const GradientAnswer answer = gradients(request);
-        EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
-        for (std::size_t s = 0; s < samples.size(); ++s) {
-          EXPECT_EQ(answer.batch.counts[s], expected.documents[s].count);
-          EXPECT_NEAR(
-              answer.batch.loss_sums[s],
-              expected.documents[s].sum,
-              kNear * expected.documents[s].sum);
-        }
-        const GradientError error = compare_gradients(answer.gradients, expected.gradients);
-        EXPECT_LE(error.worst, kNear) << error.worst_name;
-        for (int r = 0; r < ranks; ++r) {
-          const RankReport predicted = predicted_of(plan, model, r, Dtype::float64);
-          const RankReport& measured = answer.ranks[idx(r)];
-          EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
-          EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
-          EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
-          EXPECT_EQ(measured.peak_bytes, predicted.peak_bytes) << "rank " << r;
-        }
+        expect_equal(request, expected, samples.size());
         if (HasFailure()) {
           return;
         }
