@@ -32,6 +32,7 @@
 #include "src/plan/simulate/additive.h"
 #include "src/plan/simulate/choices.h"
 #include "src/plan/simulate/cluster_space.h"
+#include "tests/support/sanitized.h"
 
 namespace paradyse {
 namespace {
@@ -40,7 +41,7 @@ const bool kWithRivals = (add_rivals(), true);  // are rows of the table
 
 using testing::IsEmpty;
 
-constexpr int kSeeds = 2;
+constexpr int kSeeds = test::kSanitized ? 1 : 2;
 
 class Drawn {
  public:
