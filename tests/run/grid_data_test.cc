@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <random>
 #include <set>
 #include <string>
 #include <tuple>
@@ -73,8 +74,8 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
     EXPECT_NO_THROW(check_sample(sample, model, dims));
     EXPECT_EQ(scored(sample, model), 18 * 16);
     const double t = b == 0 ? 1.0 : 0.25;
-    const at::Tensor& patches = sample.inputs.at("patches");
-    const at::Tensor& velocity = sample.inputs.at("velocity");
+    const at::Tensor patches = sample.inputs.at("patches").whole();
+    const at::Tensor velocity = sample.inputs.at("velocity").whole();
     // x_t = t x + (1 - t) noise and v = x - noise, so x = x_t + (1 - t) v.
     const at::Tensor clean = patches.narrow(2, 0, 16) + (1 - t) * velocity;
     for (std::int64_t f = 0; f < 3; ++f) {
@@ -89,7 +90,7 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
         }
       }
     }
-    EXPECT_NEAR(sample.inputs.at("time")[0].item<double>(), std::cos(1000 * t), 1e-9);
+    EXPECT_NEAR(sample.inputs.at("time").whole()[0].item<double>(), std::cos(1000 * t), 1e-9);
     // Every place has features of its own.
     std::set<std::string> places;
     for (std::int64_t row = 0; row < 18; ++row) {
@@ -103,12 +104,12 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
     EXPECT_EQ(places.size(), 18U);
   }
   // Noise is standard normal, and the seed's.
-  const at::Tensor noise =
-      samples[1].inputs.at("patches").narrow(2, 0, 16) - 0.25 * samples[1].inputs.at("velocity");
+  const at::Tensor noise = samples[1].inputs.at("patches").whole().narrow(2, 0, 16) -
+                           0.25 * samples[1].inputs.at("velocity").whole();
   EXPECT_NEAR(noise.mean().item<double>(), 0, 0.2);
   EXPECT_NEAR(noise.std().item<double>(), 1, 0.2);
   const auto patches = [&](std::uint64_t seed) {
-    return data.sample(1, seed, 1).inputs.at("patches");
+    return data.sample(1, seed, 1).inputs.at("patches").whole();
   };
   EXPECT_TRUE(at::equal(patches(7), patches(7)));
   EXPECT_FALSE(at::equal(patches(7), patches(8)));
@@ -210,8 +211,9 @@ TEST(Frames, BringTheTextThatIsNotMasked) {
     EXPECT_EQ(data.sizes.dims[0].at("text"), 4);
     EXPECT_EQ(data.sizes.dims[1].at("text"), 2);
     const std::vector<Sample> samples = data.samples(7);
-    EXPECT_TRUE(at::equal(samples[0].inputs.at("text"), text[0]));
-    EXPECT_TRUE(at::equal(samples[1].inputs.at("text"), at::stack({text[1][0], text[1][3]})));
+    EXPECT_TRUE(at::equal(samples[0].inputs.at("text").whole(), text[0]));
+    EXPECT_TRUE(
+        at::equal(samples[1].inputs.at("text").whole(), at::stack({text[1][0], text[1][3]})));
     for (std::size_t b = 0; b < 2; ++b) {
       EXPECT_NO_THROW(check_sample(samples[b], stdit_model(shape), data.sizes.dims[b]));
     }
@@ -244,7 +246,8 @@ TEST(Frames, AreReadFromSeveralFiles) {
   EXPECT_EQ(data.sizes().lengths, (std::vector<std::int64_t>{10, 6, 6}));
   EXPECT_EQ(data.place(2), std::pair(data.place(1).first, std::int64_t{1}));
   const Sample alone = read_frames(a, kShape).sample(1, 7, 9);
-  EXPECT_TRUE(at::equal(data.sample(2, 7, 9).inputs.at("patches"), alone.inputs.at("patches")));
+  EXPECT_TRUE(at::equal(
+      data.sample(2, 7, 9).inputs.at("patches").whole(), alone.inputs.at("patches").whole()));
   EXPECT_EQ(data.samples(1).size(), 3U);
   EXPECT_EQ(
       read_grid_data({folder}, model).fingerprint(), read_grid_data({a, b}, model).fingerprint());
@@ -305,7 +308,7 @@ TEST(Alignments, BecomeFeaturesAndLabels) {
   const std::int64_t predicted = scored(sample, model);
   EXPECT_NEAR(static_cast<double>(predicted) / static_cast<double>(rows), 0.15, 0.04);
   const at::Tensor letters =
-      sample.inputs.at("msa").view({rows, kMsaFeatures}).narrow(1, 0, kMsaClasses);
+      sample.inputs.at("msa").whole().view({rows, kMsaFeatures}).narrow(1, 0, kMsaClasses);
   EXPECT_TRUE(at::equal(letters.sum(1), at::ones({rows}, at::kDouble)));
   std::int64_t masked = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -317,7 +320,7 @@ TEST(Alignments, BecomeFeaturesAndLabels) {
     }
   }
   EXPECT_NEAR(static_cast<double>(masked) / static_cast<double>(predicted), 0.7, 0.15);
-  const at::Tensor& pair = sample.inputs.at("pair");
+  const at::Tensor& pair = sample.inputs.at("pair").whole();
   EXPECT_EQ(pair[5][3][2 * kMsaClasses + 32 + 2].item<double>(), 1);
   EXPECT_EQ(pair.sum().item<double>(), 3.0 * 25 * 25);
 }
@@ -457,13 +460,13 @@ TEST(Frames, OfStdit3HaveOpenSorasFeatures) {
     };
     const std::int64_t H = stdit_shape(model).hidden;
     near(
-        sample.inputs.at("patches").narrow(2, 8, H),
+        sample.inputs.at("patches").whole().narrow(2, 8, H),
         stored.view(prefix + "patches").narrow(2, 8, H),
         1e-6);
-    near(sample.inputs.at("time"), stored.view(prefix + "time"), 1e-9);
-    near(sample.inputs.at("fps"), stored.view(prefix + "fps"), 1e-9);
+    near(sample.inputs.at("time").whole(), stored.view(prefix + "time"), 1e-9);
+    near(sample.inputs.at("fps").whole(), stored.view(prefix + "fps"), 1e-9);
     // back from channels that stand last, with variances that nothing is wanted of
-    const at::Tensor velocity = sample.inputs.at("velocity");
+    const at::Tensor velocity = sample.inputs.at("velocity").whole();
     EXPECT_TRUE(at::equal(stdit3_clip_of(velocity, clip.sizes(), 2), 2 * clip));
     EXPECT_EQ(velocity.isnan().sum().item<std::int64_t>(), clip.numel());
     EXPECT_EQ(scored(sample, model), clip.numel());
@@ -475,8 +478,8 @@ TEST(Alignments, HaveOpenFoldsFeatures) {
   const File file("features.a3m");
   std::ofstream(file.path) << ">a\nARX\n>b\nAkk-W\n";
   const Sample sample = read_alignments(file.path, /*openfold=*/true).sample(0, 1, 0);
-  const at::Tensor msa = sample.inputs.at("msa");
-  const at::Tensor pair = sample.inputs.at("pair");
+  const at::Tensor msa = sample.inputs.at("msa").whole();
+  const at::Tensor pair = sample.inputs.at("pair").whole();
   ASSERT_EQ(msa.sizes(), at::IntArrayRef({2, 3, kTargetFeatures + kLetterFeatures}));
   ASSERT_EQ(pair.sizes(), at::IntArrayRef({3, 3, 2 * kTargetFeatures + kPlaceBins}));
   const auto ones = [](const at::Tensor& of) {
@@ -560,12 +563,117 @@ TEST(Alignments, AreRefusedWhereThereIsNoMemory) {
   }
   std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACD\n//\n# STOCKHOLM 1.0\nb " << row << "\n//\n";
   const std::vector<std::string> what = {
-      ":5: ", "1 sequences and 400000 residues", "129.2 TiB", "available", "at most"};
+      ":5: ", "1 sequences and 400000 residues", "64.6 TiB", "available", "at most"};
   expect_refused([&] { read_alignments(file.path); }, what);
   SampleFile data{
       .content = read_alignment_file(file.path), .sizes = {}, .file = file.path.string()};
   expect_refused([&] { (void)data.sample(1, 7, 0); }, what);
   EXPECT_EQ(data.sample(0, 7, 0).labels.size(), 3U);
+}
+
+// Some of the indices below `size`, in runs.
+Piece some_of(std::int64_t size, std::mt19937& random) {
+  Piece held;
+  for (std::int64_t i = 0; i < size; ++i) {
+    if (random() % 3 != 0) {
+      continue;
+    }
+    if (!held.empty() && held.back().end == i) {
+      ++held.back().end;
+    } else {
+      held.push_back({i, i + 1});
+    }
+  }
+  return held;
+}
+
+at::Tensor indices(const Piece& held) {
+  std::vector<std::int64_t> all;
+  for (const Interval run : held) {
+    for (std::int64_t i = run.begin; i < run.end; ++i) {
+      all.push_back(i);
+    }
+  }
+  return at::tensor(all, at::kLong);
+}
+
+// What a rank makes of an input is that part of the whole, to the bit, in any type and order.
+void expect_cut(const Sample& sample) {
+  std::mt19937 random(5);
+  for (const auto& [name, input] : sample.inputs) {
+    SCOPED_TRACE(name);
+    const at::Tensor whole = input.whole();
+    EXPECT_EQ(whole.sizes(), input.sizes());
+    for (int draw = 0; draw < 5; ++draw) {
+      std::vector<Piece> held;
+      at::Tensor wanted = whole;
+      for (std::int64_t dim = 0; dim < whole.dim(); ++dim) {
+        held.push_back(some_of(whole.size(dim), random));
+        wanted = wanted.index_select(dim, indices(held.back()));
+      }
+      const at::ScalarType type = draw % 2 == 0 ? at::kDouble : at::kBFloat16;
+      const at::Tensor piece = at::empty_like(wanted.transpose(0, -1).contiguous(), type).fill_(9);
+      input.copy(held, piece.transpose(0, -1));
+      EXPECT_TRUE(at::equal(piece.transpose(0, -1).nan_to_num(77), wanted.to(type).nan_to_num(77)));
+    }
+  }
+}
+
+TEST(Inputs, AreMadeOfWhatARankHolds) {
+  const File frames("cut.safetensors");
+  test::write_tensors(frames.path, {{"latents", at::randn({2, 4, 3, 4, 6})}});
+  expect_cut(read_frames(frames.path, kShape).sample(1, 7, 1));
+  const File latents("cut3.safetensors");
+  test::write_tensors(
+      latents.path,
+      {{"latents", at::randn({2, 4, 5, 4, 6})}, {"text", at::randn({2, 3, 8}).to(at::kHalf)}});
+  StditShape stdit3 = kShape;
+  stdit3.stdit3 = stdit3.pred_sigma = true;
+  stdit3.caption_channels = 8;
+  expect_cut(read_frames(latents.path, stdit3).sample(1, 7, 1));
+  const File letters("cut.fasta");
+  std::ofstream(letters.path) << ">a\nMKVLAT-GH\n>b\nMKaVIAT-GH\n>c\n--VIATWGH\n";
+  expect_cut(read_alignments(letters.path).sample(0, 7, 0));
+  expect_cut(read_alignments(letters.path, /*openfold=*/true).sample(0, 7, 0));
+}
+
+std::int64_t most_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:") {
+      std::int64_t kib = 0;
+      status >> kib;
+      return kib << 10;
+    }
+  }
+  return 0;
+}
+
+// A rank that holds an eighth of an input needs no memory for the rest of it.
+TEST(Inputs, TakeNoMemoryForWhatOthersHold) {
+  const File file("long.fasta");
+  {
+    std::ofstream letters(file.path);
+    for (int i = 0; i < 4; ++i) {
+      letters << ">" << i << "\n";
+      for (int j = 0; j < 700; ++j) {
+        letters << "ACDEFGHIKLMNPQRSTVWY"[(i * i + 3 * j) % 20];
+      }
+      letters << "\n";
+    }
+  }
+  const SampleFile data = read_alignments(file.path);
+  if (!(std::ofstream("/proc/self/clear_refs") << 5).flush()) {
+    GTEST_SKIP() << "/proc/self/clear_refs cannot be written";  // resets what was most
+  }
+  const std::int64_t before = most_resident_bytes();
+  const Sample sample = data.sample(0, 7, 0);
+  const SampleInput& pair = sample.inputs.at("pair");
+  const at::Tensor share = at::empty({88, 700, pair.sizes()[2]}, at::kFloat);
+  pair.copy(std::vector<Piece>{{{88, 176}}, {{0, 700}}, {{0, pair.sizes()[2]}}}, share);
+  const std::int64_t whole = 8 * pair.numel();
+  EXPECT_LT(most_resident_bytes() - before, whole / 8);  // the share is a sixteenth of that
+  EXPECT_EQ(share.sum().item<double>(), 3.0 * 88 * 700);
 }
 
 // What is said of the largest sample that fits is right.

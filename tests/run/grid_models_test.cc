@@ -503,13 +503,13 @@ TEST(GridModels, SayWhatTheyPredict) {
         for (const Sample& sample : samples) {
           const HostScope host;
           batch.push_back(&sample);
-          predictions.push_back(at::ones_like(sample.inputs.at("velocity")));
+          predictions.push_back(at::ones_like(sample.inputs.at("velocity").tensor()));
         }
         const BatchResult result = session.play(
             plan, {.documents = {}, .samples = batch, .predictions = predictions}, false);
         const HostScope host;
         for (std::size_t s = 0; s < samples.size(); ++s) {
-          const at::Tensor difference = predictions[s] - samples[s].inputs.at("velocity");
+          const at::Tensor difference = predictions[s] - samples[s].inputs.at("velocity").tensor();
           EXPECT_NEAR(difference.square().sum().item<double>(), result.loss_sums[s], kNear);
         }
         EXPECT_THROW(

@@ -2,19 +2,50 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/cuts.h"
 #include "paradyse/plan/model.h"
 
 namespace paradyse {
 
+// An input of a sample, on the host: a tensor, or a rule by which a rank makes what it holds of it
+// when it needs it, so that no rank holds another's share.
+class SampleInput {
+ public:
+  // Writes those of the numbers that `held` has of each dim, to `piece`, which is of these sizes,
+  // on the host, of any floating-point type and strides.
+  using Make = std::function<void(std::span<const Piece> held, const at::Tensor& piece)>;
+
+  SampleInput() = default;
+  SampleInput(at::Tensor whole);  // NOLINT(google-explicit-constructor): a tensor is an input
+  // The numbers that it writes have to be finite.
+  SampleInput(std::vector<std::int64_t> sizes, Make make);
+
+  [[nodiscard]] at::IntArrayRef sizes() const { return sizes_; }
+  [[nodiscard]] std::int64_t numel() const;
+  // Undefined where it is a rule.
+  [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
+  // The tensor, or what the rule makes, in float64.
+  [[nodiscard]] at::Tensor whole() const;
+  // What `held` has of each dim, to `piece` of these sizes, of any type, strides and device.
+  void copy(std::span<const Piece> held, const at::Tensor& piece) const;
+
+ private:
+  std::vector<std::int64_t> sizes_;
+  at::Tensor tensor_;
+  Make make_;
+};
+
 struct Sample {
-  // By the names of Model::inputs(), with their dims but "batch" in their order, on the host.
-  std::map<std::string, at::Tensor> inputs;
+  // By the names of Model::inputs(), with their dims but "batch" in their order.
+  std::map<std::string, SampleInput> inputs;
   // Of a model that predicts letters: for each row of the stream that the loss is of, in the order
   // of its dims, the class to predict; negative: none.  Empty: the model predicts an input.
   std::vector<std::int32_t> labels = {};
@@ -32,7 +63,7 @@ std::int64_t scored(const Sample& sample, const Model& model);
 // and `dims` (Plan::dims) have it, and for labels of another number than rows.
 void check_sizes(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
-// The same, and for inputs that are not finite and labels that are no classes.
+// The same, and for tensors that are not finite and labels that are no classes.
 void check_sample(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
 

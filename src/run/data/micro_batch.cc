@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
+#include "src/run/data/held.h"
 
 namespace paradyse {
 namespace {
@@ -87,76 +88,45 @@ std::vector<std::int64_t> natural_rows(const Stream& stream, const Layout& layou
   return rows;
 }
 
-using Copy = void(const at::Tensor& whole, const at::Tensor& piece);
-
-// Calls `copy` for each contiguous part of `whole` that a rank has, and its place in the rank's
-// piece, from dim `d` on.
-void copy_runs(
-    Copy* copy,
-    const at::Tensor& whole,
-    const at::Tensor& piece,
-    const std::vector<Dim>& dims,
-    int rank,
-    std::size_t d) {
-  if (d == dims.size()) {
-    copy(whole, piece);
-    return;
-  }
-  const auto dim = static_cast<std::int64_t>(d);
-  std::int64_t at = 0;
-  for (const Interval run : dims[d].piece(rank)) {
-    copy_runs(
-        copy,
-        whole.narrow(dim, run.begin, run.size()),
-        piece.narrow(dim, at, run.size()),
-        dims,
-        rank,
-        d + 1);
-    at += run.size();
-  }
-}
-
-// The same for each sample that the rank has something of; `wholes`: of all.
-void copy_samples(
-    Copy* copy,
-    const std::vector<at::Tensor>& wholes,
+// Calls `copy(s, held, piece)` for each sample that the rank has something of: what it holds of the
+// input's dims, but "batch", in the input's order, and where that is in the rank's piece.
+template <typename Copy>
+void for_each_held(
     const Stream& input,
+    std::int64_t samples,
     const Layout& layout,
     int group_rank,
-    const at::Tensor& piece) {
-  // Samples one after the other, each with the other dims as they are stored.
+    const at::Tensor& piece,
+    const Copy& copy) {
   std::vector<std::string> natural = input.rows;
   natural.push_back(layout.columns().name);
   std::erase(natural, kBatch);
-  std::vector<Dim> dims;
-  std::vector<std::int64_t> order;
+  std::vector<Piece> held(natural.size());
+  std::vector<std::int64_t> order(natural.size());  // [dim of the input] its place in the piece
   std::vector<std::int64_t> sizes;
   std::int64_t batch_place = -1;
-  Piece held;
-  if (!wholes.empty()) {
-    held = {{0, 1}};
+  Piece held_samples;
+  if (samples > 0) {
+    held_samples = {{0, 1}};
   }
+  std::int64_t place = 0;  // in a sample's part of the piece
   for (const Dim& dim : layout.dims) {
-    sizes.push_back(size(dim.piece(group_rank)));
+    Piece of_dim = dim.piece(group_rank);
+    sizes.push_back(size(of_dim));
     if (dim.name == kBatch) {
       batch_place = static_cast<std::int64_t>(sizes.size()) - 1;
-      held = dim.piece(group_rank);
-    } else {
-      dims.push_back(dim);
-      order.push_back(std::ranges::find(natural, dim.name) - natural.begin());
+      held_samples = std::move(of_dim);
+      continue;
     }
+    const auto d = idx(std::ranges::find(natural, dim.name) - natural.begin());
+    held.at(d) = std::move(of_dim);
+    order.at(d) = place++;
   }
   const at::Tensor all = piece.view(sizes);
   std::int64_t at = 0;
-  for (const Interval run : held) {
+  for (const Interval run : held_samples) {
     for (std::int64_t s = run.begin; s < run.end; ++s, ++at) {
-      copy_runs(
-          copy,
-          wholes.at(idx(s)).permute(order),
-          batch_place < 0 ? all : all.select(batch_place, at),
-          dims,
-          group_rank,
-          0);
+      copy(s, held, (batch_place < 0 ? all : all.select(batch_place, at)).permute(order));
     }
   }
 }
@@ -203,13 +173,18 @@ void copy_input(
     int group_rank,
     const at::Tensor& piece,
     Interval columns) {
-  std::vector<at::Tensor> wholes;
-  for (const Sample* sample : batch.samples) {
-    const at::Tensor& whole = sample->inputs.at(name);
-    wholes.push_back(columns.empty() ? whole : whole.narrow(-1, columns.begin, columns.size()));
-  }
-  const auto into_piece = [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); };
-  copy_samples(into_piece, wholes, input_of(batch, name), layout, group_rank, piece);
+  for_each_held(
+      input_of(batch, name),
+      std::ssize(batch.samples),
+      layout,
+      group_rank,
+      piece,
+      [&](std::int64_t s, std::vector<Piece> held, const at::Tensor& to) {
+        for (Interval& run : held.back()) {
+          run = {run.begin + columns.begin, run.end + columns.begin};
+        }
+        batch.samples[idx(s)]->inputs.at(name).copy(held, to);
+      });
 }
 
 void keep_prediction(
@@ -218,8 +193,19 @@ void keep_prediction(
     const Layout& layout,
     int group_rank,
     const at::Tensor& piece) {
-  const auto into_whole = [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); };
-  copy_samples(into_whole, batch.predictions, input_of(batch, name), layout, group_rank, piece);
+  for_each_held(
+      input_of(batch, name),
+      std::ssize(batch.predictions),
+      layout,
+      group_rank,
+      piece,
+      [&](std::int64_t s, const std::vector<Piece>& held, const at::Tensor& from) {
+        for_each_run(
+            batch.predictions[idx(s)],
+            from,
+            held,
+            [](const at::Tensor& whole, const at::Tensor& own) { whole.copy_(own); });
+      });
 }
 
 LossSums loss_sums(const MicroBatch& batch, const at::Tensor& losses, std::int64_t numbers_a_row) {

@@ -1,12 +1,17 @@
 #include "paradyse/run/sample.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/program.h"
+#include "paradyse/run/accountant.h"
+#include "src/run/data/held.h"
 
 namespace paradyse {
 namespace {
@@ -17,6 +22,44 @@ const Stream& scored_stream(const Model& model) {
 }
 
 }  // namespace
+
+SampleInput::SampleInput(at::Tensor whole)
+    : sizes_(whole.sizes().vec()), tensor_(std::move(whole)) {}
+
+SampleInput::SampleInput(std::vector<std::int64_t> sizes, Make make)
+    : sizes_(std::move(sizes)), make_(std::move(make)) {}
+
+std::int64_t SampleInput::numel() const {
+  return std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+at::Tensor SampleInput::whole() const {
+  if (!make_) {
+    return tensor_;
+  }
+  const at::Tensor all = at::empty(sizes_, at::kDouble);
+  std::vector<Piece> held;
+  for (const std::int64_t size : sizes_) {
+    held.push_back({{0, size}});
+  }
+  make_(held, all);
+  return all;
+}
+
+void SampleInput::copy(std::span<const Piece> held, const at::Tensor& piece) const {
+  if (!make_) {
+    copy_held(tensor_, piece, held);
+    return;
+  }
+  const HostScope host;  // what the rule needs for itself
+  if (piece.is_cpu()) {
+    make_(held, piece);
+  } else {
+    const at::Tensor on_host = at::empty(piece.sizes(), piece.options().device(at::kCPU));
+    make_(held, on_host);
+    piece.copy_(on_host);
+  }
+}
 
 std::vector<std::int64_t> row_sizes(
     const std::vector<std::string>& rows, const std::map<std::string, std::int64_t>& dims) {
@@ -78,7 +121,10 @@ void check_sample(
   check_sizes(sample, model, dims);
   const Part& last = *model.parts.back().part;
   for (const Stream& input : model.inputs()) {
-    const at::Tensor& all = sample.inputs.at(input.name);
+    const at::Tensor& all = sample.inputs.at(input.name).tensor();
+    if (!all.defined()) {
+      continue;
+    }
     const bool some = input.name == last.input && last.shape.scored > 0;  // have a target
     const at::Tensor numbers =
         some ? all.unflatten(-1, {-1, last.shape.predicted}).narrow(-1, 0, last.shape.scored) : all;

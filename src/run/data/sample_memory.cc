@@ -12,15 +12,16 @@
 namespace paradyse {
 namespace {
 
-constexpr double kDouble = 8;  // bytes
-constexpr double kLabel = 4;
+constexpr double kFloat = 4;   // bytes: inputs are cut, and all ranks' shares are in this type
+constexpr double kDouble = 8;  // of samples that are held whole
+constexpr double kLetter = 9;  // as it is seen, what was left out before it, its label
 
 // Of all that a sample has for each residue of a sequence, and for each pair of residues: what the
 // model's embeddings, ours or OpenFold's, read most of.
 constexpr std::int64_t kMostOfPair = std::max(kPairFeatures, 2 * kTargetFeatures + kPlaceBins);
-constexpr double kOfPair = kDouble * kMostOfPair;
+constexpr double kOfPair = kFloat * kMostOfPair;
 double of_residue(bool openfold) {
-  return kLabel + kDouble * (openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures);
+  return kLetter + kFloat * (openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures);
 }
 
 // What was rounded down from a whole number is that number.
@@ -52,16 +53,15 @@ double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues, boo
 double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape) {
   const std::int64_t patch = shape.patch;
   const std::int64_t of_place = shape.stdit3 ? shape.hidden : kPlaceFeatures;
-  // The clip, noise, their mix and the velocity, as patches these two again; features of places.
-  const double copies = shape.stdit3 && shape.pred_sigma ? 8 : 6;  // what is predicted is as wide
-  constexpr double kCopiesOfPlaces = 2;
+  // The noisy clip and the velocity, which is as wide as what is predicted; features of places.
+  const double copies = shape.stdit3 && shape.pred_sigma ? 3 : 2;
   double elements = 1;
   for (const std::int64_t size : sizes) {
     elements *= static_cast<double>(size);
   }
   const double patches =
       elements / static_cast<double>(sizes.front()) / static_cast<double>(patch * patch);
-  return kDouble * (copies * elements + kCopiesOfPlaces * static_cast<double>(of_place) * patches);
+  return kFloat * (copies * elements + static_cast<double>(of_place) * patches);
 }
 
 void expect_room(const std::string& where, const Alignment& alignment, std::int64_t available) {

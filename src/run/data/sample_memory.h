@@ -10,9 +10,10 @@
 
 namespace paradyse {
 
-// Bytes, as a double: sizes that nobody has memory for overflow integers.
+// What all ranks of a machine hold of a sample's inputs in float32, and a rank of its letters:
+// bytes, as a double, since sizes that nobody has memory for overflow integers.
 double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues, bool openfold = false);
-// While it is made; `sizes` [C, T, h, w].
+// `sizes` [C, T, h, w].
 double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape);
 
 // Each throws std::runtime_error where a sample takes more memory than `available` bytes: how much

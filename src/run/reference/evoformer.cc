@@ -155,8 +155,8 @@ at::Tensor evoformer_loss(
     }
   }
   Streams streams = {
-      {"m", embedded(sample.inputs.at("msa"), weights, of_m)},
-      {"z", embedded(sample.inputs.at("pair"), weights, of_z)}};
+      {"m", embedded(sample.inputs.at("msa").whole(), weights, of_m)},
+      {"z", embedded(sample.inputs.at("pair").whole(), weights, of_z)}};
   std::vector<std::pair<const char*, const char*>> parts = {
       {"row_attention", "m"},
       {shape.global_column ? "global_column_attention" : "column_attention", "m"},

@@ -17,7 +17,7 @@ at::Tensor heads(const at::Tensor& x, std::int64_t count) {
 // Its inputs as the weights are.
 Sample like(const Weights& weights, Sample sample) {
   for (auto& [name, input] : sample.inputs) {
-    input = input.to(weights.begin()->second.options().requires_grad(false));
+    input = input.whole().to(weights.begin()->second.options().requires_grad(false));
   }
   return sample;
 }

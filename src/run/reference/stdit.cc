@@ -137,7 +137,7 @@ at::Tensor stdit_part(
 at::Tensor stdit_loss(
     const StditShape& shape, const Weights& weights, const Sample& sample, const Draws& /*none*/) {
   const std::int64_t H = shape.hidden;
-  const auto input = [&](const char* name) { return sample.inputs.at(name).unsqueeze(0); };
+  const auto input = [&](const char* name) { return sample.inputs.at(name).whole().unsqueeze(0); };
   at::Tensor t =
       small_mlp(input("time"), weights, "t_embedder.mlp.0", "t_embedder.mlp.2", /*gelu=*/false);
   Streams streams;

@@ -75,7 +75,7 @@ std::vector<at::Tensor> sampled_clips(
         const double t = static_cast<double>(step) * dt;
         samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips, number));
         batch.push_back(&samples.back());
-        velocities.push_back(at::empty_like(samples.back().inputs.at("velocity")));
+        velocities.push_back(at::empty_like(samples.back().inputs.at("velocity").tensor()));
       }
     }
     session.play(

@@ -1,0 +1,16 @@
+// Samples with what is drawn for them: noise, and letters to predict.  Their inputs are rules.
+#pragma once
+
+#include <cstdint>
+
+#include "paradyse/run/sample.h"
+#include "src/run/data/draw.h"
+#include "src/run/data/grid_data.h"
+
+namespace paradyse {
+
+// Of clip `number`.  They keep what they need of clips and alignments.
+Sample sample_of(const Clips& clips, std::int64_t number, Draw draw);
+Sample sample_of(const Alignment& alignment, Draw draw);
+
+}  // namespace paradyse
