@@ -1,5 +1,7 @@
 #include "src/run/check/check_layouts.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -9,7 +11,6 @@
 #include "src/plan/base/number_text.h"
 #include "src/run/check/check_case.h"
 #include "src/run/data/synthetic_samples.h"
-#include "src/run/reference/reference.h"
 
 namespace paradyse {
 namespace {
@@ -29,11 +30,20 @@ DimSizes dims_of(const Model& model) {
   return dims;
 }
 
-// Weights wide enough that no mistake hides behind them, and vectors apart from 0 and 1.
+// Weights of which no gradient vanishes, whatever the model begins with: behind a product that is
+// zero, or of scores so large that attention takes one row alone, a gradient is zero or the
+// rounding of what is left of large terms, and no mistake in it is found.  So no matrix is zero, no
+// product is much larger than what it is of, and vectors are apart from 0 and 1.
 void fill_grid_widely(Parameters& parameters) {
+  for (PartParameters& part : parameters.parts()) {
+    for (Matrix& matrix : part.weights.matrices) {
+      const std::int64_t terms = matrix.transposed ? matrix.rows : matrix.cols;
+      matrix.begin = Begin::normal;
+      matrix.deviation = std::min(0.2, 1 / std::sqrt(static_cast<double>(terms)));
+    }
+  }
   parameters.initialize(11);
   for (PartParameters& part : parameters.parts()) {
-    part.stack.mul_(10);
     for (const at::Tensor& vector : part.vectors) {
       add_wave(vector, 0.25, 1);
     }
@@ -42,6 +52,11 @@ void fill_grid_widely(Parameters& parameters) {
 }
 
 }  // namespace
+
+reference::Answer expected_of_samples(
+    const Model& model, const reference::Weights& weights, const std::vector<Sample>& samples) {
+  return reference::answer(model, weights, {.samples = samples});
+}
 
 std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   const Model& model = request.model;
@@ -68,8 +83,8 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
       std::ssize(request.dtypes) * std::ssize(kCheckedLevels) * std::ssize(request.ranks);
   std::int64_t done = 0;
   for (const Dtype dtype : request.dtypes) {
-    const reference::Answer expected = reference::answer(
-        model, whole_weights(model, fill_grid_widely, dtype), {.samples = samples});
+    const reference::Answer expected =
+        request.expected(model, whole_weights(model, fill_grid_widely, dtype), samples);
     std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
     for (const LayerRecompute level : kCheckedLevels) {
       for (std::size_t i = 0; i < request.ranks.size(); ++i, ++done) {

@@ -2,15 +2,22 @@
 // level.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/model.h"
+#include "paradyse/run/sample.h"
 #include "src/plan/base/progress_hook.h"
 #include "src/run/check/check.h"
+#include "src/run/reference/reference.h"
 
 namespace paradyse {
+
+// By the reference.
+reference::Answer expected_of_samples(
+    const Model& model, const reference::Weights& weights, const std::vector<Sample>& samples);
 
 struct LayoutCheckRequest {
   std::string name;  // of the model, for messages
@@ -19,6 +26,10 @@ struct LayoutCheckRequest {
   std::vector<Dtype> dtypes = {Dtype::float64, Dtype::float32};
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
+  // The judge; a test puts a wrong one here.
+  std::function<reference::Answer(
+      const Model& model, const reference::Weights& weights, const std::vector<Sample>& samples)>
+      expected = expected_of_samples;
   ProgressHook progress = {};
 };
 
