@@ -107,10 +107,12 @@ class OpenFold(nn.Module):
         self.aux_heads = nn.Module()
         self.aux_heads.masked_msa = openfold.heads.MaskedMSAHead(c["c_m"], 23)
 
-    def forward(self, target, index, msa):
+    def forward(self, target, index, msa, msa_mask=None, pair_mask=None):
         m, z = self.input_embedder(target, index, msa)
+        msa_mask = torch.ones(m.shape[:-1]).to(m) if msa_mask is None else msa_mask
+        pair_mask = torch.ones(z.shape[:-1]).to(z) if pair_mask is None else pair_mask
         for block in self.evoformer.blocks:
-            m, z = block(m, z, torch.ones(m.shape[:-1]).to(m), torch.ones(z.shape[:-1]).to(z))
+            m, z = block(m, z, msa_mask, pair_mask, _mask_trans=False)
         return self.aux_heads.masked_msa(m)
 
 
@@ -221,6 +223,39 @@ def openfold_golden(openfold):
     write_golden("grid_openfold", config, model, samples, sums, scored, dict(model.named_parameters()))
 
 
+def masked_openfold_golden(openfold):
+    """Residues and sequences that are masked; what is stored of a sample is all the rest."""
+    config = {"model_type": "openfold", "no_blocks": 2, "c_m": 6, "c_z": 5, "no_heads_msa": 3, "no_heads_pair": 2,
+              "c_hidden": 2, "c_hidden_pair_att": 3, "c_hidden_opm": 2, "c_hidden_mul": 3, "transition_n": 2,
+              "is_multimer": False}
+    model = OpenFold(openfold, config).double().eval()
+    randomise(model, 7)
+    samples, sums, scored = [], [], 0
+    for sequences, residues, without_sequences, without in ((4, 7, [2], [1, 4, 5]), (3, 6, [], [0, 3])):
+        target = F.one_hot(torch.randint(1, 22, (residues,)), 22).double()
+        index = torch.arange(residues)
+        msa = torch.randn(sequences, residues, 49, dtype=torch.float64)
+        labels = torch.where(torch.rand(sequences, residues) < 0.5, torch.randint(0, 23, (sequences, residues)), -1)
+        labels[0, 2] = 7
+        of_sequences = torch.tensor([s not in without_sequences for s in range(sequences)])
+        of_residues = torch.tensor([r not in without for r in range(residues)])
+        there = of_sequences[:, None] & of_residues
+        labels = torch.where(there, labels, -1)
+        logits = model(target, index.double(), msa, there.double(), (of_residues[:, None] & of_residues).double())
+        sums.append(F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1, reduction="sum"))
+        scored += int((labels >= 0).sum())
+        target, index = target[of_residues], index[of_residues]
+        msa, labels = msa[of_sequences][:, of_residues], labels[of_sequences][:, of_residues]
+        left = len(index)
+        of_pair = lambda dim: target.unsqueeze(dim).expand(left, left, 22)
+        places = F.one_hot((index[:, None] - index[None]).clamp(-32, 32) + 32, 65).double()
+        samples.append({
+            "msa": torch.cat([target.unsqueeze(0).expand(len(msa), -1, -1), msa], -1),
+            "pair": torch.cat([of_pair(1), of_pair(0), places], -1),
+            "labels": labels.flatten().to(torch.int32)})
+    write_golden("grid_openfold_masked", config, model, samples, sums, scored, dict(model.named_parameters()))
+
+
 def open_sora_golden(stdit3):
     left_out = ("rope.freqs",)
     torch.manual_seed(1)
@@ -270,7 +305,9 @@ def main():
     parser.add_argument("--openfold", type=Path, required=True)
     parser.add_argument("--open-sora", type=Path, required=True)
     args = parser.parse_args()
-    openfold_golden(import_openfold(args.openfold))
+    openfold = import_openfold(args.openfold)
+    openfold_golden(openfold)
+    masked_openfold_golden(openfold)
     open_sora_golden(import_open_sora(args.open_sora))
 
 

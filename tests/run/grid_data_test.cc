@@ -289,6 +289,39 @@ TEST(Alignments, AreReadAlike) {
   EXPECT_EQ(other.names, one.names);
 }
 
+// Places stay those of the whole sequence, and what is masked leaves no trace of its letters.
+TEST(Alignments, LeaveOutResiduesThatTheirFileMasks) {
+  const auto content = [](const File& file, const std::string& rows) {
+    std::ofstream(file.path) << "# STOCKHOLM 1.0\n" << rows << "//\n";
+    return read_alignments(file.path, /*openfold=*/true);
+  };
+  const File file("masked.sto");
+  const SampleFile masked = content(
+      file, "a ACD-E\nb A-DkF\n#=GC MM .m..m\n\na GHI\nb GHI\n\na KLM\nb K-L\n#=GC MM ..m\n");
+  const Alignment one = read_alignment_file(file.path).at(0);
+  EXPECT_THAT(one.letters[0], ElementsAre(0, 3, 7, 8, 9, 11, 10));  // A D G H I K L
+  EXPECT_THAT(one.letters[1], ElementsAre(0, 3, 7, 8, 9, 11, 21));  // A D G H I K -
+  EXPECT_THAT(one.deletions[1], ElementsAre(0, 0, 0, 0, 0, 0, 0));  // k is before a masked one
+  EXPECT_THAT(one.places, ElementsAre(0, 2, 4, 5, 6, 7, 8));
+  EXPECT_EQ(masked.sizes.dims.front().at("j"), 7);
+  const Sample sample = masked.sample(0, 3, 0);
+  const at::Tensor apart = sample.inputs.at("pair").narrow(2, 2 * kTargetFeatures, kPlaceBins);
+  EXPECT_EQ(apart[2][1].argmax().item<std::int64_t>(), 32 + 2);
+  EXPECT_EQ(apart[0][6].argmax().item<std::int64_t>(), 32 - 8);
+  const SampleFile other = content(
+      file, "a AVD-E\nb AWDkL\n#=GC MM .m..m\n\na GHI\nb GHI\n\na KLF\nb K-R\n#=GC MM ..m\n");
+  EXPECT_TRUE(at::equal(other.sample(0, 3, 0).inputs.at("msa"), sample.inputs.at("msa")));
+  EXPECT_EQ(other.fingerprint(), masked.fingerprint());
+  const SampleFile moved = content(file, "a ADEGHIKLC\nb ADFGHIK-K\n#=GC MM ..m.....m\n");
+  EXPECT_EQ(read_alignment_file(file.path).at(0).letters, one.letters);
+  EXPECT_NE(moved.fingerprint(), masked.fingerprint());
+  EXPECT_THAT(
+      read_alignment_file((content(file, "a ACD\n#=GC MM ...\n"), file.path)).at(0).places,
+      testing::IsEmpty());
+  std::ofstream(file.path) << "# STOCKHOLM 1.0\na A-D\n#=GC MM m.m\n//\n";
+  expect_refused([&] { read_alignment_file(file.path); }, {":2: ", "all 2 residues", "#=GC MM"});
+}
+
 TEST(Alignments, BecomeFeaturesAndLabels) {
   const File file("b.a3m");
   std::string text;

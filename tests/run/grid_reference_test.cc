@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
         "grid_evoformer",
         "grid_multimer",
         "grid_extra_msa",
-        "grid_openfold"),
+        "grid_openfold",
+        "grid_openfold_masked"),
     [](const auto& of) { return std::string(of.param); });
 
 // Without data the same tensors are made; but torch adds gradients that meet in place only where

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -127,7 +128,8 @@ Alignment alignment_of(
     const std::vector<AlignmentRow>& rows,
     SmallLetters small,
     const std::filesystem::path& file,
-    SurelyProtein surely) {
+    SurelyProtein surely,
+    std::string_view masked) {
   const auto is_column = [&](char letter) {
     return small == SmallLetters::letters || (letter != '.' && !is_small(letter));
   };
@@ -176,11 +178,38 @@ Alignment alignment_of(
             "the sequence that is asked about first",
             rows.front().name));
   }
+  const std::string& asked_about = all.front().letters;
+  const auto is_masked = [&](std::size_t column) {
+    return column < masked.size() && masked[column] == 'm';
+  };
+  std::vector<std::int32_t> places;  // of residues that are not masked
+  std::int32_t residues = 0;
+  for (std::size_t column = 0; column < asked_about.size(); ++column) {
+    if (!is_gap(asked_about[column])) {
+      if (!is_masked(column)) {
+        places.push_back(residues);
+      }
+      ++residues;
+    }
+  }
+  if (places.empty()) {
+    refuse_line(
+        file,
+        rows.front().line,
+        fmt::format(
+            "all {} residues of the first row, '{}', are masked (\"m\" in #=GC MM): nothing is "
+            "left",
+            residues,
+            rows.front().name));
+  }
   if (surely == SurelyProtein::no) {
     expect_amino_acids(rows, file);
   }
   Alignment alignment;
   alignment.line = rows.front().line;
+  if (std::ssize(places) < residues) {
+    alignment.places = std::move(places);
+  }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     alignment.names.push_back(rows[i].name);
     std::vector<std::int32_t>& letters = alignment.letters.emplace_back();
@@ -189,8 +218,12 @@ Alignment alignment_of(
     for (std::size_t column = 0; column < all[i].letters.size(); ++column) {
       const std::int32_t letter = class_of(all[i].letters[column]).value();
       skipped += all[i].before[column];
-      if (is_gap(all.front().letters[column])) {
+      if (is_gap(asked_about[column])) {
         skipped += letter == kGap ? 0 : 1;
+        continue;
+      }
+      if (is_masked(column)) {
+        skipped = 0;  // insertions before it are as unknown
         continue;
       }
       letters.push_back(letter);

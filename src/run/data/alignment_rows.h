@@ -41,14 +41,16 @@ void add_letters(
     const AlignmentLine& line,
     const std::filesystem::path& file);
 
-// Residues are the columns in which the first row has a letter.  Throws naming the line: rows that
-// are empty or of unequal length, a first row without letters; rows of nucleotides, unless they are
-// `surely` a protein's.
+// Residues are the columns in which the first row has a letter, but for those that `masked` has an
+// 'm' for, one character a column ("": none are).  Throws naming the line: rows that are empty or
+// of unequal length, a first row without letters, or with masked ones alone; rows of nucleotides,
+// unless they are `surely` a protein's.
 Alignment alignment_of(
     const std::vector<AlignmentRow>& rows,
     SmallLetters small,
     const std::filesystem::path& file,
-    SurelyProtein surely);
+    SurelyProtein surely,
+    std::string_view masked = {});
 
 // By a file's lines, of which the first that is not empty says which it is.
 std::vector<Alignment> read_stockholm(

@@ -40,6 +40,7 @@ void put_features(
 // An alignment as the model sees it, letters masked.
 struct SeenAlignment {
   std::int64_t residues = 0;
+  std::vector<std::int32_t> places;     // as Alignment has them
   std::vector<std::int32_t> first;      // the first row's letters, as they are
   std::vector<std::int8_t> seen;        // [sequence][residue]
   std::vector<std::int32_t> deletions;  // [sequence][residue]
@@ -70,6 +71,9 @@ void SeenAlignment::put_pairs(std::span<const Piece> held, const at::Tensor& pie
   const std::int64_t columns = openfold ? 2 * kTargetFeatures + kPlaceBins : kPairFeatures;
   const std::int64_t each = openfold ? kTargetFeatures : kMsaClasses;
   const std::int64_t begin = openfold ? 1 : 0;  // of the classes among those
+  const auto place_of = [&](std::int64_t residue) {
+    return places.empty() ? residue : std::int64_t{places[idx(residue)]};
+  };
   const at::Tensor row = at::empty({size(held[1]), columns}, at::kDouble);
   std::int64_t k = 0;
   for_each_index(held[0], [&](std::int64_t i) {
@@ -81,7 +85,8 @@ void SeenAlignment::put_pairs(std::span<const Piece> held, const at::Tensor& pie
           features[place + letter] = 1;
         }
       }
-      features[2 * each + std::clamp(i - j, -kFarthest, kFarthest) + kFarthest] = 1;
+      const std::int64_t apart = place_of(i) - place_of(j);
+      features[2 * each + std::clamp(apart, -kFarthest, kFarthest) + kFarthest] = 1;
       features += columns;
     });
     copy_held(row, piece[k++], std::vector<Piece>{{{0, row.size(0)}}, held[2]});
@@ -98,6 +103,7 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
   const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
   auto made = std::make_shared<SeenAlignment>();
   made->residues = r;
+  made->places = alignment.places;
   made->first = alignment.letters.front();
   made->openfold = alignment.openfold;
   Sample sample;

@@ -94,6 +94,7 @@ std::string SampleFile::fingerprint() const {
         add(hash, alignment.letters[row]);
         add(hash, alignment.deletions[row]);
       }
+      add(hash, alignment.places);
     }
   }
   return hash.hex();

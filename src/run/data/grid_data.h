@@ -23,15 +23,19 @@ struct Alignment {
   std::vector<std::string> names;                    // [sequence]
   std::vector<std::vector<std::int32_t>> letters;    // [sequence][residue] class, from 0
   std::vector<std::vector<std::int32_t>> deletions;  // [..][..] insertions left out before it
+  // [residue] Its place among all of the first sequence's, where some of them are masked: those are
+  // left out.  Empty: none are.
+  std::vector<std::int32_t> places = {};
   bool openfold = false;  // a sample has the features of OpenFold's embeddings (evoformer.h)
 };
 // Residues are the columns in which the first sequence has a letter, as in A3M; what others have
-// between them is counted as deletions.  A byte order mark, empty lines before the alignment and
-// all ends of lines are read.  Small letters are insertions in A3M and letters elsewhere.  Names
-// are unique in Stockholm; in FASTA they may repeat.  Throws std::runtime_error naming the line:
-// an unknown letter, rows of unequal length, blocks or alignments that are not whole, nucleotides,
-// a file without sequences or of another format.  Of a file that is `surely` a protein's, letters
-// may all be A, C, G, T, U and N.
+// between them is counted as deletions.  Residues that are masked ("m" of Stockholm's #=GC MM) are
+// left out, which is what OpenFold computes with msa_mask and pair_mask.  A byte order mark, empty
+// lines before the alignment and all ends of lines are read.  Small letters are insertions in A3M
+// and letters elsewhere.  Names are unique in Stockholm; in FASTA they may repeat.  Throws
+// std::runtime_error naming the line: an unknown letter, rows of unequal length, blocks or
+// alignments that are not whole, nucleotides, a file without sequences or of another format.  Of a
+// file that is `surely` a protein's, letters may all be A, C, G, T, U and N.
 enum class SurelyProtein { no, yes };
 std::vector<Alignment> read_alignment_file(
     const std::filesystem::path& file, SurelyProtein surely = SurelyProtein::no);

@@ -3,6 +3,7 @@
 // Words.  A *block* is lines of rows up to an empty line; a row is what its name has in all blocks
 // of the alignment.  *Markup* is a line that begins with "#="; that of columns (#=GC, #=GR) has a
 // character for each column of its block.  Every block has every row once, all equally long.
+// Columns that "#=GC MM" marks by an m are masked (HMMER's model mask).
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -60,7 +61,7 @@ class StockholmReader {
   struct Markup {
     AlignmentLine line;
     std::string name;  // "#=GC SS_cons"
-    std::size_t columns = 0;
+    std::string_view characters;
   };
 
   void begin(const AlignmentLine& line) {
@@ -86,12 +87,14 @@ class StockholmReader {
     }
     end_block();
     if (!rows_.empty()) {
-      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_, surely_));
+      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_, surely_, masked_));
     }
     header_.reset();
     rows_.clear();
     place_.clear();
+    masked_.clear();
     blocks_ = 0;
+    all_columns_ = 0;
   }
 
   void expect_begun(const AlignmentLine& line) const {
@@ -114,7 +117,7 @@ class StockholmReader {
     for (int words = kind == "#=GR" ? 2 : 1; words > 0; --words) {
       name.append(" ").append(take_word(rest));
     }
-    markup_.push_back({line, name, rest.size()});
+    markup_.push_back({line, name, rest});
   }
 
   void take_row(const AlignmentLine& line) {
@@ -189,8 +192,9 @@ class StockholmReader {
                 row.line));
       }
     }
+    all_columns_ += block_.empty() ? 0 : columns_;
     for (const Markup& markup : markup_) {
-      if (markup.columns != columns_) {
+      if (markup.characters.size() != columns_) {
         refuse_line(
             file_,
             markup.line.number,
@@ -198,8 +202,12 @@ class StockholmReader {
                 "'{}' has {} columns, and the rows of its block have {}: it has a character for "
                 "each",
                 markup.name,
-                markup.columns,
+                markup.characters.size(),
                 columns_));
+      }
+      if (markup.name == "#=GC MM") {
+        masked_.resize(all_columns_, '.');  // of blocks that have no such line
+        masked_.replace(all_columns_ - columns_, columns_, markup.characters);
       }
     }
     blocks_ += block_.empty() ? 0 : 1;
@@ -214,6 +222,8 @@ class StockholmReader {
   std::vector<AlignmentRow> rows_;
   std::map<std::string, std::size_t> place_;  // of a name among the rows
   int blocks_ = 0;                            // that are whole
+  std::size_t all_columns_ = 0;               // of those
+  std::string masked_;                        // [column of them], as far as lines say
   // Of the block:
   std::map<std::string, std::size_t> block_;  // the line of each name
   std::vector<Markup> markup_;
