@@ -301,20 +301,21 @@ Question sample_question(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
   const bool of_text = std::ranges::any_of(options.settings, [](const std::string& setting) {
-    return !setting.starts_with("data.protein=");
+    return !setting.starts_with("data.protein=") && !setting.starts_with("data.masked_residues=");
   });
   if (of_text || options.bytes) {
     throw std::invalid_argument(fmt::format(
-        "a model of type {} takes files of --data; --bytes, and --set but of data.protein, are for "
-        "language models",
+        "a model of type {} takes files of --data; --bytes, and --set but of data.protein and "
+        "data.masked_residues, are for language models",
         model.family));
   }
-  const bool protein = load_config("", options.settings).config.data.protein;
+  const RunConfig config = load_config("", options.settings).config;
   const GridData data = reading([&] {
     return read_grid_data(
         {options.data.begin(), options.data.end()},
         model,
-        protein ? SurelyProtein::yes : SurelyProtein::no);
+        {.surely_protein = config.data.protein,
+         .masked = masked_residues(config.data.masked_residues)});
   });
   Question question{
       .folder = input.folder,

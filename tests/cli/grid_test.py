@@ -156,6 +156,32 @@ class GridTest(ProgramTest):
         self.run_program(*self.layout(self.protein, 2))
         self.assertIn("samples of other sizes", self.error_of(*self.grad(self.protein, "--plan", self.plan)))
 
+    def test_masked_residues_are_left_out(self):
+        def answer(*more):
+            return self.json_of(*self.grad(self.protein, *more))["loss"], read_tensors(self.out)
+
+        def masked(letters, marks):
+            rows = ALIGNMENT.replace("one    ACDEFGH", f"one    {letters}").replace("//", f"#=GC MM {marks}\n//")
+            self.alignment.write_text(rows)
+
+        masked("AXDEFGH", ".....m.")
+        loss, gradients = answer()
+        for ranks in (2, 3, 4):
+            other, others = answer("--ranks", ranks)
+            self.assertAlmostEqual(other, loss, delta=1e-10)
+            self.assertLess(gradient_error(others, gradients), 1e-10)
+        unknown, _ = answer("--set", "data.masked_residues=unknown")
+        whole, _ = answer("--set", "data.masked_residues=none")
+        self.assertEqual(len({loss, unknown, whole}), 3)
+        masked("AXDEFGH", ".m...m.")
+        self.assertEqual(answer()[0], unknown)
+        masked("AXDEFWH", ".....m.")  # what is masked may be anything
+        self.assertEqual(answer()[0], loss)
+        masked("AXDEFGH", ".......")
+        self.assertEqual(answer()[0], whole)
+        self.assertIn("data.masked_residues", self.error_of(
+            *self.grad(self.protein, "--set", "data.masked_residues=gaps")))
+
     def test_plans_that_cannot_run_are_refused(self):
         def edited(model, edit):
             self.run_program(*self.layout(model, 2))

@@ -305,12 +305,12 @@ TEST(Alignments, LeaveOutResiduesThatTheirFileMasks) {
   EXPECT_THAT(one.places, ElementsAre(0, 2, 4, 5, 6, 7, 8));
   EXPECT_EQ(masked.sizes.dims.front().at("j"), 7);
   const Sample sample = masked.sample(0, 3, 0);
-  const at::Tensor apart = sample.inputs.at("pair").narrow(2, 2 * kTargetFeatures, kPlaceBins);
+  const at::Tensor apart = sample.inputs.at("pair").whole().narrow(2, 2 * kTargetFeatures, kPlaceBins);
   EXPECT_EQ(apart[2][1].argmax().item<std::int64_t>(), 32 + 2);
   EXPECT_EQ(apart[0][6].argmax().item<std::int64_t>(), 32 - 8);
   const SampleFile other = content(
       file, "a AVD-E\nb AWDkL\n#=GC MM .m..m\n\na GHI\nb GHI\n\na KLF\nb K-R\n#=GC MM ..m\n");
-  EXPECT_TRUE(at::equal(other.sample(0, 3, 0).inputs.at("msa"), sample.inputs.at("msa")));
+  EXPECT_TRUE(at::equal(other.sample(0, 3, 0).inputs.at("msa").whole(), sample.inputs.at("msa").whole()));
   EXPECT_EQ(other.fingerprint(), masked.fingerprint());
   const SampleFile moved = content(file, "a ADEGHIKLC\nb ADFGHIK-K\n#=GC MM ..m.....m\n");
   EXPECT_EQ(read_alignment_file(file.path).at(0).letters, one.letters);
@@ -318,6 +318,19 @@ TEST(Alignments, LeaveOutResiduesThatTheirFileMasks) {
   EXPECT_THAT(
       read_alignment_file((content(file, "a ACD\n#=GC MM ...\n"), file.path)).at(0).places,
       testing::IsEmpty());
+  const auto places = [&](MaskedResidues which) {
+    std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACXD\nb AXCD\n#=GC MM m...\n//\n";
+    return read_alignment_file(file.path, {.masked = which}).at(0).places;
+  };
+  EXPECT_THAT(places(MaskedResidues::none), testing::IsEmpty());
+  EXPECT_THAT(places(MaskedResidues::marked), ElementsAre(1, 2, 3));
+  EXPECT_THAT(places(MaskedResidues::unknown), ElementsAre(1, 3));
+  const File a3m("unknown.a3m");
+  std::ofstream(a3m.path) << ">a\nAXD\n>b\nX-D\n";
+  EXPECT_THAT(
+      read_alignment_file(a3m.path, {.masked = masked_residues("unknown")}).at(0).letters[1],
+      ElementsAre(20, 3));
+  EXPECT_THROW(masked_residues("all"), std::invalid_argument);
   std::ofstream(file.path) << "# STOCKHOLM 1.0\na A-D\n#=GC MM m.m\n//\n";
   expect_refused([&] { read_alignment_file(file.path); }, {":2: ", "all 2 residues", "#=GC MM"});
 }
@@ -458,7 +471,7 @@ TEST(Alignments, OfNucleotidesAreRefused) {
   std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACGTACGTAC\n//\n";
   expect_refused([&] { read_alignment_file(file.path); }, {":2: ", "nucleotides"});
   // unless somebody knows better
-  EXPECT_EQ(read_alignment_file(file.path, SurelyProtein::yes).size(), 1U);
+  EXPECT_EQ(read_alignment_file(file.path, {.surely_protein = true}).size(), 1U);
   // a letter of another kind, or few: peptides
   for (const char* text : {">a\nACGTACGT\n>b\nACG-NCGW\n", ">a\nGAGA\n"}) {
     std::ofstream(file.path) << text;

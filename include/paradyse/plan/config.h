@@ -31,6 +31,7 @@ struct RunConfig {
     std::string too_long = "cut";  // cut, skip, refuse, split
     bool bytes = false;            // of text are ids, though the model has a tokenizer
     bool protein = false;          // alignments are, though all letters may be nucleotides'
+    std::string masked_residues = "marked";  // of alignments, which are left out: none, unknown
     // After each text: an id; none; or auto: of a model with a tokenizer its end of text.
     std::string end_id = "auto";
     std::string order = "shuffled";  // shuffled, sorted, curriculum

@@ -137,6 +137,12 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Take alignments for proteins even if all their letters are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
        .value = &c.data.protein},
+      {.key = "data.masked_residues",
+       .help = "Residues of alignments that are left out, while the others keep their places. "
+               "marked: columns with an m in the line #=GC MM of a Stockholm file. unknown: those, "
+               "and where the first sequence has X, J or O. none: no residue.",
+       .value = &c.data.masked_residues,
+       .accepted = {"marked", "unknown", "none"}},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",

@@ -128,8 +128,8 @@ Alignment alignment_of(
     const std::vector<AlignmentRow>& rows,
     SmallLetters small,
     const std::filesystem::path& file,
-    SurelyProtein surely,
-    std::string_view masked) {
+    const AlignmentReading& reading,
+    std::string_view marks) {
   const auto is_column = [&](char letter) {
     return small == SmallLetters::letters || (letter != '.' && !is_small(letter));
   };
@@ -180,7 +180,17 @@ Alignment alignment_of(
   }
   const std::string& asked_about = all.front().letters;
   const auto is_masked = [&](std::size_t column) {
-    return column < masked.size() && masked[column] == 'm';
+    const bool marked = column < marks.size() && marks[column] == 'm';
+    const bool unknown = class_of(asked_about[column]) == kUnknown;
+    switch (reading.masked) {
+      case MaskedResidues::none:
+        return false;
+      case MaskedResidues::marked:
+        return marked;
+      case MaskedResidues::unknown:
+        return marked || unknown;
+    }
+    return false;
   };
   std::vector<std::int32_t> places;  // of residues that are not masked
   std::int32_t residues = 0;
@@ -197,12 +207,12 @@ Alignment alignment_of(
         file,
         rows.front().line,
         fmt::format(
-            "all {} residues of the first row, '{}', are masked (\"m\" in #=GC MM): nothing is "
-            "left",
+            "all {} residues of the first row, '{}', are masked (\"m\" in #=GC MM, or unknown); "
+            "data.masked_residues says which are",
             residues,
             rows.front().name));
   }
-  if (surely == SurelyProtein::no) {
+  if (!reading.surely_protein) {
     expect_amino_acids(rows, file);
   }
   Alignment alignment;

@@ -41,25 +41,25 @@ void add_letters(
     const AlignmentLine& line,
     const std::filesystem::path& file);
 
-// Residues are the columns in which the first row has a letter, but for those that `masked` has an
-// 'm' for, one character a column ("": none are).  Throws naming the line: rows that are empty or
-// of unequal length, a first row without letters, or with masked ones alone; rows of nucleotides,
-// unless they are `surely` a protein's.
+// Residues are the columns in which the first row has a letter, but for those that are masked: in
+// `marks` there is a character for each column ("": none), an 'm' for those.  Throws naming the
+// line: rows that are empty or of unequal length, a first row without letters, or with masked ones
+// alone; rows of nucleotides, unless they are surely a protein's.
 Alignment alignment_of(
     const std::vector<AlignmentRow>& rows,
     SmallLetters small,
     const std::filesystem::path& file,
-    SurelyProtein surely,
-    std::string_view masked = {});
+    const AlignmentReading& reading,
+    std::string_view marks = {});
 
 // By a file's lines, of which the first that is not empty says which it is.
 std::vector<Alignment> read_stockholm(
     const std::vector<AlignmentLine>& lines,
     const std::filesystem::path& file,
-    SurelyProtein surely);
+    const AlignmentReading& reading);
 std::vector<Alignment> read_fasta(
     const std::vector<AlignmentLine>& lines,
     const std::filesystem::path& file,
-    SurelyProtein surely);
+    const AlignmentReading& reading);
 
 }  // namespace paradyse

@@ -69,7 +69,7 @@ std::vector<AlignmentLine> lines_of(std::string_view content, const std::filesys
 }  // namespace
 
 std::vector<Alignment> read_alignment_file(
-    const std::filesystem::path& file, SurelyProtein surely) {
+    const std::filesystem::path& file, const AlignmentReading& reading) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::string content = content_of_alignment(file);
   std::string_view text = content;
@@ -86,7 +86,7 @@ std::vector<Alignment> read_alignment_file(
   });
   const bool is_stockholm = first != lines.end() && is_header(first->text);
   std::vector<Alignment> all =
-      is_stockholm ? read_stockholm(lines, file, surely) : read_fasta(lines, file, surely);
+      is_stockholm ? read_stockholm(lines, file, reading) : read_fasta(lines, file, reading);
   if (all.empty()) {
     refuse(file, "has no sequences; give an alignment, Stockholm or A3M");
   }

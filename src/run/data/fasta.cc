@@ -89,7 +89,7 @@ SmallLetters small_letters(
 std::vector<Alignment> read_fasta(
     const std::vector<AlignmentLine>& lines,
     const std::filesystem::path& file,
-    SurelyProtein surely) {
+    const AlignmentReading& reading) {
   std::vector<AlignmentRow> rows;
   bool annotation = false;
   for (const AlignmentLine& line : lines) {
@@ -115,7 +115,7 @@ std::vector<Alignment> read_fasta(
     }
   }
   return rows.empty() ? std::vector<Alignment>{}
-                      : std::vector{alignment_of(rows, small_letters(rows, file), file, surely)};
+                      : std::vector{alignment_of(rows, small_letters(rows, file), file, reading)};
 }
 
 }  // namespace paradyse

@@ -348,8 +348,22 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
   return data;
 }
 
-SampleFile read_alignments(const std::filesystem::path& file, bool openfold, SurelyProtein surely) {
-  std::vector<Alignment> alignments = read_alignment_file(file, surely);
+MaskedResidues masked_residues(const std::string& name) {
+  if (name == "none") {
+    return MaskedResidues::none;
+  }
+  if (name == "marked") {
+    return MaskedResidues::marked;
+  }
+  if (name == "unknown") {
+    return MaskedResidues::unknown;
+  }
+  throw std::invalid_argument("masked residues: '" + name + "' is not none, marked or unknown");
+}
+
+SampleFile read_alignments(
+    const std::filesystem::path& file, bool openfold, const AlignmentReading& reading) {
+  std::vector<Alignment> alignments = read_alignment_file(file, reading);
   BatchSizes sizes;
   for (Alignment& alignment : alignments) {
     alignment.openfold = openfold;
@@ -441,12 +455,14 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::p
 }  // namespace
 
 GridData read_grid_data(
-    const std::vector<std::filesystem::path>& paths, const Model& model, SurelyProtein surely) {
+    const std::vector<std::filesystem::path>& paths,
+    const Model& model,
+    const AlignmentReading& reading) {
   std::vector<SampleFile> files;
   for (const std::filesystem::path& file : files_of(paths)) {
     files.push_back(
         model.family == "stdit" ? read_frames(file, stdit_shape(model))
-                                : read_alignments(file, evoformer_shape(model).openfold, surely));
+                                : read_alignments(file, evoformer_shape(model).openfold, reading));
   }
   return GridData(std::move(files));
 }

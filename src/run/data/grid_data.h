@@ -28,17 +28,28 @@ struct Alignment {
   std::vector<std::int32_t> places = {};
   bool openfold = false;  // a sample has the features of OpenFold's embeddings (evoformer.h)
 };
+// What is taken of alignments, beyond what their files say.
+enum class MaskedResidues {
+  none,
+  marked,   // by "m" of Stockholm's #=GC MM
+  unknown,  // those, and the residues of which the first sequence has no known letter
+};
+struct AlignmentReading {
+  bool surely_protein = false;  // letters may all be A, C, G, T, U and N
+  MaskedResidues masked = MaskedResidues::marked;
+};
+// As data.masked_residues calls it; throws std::invalid_argument for another name.
+MaskedResidues masked_residues(const std::string& name);
+
 // Residues are the columns in which the first sequence has a letter, as in A3M; what others have
-// between them is counted as deletions.  Residues that are masked ("m" of Stockholm's #=GC MM) are
-// left out, which is what OpenFold computes with msa_mask and pair_mask.  A byte order mark, empty
-// lines before the alignment and all ends of lines are read.  Small letters are insertions in A3M
-// and letters elsewhere.  Names are unique in Stockholm; in FASTA they may repeat.  Throws
-// std::runtime_error naming the line: an unknown letter, rows of unequal length, blocks or
-// alignments that are not whole, nucleotides, a file without sequences or of another format.  Of a
-// file that is `surely` a protein's, letters may all be A, C, G, T, U and N.
-enum class SurelyProtein { no, yes };
+// between them is counted as deletions.  Residues that are masked are left out, which is what
+// OpenFold computes with msa_mask and pair_mask.  A byte order mark, empty lines before the
+// alignment and all ends of lines are read.  Small letters are insertions in A3M and letters
+// elsewhere.  Names are unique in Stockholm; in FASTA they may repeat.  Throws std::runtime_error
+// naming the line: an unknown letter, rows of unequal length, blocks or alignments that are not
+// whole, nucleotides, a file without sequences or of another format.
 std::vector<Alignment> read_alignment_file(
-    const std::filesystem::path& file, SurelyProtein surely = SurelyProtein::no);
+    const std::filesystem::path& file, const AlignmentReading& reading = {});
 
 // Clips of video as they are read.
 struct Clips {
@@ -106,7 +117,7 @@ class GridData {
 GridData read_grid_data(
     const std::vector<std::filesystem::path>& paths,
     const Model& model,
-    SurelyProtein surely = SurelyProtein::no);
+    const AlignmentReading& reading = {});
 
 // A safetensors file with `latents` [B, C, T, h, w] and, if the clips' noise levels are to be
 // these, `timesteps` [B] from 0 (all noise) to 1 (none), else they are drawn; of a model with text
@@ -128,8 +139,6 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
 // With features for OpenFold's embeddings (`openfold`) every row is a cluster of its own, and there
 // is one chain, without breaks.
 SampleFile read_alignments(
-    const std::filesystem::path& file,
-    bool openfold = false,
-    SurelyProtein surely = SurelyProtein::no);
+    const std::filesystem::path& file, bool openfold = false, const AlignmentReading& reading = {});
 
 }  // namespace paradyse

@@ -29,8 +29,8 @@ std::string_view take_word(std::string_view& rest) {
 
 class StockholmReader {
  public:
-  StockholmReader(const std::filesystem::path& file, SurelyProtein surely)
-      : file_(file), surely_(surely) {}
+  StockholmReader(const std::filesystem::path& file, const AlignmentReading& reading)
+      : file_(file), reading_(reading) {}
 
   void take(const AlignmentLine& line) {
     if (line.text.empty()) {
@@ -87,7 +87,7 @@ class StockholmReader {
     }
     end_block();
     if (!rows_.empty()) {
-      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_, surely_, masked_));
+      all_.push_back(alignment_of(rows_, SmallLetters::letters, file_, reading_, masked_));
     }
     header_.reset();
     rows_.clear();
@@ -216,7 +216,7 @@ class StockholmReader {
   }
 
   const std::filesystem::path& file_;
-  SurelyProtein surely_;
+  AlignmentReading reading_;
   std::vector<Alignment> all_;
   std::optional<std::size_t> header_;  // the line of the alignment that is read
   std::vector<AlignmentRow> rows_;
@@ -236,8 +236,8 @@ class StockholmReader {
 std::vector<Alignment> read_stockholm(
     const std::vector<AlignmentLine>& lines,
     const std::filesystem::path& file,
-    SurelyProtein surely) {
-  StockholmReader reader(file, surely);
+    const AlignmentReading& reading) {
+  StockholmReader reader(file, reading);
   for (const AlignmentLine& line : lines) {
     reader.take(line);
   }

@@ -26,6 +26,7 @@ constexpr const char* kFixed[] = {
     "data.too_long",
     "data.bytes",
     "data.protein",
+    "data.masked_residues",
     "data.end_id",
     "data.order",
     "data.curriculum_share",

@@ -232,9 +232,11 @@ Dataset data_at(
   if (std::string(key) == "data.path") {
     expect_apart(paths, config.data.eval_path);
   }
-  const SurelyProtein surely = config.data.protein ? SurelyProtein::yes : SurelyProtein::no;
+  const AlignmentReading alignments{
+      .surely_protein = config.data.protein,
+      .masked = masked_residues(config.data.masked_residues)};
   return Dataset(reading(
-      [&] { return read_grid_data({paths.begin(), paths.end()}, model.model, surely); }, key));
+      [&] { return read_grid_data({paths.begin(), paths.end()}, model.model, alignments); }, key));
 }
 
 std::int64_t memory_of(const RunConfig& config) {
