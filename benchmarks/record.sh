@@ -4,7 +4,7 @@
 #     benchmarks/record.sh comm steps mixed published planner attention passes costs dtypes
 #
 # On a quiet machine; an argument a group, none: all.  What needs other programs beside ours has
-# scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `bench switching`), and so has what
+# scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `paradyse-lab switching`), and so has what
 # takes long (train_planners.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,11 +28,11 @@ steps() {
 mixed() {
   local name
   for name in MegatronCZ UlyssesZ METP; do
-    $paradyse bench mixed --model $model --attention $name --memory 256MiB,128MiB --json \
+    $paradyse-lab mixed --model $model --attention $name --memory 256MiB,128MiB --json \
       > $results/mixed_memory_$name.json
   done
   for name in MegatronCZ UlyssesZ; do
-    $paradyse bench mixed --model $model --attention $name --slowdown 1,2 --length 4096 --json \
+    $paradyse-lab mixed --model $model --attention $name --slowdown 1,2 --length 4096 --json \
       > $results/mixed_slowdown_$name.json
   done
 }

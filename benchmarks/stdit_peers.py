@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seconds of forward and backward of an ST-DiT under `paradyse bench layout` beside the same model in
+"""Seconds of forward and backward of an ST-DiT under `paradyse bench step` beside the same model in
 plain PyTorch modules, in turn in one run: DistributedDataParallel over Gloo, and one process alone.
 
     benchmarks/stdit_peers.py --python VENV/bin/python [--repeats 5] [--json FILE]
@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 import tomllib
+
+from layouts import measured
 
 PLACES, TIME = 48, 256
 
@@ -101,7 +103,7 @@ def sizes(args):
 
 def theirs(args, ranks, threads):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    command = [args.python, *launcher, __file__, "--peer", "--model", args.model, "--width", str(args.width), *sizes(args),
+    command = [args.python, *launcher, __file__, "--peer", "--model", args.model, *sizes(args),
                "--threads", str(threads), "--steps", str(args.steps)]
     done = subprocess.run(command, check=True, capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": str(threads)})
@@ -109,19 +111,15 @@ def theirs(args, ranks, threads):
 
 
 def ours(args, ranks):
-    launcher = ["launch", "-n", str(ranks), "--"] if ranks > 1 else []
-    command = [args.paradyse, *launcher, "bench", "layout", "--model", args.model, "--width", str(args.width), *sizes(args),
-               "--ways", "planned", "--repeats", str(args.steps), "--json", *(["--ranks", "1"] if ranks == 1 else [])]
-    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"]
-    return min(next(row for row in rows if row["way"] == "planned")["seconds"])
+    row, = measured(args.paradyse, args.model, sizes(args), ranks, args.steps, ["planned"])
+    return min(step - optimizer for step, optimizer in zip(row["seconds"], row["optimizer_seconds"]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="of an environment with torch")
     parser.add_argument("--paradyse", default="build/release/paradyse")
-    parser.add_argument("--model", default="configs/models/stdit-s.toml")
-    parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--model", default="configs/models/stdit-s-narrow.toml")
     parser.add_argument("--frames", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--batch", type=int, default=4)
@@ -135,6 +133,7 @@ def main():
     with open(args.model, "rb") as file:
         shape = tomllib.load(file)
     args.depth, args.heads, args.patch = shape["depth"], shape["num_heads"], shape.get("patch_size", 2)
+    args.width = shape["hidden_size"]
     if args.peer:
         peer(args)
         return

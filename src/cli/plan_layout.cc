@@ -32,6 +32,7 @@ struct PlanLayoutOptions : GridOptions {
   std::string memory_per_rank;
   std::int64_t tiles = 1;
   bool explain = false;
+  std::string layout = "planned";
   std::string out;
 };
 
@@ -216,6 +217,23 @@ void print_memory(const Plan& plan) {
   }
 }
 
+// That of --layout, for --out.
+Plan published_plan(const PlanLayoutOptions& options, const LayoutTask& task) {
+  if (options.out.empty() || !options.memory_per_rank.empty()) {
+    throw std::invalid_argument(
+        "--layout says whose plan --out FILE gets: give --out, and leave --memory-per-rank out");
+  }
+  std::vector<LayoutWay> ways = layout_ways(task);
+  std::vector<std::string> names;
+  std::ranges::transform(ways, std::back_inserter(names), &LayoutWay::name);
+  expect_one_of("--layout", options.layout, names);
+  Plan plan = std::ranges::find(ways, options.layout, &LayoutWay::name)->plan;
+  plan.model_name = task.model->name;
+  plan.model_sha256 = task.model->sha256;
+  plan.planner_name = options.layout;
+  return plan;
+}
+
 int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   expect_one_of("--objective", options.objective, {"elements", "seconds"});
   const ModelFolder folder = model_of(options);
@@ -269,7 +287,9 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
     task.documents = std::move(fewer);
   }
   const LayoutPlan plan = plan_layouts(task);
-  if (fitting && !options.out.empty()) {
+  if (options.layout != "planned") {
+    write_plan(options.out, published_plan(options, task));
+  } else if (fitting && !options.out.empty()) {
     write_plan(options.out, *fitting);
   } else if (!options.out.empty()) {
     const LayoutPlan whole = plan_layouts(task, model.layers);
@@ -418,6 +438,12 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       ->capture_default_str();
   command->add_flag(
       "--explain", options->explain, "Print what the next best candidate for each part would cost");
+  command
+      ->add_option(
+          "--layout",
+          options->layout,
+          "Layout that --out writes: the planned one, or by name one of those it is compared with")
+      ->capture_default_str();
   command
       ->add_option(
           "--out",

@@ -1,4 +1,4 @@
-// paradyse report: a training run, or what `paradyse bench switching` measured, as a page to read
+// paradyse report: a training run, or what `paradyse-lab switching` measured, as a page to read
 // (docs/reference/report.md).
 #include <algorithm>
 #include <cmath>
@@ -20,13 +20,13 @@ namespace paradyse::cli {
 namespace {
 
 struct ReportOptions {
-  std::string of;  // a run's folder, or a file of bench switching
+  std::string of;  // a run's folder, or a file of paradyse-lab switching
   std::string out;
   std::int64_t step = 0;  // 0: the one that shows most
   std::vector<std::string> beside;
 };
 
-// --- what `paradyse bench switching` measured ----------------------------------------------------
+// --- what `paradyse-lab switching` measured ----------------------------------------------------
 
 Json json_of(const SwitchingCorpus& corpus) {
   Json json = {
@@ -185,8 +185,8 @@ int run_report(const ReportOptions& options, const Common& common) {
   if (!run && !std::filesystem::exists(options.of)) {
     throw std::invalid_argument(
         options.of +
-        ": is not there; give the folder of a training run, or a file that `paradyse "
-        "bench switching` made");
+        ": is not there; give the folder of a training run, or a file that "
+        "`paradyse-lab switching` made");
   }
   if (!run && (options.step > 0 || !options.beside.empty())) {
     throw std::invalid_argument("--step and --beside need a training run: give its folder");
@@ -208,13 +208,13 @@ void add_report(CLI::App& app, Common& common) {
       app,
       common,
       "report",
-      "Make an HTML page of a training run, or of a result of `paradyse bench switching`",
+      "Make an HTML page of a training run, or of a result of `paradyse-lab switching`",
       run_report);
   command
       ->add_option(
           "run",
           options->of,
-          "Folder of a training run, or result file of paradyse bench switching")
+          "Folder of a training run, or result file of paradyse-lab switching")
       ->type_name("RUN|FILE")
       ->required();
   command

@@ -1,8 +1,12 @@
-"""paradyse bench step, alone."""
+"""paradyse bench step: strategies and plan files in turn."""
 
+import json
+import signal
+import subprocess
+import time
 import unittest
 
-from support import GOLDEN, ProgramTest
+from support import FAILED, GOLDEN, PARADYSE, ProgramTest, uniform_plan
 
 MODEL = """
 architectures = ["LlamaForCausalLM"]
@@ -24,6 +28,75 @@ class BenchStepTest(ProgramTest):
 
     def bench(self, *options):
         return self.json_of("bench", "step", "--model", self.model, "--lengths", "40,9", "--repeats", 2, *options)
+
+    def plan(self, name, lengths, strategy="UlyssesZ", mlp="gather", ranks=2, **more):
+        plan = uniform_plan("llama", lengths, ranks, 2, strategy, mlp) | more
+        return self.write(name, json.dumps(plan))
+
+    def step(self, *options):
+        return self.json_of("bench", "step", "--model", self.model, *options)
+
+    def test_plans_take_turns(self):
+        ulysses, megatron = self.plan("u.json", [40, 7]), self.plan("m.json", [40, 7], "MegatronTS", "hold")
+        domains = self.plan("d.json", [47], "DataZ", weight_domain=1)
+        plan = json.loads(domains.read_text())
+        plan["micro_batches"][0]["groups"] = [{"ranks": [0], "documents": [0], "program": "all"},
+                                              {"ranks": [1], "documents": [], "program": "all"}]
+        domains.write_text(json.dumps(plan))
+        found = self.step("--plan", ulysses, "--plan", megatron, "--plan", domains, "--attention", "UlyssesZ,DataZ",
+                          "--recompute", "none,full", "--lengths", 20, "--repeats", 3)
+        self.assertEqual(found["ranks"], 2)
+        rows = found["rows"]
+        self.assertEqual([row["name"] for row in rows], [
+            str(ulysses), str(megatron), str(domains), "UlyssesZ+gather", "UlyssesZ+gather, recompute full",
+            "DataZ+gather", "DataZ+gather, recompute full"])
+        self.assertEqual([row["tokens"] for row in rows], [47, 47, 47, 20, 20, 40, 40])
+        for row in rows:
+            self.assertEqual((len(row["seconds"]), row["lacks_memory"]), (3, None))
+            self.assertEqual(row["best_s"], min(row["seconds"]))
+            ratios = [mine / first * 47 / row["tokens"] for mine, first in zip(row["seconds"], rows[0]["seconds"])]
+            self.assertAlmostEqual(row["of_first"]["most"], max(ratios))
+            self.assertEqual(row["peak_bytes"], row["counted_bytes"], row["name"])
+            self.assertGreaterEqual(row["all_bytes_sent"], row["bytes_sent"])
+        self.assertEqual(rows[0]["of_first"], {"median": 1, "least": 1, "most": 1})
+        self.assertNotEqual(rows[0]["bytes_sent"], rows[1]["bytes_sent"])
+        shown = self.run_program("bench", "step", "--model", self.model, "--plan", ulysses, "--plan", megatron,
+                                 "--repeats", 1, "--breakdown").stdout
+        self.assertIn("of first", shown)
+
+    def test_what_does_not_fit_is_left_out(self):
+        large, small = self.plan("large.json", [4000]), self.plan("small.json", [9])
+        rows = self.step("--plan", large, "--plan", small, "--memory-per-rank", "600KiB", "--repeats", 1)["rows"]
+        self.assertRegex(rows[0]["lacks_memory"], "does not fit: a rank needs .* of 600.0 KiB")
+        self.assertNotIn("step_s", rows[0])
+        self.assertGreater(rows[0]["counted_bytes"], 600 * 1024)
+        self.assertEqual(rows[1]["of_first"]["median"], 1)
+        alone = self.run_program("bench", "step", "--model", self.model, "--plan", large, "--memory-per-rank", "600KiB",
+                                 code=FAILED).stdout
+        self.assertIn("4000 tokens: does not fit", alone)
+
+    def test_plans_of_others_are_refused(self):
+        def refused(plan, *options):
+            return self.error_of("bench", "step", "--model", self.model, "--plan", plan, *options)
+
+        plan = self.plan("plan.json", [9])
+        self.assertIn("is for 2 ranks, but there are 3: give --ranks 2", refused(plan, "--ranks", 3))
+        other = json.loads(plan.read_text())
+        other["model"]["sha256"] = 64 * "0"
+        said = refused(self.write("other.json", json.dumps(other)))
+        for part in ("other.json: model.sha256", "make a plan for this model"):
+            self.assertIn(part, said)
+        self.assertIn("nowhere.json", refused(self.folder / "nowhere.json"))
+        self.assertIn("model.toml", refused(self.model))
+
+    def test_a_signal_ends_it(self):
+        done = subprocess.Popen(
+            [PARADYSE, "bench", "step", "--model", self.model, "--lengths", "40", "--repeats", "1000000", "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        time.sleep(2)
+        done.send_signal(signal.SIGINT)
+        self.assertEqual(done.communicate(timeout=30)[0], b"")
+        self.assertEqual(done.returncode, -signal.SIGINT)
 
     def test_every_length(self):
         found = self.bench("--attention", "MegatronTS", "--ranks", 2)

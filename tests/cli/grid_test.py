@@ -7,7 +7,7 @@ import random
 import unittest
 
 from batches import CLUSTERS
-from support import FAILED, GOLDEN, USAGE, ProgramTest, gradient_error, read_tensors, write_tensors
+from support import FAILED, GOLDEN, TINY_EVOFORMER, USAGE, ProgramTest, gradient_error, read_tensors, write_tensors
 
 STDIT = """
 model_type = "stdit"
@@ -15,18 +15,6 @@ depth = 2
 hidden_size = 12
 num_heads = 3
 in_channels = 2
-"""
-EVOFORMER = """
-model_type = "evoformer"
-no_blocks = 2
-c_m = 8
-c_z = 6
-no_heads_msa = 2
-no_heads_pair = 2
-c_hidden = 3
-c_hidden_opm = 2
-c_hidden_mul = 4
-transition_n = 2
 """
 ALIGNMENT = """# STOCKHOLM 1.0
 one    ACDEFGH
@@ -44,7 +32,7 @@ class GridTest(ProgramTest):
         self.plan = self.folder / "plan.json"
         self.out = self.folder / "gradients.safetensors"
         self.video = self.write("stdit.toml", STDIT)
-        self.protein = self.write("evoformer.toml", EVOFORMER)
+        self.protein = self.write("evoformer.toml", TINY_EVOFORMER)
         self.alignment = self.write("alignment.sto", ALIGNMENT)
         self.frames = self.folder / "frames.safetensors"
         draw = random.Random(1)
@@ -198,7 +186,7 @@ class GridTest(ProgramTest):
         self.assertIn("of 7 residues", edited(self.protein, lambda plan, _: plan["dims"].update(i=9)))
 
     def test_columns_attend_globally(self):
-        extra = self.write("extra.toml", EVOFORMER + "global_column_attention = true\nc_hidden_pair_att = 4\n")
+        extra = self.write("extra.toml", TINY_EVOFORMER + "global_column_attention = true\nc_hidden_pair_att = 4\n")
         found = self.json_of("check", "--model", extra, "--ranks", "1,3", "--dtype", "float64,bfloat16")
         self.assertTrue(found["ok"])
         self.assertEqual(found["counts_differ"], [])
@@ -214,7 +202,7 @@ class GridTest(ProgramTest):
             step = ["bench", "step", "--model", model, "--data", data, "--ranks", 3, "--repeats", 2]
             found = self.json_of(*step)
             row, = found["rows"]
-            self.assertEqual((found["attention"], row["documents"]), ("layout", samples))
+            self.assertEqual((row["name"], row["documents"]), ("planned layout", samples))
             self.assertGreater(row["tokens_per_s"], 0)
             self.assertGreater(row["model_flops"], 0)
             least = self.json_of(*step, "--recompute", "full")["rows"][0]
@@ -225,50 +213,24 @@ class GridTest(ProgramTest):
             self.assertIn("language models", self.error_of(*step, "--lengths", 64))
         self.assertIn("--data", self.error_of("bench", "step", "--model", self.video))
 
-    def test_what_memory_takes_is_a_table(self):
-        picture = self.folder / "memory.svg"
-        found = self.json_of("bench", "memory", "--model", self.protein, "--sequences", 24, "--residues", 32,
-                             "--ranks", "2,3", "--svg", picture)
-        names = [row["name"] for row in found["rows"]]
-        self.assertEqual(names, ["naive", "+ tiled attention", "+ recompute", "+ whole layers", "+ chunking",
-                                 "+ mixed precision", "+ offload", "+ 2 ranks", "+ 3 ranks"])
-        rows = dict(zip(names, found["rows"]))
-        peaks = [row["peak_bytes"] for row in found["rows"]]
-        self.assertEqual(peaks, sorted(peaks, reverse=True))
-        self.assertLess(peaks[4], peaks[0] / 6)
-        for name, row in rows.items():
-            self.assertEqual(row["peak_is"], "measured")
-            self.assertLess(abs(row["peak_bytes"] / row["counted_bytes"] - 1), 0.1 if name == "naive" else 0.02)
-            self.assertLess(row["gradient_error"], 2e-5 if row["dtype"] == "float32" else 0.12, name)
-        counted = self.json_of("bench", "memory", "--model", self.protein, "--sequences", 24, "--residues", 32,
-                               "--ranks", "2,3", "--counted")
-        for row, ran in zip(counted["rows"], found["rows"]):
-            self.assertEqual((row["peak_is"], row["seconds"]), ("counted", None))
-            self.assertEqual(row["counted_bytes"], ran["counted_bytes"])
-        self.assertIn("<svg", picture.read_text())
-        self.assertIn("exists already", self.error_of("bench", "memory", "--model", self.video, "--svg", picture))
-        self.assertIn("naive", self.run_program("bench", "memory", "--model", GOLDEN / "hf_gpt2", "--tokens", 40,
-                                                "--ranks", 2).stdout)
-
     def test_layouts_are_measured_in_turns(self):
-        found = self.json_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6, "--batch", 2,
-                             "--ranks", 3, "--repeats", 2)
-        rows = {row["way"]: row for row in found["rows"]}
-        self.assertEqual(len(rows), 7)
-        for row in rows.values():
+        layout = ["plan", "layout", "--model", self.video, "--frames", 5, "--tokens", 6, "--batch", 2, "--ranks", 3]
+        plans = [self.folder / f"{name}.json" for name in ("planned", "ring", "megatron-lm")]
+        for plan in plans:
+            self.run_program(*layout, "--layout", plan.stem, "--out", plan)
+        planned, *rivals = rows = self.json_of(
+            "bench", "step", "--model", self.video, *(word for plan in plans for word in ("--plan", plan)),
+            "--data", self.frames, "--repeats", 2)["rows"]
+        self.assertEqual([row["documents"] for row in rows], [2] * 4)
+        for row in rows:
             self.assertEqual(len(row["seconds"]), 2)
-            self.assertGreaterEqual(row["bytes_sent"], rows["planned"]["bytes_sent"])
             self.assertGreater(row["peak_bytes"], row["saved_bytes"])
-        self.assertIn("dap", self.run_program("bench", "layout", "--model", self.protein, "--sequences", 5,
-                                              "--residues", 7, "--ranks", 2, "--repeats", 1).stdout)
-        self.assertIn("--frames", self.error_of("bench", "layout", "--model", self.video, "--tokens", 6))
-        sizes = ["--frames", 5, "--tokens", 6, "--ranks", 2, "--repeats", 1]
-        found = self.json_of("bench", "layout", "--model", self.video, *sizes, "--ways", "dsp,ring")
-        self.assertEqual([row["way"] for row in found["rows"]], ["dsp", "ring"])
-        self.assertIn("not a layout of this model; there are planned, dsp", self.error_of(
-            "bench", "layout", "--model", self.video, *sizes, "--ways", "dap"))
-        self.assertIn("--mesh 3,1", self.error_of("bench", "layout", "--model", self.video, "--frames", 5, "--tokens", 6,
-                                                  "--ranks", 4, "--mesh", "3,1"))
+        for row in rivals[:2]:
+            self.assertGreaterEqual(row["all_bytes_sent"], planned["all_bytes_sent"])
+        self.assertIn("planned, dsp", self.error_of(*layout, "--layout", "dap", "--out", plans[0]))
+        self.assertIn("give --out", self.error_of(*layout, "--layout", "dsp"))
+        self.assertIn("is for 3 ranks", self.error_of("bench", "step", "--model", self.video, "--plan", plans[0],
+                                                      "--ranks", 2))
 
     def test_models_are_trained_and_evaluated(self):
         for model, data, rows in ((self.video, self.frames, 2 * 30), (self.protein, self.alignment, 35)):

@@ -125,15 +125,18 @@ class PlanLayoutTest(ProgramTest):
             file.unlink()
         for other in gradients[1:]:
             self.assertLessEqual(gradient_error(other, gradients[0]), 1e-10)
-        found = self.json_of("bench", "layout", "--model", model, "--tokens", 9, "--batch", 2, "--ranks", 2,
-                             "--repeats", 1, "--ways", "planned,megatron-sp")
-        for row in found["rows"]:
-            self.assertGreater(row["peak_bytes"], row["saved_bytes"])
-        self.assertEqual([row["way"] for row in found["rows"]], ["planned", "megatron-sp"])
         # by seconds short documents leave weights where they are, as Megatron does
-        by_seconds = self.json_of("bench", "layout", "--model", model, "--tokens", 9, "--batch", 2, "--ranks", 2,
-                                  "--repeats", 1, "--ways", "planned", "--cluster", A100)
-        self.assertLess(by_seconds["rows"][0]["bytes_sent"], found["rows"][0]["bytes_sent"])
+        of_layouts = {"planned": [], "megatron-sp": [], "by seconds": ["--objective", "seconds", "--cluster", A100]}
+        plans = []
+        for name, more in of_layouts.items():
+            layout = ["--layout", name] if not more else more
+            plans += ["--plan", self.folder / name]
+            self.run_program(*self.text(9, 2, "--batch", 2, *layout, "--out", plans[-1], model=model))
+        rows = self.json_of("bench", "step", "--model", model, *plans, "--repeats", 1)["rows"]
+        self.assertEqual([row["name"] for row in rows], [str(self.folder / name) for name in of_layouts])
+        for row in rows:
+            self.assertGreater(row["peak_bytes"], row["saved_bytes"])
+        self.assertLess(rows[2]["bytes_sent"], rows[0]["bytes_sent"])
 
     def test_what_language_models_have_not_is_refused(self):
         self.assertIn("needs --tokens", self.error_of("plan", "layout", "--model", MODELS / "llama-70b.toml", "--ranks", 2))

@@ -33,6 +33,18 @@ vocab_size = 256
 tie_word_embeddings = true
 rms_norm_eps = 1e-5
 """
+TINY_EVOFORMER = """
+model_type = "evoformer"
+no_blocks = 2
+c_m = 8
+c_z = 6
+no_heads_msa = 2
+no_heads_pair = 2
+c_hidden = 3
+c_hidden_opm = 2
+c_hidden_mul = 4
+transition_n = 2
+"""
 
 
 class ProgramTest(unittest.TestCase):

@@ -8,7 +8,7 @@ from support import OK, PARADYSE, USAGE, ProgramTest
 
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
-ZERO_IS_ACCEPTED = ["bench switching --seed", "grad --attention-dropout", "grad --dropout-seed", "launch --node-rank",
+ZERO_IS_ACCEPTED = ["grad --attention-dropout", "grad --dropout-seed", "launch --node-rank",
                     "plan batch --moves", "plan batch --reserve", "plan batch --seed", "sample --seed",
                     "sample --temperature"]
 
@@ -110,15 +110,14 @@ class UsageTest(ProgramTest):
                         said = self.run_program(*command, f"{option}={value}", code=USAGE).stderr
                         self.assertIn(f"{option}: '{value}' is not accepted, a ", said)
         for name in [*ZERO_IS_ACCEPTED, "bench step --ranks", "bench step --lengths", "bench comm --bytes",
-                     "bench mixed --slowdown", "check --ranks", "launch --nproc-per-node", "plan layers --layers",
+                     "check --ranks", "launch --nproc-per-node", "plan layers --layers",
                      "profile --seconds", "simulate --domain", "train --timeout", "train --ranks"]:
             self.assertIn(name, walked)
 
     def test_a_number_in_a_list_is_refused(self):
         for command, option, value in [
                 ("bench step", "--lengths", "64,0"), ("bench comm", "--bytes", "8,2000000000"),
-                ("check", "--ranks", "1,1025"), ("simulate", "--length", "9,-9"), ("profile", "--lengths", "9,nine"),
-                ("bench mixed", "--slowdown", "1,inf")]:
+                ("check", "--ranks", "1,1025"), ("simulate", "--length", "9,-9"), ("profile", "--lengths", "9,nine")]:
             said = self.error_of(*command.split(), f"{option}={value}")
             self.assertIn(f"{option}: '{value.split(',')[1]}' is not accepted, a", said)
 

@@ -305,12 +305,14 @@ TEST(Alignments, LeaveOutResiduesThatTheirFileMasks) {
   EXPECT_THAT(one.places, ElementsAre(0, 2, 4, 5, 6, 7, 8));
   EXPECT_EQ(masked.sizes.dims.front().at("j"), 7);
   const Sample sample = masked.sample(0, 3, 0);
-  const at::Tensor apart = sample.inputs.at("pair").whole().narrow(2, 2 * kTargetFeatures, kPlaceBins);
+  const at::Tensor apart =
+      sample.inputs.at("pair").whole().narrow(2, 2 * kTargetFeatures, kPlaceBins);
   EXPECT_EQ(apart[2][1].argmax().item<std::int64_t>(), 32 + 2);
   EXPECT_EQ(apart[0][6].argmax().item<std::int64_t>(), 32 - 8);
   const SampleFile other = content(
       file, "a AVD-E\nb AWDkL\n#=GC MM .m..m\n\na GHI\nb GHI\n\na KLF\nb K-R\n#=GC MM ..m\n");
-  EXPECT_TRUE(at::equal(other.sample(0, 3, 0).inputs.at("msa").whole(), sample.inputs.at("msa").whole()));
+  EXPECT_TRUE(
+      at::equal(other.sample(0, 3, 0).inputs.at("msa").whole(), sample.inputs.at("msa").whole()));
   EXPECT_EQ(other.fingerprint(), masked.fingerprint());
   const SampleFile moved = content(file, "a ADEGHIKLC\nb ADFGHIK-K\n#=GC MM ..m.....m\n");
   EXPECT_EQ(read_alignment_file(file.path).at(0).letters, one.letters);

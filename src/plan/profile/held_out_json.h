@@ -1,4 +1,4 @@
-// Errors on lengths left out, in costs files and in what `paradyse bench switching` measured.
+// Errors on lengths left out, in costs files and in what `paradyse-lab switching` measured.
 #pragma once
 
 #include <nlohmann/json.hpp>

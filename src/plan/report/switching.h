@@ -1,4 +1,4 @@
-// What `paradyse bench switching` measured: every run over the same documents, and what a report
+// What `paradyse-lab switching` measured: every run over the same documents, and what a report
 // makes of it.
 #pragma once
 

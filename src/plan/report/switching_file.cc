@@ -1,4 +1,4 @@
-// What `paradyse bench switching` measured, as a file: docs/reference/report.md.
+// What `paradyse-lab switching` measured, as a file: docs/reference/report.md.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -227,11 +227,7 @@ SwitchingCorpus corpus_from(const JsonNode& node) {
 
 SwitchingResult result_from(const JsonNode& root) {
   expect_format(
-      root,
-      kFormat,
-      kVersion,
-      "give a file that `paradyse bench switching` wrote",
-      "measure again");
+      root, kFormat, kVersion, "give a file that `paradyse-lab switching` wrote", "measure again");
   root.allow(
       {"format",
        "version",
@@ -298,7 +294,7 @@ void write_switching(const SwitchingResult& result, const std::filesystem::path&
 
 SwitchingResult read_switching(const std::filesystem::path& file) {
   const std::string text =
-      content_of_named(file, "make it with `paradyse bench switching` (docs/reference/report.md)");
+      content_of_named(file, "make it with `paradyse-lab switching` (docs/reference/report.md)");
   const JsonSource source{.name = file.string(), .whole = kWhole};
   const nlohmann::json json = parse_json(text, source);
   return result_from({json, source});

@@ -1,4 +1,4 @@
-// Sums over steps of what `paradyse bench switching` measured; what summaries and the page stand
+// Sums over steps of what `paradyse-lab switching` measured; what summaries and the page stand
 // on.
 #pragma once
 

@@ -4,18 +4,22 @@
 #include <chrono>
 #include <numeric>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/session.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/run/comm/observed.h"
+#include "src/run/data/synthetic_samples.h"
 #include "src/run/device/device.h"
 #include "src/run/device/stopwatch.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/gather.h"
+#include "src/run/execute/within_memory.h"
 #include "src/run/measure/device_speeds.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/measure.h"
@@ -81,36 +85,23 @@ class TimedCommunication final : public CommunicationObserver {
   Stopwatch exposed_;
 };
 
-// What is measured as one row.
-struct Case {
-  Plan plan;
+// What a case is played on.
+struct Data {
   std::vector<std::vector<std::int32_t>> documents = {};
-  // Measured, on rank 0.
-  BenchStepRow row = {};
-  std::vector<double> steps = {};
-  std::vector<double> optimizing = {};
-  double cpu = 0;   // a step
-  double wall = 0;  // the mean of the counted steps
+  std::vector<Sample> samples = {};
 };
 
-std::vector<Case> cases_of(const BenchStepRequest& request) {
-  if (request.plan) {
-    return {{.plan = *request.plan}};
+Data data_of(const BenchStepCase& one, const Model& model) {
+  if (!model.of_samples()) {
+    return {.documents = synthetic_documents(one.plan.lengths, model.vocab())};
   }
-  const Model& model = request.model;
-  const bool whole = strategy("attention", part_of(request.layer, "attention").strategy).one_rank;
-  const std::size_t documents = whole ? idx(request.ranks) : 1;
-  std::vector<Case> cases;
-  for (const std::int64_t length : request.lengths) {
-    cases.push_back(
-        {.plan = uniform_plan(
-             model,
-             std::vector<std::int64_t>(documents, length),
-             request.ranks,
-             std::vector<LayerChoice>(idx(model.layers), request.layer)),
-         .documents = synthetic_documents(documents, length, model.vocab())});
+  Data data{.samples = one.samples};
+  if (data.samples.empty()) {
+    for (const DimSizes& dims : sizes_of(one.plan).dims) {
+      data.samples.push_back(synthetic_samples(model, dims, 1).front());
+    }
   }
-  return cases;
+  return data;
 }
 
 // To hold a step's operations beside.
@@ -127,85 +118,101 @@ void measure_card(const BenchStepRequest& request, BenchStepResult& result) {
   release_cached(request.device);
 }
 
-// How its plan is played, and what that takes by the folds.
-void prepare(Case& one, const BenchStepRequest& request, const Model& model) {
-  Plan& plan = one.plan;
+// What is known of a case before it runs.
+BenchStepRow counted_row(const BenchStepCase& one, const BenchStepRequest& request) {
+  const Plan& plan = one.plan;
   const Precision precision = precision_of(request.dtype);
-  if (!request.plan) {
-    let_messages_travel(plan, model, precision, precision.trained(), request.memory_per_rank);
-  }
-  plan.messages = {
-      .overlap = request.overlap.value_or(plan.messages.overlap),
-      .reshard_after_forward =
-          request.reshard_after_forward.value_or(plan.messages.reshard_after_forward)};
-  one.row = {
+  BenchStepRow row{
+      .name = one.name,
       .length = plan.lengths.front(),
-      .documents = static_cast<std::int64_t>(plan.lengths.size()),
+      .documents = std::ssize(plan.lengths),
       .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
       .messages = plan.messages};
-  count_work(plan, model, precision, one.row);
+  count_work(plan, request.model, precision, row);
+  for (const PredictedBytes& bytes : bytes_of_ranks(plan, request.model, precision)) {
+    row.counted_bytes = std::max(row.counted_bytes, bytes.total());
+  }
+  if (request.memory_per_rank > 0 && row.counted_bytes > request.memory_per_rank) {
+    row.lacks_memory = fmt::format(
+        "does not fit: a rank needs {} of {}",
+        bytes_text(row.counted_bytes),
+        bytes_text(request.memory_per_rank));
+  }
+  return row;
 }
 
-// A rank on which the cases are measured one after the other.  Weights are drawn once: what a step
-// takes does not depend on them.
+// A rank on which steps are measured.  Weights are drawn once: what a step takes does not depend on
+// them.
 class BenchRank {
  public:
-  BenchRank(const BenchStepRequest& request, const Model& model, Communicators& communicators)
+  BenchRank(const BenchStepRequest& request, Communicators& communicators)
       : request_(request),
-        model_(model),
-        samples_(pointers(request.samples)),
-        timed_(breakdown_),
         observed_(communicators, timed_),
-        session_(
-            request.breakdown ? static_cast<Communicators&>(observed_) : communicators,
-            model,
-            {.dtype = request.dtype,
-             .masters = true,
-             .memory_bytes = request.memory_per_rank,
-             .device = request.device,
-             .breakdown = request.breakdown ? &breakdown_ : nullptr}),
-        optimizer_(session_.parameters(), {}) {
-    session_.parameters().initialize(1);
-  }
+        communicators_(request.breakdown ? observed_ : communicators) {}
 
-  void measure(Case& one, const std::function<void(std::int64_t step)>& begins) {
-    const auto documents = pointers(one.documents);
-    const Batch batch = request_.plan ? Batch{.documents = {}, .samples = samples_}
-                                      : synthetic_batch(documents, model_);
-    const bool first_here = session_.rank() == request_.backend->first_rank();
-    double cpu_before = 0;
-    session_.memory().reset_peak();
-    for (int i = 0; i <= request_.repeats; ++i) {
-      begins(i);
-      barrier();
-      if (i == 1) {
-        cpu_before = first_here ? cpu_seconds() : 0;
-        breakdown_.restart();
-        timed_.restart();
+  // A step that counts, after one that warms up where the step before was another case's.  On rank
+  // 0 the row has it.  Every rank calls this, and gets why there was no memory for it.
+  std::optional<std::string> turn(const BenchStepCase& one, const Batch& batch, BenchStepRow& row) {
+    std::optional<std::string> lack = within_memory(communicators_, [&] {
+      expect_session(one.plan.weight_domain);
+      if (last_ != &one) {
+        step(one, batch, nullptr);
       }
-      step(one, batch, i > 0);
+      step(one, batch, &row);
+    });
+    last_ = &one;
+    if (lack) {  // what it has of an update is of no use
+      optimizer_.reset();
+      session_.reset();
     }
-    report(one, first_here ? cpu_seconds() - cpu_before : 0.0);
+    return lack;
   }
 
  private:
-  void barrier() { session_.world().barrier({.op = "bench", .part = ""}); }
+  // One at a time, as sessions are: of another sharding of weights it is another.
+  void expect_session(int weight_domain) {
+    if (session_ && domain_ == weight_domain) {
+      return;
+    }
+    optimizer_.reset();
+    session_.reset();
+    domain_ = weight_domain;
+    session_.emplace(
+        communicators_,
+        request_.model,
+        SessionOptions{
+            .dtype = request_.dtype,
+            .weight_domain = weight_domain,
+            .masters = true,
+            .memory_bytes = request_.memory_per_rank,
+            .device = request_.device,
+            .breakdown = request_.breakdown ? &breakdown_ : nullptr});
+    session_->parameters().initialize(1);
+    optimizer_.emplace(session_->parameters(), RunConfig::Optimizer{});
+  }
 
-  void step(Case& one, const Batch& batch, bool counts) {
-    Communicators& communicators = session_.communicators();
-    Parameters& parameters = session_.parameters();
-    const std::int64_t sent_before = communicators.counters().bytes_sent;
+  void barrier() { session_->world().barrier({.op = "bench", .part = ""}); }
+
+  void step(const BenchStepCase& one, const Batch& batch, BenchStepRow* row) {
+    const bool first_here = session_->rank() == request_.backend->first_rank();
+    Parameters& parameters = session_->parameters();
+    session_->memory().reset_peak();
+    barrier();
+    const double cpu_before = first_here ? cpu_seconds() : 0;
+    breakdown_.restart();
+    timed_.restart();
+    const std::int64_t sent_before = communicators_.counters().bytes_sent;
     const auto begin = Clock::now();
     parameters.zero_gradients();
-    session_.play(one.plan, batch, /*backward=*/true);
+    const BatchResult result = session_->play(one.plan, batch, /*backward=*/true);
     const TimedMark played = TimedMark::here();
     {
       const TimedPart timed_part(request_.breakdown ? &breakdown_ : nullptr, Breakdown::optimizer);
       if (request_.clip_norm > 0) {
-        const at::Tensor norm = gradient_norm(parameters, session_.domain());
-        optimizer_.step(1e-4, gradient_factor(norm, request_.clip_norm, 1));
+        const at::Tensor norm = gradient_norm(parameters, session_->domain());
+        optimizer_->step(1e-4, gradient_factor(norm, request_.clip_norm, 1));
       } else {
-        optimizer_.step(1e-4, 1.0);
+        optimizer_->step(1e-4, 1.0);
       }
       synchronize(request_.device);
     }
@@ -215,49 +222,82 @@ class BenchRank {
     if (request_.breakdown) {
       breakdown_.settle();
     }
-    if (session_.rank() == 0 && counts) {
-      optimized.wait();
-      one.steps.push_back(std::chrono::duration<double>(end - begin).count());
-      one.optimizing.push_back(seconds_between(played, optimized));
-      one.row.bytes_sent = communicators.counters().bytes_sent - sent_before;
+    if (row == nullptr) {
+      return;
     }
-  }
-
-  // `used`: seconds of processors in the counted steps, of this process.
-  void report(Case& one, double used) {
     const auto in_us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
     std::vector<std::int64_t> mine = {
-        in_us(used), session_.memory().peak_bytes(), in_us(timed_.exposed_seconds())};
+        in_us(first_here ? cpu_seconds() - cpu_before : 0),
+        communicators_.counters().bytes_sent - sent_before,
+        session_->memory().peak_bytes(),
+        result.saved_bytes,
+        in_us(timed_.exposed_seconds())};
     for (const double seconds : breakdown_.seconds()) {
       mine.push_back(in_us(request_.breakdown ? seconds : 0));
     }
-    const auto numbers = gather(mine, session_.world());
-    if (session_.rank() != 0) {
+    const auto numbers = gather(mine, session_->world());
+    if (session_->rank() != 0) {
       return;
     }
+    optimized.wait();
+    row->seconds.push_back(std::chrono::duration<double>(end - begin).count());
+    row->optimizer_each.push_back(seconds_between(played, optimized));
+    row->bytes_sent = numbers.front()[1];
+    row->all_bytes_sent = 0;
     const auto a_step = [&](std::int64_t us) {
       return static_cast<double>(us) / 1e6 / request_.repeats;
     };
     for (const auto& of_rank : numbers) {
-      one.cpu += a_step(of_rank[0]);
-      one.row.peak_bytes = std::max(one.row.peak_bytes, of_rank[1]);
-      one.row.exposed_s += a_step(of_rank[2]) / request_.ranks;
-      for (std::size_t part = 0; part < one.row.parts_s.size(); ++part) {
-        one.row.parts_s[part] += a_step(of_rank[3 + part]);
+      row->cpu_s += a_step(of_rank[0]);
+      row->all_bytes_sent += of_rank[1];
+      row->peak_bytes = std::max(row->peak_bytes, of_rank[2]);
+      row->saved_bytes = std::max(row->saved_bytes, of_rank[3]);
+      row->exposed_s += a_step(of_rank[4]) / request_.ranks;
+      for (std::size_t part = 0; part < row->parts_s.size(); ++part) {
+        row->parts_s[part] += a_step(of_rank[5 + part]);
       }
     }
-    one.wall = std::accumulate(one.steps.begin(), one.steps.end(), 0.0) / request_.repeats;
   }
 
   const BenchStepRequest& request_;
-  const Model& model_;
-  const std::vector<const Sample*> samples_;
   Breakdown breakdown_;
-  TimedCommunication timed_;
+  TimedCommunication timed_{breakdown_};
   ObservedCommunicators observed_;
-  RankSession session_;
-  AdamW optimizer_;
+  Communicators& communicators_;
+  std::optional<RankSession> session_;
+  std::optional<AdamW> optimizer_;
+  int domain_ = 0;
+  const BenchStepCase* last_ = nullptr;
 };
+
+// What the rounds of a case come to, `first`: of the first case that was measured.
+void conclude(
+    BenchStepRow& row, const BenchStepRow& first, const BenchStepResult& result, bool cpu) {
+  const Spread steps = spread_of(row.seconds);
+  row.step_s = steps.median;
+  row.best_s = steps.least;
+  row.worst_s = steps.most;
+  row.optimizer_s = median(row.optimizer_each);
+  row.forward_backward_s = row.step_s - row.optimizer_s;
+  const double used =
+      cpu ? row.cpu_s : std::accumulate(row.parts_s.begin(), row.parts_s.end(), 0.0);
+  const double mean = std::accumulate(row.seconds.begin(), row.seconds.end(), 0.0) /
+                      static_cast<double>(row.seconds.size());
+  row.idle_s = std::max(0.0, mean * result.cores - used);
+  row.tokens_per_s = static_cast<double>(row.tokens) / row.step_s;
+  const double speed = result.matmul_flops_per_second * result.cores;
+  row.model_flops_per_second = row.model_flops / row.step_s;
+  row.hardware_flops_per_second = row.hardware_flops / row.step_s;
+  row.model_utilisation = row.model_flops_per_second / speed;
+  row.hardware_utilisation = row.hardware_flops_per_second / speed;
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < row.seconds.size(); ++round) {
+    ratios.push_back(
+        row.seconds[round] / first.seconds[round] * static_cast<double>(first.tokens) /
+        static_cast<double>(row.tokens));
+  }
+  row.of_first = spread_of(ratios);
+}
 
 }  // namespace
 
@@ -271,46 +311,53 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   if (!request.device.is_cpu() && request.backend->leads()) {
     measure_card(request, result);
   }
-  std::vector<Case> cases = cases_of(request);
-  for (Case& one : cases) {
-    prepare(one, request, model);
+  const std::size_t cases = request.cases.size();
+  std::vector<Data> data;
+  for (const BenchStepCase& one : request.cases) {
+    result.rows.push_back(counted_row(one, request));
+    data.push_back(data_of(one, model));
+  }
+  std::vector<bool> fits;
+  for (const BenchStepRow& row : result.rows) {
+    fits.push_back(row.lacks_memory.empty());
   }
   request.backend->run(request.ranks, [&](Communicators& communicators) {
-    BenchRank rank(request, model, communicators);
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      rank.measure(cases[i], [&](std::int64_t step) {
-        const std::int64_t steps = request.repeats + 1;
-        if (request.progress && communicators.rank() == 0) {
-          request.progress(
-              static_cast<std::int64_t>(i) * steps + step,
-              std::ssize(cases) * steps,
-              counted(cases[i].row.tokens, "token"));
+    BenchRank rank(request, communicators);
+    std::vector<bool> runs = fits;  // the same on every rank
+    for (std::size_t turn = 0; turn < idx(request.repeats) * cases; ++turn) {
+      const std::size_t i = (turn / cases + turn) % cases;
+      if (!runs[i]) {
+        continue;
+      }
+      BenchStepRow& row = result.rows[i];
+      if (request.progress && communicators.rank() == 0) {
+        request.progress(
+            static_cast<std::int64_t>(turn),
+            request.repeats * std::ssize(request.cases),
+            fmt::format(
+                "{}, {}", row.name, counted(row.tokens, model.of_samples() ? "row" : "token")));
+      }
+      const auto documents = pointers(data[i].documents);
+      const auto samples = pointers(data[i].samples);
+      Batch batch = synthetic_batch(documents, model);
+      batch.samples = samples;
+      if (const auto lack = rank.turn(request.cases[i], batch, row)) {
+        runs[i] = false;
+        if (communicators.rank() == 0) {
+          row.lacks_memory = "ran out of memory: " + *lack;
         }
-      });
+      }
     }
   });
   if (!request.backend->leads()) {
-    return result;
+    return {};
   }
-  for (Case& one : cases) {
-    BenchStepRow& row = one.row;
-    row.step_s = median(one.steps);
-    row.best_s = *std::min_element(one.steps.begin(), one.steps.end());
-    row.worst_s = *std::max_element(one.steps.begin(), one.steps.end());
-    row.optimizer_s = median(one.optimizing);
-    row.forward_backward_s = row.step_s - row.optimizer_s;
-    row.cpu_s = one.cpu;
-    const double used = request.device.is_cpu()
-                            ? one.cpu
-                            : std::accumulate(row.parts_s.begin(), row.parts_s.end(), 0.0);
-    row.idle_s = std::max(0.0, one.wall * result.cores - used);
-    row.tokens_per_s = static_cast<double>(row.tokens) / row.step_s;
-    const double speed = machine.matmul_flops_per_second * result.cores;
-    row.model_flops_per_second = row.model_flops / row.step_s;
-    row.hardware_flops_per_second = row.hardware_flops / row.step_s;
-    row.model_utilisation = row.model_flops_per_second / speed;
-    row.hardware_utilisation = row.hardware_flops_per_second / speed;
-    result.rows.push_back(row);
+  const auto first = std::ranges::find_if(
+      result.rows, [](const BenchStepRow& row) { return row.lacks_memory.empty(); });
+  for (BenchStepRow& row : result.rows) {
+    if (row.lacks_memory.empty()) {
+      conclude(row, *first, result, request.device.is_cpu());
+    }
   }
   return result;
 }

@@ -1,4 +1,5 @@
-// How fast a training step is: what `paradyse bench step` measures.
+// How fast training steps are, of one plan or of several in turn: what `paradyse bench step`
+// measures.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/strategy.h"
+#include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/sample.h"
 #include "paradyse/run/weights.h"
@@ -20,20 +21,20 @@
 
 namespace paradyse {
 
+// What is measured: a sound plan of the request's model and ranks, and what it is played on.
+struct BenchStepCase {
+  std::string name;
+  Plan plan;
+  std::vector<Sample> samples = {};  // none: synthetic documents or samples of the plan's sizes
+};
+
 struct BenchStepRequest {
   Model model;  // without weights: random ones
   int ranks = 1;
-  std::vector<std::int64_t> lengths = {};
-  LayerChoice layer = {};
-  // Of a model of several dims, in place of both: samples, and what is played on them.
-  std::vector<Sample> samples = {};
-  std::optional<Plan> plan = {};
+  std::vector<BenchStepCase> cases = {};
   Dtype dtype = Dtype::float32;
-  // Of Messages; default: as `plan` says, or memory allows.
-  std::optional<bool> overlap = {};
-  std::optional<bool> reshard_after_forward = {};
   double clip_norm = 0;  // of all gradients; 0: not clipped
-  int repeats = 5;       // counted steps, after one that is not
+  int repeats = 5;       // rounds
   std::int64_t memory_per_rank = 0;
   bool breakdown = false;  // also say where the processors' time goes; costs about a percent
   std::shared_ptr<Backend> backend = local_backend();
@@ -41,18 +42,23 @@ struct BenchStepRequest {
   ProgressHook progress = {};
 };
 
-// One length, or all samples; `length`: rows of the first.  With a one-rank strategy each rank has
-// a document of that length, else all share one.
+// One case.  Where it lacked memory, only what comes before `lacks_memory` and counted_bytes say
+// anything.
 struct BenchStepRow {
-  std::int64_t length = 0;
+  std::string name;
+  std::int64_t length = 0;  // of the first document, or rows of the first sample
   std::int64_t documents = 0;
   std::int64_t tokens = 0;  // of all documents, or rows of all samples
   Messages messages = {};
-  double step_s = 0;  // median of forward, backward and optimizer
+  std::string lacks_memory = {};            // why it was not measured; empty: it was
+  std::vector<double> seconds = {};         // [round] of forward, backward and optimizer
+  std::vector<double> optimizer_each = {};  // [round] of them, in the optimizer
+  double step_s = 0;                        // median of `seconds`
   double best_s = 0;
   double worst_s = 0;
   double forward_backward_s = 0;  // median
   double optimizer_s = 0;         // median
+  Spread of_first = {};           // of the rounds: seconds a token, of those of the first measured
   double cpu_s = 0;               // processor seconds of all ranks a step, mean
   // Of them, or of the GPUs' seconds, by Breakdown::Part; 0 where it was not asked for.
   std::array<double, Breakdown::kParts> parts_s{};
@@ -68,8 +74,11 @@ struct BenchStepRow {
   double hardware_flops_per_second = 0;
   double model_utilisation = 0;  // of the measured matrix-product speed of all cores in use
   double hardware_utilisation = 0;
-  std::int64_t peak_bytes = 0;  // of the fullest rank
-  std::int64_t bytes_sent = 0;  // by rank 0 in a step
+  std::int64_t counted_bytes = 0;   // of the fullest rank, by the folds
+  std::int64_t peak_bytes = 0;      // the same, by the accountant
+  std::int64_t saved_bytes = 0;     // of the rank that saves most
+  std::int64_t bytes_sent = 0;      // by rank 0 in a step
+  std::int64_t all_bytes_sent = 0;  // by all ranks
 };
 
 // In the process that leads (backend.h).
@@ -81,9 +90,14 @@ struct BenchStepResult {
   std::string card = {};
   double large_product_flops_per_second = 0;
   std::optional<DataSheet> data_sheet = {};
-  std::vector<BenchStepRow> rows;
+  std::vector<BenchStepRow> rows;  // [case]
 };
 
+// Each round measures a step of every case, and begins with another one than the round before.  A
+// step that follows one of another case is played twice, and the second time counts: its programs
+// are built then, and its memory is warm.  A case that is counted to need more than the memory
+// budget is not run, and one that lacks memory when it runs is left out from then on (as
+// within_memory.h has it).
 BenchStepResult bench_step(const BenchStepRequest& request);
 
 }  // namespace paradyse

@@ -39,6 +39,16 @@ inline std::vector<std::vector<std::int32_t>> synthetic_documents(
   return documents;
 }
 
+// One of each length.
+inline std::vector<std::vector<std::int32_t>> synthetic_documents(
+    const std::vector<std::int64_t>& lengths, std::int64_t vocab) {
+  std::vector<std::vector<std::int32_t>> documents;
+  for (const std::int64_t length : lengths) {
+    documents.push_back(synthetic_documents(1, length, vocab).front());
+  }
+  return documents;
+}
+
 // Of these documents, which a masked LM is to predict as they are.
 inline Batch synthetic_batch(
     const std::vector<const std::vector<std::int32_t>*>& documents, const Model& model) {

@@ -1,4 +1,4 @@
-// Measures what switching strategies by length is worth: `paradyse bench switching`.
+// Measures what switching strategies by length is worth: `paradyse-lab switching`.
 #pragma once
 
 #include <functional>

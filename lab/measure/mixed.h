@@ -1,4 +1,4 @@
-// What cuts in proportion are worth on unlike ranks, tried for real: `paradyse bench mixed`.
+// What cuts in proportion are worth on unlike ranks, tried for real: `paradyse-lab mixed`.
 //
 // Ranks are threads of this process.  A slow one is made by sleeping in proportion to its own
 // computing, a small one by its memory budget.

@@ -1,16 +1,18 @@
-"""paradyse bench switching, measured: static runs, the published heuristic and ours over one list of lengths."""
+"""paradyse-lab switching, measured: static runs, the published heuristic and ours over one list of lengths."""
 
 import json
 import re
 import shlex
 import unittest
 
-from support import TINY_LLAMA, ProgramTest
+from support import PARADYSE_LAB, TINY_LLAMA, ProgramTest
 
 LENGTHS = [5, 90, 33, 240]
 
 
-class BenchSwitchingTest(ProgramTest):
+class SwitchingTest(ProgramTest):
+    program = PARADYSE_LAB
+
     def setUp(self):
         super().setUp()
         self.model = self.write("model.toml", TINY_LLAMA.format(layers=3))
@@ -18,7 +20,7 @@ class BenchSwitchingTest(ProgramTest):
         self.out = self.folder / "measured.json"
 
     def options(self, *more):
-        return ["bench", "switching", "--model", self.model, "--ranks", 3, "--repeats", 2,
+        return ["switching", "--model", self.model, "--ranks", 3, "--repeats", 2,
                 "--corpus", f"short={self.lengths}", "--out", self.out, *more]
 
     def corpus(self, *more):
@@ -83,12 +85,12 @@ class BenchSwitchingTest(ProgramTest):
 
     def test_its_command_gives_it_again(self):
         lengths = self.write("it's short.txt", "33\n")
-        self.run_program("bench", "switching", "--model", self.model, "--ranks", 2, "--repeats", 1,
+        self.run_program("switching", "--model", self.model, "--ranks", 2, "--repeats", 1,
                          "--corpus", f"a few={lengths}", "--set", 'parallel.layer_planner="exact"',
                          "--out", self.out)
         first = json.loads(self.out.read_text())
         again = shlex.split(first["command"])
-        self.assertEqual(again[0], "paradyse")
+        self.assertEqual(again[0], "paradyse-lab")
         self.assertIn('parallel.layer_planner="exact"', again)
         self.run_program(*again[1:], "--out", self.folder / "again.json")
         second = json.loads((self.folder / "again.json").read_text())
@@ -115,9 +117,9 @@ class BenchSwitchingTest(ProgramTest):
                 self.assertLessEqual(step["peak_bytes"], 500 * 1024)
 
     def test_refusals(self):
-        self.assertIn("NAME=FILE", self.error_of("bench", "switching", "--model", self.model))
+        self.assertIn("NAME=FILE", self.error_of("switching", "--model", self.model))
         self.assertIn("give --ranks 2 or more", self.error_of(
-            "bench", "switching", "--model", self.model, "--ranks", 1, "--corpus",
+            "switching", "--model", self.model, "--ranks", 1, "--corpus",
             f"short={self.lengths}", "--out", self.out))
         self.out.write_text("mine")
         self.assertIn("nothing is overwritten", self.error_of(*self.options()))

@@ -1,6 +1,6 @@
-// paradyse bench switching: what choosing a strategy for every sequence gains.  Measured: every
+// paradyse-lab switching: what choosing a strategy for every sequence gains.  Measured: every
 // static strategy, the published heuristic and ours over lists of lengths.
-#include "src/run/measure/bench_switching.h"
+#include "lab/measure/switching.h"
 
 #include <algorithm>
 #include <cctype>
@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "lab/cli/commands.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/inputs.h"
@@ -31,7 +32,7 @@
 namespace paradyse::cli {
 namespace {
 
-struct BenchSwitchingOptions {
+struct SwitchingOptions {
   std::uint64_t seed = 1;
   RunOptions run;
   std::vector<std::string> corpora;  // NAME=FILE, a length a line
@@ -74,14 +75,13 @@ std::string quoted(const std::string& word) {
 
 // What does this again; processes come from `paradyse launch`, wherever these came from.
 std::string command_of(
-    const BenchSwitchingOptions& options, const RunConfig& config, const std::string& backend) {
+    const SwitchingOptions& options, const RunConfig& config, const std::string& backend) {
   const RunOptions& run = options.run;
-  std::string text = backend == "local"
-                         ? "paradyse bench switching"
-                         : fmt::format(
-                               "paradyse launch -n {} -- bench switching --backend {}",
-                               config.parallel.ranks,
-                               backend);
+  std::string text = backend == "local" ? "paradyse-lab switching"
+                                        : fmt::format(
+                                              "paradyse-lab launch -n {} -- switching --backend {}",
+                                              config.parallel.ranks,
+                                              backend);
   if (!run.file.empty()) {
     text += " -c " + quoted(run.file);
   }
@@ -115,7 +115,7 @@ std::string command_of(
 }
 
 // What is asked for, else what the configuration says for itself, else the planner of groups.
-std::string batch_planner_of(const BenchSwitchingOptions& options, const LoadedConfig& loaded) {
+std::string batch_planner_of(const SwitchingOptions& options, const LoadedConfig& loaded) {
   if (!options.batch_planner.empty()) {
     std::vector<std::string> names;
     for (const BatchPlannerRow& row : batch_planners()) {
@@ -131,7 +131,7 @@ std::string batch_planner_of(const BenchSwitchingOptions& options, const LoadedC
 }
 
 BenchSwitchingRequest request_of(
-    const BenchSwitchingOptions& options,
+    const SwitchingOptions& options,
     const RunConfig& config,
     const std::shared_ptr<Backend>& backend,
     SwitchingResult& result) {
@@ -139,7 +139,7 @@ BenchSwitchingRequest request_of(
   const auto ranks = static_cast<int>(config.parallel.ranks);
   if (ranks < 2) {
     throw std::invalid_argument(
-        "bench switching: on one rank all strategies are identical; give --ranks 2 or more");
+        "switching: on one rank all strategies are identical; give --ranks 2 or more");
   }
   BenchSwitchingRequest request;
   request.dtype = config.train.dtype;
@@ -199,7 +199,7 @@ BenchSwitchingRequest request_of(
 int measured_on(
     const std::shared_ptr<Backend>& backend,
     const RunConfig& config,
-    const BenchSwitchingOptions& options,
+    const SwitchingOptions& options,
     const Common& common) {
   SwitchingResult result;
   result.command = command_of(options, config, backend->name());
@@ -228,22 +228,9 @@ int measured_on(
   result.longest = longest_documents(request);
   write_switching(result, options.out);
   if (common.json) {
-    Json json = {{"file", options.out}, {"corpora", Json::array()}};
+    Json json = {{"file", options.out}, {"best_static", Json::object()}};
     for (const SwitchingCorpus& corpus : result.corpora) {
-      Json runs = Json::array();
-      for (const SwitchingSummary& run : summaries(corpus)) {
-        runs.push_back(
-            {{"run", run.run},
-             {"steps", run.steps},
-             {"steps_that_fit", run.steps_that_fit},
-             {"seconds", run.seconds},
-             {"seconds_on_common", run.seconds_on_common},
-             {"time_error", run.time_error},
-             {"memory_error", run.memory_error},
-             {"over_fastest", run.over_fastest}});
-      }
-      json["corpora"].push_back(
-          {{"name", corpus.name}, {"best_static", best_static(corpus)}, {"runs", runs}});
+      json["best_static"][corpus.name] = best_static(corpus);
     }
     print_json(json);
     return kOk;
@@ -276,11 +263,11 @@ int measured_on(
   return kOk;
 }
 
-int bench_switching(const BenchSwitchingOptions& options, const Common& common) {
+int run_switching(const SwitchingOptions& options, const Common& common) {
   expect_one_of("--order", options.order, {"shuffled", "sorted"});
   if (options.corpora.empty()) {
     throw std::invalid_argument(
-        "bench switching: give --corpus NAME=FILE with one length in tokens a line "
+        "switching: give --corpus NAME=FILE with one length in tokens a line "
         "(benchmarks/lengths.py makes such files)");
   }
   if (std::filesystem::exists(options.out)) {
@@ -304,13 +291,13 @@ int bench_switching(const BenchSwitchingOptions& options, const Common& common) 
 
 }  // namespace
 
-void add_bench_switching(CLI::App& bench, Common& common) {
-  auto [command, options] = add_command<BenchSwitchingOptions>(
-      bench,
+void add_switching(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<SwitchingOptions>(
+      app,
       common,
       "switching",
       "Measure what switching strategies by length gains over one for all",
-      bench_switching);
+      run_switching);
   command->add_option("--seed", options->seed, "Random seed of the order")
       ->transform(whole_numbers(0))
       ->capture_default_str();

@@ -1,4 +1,4 @@
-#include "src/run/check/bench_memory.h"
+#include "lab/measure/memory_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ struct Means {
   int ranks = 1;
 };
 
-std::vector<Means> all_means(const BenchMemoryRequest& request) {
+std::vector<Means> all_means(const MemoryRequest& request) {
   Means now{.name = "+ tiled attention"};
   std::vector<Means> all = {now};
   const auto add = [&](std::string name) {
@@ -60,7 +60,7 @@ std::vector<Means> all_means(const BenchMemoryRequest& request) {
 // A model and one batch of it.
 class Subject {
  public:
-  Subject(const BenchMemoryRequest& request, const Dims& dims)
+  Subject(const MemoryRequest& request, const Dims& dims)
       : request_(request), model_(request.model), dims_(dims) {
     if (model_.of_samples()) {
       samples_ = synthetic_samples(model_, dims, request.samples);
@@ -134,7 +134,7 @@ class Subject {
         std::vector<LayerChoice>(idx(model_.layers), layer));
   }
 
-  const BenchMemoryRequest& request_;
+  const MemoryRequest& request_;
   Model model_;
   Dims dims_;
   std::vector<Sample> samples_;
@@ -173,7 +173,7 @@ double relative(double is, double should) {
 
 }  // namespace
 
-std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
+std::vector<MemoryRow> memory_table(const MemoryRequest& request) {
   const Subject subject(request, request.dims);
   const Subject small(request, request.small_dims);
   const Model& model = subject.model();
@@ -182,15 +182,15 @@ std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
   const reference::Answer expected = small.naive(exact);
   if (std::ranges::all_of(expected.documents, [](const auto& one) { return one.count == 0; })) {
     throw std::invalid_argument(
-        "bench memory: such a small sample has no scored elements, so errors mean nothing; take a "
+        "memory: such a small sample has no scored elements, so errors mean nothing; take a "
         "larger one");
   }
   const auto measures = [&](std::int64_t bytes) {
     return request.measured_bytes == 0 || bytes <= request.measured_bytes;
   };
-  std::vector<BenchMemoryRow> rows;
+  std::vector<MemoryRow> rows;
   {
-    BenchMemoryRow& row = rows.emplace_back(BenchMemoryRow{.name = "naive"});
+    MemoryRow& row = rows.emplace_back(MemoryRow{.name = "naive"});
     const Weights sizes = as(weights, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
     // the leaves are copies of the weights, which are there besides
     row.counted_bytes = reference::counted_peak([&] { (void)subject.naive(sizes); });
@@ -208,8 +208,8 @@ std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request) {
     if (request.progress) {
       request.progress(&means - rungs.data(), std::ssize(rungs), means.name);
     }
-    BenchMemoryRow& row = rows.emplace_back(
-        BenchMemoryRow{.name = means.name, .ranks = means.ranks, .dtype = means.dtype});
+    MemoryRow& row = rows.emplace_back(
+        MemoryRow{.name = means.name, .ranks = means.ranks, .dtype = means.dtype});
     const Plan plan = subject.plan(means);
     std::int64_t all = 0;
     std::tie(row.counted_bytes, all) = counted(plan, model, precision_of(means.dtype));

@@ -1,5 +1,5 @@
 // What each means of memory-efficient training brings, one upon the other: the table of the survey
-// arXiv 2501.11847, for models of several dims and language models.  What `paradyse bench memory`
+// arXiv 2501.11847, for models of several dims and language models.  What `paradyse-lab memory`
 // measures.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace paradyse {
 
-struct BenchMemoryRequest {
+struct MemoryRequest {
   Model model;  // its weights are not read: random ones
   // Of one sample, by dim of its streams; of a language model "tokens" of a document.
   std::map<std::string, std::int64_t> dims;
@@ -31,7 +31,7 @@ struct BenchMemoryRequest {
 
 // Forward and backward of a step on one sample, without an optimizer.  Each row does what those
 // before it do.
-struct BenchMemoryRow {
+struct MemoryRow {
   std::string name;  // "naive", "+ tiled attention", ..., "+ 2 ranks"
   int ranks = 1;
   Dtype dtype = Dtype::float32;
@@ -45,6 +45,6 @@ struct BenchMemoryRow {
   double gradient_error = 0;
 };
 
-std::vector<BenchMemoryRow> bench_memory(const BenchMemoryRequest& request);
+std::vector<MemoryRow> memory_table(const MemoryRequest& request);
 
 }  // namespace paradyse

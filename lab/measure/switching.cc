@@ -1,4 +1,4 @@
-#include "src/run/measure/bench_switching.h"
+#include "lab/measure/switching.h"
 
 #include <algorithm>
 #include <chrono>
@@ -310,7 +310,7 @@ class Bench {
 
   Measured measure(const Plan& plan, std::size_t step, RankSession& session, AdamW& optimizer) {
     Communicator& world = session.world();
-    const auto tokens = documents(step);
+    const auto tokens = synthetic_documents(steps_[step], request_.task.model.vocab());
     const auto batch = pointers(tokens);
     session.memory().reset_peak();
     world.barrier({.op = "bench", .part = ""});
@@ -327,14 +327,6 @@ class Bench {
     return measured;
   }
 
-  [[nodiscard]] std::vector<std::vector<std::int32_t>> documents(std::size_t step) const {
-    std::vector<std::vector<std::int32_t>> all;
-    for (const std::int64_t n : steps_[step]) {
-      all.push_back(synthetic_documents(1, n, request_.task.model.vocab()).front());
-    }
-    return all;
-  }
-
   // What the run plans for it now: one that learns may come to another plan later.  Predictions are
   // the first ones, made before this step's documents were measured.
   void describe_step(std::size_t run, std::size_t step, const std::optional<Plan>& mine) {
@@ -344,7 +336,7 @@ class Bench {
     SwitchingStep& one = first ? steps.emplace_back() : steps[step];
     if (!first && one.fits != mine.has_value()) {
       throw std::logic_error(fmt::format(
-          "bench switching: step {} of run '{}' {} a plan before and {} now; please report it",
+          "switching: step {} of run '{}' {} a plan before and {} now; please report it",
           step + 1,
           runners_[run].name,
           one.fits ? "had" : "had not",

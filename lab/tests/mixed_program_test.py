@@ -1,8 +1,8 @@
-"""paradyse bench mixed: ranks of unlike memory and speed."""
+"""paradyse-lab mixed: ranks of unlike memory and speed."""
 
 import unittest
 
-from support import ProgramTest
+from support import PARADYSE_LAB, ProgramTest
 
 MODEL = """
 architectures = ["LlamaForCausalLM"]
@@ -17,13 +17,15 @@ rms_norm_eps = 1e-5
 """
 
 
-class BenchMixedTest(ProgramTest):
+class MixedTest(ProgramTest):
+    program = PARADYSE_LAB
+
     def setUp(self):
         super().setUp()
         self.model = self.write("model.toml", MODEL)
 
     def bench(self, *options):
-        return self.json_of("bench", "mixed", "--model", self.model, *options)
+        return self.json_of("mixed", "--model", self.model, *options)
 
     def expect_gain(self, budgets, *options):
         """The longest document of uneven cuts is at least 80 % of the way to the ideal one."""
@@ -56,14 +58,6 @@ class BenchMixedTest(ProgramTest):
     def test_more_ranks(self):
         self.expect_gain(["8MiB", "12MiB", "16MiB"], "--attention", "METP")
 
-    def test_as_text(self):
-        text = self.run_program(
-            "bench", "mixed", "--model", self.model, "--memory", "8MiB,6MiB", "--slowdown", "1,1.5",
-            "--length", 100, "--repeats", 1).stdout
-        for part in ("MegatronCZ+gather, float32", "longest document", "out of memory at", "8.0 MiB, 6.0 MiB",
-                     "take 1, 1.5 times as long", "of the ideal gain ("):
-            self.assertIn(part, text)
-
     def test_half_the_speed(self):
         found = self.bench("--slowdown", "1,2", "--length", 300, "--repeats", 2)["speed"]
         self.assertAlmostEqual(found["ideal"], 2 / 3)
@@ -76,7 +70,7 @@ class BenchMixedTest(ProgramTest):
         self.assertLessEqual(found["gain"]["least"], found["gain"]["median"])
 
     def test_errors(self):
-        refused = ["bench", "mixed", "--model", self.model]
+        refused = ["mixed", "--model", self.model]
         self.assertIn("--slowdown 1,2", self.error_of(*refused))
         self.assertIn("ranks are identical", self.error_of(*refused, "--slowdown", "2,2"))
         self.assertIn("ranks are identical", self.error_of(*refused, "--memory", "8MiB"))

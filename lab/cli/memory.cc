@@ -1,32 +1,28 @@
-// paradyse bench memory: peak bytes of a step with one means of memory-efficient training after the
+// paradyse-lab memory: peak bytes of a step with one means of memory-efficient training after the
 // other.
-#include "src/run/check/bench_memory.h"
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "lab/cli/commands.h"
+#include "lab/measure/memory_table.h"
 #include "src/cli/environment.h"
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
-#include "src/plan/report/bars.h"
 
 namespace paradyse::cli {
 namespace {
 
-struct BenchMemoryOptions : GridOptions {
+struct MemoryOptions : GridOptions {
   std::int64_t layers = 2;
   std::vector<int> ranks = {2, 4, 8};
   std::int64_t tiles = 16;
   std::string measure_below = "4GiB";
   bool counted = false;
-  std::string svg;
 };
 
 // Sizes of a sample that are not given, and at most those of the one that errors are found on.
@@ -43,14 +39,13 @@ constexpr Size kSizes[] = {
     {"sequences", &GridOptions::sequences, 64, 64},
     {"residues", &GridOptions::residues, 96, 96}};
 
-BenchMemoryRequest request_of(const BenchMemoryOptions& options) {
+MemoryRequest request_of(const MemoryOptions& options) {
   if (!options.mesh.empty()) {
-    throw std::invalid_argument(
-        "--mesh: bench memory uses one axis with --ranks ranks; leave it out");
+    throw std::invalid_argument("--mesh: memory uses one axis with --ranks ranks; leave it out");
   }
   const ModelFolder folder = model_of(options, /*random_weights=*/true);
   say_measured(folder);
-  BenchMemoryRequest request{
+  MemoryRequest request{
       .model = with_layers(folder.model, options.layers),
       .dims = {},
       .samples = options.batch,
@@ -95,77 +90,26 @@ std::string sizes_text(const std::map<std::string, std::int64_t>& dims) {
   return text;
 }
 
-std::string sizes_text(const BenchMemoryRequest& request) {
+std::string sizes_text(const MemoryRequest& request) {
   return (request.samples > 1 ? fmt::format("{} samples of ", request.samples) : "") +
          sizes_text(request.dims);
 }
 
-std::int64_t best_known(const BenchMemoryRow& row) {
+std::int64_t best_known(const MemoryRow& row) {
   return row.measured_bytes.value_or(row.counted_bytes);
 }
 
-// Throws std::invalid_argument where the picture could not be written.
-void expect_new_picture(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) {
-    throw std::invalid_argument(
-        path + ": exists already and is not overwritten; give --svg another name");
-  }
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (!std::filesystem::is_directory(folder, error)) {
-    throw std::invalid_argument("--svg " + path + ": no such folder: " + folder.string());
-  }
-}
-
-void write_picture(
-    const std::string& path,
-    const std::string& model,
-    const BenchMemoryRequest& request,
-    const std::vector<BenchMemoryRow>& rows) {
-  BarChart chart{
-      .title = "Peak memory of a training step, " + model,
-      .description = fmt::format(
-          "{} layers, {}; on the rank with the highest peak; hollow: predicted, not run",
-          request.model.layers,
-          sizes_text(request)),
-      .bars = {}};
-  for (const BenchMemoryRow& row : rows) {
-    const std::int64_t peak = best_known(row);
-    chart.bars.push_back(
-        {.name = row.name,
-         .value = static_cast<double>(peak),
-         .label = fmt::format(
-             "{} ({:.3g} of naive)",
-             bytes_text(peak),
-             static_cast<double>(peak) / static_cast<double>(best_known(rows.front()))),
-         .hollow = !row.measured_bytes.has_value()});
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << svg(chart);
-  file.close();
-  if (!file) {
-    throw std::runtime_error(
-        path + ": cannot be written; check the folder's permissions and the free disk space");
-  }
-}
-
-int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
+int run_memory(const MemoryOptions& options, const Common& common) {
   if (const std::optional<Membership> of = membership(); of && of->size > 1) {
     throw std::invalid_argument(
-        "bench memory runs all its ranks in one process; start it without " + of->launcher);
+        "memory runs all its ranks in one process; start it without " + of->launcher);
   }
-  if (!options.svg.empty()) {
-    expect_new_picture(options.svg);
-  }
-  BenchMemoryRequest request = request_of(options);
+  MemoryRequest request = request_of(options);
   Progress progress;
   request.progress = progress.hook(common.json);
-  const std::vector<BenchMemoryRow> rows = bench_memory(request);
+  const std::vector<MemoryRow> rows = memory_table(request);
   progress.finish();
-  if (!options.svg.empty()) {
-    write_picture(options.svg, options.model, request, rows);
-  }
-  const auto of_naive = [&](const BenchMemoryRow& row) {
+  const auto of_naive = [&](const MemoryRow& row) {
     return static_cast<double>(best_known(row)) / static_cast<double>(best_known(rows.front()));
   };
   if (common.json) {
@@ -177,7 +121,7 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
         {"small_dims", request.small_dims},
         {"tiles", request.tiles},
         {"rows", Json::array()}};
-    for (const BenchMemoryRow& row : rows) {
+    for (const MemoryRow& row : rows) {
       json["rows"].push_back(
           {{"name", row.name},
            {"ranks", row.ranks},
@@ -195,7 +139,7 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
   }
   std::vector<std::vector<std::string>> table = {
       {"step", "peak of a rank", "of naive", "", "counted", "seconds", "loss error", "gradients"}};
-  for (const BenchMemoryRow& row : rows) {
+  for (const MemoryRow& row : rows) {
     table.push_back(
         {row.name,
          bytes_text(best_known(row)),
@@ -218,13 +162,13 @@ int run_bench_memory(const BenchMemoryOptions& options, const Common& common) {
 
 }  // namespace
 
-void add_bench_memory(CLI::App& bench, Common& common) {
-  auto [command, options] = add_command<BenchMemoryOptions>(
-      bench,
+void add_memory(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<MemoryOptions>(
+      app,
       common,
       "memory",
       "Measure peak memory while memory-saving methods are added one by one",
-      run_bench_memory);
+      run_memory);
   add_grid_options(*command, *options);
   command->add_option("--layers", options->layers, "Number of layers instead of the model's")
       ->transform(whole_numbers(1, 1024))
@@ -243,8 +187,6 @@ void add_bench_memory(CLI::App& bench, Common& common) {
           "Rows whose ranks together need more memory are predicted, not run (0: all are run)")
       ->capture_default_str();
   command->add_flag("--counted", options->counted, "Predict only; do not run the requested size");
-  command->add_option("--svg", options->svg, "Also draw the table to this new file")
-      ->check(writable_file());
 }
 
 }  // namespace paradyse::cli

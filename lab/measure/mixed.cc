@@ -1,4 +1,4 @@
-#include "src/run/measure/bench_mixed.h"
+#include "lab/measure/mixed.h"
 
 #include <algorithm>
 #include <chrono>
@@ -85,7 +85,7 @@ void pin_this_thread(int core) {
   CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof(set), &set) != 0) {
     throw std::runtime_error(fmt::format(
-        "bench mixed: a rank cannot be bound to core {}: check that the core is usable", core));
+        "mixed: a rank cannot be bound to core {}: check that the core is usable", core));
   }
 }
 
@@ -145,13 +145,8 @@ class Cutter {
   }
   // No rank's footprint is above its budget.
   [[nodiscard]] bool fits(const Plan& plan, const std::vector<std::int64_t>& budgets) const {
-    const Precision precision = precision_of(request_.dtype);
-    const Model& model = request_.model;
-    return std::ranges::all_of(ranks_, [&](int r) {
-      const RankPart part = rank_part(plan, plan.micro_batches[0], model, r, true);
-      const std::int64_t base = stored_elements(model, cluster_.ranks(), r) * precision.trained();
-      return footprint(part.timeline, part.seat, precision, base).peak_bytes <= budgets[idx(r)];
-    });
+    const auto held = bytes_of_ranks(plan, request_.model, precision_of(request_.dtype));
+    return std::ranges::equal(held, budgets, std::less_equal(), &PredictedBytes::total);
   }
 
  private:
@@ -193,14 +188,13 @@ template <typename T>
 void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks) {
   if (std::ranges::adjacent_find(ranks, std::not_equal_to<T>()) == ranks.end()) {
     throw std::invalid_argument(
-        "bench mixed: the ranks are identical, so even shards are the best: give at least two of "
+        "mixed: the ranks are identical, so even shards are the best: give at least two of "
         "them different speeds or memory");
   }
   const std::string& attention = part_of(request.layer, "attention").strategy;
   if (strategy("attention", attention).one_rank) {
     throw std::invalid_argument(
-        "bench mixed: " + attention +
-        " runs whole documents and shards none: take another strategy");
+        "mixed: " + attention + " runs whole documents and shards none: take another strategy");
   }
 }
 
@@ -275,7 +269,7 @@ MixedSpeed bench_mixed_speed(
   const std::vector<int> usable = cores();
   if (usable.size() < slowdown.size()) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: {} ranks, but {} usable cores; each measured rank needs its own core: take "
+        "mixed: {} ranks, but {} usable cores; each measured rank needs its own core: take "
         "fewer ranks",
         ranks,
         usable.size()));
@@ -354,7 +348,7 @@ MixedMemory bench_mixed_memory(
       longest(most, [&](std::int64_t n) { return cutter.fits(cutter.even(n), memory); });
   if (result.even.tokens < 0) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: a rank with {} bytes cannot train on any document: give it more memory, or "
+        "mixed: a rank with {} bytes cannot train on any document: give it more memory, or "
         "take a smaller model",
         std::ranges::min(memory)));
   }
@@ -363,13 +357,13 @@ MixedMemory bench_mixed_memory(
   result.ideal = longest(most, [&](std::int64_t n) { return cutter.fits(cutter.even(n), alike); });
   if (result.ideal + result.ideal / 10 >= most) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: documents of {} tokens, the longest possible, still fit: give the ranks less "
+        "mixed: documents of {} tokens, the longest possible, still fit: give the ranks less "
         "memory",
         most - 1));
   }
   if (result.ideal <= result.even.tokens) {
     throw std::invalid_argument(fmt::format(
-        "bench mixed: even shards hold {} tokens, as many as the same memory spread evenly: these "
+        "mixed: even shards hold {} tokens, as many as the same memory spread evenly: these "
         "budgets are too similar to compare shards",
         result.even.tokens));
   }
@@ -381,7 +375,7 @@ MixedMemory bench_mixed_memory(
       n += n / 50 + 1;
       if (n >= most) {
         throw std::runtime_error(fmt::format(
-            "bench mixed: a document of {} tokens ran, but {} was predicted to be the longest that "
+            "mixed: a document of {} tokens ran, but {} was predicted to be the longest that "
             "fits: this is a bug; report it with the model",
             n - n / 50 - 1,
             found.tokens));
