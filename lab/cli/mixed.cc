@@ -156,12 +156,7 @@ void add_mixed(CLI::App& app, Common& common) {
       ->capture_default_str();
   command->add_option("--attention", options->attention, "Strategy of all layers")
       ->capture_default_str();
-  command->add_option(
-      "--mlp",
-      options->mlp,
-      "Weight mode of the MLPs: "
-      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
-      "(default: the attention's)");
+  add_mlp(*command, options->mlp);
   add_layer_options(*command, options->options);
   command
       ->add_option(

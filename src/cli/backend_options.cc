@@ -54,7 +54,7 @@ std::optional<Membership> processes(const BackendOptions& options) {
   return options.backend == "auto" && member && member->size == 1 ? std::nullopt : member;
 }
 
-GlooOptions gloo_options(const BackendOptions& options, const Membership& member, double deadline) {
+GlooOptions gloo_options(const BackendOptions& options, const Membership& member) {
   GlooOptions gloo{
       .rank = member.rank,
       .size = member.size,
@@ -63,7 +63,7 @@ GlooOptions gloo_options(const BackendOptions& options, const Membership& member
       .kept_elsewhere = member.kept_elsewhere,
       .attempt = member.attempt,
       .interface = options.interface,
-      .deadline = local_options(deadline).deadline};
+      .deadline = local_options(options.deadline_seconds).deadline};
   if (!options.rendezvous.empty()) {
     parse_rendezvous(options.rendezvous, gloo.host, gloo.port);
     gloo.kept_elsewhere = false;  // the launcher's own is somewhere else
@@ -104,6 +104,13 @@ void add_backend_options(Command& command, BackendOptions& options) {
           "Network interface for gloo, and for nccl unless NCCL_SOCKET_IFNAME is set (default: "
           "GLOO_SOCKET_IFNAME, or the one that reaches the rendezvous)")
       ->option_text("NAME");
+  command
+      .add_option(
+          "--timeout,--deadline",
+          options.deadline_seconds,
+          "Longest wait for another rank in seconds; after it all ranks end with an error")
+      ->check(seconds())
+      ->capture_default_str();
 }
 
 void add_device_option(Command& command, BackendOptions& options) {
@@ -193,7 +200,7 @@ void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc,
       *found->second = equals != std::string_view::npos ? word.substr(equals + 1) : argv[i + 1];
     }
   }
-  constexpr double kDeadline = 10;                      // seconds
+  options.deadline_seconds = 10;
   constexpr std::chrono::milliseconds kPatience{5000};  // others may still be starting
   try {
     const auto member = membership();
@@ -201,7 +208,7 @@ void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc,
       return;
     }
     gloo::tell_failure(
-        gloo_options(options, *member, kDeadline),
+        gloo_options(options, *member),
         fmt::format("rank {} failed: {}", member->rank, failure.message),
         failure.code == kUsage,
         kPatience);
@@ -212,17 +219,16 @@ void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc,
 
 int on_backend(
     const BackendOptions& options,
-    double deadline_seconds,
     const std::vector<Given>& given,
     const std::function<int(const std::shared_ptr<Backend>& backend)>& main) {
   const auto member = processes(options);
   if (!member) {
-    return main(local_backend(local_options(deadline_seconds)));
+    return main(local_backend(local_options(options.deadline_seconds)));
   }
   met = true;
   std::shared_ptr<Backend> backend;
   try {
-    const GlooOptions gloo = gloo_options(options, *member, deadline_seconds);
+    const GlooOptions gloo = gloo_options(options, *member);
     backend = options.device == "cuda" ? nccl_backend(gloo) : gloo_backend(gloo);
     expect_same_on_ranks(with_program(given), member->size, *backend);
     const int code = main(backend);

@@ -15,9 +15,10 @@ namespace paradyse::cli {
 struct BackendOptions {
   // auto: where a launcher started several processes gloo, or nccl for GPUs; else local.
   std::string backend = "auto";
-  std::string device = "cpu";  // or "cuda"
-  std::string rendezvous;      // "": what the launcher says
-  std::string interface;       // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
+  std::string device = "cpu";    // or "cuda"
+  std::string rendezvous;        // "": what the launcher says
+  std::string interface;         // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
+  double deadline_seconds = 60;  // of a wait for another rank
 };
 
 void add_backend_options(Command& command, BackendOptions& options);
@@ -40,7 +41,6 @@ std::vector<Given> given_by(const Common& common);
 // ranks were given different things.
 int on_backend(
     const BackendOptions& options,
-    double deadline_seconds,
     const std::vector<Given>& given,
     const std::function<int(const std::shared_ptr<Backend>& backend)>& main);
 

@@ -18,7 +18,6 @@ struct BenchCommOptions {
   int ranks = 0;
   std::vector<std::int64_t> bytes = {64, 4096, 65536, 1048576, 4194304};
   double seconds = 0.2;
-  double deadline = 60;
   BackendOptions backend;
 };
 
@@ -71,10 +70,7 @@ int bench_comm_on(
 int run_bench_comm(const BenchCommOptions& options, const Common& common) {
   expect_ranks(ranks_of(options.backend, options.ranks, 4));
   return on_backend(
-      options.backend,
-      options.deadline,
-      given_by(common),
-      [&](const std::shared_ptr<Backend>& backend) {
+      options.backend, given_by(common), [&](const std::shared_ptr<Backend>& backend) {
         return bench_comm_on(backend, options, common);
       });
 }
@@ -100,11 +96,6 @@ void add_bench_comm(CLI::App& bench, Common& common) {
       ->capture_default_str();
   command
       ->add_option("--seconds", options->seconds, "Approximate time for each collective and size")
-      ->check(seconds())
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--timeout,--deadline", options->deadline, "Longest wait for another rank in seconds")
       ->check(seconds())
       ->capture_default_str();
   add_backend_options(*command, options->backend);

@@ -39,7 +39,6 @@ struct BenchStepOptions {
   std::string dtype = "float32";
   int repeats = 5;
   std::string memory_per_rank = "0";
-  double deadline = 60;
   BackendOptions backend;
 };
 
@@ -469,10 +468,7 @@ int bench_step_on(
 int run_bench_step(const BenchStepOptions& options, const Common& common) {
   expect_ranks(ranks_of(options));
   return on_backend(
-      options.backend,
-      options.deadline,
-      given_by(common),
-      [&](const std::shared_ptr<Backend>& backend) {
+      options.backend, given_by(common), [&](const std::shared_ptr<Backend>& backend) {
         return bench_step_on(backend, options, common);
       });
 }
@@ -526,12 +522,7 @@ void add_bench(CLI::App& app, Common& common) {
           "with the others all ranks share one")
       ->delimiter(',')
       ->default_str(kAttention);
-  command->add_option(
-      "--mlp",
-      options->mlp,
-      "Weight mode of the MLPs: "
-      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
-      "(default: the attention's)");
+  add_mlp(*command, options->mlp);
   add_layer_options(*command, options->options);
   command
       ->add_option(
@@ -573,11 +564,6 @@ void add_bench(CLI::App& app, Common& common) {
       "Also print where the CPU time goes, or the GPU time (measured by events)");
   command->add_option(
       "--memory-per-rank", options->memory_per_rank, "Memory budget of each rank, as in 512MiB");
-  command
-      ->add_option(
-          "--timeout,--deadline", options->deadline, "Longest wait for another rank in seconds")
-      ->check(seconds())
-      ->capture_default_str();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);
   add_bench_comm(bench, common);

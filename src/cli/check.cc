@@ -28,7 +28,6 @@ struct CheckOptions {
   std::vector<std::string> dtypes;  // empty: dtypes_of(device)
   std::vector<std::string> strategies;
   bool quick = false;
-  double deadline = 60;
   BackendOptions backend;
 };
 
@@ -266,10 +265,7 @@ int run_check(const CheckOptions& options, const Common& common) {
     }
   }
   return on_backend(
-      options.backend,
-      options.deadline,
-      given_by(common),
-      [&](const std::shared_ptr<Backend>& backend) {
+      options.backend, given_by(common), [&](const std::shared_ptr<Backend>& backend) {
         return check_on(backend, ranks, options, common);
       });
 }
@@ -311,13 +307,6 @@ void add_check(CLI::App& app, Common& common) {
           "At most {} cases that cover the others: every strategy with each weight mode of the MLP "
           "in every data type; numbers of ranks, recompute levels, models and overlap take turns",
           kQuickCases));
-  command
-      ->add_option(
-          "--timeout,--deadline",
-          options->deadline,
-          "Longest wait for another rank in seconds; after it all ranks end with an error "
-          "(default: 60)")
-      ->check(seconds());
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);
 }

@@ -64,7 +64,6 @@ int run_eval(const RunOptions& options, const Common& common) {
   }
   return on_backend(
       backend_options(config.config),
-      config.config.parallel.timeout_seconds,
       given_by(config),
       [&](const std::shared_ptr<Backend>& backend) { return eval_on(*backend, config, common); });
 }

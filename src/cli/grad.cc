@@ -43,7 +43,6 @@ struct GradOptions {
   std::string plan;
   std::string dtype = "float64";
   std::string memory_per_rank;
-  double deadline = 60;
   std::optional<std::uint64_t> dropout_seed;
   double attention_dropout = -1;  // negative: the model's own
   std::string out;
@@ -458,10 +457,9 @@ int run_grad(const GradOptions& options, const Common& common) {
   dtype_option(options.dtype);  // throws for an unknown one
   expect_ranks(ranks_of(options.backend, options.ranks, 1));
   return on_backend(
-      options.backend,
-      options.deadline,
-      given_by(common),
-      [&](const std::shared_ptr<Backend>& backend) { return grad_on(backend, options, common); });
+      options.backend, given_by(common), [&](const std::shared_ptr<Backend>& backend) {
+        return grad_on(backend, options, common);
+      });
 }
 
 }  // namespace
@@ -516,12 +514,7 @@ void add_grad(CLI::App& app, Common& common) {
       options->attention,
       std::string("Attention strategy; docs/reference/strategies.md lists them (default: ") +
           kDefaultAttention + ")");
-  command->add_option(
-      "--mlp",
-      options->mlp,
-      "Weight mode of the MLPs: "
-      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
-      "(default: the attention's)");
+  add_mlp(*command, options->mlp);
   add_layer_options(*command, options->options);
   command->add_option(
       "--recompute",
@@ -541,13 +534,6 @@ void add_grad(CLI::App& app, Common& common) {
       "--memory-per-rank",
       options->memory_per_rank,
       "Memory budget of each rank, as in 512MiB; exceeding it is an error (default: no limit)");
-  command
-      ->add_option(
-          "--timeout,--deadline",
-          options->deadline,
-          "Longest wait for another rank in seconds; after it all ranks end with an error "
-          "(default: 60)")
-      ->check(seconds());
   command
       ->add_option(
           "--dropout-seed",

@@ -107,6 +107,14 @@ Json json_of(const ModelWeights& weights) {
       ModelReport{.weights = weights.said, .random = weights.random(), .notes = weights.notes});
 }
 
+void add_mlp(Command& command, std::string& mlp) {
+  command.add_option(
+      "--mlp",
+      mlp,
+      "Weight mode of the MLPs: tensor-parallel, zero3, streamed, or a strategy, which stands for "
+      "its weight mode (default: the attention's)");
+}
+
 void add_layer_options(Command& command, StrategyOptions& options) {
   for (const Option& option : all_options()) {
     const std::string name = option.name;

@@ -60,6 +60,8 @@ Json json_of(const ModelWeights& weights);
 
 // What the command line says of strategies' options, by name.
 using StrategyOptions = std::map<std::string, std::int64_t>;
+// --mlp, beside --attention.
+void add_mlp(Command& command, std::string& mlp);
 // A flag for every option of every strategy: --head-groups, --ulysses-degree, --token-tiles.
 void add_layer_options(Command& command, StrategyOptions& options);
 // The layer that these name: of an MLP that is not named the attention's verb; "" levels none.

@@ -235,7 +235,6 @@ int run_profile(const ProfileOptions& options, const Common& common) {
   }
   return on_backend(
       backend_options(loaded.config),
-      loaded.config.parallel.timeout_seconds,
       given_by(loaded),
       [&](const std::shared_ptr<Backend>& backend) {
         return profile_on(backend, with_budget(loaded.config, *backend), options, common);

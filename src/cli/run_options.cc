@@ -65,7 +65,8 @@ BackendOptions backend_options(const RunConfig& config) {
       .backend = config.parallel.backend,
       .device = config.parallel.device,
       .rendezvous = config.parallel.rendezvous,
-      .interface = config.parallel.interface};
+      .interface = config.parallel.interface,
+      .deadline_seconds = config.parallel.timeout_seconds};
 }
 
 namespace {

@@ -484,12 +484,8 @@ int simulate_measured(const Model& model, const SimulateOptions& options, const 
                                            : read_plan(options.plan).ranks;
   const int ranks = ranks_of(options.backend, asked, 4);
   expect_ranks(ranks);
-  constexpr double kDeadlineSeconds = 60;
   return on_backend(
-      options.backend,
-      kDeadlineSeconds,
-      given_by(common),
-      [&](const std::shared_ptr<Backend>& backend) -> int {
+      options.backend, given_by(common), [&](const std::shared_ptr<Backend>& backend) -> int {
         const Cluster cluster = measured_cluster(model, ranks, backend);
         if (!backend->leads()) {
           return kOk;
@@ -589,12 +585,7 @@ void add_simulate(CLI::App& app, Common& common) {
       "--attention",
       options->attention,
       "Attention strategy of all layers (default: try all, and the best mix of layers)");
-  command->add_option(
-      "--mlp",
-      options->mlp,
-      "Weight mode of the MLPs: "
-      "tensor-parallel, zero3, streamed, or a strategy, which stands for its weight mode "
-      "(default: the attention's)");
+  add_mlp(*command, options->mlp);
   command->add_option(
       "--recompute",
       options->recompute,

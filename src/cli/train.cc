@@ -295,7 +295,6 @@ int run_train(const RunOptions& options, const Common& common) {
   }
   return on_backend(
       backend_options(config.config),
-      config.config.parallel.timeout_seconds,
       given_by(config, options),
       [&](const std::shared_ptr<Backend>& backend) {
         return train_on(*backend, config, options, common);
