@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/folder.h"
+
 namespace paradyse {
 namespace {
 
@@ -27,15 +29,9 @@ using testing::StartsWith;
 
 class WritableTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("paradyse_writable_" + std::to_string(::getpid()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "file") << "x";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { std::ofstream(folder_ / "file") << "x"; }
 
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 TEST_F(WritableTest, WhatCanBeWritten) {

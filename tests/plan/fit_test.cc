@@ -18,13 +18,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "paradyse/plan/group_costs.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/hybrid.h"
 #include "tests/plan/pretend_machine.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -294,7 +294,8 @@ TEST(Structured, KnowsGroupsOfEverySize) {
     EXPECT_LT(sizes.of(3).layer(layer, length).wall, sizes.of(2).layer(layer, length).wall);
   }
   // Kept in the costs file, and read from one that has no sizes.
-  const fs::path file = fs::temp_directory_path() / ("sizes." + std::to_string(getpid()) + ".json");
+  const test::Folder folder;
+  const fs::path file = folder / "sizes.json";
   write_costs(costs, file);
   EXPECT_EQ(fingerprint(read_costs(file)), fingerprint(costs));
   std::ifstream stream(file);
@@ -303,7 +304,6 @@ TEST(Structured, KnowsGroupsOfEverySize) {
   old["structured"].erase("sizes");
   std::ofstream(file) << old;
   EXPECT_GT(read_costs(file).structured->seconds(question_of(others.parts[0])).total(), 0);
-  fs::remove(file);
 }
 
 TEST(Structured, NothingTakesNoTime) {
@@ -671,12 +671,12 @@ TEST(Fit, PeakMemoryIsATargetToo) {
   const PartQuestion question{
       .part = "peak memory", .strategy = "METP+gather", .ranks = 4, .length = 16384};
   EXPECT_NEAR(costs.hybrid->seconds(question).total(), 1.02 * (1e6 + 300 * 16384), 1e3);
-  const fs::path file = fs::temp_directory_path() / ("peaks." + std::to_string(getpid()) + ".json");
+  const test::Folder folder;
+  const fs::path file = folder / "peaks.json";
   write_costs(costs, file);
   EXPECT_EQ(fingerprint(read_costs(file)), fingerprint(costs));
   EXPECT_EQ(
       read_costs(file).hybrid->seconds(question).total(), costs.hybrid->seconds(question).total());
-  fs::remove(file);
 }
 
 // Kernels and collectives alone say what one rank's profile does not.
@@ -743,9 +743,6 @@ TEST(Fit, RefusesWhatCannotBeFitted) {
 
 class CostsFile : public testing::Test {
  protected:
-  CostsFile() { fs::create_directories(folder_); }
-  ~CostsFile() override { fs::remove_all(folder_); }
-
   std::string content() const {
     std::ifstream stream(file_, std::ios::binary);
     return {std::istreambuf_iterator<char>(stream), {}};
@@ -763,7 +760,7 @@ class CostsFile : public testing::Test {
     return "";
   }
 
-  fs::path folder_ = fs::temp_directory_path() / ("paradyse_costs_" + std::to_string(::getpid()));
+  test::Folder folder_;
   fs::path file_ = folder_ / "costs.json";
 };
 

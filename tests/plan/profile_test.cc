@@ -16,7 +16,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -27,10 +28,7 @@ using testing::HasSubstr;
 
 class ProfileTest : public testing::Test {
  protected:
-  ProfileTest() { fs::create_directories(folder_); }
-  ~ProfileTest() override { fs::remove_all(folder_); }
-
-  fs::path folder_ = fs::temp_directory_path() / ("paradyse_profile_" + std::to_string(::getpid()));
+  test::Folder folder_;
   fs::path file_ = folder_ / "p.jsonl";
 };
 

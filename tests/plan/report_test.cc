@@ -22,6 +22,7 @@
 #include "src/plan/report/page.h"
 #include "src/plan/report/switching.h"
 #include "src/plan/report/totals.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -39,25 +40,7 @@ using testing::StartsWith;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A folder of its own, gone with it.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "paradyse_report_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::runtime_error("mkdtemp");
-    }
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] fs::path operator/(const std::string& name) const { return path_ / name; }
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using test::Folder;
 
 std::string content(const fs::path& file) {
   std::ostringstream text;
@@ -209,7 +192,7 @@ TEST(SwitchingFile, ReadsWhatItWrites) {
     write_switching(expected, file);
     ASSERT_EQ(read_switching(file), expected) << "seed " << seed;
   }
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "leaves nothing behind";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "leaves nothing behind";
 }
 
 TEST(SwitchingFile, RefusesToWriteWhatCouldNotBeRead) {
@@ -389,7 +372,7 @@ TEST(SwitchingFile, NamesWhatIsWrong) {
   }
   fs::remove(file);
   EXPECT_THROW(read_switching(file), std::invalid_argument);
-  EXPECT_THROW(read_switching(folder.path()), std::invalid_argument);
+  EXPECT_THROW(read_switching(folder), std::invalid_argument);
 }
 
 // --- summaries -----------------------------------------------------------------------------------
@@ -687,7 +670,7 @@ TEST(Page, ReplacesOnlyPagesOfItsOwn) {
   EXPECT_THAT(content(other), StartsWith("<!DOCTYPE html><html><head>"));
   put(other, "");  // nothing is lost
   EXPECT_NO_THROW(write_page(data, other));
-  EXPECT_THROW(write_page(data, folder.path()), std::invalid_argument);
+  EXPECT_THROW(write_page(data, folder), std::invalid_argument);
   EXPECT_THROW(write_page(data, folder / "none" / "a.html"), std::invalid_argument);
 }
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/config.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -21,16 +22,6 @@ using testing::HasSubstr;
 
 class RunConfigTest : public testing::Test {
  protected:
-  RunConfigTest() {
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    file_ = std::filesystem::temp_directory_path() /
-            (std::string("paradyse_run_config_") + test->name() + "_" + std::to_string(::getpid()) +
-             ".toml");
-  }
-  ~RunConfigTest() override { std::filesystem::remove(file_); }
-  RunConfigTest(const RunConfigTest&) = delete;
-  RunConfigTest& operator=(const RunConfigTest&) = delete;
-
   LoadedConfig load(const std::string& text, const std::vector<std::string>& settings = {}) const {
     std::ofstream(file_) << text;
     return load_config(file_, settings);
@@ -61,7 +52,8 @@ class RunConfigTest : public testing::Test {
     return file_.string() + ":" + std::to_string(line);
   }
 
-  std::filesystem::path file_;
+  test::Folder folder_;
+  std::filesystem::path file_ = folder_ / "run.toml";
 };
 
 TEST_F(RunConfigTest, WithoutFileAndSettingsAllIsDefault) {
@@ -289,8 +281,7 @@ TEST_F(RunConfigTest, FilesThatAreNoTomlAreNamedWithTheLine) {
 // What a run writes down is found from anywhere, and read back as it was.
 TEST(RunConfigPaths, AreAbsoluteWhereTheyAreFiles) {
   const std::filesystem::path before = std::filesystem::current_path();
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("paradyse_paths_" + std::to_string(::getpid()));
+  const test::Folder folder;
   std::filesystem::create_directories(folder / "texts");
   std::filesystem::current_path(folder);
   const std::filesystem::path here = std::filesystem::current_path();
@@ -312,7 +303,6 @@ TEST(RunConfigPaths, AreAbsoluteWhereTheyAreFiles) {
     EXPECT_EQ(again.entries[i].value, loaded.entries[i].value) << again.entries[i].key;
     EXPECT_EQ(with_absolute_paths(again).entries[i].value, again.entries[i].value);
   }
-  std::filesystem::remove_all(folder);
 }
 
 std::string source(const char* path) {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "src/plan/report/page.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -34,11 +35,6 @@ using testing::StartsWith;
 class RunReport : public testing::Test {
  protected:
   RunReport() {
-    std::string name = (fs::temp_directory_path() / "paradyse_run_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::runtime_error("mkdtemp");
-    }
-    folder_ = name;
     fs::create_directory(folder_ / "plans");
     put("config.toml",
         "[model]\npath = \"/models/a<b>\"\n[data]\npath = \"/data\"\n[parallel]\nranks = 2\n"
@@ -49,7 +45,6 @@ class RunReport : public testing::Test {
     }
     put("metrics.jsonl", lines_);
   }
-  ~RunReport() override { fs::remove_all(folder_); }
 
   void put(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
@@ -131,7 +126,7 @@ class RunReport : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  test::Folder folder_;
   std::string lines_;
 };
 

@@ -13,9 +13,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "tests/support/folder.h"
 #include "tests/support/processes.h"
 
 namespace paradyse {
@@ -32,20 +32,13 @@ using Items = std::vector<Given>;
 
 class AgreementTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / fmt::format("paradyse_agreement_{}", ::getpid());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& text) const {
     const fs::path file = folder_ / name;
     std::ofstream(file, std::ios::binary) << text;
     return file;
   }
 
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 // What each rank is told, by what each was given.

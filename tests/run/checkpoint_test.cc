@@ -18,6 +18,7 @@
 #include "src/plan/base/sha256.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/train/files.h"
+#include "tests/support/folder.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -92,13 +93,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
 // Every test has a run folder of its own.
 class Checkpoint : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "checkpoint_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    run_ = name;
-  }
-  void TearDown() override { fs::remove_all(run_); }
-
   [[nodiscard]] fs::path checkpoints() const { return run_ / "checkpoints"; }
   [[nodiscard]] fs::path at(const char* step) const { return checkpoints() / step; }
 
@@ -155,7 +149,7 @@ class Checkpoint : public testing::Test {
     }
   }
 
-  fs::path run_;
+  test::Folder run_;
 };
 
 void put(const fs::path& file, const std::string& text) {

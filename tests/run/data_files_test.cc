@@ -1,5 +1,4 @@
 // Which files of a folder, a list or a pattern are taken, and what is told of the others.
-#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 
@@ -15,6 +14,7 @@
 #include "src/run/data/grid_data.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/train/run_inputs.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -29,13 +29,6 @@ using testing::Not;
 // Every test has a folder of its own.
 class DataFilesTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "data_files_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   [[nodiscard]] fs::path path(const std::string& name) const { return folder_ / name; }
 
   void write_file(const std::string& name, const std::string& bytes) const {
@@ -75,7 +68,7 @@ class DataFilesTest : public testing::Test {
   }
 
  private:
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 std::string files_left_out(const Corpus& corpus) {

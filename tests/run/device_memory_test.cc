@@ -11,11 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "paradyse/run/accountant.h"
 #include "src/run/memory/device_blocks.h"
 #include "src/run/train/run_folder.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -155,8 +155,7 @@ TEST(AllocatorNumbers, AreThoseOfTheDevicesAllocator) {
 }
 
 TEST(RunFolder, WritesWhatTheAllocatorSaysWhereThereIsOne) {
-  const auto folder = std::filesystem::temp_directory_path() /
-                      ("paradyse-device-memory-" + std::to_string(getpid()));
+  const test::Folder folder;
   LoadedConfig config;
   config.config.output.folder = folder.string();
   config.config.output.name = "run";
@@ -172,7 +171,6 @@ TEST(RunFolder, WritesWhatTheAllocatorSaysWhereThereIsOne) {
   EXPECT_EQ(line.find("bytes.all"), std::string::npos) << line;
   std::getline(metrics, line);
   EXPECT_EQ(nlohmann::json::parse(line).at("reserved_bytes.all.peak"), 90) << line;
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

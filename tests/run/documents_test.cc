@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/run/data.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -23,13 +23,6 @@ using testing::IsEmpty;
 // Every test has a folder of its own.
 class Documents : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "documents_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   [[nodiscard]] fs::path path(const std::string& name) const { return folder_ / name; }
 
   void write_file(const std::string& name, const std::string& bytes) const {
@@ -44,7 +37,7 @@ class Documents : public testing::Test {
   }
 
  private:
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 template <class... Parts>

@@ -14,6 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/folder.h"
+
 namespace paradyse {
 namespace {
 
@@ -91,15 +93,7 @@ std::map<std::string, float> scalars_of(const std::multimap<std::uint64_t, std::
 
 class EventFiles : public testing::Test {
  protected:
-  EventFiles() {
-    std::string name = (fs::temp_directory_path() / "paradyse_events_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::runtime_error("mkdtemp");
-    }
-    folder_ = name;
-  }
-  ~EventFiles() override { fs::remove_all(folder_); }
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 TEST_F(EventFiles, HoldScalarsByStep) {

@@ -17,6 +17,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
+#include "tests/support/folder.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"
 
@@ -411,9 +412,8 @@ TEST_F(Faults, NaNWeightsAreRefused) {
 // Weights that all ranks read from one file, and that are no weights of this model: cut off, with a
 // header that lies about its length, tensors over each other, a type that is no weight's.
 TEST_F(Faults, FilesThatAreNoWeights) {
-  std::string folder = (std::filesystem::temp_directory_path() / "faults_test.XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::filesystem::path file = std::filesystem::path(folder) / "model.safetensors";
+  const test::Folder folder;
+  const std::filesystem::path file = folder / "model.safetensors";
   test::Weights narrow;
   for (const auto& [name, tensor] : weights_) {
     narrow[name] = tensor.to(at::kFloat).contiguous();
@@ -449,7 +449,6 @@ TEST_F(Faults, FilesThatAreNoWeights) {
       }
     }
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Faults, TokenIdsOutsideTheVocabularyAreRefused) {

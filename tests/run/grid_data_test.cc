@@ -13,7 +13,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/safetensors.h"
@@ -21,6 +20,7 @@
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/data/synthetic_samples.h"
+#include "tests/support/folder.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -33,12 +33,10 @@ using testing::HasSubstr;
 
 // A file that goes with the test.
 class File {
+  test::Folder folder_;
+
  public:
-  explicit File(const std::string& name)
-      : path(fs::temp_directory_path() / ("grid_data." + std::to_string(getpid()) + "." + name)) {}
-  ~File() { fs::remove(path); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  explicit File(const std::string& name) : path(folder_ / name) {}
 
   const fs::path path;
 };
@@ -232,8 +230,7 @@ TEST(Frames, BringTheTextThatIsNotMasked) {
 
 // Clips of unlike sizes are in files of their own.
 TEST(Frames, AreReadFromSeveralFiles) {
-  const fs::path folder = fs::temp_directory_path() / ("clips." + std::to_string(getpid()));
-  fs::create_directory(folder);
+  const test::Folder folder;
   const auto file = [&](const std::string& name, std::int64_t clips, std::int64_t frames) {
     const fs::path path = folder / name;
     test::write_tensors(path, {{"latents", at::randn({clips, 4, frames, 2, 4}, at::kFloat)}});
@@ -256,7 +253,6 @@ TEST(Frames, AreReadFromSeveralFiles) {
   expect_refused([&] { read_grid_data({folder, a}, model); }, {"given twice"});
   fs::create_directory(folder / "empty");
   expect_refused([&] { read_grid_data({folder / "empty"}, model); }, {"no files"});
-  fs::remove_all(folder);
 }
 
 TEST(Alignments, HaveSizesOfTheirOwn) {

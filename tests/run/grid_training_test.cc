@@ -14,12 +14,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/safetensors.h"
 #include "paradyse/run/train.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
@@ -36,10 +36,7 @@ struct Played {
 
 class GridTraining : public testing::TestWithParam<const char*> {
  protected:
-  GridTraining()
-      : folder_(
-            fs::temp_directory_path() / ("paradyse_grid_training." + std::to_string(getpid()))) {
-    fs::create_directories(folder_);
+  GridTraining() {
     const bool video = of_video();
     const StditShape clips = test::small_stdit(2);
     const EvoformerShape letters = test::small_evoformer(2);
@@ -76,7 +73,6 @@ class GridTraining : public testing::TestWithParam<const char*> {
                                "# STOCKHOLM 1.0\na AAAAA\nb CDCDC\nc DDDDX\n//\n";
     }
   }
-  ~GridTraining() override { fs::remove_all(folder_); }
 
   [[nodiscard]] static bool of_video() { return std::string(GetParam()).starts_with("stdit"); }
   [[nodiscard]] static bool openfold() { return std::string(GetParam()) == "openfold"; }
@@ -141,7 +137,7 @@ class GridTraining : public testing::TestWithParam<const char*> {
   }
 
   static constexpr auto predicted = &StepReport::predicted_peak_bytes;
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 TEST_P(GridTraining, IsTheSameOnAnyRanks) {

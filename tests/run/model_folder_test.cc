@@ -11,6 +11,7 @@
 
 #include "paradyse/run/weights.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/folder.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -88,18 +89,6 @@ std::string refusal(const Body& body) {
 
 class ModelFolderTest : public testing::Test {
  protected:
-  ModelFolderTest()
-      : folder_(
-            fs::temp_directory_path() /
-            (std::string("paradyse_model_folder_") +
-             testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
-             std::to_string(::getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~ModelFolderTest() override { fs::remove_all(folder_); }
-  ModelFolderTest(const ModelFolderTest&) = delete;
-  ModelFolderTest& operator=(const ModelFolderTest&) = delete;
-
   // A copy of a golden model in a folder of its own.
   [[nodiscard]] fs::path copy_of(const std::string& name, const std::string& as = "copy") const {
     const fs::path to = folder_ / as;
@@ -132,7 +121,7 @@ class ModelFolderTest : public testing::Test {
     return refusal([&] { round_trip(from, from / "never", 2, at::kFloat, at::kFloat); });
   }
 
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 TEST_F(ModelFolderTest, GoldenModelsComeBackBitByBit) {

@@ -11,13 +11,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/safetensors.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
@@ -142,19 +142,13 @@ TEST(PublishedNames, AdaptiveNormsMayBeginAtZero) {
 
 class PublishedFiles : public testing::Test {
  protected:
-  PublishedFiles()
-      : folder_(fs::temp_directory_path() / ("paradyse_published." + std::to_string(getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~PublishedFiles() override { fs::remove_all(folder_); }
-
   ModelWeights opened(const Model& model, const Weights& weights) const {
     std::ofstream(folder_ / "config.json") << model.config;
     test::write_tensors(folder_ / "model.safetensors", weights);
     return open_weights(open_model(folder_), false, 1);
   }
 
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 // Weights come back from any ranks as they were read, tensors that parts share included.

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/folder.h"
+
 namespace paradyse {
 namespace {
 
@@ -29,13 +31,6 @@ using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
 // Every test has a folder of its own.
 class Safetensors : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "safetensors_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   [[nodiscard]] fs::path path(const std::string& name = "a.safetensors") const {
     return folder_ / name;
   }
@@ -86,7 +81,7 @@ class Safetensors : public testing::Test {
   }
 
  private:
-  fs::path folder_;
+  test::Folder folder_;
 };
 
 StoredTensor declared(at::ScalarType dtype, std::vector<std::int64_t> shape) {

@@ -14,11 +14,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/train.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/folder.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -254,9 +254,7 @@ TEST_F(StepPlansTest, ALackOfMemoryPlansTheNextStepsAnew) {
 
 // A whole run, whose planner sleeps from its second step until the third is over.
 TEST_F(StepPlansTest, ARunGoesOnWithoutItsPlanner) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("paradyse_late_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const test::Folder folder;
   std::ofstream(folder / "model.toml") << R"(
 model_type = "llama"
 hidden_size = 24
@@ -319,7 +317,6 @@ rms_norm_eps = 1e-5
     const nlohmann::json json = nlohmann::json::parse(line);
     EXPECT_EQ(json.at("late"), late.at(json.at("step").get<std::size_t>() - 1).late);
   }
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
