@@ -212,9 +212,7 @@ void add_report(CLI::App& app, Common& common) {
       run_report);
   command
       ->add_option(
-          "run",
-          options->of,
-          "Folder of a training run, or result file of paradyse-lab switching")
+          "run", options->of, "Folder of a training run, or result file of paradyse-lab switching")
       ->type_name("RUN|FILE")
       ->required();
   command

@@ -10,22 +10,10 @@ import subprocess
 import time
 import unittest
 
-from support import FAILED, OK, PARADYSE, USAGE, ProgramTest
+from support import FAILED, OK, PARADYSE, TINY_LLAMA, USAGE, ProgramTest
 
 LONG = "PARADYSE_TEST_LONG" in os.environ
 
-LLAMA = """
-architectures = ["LlamaForCausalLM"]
-model_type = "llama"
-hidden_size = 24
-num_hidden_layers = 2
-num_attention_heads = 3
-num_key_value_heads = 1
-intermediate_size = 40
-vocab_size = 256
-tie_word_embeddings = true
-rms_norm_eps = 1e-5
-"""
 GPT2 = """
 model_type = "gpt2"
 n_embd = 24
@@ -40,7 +28,7 @@ attn_pdrop = 0.0
 class ResumeTest(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.write("llama.toml", LLAMA)
+        self.write("llama.toml", TINY_LLAMA.format(layers=2))
         self.write("gpt2.toml", GPT2)
         self.texts = self.folder / "texts"
         self.texts.mkdir()
