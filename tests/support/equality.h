@@ -23,6 +23,9 @@ struct Case {
   bool labels = false;  // those of a causal model are not its tokens; a masked LM always has some
 };
 
+// Sizes that 2, 3 and 4 do not divide; documents of 1, 2 and 3 tokens.
+std::vector<Case> cases();
+
 // The reference's answer, computed once for each name.  The model's dropout is on, if it has any.
 const reference::Answer& reference_answer(const Case& c);
 
