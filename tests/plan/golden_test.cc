@@ -16,6 +16,7 @@
 #include "src/plan/simulate/additive.h"
 #include "tests/plan/golden_models.h"
 #include "tests/support/grid_layers.h"
+#include "tests/support/sanitized.h"
 
 namespace paradyse {
 namespace {
@@ -243,6 +244,9 @@ BatchSizes unlike(const test::GridModel& model) {
 // Of samples within memory: budgets are shares of what a plan without one needs.
 TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   const test::GridModel& model = GetParam();
+  if (test::kSanitized && model.name != "stdit_text" && model.name != "extra_msa") {
+    GTEST_SKIP() << "takes minutes under sanitizers; the release build compares it";
+  }
   const BatchSizes batch{.lengths = lengths_of(model)};
   std::string text;
   const auto add =
