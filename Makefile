@@ -76,8 +76,7 @@ lint: deps-lint build/lint/build.ninja
 	scripts/check_json.py
 	scripts/check_docs.py
 	cmake -S . -B build/lint >/dev/null
-	find src/plan lab/flexsp lab/grouping lab/replay -name '*.cc' ! -name '*_absent.cc' | sort | \
-	  xargs -P $(JOBS) -n 1 .deps/clang-tidy-23.1.4/clang_tidy/data/bin/clang-tidy -p build/lint --quiet
+	scripts/clang_tidy.py .deps/clang-tidy-23.1.4/clang_tidy/data/bin/clang-tidy $(JOBS)
 
 format: deps-lint
 	$(OUR_CODE) | xargs clang-format-19 -i
