@@ -194,15 +194,17 @@ def write_golden(name, config, model, samples, sums, scored, weights):
         json.dumps({"loss": loss.item(), "sums": [s.item() for s in sums], "scored": scored}, indent=1) + "\n")
 
 
+SMALL_OPENFOLD = {
+    "model_type": "openfold", "no_blocks": 2, "c_m": 6, "c_z": 5, "no_heads_msa": 3, "no_heads_pair": 2, "c_hidden": 2,
+    "c_hidden_pair_att": 3, "c_hidden_opm": 2, "c_hidden_mul": 3, "transition_n": 2, "is_multimer": False}
+
+
 def openfold_golden(openfold):
     published = dict(c_m=256, c_z=128, c_s=384, no_heads_msa=8, no_heads_pair=4, c_hidden=32, c_hidden_opm=32,
                      c_hidden_mul=128, c_hidden_pair_att=32, transition_n=4, no_blocks=1, is_multimer=False)
     torch.manual_seed(1)
     write_names(GOLDEN / "names_openfold.txt", OpenFold(openfold, published))
-    config = {"model_type": "openfold", "no_blocks": 2, "c_m": 6, "c_z": 5, "no_heads_msa": 3, "no_heads_pair": 2,
-              "c_hidden": 2, "c_hidden_pair_att": 3, "c_hidden_opm": 2, "c_hidden_mul": 3, "transition_n": 2,
-              "is_multimer": False}
-    model = OpenFold(openfold, config).double().eval()
+    model = OpenFold(openfold, SMALL_OPENFOLD).double().eval()
     randomise(model, 5)
     samples, sums, scored = [], [], 0
     for sequences, residues in ((3, 4), (2, 5)):
@@ -220,15 +222,12 @@ def openfold_golden(openfold):
             "msa": torch.cat([target.unsqueeze(0).expand(sequences, -1, -1), msa], -1),
             "pair": torch.cat([of_pair(1), of_pair(0), places], -1),
             "labels": labels.flatten().to(torch.int32)})
-    write_golden("grid_openfold", config, model, samples, sums, scored, dict(model.named_parameters()))
+    write_golden("grid_openfold", SMALL_OPENFOLD, model, samples, sums, scored, dict(model.named_parameters()))
 
 
 def masked_openfold_golden(openfold):
     """Residues and sequences that are masked; what is stored of a sample is all the rest."""
-    config = {"model_type": "openfold", "no_blocks": 2, "c_m": 6, "c_z": 5, "no_heads_msa": 3, "no_heads_pair": 2,
-              "c_hidden": 2, "c_hidden_pair_att": 3, "c_hidden_opm": 2, "c_hidden_mul": 3, "transition_n": 2,
-              "is_multimer": False}
-    model = OpenFold(openfold, config).double().eval()
+    model = OpenFold(openfold, SMALL_OPENFOLD).double().eval()
     randomise(model, 7)
     samples, sums, scored = [], [], 0
     for sequences, residues, without_sequences, without in ((4, 7, [2], [1, 4, 5]), (3, 6, [], [0, 3])):
@@ -253,7 +252,7 @@ def masked_openfold_golden(openfold):
             "msa": torch.cat([target.unsqueeze(0).expand(len(msa), -1, -1), msa], -1),
             "pair": torch.cat([of_pair(1), of_pair(0), places], -1),
             "labels": labels.flatten().to(torch.int32)})
-    write_golden("grid_openfold_masked", config, model, samples, sums, scored, dict(model.named_parameters()))
+    write_golden("grid_openfold_masked", SMALL_OPENFOLD, model, samples, sums, scored, dict(model.named_parameters()))
 
 
 def open_sora_golden(stdit3):
