@@ -232,6 +232,7 @@ void add_strategies(const BenchStepOptions& options, BenchStepRequest& request) 
 // Samples of a file, by the plan that training makes for them, with each level of recomputation.
 void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
   const GridData data = reading([&] { return read_grid_data({options.data}, request.model); });
+  const std::vector<Sample> samples = data.samples(0);
   const std::vector<std::string> any = {""};
   for (const std::string& recompute : options.recompute.empty() ? any : options.recompute) {
     const PlanningTask task{
@@ -249,7 +250,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
     request.cases.push_back(
         {.name = "planned layout" + (recompute.empty() ? "" : ", recompute " + recompute),
          .plan = *std::move(answer.plan),
-         .samples = data.samples(0)});
+         .samples = samples});
   }
 }
 

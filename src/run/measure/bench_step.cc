@@ -312,14 +312,12 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
     measure_card(request, result);
   }
   const std::size_t cases = request.cases.size();
+  std::vector<bool> fits;
   std::vector<Data> data;
   for (const BenchStepCase& one : request.cases) {
     result.rows.push_back(counted_row(one, request));
-    data.push_back(data_of(one, model));
-  }
-  std::vector<bool> fits;
-  for (const BenchStepRow& row : result.rows) {
-    fits.push_back(row.lacks_memory.empty());
+    fits.push_back(result.rows.back().lacks_memory.empty());
+    data.push_back(fits.back() ? data_of(one, model) : Data{});
   }
   request.backend->run(request.ranks, [&](Communicators& communicators) {
     BenchRank rank(request, communicators);
