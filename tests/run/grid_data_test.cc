@@ -18,6 +18,7 @@
 #include "paradyse/run/safetensors.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/run/data/held.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/data/synthetic_samples.h"
 #include "tests/support/folder.h"
@@ -633,11 +634,7 @@ Piece some_of(std::int64_t size, std::mt19937& random) {
 
 at::Tensor indices(const Piece& held) {
   std::vector<std::int64_t> all;
-  for (const Interval run : held) {
-    for (std::int64_t i = run.begin; i < run.end; ++i) {
-      all.push_back(i);
-    }
-  }
+  for_each_index(held, [&](std::int64_t i) { all.push_back(i); });
   return at::tensor(all, at::kLong);
 }
 

@@ -46,50 +46,57 @@ struct SeenAlignment {
   std::vector<std::int32_t> deletions;  // [sequence][residue]
   bool openfold = false;
 
+  [[nodiscard]] std::int64_t features_of_letter() const {
+    return openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures;
+  }
+  [[nodiscard]] std::int64_t features_of_pair() const {
+    return openfold ? 2 * kTargetFeatures + kPlaceBins : kPairFeatures;
+  }
   // What `held` has of letters and of pairs of residues.
   void put_letters(std::span<const Piece> held, const at::Tensor& piece) const;
   void put_pairs(std::span<const Piece> held, const at::Tensor& piece) const;
 };
 
-void SeenAlignment::put_letters(std::span<const Piece> held, const at::Tensor& piece) const {
-  const std::int64_t columns = openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures;
+// Row by row; `fill(i, j, features)` sets those that are not zero.
+template <typename Fill>
+void put_rows(
+    std::span<const Piece> held, const at::Tensor& piece, std::int64_t columns, const Fill& fill) {
   const at::Tensor row = at::empty({size(held[1]), columns}, at::kDouble);
   std::int64_t k = 0;
   for_each_index(held[0], [&](std::int64_t i) {
     auto* features = row.zero_().mutable_data_ptr<double>();
     for_each_index(held[1], [&](std::int64_t j) {
-      const auto letter = idx(i * residues + j);
-      put_features(seen[letter], deletions[letter], first[idx(j)], openfold, features);
+      fill(i, j, features);
       features += columns;
     });
     copy_held(row, piece[k++], std::vector<Piece>{{{0, row.size(0)}}, held[2]});
   });
 }
 
+void SeenAlignment::put_letters(std::span<const Piece> held, const at::Tensor& piece) const {
+  put_rows(
+      held, piece, features_of_letter(), [&](std::int64_t i, std::int64_t j, double* features) {
+        const auto letter = idx(i * residues + j);
+        put_features(seen[letter], deletions[letter], first[idx(j)], openfold, features);
+      });
+}
+
 void SeenAlignment::put_pairs(std::span<const Piece> held, const at::Tensor& piece) const {
   constexpr std::int64_t kFarthest = 32;  // residues apart that the features tell
-  const std::int64_t columns = openfold ? 2 * kTargetFeatures + kPlaceBins : kPairFeatures;
   const std::int64_t each = openfold ? kTargetFeatures : kMsaClasses;
   const std::int64_t begin = openfold ? 1 : 0;  // of the classes among those
   const auto place_of = [&](std::int64_t residue) {
     return places.empty() ? residue : std::int64_t{places[idx(residue)]};
   };
-  const at::Tensor row = at::empty({size(held[1]), columns}, at::kDouble);
-  std::int64_t k = 0;
-  for_each_index(held[0], [&](std::int64_t i) {
-    auto* features = row.zero_().mutable_data_ptr<double>();
-    for_each_index(held[1], [&](std::int64_t j) {
-      for (const auto& [place, residue] : {std::pair{std::int64_t{0}, i}, {each, j}}) {
-        const std::int64_t letter = begin + first[idx(residue)];
-        if (letter < each) {
-          features[place + letter] = 1;
-        }
+  put_rows(held, piece, features_of_pair(), [&](std::int64_t i, std::int64_t j, double* features) {
+    for (const auto& [place, residue] : {std::pair{std::int64_t{0}, i}, {each, j}}) {
+      const std::int64_t letter = begin + first[idx(residue)];
+      if (letter < each) {
+        features[place + letter] = 1;
       }
-      const std::int64_t apart = place_of(i) - place_of(j);
-      features[2 * each + std::clamp(apart, -kFarthest, kFarthest) + kFarthest] = 1;
-      features += columns;
-    });
-    copy_held(row, piece[k++], std::vector<Piece>{{{0, row.size(0)}}, held[2]});
+    }
+    const std::int64_t apart = place_of(i) - place_of(j);
+    features[2 * each + std::clamp(apart, -kFarthest, kFarthest) + kFarthest] = 1;
   });
 }
 
@@ -128,15 +135,14 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
       made->seen.push_back(static_cast<std::int8_t>(seen));
     }
   }
-  const bool openfold = alignment.openfold;
   const std::shared_ptr<const SeenAlignment> seen = std::move(made);
   sample.inputs["msa"] = SampleInput(
-      {s, r, openfold ? kTargetFeatures + kLetterFeatures : kMsaFeatures},
+      {s, r, seen->features_of_letter()},
       [seen](std::span<const Piece> held, const at::Tensor& piece) {
         seen->put_letters(held, piece);
       });
   sample.inputs["pair"] = SampleInput(
-      {r, r, openfold ? 2 * kTargetFeatures + kPlaceBins : kPairFeatures},
+      {r, r, seen->features_of_pair()},
       [seen](std::span<const Piece> held, const at::Tensor& piece) {
         seen->put_pairs(held, piece);
       });

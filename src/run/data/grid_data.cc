@@ -1,10 +1,6 @@
 #include "src/run/data/grid_data.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numbers>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <utility>
