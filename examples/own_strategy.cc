@@ -68,8 +68,7 @@ int main() {
     const std::vector<LayerChoice> layers(
         static_cast<std::size_t>(model.layers), text_layer(attention, "gather", Recompute::light));
     const Plan plan = uniform_plan(model, lengths, ranks, layers);
-    *counted = predicted_report(
-        plan, model, 0, precision_of(Dtype::float64), 16 * stored_elements(model, ranks, 0));
+    *counted = predicted_report(plan, model, 0, precision_of(Dtype::float64));
     GradientRequest request{.model = model, .plan = &plan, .documents = documents};
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     return gradients(request);

@@ -147,12 +147,7 @@ std::pair<std::int64_t, std::int64_t> counted(
   std::int64_t most = 0;
   std::int64_t all = 0;
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    const std::int64_t elements =
-        stored_elements(model, plan.weight_domain, rank % plan.weight_domain);
-    const std::int64_t peak =
-        predicted_report(
-            plan, model, rank, precision, elements * (precision.activation + precision.statistic))
-            .peak_bytes;
+    const std::int64_t peak = predicted_report(plan, model, rank, precision).peak_bytes;
     most = std::max(most, peak);
     all += peak;
   }

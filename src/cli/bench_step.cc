@@ -221,8 +221,7 @@ void add_strategies(const BenchStepOptions& options, BenchStepRequest& request) 
                 std::vector<std::int64_t>(whole ? idx(request.ranks) : 1, length),
                 request.ranks,
                 std::vector<LayerChoice>(idx(model.layers), layer))};
-        let_messages_travel(
-            one.plan, model, precision, precision.trained(), request.memory_per_rank);
+        let_messages_travel(one.plan, model, precision, Keeps::optimizer, request.memory_per_rank);
         request.cases.push_back(std::move(one));
       }
     }

@@ -144,7 +144,7 @@ void expect_sound(
   }
   if (memory > 0) {
     context.memory_per_rank = memory;
-    context.static_bytes_per_element = precision.activation + precision.statistic;
+    context.keeps = Keeps::gradients;
     const auto too_large = problems(plan, context);
     if (!too_large.empty()) {
       throw OutOfMemory(

@@ -921,7 +921,7 @@ TEST(PlanCheck, ComparesFootprintsWithMemory) {
       {{.precision = precision_of(Dtype::bfloat16)}, 18},  // two of them the weight that ops read
       {{.precision = precision_of(Dtype::float32), .training = false}, 4},
       {{.precision = precision_of(Dtype::bfloat16), .training = false}, 2},
-      {{.precision = precision_of(Dtype::bfloat16), .static_bytes_per_element = 6}, 6},
+      {{.precision = precision_of(Dtype::bfloat16), .keeps = Keeps::gradients}, 6},
   };
   for (Case c : cases) {
     CheckContext& context = c.context;

@@ -113,17 +113,16 @@ TEST(Planner, GivesSoundPlansThatFit) {
 TEST(Messages, TravelAsThereIsRoom) {
   const Model m = text_model(model());
   const Precision precision = precision_of(Dtype::float32);
-  const std::int64_t held = precision.trained();
   Plan plan = uniform_plan(
       model(), {300}, 2, std::vector<LayerChoice>(4, text_layer("UlyssesZ", "gather")));
   const auto peak = [&](Messages messages) {
     Plan one = plan;
     one.messages = messages;
     const GroupTimeline built = group_timeline(one, one.micro_batches[0].groups[0], m, true);
-    return fullest_rank(built.parts, built.seats, m, 2, precision, held).total();
+    return fullest_rank(built.parts, built.seats, m, 2, precision, Keeps::optimizer).total();
   };
   const auto found = [&](std::int64_t memory) {
-    let_messages_travel(plan, m, precision, held, memory);
+    let_messages_travel(plan, m, precision, Keeps::optimizer, memory);
     return plan.messages;
   };
   const Messages kept{.overlap = true, .reshard_after_forward = false};

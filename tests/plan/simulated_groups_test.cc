@@ -34,8 +34,8 @@ Folded folded(const Plan& plan, const Model& model, int rank, Precision precisio
     sum.traffic += all.traffic;
     sum.model_flops +=
         all.forward.matmul_flops + all.backward.matmul_flops + 3 * all.forward.attention_flops;
-    const std::int64_t held =
-        stored_elements(model, plan.weight_domain, part.seat.domain_rank) * precision.trained();
+    const std::int64_t held = stored_elements(model, plan.weight_domain, part.seat.domain_rank) *
+                              precision.of_weight(Keeps::optimizer);
     sum.peak_bytes =
         std::max(sum.peak_bytes, footprint(part.timeline, part.seat, precision, held).peak_bytes);
   }

@@ -239,8 +239,8 @@ TEST(Simulator, CountsWhatTheFoldsCount) {
       for (std::size_t r = 0; r < group.ranks.size(); ++r) {
         const Seat seat{.group_rank = static_cast<int>(r), .domain_rank = group.ranks[r]};
         const SimulatedRank& rank = found.ranks[static_cast<std::size_t>(group.ranks[r])];
-        const std::int64_t held =
-            stored_elements(m, plan.weight_domain, seat.domain_rank) * options.precision.trained();
+        const std::int64_t held = stored_elements(m, plan.weight_domain, seat.domain_rank) *
+                                  options.precision.of_weight(Keeps::optimizer);
         const Footprint foot = footprint(parts, seat, options.precision, held);
         EXPECT_EQ(rank.bytes.static_bytes, held);
         EXPECT_EQ(rank.peak_bytes(), foot.peak_bytes);

@@ -173,14 +173,7 @@ Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt1
 
 // What the folds say of a rank that holds its weights and their gradients.
 RankReport predicted_of(const Plan& plan, const Model& model, int rank, Dtype dtype) {
-  const Precision precision = precision_of(dtype);
-  return predicted_report(
-      plan,
-      model,
-      rank,
-      precision,
-      stored_elements(model, plan.weight_domain, rank % plan.weight_domain) *
-          (precision.activation + precision.statistic));
+  return predicted_report(plan, model, rank, precision_of(dtype));
 }
 
 // By a plan, loss and gradients of the reference, and on every rank what the folds say.

@@ -68,14 +68,7 @@ void expect_predicted(
   const GradientAnswer answer = gradients(request);
   const Precision precision = precision_of(dtype);
   for (int r = 0; r < ranks; ++r) {
-    const std::int64_t elements =
-        stored_elements(c.model, plan.weight_domain, r % plan.weight_domain);
-    const RankReport predicted = predicted_report(
-        plan,
-        text_model(c.model),
-        r,
-        precision,
-        elements * (precision.activation + precision.statistic));
+    const RankReport predicted = predicted_report(plan, text_model(c.model), r, precision);
     const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
     const std::string what = c.name + " " + to_string(dtype) + " " + attention + " " +
                              to_string(level) + ", rank " + std::to_string(r) + " of " +

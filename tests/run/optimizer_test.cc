@@ -149,9 +149,9 @@ TEST(AdamW, LeavesItsMomentsOnTheHost) {
       session.parameters().initialize(1);
       AdamW optimizer(session.parameters(), options);
       Precision precision = precision_of(dtype);
-      const std::int64_t with = precision.trained();
+      const std::int64_t with = precision.of_weight(Keeps::optimizer);
       precision.moments_on_host = true;
-      const std::int64_t moments = with - precision.trained();
+      const std::int64_t moments = with - precision.of_weight(Keeps::optimizer);
       EXPECT_EQ(
           session.memory().live_bytes(Category::optimizer) >=
               moments * stored_elements(model, 2, communicators.rank()),

@@ -187,14 +187,7 @@ void expect_equal(
 
   const Precision precision = precision_of(dtype);
   for (int r = 0; r < plan.ranks; ++r) {
-    const std::int64_t elements =
-        stored_elements(c.model, plan.weight_domain, r % plan.weight_domain);
-    const RankReport predicted = predicted_report(
-        plan,
-        text_model(c.model),
-        r,
-        precision,
-        elements * (precision.activation + precision.statistic));
+    const RankReport predicted = predicted_report(plan, text_model(c.model), r, precision);
     const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
     EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
     EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
@@ -250,11 +243,9 @@ void expect_peak_is_a_budget(
     const Weights& weights) {
   std::int64_t peak = 0;
   for (int r = 0; r < plan.ranks; ++r) {
-    const std::int64_t held = 8 * stored_elements(model, plan.ranks, r);
     peak = std::max(
         peak,
-        predicted_report(plan, text_model(model), r, precision_of(Dtype::float32), held)
-            .peak_bytes);
+        predicted_report(plan, text_model(model), r, precision_of(Dtype::float32)).peak_bytes);
   }
   GradientRequest request{
       .model = text_model(model),

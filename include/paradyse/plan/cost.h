@@ -14,6 +14,14 @@
 
 namespace paradyse {
 
+struct Model;
+
+// What `rank` of a sharding group of `domain` keeps of a model's weights, and the rank that keeps
+// most.
+std::int64_t static_bytes(
+    const Model& model, int domain, int rank, Precision precision, Keeps keeps);
+std::int64_t most_static_bytes(const Model& model, int domain, Precision precision, Keeps keeps);
+
 // Memory that an op holds only while it runs, beyond its operands, results and their gradients.
 std::int64_t workspace_bytes(const OpView& view);
 

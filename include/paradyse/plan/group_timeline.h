@@ -47,14 +47,14 @@ struct GroupTimeline {
 GroupTimeline group_timeline(
     const Plan& plan, const PlanGroup& group, const Model& model, bool keep);
 
-// Of the rank that needs most; `static_bytes`: what a rank holds of each element that it stores.
+// Of the rank that needs most.
 PredictedBytes fullest_rank(
     const Timeline& parts,
     const std::vector<Seat>& seats,
     const Model& model,
     int weight_domain,
     Precision precision,
-    std::int64_t static_bytes);
+    Keeps keeps);
 
 // How messages of a plan may travel, the fastest and fullest first: gathered weights kept and
 // beside work, beside work alone, neither.  Weights are kept only within a limit of `memory` bytes,
@@ -69,13 +69,9 @@ bool let_messages_travel(Plan& plan, std::int64_t memory, Fits fits) {
     return fits();
   });
 }
-// With which every rank stays within `memory` bytes.  `static_bytes` as above.
+// With which every rank stays within `memory` bytes.
 void let_messages_travel(
-    Plan& plan,
-    const Model& model,
-    Precision precision,
-    std::int64_t static_bytes,
-    std::int64_t memory);
+    Plan& plan, const Model& model, Precision precision, Keeps keeps, std::int64_t memory);
 
 // Where world rank `rank` is in a micro-batch.  Throws std::invalid_argument where it is in no
 // group.

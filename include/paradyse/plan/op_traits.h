@@ -17,6 +17,10 @@
 
 namespace paradyse {
 
+// What a rank keeps of a weight from step to step: in evaluation the weight alone, for one backward
+// pass its gradient, too, in training also what the optimizer needs.
+enum class Keeps { weights, gradients, optimizer };
+
 // Bytes of an element.  Statistics, accumulators, gradients and optimizer state are never narrower
 // than float32.
 struct Precision {
@@ -26,15 +30,12 @@ struct Precision {
 
   // Activations are rounded: sums are made in a wider type.
   [[nodiscard]] constexpr bool narrow() const { return activation < statistic; }
-  // Of an element that is trained: weight, gradient, two moments unless they wait on the host, and,
-  // of a narrow weight, the master that the optimizer updates.
-  [[nodiscard]] constexpr std::int64_t trained() const {
-    const int moments = moments_on_host ? 0 : 2;
-    return activation + (1 + moments) * statistic + (narrow() ? statistic : 0);
-  }
-  // Of an element of a parameter that stays from step to step; evaluation has the weight alone.
-  [[nodiscard]] constexpr std::int64_t static_bytes(bool training) const {
-    return training ? trained() : activation;
+  // Of an element of a weight.  The optimizer has two moments, unless they wait on the host, and,
+  // of a narrow weight, the master that it updates.
+  [[nodiscard]] constexpr std::int64_t of_weight(Keeps keeps) const {
+    const std::int64_t gradient = keeps == Keeps::weights ? 0 : statistic;
+    const int states = (moments_on_host ? 0 : 2) + (narrow() ? 1 : 0);
+    return activation + gradient + (keeps == Keeps::optimizer ? states * statistic : 0);
   }
 
   friend bool operator==(const Precision&, const Precision&) = default;

@@ -132,9 +132,8 @@ struct CheckContext {
   std::optional<std::int64_t> memory_per_rank = {};  // bytes
   std::vector<std::int64_t> memory_of_ranks = {};    // [rank], in its place: devices are unlike
   Precision precision = {};
-  bool training = true;  // else evaluation: forward passes alone
-  // Of a parameter's element, in place of what `precision` keeps of it.
-  std::optional<std::int64_t> static_bytes_per_element = {};
+  bool training = true;             // else evaluation: forward passes alone
+  std::optional<Keeps> keeps = {};  // absent: what training, or evaluation, keeps of weights
 };
 
 // Everything that is wrong with a plan, each a sentence with its JSON path; none: the plan is

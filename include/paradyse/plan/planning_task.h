@@ -42,10 +42,7 @@ struct PlanningTask {
   std::string batch_planner = "borders";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 
-  // Of parameters: see Precision.
-  [[nodiscard]] std::int64_t static_bytes_per_element() const {
-    return precision.static_bytes(training);
-  }
+  [[nodiscard]] Keeps keeps() const { return training ? Keeps::optimizer : Keeps::weights; }
 };
 
 }  // namespace paradyse

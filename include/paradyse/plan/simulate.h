@@ -136,6 +136,8 @@ struct SimulationOptions {
   // same. The observer is told nothing.
   bool additive = false;
   SimulationObserver observer = {};
+
+  [[nodiscard]] Keeps keeps() const { return training ? Keeps::optimizer : Keeps::weights; }
 };
 
 // Plays all micro-batches one after the other, then the end of the step.  Deterministic.

@@ -54,9 +54,12 @@ GradientAnswer gradients(const GradientRequest& request);
 void expect_finite(const GradientAnswer& answer);
 
 // What the folds say of the same batch: traffic of all micro-batches and the closing agreement, the
-// largest saved bytes and peak of the micro-batches.  `elements_bytes`: bytes a rank holds for each
-// element it stores (weight and gradient, and optimizer state in training).
+// largest saved bytes and peak of the micro-batches.
 RankReport predicted_report(
-    const Plan& plan, const Model& model, int rank, Precision precision, std::int64_t static_bytes);
+    const Plan& plan,
+    const Model& model,
+    int rank,
+    Precision precision,
+    Keeps keeps = Keeps::gradients);
 
 }  // namespace paradyse

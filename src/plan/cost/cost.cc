@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/model.h"
 #include "src/plan/cost/ledger.h"
 
 namespace paradyse {
@@ -12,6 +13,19 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   messages += other.messages;
   collectives += other.collectives;
   return *this;
+}
+
+std::int64_t static_bytes(
+    const Model& model, int domain, int rank, Precision precision, Keeps keeps) {
+  return stored_elements(model, domain, rank) * precision.of_weight(keeps);
+}
+
+std::int64_t most_static_bytes(const Model& model, int domain, Precision precision, Keeps keeps) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < domain; ++rank) {
+    most = std::max(most, static_bytes(model, domain, rank, precision, keeps));
+  }
+  return most;
 }
 
 std::int64_t workspace_bytes(const OpView& view) { return traits(view.op.kind).workspace(view); }

@@ -68,11 +68,11 @@ PredictedBytes fullest_rank(
     const Model& model,
     int weight_domain,
     Precision precision,
-    std::int64_t static_bytes) {
+    Keeps keeps) {
   PredictedBytes fullest;
   for (const Seat& seat : seats) {
     const std::int64_t held =
-        stored_elements(model, weight_domain, seat.domain_rank) * static_bytes;
+        static_bytes(model, weight_domain, seat.domain_rank, precision, keeps);
     const Footprint foot = footprint(parts, seat, precision, held);
     if (foot.peak_bytes > fullest.total()) {
       fullest = {
@@ -98,15 +98,11 @@ std::vector<Messages> ways_of_messages(const Plan& plan, std::int64_t memory) {
 }
 
 void let_messages_travel(
-    Plan& plan,
-    const Model& model,
-    Precision precision,
-    std::int64_t static_bytes,
-    std::int64_t memory) {
+    Plan& plan, const Model& model, Precision precision, Keeps keeps, std::int64_t memory) {
   const auto fits = [&](const PlanGroup& group) {
     const GroupTimeline built = group_timeline(plan, group, model, /*keep=*/true);
     const PredictedBytes most =
-        fullest_rank(built.parts, built.seats, model, plan.weight_domain, precision, static_bytes);
+        fullest_rank(built.parts, built.seats, model, plan.weight_domain, precision, keeps);
     return most.total() <= memory;
   };
   let_messages_travel(plan, memory, [&] {

@@ -40,7 +40,7 @@ std::vector<PredictedBytes> bytes_of_ranks(
             model,
             plan.weight_domain,
             precision,
-            precision.static_bytes(training));
+            training ? Keeps::optimizer : Keeps::weights);
         PredictedBytes& most = fullest[idx(group.ranks[i])];
         most = held.total() > most.total() ? held : most;
       }

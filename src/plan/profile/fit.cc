@@ -270,11 +270,8 @@ Costs fit(const Profile& profile, const FitOptions& options) {
   return fit_pooled(pooled(rounds), rounds, options);
 }
 
-// An update touches what is trained wherever it lies.
-double Costs::update_seconds(std::int64_t elements, Precision precision, bool training) const {
-  precision.moments_on_host = false;
-  return step_seconds + optimizer_seconds_per_byte *
-                            static_cast<double>(elements * precision.static_bytes(training));
+double Costs::update_seconds(std::int64_t bytes) const {
+  return step_seconds + optimizer_seconds_per_byte * static_cast<double>(bytes);
 }
 
 const TimeModel& Costs::model() const { return *model(""); }

@@ -66,9 +66,8 @@ struct Costs {
   // Tokens; what a run on these GPUs goes by.  None: not measured, or a file of before.
   std::optional<std::int64_t> attention_dense_from = {};
 
-  // Of a step what is no micro-batch: the update of so many elements of the fullest rank.
-  [[nodiscard]] double update_seconds(
-      std::int64_t elements, Precision precision, bool training) const;
+  // Of a step what is no micro-batch: the update of so many bytes of the fullest rank.
+  [[nodiscard]] double update_seconds(std::int64_t bytes) const;
   [[nodiscard]] const TimeModel& model() const;  // the best
   // "structured" or "hybrid"; "": the best.  Throws std::invalid_argument for another name.
   [[nodiscard]] std::shared_ptr<const TimeModel> model(const std::string& name) const;

@@ -101,11 +101,10 @@ void go_by(const Costs& costs, PlanningTask& task) {
   task.seconds = task.model.of_samples() ? costs.structured : costs.model("");
   task.memory_overhead = costs.memory_overhead;
   task.machine.cores = costs.header.cores;
-  std::int64_t most = 0;
-  for (int r = 0; r < task.ranks; ++r) {
-    most = std::max(most, stored_elements(task.model, task.ranks, r));
-  }
-  task.step_seconds = costs.update_seconds(most, task.precision, task.training);
+  Precision precision = task.precision;
+  precision.moments_on_host = false;  // an update touches them wherever they are
+  task.step_seconds =
+      costs.update_seconds(most_static_bytes(task.model, task.ranks, precision, task.keeps()));
 }
 
 }  // namespace paradyse

@@ -180,9 +180,12 @@ std::optional<SimulatedChoice> best_mix(
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     capacity = std::min(
         capacity,
-        cluster.device(rank).memory_bytes -
-            stored_elements(model, workload.domain, rank % workload.domain) *
-                options.precision.static_bytes(options.training));
+        cluster.device(rank).memory_bytes - static_bytes(
+                                                model,
+                                                workload.domain,
+                                                rank % workload.domain,
+                                                options.precision,
+                                                options.keeps()));
   }
   // What fits by the sum may miss by a little where unlike layers meet: then with less room.
   constexpr int kTries = 6;

@@ -127,8 +127,8 @@ class Space {
     }
     const Precision& precision = options.simulation.precision;
     for (int rank = 0; rank < domain_; ++rank) {
-      const std::int64_t held = stored_elements(model_, domain_, rank) *
-                                precision.static_bytes(options.simulation.training);
+      const std::int64_t held =
+          static_bytes(model_, domain_, rank, precision, options.simulation.keeps());
       if (held > held_) {
         fullest_ = rank;
         held_ = held;

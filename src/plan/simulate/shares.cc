@@ -102,8 +102,8 @@ class Scales {
     }
     for (std::size_t r = 0; r < seats_.ranks.size(); ++r) {
       const Seat seat = seats_.seat(r);
-      const std::int64_t base = stored_elements(model_, seats_.domain, seat.domain_rank) *
-                                options_.precision.static_bytes(options_.training);
+      const std::int64_t base = static_bytes(
+          model_, seats_.domain, seat.domain_rank, options_.precision, options_.keeps());
       burden.peak_bytes.push_back(footprint(parts, seat, options_.precision, base).peak_bytes);
     }
     return burden;

@@ -188,8 +188,7 @@ class Player {
         exchange_costs_(exchange_costs) {
     for (int r = 0; r < plan.weight_domain; ++r) {
       static_bytes_.push_back(
-          stored_elements(model_, plan.weight_domain, r) *
-          options.precision.static_bytes(options.training));
+          static_bytes(model_, plan.weight_domain, r, options.precision, options.keeps()));
     }
   }
 
@@ -341,8 +340,8 @@ void add_step(
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const DeviceClass& device = cluster.device(rank);
     const std::int64_t stored = simulation.ranks[idx(rank)].bytes.static_bytes;
-    const std::int64_t elements = stored / options.precision.trained();
-    most = std::max(most, elements - vectors);
+    const int domain = plan.weight_domain;
+    most = std::max(most, stored_elements(model, domain, rank % domain) - vectors);
     // all that is stored is read and written
     simulation.optimizer_seconds = std::max(
         simulation.optimizer_seconds,

@@ -101,10 +101,7 @@ void compare_counts(
   const double lower = by_library && narrow(row.dtype) ? kScratchTolerance : kPeakTolerance;
   const Precision precision = precision_of(row.dtype);
   for (int r = 0; r < plan.ranks; ++r) {
-    const std::int64_t elements =
-        stored_elements(of.model, plan.weight_domain, r % plan.weight_domain);
-    const RankReport predicted = predicted_report(
-        plan, of.model, r, precision, elements * (precision.activation + precision.statistic));
+    const RankReport predicted = predicted_report(plan, of.model, r, precision);
     const RankReport& measured = answer.ranks[idx(r)];
     // Within these shares of what was said.
     const auto expect = [&](const char* what,

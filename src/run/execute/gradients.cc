@@ -140,16 +140,14 @@ void expect_finite(const GradientAnswer& answer) {
 }
 
 RankReport predicted_report(
-    const Plan& plan,
-    const Model& model,
-    int rank,
-    Precision precision,
-    std::int64_t static_bytes) {
+    const Plan& plan, const Model& model, int rank, Precision precision, Keeps keeps) {
+  const std::int64_t base =
+      static_bytes(model, plan.weight_domain, rank % plan.weight_domain, precision, keeps);
   RankReport report;
   Traffic sent;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     const RankPart part = rank_part(plan, micro, model, rank, true);
-    const Footprint held = footprint(part.timeline, part.seat, precision, static_bytes);
+    const Footprint held = footprint(part.timeline, part.seat, precision, base);
     report.saved_bytes = std::max(report.saved_bytes, held.saved_bytes);
     report.peak_bytes = std::max(report.peak_bytes, held.peak_bytes);
     sent += totals(part.timeline, part.seat, precision).traffic;

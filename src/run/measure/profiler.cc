@@ -123,11 +123,8 @@ class Profiler {
 
   // Of a model whose weights alone leave no room, cut as it is, no step can be measured.
   void expect_room() const {
-    std::int64_t most = 0;
-    for (int r = 0; r < request_.ranks; ++r) {
-      most = std::max(most, stored_elements(subject_.model, request_.ranks, r));
-    }
-    const std::int64_t bytes = most * precision().trained();
+    const std::int64_t bytes =
+        most_static_bytes(subject_.model, request_.ranks, precision(), Keeps::optimizer);
     if (request_.memory_per_rank > 0 && bytes >= request_.memory_per_rank) {
       throw std::invalid_argument(fmt::format(
           "profile: parallel.memory_per_rank is {}, and parameters, gradients and optimizer alone "
@@ -174,7 +171,7 @@ class Profiler {
           part.timeline,
           part.seat,
           precision,
-          stored_elements(subject_.model, request_.ranks, r) * precision.trained());
+          static_bytes(subject_.model, request_.ranks, r, precision, Keeps::optimizer));
       most.first = std::max(most.first, foot.peak_bytes);
       most.second = std::max(most.second, foot.saved_bytes);
     }
@@ -538,14 +535,11 @@ class Profiler {
             world) != 0) {
       return;
     }
-    const Precision precision = precision_of(request_.dtype);
     for (const std::int64_t layers : std::set<std::int64_t>(
              subject_.optimizer_layers.begin(), subject_.optimizer_layers.end())) {
       const Model model = with_layers(request_.model, layers);
-      std::int64_t most = 0;
-      for (int r = 0; r < request_.ranks; ++r) {
-        most = std::max(most, stored_elements(model, request_.ranks, r) * precision.trained());
-      }
+      const std::int64_t most =
+          most_static_bytes(model, request_.ranks, precision(), Keeps::optimizer);
       if (request_.memory_per_rank > 0 && most > request_.memory_per_rank) {
         continue;
       }

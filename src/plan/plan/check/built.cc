@@ -162,8 +162,8 @@ void check_memory(
   if (memory.empty()) {
     return;
   }
-  const std::int64_t of_an_element = findings.context.static_bytes_per_element.value_or(
-      findings.context.precision.static_bytes(findings.context.training));
+  const Keeps keeps = findings.context.keeps.value_or(
+      findings.context.training ? Keeps::optimizer : Keeps::weights);
   const std::string what =
       findings.context.training ? "parameters, gradients and optimizer state" : "parameters";
   std::int64_t most = 0;  // that a rank lacks
@@ -172,9 +172,10 @@ void check_memory(
     const int rank = group.group->ranks[i];
     const std::int64_t limit = memory[i];
     const Seat seat = timeline.seats[i];
+    const Precision& precision = findings.context.precision;
     const std::int64_t base =
-        of_an_element * stored_elements(model, findings.plan.weight_domain, seat.domain_rank);
-    const Footprint held = footprint(timeline.parts, seat, findings.context.precision, base);
+        static_bytes(model, findings.plan.weight_domain, seat.domain_rank, precision, keeps);
+    const Footprint held = footprint(timeline.parts, seat, precision, base);
     if (held.peak_bytes - limit > most) {
       most = held.peak_bytes - limit;
       worst = "rank " + text(rank) + " needs " + text(held.peak_bytes) + " bytes at its peak (" +

@@ -32,8 +32,7 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
 
 PredictedBytes PlanPrediction::fullest_rank(
     const Timeline& parts, const std::vector<Seat>& seats) const {
-  return paradyse::fullest_rank(
-      parts, seats, model_, task_.ranks, task_.precision, task_.static_bytes_per_element());
+  return paradyse::fullest_rank(parts, seats, model_, task_.ranks, task_.precision, task_.keeps());
 }
 
 PredictedBytes PlanPrediction::bytes_of(

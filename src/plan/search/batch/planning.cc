@@ -12,13 +12,10 @@ constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4
 }  // namespace
 
 Planning::Planning(PlanningTask task)
-    : task_(std::move(task)), costs_(task_, correction_), prediction_(task_, correction_, costs_) {
-  for (int r = 0; r < task_.ranks; ++r) {
-    static_bytes_ = std::max(
-        static_bytes_,
-        stored_elements(task_.model, task_.ranks, r) * task_.static_bytes_per_element());
-  }
-}
+    : task_(std::move(task)),
+      static_bytes_(most_static_bytes(task_.model, task_.ranks, task_.precision, task_.keeps())),
+      costs_(task_, correction_),
+      prediction_(task_, correction_, costs_) {}
 
 std::int64_t Planning::budget(std::int64_t tokens, Caps caps) const {
   const std::int64_t bytes =

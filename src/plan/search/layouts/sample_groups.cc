@@ -25,16 +25,16 @@ constexpr double kShareOfMoves = 0.1;
 
 // Samples that run at once, all of one size.
 struct Unit {
-  const OneSize* size = nullptr;
+  const SamplesOfASize* size = nullptr;
   std::vector<std::int64_t> samples;  // by number in the batch
 
   [[nodiscard]] std::int64_t rows() const { return size->rows * std::ssize(samples); }
 };
 
 // So many at once, or one fewer.
-std::vector<Unit> units_of(const std::vector<OneSize>& sizes, std::int64_t at_once) {
+std::vector<Unit> units_of(const std::vector<SamplesOfASize>& sizes, std::int64_t at_once) {
   std::vector<Unit> units;
-  for (const OneSize& size : sizes) {
+  for (const SamplesOfASize& size : sizes) {
     const auto count = std::ssize(size.samples);
     const auto pieces = static_cast<int>((count + at_once - 1) / at_once);
     for (const Piece& piece : even_cuts(count, pieces)) {
@@ -168,11 +168,11 @@ class UnitGroups {
 std::optional<Plan> samples_in_groups(
     SamplePlans& samples,
     const BatchSizes& batch,
-    const std::vector<OneSize>& sizes,
+    const std::vector<SamplesOfASize>& sizes,
     const std::vector<int>& ranks,
     Caps caps) {
   std::int64_t most = 1;
-  for (const OneSize& one : sizes) {
+  for (const SamplesOfASize& one : sizes) {
     most = samples.task().model.has_dim("batch") ? std::max(most, std::ssize(one.samples)) : 1;
   }
   std::optional<Plan> best;

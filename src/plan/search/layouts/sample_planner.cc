@@ -18,7 +18,7 @@ double seconds_of(const Plan& plan) { return plan.predicted.seconds.value_or(0);
 
 // On all ranks; of none that fits, what needs least.
 std::optional<Plan> in_turn(
-    SamplePlans& samples, const OneSize& size, Caps caps, PredictedBytes& least) {
+    SamplePlans& samples, const SamplesOfASize& size, Caps caps, PredictedBytes& least) {
   const PlanningTask& task = samples.task();
   const auto count = std::ssize(size.samples);
   std::optional<Plan> best;
@@ -79,9 +79,12 @@ std::optional<Plan> in_turn(
 
 // The same of all sizes, one after the other.
 BatchPlanner::Answer in_turn(
-    SamplePlans& samples, const BatchSizes& batch, const std::vector<OneSize>& sizes, Caps caps) {
+    SamplePlans& samples,
+    const BatchSizes& batch,
+    const std::vector<SamplesOfASize>& sizes,
+    Caps caps) {
   std::vector<Plan> plans;  // [size]
-  for (const OneSize& one : sizes) {
+  for (const SamplesOfASize& one : sizes) {
     PredictedBytes least;
     std::optional<Plan> plan = in_turn(samples, one, caps, least);
     if (!plan) {
@@ -141,10 +144,10 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
   }
   const auto begin = std::chrono::steady_clock::now();
   const PlanningTask& task = samples_->task();
-  std::vector<OneSize> sizes;  // as they come
+  std::vector<SamplesOfASize> sizes;  // as they come
   for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
     const DimSizes& dims = batch.dims.empty() ? task.dims : batch.dims[i];
-    auto found = std::ranges::find(sizes, dims, &OneSize::dims);
+    auto found = std::ranges::find(sizes, dims, &SamplesOfASize::dims);
     if (found == sizes.end()) {
       found = sizes.insert(found, {.dims = dims, .rows = batch.lengths[i]});
     }

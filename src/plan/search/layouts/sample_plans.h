@@ -29,7 +29,7 @@ struct SampleGroup {
 };
 
 // Samples of a batch that have the same sizes.
-struct OneSize {
+struct SamplesOfASize {
   DimSizes dims;
   std::int64_t rows = 0;                   // of a sample
   std::vector<std::int64_t> samples = {};  // by number in the batch
@@ -77,7 +77,7 @@ std::string name_in(Plan& plan, const LayerRuns& program);
 std::optional<Plan> samples_in_groups(
     SamplePlans& samples,
     const BatchSizes& batch,
-    const std::vector<OneSize>& sizes,
+    const std::vector<SamplesOfASize>& sizes,
     const std::vector<int>& ranks,
     Caps caps);
 
