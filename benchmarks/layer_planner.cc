@@ -3,7 +3,7 @@
 //   cmake --preset release -DPARADYSE_BENCHMARKS=ON
 //   cmake --build --preset release --target benchmark.layer_planner
 //   build/release/bin/benchmark.layer_planner
-#include "paradyse/plan/layer_planner.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 #include <map>
 #include <random>
@@ -11,7 +11,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "paradyse/plan/document_plans.h"
+#include "src/plan/search/batch/document_plans.h"
 
 namespace paradyse {
 namespace {

@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "paradyse/run/session.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/processor_seconds.h"

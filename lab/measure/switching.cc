@@ -15,6 +15,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/static_strategy.h"
 #include "paradyse/run/session.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/layer_planner.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 namespace paradyse {
 

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/sample_planner.h"
 #include "src/cli/backend_options.h"
@@ -15,6 +14,7 @@
 #include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/memory_budget.h"

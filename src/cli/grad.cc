@@ -10,7 +10,6 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/gradients.h"
-#include "paradyse/run/safetensors.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -23,6 +22,7 @@
 #include "src/run/device/device.h"
 #include "src/run/execute/memory_budget.h"
 #include "src/run/train/run_inputs.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse::cli {
 namespace {

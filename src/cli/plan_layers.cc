@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/layer_planner.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/layers/layer_costs_file.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 namespace paradyse::cli {
 namespace {

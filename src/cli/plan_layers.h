@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/layer_planner.h"
 #include "src/cli/commands.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 namespace paradyse::cli {
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/document_plans.h"
-#include "paradyse/plan/layer_planner.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/inputs.h"
@@ -12,6 +10,8 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
+#include "src/plan/search/batch/document_plans.h"
+#include "src/plan/search/layers/layer_planner.h"
 #include "src/plan/strategy/mlp_names.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"

@@ -23,7 +23,7 @@
 namespace paradyse::cli {
 namespace {
 
-void print_table(const std::vector<DocumentPlans::Row>& table, const Common& common) {
+void print_table(const std::vector<OptionRow>& table, const Common& common) {
   std::fprintf(
       stderr,
       "predicted seconds for one document (forward, backward, recompute) and memory\n"
@@ -34,7 +34,7 @@ void print_table(const std::vector<DocumentPlans::Row>& table, const Common& com
   std::vector<std::string> options;
   std::map<std::pair<std::string, std::int64_t>, std::string> cells;
   std::map<std::int64_t, std::vector<std::pair<double, std::string>>> fitting;
-  for (const DocumentPlans::Row& row : table) {
+  for (const OptionRow& row : table) {
     if (lengths.empty() || lengths.back() != row.length) {
       lengths.push_back(row.length);
     }
@@ -248,9 +248,7 @@ int train_on(
     say(line);
   };
   if (!common.json) {
-    hooks.planned = [&common](const std::vector<DocumentPlans::Row>& table) {
-      print_table(table, common);
-    };
+    hooks.planned = [&common](const std::vector<OptionRow>& table) { print_table(table, common); };
     hooks.profiling = [&](const ProfileProgress& now) { progress.show(now); };
     hooks.evaluating = progress.hook(/*quiet=*/false);
     hooks.step = [&](const StepReport& report) { progress.show(report); };

@@ -13,8 +13,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {

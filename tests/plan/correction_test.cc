@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "tests/plan/pretend_machine.h"
 
 namespace paradyse {

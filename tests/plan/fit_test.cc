@@ -19,10 +19,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/group_costs.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/hybrid.h"
+#include "src/plan/search/layers/group_costs.h"
 #include "tests/plan/pretend_machine.h"
 #include "tests/support/folder.h"
 

@@ -15,6 +15,7 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {

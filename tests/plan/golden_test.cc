@@ -13,6 +13,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/sample_planner.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/plan/simulate/additive.h"
 #include "tests/plan/golden_models.h"
 #include "tests/support/grid_layers.h"

@@ -10,7 +10,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
@@ -19,6 +18,7 @@
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
 #include "tests/plan/small_cluster.h"
 #include "tests/support/grid_layers.h"
 #include "tests/support/grid_shapes.h"

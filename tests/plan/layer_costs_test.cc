@@ -1,5 +1,5 @@
 // What ways to run a layer cost: against folds of whole models.
-#include "paradyse/plan/layer_costs.h"
+#include "src/plan/search/layers/layer_costs.h"
 
 #include <algorithm>
 #include <cmath>

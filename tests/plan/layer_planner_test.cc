@@ -1,5 +1,5 @@
 // The layer planner against enumeration of every count.
-#include "paradyse/plan/layer_planner.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/choices.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"

@@ -18,10 +18,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
 
 namespace paradyse {
 namespace {

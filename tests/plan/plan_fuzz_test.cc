@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/flexsp/space_check.h"
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
 

@@ -10,8 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/group_timeline.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -235,7 +236,7 @@ TEST(Planner, MixesLayersWhereMemoryIsShort) {
     Planner planner(t);
     const std::optional<DocumentPlan> plan = planner.document(8000);
     double uniform = std::numeric_limits<double>::infinity();
-    for (const DocumentPlans::Row& row : planner.documents().table({8000})) {
+    for (const OptionRow& row : planner.documents().table({8000})) {
       if (row.fits && row.option.find("DataZ") == std::string::npos) {
         uniform = std::min(uniform, row.seconds);
       }

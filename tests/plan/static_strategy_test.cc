@@ -9,8 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/layer_costs.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/search/batch/document_planner.h"
+#include "src/plan/search/layers/layer_costs.h"
 
 namespace paradyse {
 namespace {

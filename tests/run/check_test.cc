@@ -14,9 +14,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
 
 namespace paradyse {
 namespace {

@@ -18,6 +18,7 @@
 #include "src/plan/base/sha256.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/train/files.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
 

@@ -13,10 +13,10 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
-#include "paradyse/run/safetensors.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"

@@ -15,12 +15,12 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/run/safetensors.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/held.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/data/synthetic_samples.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
 

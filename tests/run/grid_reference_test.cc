@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/run/gradient_error.h"
-#include "paradyse/run/safetensors.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/naive_memory.h"
 #include "src/run/reference/reference.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/grid_shapes.h"
 
 namespace paradyse {

@@ -16,9 +16,9 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/run/safetensors.h"
 #include "paradyse/run/train.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"

@@ -11,6 +11,7 @@
 
 #include "paradyse/run/weights.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
 

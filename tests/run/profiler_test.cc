@@ -13,12 +13,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "paradyse/plan/layer_costs.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/profile/fit.h"
+#include "src/plan/search/layers/layer_costs.h"
 #include "src/run/comm/observed.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"

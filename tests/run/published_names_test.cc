@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/run/communicator.h"
-#include "paradyse/run/safetensors.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"

@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/run/gradient_error.h"
-#include "paradyse/run/safetensors.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/check/continuation.h"
 #include "src/run/reference/text.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse {
 namespace {

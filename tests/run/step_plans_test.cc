@@ -18,6 +18,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/train.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
 

@@ -7,8 +7,8 @@
 
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/data.h"
-#include "paradyse/run/safetensors.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse::test {
 

@@ -9,10 +9,24 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/document_plans.h"
-#include "paradyse/plan/planning.h"
+#include "paradyse/plan/correction.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/plan/planning_task.h"
 
 namespace paradyse {
+
+class DocumentPlanner;  // what plans documents of a language model
+class Planning;         // what planners of one task share
+enum class Caps;
+
+// Of one document under one option of a layer, for people.
+struct OptionRow {
+  std::int64_t length = 0;  // tokens
+  std::string option = {};
+  double seconds = 0;           // predicted
+  std::int64_t peak_bytes = 0;  // estimated
+  bool fits = false;
+};
 
 // Who plans the steps of a run, whatever is trained.  A planner writes make(); what it learned,
 // what it remembers and what a lack of memory teaches is the base's.
@@ -52,14 +66,14 @@ class BatchPlanner {
   struct Learned {
     Correction::Ratios ratios = {};
     double machine = 1;  // its factor: Correction::machine()
-    Planning::HeldTo caps = {};
+    std::map<int, std::int64_t> caps = {};
 
     friend bool operator==(const Learned&, const Learned&) = default;
   };
   [[nodiscard]] Learned learned() const;
   void learn(const Learned& learned);
 
-  [[nodiscard]] const PlanningTask& task() const { return planning().task(); }
+  [[nodiscard]] const PlanningTask& task() const;
 
  protected:
   // A plan that fits, or why there is none.
@@ -70,25 +84,6 @@ class BatchPlanner {
  private:
   std::map<BatchSizes, Plan> plans_;  // forgotten whenever something is learned
   bool cached_ = false;
-};
-
-// Of documents of a language model.
-class DocumentPlanner : public BatchPlanner {
- public:
-  // Throws like DocumentPlans.
-  explicit DocumentPlanner(PlanningTask task) : documents_(std::move(task)) {}
-
-  DocumentPlans& documents() { return documents_; }
-
- protected:
-  virtual Answer make(const std::vector<std::int64_t>& lengths, Caps caps) = 0;
-
- private:
-  Answer make(const BatchSizes& batch, Caps caps) final { return make(batch.lengths, caps); }
-  [[nodiscard]] const Planning& planning() const final { return documents_; }
-  Planning& planning() final { return documents_; }
-
-  DocumentPlans documents_;
 };
 
 struct BatchPlannerRow {
@@ -102,7 +97,8 @@ struct BatchPlannerRow {
 std::span<const BatchPlannerRow> batch_planners();
 // Throws std::invalid_argument, with the names there are, for another.
 const BatchPlannerRow& batch_planner_row(const std::string& name);
-// The one that the task names.  Throws like batch_planner_row() and DocumentPlans.
+// The one that the task names.  Throws like batch_planner_row(), and std::invalid_argument where no
+// strategy is left.
 std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task);
 
 }  // namespace paradyse

@@ -22,9 +22,12 @@ class StaticStrategy {
     // strategy of one rank deals documents to the ranks, and always packs.
     bool packs = true;
   };
-  // All layers run `attention`, MLPs its verb.  Throws like DocumentPlans where it suits the model
-  // or the ranks not.
+  // All layers run `attention`, MLPs its verb.  Throws std::invalid_argument where it suits the
+  // model or the ranks not.
   StaticStrategy(const PlanningTask& task, const std::string& attention, How how);
+  StaticStrategy(StaticStrategy&&) noexcept;
+  StaticStrategy& operator=(StaticStrategy&&) noexcept;
+  ~StaticStrategy();
 
   // Predicted.  Nothing where a document does not fit.
   std::optional<Plan> plan(const std::vector<std::int64_t>& lengths);

@@ -97,7 +97,7 @@ struct TrainSummary {
 
 struct TrainHooks {
   // Before the first step: what costs the planner goes by, for lengths of the corpus.
-  std::function<void(const std::vector<DocumentPlans::Row>& table)> planned;
+  std::function<void(const std::vector<OptionRow>& table)> planned;
   std::function<void(const StepReport& report)> step;  // on one thread
   // Before all that, where costs are to be measured.
   std::function<void(const ProfileProgress& progress)> profiling;

@@ -16,9 +16,10 @@
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/run/communicator.h"
-#include "paradyse/run/safetensors.h"
 
 namespace paradyse {
+
+class SafetensorsReader;
 
 // What a rank stores of one part.  A tied head shares the embedding's stack.
 struct PartParameters {

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/search/layers/layer_planner.h"
 #include "src/plan/strategy/mlp_names.h"
 
 namespace paradyse {

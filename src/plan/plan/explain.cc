@@ -1,6 +1,6 @@
 #include "src/plan/plan/explain.h"
 
-#include "paradyse/plan/group_timeline.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 
 namespace paradyse {

@@ -1,4 +1,4 @@
-#include "paradyse/plan/group_timeline.h"
+#include "src/plan/plan/group_timeline.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/layer_costs.h"
 #include "src/plan/profile/fit.h"
+#include "src/plan/search/layers/layer_costs.h"
 
 namespace paradyse {
 

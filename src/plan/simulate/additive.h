@@ -14,8 +14,8 @@
 #include <functional>
 #include <vector>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/exchange_cost.h"
 #include "src/plan/simulate/op_cost.h"
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/search/layers/layer_planner.h"
 #include "src/plan/simulate/simulations.h"
 
 namespace paradyse {

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/additive_sums.h"
 #include "src/plan/simulate/simulations.h"
 #include "src/plan/simulate/timetable.h"

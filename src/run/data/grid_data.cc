@@ -9,13 +9,13 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/run/safetensors.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/data/drawn_samples.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/device/host_memory.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse {
 namespace {

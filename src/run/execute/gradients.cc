@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/run/execute/gather.h"
 
 namespace paradyse {

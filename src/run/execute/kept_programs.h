@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <list>
 
-#include "paradyse/plan/group_timeline.h"
+#include "src/plan/plan/group_timeline.h"
 
 namespace paradyse {
 

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/run/comm/observed.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/device/device.h"

@@ -7,13 +7,13 @@
 #include <c10/core/InferenceMode.h>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/measure/measure.h"

@@ -11,13 +11,13 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/plan_prediction.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/plan/group_timeline.h"
+#include "src/plan/search/batch/plan_prediction.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"

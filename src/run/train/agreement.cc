@@ -23,6 +23,7 @@
 #include "src/run/execute/gather.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/files.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse {
 namespace {

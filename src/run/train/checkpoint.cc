@@ -17,6 +17,7 @@
 #include "src/plan/base/sha256.h"
 #include "src/run/execute/gather.h"
 #include "src/run/train/files.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;

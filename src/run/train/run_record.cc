@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/disk_file.h"
+#include "src/plan/search/batch/document_planner.h"
 
 namespace paradyse {
 namespace {

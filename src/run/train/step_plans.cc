@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/layout/dims_text.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/run_inputs.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "paradyse/run/accountant.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/run/execute/trace.h"
 #include "src/run/train/measured_costs.h"
 #include "src/run/train/rank_training.h"

@@ -4,6 +4,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/plan/explain.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"

@@ -18,6 +18,7 @@
 #include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
 #include "src/run/memory/reading.h"
+#include "src/run/weights/safetensors.h"
 #include "src/run/weights/weight_files.h"
 
 namespace paradyse {

@@ -19,6 +19,7 @@
 #include "src/plan/base/text_match.h"
 #include "src/run/device/cores.h"
 #include "src/run/weights/normal.h"
+#include "src/run/weights/safetensors.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/run/safetensors.h"
+#include "src/run/weights/safetensors.h"
 
 #include <algorithm>
 #include <array>

@@ -3,11 +3,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
+#include "src/plan/plan/group_timeline.h"
 
 namespace paradyse::check {
 namespace {

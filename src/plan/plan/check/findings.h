@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/group_timeline.h"
+#include "src/plan/plan/group_timeline.h"
 
 namespace paradyse::check {
 

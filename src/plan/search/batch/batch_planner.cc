@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/batch/planning.h"
 
 namespace paradyse {
 namespace {
@@ -29,6 +30,8 @@ struct Mean {
 };
 
 }  // namespace
+
+const PlanningTask& BatchPlanner::task() const { return planning().task(); }
 
 BatchPlanner::Answer BatchPlanner::plan(const BatchSizes& batch) {
   if (planning().forget_what_is_out_of_date()) {

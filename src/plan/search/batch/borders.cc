@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/largest.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 

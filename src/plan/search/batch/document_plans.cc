@@ -1,4 +1,4 @@
-#include "paradyse/plan/document_plans.h"
+#include "src/plan/search/batch/document_plans.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -311,8 +311,8 @@ std::string DocumentPlans::refusal(std::int64_t length) {
          ". Give more memory or more ranks, or set data.max_tokens";
 }
 
-std::vector<DocumentPlans::Row> DocumentPlans::table(const std::vector<std::int64_t>& lengths) {
-  std::vector<Row> rows;
+std::vector<OptionRow> DocumentPlans::table(const std::vector<std::int64_t>& lengths) {
+  std::vector<OptionRow> rows;
   const auto add = [&](const LayerChoice& layer, std::int64_t n, int ranks) {
     const Estimate e = estimate(layer, n, ranks);
     rows.push_back(

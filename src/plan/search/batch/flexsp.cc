@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
 #include "src/plan/search/grouping/bounds.h"

@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/document_plans.h"
 #include "src/plan/base/json_node.h"
+#include "src/plan/search/batch/document_plans.h"
 
 namespace paradyse {
 

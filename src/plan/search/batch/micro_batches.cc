@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/layer_planner.h"
+#include "src/plan/plan/group_timeline.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 namespace paradyse {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/planning.h"
 #include "src/plan/plan/programs.h"
+#include "src/plan/search/batch/planning.h"
 
 namespace paradyse {
 

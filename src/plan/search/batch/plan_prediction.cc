@@ -1,10 +1,10 @@
-#include "paradyse/plan/plan_prediction.h"
+#include "src/plan/search/batch/plan_prediction.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/search/batch/micro_batches.h"
 

@@ -1,4 +1,4 @@
-#include "paradyse/plan/planning.h"
+#include "src/plan/search/batch/planning.h"
 
 #include <algorithm>
 #include <limits>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
@@ -27,6 +28,10 @@ PlanningTask task_of(PlanningTask task, const Strategy& attention, Recompute lev
 }
 
 }  // namespace
+
+StaticStrategy::StaticStrategy(StaticStrategy&&) noexcept = default;
+StaticStrategy& StaticStrategy::operator=(StaticStrategy&&) noexcept = default;
+StaticStrategy::~StaticStrategy() = default;
 
 StaticStrategy::StaticStrategy(const PlanningTask& task, const std::string& attention, How how)
     : packs_(how.packs && !strategy("attention", attention).one_rank) {

@@ -7,6 +7,7 @@
 
 #include "src/plan/base/renamed.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/search/batch/document_planner.h"
 
 namespace paradyse {
 

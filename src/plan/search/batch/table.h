@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
+#include "src/plan/search/batch/document_plans.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/plan/group_costs.h"
+#include "src/plan/search/layers/group_costs.h"
 
 #include <stdexcept>
 #include <string>

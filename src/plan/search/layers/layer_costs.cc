@@ -1,4 +1,4 @@
-#include "paradyse/plan/layer_costs.h"
+#include "src/plan/search/layers/layer_costs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 // branch ends where the relaxation's bound is no better than the best so far, or where the same (k,
 // L) was reached with as much memory left for no more seconds.  The two ways that the relaxation
 // mixes come last and fill up.
-#include "paradyse/plan/layer_planner.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 #include <algorithm>
 #include <cmath>

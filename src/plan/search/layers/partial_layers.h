@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/layer_costs.h"
+#include "src/plan/search/layers/layer_costs.h"
 
 namespace paradyse {
 

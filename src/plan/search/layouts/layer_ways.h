@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/op_traits.h"
-#include "paradyse/plan/plan_prediction.h"
 #include "paradyse/plan/planning_task.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/search/batch/plan_prediction.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 namespace paradyse {
 

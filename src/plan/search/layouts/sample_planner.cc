@@ -7,6 +7,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/layout/dims_text.h"
+#include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/layouts/sample_plans.h"
 

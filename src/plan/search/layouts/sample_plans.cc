@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "paradyse/plan/group_timeline.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/layout_planner.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/layers/layer_planner.h"
 #include "src/plan/search/layouts/layer_ways.h"
 
 namespace paradyse {

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "paradyse/plan/planning.h"
+#include "src/plan/search/batch/planning.h"
 
 namespace paradyse {
 

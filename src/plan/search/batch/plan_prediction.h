@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "paradyse/plan/correction.h"
-#include "paradyse/plan/group_costs.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/search/layers/group_costs.h"
 
 namespace paradyse {
 

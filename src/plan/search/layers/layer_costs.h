@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "paradyse/plan/correction.h"
-#include "paradyse/plan/layer_planner.h"
 #include "paradyse/plan/planning_task.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
+#include "src/plan/search/layers/layer_planner.h"
 
 namespace paradyse {
 

@@ -12,8 +12,9 @@
 #include <tuple>
 #include <vector>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/planning.h"
+#include "src/plan/search/batch/planning.h"
 
 namespace paradyse {
 
@@ -100,16 +101,8 @@ class DocumentPlans final : public Planning {
   // longest: nothing.
   std::optional<std::int64_t> longest();
 
-  // Predicted seconds of one document of each of these lengths under each option that fits, for
-  // people: rows of (length, option, seconds or why not).
-  struct Row {
-    std::int64_t length = 0;
-    std::string option;
-    double seconds = 0;
-    std::int64_t peak_bytes = 0;
-    bool fits = false;
-  };
-  std::vector<Row> table(const std::vector<std::int64_t>& lengths);
+  // One document of each of these lengths under each option that fits.
+  std::vector<OptionRow> table(const std::vector<std::int64_t>& lengths);
 
  private:
   void forget() override { plans_.clear(); }

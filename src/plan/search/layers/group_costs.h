@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "paradyse/plan/layer_costs.h"
+#include "src/plan/search/layers/layer_costs.h"
 
 namespace paradyse {
 

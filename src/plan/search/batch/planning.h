@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <map>
 
-#include "paradyse/plan/group_costs.h"
-#include "paradyse/plan/plan_prediction.h"
 #include "paradyse/plan/planning_task.h"
+#include "src/plan/search/batch/plan_prediction.h"
+#include "src/plan/search/layers/group_costs.h"
 
 namespace paradyse {
 
