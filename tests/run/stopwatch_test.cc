@@ -3,7 +3,6 @@
 #include "src/run/device/stopwatch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -30,9 +29,7 @@
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/part_times.h"
 #include "src/run/execute/trace.h"
-#include "src/run/measure/machine.h"
 #include "src/run/measure/measure.h"
-#include "src/run/measure/played_layer.h"
 
 namespace paradyse {
 namespace {
@@ -308,47 +305,6 @@ TEST(PlayedInAStream, APlanIsTimedWithoutAStopBetweenItsOps) {
       }
     }
   });
-}
-
-TEST(PlayedLayer, CountsWhatTheMathematicsSay) {
-  TextShape model;
-  model.layers = 3;
-  model.hidden = 64;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 16;
-  model.ffn = 96;
-  model.vocab = 100;
-  constexpr double T = 48;
-  constexpr double kWeights = 64 * (4 + 2 * 2) * 16 + 4 * 16 * 64 + 3 * 64 * 96 + 100 * 64;
-  constexpr double kPairs = T * (T + 1) / 2;
-  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
-    for (const bool backward : {false, true}) {
-      const PlayedLayer layer = play_layer(model, dtype, 48, c10::kCPU, backward);
-      EXPECT_EQ(layer.matmul_flops, (backward ? 6 : 2) * T * kWeights);
-      EXPECT_EQ(layer.attention_flops, (backward ? 14 : 4) * kPairs * 4 * 16);
-      EXPECT_GT(layer.touched_bytes, 0);
-      EXPECT_GE(layer.products.median, 0);
-    }
-  }
-}
-
-TEST(Machine, IsMeasuredInTheRunsType) {
-  TextShape model;
-  model.hidden = 64;
-  model.head_dim = 16;
-  for (const Dtype dtype : {Dtype::float32, Dtype::float64, Dtype::bfloat16, Dtype::float16}) {
-    const MachineNumbers machine = measure_machine(model, dtype, 2, *local_backend());
-    for (const double number :
-         {machine.matmul_flops_per_second,
-          machine.attention_flops_per_second,
-          machine.touched_bytes_per_second,
-          machine.call_seconds,
-          machine.sent_bytes_per_second}) {
-      EXPECT_GT(number, 0) << to_string(dtype);
-      EXPECT_TRUE(std::isfinite(number)) << to_string(dtype);
-    }
-  }
 }
 
 TEST(DataSheet, KnowsCardsByTheirDriversName) {
