@@ -89,7 +89,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--family", choices=MODELS, default="stdit")
     parser.add_argument("--mbit", type=float, default=100, help="megabits a second of the link; 0: as fast as it is")
-    parser.add_argument("--planners", default="groups,borders,groups-of-8")
+    parser.add_argument("--planners", default="groups,borders,groups-of-all")
     parser.add_argument("--memory", default="256MiB", help="of a rank")
     parser.add_argument("--tokens", type=int, default=12000, help="rows of a step")
     parser.add_argument("--steps", type=int, default=6)

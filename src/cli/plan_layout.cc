@@ -134,7 +134,7 @@ Plan within_memory(
        .memory_per_rank = memory_limit(options.memory_per_rank),
        .offload = options.offload,
        .recompute = options.recompute,
-       .batch_planner = ""});
+       .batch_planner = "groups-of-all"});
   BatchPlanner::Answer answer = planner.plan(documents.lengths);
   if (!answer.plan) {
     throw std::invalid_argument(

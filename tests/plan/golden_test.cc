@@ -212,7 +212,7 @@ class GoldenGrids : public testing::TestWithParam<test::GridModel> {};
 PlanningTask sample_task(const test::GridModel& model, int ranks) {
   PlanningTask task{.model = model.shape, .dims = model.dims, .ranks = ranks, .machine = {}};
   task.machine.cores = 2;
-  task.batch_planner = "groups-of-8";  // all of them
+  task.batch_planner = "groups-of-all";
   return task;
 }
 

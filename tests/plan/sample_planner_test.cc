@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 using Lengths = std::vector<std::int64_t>;
 
-constexpr const char* kAllRanks = "groups-of-8";  // of fewer than eight
+constexpr const char* kAllRanks = "groups-of-all";
 
 PlanningTask video_task(int ranks) {
   return {

@@ -279,7 +279,7 @@ TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
     const Costs costs = fit(found);
     PlanningTask task{.model = shape, .dims = largest, .ranks = kRanks, .machine = {}};
     task.machine.cores = costs.header.cores;
-    task.batch_planner = "groups-of-8";  // all ranks
+    task.batch_planner = "groups-of-all";
     const Plan closed = SamplePlanner(task).plan({96}).plan.value();
     task.seconds = costs.structured;
     const Plan measured = SamplePlanner(task).plan({96}).plan.value();

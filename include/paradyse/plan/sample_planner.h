@@ -15,7 +15,7 @@ class SamplePlans;
 class SamplePlanner final : public BatchPlanner {
  public:
   // `task.recompute`: of all layers; "": the least that fits.  `task.batch_planner` says which
-  // sizes of groups are tried (BatchPlannerRow::sizes); "": all ranks for every sample.
+  // sizes of groups are tried (BatchPlannerRow::sizes).
   explicit SamplePlanner(PlanningTask task);
   ~SamplePlanner() override;
 

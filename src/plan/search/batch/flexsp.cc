@@ -266,7 +266,7 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
 
 }  // namespace
 
-std::array<BatchPlannerRow, 4> groups_of_one_size() {
+std::array<BatchPlannerRow, 5> groups_of_one_size() {
   return {
       one_size<1>("groups-of-1", "for comparison, every document on one rank"),
       one_size<2>("groups-of-2", "for comparison, every document split over two ranks"),
@@ -274,7 +274,9 @@ std::array<BatchPlannerRow, 4> groups_of_one_size() {
           "groups-of-4", "for comparison, every document split over four ranks (or all, if fewer)"),
       one_size<8>(
           "groups-of-8",
-          "for comparison, every document split over eight ranks (or all, if fewer)")};
+          "for comparison, every document split over eight ranks (or all, if fewer)"),
+      one_size<std::numeric_limits<int>::max()>(
+          "groups-of-all", "for comparison, every document split over all ranks")};
 }
 
 BatchPlannerRow flexsp() {

@@ -12,8 +12,8 @@ namespace paradyse {
 BatchPlannerRow borders();
 BatchPlannerRow whole_or_split();
 BatchPlannerRow flexsp();
-// Every document over 1, 2, 4, 8 ranks: one size for all, and all else as flexsp has it.
-std::array<BatchPlannerRow, 4> groups_of_one_size();
+// Every document over 1, 2, 4, 8 or all ranks: one size for all, and all else as flexsp has it.
+std::array<BatchPlannerRow, 5> groups_of_one_size();
 
 // One rank and all of them; those between, too, of more than eight ranks the powers of two.
 std::vector<int> one_or_all(int ranks);

@@ -154,9 +154,7 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
     }
     found->samples.push_back(static_cast<std::int64_t>(i));
   }
-  const std::vector<int> ranks = task.batch_planner.empty()
-                                     ? std::vector{task.ranks}
-                                     : batch_planner_row(task.batch_planner).sizes(task.ranks);
+  const std::vector<int> ranks = batch_planner_row(task.batch_planner).sizes(task.ranks);
   Answer answer;
   if (ranks.back() == task.ranks) {
     answer = in_turn(*samples_, batch, sizes, caps);
