@@ -172,7 +172,7 @@ struct Trained {
   }
 
   // Forward, backward and update; the weights stay as they are.
-  void step(const Plan& plan, const std::vector<const std::vector<std::int32_t>*>& documents) {
+  void step(const Plan& plan, const std::vector<TokenView>& documents) {
     Parameters& parameters = session.parameters();
     parameters.zero_gradients();
     session.play(plan, synthetic_batch(documents, parameters.model()), /*backward=*/true);
@@ -202,7 +202,7 @@ void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks
 std::vector<std::int64_t> peaks_of(
     const BenchMixedRequest& request, const Plan& plan, const std::vector<std::int64_t>& memory) {
   const auto tokens = synthetic_documents(1, plan.lengths.front(), request.model.vocab());
-  const auto documents = pointers(tokens);
+  const auto documents = views(tokens);
   std::vector<std::int64_t> peaks;
   run_local_ranks(plan.ranks, {}, [&](Communicators& communicators) {
     const int me = communicators.rank();
@@ -293,7 +293,7 @@ MixedSpeed bench_mixed_speed(
   }
   result.ideal = ranks / (std::ranges::max(slowdown) * speed);
   const auto tokens = synthetic_documents(1, length, model.vocab());
-  const auto documents = pointers(tokens);
+  const auto documents = views(tokens);
   backend->run(ranks, [&](Communicators& real) {
     const auto me = idx(real.rank());
     pin_this_thread(usable[me]);

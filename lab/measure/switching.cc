@@ -312,7 +312,7 @@ class Bench {
   Measured measure(const Plan& plan, std::size_t step, RankSession& session, AdamW& optimizer) {
     Communicator& world = session.world();
     const auto tokens = synthetic_documents(steps_[step], request_.task.model.vocab());
-    const auto batch = pointers(tokens);
+    const auto batch = views(tokens);
     session.memory().reset_peak();
     world.barrier({.op = "bench", .part = ""});
     const auto begin = Clock::now();

@@ -1038,10 +1038,7 @@ std::map<std::string, int> waits_of(
     const TextShape& model, const std::vector<std::int64_t>& lengths, int ranks) {
   const ThroughAten here;
   const auto tokens = test::random_documents(lengths, model.vocab, 7);
-  std::vector<const std::vector<std::int32_t>*> documents;
-  for (const auto& document : tokens) {
-    documents.push_back(&document);
-  }
+  const std::vector<TokenView> documents = views(tokens);
   const Plan plan = uniform_plan(
       model,
       lengths,

@@ -113,10 +113,7 @@ class Faults : public testing::Test {
       int* operations = nullptr,
       const LocalOptions& options = kLocal) {
     messages_.assign(static_cast<std::size_t>(plan.ranks), "");
-    std::vector<const std::vector<std::int32_t>*> documents;
-    for (const auto& document : documents_) {
-      documents.push_back(&document);
-    }
+    const std::vector<TokenView> documents = views(documents_);
     run_local_ranks(plan.ranks, options, [&](Communicators& communicators) {
       const int me = communicators.rank();
       try {
@@ -143,10 +140,7 @@ class Faults : public testing::Test {
       const std::function<void()>& strike = [] { throw OutOfMemory("rank 1: out of memory"); },
       const std::string& reason = "rank 1: out of memory") const {
     std::vector<std::vector<at::Tensor>> of_ranks(static_cast<std::size_t>(plan.ranks));
-    std::vector<const std::vector<std::int32_t>*> documents;
-    for (const auto& document : documents_) {
-      documents.push_back(&document);
-    }
+    const std::vector<TokenView> documents = views(documents_);
     run_local_ranks(plan.ranks, kLocal, [&](Communicators& communicators) {
       const int me = communicators.rank();
       Striker striker(me == 1 ? operation : -1, strike);
@@ -465,10 +459,7 @@ TEST_F(Faults, PlansThatDiffer) {
     const Plan one = plan(choices()[0], 3);
     const Plan other = plan(choices()[1], 3);
     std::vector<std::string> messages(3);
-    std::vector<const std::vector<std::int32_t>*> documents;
-    for (const auto& document : documents_) {
-      documents.push_back(&document);
-    }
+    const std::vector<TokenView> documents = views(documents_);
     EXPECT_THROW(
         run_local_ranks(
             3,

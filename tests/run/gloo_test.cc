@@ -754,10 +754,7 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
     const std::vector<std::int64_t> lengths = {1, 9, 2, 17, 3};
     const test::Weights weights = test::random_weights(model, 11);
     const auto tokens = test::random_documents(lengths, model.vocab, 7);
-    std::vector<const std::vector<std::int32_t>*> documents;
-    for (const auto& document : tokens) {
-      documents.push_back(&document);
-    }
+    const std::vector<TokenView> documents = views(tokens);
     for (const auto& choice : {layer("UlyssesZ", "gather"), layer("MegatronCZ", "hold")}) {
       const Plan plan = uniform_plan(model, lengths, kRanks, {choice, choice});
       backend.run(kRanks, [&](Communicators& communicators) {

@@ -123,12 +123,12 @@ std::vector<StepNumbers> three_steps(
 std::vector<StepNumbers> three_steps(const TextShape& model, const Plan& plan) {
   const auto documents = test::random_documents(plan.lengths, model.vocab, 3);
   const auto labels = test::random_labels(model, plan.lengths, 4);
-  std::vector<const std::vector<std::int32_t>*> batch;
-  std::vector<const std::vector<std::int32_t>*> targets;
+  std::vector<TokenView> batch;
+  std::vector<TokenView> targets;
   for (std::size_t d = 0; d < documents.size(); ++d) {
-    batch.push_back(&documents[d]);
+    batch.emplace_back(documents[d]);
     if (!labels.empty()) {
-      targets.push_back(&labels[d]);
+      targets.emplace_back(labels[d]);
     }
   }
   return three_steps(

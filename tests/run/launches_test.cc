@@ -78,10 +78,7 @@ Step step_of(const Sizes& sizes, const Kernels& kernels = test::pretended_kernel
     plan.micro_batches.back().groups.front().documents = {m};
   }
   const auto all = test::random_documents(lengths, model.vocab, 5);
-  std::vector<const std::vector<std::int32_t>*> documents;
-  for (const auto& document : all) {
-    documents.push_back(&document);
-  }
+  const std::vector<TokenView> documents = views(all);
   Step counted;
   test::begin_judging();
   run_local_ranks(1, {}, [&](Communicators& communicators) {

@@ -57,10 +57,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
       test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31, .tied = true});
   const std::vector<std::int64_t> lengths = {1, 9, 2, 17};
   const auto documents = test::random_documents(lengths, model.vocab, 3);
-  std::vector<const std::vector<std::int32_t>*> pointers;
-  for (const auto& document : documents) {
-    pointers.push_back(&document);
-  }
+  const std::vector<TokenView> pointers = views(documents);
   RunConfig::Optimizer options;
   options.lr = 0.01;
   options.weight_decay = 0.3;
@@ -130,10 +127,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
 TEST(AdamW, LeavesItsMomentsOnTheHost) {
   const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   const auto documents = test::random_documents({7, 5}, model.vocab, 3);
-  std::vector<const std::vector<std::int32_t>*> pointers;
-  for (const auto& document : documents) {
-    pointers.push_back(&document);
-  }
+  const std::vector<TokenView> pointers = views(documents);
   const Plan plan = uniform_plan(
       model,
       {7, 5},

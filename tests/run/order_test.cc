@@ -87,10 +87,7 @@ Steps train(
     c10::Device device = test::kPretended,
     const Strike& strike = {}) {
   const auto all = test::random_documents(kLengths, kModel.vocab, 5);
-  std::vector<const std::vector<std::int32_t>*> documents;
-  for (const auto& document : all) {
-    documents.push_back(&document);
-  }
+  const std::vector<TokenView> documents = views(all);
   // Both of the fillings that a GPU has.
   use_kernels_of_other_devices(
       dtype == Dtype::float32 ? aten_kernels() : test::pretended_kernels());

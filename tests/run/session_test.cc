@@ -42,13 +42,7 @@ class Session : public testing::Test {
         std::vector<LayerChoice>(
             static_cast<std::size_t>(model_.layers), text_layer(attention, mlp)));
   }
-  [[nodiscard]] std::vector<const std::vector<std::int32_t>*> documents() const {
-    std::vector<const std::vector<std::int32_t>*> all;
-    for (const auto& document : tokens_) {
-      all.push_back(&document);
-    }
-    return all;
-  }
+  [[nodiscard]] std::vector<TokenView> documents() const { return views(tokens_); }
   // Body of each rank, with the model's weights in place.
   void on_ranks(const std::function<void(RankSession& session)>& body) const {
     run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
@@ -124,8 +118,8 @@ TEST_F(Session, BuildsTheProgramsOfEqualMicroBatchesOnce) {
   const auto batch = documents();
   std::vector<std::vector<std::int32_t>> others = tokens_;
   others[0] = others[3];
-  std::vector<const std::vector<std::int32_t>*> other_batch = batch;
-  other_batch[0] = others.data();
+  std::vector<TokenView> other_batch = batch;
+  other_batch[0] = others[0];
   on_ranks([&](RankSession& session) {
     EXPECT_EQ(session.play(apart, {.documents = batch}, true).programs_built, 2);
     EXPECT_EQ(session.play(shorter, {.documents = other_batch}, true).programs_built, 0);

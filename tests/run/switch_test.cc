@@ -19,10 +19,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
   const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
   const std::vector<std::int64_t> lengths = {5, 1, 12, 3, 8};
   const auto documents = test::random_documents(lengths, 31, 5);
-  std::vector<const std::vector<std::int32_t>*> batch;
-  for (const auto& document : documents) {
-    batch.push_back(&document);
-  }
+  const std::vector<TokenView> batch = views(documents);
   const test::Weights weights = test::random_weights(model, 5);
   std::vector<Plan> plans;
   for (const auto& [attention, mlp] : test::pure_strategies()) {

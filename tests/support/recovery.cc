@@ -10,7 +10,7 @@ namespace paradyse::test {
 
 void play_until_memory_suffices(
     const Plan& plan,
-    const std::vector<const std::vector<std::int32_t>*>& documents,
+    const std::vector<TokenView>& documents,
     RankSession& session,
     const std::string& reason) {
   for (;;) {

@@ -14,7 +14,7 @@ namespace paradyse::test {
 // thrown away, `reason` is in what recover() says, and nothing of the try is held.
 void play_until_memory_suffices(
     const Plan& plan,
-    const std::vector<const std::vector<std::int32_t>*>& documents,
+    const std::vector<TokenView>& documents,
     RankSession& session,
     const std::string& reason);
 

@@ -15,6 +15,14 @@
 
 namespace paradyse {
 
+// Token ids, or labels, of a document, wherever they lie.
+using TokenView = std::span<const std::int32_t>;
+
+// Of each document; all of them live longer.
+inline std::vector<TokenView> views(const std::vector<std::vector<std::int32_t>>& documents) {
+  return {documents.begin(), documents.end()};
+}
+
 // An input of a sample, on the host: a tensor, or a rule by which a rank makes what it holds of it
 // when it needs it, so that no rank holds another's share.
 class SampleInput {

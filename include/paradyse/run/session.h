@@ -47,11 +47,11 @@ struct SessionOptions {
 struct Batch {
   // Those of plan.lengths, in its order.  Token ids must be inside the vocabulary (whoever reads
   // documents checks it).
-  std::span<const std::vector<std::int32_t>* const> documents;
+  std::span<const TokenView> documents;
   // For every document a label for every token, unshifted: token i is scored against label i of a
   // masked LM, else against label i + 1.  Negative ones do not count.  Empty, which a masked LM
   // does not take: the documents' tokens.
-  std::span<const std::vector<std::int32_t>* const> labels = {};
+  std::span<const TokenView> labels = {};
   // Of a model of several dims (Model::inputs), in place of documents and labels: those of
   // plan.lengths, in its order, as check_sample() has them.
   std::span<const Sample* const> samples = {};

@@ -15,9 +15,9 @@ constexpr const char* kBatch = "batch";
 
 MicroBatch micro_batch(
     const Documents& packed,
-    std::span<const std::vector<std::int32_t>* const> documents,
+    std::span<const TokenView> documents,
     int group_rank,
-    std::span<const std::vector<std::int32_t>* const> labels,
+    std::span<const TokenView> labels,
     std::span<const std::int64_t> first_tokens,
     bool masked_lm) {
   MicroBatch batch;
@@ -25,15 +25,15 @@ MicroBatch micro_batch(
   std::vector<std::int64_t> starts;  // of each document among the packed tokens
   std::int64_t start = 0;
   for (std::size_t d = 0; d < packed.lengths.size(); ++d) {
-    if (static_cast<std::int64_t>(documents[d]->size()) != packed.lengths[d]) {
+    if (static_cast<std::int64_t>(documents[d].size()) != packed.lengths[d]) {
       throw std::invalid_argument(
-          "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
+          "document " + std::to_string(d) + " has " + std::to_string(documents[d].size()) +
           " tokens, the plan says " + std::to_string(packed.lengths[d]));
     }
-    if (!labels.empty() && labels[d]->size() != documents[d]->size()) {
+    if (!labels.empty() && labels[d].size() != documents[d].size()) {
       throw std::invalid_argument(
-          "document " + std::to_string(d) + " has " + std::to_string(documents[d]->size()) +
-          " tokens, but " + std::to_string(labels[d]->size()) + " labels; every token takes one");
+          "document " + std::to_string(d) + " has " + std::to_string(documents[d].size()) +
+          " tokens, but " + std::to_string(labels[d].size()) + " labels; every token takes one");
     }
     starts.push_back(start);
     const std::int64_t first = first_tokens.empty() ? start : first_tokens[d];
@@ -49,10 +49,10 @@ MicroBatch micro_batch(
       while (t >= starts[d] + packed.lengths[d]) {  // pieces ascend: documents come in order
         ++d;
       }
-      const std::vector<std::int32_t>& document = *documents[d];
+      const TokenView document = documents[d];
       const auto i = idx(t - starts[d]);
       batch.ids.push_back(document[i]);
-      const std::vector<std::int32_t>& wanted = labels.empty() ? document : *labels[d];
+      const TokenView wanted = labels.empty() ? document : labels[d];
       const std::size_t at = masked_lm ? i : i + 1;
       batch.labels.push_back(at < wanted.size() ? std::max(wanted[at], -1) : -1);
       batch.tokens_of.push_back(

@@ -36,9 +36,9 @@ struct MicroBatch {
 // come.
 MicroBatch micro_batch(
     const Documents& packed,
-    std::span<const std::vector<std::int32_t>* const> documents,
+    std::span<const TokenView> documents,
     int group_rank,
-    std::span<const std::vector<std::int32_t>* const> labels = {},
+    std::span<const TokenView> labels = {},
     std::span<const std::int64_t> first_tokens = {},
     bool masked_lm = false);
 

@@ -49,14 +49,8 @@ GradientAnswer gradients(const GradientRequest& request) {
     check_sample(sample, request.model, s < sizes.dims.size() ? sizes.dims[s] : plan.dims);
     samples.push_back(&sample);
   }
-  std::vector<const std::vector<std::int32_t>*> documents;
-  for (const auto& document : request.documents) {
-    documents.push_back(&document);
-  }
-  std::vector<const std::vector<std::int32_t>*> labels;
-  for (const auto& of_document : request.labels) {
-    labels.push_back(&of_document);
-  }
+  const std::vector<TokenView> documents = views(request.documents);
+  const std::vector<TokenView> labels = views(request.labels);
   request.backend->run(plan.ranks, [&](Communicators& communicators) {
     RankSession session(
         communicators,

@@ -106,10 +106,9 @@ std::int64_t predicted_tokens(const Batch& batch, const Model& model) {
     count += scored(*sample, model);
   }
   const bool masked_lm = model.masked_lm;
-  for (const std::vector<std::int32_t>* of :
-       batch.labels.empty() ? batch.documents : batch.labels) {
-    const std::ptrdiff_t unused = masked_lm || of->empty() ? 0 : 1;
-    count += std::count_if(of->begin() + unused, of->end(), [](auto label) { return label >= 0; });
+  for (const TokenView of : batch.labels.empty() ? batch.documents : batch.labels) {
+    const std::ptrdiff_t unused = masked_lm || of.empty() ? 0 : 1;
+    count += std::count_if(of.begin() + unused, of.end(), [](auto label) { return label >= 0; });
   }
   return count;
 }
@@ -147,8 +146,8 @@ RankSession::State::Played RankSession::State::play(
   const Timeline& timeline = programs.of(group_task(plan, group, backward), parameters.model());
   switching_seconds += seconds_since(begin);
   note("build the programs", "switch", begin);
-  std::vector<const std::vector<std::int32_t>*> documents;
-  std::vector<const std::vector<std::int32_t>*> labels;
+  std::vector<TokenView> documents;
+  std::vector<TokenView> labels;
   std::vector<const Sample*> samples;
   std::vector<at::Tensor> predictions;
   std::vector<std::int64_t> firsts;

@@ -335,7 +335,7 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
             fmt::format(
                 "{}, {}", row.name, counted(row.tokens, model.of_samples() ? "row" : "token")));
       }
-      const auto documents = pointers(data[i].documents);
+      const auto documents = views(data[i].documents);
       const auto samples = pointers(data[i].samples);
       Batch batch = synthetic_batch(documents, model);
       batch.samples = samples;

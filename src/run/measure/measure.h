@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "paradyse/plan/profile.h"
@@ -50,8 +51,7 @@ inline std::vector<std::vector<std::int32_t>> synthetic_documents(
 }
 
 // Of these documents, which a masked LM is to predict as they are.
-inline Batch synthetic_batch(
-    const std::vector<const std::vector<std::int32_t>*>& documents, const Model& model) {
+inline Batch synthetic_batch(std::span<const TokenView> documents, const Model& model) {
   Batch batch{.documents = documents};
   if (model.masked_lm) {
     batch.labels = documents;

@@ -75,7 +75,7 @@ PlayedLayer play_layer(
         {.dtype = dtype, .gradients = backward, .device = device, .breakdown = &breakdown});
     fill(session.parameters());
     const auto documents = synthetic_documents(1, tokens, layer.vocab());
-    const auto document = pointers(documents);
+    const auto document = views(documents);
     for (int i = 0; i < kColdRepeats + kRepeats; ++i) {
       if (backward) {
         session.parameters().zero_gradients();

@@ -308,7 +308,7 @@ class Profiler {
       const HostScope host;  // no memory of a rank
       drawn = synthetic_samples(subject_.model, plan.dims, std::ssize(plan.lengths));
     }
-    const auto documents = pointers(tokens);
+    const auto documents = views(tokens);
     const auto samples_of = pointers(drawn);
     std::vector<Repeat> samples;
     const auto begin = Clock::now();

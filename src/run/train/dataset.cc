@@ -71,9 +71,9 @@ BatchItems::BatchItems(
       drawn_.push_back(data.samples_->sample(i, seed, first_draw++));
       continue;
     }
-    documents_.push_back(&data.corpus_.documents[idx(i)]);
+    documents_.emplace_back(data.corpus_.documents[idx(i)]);
     if (!data.corpus_.labels.empty()) {
-      labels_.push_back(&data.corpus_.labels[idx(i)]);
+      labels_.emplace_back(data.corpus_.labels[idx(i)]);
     }
   }
   for (const Sample& sample : drawn_) {

@@ -58,8 +58,8 @@ class BatchItems {
   [[nodiscard]] Batch batch(std::uint64_t dropout_seed = 0) const;
 
  private:
-  std::vector<const Tokens*> documents_;
-  std::vector<const Tokens*> labels_;
+  std::vector<TokenView> documents_;
+  std::vector<TokenView> labels_;
   std::vector<Sample> drawn_;
   std::vector<const Sample*> samples_;
 };
