@@ -356,9 +356,11 @@ class GradTest(ProgramTest):
 
     def test_a_verb_that_does_not_fit_the_group(self):
         message = self.error_of(
-            *self.arguments("hf_llama_gqa", "--attention", "DataZ", "--mlp", "hold", "--ranks", 2))
-        self.assertIn("hold", message)
+            *self.arguments("hf_llama_gqa", "--attention", "DataZ", "--mlp", "pass", "--ranks", 2))
+        self.assertIn("passes weights", message)
         self.assertIn("gathers", message)
+        # groups of one rank, alike, hold what is all of the weights
+        self.expect_golden("hf_llama_gqa", "--attention", "DataZ", "--mlp", "hold", "--ranks", 2)
 
     def test_memory_that_does_not_suffice(self):
         for memory in ("1KiB", "100KiB", "250KiB"):

@@ -677,6 +677,30 @@ TEST(PlanCheck, KnowsGridsAndTokenTiles) {
           AllOf(StartsWith("programs.long[1].parts[1].token_tiles: "), HasSubstr("at most 256"))));
 }
 
+// Groups of one size, one after the other, hold weights in a part of the sharding group.
+TEST(PlanCheck, KnowsWhichGroupsHold) {
+  const TextShape model = small_model();
+  Json json = example_json();
+  json["programs"]["pair"][0]["parts"] = {
+      {{"part", "attention"}, {"strategy", "MegatronTS"}}, {{"part", "mlp"}, {"strategy", "hold"}}};
+  Json& groups = json["micro_batches"][1]["groups"];
+  const auto found = [&](const std::vector<int>& first, const std::vector<int>& second) {
+    groups = {
+        {{"ranks", first}, {"documents", {3}}, {"program", "pair"}},
+        {{"ranks", second}, {"documents", {1, 2}}, {"program", "pair"}}};
+    return problems(plan_from_json(json.dump(), ""), {.model = model});
+  };
+  EXPECT_THAT(found({0, 1}, {2, 3}), IsEmpty());
+  EXPECT_THAT(found({2, 3}, {0, 1}), IsEmpty());
+  EXPECT_THAT(
+      found({0, 2}, {1, 3}),
+      Each(AllOf(HasSubstr(".ranks: 'pair' holds weights"), HasSubstr("neighbours"))));
+  EXPECT_THAT(found({1, 2}, {0, 3}), Not(IsEmpty()));
+  EXPECT_THAT(
+      found({0, 1, 2}, {3}),
+      Contains(AllOf(HasSubstr("groups of one size"), HasSubstr("this one has 3"))));
+}
+
 // Pairs of tokens are counted in 64 bits.
 TEST(PlanCheck, RefusesMorePairsThanCanBeCounted) {
   Json json = example_json();
@@ -854,14 +878,17 @@ TEST(PlanCheck, FindsEachViolation) {
        [&](Plan& p) { group(p, 1, 0).program = "short"; },
        "micro_batches[1].groups[0].program: ",
        "'DataZ' (programs.short[0].parts[0].strategy) runs on groups of one rank"},
-      {"hold on a part of the domain",
-       [](Plan& p) { part_of(p.programs["pair"][0].choice, "attention").strategy = "MegatronTS"; },
+      {"pass on a part of the domain",
+       [](Plan& p) { part_of(p.programs["pair"][0].choice, "attention").strategy = "METP"; },
        "micro_batches[1].groups[0].program: ",
-       "'MegatronTS' (programs.pair[0].parts[0].strategy) holds weights"},
-      {"MLP hold on a part of the domain",
-       [](Plan& p) { part_of(p.programs["pair"][0].choice, "mlp").strategy = "hold"; },
-       "micro_batches[1].groups[0].program: ",
-       "'hold' (programs.pair[0].parts[1].strategy) holds weights"},
+       "'METP' (programs.pair[0].parts[0].strategy) passes weights"},
+      {"hold beside a group of another size",
+       [](Plan& p) {
+         part_of(p.programs["pair"][0].choice, "mlp").strategy = "hold";
+         part_of(p.programs["short"][0].choice, "mlp").strategy = "hold";
+       },
+       "micro_batches[1].groups[1].ranks: ",
+       "1 ranks beside the 2 of micro_batches[1].groups[0], and 'short' holds weights"},
       {"verbs of a domain differ",
        [](Plan& p) {
          p.programs["short"] = runs_of(std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));

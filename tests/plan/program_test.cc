@@ -1304,6 +1304,31 @@ TEST(Totals, AddUpTheParts) {
   EXPECT_DOUBLE_EQ(all.backward.attention_flops, 2.5 * all.forward.attention_flops);
 }
 
+// A pair in a domain of four: each rank has the shard of one of two, and half of what a gather
+// brings is sent.
+TEST(Timeline, HoldsInAPartOfTheDomain) {
+  const TextShape m = gqa();
+  const Group pair = task(m, {8}, 2, 4);
+  const std::vector<LayerChoice> held(2, text_layer("UlyssesZ", "hold"));
+  const std::vector<LayerChoice> gathered(2, text_layer("UlyssesZ", "gather"));
+  const auto weights = [](const Timeline& parts) -> const Program& {
+    return std::ranges::find_if(
+               parts, [](const ScheduledPart& part) { return part.program().part == "mlp"; })
+        ->program();
+  };
+  const Timeline a = timeline(pair, held);
+  const Timeline b = timeline(pair, gathered);
+  const auto elements = [](const Program& program, const Seat& at) {
+    const auto found = std::ranges::find(program.values, "w_gathered", &Value::name);
+    return local_extent(program, static_cast<ValueId>(found - program.values.begin()), at)
+        .elements();
+  };
+  for (int r = 0; r < 4; ++r) {
+    const Seat at{.group_rank = r % 2, .domain_rank = r};
+    EXPECT_EQ(2 * elements(weights(a), at), elements(weights(b), at)) << r;
+  }
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
@@ -1312,8 +1337,9 @@ TEST(Timeline, RefusesWhatDoesNotFitTheGroup) {
   const std::vector<LayerChoice> gathers(2, text_layer("UlyssesZ", "gather"));
   EXPECT_NO_THROW(timeline(half, gathers));
   const auto with = [](const LayerChoice& choice) { return std::vector<LayerChoice>(2, choice); };
-  EXPECT_THROW(timeline(half, with(text_layer("MegatronTS", "gather"))), std::invalid_argument);
-  EXPECT_THROW(timeline(half, with(text_layer("UlyssesZ", "hold"))), std::invalid_argument);
+  const Group most = task(m, {8}, 3, 4);
+  EXPECT_THROW(timeline(most, with(text_layer("MegatronTS", "gather"))), std::invalid_argument);
+  EXPECT_THROW(timeline(most, with(text_layer("UlyssesZ", "hold"))), std::invalid_argument);
   EXPECT_THROW(timeline(half, with(text_layer("DataZ", "gather"))), std::invalid_argument);
   EXPECT_THROW(timeline(half, with(text_layer("METP", "gather"))), std::invalid_argument);
   EXPECT_THROW(timeline(half, std::vector<LayerChoice>(3, gathers[0])), std::invalid_argument);

@@ -46,7 +46,7 @@ class Dice {
 class PlanMaker {
  public:
   PlanMaker(const TextShape& model, Plan plan, std::uint64_t seed)
-      : model_(text_model(model)), plan_(std::move(plan)), dice_(seed) {}
+      : model_(text_model(model)), plan_(std::move(plan)), dice_(seed), sizes_(~seed) {}
 
   Plan make() {
     plan_.programs.clear();
@@ -98,6 +98,12 @@ class PlanMaker {
       add_group(micro, std::move(ranks), documents);
       return;
     }
+    const int alike = sizes_.of(divisors(plan_.weight_domain));
+    if (alike < plan_.weight_domain && sizes_.one_in(2) &&
+        std::ssize(documents) * alike >= plan_.weight_domain) {
+      add_alike(micro, ranks, alike, documents);
+      return;
+    }
     dice_.shuffle(ranks);
     std::vector<std::vector<int>> groups;
     for (std::size_t next = 0; next < ranks.size();) {
@@ -120,6 +126,27 @@ class PlanMaker {
       }
     }
     gathers_ = false;
+  }
+
+  // Groups of one size, one after the other, which may hold weights.
+  void add_alike(
+      PlanMicroBatch& micro,
+      const std::vector<int>& ranks,
+      int size,
+      const std::vector<std::int64_t>& documents) {
+    for (const char* kind : {"attention", "mlp"}) {
+      verbs_[kind] = sizes_.one_in(2) ? Verb::hold : Verb::gather;
+    }
+    const std::size_t count = ranks.size() / idx(size);
+    std::vector<std::vector<std::int64_t>> piles(count);
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      piles[d < count ? d : idx(sizes_.below(static_cast<int>(count)))].push_back(documents[d]);
+    }
+    for (std::size_t g = 0; g < count; ++g) {
+      const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(g * idx(size));
+      add_group(micro, {begin, begin + size}, piles[g]);
+    }
+    verbs_.clear();
   }
 
   void add_group(
@@ -159,7 +186,10 @@ class PlanMaker {
     std::vector<const Strategy*> fit;
     for (const Strategy& one : strategies(kind)) {
       const bool whole_domain = size == plan_.weight_domain && !gathers_;
-      if ((size == 1 || !one.one_rank) && (whole_domain || one.verb == Verb::gather)) {
+      const auto verb = verbs_.find(kind);
+      const bool lock_step = verb != verbs_.end() ? one.verb == verb->second
+                                                  : whole_domain || one.verb == Verb::gather;
+      if ((size == 1 || !one.one_rank) && lock_step) {
         fit.push_back(&one);
       }
     }
@@ -195,7 +225,9 @@ class PlanMaker {
   Model model_;
   Plan plan_;
   Dice dice_;
-  bool gathers_ = false;  // all groups of the domain do
+  Dice sizes_;                         // of groups that are alike
+  bool gathers_ = false;               // all groups of the domain do
+  std::map<std::string, Verb> verbs_;  // of all groups of the domain, by kind of part
 };
 
 // A group of a plan with ranks, or null.

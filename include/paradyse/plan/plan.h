@@ -145,7 +145,8 @@ struct CheckContext {
 //   - a named program exists, its layers add up to the model's, its strategies and recompute levels
 //     are known and fit the group's size
 //   - lock-step rule: within a micro-batch all groups of a domain use the same verb for the same
-//     part and make the same layers again as a whole; `hold` needs the group to be the whole domain
+//     part and make the same layers again as a whole; groups that `hold` weights are of one size,
+//     one after the other
 //   - all ranks of a domain see the same sequence of collectives over it, and all ranks of a group
 //     the same over the group (proved on the built programs when a model is given)
 //   - placements name an axis each and dims of their streams, which the strategy can run from;

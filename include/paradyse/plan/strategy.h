@@ -191,8 +191,8 @@ void apply(Recompute level, Program& program);
 std::string name(const LayerChoice& layer);
 
 // Why a choice does not suit a group: an option that its strategy has not got, or a value that
-// does not suit it; a strategy for one rank on several; weights held or passed by a group that is
-// not the whole domain.  None: it suits.
+// does not suit it; a strategy for one rank on several; weights passed by a group that is not the
+// whole domain, or held by one whose size does not divide it.  None: it suits.
 struct Misfit {
   std::string option;  // "": the strategy itself
   std::string why;     // "runs on groups of one rank; ...", "head_groups 3 of 'METP': ..."
@@ -231,7 +231,7 @@ ScheduledPart scheduled_move(
 // lies where each rank has whole rows of its own.
 //
 // Throws std::invalid_argument when a strategy does not fit the group or cannot run from where its
-// streams lie: `hold` on a group that is not the whole domain, a one-rank strategy on several
+// streams lie: `pass` on a group that is not the whole domain, a one-rank strategy on several
 // ranks, a ring over copies; and for another number of layers.
 Timeline timeline(
     const Model& model,

@@ -37,7 +37,14 @@ class Writer {
   // perhaps empty, but never more tiles than the fullest rank has rows.
   [[nodiscard]] std::vector<TokenTile> tiles(const Layout& layout, std::int64_t wanted) const;
 
-  ValueId hold();
+  // The rows of the stack that this rank of the group holds for tensor parallelism: the parameter
+  // itself, where the group is the whole domain; else gathered from it, whose groups are of one
+  // size, one after the other.  `wide_gradient`: as of gather().
+  ValueId hold(bool wide_gradient = false);
+  // What `rank` of the group holds, after hold(), of the matrices from `first` to `last`.
+  [[nodiscard]] WeightRows held(const std::string& first, const std::string& last, int rank) const {
+    return held_.own(first, last, rank);
+  }
   // All of the stack from all ranks of the domain, or only some of its matrices' rows, in the order
   // given; `wide_gradient`: linears use them more than once.
   ValueId gather(bool wide_gradient = false);
@@ -180,8 +187,9 @@ class Writer {
   ValueId add_bias(ValueId y, Role role, Cuts entries, double scale);
   ValueId value(const std::string& name, Layout layout, Element element = Element::activation);
   Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
-  // These elements of the stack, from where they are stored to all ranks of the domain.
-  [[nodiscard]] Redistribution gathered(const Piece& elements) const;
+  // Of the stack, from where it is stored, the elements that each rank of the domain wants.
+  [[nodiscard]] Redistribution gathered(Cuts wanted) const;
+  ValueId gather(Cuts wanted, bool wide_gradient);
   // Tiles of a stack of matrices as wide as x: of its rows [0, rows).
   [[nodiscard]] std::vector<Redistribution> vocabulary_tiles(std::int64_t rows) const;
   ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out);
@@ -190,7 +198,8 @@ class Writer {
   Layout rows_;  // of the first stream that the part reads, or makes
   bool recompute_ = false;
   bool training_;
-  PartWeights weights_;
+  PartWeights weights_;  // as the domain stores them
+  PartWeights held_;     // and, after hold(), as the group holds them
   Program program_;
 };
 

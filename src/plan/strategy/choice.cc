@@ -173,14 +173,22 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
          .why = "runs on groups of one rank; this one has " + std::to_string(p) +
                 ": use another or split it"});
   }
-  if (runs.verb != Verb::gather && p != task.domain) {
+  if (runs.verb == Verb::pass && p != task.domain) {
     found.push_back(
         {.option = {},
          .why =
-             std::string(runs.verb == Verb::hold ? "holds" : "passes") +
-             " weights, which needs a group that is the whole sharding group (weight_domain) of " +
+             "passes weights, which needs a group that is the whole sharding group (weight_domain) "
+             "of " +
              std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
              ": use a strategy that gathers"});
+  }
+  if (runs.verb == Verb::hold && task.domain % std::max(1, p) != 0) {
+    found.push_back(
+        {.option = {},
+         .why = "holds weights, which needs groups of one size that make up the sharding group "
+                "(weight_domain) of " +
+                std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
+                ": use a strategy that gathers"});
   }
   for (const auto& [key, value] : choice.options) {
     const auto refuse = [&, name = key, number = value](const std::string& why) {

@@ -136,13 +136,17 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) 
   return tiles;
 }
 
-Redistribution Writer::gathered(const Piece& elements) const {
-  const Layout stack = weights_.stack();
-  const auto domain = idx(program_.domain);
-  return {stack, stack.cut("elements", Cuts(domain, elements)), program_.domain};
-}
-
-ValueId Writer::hold() {
+ValueId Writer::hold(bool wide_gradient) {
+  held_ = part_->weights(ranks());
+  if (ranks() != program_.domain) {
+    const Layout of_group = held_.stack();
+    Cuts wanted;
+    wanted.reserve(idx(program_.domain));
+    for (int d = 0; d < program_.domain; ++d) {
+      wanted.push_back(of_group.columns().piece(d % ranks()));
+    }
+    return gather(std::move(wanted), wide_gradient);
+  }
   const ValueId w = value("w", weights_.stack());
   program_.values.back().over_domain = true;
   op(OpKind::hold_weights, {}, {w});
@@ -162,7 +166,16 @@ ValueId Writer::gather(const std::vector<WeightRows>& rows, bool wide_gradient) 
       append(elements, run);
     }
   }
-  Redistribution copy = gathered(elements);
+  return gather(Cuts(idx(program_.domain), elements), wide_gradient);
+}
+
+Redistribution Writer::gathered(Cuts wanted) const {
+  const Layout stack = weights_.stack();
+  return {stack, stack.cut("elements", std::move(wanted)), program_.domain};
+}
+
+ValueId Writer::gather(Cuts wanted, bool wide_gradient) {
+  Redistribution copy = gathered(std::move(wanted));
   const ValueId w = value("w_gathered", copy.to());
   program_.values.back().over_domain = true;
   program_.values.back().wide_gradient = wide_gradient;
@@ -574,7 +587,7 @@ std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
   for (std::int64_t begin = 0; begin < rows; begin += height) {
     Piece tile;
     append(tile, {begin * cols, std::min(begin + height, rows) * cols});
-    tiles.push_back(gathered(tile));
+    tiles.push_back(gathered(Cuts(idx(program_.domain), tile)));
   }
   return tiles;
 }

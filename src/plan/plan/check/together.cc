@@ -41,6 +41,43 @@ std::string verb_at(const std::vector<VerbRun>& runs, std::int64_t layer, std::s
   return "nothing";
 }
 
+bool holds_weights(const CheckedGroup& group) {
+  return std::ranges::any_of(group.program->verbs, [](const VerbRun& run) {
+    return std::ranges::count(run.parts, Verb::hold) > 0;
+  });
+}
+
+// Part of a sharding group may hold weights where its groups are of one size, one after the other:
+// each rank then knows what every other wants of its shard.
+void check_held(Findings& findings, const std::vector<CheckedGroup>& groups) {
+  const int domain = findings.plan.weight_domain;
+  for_each_pair_of_a_domain(groups, [&](const CheckedGroup& a, const CheckedGroup& b) {
+    if (holds_weights(b) && a.group->ranks.size() != b.group->ranks.size()) {
+      findings.say(
+          b.path + ".ranks",
+          text(b.group->ranks.size()) + " ranks beside the " + text(a.group->ranks.size()) +
+              " of " + a.path + ", and '" + b.group->program +
+              "' holds weights (tensor parallel): groups of a sharding group (weight_domain) that "
+              "hold weights are of one size");
+    }
+  });
+  for (const CheckedGroup& group : groups) {
+    if (group.program == nullptr || group.domain < 0 || !holds_weights(group)) {
+      continue;
+    }
+    const std::vector<int>& ranks = group.group->ranks;
+    const auto size = static_cast<int>(ranks.size());
+    if (ranks.back() - ranks.front() + 1 != size || ranks.front() % domain % size != 0) {
+      findings.say(
+          group.path + ".ranks",
+          "'" + group.group->program +
+              "' holds weights (tensor parallel), for which ranks of a "
+              "group are neighbours, the first a multiple of " +
+              text(size) + " within its sharding group (weight_domain)");
+    }
+  }
+}
+
 }  // namespace
 
 // The groups are disjoint and cover the ranks; the latter is returned.
@@ -105,6 +142,7 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
               "lock-step");
     }
   });
+  check_held(findings, groups);
 }
 
 }  // namespace paradyse::check

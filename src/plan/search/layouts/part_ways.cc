@@ -141,6 +141,10 @@ std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::s
     if (const std::vector<Misfit> wrong = misfits(task, choice); !wrong.empty()) {
       throw std::invalid_argument(wrong.front().why);
     }
+    if (strategy(part.kind, choice.strategy).verb == Verb::hold &&
+        task.documents.ranks() != task.domain) {
+      throw std::invalid_argument("holds weights, and groups beside it may be of other sizes");
+    }
     const ScheduledPart built = scheduled_part(task, choice);
     PartChoice again = choice;
     again.recompute = Recompute::full;

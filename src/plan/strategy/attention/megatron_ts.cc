@@ -36,7 +36,7 @@ Program build_megatron_ts(const Task& task) {
   for (int r = 0; r < p; ++r) {
     const Heads& h = heads[idx(r)];
     const auto held = [&](const char* first, const char* last) {
-      return w.term(stack, w.weights().own(first, last, r), r);
+      return w.term(stack, w.held(first, last, r), r);
     };
     if (own_keys) {
       in_terms.push_back({held("q", "v")});

@@ -18,12 +18,14 @@ Program build_hold(const Task& task) {
   Cuts columns;  // of h
   std::vector<std::vector<Term>> in_terms;
   std::vector<std::vector<Term>> out_terms;
-  const ValueId stack = w.hold();
+  const std::int64_t tiles = std::clamp<std::int64_t>(
+      task.option(kTilesOption, 1), 1, std::max<std::int64_t>(1, task.documents.tokens()));
+  const ValueId stack = w.hold(/*wide_gradient=*/tiles > 1);
   for (int r = 0; r < p; ++r) {
     const Piece& mine = width[idx(r)];
     columns.push_back(mlp_columns(task.shape(), mine.empty() ? Interval{} : mine.front()));
     const auto held = [&](const std::string& first, const std::string& last) {
-      return w.term(stack, w.weights().own(first, last, r), r);
+      return w.term(stack, w.held(first, last, r), r);
     };
     in_terms.push_back({held(mlp_input(task.shape()), "up")});
     out_terms.push_back({held("down", "down")});
@@ -31,8 +33,6 @@ Program build_hold(const Task& task) {
   const ValueId xn = w.normed_input();
   const ValueId xg =
       w.redistribute(xn, w.layout(xn).whole(), "xg", task.option(kKeepOption, 0) == 0);
-  const std::int64_t tiles = std::clamp<std::int64_t>(
-      task.option(kTilesOption, 1), 1, std::max<std::int64_t>(1, task.documents.tokens()));
   if (tiles > 1) {
     w.recompute_from_here();
   }
