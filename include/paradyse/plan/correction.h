@@ -54,7 +54,10 @@ class Correction {
       std::int64_t longest,
       double predicted,
       double measured);
-  [[nodiscard]] double factor(const std::string& strategy, int ranks, std::int64_t longest) const;
+  // What planners choose by; or, where nothing is `hoped`, what is expected: without the doubt of
+  // what was not tried.
+  [[nodiscard]] double factor(
+      const std::string& strategy, int ranks, std::int64_t longest, bool hoped = true) const;
   // Of what is no strategy's: exp(machine + common).
   [[nodiscard]] double common_factor() const;
 

@@ -122,11 +122,12 @@ void Correction::publish() {
   }
 }
 
-double Correction::factor(const std::string& strategy, int ranks, std::int64_t longest) const {
+double Correction::factor(
+    const std::string& strategy, int ranks, std::int64_t longest, bool hoped) const {
   if (published_.cells.empty()) {
     return common_factor();
   }
-  double own = published_.common - std::log(kDoubt);
+  double own = published_.common - (hoped ? std::log(kDoubt) : 0);
   const auto key = published_.keys.find(Key{strategy, ranks, log2_bucket(longest)});
   const auto cell = published_.cells.find({strategy, ranks});
   if (key != published_.keys.end()) {

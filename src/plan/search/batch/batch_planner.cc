@@ -46,6 +46,9 @@ BatchPlanner::Answer BatchPlanner::plan(const BatchSizes& batch) {
   if (!answer.plan && !planning().held_to().empty()) {
     answer = make(batch, Caps::passed);  // other documents of such lengths may still need more
   }
+  if (answer.plan) {
+    planning().prediction().expect(*answer.plan);
+  }
   if (answer.plan && plans_.size() < kPlansKept) {
     plans_.emplace(batch, *answer.plan);
   }
@@ -71,7 +74,11 @@ std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
   caps[log2_bucket(tokens)] = most - most / 20;
   planning().hold_to(std::move(caps));
   plans_.clear();
-  return make(sizes_of(plan), Caps::held).plan;
+  Answer answer = make(sizes_of(plan), Caps::held);
+  if (answer.plan) {
+    planning().prediction().expect(*answer.plan);
+  }
+  return std::move(answer.plan);
 }
 
 BatchPlanner::Learned BatchPlanner::learned() const {

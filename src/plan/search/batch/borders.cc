@@ -42,18 +42,20 @@ class WholeCosts {
         effort_(effort),
         layers_(documents.task().model.layers) {
     LayerCosts& costs = documents.costs().of(1);
+    const double layer_once = costs.predicted_layer(layer, 1).busy;
+    const double rest_once = costs.rest(1).busy;
     std::map<std::int64_t, Known> found;  // [length]
     for (const std::int64_t n : lengths) {
       const auto [known, fresh] = found.try_emplace(n);
       if (fresh) {
         known->second = {
-            .layer = costs.predicted_layer(layer, n).busy,
-            .rest = costs.rest(n).busy,
+            .layer = std::max(0.0, costs.predicted_layer(layer, n).busy - layer_once),
+            .rest = std::max(0.0, costs.rest(n).busy - rest_once),
             .factor = documents.correction().factor(part_of(layer, "attention").strategy, 1, n)};
       }
       known_.push_back(known->second);
     }
-    idle_ = documents.estimate(layer, 1, 1).busy;
+    once_ = documents.estimate(layer, 1, 1).busy;
     // Bytes grow with tokens, unless lengths were held to less.
     if (documents.held_to().empty() || caps == Caps::passed) {
       most_tokens_ = largest_that(
@@ -62,13 +64,13 @@ class WholeCosts {
     }
   }
 
-  // Seconds of document `d` of the batch beside `longest`, the longest of its rank.
+  // Seconds of document `d` of the batch, beside once(), on a rank whose longest is `longest`.
   [[nodiscard]] double busy(std::int64_t d, std::int64_t longest) const {
     const Known& known = known_[idx(d)];
     return static_cast<double>(layers_) * (known.layer * known_[idx(longest)].factor) + known.rest;
   }
-  // A rank without documents still gathers weights: as for one token.
-  [[nodiscard]] double idle() const { return idle_; }
+  // Of every rank, with or without documents: it gathers weights, as for one token.
+  [[nodiscard]] double once() const { return once_; }
   [[nodiscard]] bool fits(std::int64_t tokens) const {
     return most_tokens_ ? tokens <= *most_tokens_ : estimated_to_fit(tokens);
   }
@@ -88,8 +90,8 @@ class WholeCosts {
 
  private:
   struct Known {
-    double layer = 0;  // busy seconds of one, as the time model says
-    double rest = 0;   // corrected
+    double layer = 0;  // busy seconds of one beside once(), as the time model says
+    double rest = 0;   // corrected, beside once()
     double factor = 1;
   };
 
@@ -104,7 +106,7 @@ class WholeCosts {
   std::int64_t layers_;
   std::vector<Known> known_;            // [document]
   std::map<std::int64_t, bool> alone_;  // [length] beyond what estimates have room for
-  double idle_ = 0;
+  double once_ = 0;
   std::optional<std::int64_t> most_tokens_;
 };
 
@@ -311,7 +313,7 @@ std::optional<Plan> Borders::best_of_borders(
         std::vector<GroupSeconds> busy;
         busy.reserve(of_ranks.size());
         for (const auto& of_rank : of_ranks) {
-          double its = of_rank.empty() ? costs.idle() : 0;
+          double its = costs.once();
           const std::int64_t longest =
               of_rank.empty() ? 0 : *std::ranges::max_element(of_rank, {}, length);
           for (const std::int64_t d : of_rank) {

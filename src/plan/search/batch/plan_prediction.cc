@@ -64,7 +64,7 @@ PredictedBytes PlanPrediction::bytes_of(
 }
 
 // Folds every micro-batch exactly.
-void PlanPrediction::predict(Plan& plan) {
+void PlanPrediction::predict(Plan& plan, bool hoped) {
   double total = task_.step_seconds * correction_.common_factor();
   for (PlanMicroBatch& micro : plan.micro_batches) {
     std::vector<GroupSeconds> groups;
@@ -76,7 +76,8 @@ void PlanPrediction::predict(Plan& plan) {
           choices(plan.programs.at(group.program)),
           built.seats,
           built.parts.front().program().documents.lengths,
-          correction_);
+          correction_,
+          hoped);
       groups.push_back(
           {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
     }
@@ -99,7 +100,8 @@ double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatc
              choices(plan.programs.at(group.program)),
              built.seats,
              built.parts.front().program().documents.lengths,
-             none)});
+             none,
+             /*hoped=*/false)});
   }
   return wall_seconds(groups);
 }
@@ -110,24 +112,31 @@ double PlanPrediction::group_seconds(
     const std::vector<LayerChoice>& layers,
     const std::vector<Seat>& seats,
     const std::vector<std::int64_t>& lengths,
-    const Correction& correction) {
+    const Correction& correction,
+    bool hoped) {
   const auto ranks = static_cast<int>(seats.size());
   const std::int64_t longest = longest_of(lengths);
   const auto factor_of = [&](const LayerChoice& layer) {
-    return correction.factor(learned_part(model_, layer).strategy, ranks, longest);
+    return correction.factor(learned_part(model_, layer).strategy, ranks, longest, hoped);
   };
-  if (!seconds_->by_work()) {  // documents one after the other; without one, weights are gathered
+  if (!seconds_->by_work()) {
+    // Weights are gathered once, as for one token, with documents or without; the rest is each's.
     LayerCosts& costs = costs_.of(ranks);
-    const std::vector<std::int64_t> none = {1};
-    double sum = 0;
-    for (const std::int64_t n : lengths.empty() ? none : lengths) {
-      const auto seconds = [&](const PartCost& cost) {
+    const auto of_all = [&](const auto& cost_of) {
+      const auto seconds = [&](std::int64_t n) {
+        const PartCost cost = cost_of(n);
         return ranks < task_.ranks ? cost.busy : cost.wall;
       };
-      sum += seconds(costs.predicted_rest(n)) * correction.common_factor();
-      for (const LayerChoice& layer : layers) {
-        sum += seconds(costs.predicted_layer(layer, n)) * factor_of(layer);
-      }
+      const double once = seconds(1);
+      return std::accumulate(lengths.begin(), lengths.end(), once, [&](double sum, std::int64_t n) {
+        return sum + std::max(0.0, seconds(n) - once);
+      });
+    };
+    double sum = correction.common_factor() *
+                 of_all([&](std::int64_t n) { return costs.predicted_rest(n); });
+    for (const LayerChoice& layer : layers) {
+      sum += factor_of(layer) *
+             of_all([&](std::int64_t n) { return costs.predicted_layer(layer, n); });
     }
     return sum;
   }

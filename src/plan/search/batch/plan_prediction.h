@@ -29,8 +29,10 @@ class PlanPrediction {
   // All three live longer.
   PlanPrediction(const PlanningTask& task, const Correction& correction, GroupCosts& costs);
 
-  // Fills in `predicted` of the plan, its micro-batches and groups.
-  void predict(Plan& plan);
+  // Fills in `predicted` of the plan, its micro-batches and groups: as planners compare it, with
+  // the benefit of the doubt for what was not tried; and as it is expected to run, for people.
+  void predict(Plan& plan) { predict(plan, /*hoped=*/true); }
+  void expect(Plan& plan) { predict(plan, /*hoped=*/false); }
   // Of a micro-batch, by the time model alone: what measurements are held against.
   [[nodiscard]] double uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro);
 
@@ -44,7 +46,7 @@ class PlanPrediction {
       const std::vector<LayerChoice>& layers,
       const std::vector<Seat>& seats,
       const std::vector<std::int64_t>& lengths) {
-    return group_seconds(parts, layers, seats, lengths, correction_);
+    return group_seconds(parts, layers, seats, lengths, correction_, /*hoped=*/true);
   }
   [[nodiscard]] PredictedBytes fullest_rank(
       const Timeline& parts, const std::vector<Seat>& seats) const;
@@ -61,12 +63,14 @@ class PlanPrediction {
   [[nodiscard]] double wall_seconds(const std::vector<GroupSeconds>& groups) const;
 
  private:
+  void predict(Plan& plan, bool hoped);
   double group_seconds(
       const Timeline& parts,
       const std::vector<LayerChoice>& layers,
       const std::vector<Seat>& seats,
       const std::vector<std::int64_t>& lengths,
-      const Correction& correction);
+      const Correction& correction,
+      bool hoped);
 
   const PlanningTask& task_;
   const Correction& correction_;

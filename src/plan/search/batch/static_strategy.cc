@@ -114,6 +114,7 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
       tokens += lengths[d];
     }
     if (predicted_to_fit(documents, plan, Caps::held)) {
+      documents.prediction().expect(plan);
       return plan;
     }
     if (plan.micro_batches.size() == lengths.size()) {
@@ -125,7 +126,7 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
 std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans) {
   StaticComparison found{.batches = static_cast<std::int64_t>(plans.size())};
   for (Plan& plan : plans) {
-    known.documents().prediction().predict(plan);
+    known.documents().prediction().expect(plan);
     found.ours += plan.predicted.seconds.value_or(0);
   }
   BatchPlanner::Learned learned = known.learned();
