@@ -18,6 +18,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/run/device/cores.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_comm.h"
 #include "src/run/measure/device_speeds.h"
@@ -39,6 +40,16 @@ TEST(Spread, IsOfAllRepeats) {
   EXPECT_EQ(spread_of({3, 1, 2}), (Spread{.median = 2, .least = 1, .most = 3}));
   EXPECT_EQ(spread_of({4}), (Spread{.median = 4, .least = 4, .most = 4}));
   EXPECT_EQ(spread_of({4, 1, 3, 2}), (Spread{.median = 2.5, .least = 1, .most = 4}));
+}
+
+// Two machines of which one has two processes on a core each, and one shares all its cores.
+TEST(Cores, AreCountedOnceOverAllMachines) {
+  using Own = std::vector<std::int64_t>;
+  EXPECT_EQ(cores_of_all(std::vector<Own>{{7, 1, 0}, {7, 2, 0}}), 2);
+  EXPECT_EQ(cores_of_all(std::vector<Own>{{7, 3, 0}, {7, 3, 0}}), 2);
+  EXPECT_EQ(cores_of_all(std::vector<Own>{{7, 3, 1}, {9, 3, 1}, {9, 3, 1}}), 6);
+  EXPECT_EQ(cores_of_all(std::vector<Own>{{7, -1, 0}}), 64);
+  EXPECT_EQ(cores_of_all(std::vector<Own>{own_cores(), own_cores()}), usable_cores());
 }
 
 TEST(SyntheticDocuments, AreAlwaysTheSameAndWithinTheVocabulary) {

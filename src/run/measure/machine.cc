@@ -15,6 +15,7 @@
 #include "paradyse/run/weights.h"
 #include "src/run/device/device.h"
 #include "src/run/device/streams.h"
+#include "src/run/execute/gather.h"
 #include "src/run/kernels/cpu/tile_attention.h"
 #include "src/run/kernels/kernels.h"
 #include "src/run/measure/device_speeds.h"
@@ -101,8 +102,16 @@ void on_another_thread(c10::Device device, Body body) {
 
 }  // namespace
 
-int shared_cores(int ranks, const Backend& backend, c10::Device device) {
-  return device.is_cpu() ? usable_cores() : backend.name() == "local" ? 1 : ranks;
+int shared_cores(int ranks, Backend& backend, c10::Device device) {
+  const bool threads = backend.name() == "local";
+  if (!device.is_cpu() || threads) {
+    return device.is_cpu() ? usable_cores() : threads ? 1 : ranks;
+  }
+  int cores = 1;
+  backend.run(ranks, [&](Communicators& communicators) {
+    cores = cores_of_all(gather(own_cores(), communicators.world()));
+  });
+  return cores;
 }
 
 namespace {

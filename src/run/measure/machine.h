@@ -14,9 +14,9 @@
 
 namespace paradyse {
 
-// Processors that so many ranks share, those of this machine; on GPUs these: one that threads
-// share, or one for each process.
-int shared_cores(int ranks, const Backend& backend, c10::Device device);
+// Processors that so many ranks share, on all machines together; on GPUs these: one that threads
+// share, or one for each process.  All processes ask at once.
+int shared_cores(int ranks, Backend& backend, c10::Device device);
 
 // What this machine is, for people: processor, processors in use, memory, device.
 std::string machine_name(c10::Device device = c10::Device(c10::kCPU));

@@ -221,7 +221,7 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
 }  // namespace
 
 ProfileHeader profile_header(
-    const Model& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device) {
+    const Model& model, int ranks, Dtype dtype, Backend& backend, c10::Device device) {
   const std::string machine = machine_name(device);
   return {
       .machine = machine,

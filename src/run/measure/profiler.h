@@ -52,7 +52,7 @@ std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& sample
 
 // The header that a profile made now would have: what a profile or costs file has to agree with.
 ProfileHeader profile_header(
-    const Model& model, int ranks, Dtype dtype, const Backend& backend, c10::Device device);
+    const Model& model, int ranks, Dtype dtype, Backend& backend, c10::Device device);
 ProfileHeader profile_header(const ProfileRequest& request);
 
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
