@@ -2,10 +2,13 @@
 """Trains on samples of unlike sizes on two nodes that a slow link joins, by several batch planners in turn.
 
 The nodes are network namespaces of this machine with two ranks on one core each (Linux, as root).
-Data is drawn: clips of 8 to 64 frames for a video model, alignments of 20 to 120 residues for a
-protein model.
+Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000)
+scaled to 4,096 tokens, and one of 4,096 for every two steps; clips of 8 to 64 frames for a video
+model; alignments of 20 to 120 residues for a protein model.
 
-usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family stdit|evoformer] [--mbit 100] [--planners a,b]
+A planner is a row of the table of batch planners, or static:STRATEGY, which recomputes where it must.
+
+usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family text|stdit|evoformer] [--mbit 100] [--planners a,b]
 """
 import argparse
 import array
@@ -19,13 +22,17 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = {
+    "text": (ROOT / "configs/models/demo.toml").read_text(),
     "stdit": 'model_type = "stdit"\ndepth = 4\nhidden_size = 128\nnum_heads = 8\nin_channels = 4\n',
     "evoformer": 'model_type = "evoformer"\nno_blocks = 4\nc_m = 64\nc_z = 32\nno_heads_msa = 8\nno_heads_pair = 4\n'
                  'c_hidden = 8\nc_hidden_opm = 16\nc_hidden_mul = 32\ntransition_n = 4\n',
 }
 SPACES = ("paradyse-node-0", "paradyse-node-1")
 DEADLINE = 1800  # seconds of a command
+LONGEST = 4096  # tokens of a document
+MLP_OF = {"MegatronTS": "hold", "METP": "pass"}  # weight modes of static strategies
 
 
 def shell(line, check=True):
@@ -50,15 +57,37 @@ def set_up(mbit):
 
 
 def launch(program, port, *args):
-    """The command on both nodes; node 0's standard output."""
+    """The command on both nodes; node 0's standard output, or None where no plan fits."""
     nodes = [subprocess.Popen(
         ["ip", "netns", "exec", space, "taskset", "-c", str(i % os.cpu_count()), program, "launch", "-n", "2",
          "--nodes", "2", "--node", str(i), "--rendezvous", f"10.77.0.1:{port}", "--", *map(str, args)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i, space in enumerate(SPACES)]
     said = [node.communicate(timeout=DEADLINE) for node in nodes]
+    if any("no plan" in errors for _, errors in said) and any(node.returncode for node in nodes):
+        return None
     if any(node.returncode for node in nodes):
         sys.exit(f"{' '.join(map(str, args))}: {said[0][1][-800:]}{said[1][1][-800:]}")
     return said[0][0]
+
+
+def draw_documents(folder, rng, tokens, steps):
+    """For so many steps, and one of the longest for every two."""
+    files = sorted(pathlib.Path("/usr/lib/python3").rglob("*.py"))[:400]
+    text = b"".join(file.read_bytes() for file in files)
+    if len(text) < LONGEST:
+        sys.exit("no text under /usr/lib/python3 to draw documents from")
+    at = 0
+    with open(folder / "documents.jsonl", "w", encoding="ascii") as out:
+        for step in range(steps):
+            lengths = [LONGEST] if step % 2 == 0 else []
+            while sum(lengths) < tokens:
+                drawn = rng.lognormvariate(7.09, 1.66)
+                if drawn <= 96000:
+                    lengths.append(max(8, round(drawn * LONGEST / 96000)))
+            for length in lengths:
+                at = at if at + length <= len(text) else 0
+                out.write(json.dumps({"tokens": list(text[at:at + length])}) + "\n")
+                at += length
 
 
 def draw_clips(folder, rng):
@@ -87,25 +116,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("program")
     parser.add_argument("out")
-    parser.add_argument("--family", choices=MODELS, default="stdit")
+    parser.add_argument("--family", choices=MODELS, default="text")
     parser.add_argument("--mbit", type=float, default=100, help="megabits a second of the link; 0: as fast as it is")
-    parser.add_argument("--planners", default="groups,borders,groups-of-all")
-    parser.add_argument("--memory", default="256MiB", help="of a rank")
-    parser.add_argument("--tokens", type=int, default=12000, help="rows of a step")
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--warm", type=int, default=2, help="steps that are not counted")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--planners", default="groups,borders,groups-of-1,groups-of-2,groups-of-4")
+    parser.add_argument("--memory", help="of a rank; default: 16MiB for text, else 256MiB")
+    parser.add_argument("--tokens", type=int, help="tokens or rows of a step; default: 32768 for text, else 12000")
+    parser.add_argument("--steps", type=int, default=12, help="that are counted")
+    parser.add_argument("--warm", type=int, default=4, help="steps before them")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--profile", type=float, default=120, help="seconds of measuring costs")
     options = parser.parse_args()
+    text = options.family == "text"
+    options.memory = options.memory or ("16MiB" if text else "256MiB")
+    options.tokens = options.tokens or (32768 if text else 12000)
     program = os.path.abspath(options.program)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="two_nodes_"))
     (folder / "data").mkdir()
     (folder / "model.toml").write_text(MODELS[options.family])
-    (draw_clips if options.family == "stdit" else draw_alignments)(folder / "data", random.Random(1))
+    if text:
+        draw_documents(folder / "data", random.Random(1), options.tokens, options.steps + options.warm + 1)
+    else:
+        (draw_clips if options.family == "stdit" else draw_alignments)(folder / "data", random.Random(1))
     port = 29500
 
     def config(planner, costs):
-        file = folder / f"{planner}.toml"
+        file = folder / f"{planner.replace(':', '-')}.toml"
+        kind, _, attention = planner.partition(":")
+        which = f'batch_planner = "{kind}"' if kind != "static" else (
+            f'batch_planner = "borders"\nattention = "{attention}"\nmlp = "{MLP_OF.get(attention, "gather")}"')
         file.write_text(f"""
 [model]
 path = "{folder}/model.toml"
@@ -114,7 +152,7 @@ path = "{folder}/data"
 [parallel]
 ranks = 4
 memory_per_rank = "{options.memory}"
-batch_planner = "{planner}"
+{which}
 [train]
 steps = {options.steps + options.warm}
 tokens_per_step = {options.tokens}
@@ -145,7 +183,11 @@ clips = 0
         for repeat in range(options.repeats):
             for planner in planners[repeat % len(planners):] + planners[:repeat % len(planners)]:
                 port += 1
-                summary = json.loads(launch(program, port, "train", "-c", config(planner, costs), "--json"))
+                said = launch(program, port, "train", "-c", config(planner, costs), "--json")
+                if said is None:
+                    print(f"{planner:12} no plan fits", flush=True)
+                    continue
+                summary = json.loads(said)
                 metrics = pathlib.Path(summary["folder"]) / "metrics.jsonl"
                 steps = [json.loads(line) for line in metrics.read_text().splitlines()][options.warm:]
                 total = {key: sum(step[key] for step in steps) for key in ("tokens", "seconds", "predicted_seconds")}
@@ -153,13 +195,17 @@ clips = 0
                 predicted[planner].append(total["tokens"] / total["predicted_seconds"])
                 print(f"{planner:12} {speeds[planner][-1]:9.0f} rows/s, predicted {predicted[planner][-1]:9.0f}",
                       flush=True)
-        base = statistics.median(speeds[planners[-1]])
-        ratios = {planner: statistics.median(speeds[planner]) / base for planner in planners}
-        print(", ".join(f"{planner} / {planners[-1]} {ratio:.2f}" for planner, ratio in ratios.items()))
+        ran = [planner for planner in planners if speeds[planner]]
+        first = ran[0]
+        over = {other: {"measured": statistics.median(speeds[first]) / statistics.median(speeds[other]),
+                        "predicted": statistics.median(predicted[first]) / statistics.median(predicted[other])}
+                for other in ran}
+        print("; ".join(f"{first} / {other} {gain['measured']:.2f}, predicted {gain['predicted']:.2f}"
+                        for other, gain in over.items() if other != first))
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
         pathlib.Path(options.out).write_text(json.dumps(
             {"command": " ".join(["benchmarks/two_nodes.py", "PROGRAM", *sys.argv[2:]]), "version": version,
-             "rows_per_s": speeds, "predicted_rows_per_s": predicted, f"ratio_to_{planners[-1]}": ratios}, indent=1) + "\n")
+             "rows_per_s": speeds, "predicted_rows_per_s": predicted, f"{first}_over": over}, indent=1) + "\n")
     finally:
         take_down()
 
