@@ -6,9 +6,10 @@ import math
 import os
 import pathlib
 import struct
-import subprocess
 import tempfile
 import unittest
+
+import resident
 
 PARADYSE = os.environ.get("PARADYSE", "build/release/paradyse")
 PARADYSE_LAB = os.environ.get("PARADYSE_LAB", "build/release/paradyse-lab")
@@ -60,9 +61,7 @@ class ProgramTest(unittest.TestCase):
     def run_program(self, *arguments, code=OK, timeout=300, **variables):
         """Post: the exit code is `code`, unless that is None.  `variables`: more environment."""
         command = [self.program, *map(str, arguments)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout,
-            env={**os.environ, **variables})
+        done = resident.run(command, timeout, **variables)
         if code is not None:
             self.assertEqual(
                 done.returncode, code, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
