@@ -53,7 +53,8 @@ class TerminalTest(ProgramTest):
         config = self.write_run(1, "")
         for columns in (80, 60):
             text = self.on_terminal(columns, "train", "-c", config, "--set", f"output.name=at{columns}",
-                                    "--set", "train.steps=12", "--set", "costs.file=none")
+                                    "--set", "train.steps=12", "--set", "train.tokens_per_step=500",
+                                    "--set", "costs.file=none")
             steps = [(full, int(re.search(r"step (\d+)/12", words)[1]))
                      for full, words in self.bars(text, columns)]
             self.assertEqual([step for _, step in steps], list(range(1, 13)))

@@ -32,6 +32,8 @@ warmup_steps = 5
 
     def test_learns_with_every_architecture(self):
         models = pathlib.Path(__file__).resolve().parents[2] / "configs" / "models"
+        for text in sorted((self.folder / "texts").iterdir())[20:]:
+            text.unlink()  # these models are wider than the others here
         masked = self.folder / "masked.jsonl"
         with masked.open("w") as file:  # every third byte is to be found, from the others
             for text in sorted((self.folder / "texts").iterdir()):
@@ -42,7 +44,7 @@ warmup_steps = 5
         for name in ("gpt2", "opt", "bert", "qwen2", "qwen3"):
             with self.subTest(model=name):
                 more = ["--set", f"model.path={models / name}.toml", "--set", "train.steps=12",
-                        "--set", "optimizer.lr=3e-3", "--set", "optimizer.warmup_steps=2"]
+                        "--set", "train.tokens_per_step=600", "--set", "optimizer.lr=3e-3", "--set", "optimizer.warmup_steps=2"]
                 if name == "bert":
                     more += ["--set", f"data.path={masked}"]
                 summary = self.summary(*more)
@@ -293,7 +295,7 @@ n_positions = 64
     def test_same_seed_gives_the_same_losses(self):
         losses = []
         for _ in range(2):
-            folder = pathlib.Path(self.summary("--set", "parallel.attention=UlyssesZ",
+            folder = pathlib.Path(self.summary("--set", "train.steps=12", "--set", "parallel.attention=UlyssesZ",
                                                "--set", "parallel.recompute=none")["folder"])
             lines = (folder / "metrics.jsonl").read_text().splitlines()
             losses.append([json.loads(line)["loss"] for line in lines])
@@ -310,7 +312,7 @@ n_positions = 64
         held_out = self.folder / "held_out"
         held_out.mkdir()
         (held_out / "a.txt").write_text("the quick brown fox number 3 jumps over the lazy dog\n" * 9)
-        summary = self.summary("--set", f"data.eval_path={held_out}")
+        summary = self.summary("--set", f"data.eval_path={held_out}", "--set", "train.steps=8")
         again = self.eval(summary["folder"] + "/model", held_out, 3)
         self.assertAlmostEqual(summary["eval_loss"], again["loss"], places=5)
 
