@@ -108,6 +108,9 @@ Plan random_plan(std::mt19937& random) {
   plan.cluster_sha256 = sha256_hex(std::to_string(pick(0, 99)));
   plan.weight_domain = static_cast<int>(pick(1, 4));
   plan.messages = {.overlap = pick(0, 1) == 1, .reshard_after_forward = pick(0, 1) == 1};
+  if (!plan.messages.reshard_after_forward) {
+    plan.messages.reshard_after_backward = pick(0, 1) == 1;
+  }
   if (pick(0, 1) == 1) {
     plan.tiles = {.vocabulary = pick(1, 99), .logits = pick(1, 99), .products = pick(0, 9)};
   }
@@ -594,6 +597,7 @@ TEST(PlanHash, ChangesWithWhatIsDone) {
       [](Json& j) { j["weight_domain"] = 2; },
       [](Json& j) { j["overlap"] = true; },
       [](Json& j) { j["reshard_after_forward"] = false; },
+      [](Json& j) { j["reshard_after_backward"] = false; },
       [](Json& j) { j["tiles"] = {{"vocabulary", 9}, {"logits", 9}, {"products", 0}}; },
       [](Json& j) { j["programs"]["long"][0]["parts"][0]["recompute"] = "light"; },
       [](Json& j) { j["programs"]["long"][0]["parts"][0]["offload"] = true; },
@@ -699,6 +703,25 @@ TEST(PlanCheck, KnowsWhichGroupsHold) {
   EXPECT_THAT(
       found({0, 1, 2}, {3}),
       Contains(AllOf(HasSubstr("groups of one size"), HasSubstr("this one has 3"))));
+}
+
+// Groups that gather no weights need not lie inside a sharding group, nor run in lock-step.
+TEST(PlanCheck, LetsGroupsBeAsTheyLikeWhereWeightsAreWhole) {
+  const TextShape model = small_model();
+  Json json = example_json();
+  json["weight_domain"] = 2;
+  json["programs"]["pair"][0]["parts"] = {
+      {{"part", "attention"}, {"strategy", "MegatronTS"}}, {{"part", "mlp"}, {"strategy", "hold"}}};
+  json["micro_batches"][1]["groups"] = {
+      {{"ranks", {0, 2, 3}}, {"documents", {3}}, {"program", "pair"}},
+      {{"ranks", {1}}, {"documents", {1, 2}}, {"program", "short"}}};
+  const auto found = [&] { return problems(plan_from_json(json.dump(), ""), {.model = model}); };
+  EXPECT_THAT(found(), Contains(HasSubstr("spans the sharding groups 0 and 1")));
+  json["reshard_after_backward"] = false;
+  EXPECT_THAT(found(), IsEmpty());
+  EXPECT_FALSE(plan_from_json(json.dump(), "").messages.reshard_after_forward);
+  json["reshard_after_forward"] = true;
+  EXPECT_THAT(found(), Contains(StartsWith("reshard_after_forward: weights that are kept after")));
 }
 
 // Pairs of tokens are counted in 64 bits.

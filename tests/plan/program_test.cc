@@ -822,6 +822,9 @@ TEST(Program, ExchangesWithThoseThatItsKindMeets) {
               const Sent sent = mine[i].copy->sent(mine[i].transposed)[static_cast<std::size_t>(r)];
               sum += {sent.elements, sent.messages, 1};
             }
+            if (over_domain && program.domain == 1) {
+              sum = {};  // nobody is met
+            }
             EXPECT_EQ(sum, traffic({program, op, seat(r), phase, kElements})) << described(program);
           }
         }

@@ -17,6 +17,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
+#include "src/plan/cost/whole_weights.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/choices.h"
@@ -515,6 +516,47 @@ TEST(Simulator, RefusesGroupsThatWouldWaitForEachOther) {
 }
 
 // Domains that do the same are simulated once, with the result that each has alone.
+// Weights that are gathered once a step: ranks send what the folds count and what a step does, and
+// a group waits for no other, whatever sharding group its ranks are of.
+TEST(Simulator, PlaysGroupsThatLeaveWeightsWhole) {
+  const Precision precision{.activation = 2, .statistic = 4};
+  Plan plan = uniform_plan(model(), {64, 40, 90, 7}, 4, alike(text_layer("UlyssesZ", "gather")));
+  const PlanGroup all = plan.micro_batches.front().groups.front();
+  const auto group = [&](std::vector<int> ranks, std::vector<std::int64_t> documents) {
+    PlanGroup one = all;
+    one.ranks = std::move(ranks);
+    one.documents = std::move(documents);
+    return one;
+  };
+  plan.weight_domain = 2;
+  plan.messages = {
+      .overlap = true, .reshard_after_forward = false, .reshard_after_backward = false};
+  plan.micro_batches = {
+      {.groups = {group({0, 1, 2}, {0}), group({3}, {1})}, .predicted = {}},
+      {.groups = {group({0}, {}), group({1, 3}, {2}), group({2}, {3})}, .predicted = {}}};
+  const TextShape m = model();
+  ASSERT_THAT(problems(plan, {.model = m}), testing::IsEmpty());
+  const Simulation played = simulate(plan, m, cluster(4));
+  for (int rank = 0; rank < 4; ++rank) {
+    Traffic sent = step_traffic(m, 2, rank % 2, precision, Keeps::optimizer);
+    std::int64_t peak = 0;
+    const std::int64_t held =
+        static_bytes(m, 2, rank % 2, precision, Keeps::optimizer, plan.messages);
+    for (const PlanMicroBatch& micro : plan.micro_batches) {
+      const RankPart part = rank_part(plan, micro, m, rank, true);
+      sent += totals(part.timeline, part.seat, precision).traffic;
+      peak = std::max(peak, footprint(part.timeline, part.seat, precision, held).peak_bytes);
+    }
+    const SimulatedRank& one = played.ranks[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(one.traffic, sent) << rank;
+    EXPECT_EQ(one.peak_bytes(), peak) << rank;
+  }
+  EXPECT_GT(step_traffic(m, 2, 0, precision, Keeps::optimizer).bytes, 0);
+  EXPECT_GT(
+      step_traffic(m, 2, 0, precision, Keeps::optimizer).bytes,
+      step_traffic(m, 2, 0, precision, Keeps::weights).bytes);
+}
+
 TEST(Simulator, SharesResultsOfEqualDomains) {
   const LayerChoice choice = text_layer("MegatronCZ", "gather");
   const Workload workload{.lengths = {70, 33}, .domain = 4};

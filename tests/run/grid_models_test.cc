@@ -288,6 +288,10 @@ Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::m
   do {
     plan.weight_domain = 1 + static_cast<int>(random() % static_cast<unsigned>(ranks));
   } while (ranks % plan.weight_domain != 0);
+  if (random() % 3 == 0) {
+    plan.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
+  }
+  const int gather_from = whole_weights(plan) ? 1 : plan.weight_domain;
   std::vector<std::int64_t> waiting(batch.lengths.size());
   std::iota(waiting.begin(), waiting.end(), 0);
   std::ranges::shuffle(waiting, random);
@@ -325,11 +329,9 @@ Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::m
       if (one.layer >= 0) {
         LayerChoice& layer = layers[idx(one.layer)];
         const bool holds = held && one.part->kind == "mlp";
-        const auto verb = std::ssize(of) == plan.weight_domain ? std::optional<Verb>{}
-                          : holds                              ? Verb::hold
-                                                               : Verb::gather;
-        layer.push_back(
-            random_choice(model, *one.part, documents, plan.weight_domain, random, verb));
+        const bool any_verb = whole_weights(plan) || std::ssize(of) == plan.weight_domain;
+        const auto verb = any_verb ? std::optional<Verb>{} : holds ? Verb::hold : Verb::gather;
+        layer.push_back(random_choice(model, *one.part, documents, gather_from, random, verb));
         layer.back().with_layer = whole[idx(one.layer)];
       }
     }
@@ -339,8 +341,8 @@ Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::m
   };
   while (!waiting.empty()) {
     PlanMicroBatch& micro = plan.micro_batches.emplace_back();
-    for (int first = 0; first < ranks; first += plan.weight_domain) {
-      std::vector<int> domain(idx(plan.weight_domain));
+    for (int first = 0; first < ranks; first += ranks_that_meet(plan)) {
+      std::vector<int> domain(idx(ranks_that_meet(plan)));
       std::iota(domain.begin(), domain.end(), first);
       std::ranges::shuffle(domain, random);
       whole.clear();
@@ -370,7 +372,8 @@ Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::m
 
 // Samples of unlike sizes side by side, in groups of any sizes and ranks, some idle.
 TEST(GridModels, EqualTheReferenceInGroups) {
-  int held = 0;  // plans whose groups hold weights in a part of their domain
+  int held = 0;   // plans whose groups hold weights in a part of their domain
+  int whole = 0;  // plans of groups of several ranks that leave weights whole
   const auto video = [](std::int64_t frames, std::int64_t patches, std::int64_t text) {
     return DimSizes{{"frames", frames}, {"patches", patches}, {"text", text}};
   };
@@ -409,6 +412,10 @@ TEST(GridModels, EqualTheReferenceInGroups) {
                  name(plan.programs.at(group.program).front().choice).find("+hold") !=
                      std::string::npos;
         });
+        whole += whole_weights(plan) &&
+                 std::ranges::any_of(plan.micro_batches, [](const PlanMicroBatch& micro) {
+                   return micro.groups.front().ranks.size() > 1;
+                 });
         SCOPED_TRACE(to_json(plan));
         EXPECT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
         GradientRequest request{
@@ -423,6 +430,7 @@ TEST(GridModels, EqualTheReferenceInGroups) {
     }
   }
   EXPECT_GT(held, 5);
+  EXPECT_GT(whole, 5);
 }
 
 // Several alignments in a batch, one a micro-batch: each draws its own masks, on any ranks.

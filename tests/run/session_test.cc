@@ -309,6 +309,27 @@ TEST_F(Session, CountsMemoryWhileItLives) {
   });
 }
 
+// Weights that are whole while a step lasts are gone with it, and so are their gradients.
+TEST_F(Session, HoldsWholeWeightsForAStepAlone) {
+  const auto batch = documents();
+  const Plan each_time = plan("UlyssesZ", "gather");
+  Plan once = each_time;
+  once.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
+  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+    RankSession session(communicators, text_model(model_));
+    test::fill(session.parameters(), weights_);
+    const std::int64_t held = session.memory().live_bytes();
+    for (int round = 0; round < 3; ++round) {
+      for (const bool backward : {true, false}) {
+        const BatchResult whole = session.play(once, {.documents = batch}, backward);
+        EXPECT_EQ(session.memory().live_bytes(), held) << backward;
+        const BatchResult sharded = session.play(each_time, {.documents = batch}, backward);
+        EXPECT_NEAR(whole.loss, sharded.loss, 1e-5 * sharded.loss);
+      }
+    }
+  });
+}
+
 // Rank 1 is late at the first exchange of its group; rank 2 runs a document of its own and waits
 // for it at the gather of the next layer's weights.
 class LateAndWaiting final : public CommunicationObserver {

@@ -52,20 +52,25 @@ class PlanMaker {
     plan_.programs.clear();
     plan_.micro_batches.clear();
     plan_.weight_domain = dice_.one_in(3) ? dice_.of(divisors(plan_.ranks)) : plan_.ranks;
+    if (sizes_.one_in(3)) {
+      plan_.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
+    }
+    whole_ = whole_weights(plan_);
     std::vector<std::int64_t> documents(plan_.lengths.size());
     std::iota(documents.begin(), documents.end(), std::int64_t{0});
     dice_.shuffle(documents);
     const int micro_batches = dice_.between(1, 4);
     for (const auto& of_micro : dealt(documents, micro_batches)) {
       PlanMicroBatch& micro = plan_.micro_batches.emplace_back();
-      const int domains = plan_.ranks / plan_.weight_domain;
+      const int domains = plan_.ranks / ranks_that_meet(plan_);
       const auto of_domains = dealt(of_micro, domains);
       for (int domain = 0; domain < domains; ++domain) {
-        add_domain(micro, domain * plan_.weight_domain, of_domains[idx(domain)]);
+        add_domain(micro, domain * ranks_that_meet(plan_), of_domains[idx(domain)]);
       }
       dice_.shuffle(micro.groups);
     }
-    plan_.messages = {.overlap = dice_.one_in(2), .reshard_after_forward = dice_.one_in(2)};
+    plan_.messages.overlap = dice_.one_in(2);
+    plan_.messages.reshard_after_forward = dice_.one_in(2) && plan_.messages.reshard_after_backward;
     return std::move(plan_);
   }
 
@@ -92,15 +97,15 @@ class PlanMaker {
 
   // Groups over the ranks of a weight domain.
   void add_domain(PlanMicroBatch& micro, int first, const std::vector<std::int64_t>& documents) {
-    std::vector<int> ranks(idx(plan_.weight_domain));
+    std::vector<int> ranks(idx(ranks_that_meet(plan_)));
     std::iota(ranks.begin(), ranks.end(), first);
     if (!documents.empty() && dice_.one_in(5)) {
       add_group(micro, std::move(ranks), documents);
       return;
     }
-    const int alike = sizes_.of(divisors(plan_.weight_domain));
-    if (alike < plan_.weight_domain && sizes_.one_in(2) &&
-        std::ssize(documents) * alike >= plan_.weight_domain) {
+    const int all = ranks_that_meet(plan_);
+    const int alike = sizes_.of(divisors(all));
+    if (alike < all && sizes_.one_in(2) && std::ssize(documents) * alike >= all) {
       add_alike(micro, ranks, alike, documents);
       return;
     }
@@ -162,14 +167,14 @@ class PlanMaker {
       group.mesh = {rows, size / rows};
     }
     std::vector<LayerChoice> layers;
-    const bool whole = plan_.lengths.size() % 2 == 0;  // in all groups of a domain, or in none
+    const bool made_again = plan_.lengths.size() % 2 == 0;  // in all groups of a domain, or in none
     for (std::int64_t layer = 0; layer < plan_.layers; ++layer) {
       layers.push_back(
           layers.empty() || dice_.one_in(2)
               ? LayerChoice{part("attention", group), part("mlp", group)}
               : layers.back());
       for (PartChoice& choice : layers.back()) {
-        choice.with_layer = whole && layer % 2 == 0;
+        choice.with_layer = made_again && layer % 2 == 0;
       }
     }
     const LayerRuns program = runs_of(layers);
@@ -187,8 +192,9 @@ class PlanMaker {
     for (const Strategy& one : strategies(kind)) {
       const bool whole_domain = size == plan_.weight_domain && !gathers_;
       const auto verb = verbs_.find(kind);
-      const bool lock_step = verb != verbs_.end() ? one.verb == verb->second
-                                                  : whole_domain || one.verb == Verb::gather;
+      const bool lock_step = whole_ ? size == 1 || one.verb != Verb::pass  // nobody meets
+                             : verb != verbs_.end() ? one.verb == verb->second
+                                                    : whole_domain || one.verb == Verb::gather;
       if ((size == 1 || !one.one_rank) && lock_step) {
         fit.push_back(&one);
       }
@@ -199,7 +205,8 @@ class PlanMaker {
          .strategy = chosen.name,
          .recompute = kRecomputeLevels[dice_.below(static_cast<int>(std::size(kRecomputeLevels)))],
          .offload = dice_.one_in(8)});
-    const Task task = task_of(model_, kind, packed({3}, size, model_.causal), plan_.weight_domain);
+    const Task task =
+        task_of(model_, kind, packed({3}, size, model_.causal), whole_ ? 1 : plan_.weight_domain);
     for (const Option& option : chosen.options) {
       if (dice_.one_in(2)) {
         choice.options[option.name] = dice_.between(1, 8);
@@ -226,6 +233,7 @@ class PlanMaker {
   Plan plan_;
   Dice dice_;
   Dice sizes_;                         // of groups that are alike
+  bool whole_ = false;                 // weights are, while a step lasts
   bool gathers_ = false;               // all groups of the domain do
   std::map<std::string, Verb> verbs_;  // of all groups of the domain, by kind of part
 };

@@ -17,10 +17,16 @@ namespace paradyse {
 struct Model;
 
 // What `rank` of a sharding group of `domain` keeps of a model's weights, and the rank that keeps
-// most.
+// most.  Where `messages` leave weights whole while a step lasts, with those and their gradients.
 std::int64_t static_bytes(
-    const Model& model, int domain, int rank, Precision precision, Keeps keeps);
-std::int64_t most_static_bytes(const Model& model, int domain, Precision precision, Keeps keeps);
+    const Model& model,
+    int domain,
+    int rank,
+    Precision precision,
+    Keeps keeps,
+    Messages messages = {});
+std::int64_t most_static_bytes(
+    const Model& model, int domain, Precision precision, Keeps keeps, Messages messages = {});
 
 // Memory that an op holds only while it runs, beyond its operands, results and their gradients.
 std::int64_t workspace_bytes(const OpView& view);

@@ -195,6 +195,9 @@ void expect_trainable(const Model& model);
 
 // Elements of all parameters that `rank` of a domain stores, tied ones once.
 std::int64_t stored_elements(const Model& model, int domain, int rank);
+// Of norms and biases, which every rank stores whole; and of all other parameters together.
+std::int64_t vector_elements(const Model& model);
+std::int64_t matrix_elements(const Model& model);
 
 // Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
 // one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the

@@ -91,6 +91,11 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+// Every rank holds all weights while a step of the plan lasts.
+bool whole_weights(const Plan& plan);
+// So many ranks, one after the other, wait for one another in a micro-batch wherever documents are:
+// those of a sharding group, or, where weights are whole, all, whose groups lie as they like.
+int ranks_that_meet(const Plan& plan);
 // The dims of a group's documents.
 const DimSizes& dims_of(const Plan& plan, const PlanGroup& group);
 // What a plan is made for: of each document its tokens; of each sample of a model of several dims
@@ -140,7 +145,8 @@ struct CheckContext {
 // sound.
 //   - groups of a micro-batch are disjoint and cover the ranks; ranks ascend; an idle group is of
 //   one
-//     rank; groups of a weight domain are inside it; shares are positive, one a rank
+//     rank; groups of a weight domain are inside it,
+//     unless weights are whole while a step lasts; shares are positive, one a rank
 //   - each document stands in exactly one group of the whole plan
 //   - a named program exists, its layers add up to the model's, its strategies and recompute levels
 //     are known and fit the group's size

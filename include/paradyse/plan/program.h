@@ -171,6 +171,9 @@ struct Seat {
 // The gradient of operand `operand` of an in-place op is that of its result, in its memory.
 bool shares_gradient(const Op& op, std::size_t operand);
 
+// The rank's place among those that hold the weights that the program reads; 0 where it has all.
+int place_in_domain(const Program& program, Seat seat);
+
 // What `seat` holds of a value.
 Extent local_extent(const Program& program, ValueId value, Seat seat);
 

@@ -58,9 +58,19 @@ struct Messages {
   // forward pass every rank has all that parts gathered which are not made again with their layer.
   // The same numbers, too.
   bool reshard_after_forward = true;
+  // Else weights are gathered once, before the first micro-batch of a step, and gradients summed
+  // once, after its last, as FSDP2 does where neither this nor `reshard_after_forward` is set and
+  // gradients are synchronized with the last micro-batch alone.  Every rank then holds all matrices
+  // and their gradients while the step lasts (static_bytes()), and its groups wait for no others.
+  // Sums of gradients round otherwise.
+  bool reshard_after_backward = true;
 
   friend auto operator<=>(const Messages&, const Messages&) = default;
 };
+// Whether each rank of a sharding group of `domain` holds all weights while a step lasts.
+inline bool whole_weights(Messages messages, int domain) {
+  return domain > 1 && !messages.reshard_after_backward;
+}
 
 // How a part runs.
 struct Keeping {

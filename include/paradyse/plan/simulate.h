@@ -98,7 +98,8 @@ struct TimeShares {
 
 struct Simulation {
   double seconds = 0;            // of the iteration: micro-batches, then
-  double gradient_seconds = 0;   //   gradients of vectors and between replicas of domains,
+  double gradient_seconds = 0;   //   gradients of vectors and between replicas of domains, and what
+                                 //   a sharding group exchanges once a step,
   double optimizer_seconds = 0;  //   and the update
   std::int64_t tokens = 0;
   double model_flops = 0;
@@ -169,7 +170,8 @@ std::vector<double> proportional_shares(
 
 // By which shares a group of these ranks cuts its documents so that all are done together and hold
 // no more than their devices' memory, if that can be; empty where the devices are alike or even
-// cuts are as good.  Compute seconds and peak bytes come from folds.
+// cuts are as good.  Compute seconds and peak bytes come from folds; of a plan's messages only
+// whether weights are whole while a step lasts says something.
 std::vector<double> proportional_shares(
     const std::vector<int>& ranks,
     const std::vector<std::int64_t>& lengths,
@@ -177,7 +179,8 @@ std::vector<double> proportional_shares(
     int weight_domain,
     const Model& model,
     const Cluster& cluster,
-    const SimulationOptions& options = {});
+    const SimulationOptions& options = {},
+    Messages messages = {});
 
 // Spans and memory as a Chrome trace (Perfetto opens it): a process for each rank below
 // `most_ranks`, with a track for each lane and a counter for memory.

@@ -49,11 +49,14 @@ class Writer {
   // given; `wide_gradient`: linears use them more than once.
   ValueId gather(bool wide_gradient = false);
   ValueId gather(const std::vector<WeightRows>& rows, bool wide_gradient = false);
-  // Where `rows` lie in what `rank` has of `weights`, operand `operand` of a linear.  Throws
-  // std::logic_error where they are not there, one after the other.
+  // Where `rows` lie in what `rank` has of `weights`, operand `operand` of a linear: a term for
+  // those that are neighbours there, all of what was gathered for them.  term(): the only one.
+  // Throw std::logic_error where rows are not there; or not one after the other.
+  [[nodiscard]] std::vector<Term> runs(
+      ValueId weights, const WeightRows& rows, int rank = 0, int operand = 1) const;
   [[nodiscard]] Term term(
       ValueId weights, const WeightRows& rows, int rank = 0, int operand = 1) const;
-  // [group rank] The one term of each, of weights that all ranks have alike.
+  // [group rank] runs() of weights that all ranks have alike.
   [[nodiscard]] std::vector<std::vector<Term>> terms(ValueId weights, const WeightRows& rows) const;
 
   // What a part's first linear reads: its input, normed where the model norms before a part, and as
@@ -190,6 +193,7 @@ class Writer {
   // Of the stack, from where it is stored, the elements that each rank of the domain wants.
   [[nodiscard]] Redistribution gathered(Cuts wanted) const;
   ValueId gather(Cuts wanted, bool wide_gradient);
+  ValueId hold_stack();  // as this rank has it
   // Tiles of a stack of matrices as wide as x: of its rows [0, rows).
   [[nodiscard]] std::vector<Redistribution> vocabulary_tiles(std::int64_t rows) const;
   ValueId attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> heads, Layout out);

@@ -69,6 +69,7 @@ struct BatchResult {
   std::int64_t saved_bytes = 0;             // of this rank: the largest of its micro-batches
   std::vector<double> micro_batch_seconds;  // on this rank, waiting for others included
   // Of these, inside operations of its weight domain: sending, and waiting for slower ranks of it.
+  // The last has what is exchanged once a step, too, where weights are whole during it.
   std::vector<double> domain_seconds;
   double switching_seconds = 0;     // of this rank: agreeing on the plan and having its programs
   std::int64_t programs_built = 0;  // of this rank: the others it still had

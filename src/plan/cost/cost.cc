@@ -16,14 +16,20 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 }
 
 std::int64_t static_bytes(
-    const Model& model, int domain, int rank, Precision precision, Keeps keeps) {
-  return stored_elements(model, domain, rank) * precision.of_weight(keeps);
+    const Model& model, int domain, int rank, Precision precision, Keeps keeps, Messages messages) {
+  std::int64_t bytes = stored_elements(model, domain, rank) * precision.of_weight(keeps);
+  if (whole_weights(messages, domain)) {
+    const std::int64_t gradient = keeps == Keeps::weights ? 0 : precision.statistic;
+    bytes += matrix_elements(model) * (precision.activation + gradient);
+  }
+  return bytes;
 }
 
-std::int64_t most_static_bytes(const Model& model, int domain, Precision precision, Keeps keeps) {
+std::int64_t most_static_bytes(
+    const Model& model, int domain, Precision precision, Keeps keeps, Messages messages) {
   std::int64_t most = 0;
   for (int rank = 0; rank < domain; ++rank) {
-    most = std::max(most, static_bytes(model, domain, rank, precision, keeps));
+    most = std::max(most, static_bytes(model, domain, rank, precision, keeps, messages));
   }
   return most;
 }
@@ -36,7 +42,10 @@ Work work(const OpView& view) { return traits(view.op.kind).work(view); }
 
 Traffic traffic(const OpView& view) {
   const bool over_domain = traits(view.op.kind).meets == OpTraits::Meets::domain;
-  const int rank = over_domain ? view.seat.domain_rank : view.seat.group_rank;
+  if (over_domain && view.program.domain == 1) {
+    return {};  // nobody is met
+  }
+  const int rank = over_domain ? place_in_domain(view.program, view.seat) : view.seat.group_rank;
   Traffic sum;
   for (const Exchange& exchange : exchanges(view)) {
     const Sent sent = exchange.copy == nullptr

@@ -136,6 +136,25 @@ std::int64_t stored_elements(const Model& model, int domain, int rank) {
   return elements;
 }
 
+std::int64_t vector_elements(const Model& model) {
+  std::map<const Part*, std::int64_t> of_part;  // layers are alike
+  std::int64_t sum = 0;
+  for (const ModelPart& one : model.parts) {
+    const auto [found, fresh] = of_part.try_emplace(one.part.get());
+    if (fresh) {
+      for (const Vector& vector : one.part->weights(1).vectors) {
+        found->second += vector.size;
+      }
+    }
+    sum += found->second;
+  }
+  return sum;
+}
+
+std::int64_t matrix_elements(const Model& model) {
+  return stored_elements(model, 1, 0) - vector_elements(model);
+}
+
 std::vector<Heads> own_heads(const PartShape& shape, int ranks, std::span<const double> shares) {
   const std::int64_t group = shape.heads / shape.kv_heads;  // query heads of one key/value head
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);

@@ -45,7 +45,7 @@ Work cross_entropy_work(const OpView& view) {
   const Extent x = view.extent(op.in[0]);
   const double products = !makes_gradient(op) ? 1.0 : op.copies.size() > 1 ? 4.0 : 3.0;
   for (const Redistribution& tile : op.copies) {
-    const std::int64_t rows = tile.to().elements(view.seat.domain_rank) / x.cols;
+    const std::int64_t rows = tile.to().elements(place_in_domain(view.program, view.seat)) / x.cols;
     work.matmul_flops +=
         2.0 * static_cast<double>(x.elements()) * static_cast<double>(rows) * products;
     work.touched_bytes +=

@@ -26,7 +26,7 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .shares = group.shares,
       .mesh = group.mesh,
       .dims = dims_of(plan, group),
-      .weight_domain = plan.weight_domain,
+      .weight_domain = whole_weights(plan) ? 1 : plan.weight_domain,
       .keep = keep,
       .messages = plan.messages,
       .tiles = plan.tiles};
@@ -68,11 +68,12 @@ PredictedBytes fullest_rank(
     const Model& model,
     int weight_domain,
     Precision precision,
-    Keeps keeps) {
+    Keeps keeps,
+    Messages messages) {
   PredictedBytes fullest;
   for (const Seat& seat : seats) {
     const std::int64_t held =
-        static_bytes(model, weight_domain, seat.domain_rank, precision, keeps);
+        static_bytes(model, weight_domain, seat.domain_rank, precision, keeps, messages);
     const Footprint foot = footprint(parts, seat, precision, held);
     if (foot.peak_bytes > fullest.total()) {
       fullest = {

@@ -22,10 +22,10 @@ struct GroupTask {
   std::vector<double> shares;  // as in PlanGroup
   std::vector<int> mesh = {};  // the same
   DimSizes dims = {};          // of its documents
-  int weight_domain = 1;
-  bool keep = true;        // else evaluation: nothing is saved, and dropout is off
-  Messages messages = {};  // as in Plan
-  Tiles tiles = {};        // the same
+  int weight_domain = 1;       // of those that gather weights: 1 where they are whole
+  bool keep = true;            // else evaluation: nothing is saved, and dropout is off
+  Messages messages = {};      // as in Plan
+  Tiles tiles = {};            // the same
 
   friend bool operator==(const GroupTask&, const GroupTask&) = default;
 };
@@ -54,7 +54,8 @@ PredictedBytes fullest_rank(
     const Model& model,
     int weight_domain,
     Precision precision,
-    Keeps keeps);
+    Keeps keeps,
+    Messages messages = {});
 
 // How messages of a plan may travel, the fastest and fullest first: gathered weights kept and
 // beside work, beside work alone, neither.  Weights are kept only within a limit of `memory` bytes,

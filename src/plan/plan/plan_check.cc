@@ -40,7 +40,8 @@ std::vector<PredictedBytes> bytes_of_ranks(
             model,
             plan.weight_domain,
             precision,
-            training ? Keeps::optimizer : Keeps::weights);
+            training ? Keeps::optimizer : Keeps::weights,
+            plan.messages);
         PredictedBytes& most = fullest[idx(group.ranks[i])];
         most = held.total() > most.total() ? held : most;
       }

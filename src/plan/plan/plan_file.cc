@@ -111,6 +111,9 @@ Json json_of(const Plan& plan, Content content) {
   if (!plan.messages.reshard_after_forward) {
     json["reshard_after_forward"] = false;
   }
+  if (!plan.messages.reshard_after_backward) {
+    json["reshard_after_backward"] = false;
+  }
   if (plan.tiles != Tiles{}) {
     json["tiles"] = {
         {"vocabulary", plan.tiles.vocabulary},
@@ -378,6 +381,7 @@ Plan plan_from(const JsonNode& root) {
        "weight_domain",
        "overlap",
        "reshard_after_forward",
+       "reshard_after_backward",
        "tiles",
        "lengths",
        "dims",
@@ -397,10 +401,14 @@ Plan plan_from(const JsonNode& root) {
   plan.cluster_sha256 = cluster.at("sha256").text();
   plan.ranks = cluster.at("ranks").integer<int>();
   plan.weight_domain = root.at("weight_domain").integer<int>();
+  const auto truth = [&](const char* name, bool otherwise) {
+    return root.has(name) ? root.at(name).truth() : otherwise;
+  };
+  const bool reshard = truth("reshard_after_backward", true);
   plan.messages = {
-      .overlap = root.has("overlap") && root.at("overlap").truth(),
-      .reshard_after_forward =
-          !root.has("reshard_after_forward") || root.at("reshard_after_forward").truth()};
+      .overlap = truth("overlap", false),
+      .reshard_after_forward = truth("reshard_after_forward", reshard),
+      .reshard_after_backward = reshard};
   if (root.has("tiles")) {
     plan.tiles = tiles_from(root.at("tiles"));
   }
@@ -460,6 +468,12 @@ LayerRuns runs_of(const std::vector<LayerChoice>& choices) {
     ++program.back().layers;
   }
   return program;
+}
+
+bool whole_weights(const Plan& plan) { return whole_weights(plan.messages, plan.weight_domain); }
+
+int ranks_that_meet(const Plan& plan) {
+  return whole_weights(plan) ? plan.ranks : plan.weight_domain;
 }
 
 const DimSizes& dims_of(const Plan& plan, const PlanGroup& group) {

@@ -36,9 +36,11 @@ bool shares_gradient(const Op& op, std::size_t operand) {
   throw std::logic_error("shares_gradient: unknown Shares");
 }
 
+int place_in_domain(const Program& program, Seat seat) { return seat.domain_rank % program.domain; }
+
 Extent local_extent(const Program& program, ValueId value, Seat seat) {
   const Value& v = program.values.at(idx(value));
-  return v.layout.extent(v.over_domain ? seat.domain_rank : seat.group_rank);
+  return v.layout.extent(v.over_domain ? place_in_domain(program, seat) : seat.group_rank);
 }
 
 Op& append(Program& program, Op op) {

@@ -114,7 +114,7 @@ OpMeetings op_meetings(
   const std::vector<Exchange> all = exchanges({program, op, seats.seat(0), phase, precision});
   OpMeetings met;
   if (traits(op.kind).meets == OpTraits::Meets::domain) {
-    met.domain_seconds = domain_seconds(all, seats, exchange_costs);
+    met.domain_seconds = program.domain > 1 ? domain_seconds(all, seats, exchange_costs) : 0;
     return met;
   }
   if (all.size() > 1) {
@@ -151,12 +151,16 @@ std::vector<OpTraffic> op_traffic(
     return all;
   }
   const bool over_domain = traits(op.kind).meets == OpTraits::Meets::domain;
+  if (over_domain && program.domain == 1) {
+    return all;  // nobody is met
+  }
   const std::vector<int> ranks = over_domain ? ranks_of_domain(seats) : seats.ranks;
   for (const Exchange& exchange : exchanges({program, op, seats.seat(0), phase, precision})) {
     const std::vector<SentByNode> sent = exchange_costs.sent(exchange, ranks);
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Seat seat = seats.seat(r);
-      const SentByNode& mine = sent[idx(over_domain ? seat.domain_rank : seat.group_rank)];
+      const SentByNode& mine =
+          sent[idx(over_domain ? place_in_domain(program, seat) : seat.group_rank)];
       all[r].traffic +=
           {.bytes = mine.elements * exchange.element_bytes,
            .messages = mine.messages,

@@ -64,22 +64,26 @@ class Scales {
       const std::vector<int>& ranks,
       const std::vector<LayerChoice>& layers,
       int weight_domain,
+      Messages messages,
       const Model& model,
       const Cluster& cluster,
       const SimulationOptions& options)
-      : layers_(layers), model_(model), cluster_(cluster), options_(options) {
-    seats_ = {
-        .ranks = ranks,
-        .domain_first = ranks.front() / weight_domain * weight_domain,
-        .domain = weight_domain};
-  }
+      : layers_(layers),
+        messages_(messages),
+        model_(model),
+        cluster_(cluster),
+        options_(options),
+        seats_{
+            .ranks = ranks,
+            .domain_first = ranks.front() / weight_domain * weight_domain,
+            .domain = weight_domain} {}
 
   [[nodiscard]] Burden weigh(
       const std::vector<std::int64_t>& lengths, const std::vector<double>& shares) const {
     const Timeline parts = timeline(
         model_,
         packed(lengths, static_cast<int>(seats_.ranks.size()), model_.causal, shares),
-        seats_.domain,
+        whole_weights(messages_, seats_.domain) ? 1 : seats_.domain,
         layers_,
         options_.training);
     Burden burden;
@@ -103,7 +107,12 @@ class Scales {
     for (std::size_t r = 0; r < seats_.ranks.size(); ++r) {
       const Seat seat = seats_.seat(r);
       const std::int64_t base = static_bytes(
-          model_, seats_.domain, seat.domain_rank, options_.precision, options_.keeps());
+          model_,
+          seats_.domain,
+          seat.domain_rank % seats_.domain,
+          options_.precision,
+          options_.keeps(),
+          messages_);
       burden.peak_bytes.push_back(footprint(parts, seat, options_.precision, base).peak_bytes);
     }
     return burden;
@@ -122,6 +131,7 @@ class Scales {
 
  private:
   const std::vector<LayerChoice>& layers_;
+  const Messages messages_;
   const Model model_;
   const Cluster& cluster_;
   const SimulationOptions& options_;
@@ -137,7 +147,8 @@ std::vector<double> proportional_shares(
     int weight_domain,
     const Model& model,
     const Cluster& cluster,
-    const SimulationOptions& options) {
+    const SimulationOptions& options,
+    Messages messages) {
   const std::size_t p = ranks.size();
   const bool alike = std::ranges::all_of(
       ranks, [&](int rank) { return &cluster.device(rank) == &cluster.device(ranks.front()); });
@@ -145,7 +156,7 @@ std::vector<double> proportional_shares(
   if (alike || tokens == 0) {
     return {};
   }
-  const Scales scales(ranks, layers, weight_domain, model, cluster, options);
+  const Scales scales(ranks, layers, weight_domain, messages, model, cluster, options);
   // What ranks hold grows with their shares, but not from zero, and with those of others: the line
   // through the last two rounds says how much.  The first is through a share of nothing.
   std::vector<double> shares_before(p, 0.0);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/additive_sums.h"
 #include "src/plan/simulate/simulations.h"
@@ -135,7 +136,7 @@ std::vector<std::int64_t> lengths_of(const Plan& plan, const PlanGroup& group) {
 }
 
 bool in_domain(const PlanGroup& group, int first, const Plan& plan) {
-  return group.ranks.front() >= first && group.ranks.front() < first + plan.weight_domain;
+  return group.ranks.front() >= first && group.ranks.front() < first + ranks_that_meet(plan);
 }
 
 // All that the result of a weight domain depends on, as text: its groups with ranks counted from
@@ -144,7 +145,7 @@ std::string domain_key(const Plan& plan, const Cluster& cluster, int first) {
   std::ostringstream key;
   key << std::hexfloat;  // of shares every bit
   const auto add = [&](const auto& number) { key << number << " "; };
-  const int last = first + plan.weight_domain;
+  const int last = first + ranks_that_meet(plan);
   for (int rank = first; rank < last; ++rank) {
     add(&cluster.device(rank) - cluster.devices.data());
     add(cluster.node(rank) - cluster.node(first));
@@ -186,13 +187,18 @@ class Player {
         cluster_(cluster),
         options_(options),
         exchange_costs_(exchange_costs) {
-    for (int r = 0; r < plan.weight_domain; ++r) {
-      static_bytes_.push_back(
-          static_bytes(model_, plan.weight_domain, r, options.precision, options.keeps()));
+    for (int r = 0; r < ranks_that_meet(plan); ++r) {
+      static_bytes_.push_back(static_bytes(
+          model_,
+          plan.weight_domain,
+          r % plan.weight_domain,
+          options.precision,
+          options.keeps(),
+          plan.messages));
     }
   }
 
-  // What the ranks of a weight domain did, and when.
+  // What ranks that meet did, and when.
   struct Played {
     std::vector<SimulatedRank> ranks;
     std::vector<double> ends = {};                        // [micro-batch] of the last rank
@@ -201,9 +207,10 @@ class Player {
 
   // The domain that begins at `first`.
   Played domain(int first) const {
-    std::vector<SimulatedRank> held(idx(plan_.weight_domain));
-    Timetable timetable(cluster_, options_, first, plan_.weight_domain, exchange_costs_);
-    AdditiveSums sums(cluster_, options_, first, plan_.weight_domain);
+    const int ranks_here = ranks_that_meet(plan_);
+    std::vector<SimulatedRank> held(idx(ranks_here));
+    Timetable timetable(cluster_, options_, first, ranks_here, exchange_costs_);
+    AdditiveSums sums(cluster_, options_, first, ranks_here);
     Played played{.ranks = timetable.ranks()};
     for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
       std::vector<GroupRun> groups;
@@ -261,7 +268,10 @@ class Player {
   GroupRun ready(const PlanGroup& group, int first, std::vector<SimulatedRank>& held) const {
     GroupRun run{
         .timeline = group_timeline(plan_, group, model_, options_.training).parts,
-        .seats = {.ranks = group.ranks, .domain_first = first, .domain = plan_.weight_domain},
+        .seats =
+            {.ranks = group.ranks,
+             .domain_first = first,
+             .domain = whole_weights(plan_) ? 1 : plan_.weight_domain},
         .instructions = {},
         .memory = {}};
     run.instructions = instructions(run.timeline);
@@ -297,22 +307,6 @@ class Player {
   std::vector<std::int64_t> static_bytes_;  // [domain rank]
 };
 
-// Elements of norms and biases, which every rank holds whole.
-std::int64_t vector_elements(const Model& model) {
-  std::map<const Part*, std::int64_t> of_part;  // layers are alike
-  std::int64_t sum = 0;
-  for (const ModelPart& one : model.parts) {
-    const auto [found, fresh] = of_part.try_emplace(one.part.get());
-    if (fresh) {
-      for (const Vector& vector : one.part->weights(1).vectors) {
-        found->second += vector.size;
-      }
-    }
-    sum += found->second;
-  }
-  return sum;
-}
-
 // Seconds of all-reducing so many bytes over every `stride`-th rank: each sends and receives them
 // twice, but for its own part.
 double all_reduce_seconds(const Cluster& cluster, int stride, double bytes) {
@@ -327,6 +321,45 @@ double all_reduce_seconds(const Cluster& cluster, int stride, double bytes) {
       link, members, 2 * bytes * (members - 1) / members / link.bytes_per_second);
 }
 
+// Where weights are whole while a step lasts, what the ranks of each sharding group exchange for
+// that; their seconds.
+double add_step_exchanges(
+    const Plan& plan,
+    const Model& model,
+    const SimulationOptions& options,
+    ExchangeCosts& exchange_costs,
+    Simulation& simulation) {
+  double slowest = 0;
+  for (int first = 0; first < plan.ranks && whole_weights(plan); first += plan.weight_domain) {
+    std::vector<int> ranks(idx(plan.weight_domain));
+    std::iota(ranks.begin(), ranks.end(), first);
+    double seconds = 0;
+    const auto add = [&](const Exchange& exchange, std::int64_t times) {
+      seconds += static_cast<double>(times) * exchange_costs.together(exchange, ranks);
+      const std::vector<SentByNode> sent = exchange_costs.sent(exchange, ranks);
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        SimulatedRank& rank = simulation.ranks[idx(ranks[r])];
+        const std::int64_t bytes = times * exchange.element_bytes;
+        rank.traffic +=
+            {.bytes = sent[r].elements * bytes,
+             .messages = times * sent[r].messages,
+             .collectives = times};
+        for (const auto& [node, elements] : sent[r].to_node) {
+          rank.bytes_to_node[node] += elements * bytes;
+        }
+      }
+    };
+    for (const StepExchanges& part : step_exchanges(model, plan.weight_domain)) {
+      add(part.weights(options.precision), part.parts);
+      if (options.training) {
+        add(part.gradients(options.precision), part.parts);
+      }
+    }
+    slowest = std::max(slowest, seconds);
+  }
+  return slowest;
+}
+
 // Gradients of vectors are summed over all ranks, those of matrices between replicas of a domain;
 // then each rank updates what it stores.
 void add_step(
@@ -339,8 +372,9 @@ void add_step(
   std::int64_t most = 0;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const DeviceClass& device = cluster.device(rank);
-    const std::int64_t stored = simulation.ranks[idx(rank)].bytes.static_bytes;
     const int domain = plan.weight_domain;
+    const std::int64_t stored =
+        static_bytes(model, domain, rank % domain, options.precision, options.keeps());
     most = std::max(most, stored_elements(model, domain, rank % domain) - vectors);
     // all that is stored is read and written
     simulation.optimizer_seconds = std::max(
@@ -350,7 +384,7 @@ void add_step(
   const auto bytes = [&](std::int64_t elements) {
     return static_cast<double>(elements * options.precision.statistic);
   };
-  simulation.gradient_seconds = all_reduce_seconds(cluster, 1, bytes(vectors));
+  simulation.gradient_seconds += all_reduce_seconds(cluster, 1, bytes(vectors));
   if (plan.weight_domain < cluster.ranks()) {
     simulation.gradient_seconds += all_reduce_seconds(cluster, plan.weight_domain, bytes(most));
   }
@@ -452,7 +486,8 @@ Plan with_shares(
           plan.weight_domain,
           planned,
           cluster,
-          options);
+          options,
+          plan.messages);
     }
   }
   return plan;
@@ -474,7 +509,7 @@ Plan with_proportional_shares(
   SimulationOptions quiet = options;
   quiet.observer = {};
   std::map<std::string, int> first_alike;  // domain
-  for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
+  for (int first = 0; first < plan.ranks; first += ranks_that_meet(plan)) {
     const auto [same, fresh] = first_alike.emplace(domain_key(plan, cluster, first), first);
     if (fresh) {
       Plan shared = with_shares(found, first, model, cluster, quiet);
@@ -517,7 +552,7 @@ Simulation simulate(
   const Player player(plan, model, cluster, options, exchange_costs);
   MicroBatches micro_batches(plan);
   std::map<std::string, Player::Played> alike;
-  for (int first = 0; first < plan.ranks; first += plan.weight_domain) {
+  for (int first = 0; first < plan.ranks; first += ranks_that_meet(plan)) {
     const auto [found, fresh] = alike.try_emplace(domain_key(plan, cluster, first));
     Player::Played& played = found->second;
     if (fresh) {
@@ -544,8 +579,12 @@ Simulation simulate(
                                             ? device.matmul_flops_per_second
                                             : device.float32_flops_per_second;
   }
+  simulation.gradient_seconds =
+      add_step_exchanges(plan, model, options, exchange_costs, simulation);
   if (options.training) {
     add_step(plan, model, cluster, options, simulation);
+  } else {
+    simulation.seconds += simulation.gradient_seconds;
   }
   return simulation;
 }

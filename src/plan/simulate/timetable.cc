@@ -501,6 +501,9 @@ bool Timetable::advance(int rank) {
   }
   if (mine.stage == 1) {
     if (!meets(rank)) {
+      if (compute_last && costs.hop_seconds.empty()) {
+        compute_now();
+      }
       done(rank);
       return true;
     }

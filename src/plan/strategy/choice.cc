@@ -182,7 +182,7 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
              std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
              ": use a strategy that gathers"});
   }
-  if (runs.verb == Verb::hold && task.domain % std::max(1, p) != 0) {
+  if (runs.verb == Verb::hold && task.domain > 1 && task.domain % std::max(1, p) != 0) {
     found.push_back(
         {.option = {},
          .why = "holds weights, which needs groups of one size that make up the sharding group "

@@ -138,7 +138,7 @@ std::vector<TokenTile> Writer::tiles(const Layout& layout, std::int64_t wanted) 
 
 ValueId Writer::hold(bool wide_gradient) {
   held_ = part_->weights(ranks());
-  if (ranks() != program_.domain) {
+  if (ranks() != program_.domain && program_.domain > 1) {
     const Layout of_group = held_.stack();
     Cuts wanted;
     wanted.reserve(idx(program_.domain));
@@ -147,6 +147,10 @@ ValueId Writer::hold(bool wide_gradient) {
     }
     return gather(std::move(wanted), wide_gradient);
   }
+  return hold_stack();
+}
+
+ValueId Writer::hold_stack() {
   const ValueId w = value("w", weights_.stack());
   program_.values.back().over_domain = true;
   op(OpKind::hold_weights, {}, {w});
@@ -175,6 +179,9 @@ Redistribution Writer::gathered(Cuts wanted) const {
 }
 
 ValueId Writer::gather(Cuts wanted, bool wide_gradient) {
+  if (program_.domain == 1) {
+    return hold_stack();  // all is there
+  }
   Redistribution copy = gathered(std::move(wanted));
   const ValueId w = value("w_gathered", copy.to());
   program_.values.back().over_domain = true;
@@ -183,10 +190,11 @@ ValueId Writer::gather(Cuts wanted, bool wide_gradient) {
   return w;
 }
 
-Term Writer::term(ValueId weights, const WeightRows& rows, int rank, int operand) const {
-  Term found{.operand = operand, .rows = rows.rows(), .cols = rows.cols};
-  const Piece stored = layout(weights).columns().piece(rank);
-  std::int64_t next = -1;  // where the next run is to be
+std::vector<Term> Writer::runs(
+    ValueId weights, const WeightRows& rows, int rank, int operand) const {
+  std::vector<Term> found;
+  const Piece stored = layout(weights).columns().piece(rank % program_.domain);
+  std::int64_t next = -1;  // where another run would be the last one's neighbour
   for (const Interval run : rows.elements) {
     std::int64_t before = 0;
     const auto holder = std::ranges::find_if(stored, [&](Interval has) {
@@ -194,19 +202,35 @@ Term Writer::term(ValueId weights, const WeightRows& rows, int rank, int operand
       before += inside ? run.begin - has.begin : has.size();
       return inside;
     });
-    if (holder == stored.end() || (next >= 0 && next != before)) {
+    if (holder == stored.end()) {
       throw std::logic_error(
           program_.part + ": rank " + std::to_string(rank) + " has not all rows of a term of " +
-          program_.values[idx(weights)].name + ", one after the other");
+          program_.values[idx(weights)].name);
     }
-    found.first = next < 0 ? before : found.first;
+    if (next != before) {
+      found.push_back({.operand = operand, .first = before, .rows = 0, .cols = rows.cols});
+    }
+    found.back().rows += run.size() / rows.cols;
     next = before + run.size();
+  }
+  if (found.empty()) {  // of a rank without rows
+    found.push_back({.operand = operand, .rows = 0, .cols = rows.cols});
   }
   return found;
 }
 
+Term Writer::term(ValueId weights, const WeightRows& rows, int rank, int operand) const {
+  const std::vector<Term> found = runs(weights, rows, rank, operand);
+  if (found.size() > 1) {
+    throw std::logic_error(
+        program_.part + ": rank " + std::to_string(rank) + " has the rows of a term of " +
+        program_.values[idx(weights)].name + ", but not one after the other");
+  }
+  return found.front();
+}
+
 std::vector<std::vector<Term>> Writer::terms(ValueId weights, const WeightRows& rows) const {
-  return std::vector<std::vector<Term>>(idx(ranks()), {term(weights, rows)});
+  return std::vector<std::vector<Term>>(idx(ranks()), runs(weights, rows));
 }
 
 ValueId Writer::normed_input() {

@@ -33,17 +33,17 @@ class Executor final : public Machine {
       const Timeline& timeline,
       const MicroBatch& batch,
       const RankContext& rank,
-      Parameters& parameters,
+      UsedWeights weights,
       double loss_scale)
       : timeline_(timeline),
         rank_(rank),
         // ids and their rows twice, labels, positions and tokens of the rank and of all
         numbers_(
-            parameters.device(),
+            weights.device,
             static_cast<std::int64_t>(7 * batch.ids.size() + 2 * batch.all_positions.size())),
         frames_(timeline.size()),
         labels_(timeline.size()) {
-    const ParameterTypes types = parameters.types();
+    const ParameterTypes types = weights.types;
     {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
       if (const Program* turning = program_with_rope(timeline)) {
@@ -53,7 +53,7 @@ class Executor final : public Machine {
             rope_positions(*turning),
             types.gradient,
             *rank.kernels,
-            parameters.device());
+            weights.device);
       }
     }
     for (std::size_t i = 0; i < timeline.size(); ++i) {
@@ -64,12 +64,12 @@ class Executor final : public Machine {
           .batch = &batch,
           .numbers = &numbers_,
           .rope = &rope_,
-          .parameters = parameters_of(parameters, timeline[i]),
+          .parameters = parameters_of(weights, timeline[i]),
           .result = &result_,
           .loss_scale = loss_scale,
           .activation = types.weight,
           .statistic = types.gradient,
-          .device = parameters.device(),
+          .device = weights.device,
           .values = std::vector<at::Tensor>(values),
           .gradients = std::vector<at::Tensor>(values),
           .pending = {}};
@@ -170,8 +170,8 @@ class Executor final : public Machine {
   }
 
  private:
-  static PartParameters* parameters_of(Parameters& parameters, const ScheduledPart& part) {
-    return part.weights < 0 ? nullptr : &parameters.parts().at(idx(part.weights));
+  static PartParameters* parameters_of(UsedWeights weights, const ScheduledPart& part) {
+    return part.weights < 0 ? nullptr : &weights.parts.at(idx(part.weights));
   }
   // All parts that turn queries turn them alike.
   static const Program* program_with_rope(const Timeline& timeline) {
@@ -250,11 +250,11 @@ MicroBatchResult run_micro_batch(
     const Timeline& timeline,
     const MicroBatch& batch,
     const RankContext& rank,
-    Parameters& parameters,
+    UsedWeights weights,
     double loss_scale,
     bool backward) {
   const c10::InferenceMode no_autograd;
-  return Executor(timeline, batch, rank, parameters, loss_scale).run(backward);
+  return Executor(timeline, batch, rank, weights, loss_scale).run(backward);
 }
 
 void finish_gradients(Parameters& parameters, Communicator& world, Communicator& replicas) {

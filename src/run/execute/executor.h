@@ -13,15 +13,22 @@
 
 namespace paradyse {
 
+// What micro-batches read and add gradients to.
+struct UsedWeights {
+  std::vector<PartParameters>& parts;  // in the order of Model::parts
+  ParameterTypes types;
+  c10::Device device;
+};
+
 // Runs forward and, when the timeline keeps (and `loss_scale` is given), backward: adds the
 // gradient of loss_scale * (sum of this group's token losses) to the parameters' gradients.
 // Vectors' gradients stay partial over the ranks of the domain until finish_gradients(). Post:
-// nothing but `parameters` is held.
+// nothing but the weights is held.
 MicroBatchResult run_micro_batch(
     const Timeline& timeline,
     const MicroBatch& batch,
     const RankContext& rank,
-    Parameters& parameters,
+    UsedWeights weights,
     double loss_scale,
     bool backward = true);
 

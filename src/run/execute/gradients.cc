@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
+#include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/run/execute/gather.h"
 
@@ -135,8 +136,8 @@ void expect_finite(const GradientAnswer& answer) {
 
 RankReport predicted_report(
     const Plan& plan, const Model& model, int rank, Precision precision, Keeps keeps) {
-  const std::int64_t base =
-      static_bytes(model, plan.weight_domain, rank % plan.weight_domain, precision, keeps);
+  const std::int64_t base = static_bytes(
+      model, plan.weight_domain, rank % plan.weight_domain, precision, keeps, plan.messages);
   RankReport report;
   Traffic sent;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
@@ -146,12 +147,16 @@ RankReport predicted_report(
     report.peak_bytes = std::max(report.peak_bytes, held.peak_bytes);
     sent += totals(part.timeline, part.seat, precision).traffic;
   }
+  if (whole_weights(plan)) {
+    sent += step_traffic(model, plan.weight_domain, rank % plan.weight_domain, precision, keeps);
+  }
   if (plan.ranks > 1) {
     // plan hash (64 int64 from rank 0), gradients of vectors and of replicas, losses and counts
     if (rank == 0) {
       sent += {.bytes = std::int64_t{64} * 8 * (plan.ranks - 1), .messages = plan.ranks - 1};
     }
     std::int64_t vectors = 0;
+    std::int64_t summed = 0;  // elements beside what is kept: the rank's piece of a sum
     const int replicas = plan.ranks / plan.weight_domain;
     for (const ModelPart& part : model.parts) {
       const PartWeights weights = part.part->weights(plan.weight_domain);
@@ -162,10 +167,17 @@ RankReport predicted_report(
       vectors += own;
       const std::int64_t stack = weights.elements(rank % plan.weight_domain) - own;
       if (replicas > 1 && stack > 0) {
-        sent += all_reduce_traffic(stack, precision.statistic, rank / plan.weight_domain, replicas);
+        const int replica = rank / plan.weight_domain;
+        sent += all_reduce_traffic(stack, precision.statistic, replica, replicas);
+        summed = std::max(summed, size(even_cuts(stack, replicas)[idx(replica)]));
       }
     }
     sent += all_reduce_traffic(vectors, precision.statistic, rank, plan.ranks);
+    // vectors lie side by side for it
+    summed = std::max(summed, vectors + size(even_cuts(vectors, plan.ranks)[idx(rank)]));
+    const std::int64_t kept =
+        static_bytes(model, plan.weight_domain, rank % plan.weight_domain, precision, keeps);
+    report.peak_bytes = std::max(report.peak_bytes, kept + summed * precision.statistic);
     sent +=
         all_reduce_traffic(2 * static_cast<std::int64_t>(plan.lengths.size()), 8, rank, plan.ranks);
   }

@@ -132,9 +132,20 @@ void expect_finite(const BatchResult& result, const Plan& plan) {
 
 }  // namespace
 
+std::optional<WholeWeights> RankSession::State::whole_for(const Plan& plan, bool gradients) {
+  if (!whole_weights(plan)) {
+    return std::nullopt;
+  }
+  if (!stacks) {
+    stacks = whole_stacks(parameters.model(), options.weight_domain);
+  }
+  return WholeWeights(parameters, *stacks, gradients, communicators.group(domain_ranks));
+}
+
 RankSession::State::Played RankSession::State::play(
     const Plan& plan,
     const PlanMicroBatch& micro,
+    std::vector<PartParameters>& weights,
     const Batch& batch,
     std::span<const std::int64_t> first_tokens,
     bool backward,
@@ -186,10 +197,11 @@ RankSession::State::Played RankSession::State::play(
   tokens.predictions = std::move(predictions);
   DomainSeconds domain_seconds;
   ObservedCommunicators timed(communicators, domain_seconds);
+  const std::vector<int> alone = {communicators.rank()};
   const RankContext context{
       .seat = place.seat,
       .group = &communicators.group(group.ranks),
-      .domain = &timed.group(domain_ranks),
+      .domain = &timed.group(whole_weights(plan) ? alone : domain_ranks),
       .memory = &memory,
       .kernels = &kernels,
       .trace = options.trace,
@@ -197,8 +209,13 @@ RankSession::State::Played RankSession::State::play(
       .breakdown = options.breakdown,
       .part_times = options.part_times,
       .attention_dense_from = options.attention_dense_from};
-  MicroBatchResult result =
-      run_micro_batch(timeline, tokens, context, parameters, loss_scale, backward);
+  MicroBatchResult result = run_micro_batch(
+      timeline,
+      tokens,
+      context,
+      {.parts = weights, .types = parameters.types(), .device = parameters.device()},
+      loss_scale,
+      backward);
   HostRead losses(result.losses);
   return {
       .group = place.group,
@@ -240,24 +257,50 @@ BatchResult RankSession::play(
   for (const at::Tensor& prediction : batch.predictions) {
     prediction.zero_();
   }
+  Stopwatch of_step;  // what is exchanged once
+  of_step.start();
+  const auto gathering = Clock::now();
+  std::optional<WholeWeights> gathered = state_->whole_for(plan, backward);
+  of_step.stop();
+  if (gathered) {
+    note("gather the weights of a step", "communication", gathering);
+  }
+  std::vector<PartParameters>& weights = gathered ? gathered->parts() : parameters().parts();
   std::vector<RankSession::State::Played> played;  // whose losses are on their way
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     Stopwatch whole;
     whole.start();
     played.push_back(state_->play(
-        plan, micro, batch, first_tokens, backward, scale * loss_scale, result.switching_seconds));
+        plan,
+        micro,
+        weights,
+        batch,
+        first_tokens,
+        backward,
+        scale * loss_scale,
+        result.switching_seconds));
     whole.stop();
     played.back().whole = std::move(whole);
     result.saved_bytes = std::max(result.saved_bytes, played.back().result.saved_bytes);
   }
   result.programs_built = state_->programs.built() - built_before;
+  if (gathered && backward) {
+    const auto summing = Clock::now();
+    of_step.start();
+    gathered->sum_gradients(domain());
+    of_step.stop();
+    note("sum the gradients of a step", "communication", summing);
+  }
+  gathered.reset();
   if (backward) {
     finish_gradients(parameters(), world(), replicas());
   }
+  const bool whole_step = whole_weights(plan);
   for (std::size_t m = 0; m < played.size(); ++m) {
     RankSession::State::Played& one = played[m];
     result.micro_batch_seconds.push_back(one.whole.seconds());
-    result.domain_seconds.push_back(one.domain.seconds());
+    result.domain_seconds.push_back(
+        one.domain.seconds() + (whole_step && m + 1 == played.size() ? of_step.seconds() : 0));
     const LossSums of = loss_sums(one.tokens, one.losses.get(), one.result.numbers_a_row);
     const std::vector<std::int64_t>& documents = plan.micro_batches[m].groups[one.group].documents;
     for (std::size_t d = 0; d < documents.size(); ++d) {

@@ -14,6 +14,7 @@
 #include "src/run/device/stopwatch.h"
 #include "src/run/execute/domain_seconds.h"
 #include "src/run/execute/kept_programs.h"
+#include "src/run/execute/whole_weights.h"
 #include "src/run/ops/rank_context.h"
 
 namespace paradyse {
@@ -28,6 +29,9 @@ struct RankSession::State {
   void note(
       const char* what, const char* category, std::chrono::steady_clock::time_point begin) const;
 
+  // Gathered, where the plan leaves weights whole while a step lasts.
+  std::optional<WholeWeights> whole_for(const Plan& plan, bool gradients);
+
   // This rank's part of a micro-batch; `first_tokens`: of every document in the batch.
   struct Played {
     std::size_t group = 0;
@@ -40,6 +44,7 @@ struct RankSession::State {
   Played play(
       const Plan& plan,
       const PlanMicroBatch& micro_batch,
+      std::vector<PartParameters>& weights,
       const Batch& batch,
       std::span<const std::int64_t> first_tokens,
       bool backward,
@@ -59,6 +64,7 @@ struct RankSession::State {
 
   const Kernels& kernels;
   KeptPrograms programs;
+  std::optional<WholeStacks> stacks;  // made for the first plan that leaves weights whole
   std::optional<std::pair<Plan, std::string>> known;  // the last plan, and its hash
 };
 

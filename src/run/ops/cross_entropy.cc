@@ -83,11 +83,15 @@ class Loss {
     std::int64_t first_id = 0;
     for (const Redistribution& copy : op_.copies) {
       const std::int64_t H = x_TH_.size(1);
-      const std::int64_t rows = copy.to().elements(frame_.rank->seat.domain_rank) / H;
+      const std::int64_t rows =
+          copy.to().elements(place_in_domain(frame_.program(), frame_.rank->seat)) / H;
       const at::Tensor w_VH = frame_.empty(rows, H, frame_.activation);
       frame_.rank->domain
           ->exchange(
-              frame_.parameters->stack, w_VH, copy.table(), frame_.call("cross_entropy", true))
+              frame_.parameters->stack,
+              w_VH,
+              copy.table(),
+              frame_.call("cross_entropy", frame_.stack_lasts()))
           ->wait();
       body(w_VH, copy, first_id);
       first_id += rows;

@@ -46,7 +46,7 @@ std::vector<Lookup> lookups(const Frame& frame) {
 // Of a tile of the table, which is as wide as x.
 Extent extent_of(const Frame& frame, const Op& op, const Redistribution& tile) {
   const std::int64_t H = local_extent(frame.program(), op.out[0], frame.rank->seat).cols;
-  return {tile.to().elements(frame.rank->seat.domain_rank) / H, H};
+  return {tile.to().elements(place_in_domain(frame.program(), frame.rank->seat)) / H, H};
 }
 
 // Which tokens look up a row of each tile, and which row of it: made once for a micro-batch.
@@ -109,7 +109,11 @@ void embed(Frame& frame, const Op& op) {
     const Extent extent = extent_of(frame, op, op.copies[v]);
     const at::Tensor table = frame.empty(extent.rows, extent.cols, frame.activation);
     frame.rank->domain
-        ->exchange(frame.parameters->stack, table, op.copies[v].table(), frame.call("embed", true))
+        ->exchange(
+            frame.parameters->stack,
+            table,
+            op.copies[v].table(),
+            frame.call("embed", frame.stack_lasts()))
         ->wait();
     // Ids are looked up first, in the first rows, so that every token's row is set.
     hits.for_each(v, [&](const at::Tensor& tokens, const at::Tensor& rows, bool sets) {

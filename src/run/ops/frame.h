@@ -50,6 +50,10 @@ struct Frame {
     return {.op = op, .part = program().part, .layer = part->layer, .stable_source = stable};
   }
 
+  // The stack stays as it is until ranks meet again (Call::stable_source): else it is whole,
+  // perhaps of this step alone.
+  [[nodiscard]] bool stack_lasts() const { return program().domain > 1; }
+
   // Waits for the message of this value.
   void await(ValueId id);
 

@@ -173,8 +173,13 @@ void check_memory(
     const std::int64_t limit = memory[i];
     const Seat seat = timeline.seats[i];
     const Precision& precision = findings.context.precision;
-    const std::int64_t base =
-        static_bytes(model, findings.plan.weight_domain, seat.domain_rank, precision, keeps);
+    const std::int64_t base = static_bytes(
+        model,
+        findings.plan.weight_domain,
+        seat.domain_rank,
+        precision,
+        keeps,
+        findings.plan.messages);
     const Footprint held = footprint(timeline.parts, seat, precision, base);
     if (held.peak_bytes - limit > most) {
       most = held.peak_bytes - limit;

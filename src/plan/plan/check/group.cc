@@ -141,8 +141,8 @@ void check_ranks(Findings& findings, CheckedGroup& checked) {
       sound = false;
     }
   }
-  if (!sound || !findings.domains_sound) {
-    return;
+  if (!sound || !findings.domains_sound || whole_weights(findings.plan)) {
+    return;  // groups that gather no weights wait for no others
   }
   const int first = ranks.front() / findings.plan.weight_domain;
   const int last = ranks.back() / findings.plan.weight_domain;
@@ -164,7 +164,7 @@ void check_fit(Findings& findings, const CheckedGroup& checked) {
   Task task{
       .part = nullptr,
       .documents = {.lengths = {}, .cuts = Cuts(size)},
-      .domain = findings.plan.weight_domain};
+      .domain = whole_weights(findings.plan) ? 1 : findings.plan.weight_domain};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
       const PartChoice& choice = runs[i].choice[p];

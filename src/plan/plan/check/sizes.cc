@@ -123,6 +123,13 @@ void check_sizes(Findings& findings) {
       text(findings.plan.weight_domain) + " does not divide the cluster's " +
           text(findings.plan.ranks) +
           " ranks: sharding groups are equal runs of neighbouring ranks");
+  const Messages messages = findings.plan.messages;
+  if (messages.reshard_after_forward && !messages.reshard_after_backward) {
+    findings.say(
+        "reshard_after_forward",
+        "weights that are kept after the backward pass ('reshard_after_backward' is false) are "
+        "kept after the forward pass, too: leave the key out, or say false");
+  }
   findings.domains_sound = findings.sizes_sound;
   require(
       findings.plan.layers >= 0,

@@ -36,21 +36,21 @@ Program build_megatron_ts(const Task& task) {
   for (int r = 0; r < p; ++r) {
     const Heads& h = heads[idx(r)];
     const auto held = [&](const char* first, const char* last) {
-      return w.term(stack, w.held(first, last, r), r);
+      return w.runs(stack, w.held(first, last, r), r);
     };
     if (own_keys) {
-      in_terms.push_back({held("q", "v")});
+      in_terms.push_back(held("q", "v"));
     } else {
       const auto shared = [&](const char* matrix) {
         const Interval rows{h.key.begin * D, h.key.end * D};
         return w.term(stacks[1], w.weights().rows(matrix, rows), r, 2);
       };
-      in_terms.push_back({held("q", "q"), shared("k"), shared("v")});
+      in_terms.push_back({held("q", "q").front(), shared("k"), shared("v")});
     }
     if (shape.gated_heads) {
-      gate_terms.push_back({held("gate", "gate")});
+      gate_terms.push_back(held("gate", "gate"));
     }
-    out_terms.push_back({held("o", "o")});
+    out_terms.push_back(held("o", "o"));
   }
 
   const ValueId xn = w.normed_input();

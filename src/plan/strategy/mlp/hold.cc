@@ -25,10 +25,10 @@ Program build_hold(const Task& task) {
     const Piece& mine = width[idx(r)];
     columns.push_back(mlp_columns(task.shape(), mine.empty() ? Interval{} : mine.front()));
     const auto held = [&](const std::string& first, const std::string& last) {
-      return w.term(stack, w.held(first, last, r), r);
+      return w.runs(stack, w.held(first, last, r), r);
     };
-    in_terms.push_back({held(mlp_input(task.shape()), "up")});
-    out_terms.push_back({held("down", "down")});
+    in_terms.push_back(held(mlp_input(task.shape()), "up"));
+    out_terms.push_back(held("down", "down"));
   }
   const ValueId xn = w.normed_input();
   const ValueId xg =

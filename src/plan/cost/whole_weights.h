@@ -1,0 +1,31 @@
+// What the ranks of a sharding group exchange once a step where weights are whole while it lasts
+// (Messages::reshard_after_backward): before its first micro-batch weights, after its last the sums
+// of their gradients.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "paradyse/plan/cost.h"
+#include "paradyse/plan/model.h"
+#include "paradyse/plan/redistribution.h"
+
+namespace paradyse {
+
+// From where the matrices of a part are stored to all of them on every rank; gradients go back.
+Redistribution whole_stack(const PartWeights& weights, int domain);
+
+struct StepExchanges {
+  Redistribution copy;
+  std::int64_t parts = 0;  // that are alike
+
+  // Of weights; or of their gradients, in the type of sums.
+  [[nodiscard]] Exchange weights(Precision precision) const;
+  [[nodiscard]] Exchange gradients(Precision precision) const;
+};
+// Tied matrices once.
+std::vector<StepExchanges> step_exchanges(const Model& model, int domain);
+// Sent by a rank of the sharding group.
+Traffic step_traffic(const Model& model, int domain, int rank, Precision precision, Keeps keeps);
+
+}  // namespace paradyse
