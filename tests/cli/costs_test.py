@@ -191,7 +191,8 @@ tokens_per_step = 3000
         costs = self.fitted()
         # learns nothing on the way, or plans would differ by what was measured
         same = ["--set", "costs.correct=false", "--set", 'parallel.layer_planner="exact"']
-        _, honest = self.train(*same)
+        # room for what plans keep where their memory is known to suffice
+        _, honest = self.train(*same, "--memory-per-rank", "1GiB")
         lie = json.loads(costs.read_text())
         lie["memory_overhead"] = -0.6
         liar = self.write("liar.json", json.dumps(lie))
@@ -227,7 +228,8 @@ tokens_per_step = 3000
             lines = (folder / "metrics.jsonl").read_text().splitlines()
             return done.stderr, [json.loads(line) for line in lines]
 
-        _, honest = train(told["memory_overhead"])
+        # room for what plans keep where their memory is known to suffice
+        _, honest = train(told["memory_overhead"], "--memory-per-rank", "1GiB")
         budget = int(0.75 * max(step["peak_bytes"] for step in honest))
         said, steps = train(-0.6, "--memory-per-rank", budget)
         self.assertIn("the step is repeated with a plan that needs less", said)

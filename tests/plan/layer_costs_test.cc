@@ -100,7 +100,7 @@ TEST(LayerCosts, OfLayersMadeAgainAsAWhole) {
     PlanningTask t = task(3);
     t.recompute = level;
     const Correction none;
-    LayerCosts costs(t, 3, none);
+    LayerCosts costs(t, 3, t.ranks, none);
     ASSERT_FALSE(costs.uniform().empty());
     constexpr std::int64_t kLength = 512;  // a rung
     for (const LayerChoice& choice : costs.uniform()) {
@@ -145,7 +145,7 @@ TEST(LayerCosts, OfLayersMadeAgainAsAWhole) {
 TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
   const PlanningTask t = task(4);
   const Correction none;
-  LayerCosts costs(t, 4, none);
+  LayerCosts costs(t, 4, t.ranks, none);
   for (const std::int64_t length : {64, 300, 1024, 5000}) {
     for (const LayerChoice& choice : costs.uniform()) {
       const Model model = t.model;
@@ -170,7 +170,7 @@ TEST(LayerCosts, KeepWhatNoOtherWayBeats) {
   PlanningTask t = task(4);
   t.offload = true;
   const Correction none;
-  LayerCosts costs(t, 4, none);
+  LayerCosts costs(t, 4, t.ranks, none);
   const LayerCosts::Ways ways = costs.ways(700);
   ASSERT_EQ(ways.costs.size(), ways.layers.size());
   for (const LayerChoice& choice : costs.uniform()) {
@@ -220,7 +220,7 @@ TEST(LayerCosts, GiveBackWhatOnlyAPredictionBeat) {
         }
       }
       Correction correction;
-      LayerCosts costs(t, 4, correction);
+      LayerCosts costs(t, 4, t.ranks, correction);
       const PartCost of_a = costs.layer(text_layer(a.name, "gather"), kLength);
       const PartCost of_b = costs.layer(text_layer(b.name, "gather"), kLength);
       if (!beats(of_a, of_b) || 3 * of_a.wall <= of_b.wall || offers(costs.ways(kLength), b.name)) {
@@ -244,7 +244,7 @@ TEST(LayerCosts, KeepWhatNoOtherWayBeatsAsMeasured) {
   std::uniform_real_distribution<double> log_factor(-2, 2);
   for (int trial = 0; trial < 20; ++trial) {
     Correction correction;
-    LayerCosts costs(t, 4, correction);
+    LayerCosts costs(t, 4, t.ranks, correction);
     for (const Strategy& s : strategies("attention")) {
       observe(correction, s.name, 700, std::exp(log_factor(random)));
     }
@@ -265,13 +265,13 @@ TEST(LayerCosts, LeaveOutWhatTheTaskLeavesOut) {
   t.without = {"METP", "DataZ"};
   t.recompute = "none";
   const Correction none;
-  LayerCosts all(t, 4, none);
+  LayerCosts all(t, 4, t.ranks, none);
   for (const LayerChoice& choice : all.ways(100).layers) {
     EXPECT_NE(part_of(choice, "attention").strategy, "METP");
     EXPECT_EQ(part_of(choice, "attention").recompute, Recompute::none);
     EXPECT_FALSE(part_of(choice, "attention").offload);
   }
-  EXPECT_THAT(LayerCosts(t, 1, none).uniform(), testing::IsEmpty());
+  EXPECT_THAT(LayerCosts(t, 1, t.ranks, none).uniform(), testing::IsEmpty());
   EXPECT_THROW(all.layer(text_layer("METP", "pass"), 100), std::invalid_argument);
 }
 

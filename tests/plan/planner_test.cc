@@ -146,6 +146,73 @@ TEST(Planner, KeepsWeightsWhereItsMemoryIsKnownToSuffice) {
   EXPECT_TRUE(Planner(roomy).plan({300}).plan->messages.reshard_after_forward);
 }
 
+// Over slow links weights are gathered once a step, where there is room for them; what is predicted
+// is no slower, and the plan is sound.
+TEST(Planner, GathersWeightsOnceAStepWhereThatIsFaster) {
+  const std::vector<std::int64_t> lengths = long_tailed(1, 30);
+  PlanningTask slow = task(4, std::int64_t{80} << 20);
+  slow.machine.cores = 4;
+  slow.machine.sent_bytes_per_second = 1e7;
+  const Plan plan = Planner(slow).plan(lengths).plan.value();
+  ASSERT_GT(plan.micro_batches.size(), 1U);
+  EXPECT_TRUE(whole_weights(plan));
+  EXPECT_THAT(
+      problems(plan, {.model = slow.model, .memory_per_rank = slow.memory_per_rank}),
+      testing::IsEmpty());
+  Plan each_time = plan;
+  each_time.messages = {.overlap = true, .reshard_after_forward = false};
+  DocumentPlans documents(slow);
+  documents.prediction().expect(each_time);
+  EXPECT_LT(*plan.predicted.seconds, *each_time.predicted.seconds);
+
+  // Without so many bytes, or a limit that is known, no plan leaves weights whole.
+  slow.memory_per_rank = 0;
+  EXPECT_FALSE(whole_weights(Planner(slow).plan(lengths).plan.value()));
+  const std::int64_t most = most_static_bytes(
+      slow.model,
+      4,
+      slow.precision,
+      Keeps::optimizer,
+      {.reshard_after_forward = false, .reshard_after_backward = false});
+  slow.memory_per_rank = most;
+  if (const auto tight = Planner(slow).plan({40, 30, 20, 10}).plan) {
+    EXPECT_FALSE(whole_weights(*tight));
+  }
+  // Ranks without a limit of their own, and evaluation, gather as before.
+  slow.memory_per_rank = std::int64_t{80} << 20;
+  slow.training = false;
+  EXPECT_FALSE(whole_weights(Planner(slow).plan(lengths).plan.value()));
+}
+
+// A rank waits for nobody but the ranks of its groups.
+TEST(Planner, AddsUpRanksThatDoNotMeet) {
+  PlanningTask t = task(2, std::int64_t{1} << 30);
+  t.machine.cores = 2;
+  Plan plan = uniform_plan(
+      model(), {300, 20, 20, 300}, 2, std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));
+  const PlanMicroBatch one = plan.micro_batches.front();
+  ASSERT_EQ(one.groups.size(), 2U);
+  plan.micro_batches = {one, one};
+  for (int m = 0; m < 2; ++m) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      plan.micro_batches[static_cast<std::size_t>(m)].groups[rank].documents = {
+          m + 2 * static_cast<std::int64_t>(rank)};
+    }
+  }
+  plan.weight_domain = 2;
+  DocumentPlans documents(t);
+  documents.prediction().expect(plan);  // each micro-batch waits for its long document
+  const double meeting = *plan.predicted.seconds;
+  plan.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
+  documents.prediction().expect(plan);
+  double each = 0;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    each += *micro.groups.front().predicted.seconds;
+  }
+  EXPECT_LT(*plan.predicted.seconds, 0.75 * meeting);
+  EXPECT_GT(*plan.predicted.seconds, each);  // weights are gathered, too
+}
+
 TEST(Planner, IsDeterministic) {
   const std::vector<std::int64_t> lengths = long_tailed(3, 40);
   Planner first(task(4, std::int64_t{128} << 20));

@@ -151,7 +151,7 @@ TEST(LayerCosts, OfPartsAlike) {
   PlanningTask t = task();
   t.mix_parts = false;
   Correction none;
-  LayerCosts costs(t, t.ranks, none);
+  LayerCosts costs(t, t.ranks, t.ranks, none);
   for (const std::int64_t n : {16, 1000, 40000}) {
     const LayerCosts::Ways ways = costs.ways(n);
     double least = std::numeric_limits<double>::infinity();

@@ -22,6 +22,8 @@ struct PlanningTask {
   std::vector<int> mesh = {};  // of the ranks, as in PlanGroup; of samples alone
   MachineNumbers machine;
   std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
+  // Of what is no part's; null: `seconds` where that goes by the work, or closed_form(machine).
+  std::shared_ptr<const TimeModel> by_work = nullptr;
   double step_seconds = 0;  // of a step, beside its micro-batches: optimizer and agreement
   Precision precision = {};
   std::int64_t memory_per_rank = 0;       // bytes; 0: no limit

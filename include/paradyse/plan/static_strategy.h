@@ -45,6 +45,7 @@ class StaticStrategy {
   };
   static std::int64_t room(Level& level);
   std::optional<Plan> packed(Level& level, const std::vector<std::int64_t>& lengths);
+  std::optional<Plan> packed_fastest(Level& level, const std::vector<std::int64_t>& lengths);
 
   bool packs_;
   std::vector<Level> levels_;  // from the least on

@@ -99,6 +99,7 @@ std::string note_of_other(
 void go_by(const Costs& costs, PlanningTask& task) {
   // the other models know lengths, and samples have several dims
   task.seconds = task.model.of_samples() ? costs.structured : costs.model("");
+  task.by_work = costs.structured;
   task.memory_overhead = costs.memory_overhead;
   task.machine.cores = costs.header.cores;
   Precision precision = task.precision;

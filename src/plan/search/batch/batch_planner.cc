@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -124,10 +125,16 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSec
         Observed which{.strategy = strategy, .ranks = size, .log2_length = log2_bucket(longest)};
         Mean& mean = measured[which];
         mean.longest = std::max(mean.longest, longest);
+        std::vector<double> of_ranks;
+        of_ranks.reserve(group.ranks.size());
         for (const int rank : group.ranks) {
-          mean.sum += seconds[m].at(idx(rank));
-          ++mean.ranks;
+          of_ranks.push_back(seconds[m].at(idx(rank)));
         }
+        if (whole_weights(plan)) {  // the others waited for the last of them to come
+          std::ranges::fill(of_ranks, std::ranges::min(of_ranks));
+        }
+        mean.sum += std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
+        mean.ranks += static_cast<double>(of_ranks.size());
       }
     }
     // Made with other factors than those of now: what it predicted is no help.

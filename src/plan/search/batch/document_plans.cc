@@ -220,7 +220,7 @@ std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, 
   if (costs().of(ranks).uniform().empty()) {
     return std::nullopt;
   }
-  const Key key{length, ranks, caps};
+  const Key key{length, ranks, caps, weights_whole()};
   const auto found = plans_.find(key);
   return found != plans_.end() ? found->second
                                : plans_.emplace(key, find(length, ranks, caps)).first->second;

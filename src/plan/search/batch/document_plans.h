@@ -118,8 +118,8 @@ class DocumentPlans final : public Planning {
 
   const LayerPlannerRow* layer_planner_;
   std::vector<LayerChoice> whole_;
-  using Key = std::tuple<std::int64_t, int, Caps>;    // length, ranks
-  std::map<Key, std::optional<DocumentPlan>> plans_;  // forgotten as best() says
+  using Key = std::tuple<std::int64_t, int, Caps, bool>;  // length, ranks, weights_whole()
+  std::map<Key, std::optional<DocumentPlan>> plans_;      // forgotten as best() says
   LayerRuns last_;  // what the published heuristic smooths towards
 };
 

@@ -166,13 +166,15 @@ class Groups {
         documents_.task(),
         lengths_,
         of_size == 0 ? "groups of any size" : "groups of " + std::to_string(of_size) + " ranks");
+    plan.messages = documents_.messages();
     for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
       std::vector<std::string> programs;
       programs.reserve(micro_batch.size());
       int ranks = 0;
-      const bool alone =
-          micro_batch.size() == 1 &&
-          task.types[idx(micro_batch.front().type)].ranks == task.ranks;  // no other has to agree
+      const bool alone =  // no other has to agree
+          documents_.weights_whole() ||
+          (micro_batch.size() == 1 &&
+           task.types[idx(micro_batch.front().type)].ranks == task.ranks);
       for (const Grouping::Group& group : micro_batch) {
         std::vector<std::int64_t> lengths;
         lengths.reserve(group.documents.size());

@@ -1,6 +1,7 @@
 #include "src/plan/search/batch/micro_batches.h"
 
 #include <algorithm>
+#include <array>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/plan/group_timeline.h"
@@ -51,10 +52,18 @@ bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
   const PlanningTask& task = planning.task();
   const std::int64_t memory = task.training ? task.memory_per_rank : 0;  // else nothing to keep for
-  return let_messages_travel(plan, memory, [&] {
+  const auto fits = [&] {
     planning.prediction().predict(plan);
     return all_fit(planning, plan, caps);
-  });
+  };
+  if (planning.weights_whole()) {
+    return std::ranges::any_of(std::array{true, false}, [&](bool overlap) {
+      plan.messages = planning.messages();
+      plan.messages.overlap = overlap;
+      return fits();
+    });
+  }
+  return let_messages_travel(plan, memory, fits);
 }
 
 }  // namespace paradyse

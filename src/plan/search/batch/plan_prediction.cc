@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/search/batch/micro_batches.h"
@@ -18,13 +19,17 @@ PlanPrediction::PlanPrediction(
       seconds_(task.seconds ? task.seconds : closed_form(task.machine)),
       costs_(costs) {}
 
+// Of cores: a group of more ranks than cores has waited for those already.
+double PlanPrediction::busy_seconds(const GroupSeconds& group) const {
+  return group.seconds * static_cast<double>(std::min(group.ranks, task_.machine.cores));
+}
+
 double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) const {
   double slowest = 0;
-  double busy = 0;  // of cores
+  double busy = 0;
   for (const GroupSeconds& group : groups) {
     slowest = std::max(slowest, group.seconds);
-    // a group of more ranks than cores has waited for those already
-    busy += group.seconds * static_cast<double>(std::min(group.ranks, task_.machine.cores));
+    busy += busy_seconds(group);
   }
   // one group has nobody beside it
   return groups.size() == 1 ? slowest : std::max(slowest, busy / task_.machine.cores);
@@ -32,7 +37,15 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
 
 PredictedBytes PlanPrediction::fullest_rank(
     const Timeline& parts, const std::vector<Seat>& seats) const {
-  return paradyse::fullest_rank(parts, seats, model_, task_.ranks, task_.precision, task_.keeps());
+  const bool whole = parts.front().program().domain < task_.ranks;
+  return paradyse::fullest_rank(
+      parts,
+      seats,
+      model_,
+      task_.ranks,
+      task_.precision,
+      task_.keeps(),
+      {.reshard_after_backward = !whole});
 }
 
 PredictedBytes PlanPrediction::bytes_of(
@@ -52,7 +65,7 @@ PredictedBytes PlanPrediction::bytes_of(
         .lengths = lengths,
         .ranks = ranks,
         .shares = {},
-        .weight_domain = task_.ranks,
+        .weight_domain = costs_.domain(),
         .keep = task_.training,
         .tiles = task_.model.tiles()};
     const PredictedBytes bytes = fullest_rank(timeline(group, model_), seats);
@@ -83,9 +96,67 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
     }
     const double seconds = wall_seconds(groups);
     micro.predicted.seconds = seconds;
-    total += seconds;
+    total += whole_weights(plan) ? 0 : seconds;
+  }
+  if (whole_weights(plan)) {
+    total += seconds_without_meeting(plan) + correction_.common_factor() * whole_weights_seconds();
   }
   plan.predicted.seconds = total;
+}
+
+double PlanPrediction::seconds_without_meeting(const Plan& plan) const {
+  std::vector<double> clocks(idx(plan.ranks));
+  double busy = 0;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      double begin = 0;
+      for (const int rank : group.ranks) {
+        begin = std::max(begin, clocks[idx(rank)]);
+      }
+      const GroupSeconds its{
+          .ranks = static_cast<int>(group.ranks.size()),
+          .seconds = group.predicted.seconds.value_or(0)};
+      for (const int rank : group.ranks) {
+        clocks[idx(rank)] = begin + its.seconds;
+      }
+      busy += busy_seconds(its);
+    }
+  }
+  return std::max(std::ranges::max(clocks), busy / task_.machine.cores);
+}
+
+double PlanPrediction::whole_weights_seconds() const {
+  if (!whole_weights_seconds_) {
+    std::vector<PartWork> works;
+    for (int rank = 0; rank < task_.ranks; ++rank) {
+      PartWork& work = works.emplace_back();
+      const auto add = [&](PartPhase phase, const Exchange& exchange, std::int64_t times) {
+        const Sent sent = exchange.copy->sent(exchange.transposed)[idx(rank)];
+        work.phases[idx(phase)] += Amounts{
+            {0,
+             0,
+             0,
+             0,
+             static_cast<double>(times * sent.elements * exchange.element_bytes),
+             static_cast<double>(times)}};
+      };
+      for (const StepExchanges& part : step_exchanges(model_, task_.ranks)) {
+        add(PartPhase::forward, part.weights(task_.precision), part.parts);
+        add(PartPhase::backward, part.gradients(task_.precision), part.parts);
+      }
+    }
+    PartQuestion question{
+        .part = "rest", .ranks = task_.ranks, .work = together(works, task_.machine.cores)};
+    if (!model_.of_samples()) {  // exchanges alike were measured in MLPs that gather, on one rank
+      question.part = "mlp";
+      question.strategy = to_string(Verb::gather);
+      question.ranks = 1;
+    }
+    const auto& fitted = task_.by_work ? task_.by_work : seconds_;
+    whole_weights_seconds_ =
+        (fitted->by_work() ? fitted : closed_form(task_.machine))->seconds(question).total();
+  }
+  return *whole_weights_seconds_;
 }
 
 double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro) {
@@ -121,7 +192,8 @@ double PlanPrediction::group_seconds(
   };
   if (!seconds_->by_work()) {
     // Weights are gathered once, as for one token, with documents or without; the rest is each's.
-    LayerCosts& costs = costs_.of(ranks);
+    const int domain = parts.front().program().domain;
+    LayerCosts& costs = costs_.of(ranks, domain);
     const auto of_all = [&](const auto& cost_of) {
       const auto seconds = [&](std::int64_t n) {
         const PartCost cost = cost_of(n);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,12 @@ class PlanPrediction {
 
  private:
   void predict(Plan& plan, bool hoped);
+  // Of the micro-batches, whose groups are predicted, of a plan that leaves weights whole: nobody
+  // waits but for the ranks of his groups, or for cores.
+  [[nodiscard]] double seconds_without_meeting(const Plan& plan) const;
+  // In which weights are gathered, and their gradients summed, once.
+  [[nodiscard]] double whole_weights_seconds() const;
+  [[nodiscard]] double busy_seconds(const GroupSeconds& group) const;
   double group_seconds(
       const Timeline& parts,
       const std::vector<LayerChoice>& layers,
@@ -77,6 +84,7 @@ class PlanPrediction {
   const Model& model_;
   std::shared_ptr<const TimeModel> seconds_;
   GroupCosts& costs_;
+  mutable std::optional<double> whole_weights_seconds_;  // found when first asked for
 };
 
 }  // namespace paradyse

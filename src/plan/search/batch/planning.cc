@@ -17,6 +17,21 @@ Planning::Planning(PlanningTask task)
       costs_(task_, correction_),
       prediction_(task_, correction_, costs_) {}
 
+void Planning::leave_weights_whole(bool whole) {
+  costs_.gather_over(whole ? 1 : task_.ranks);
+  static_bytes_ =
+      most_static_bytes(task_.model, task_.ranks, task_.precision, task_.keeps(), messages());
+}
+
+Messages Planning::messages() const {
+  const bool reshard = !weights_whole();
+  return {.reshard_after_forward = reshard, .reshard_after_backward = reshard};
+}
+
+bool Planning::may_leave_weights_whole() const {
+  return task_.training && task_.ranks > 1 && task_.memory_per_rank > 0;
+}
+
 std::int64_t Planning::budget(std::int64_t tokens, Caps caps) const {
   const std::int64_t bytes =
       task_.memory_per_rank == 0

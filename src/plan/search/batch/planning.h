@@ -31,6 +31,14 @@ class Planning {
   Correction& correction() { return correction_; }
   [[nodiscard]] const Correction& correction() const { return correction_; }
 
+  // Plans from now on leave weights whole while a step lasts, or do not.
+  void leave_weights_whole(bool whole);
+  [[nodiscard]] bool weights_whole() const { return costs_.domain() < task_.ranks; }
+  // The least that messages of plans are.
+  [[nodiscard]] Messages messages() const;
+  // Whether they may: there is a limit of memory, within which that is counted.
+  [[nodiscard]] bool may_leave_weights_whole() const;
+
   // Of the fullest rank: parameters, gradients and optimizer.
   [[nodiscard]] std::int64_t static_bytes() const { return static_bytes_; }
   // Bytes that plans may fill where the fullest group holds `tokens`, or rows of samples; very many
@@ -60,6 +68,20 @@ class Planning {
   PlanPrediction prediction_;
   HeldTo held_to_;
   std::int64_t version_ = 0;  // of the correction that they go by
+};
+
+// While it lives, plans leave weights whole.
+class WholeWhile {
+ public:
+  explicit WholeWhile(Planning& planning) : planning_(planning) {
+    planning_.leave_weights_whole(true);
+  }
+  ~WholeWhile() { planning_.leave_weights_whole(false); }
+  WholeWhile(const WholeWhile&) = delete;
+  WholeWhile& operator=(const WholeWhile&) = delete;
+
+ private:
+  Planning& planning_;
 };
 
 }  // namespace paradyse

@@ -80,12 +80,28 @@ std::optional<std::int64_t> StaticStrategy::longest() {
 
 std::optional<Plan> StaticStrategy::plan(const std::vector<std::int64_t>& lengths) {
   for (Level& level : levels_) {
-    std::optional<Plan> found = packs_ ? packed(level, lengths) : level.planner->plan(lengths).plan;
+    std::optional<Plan> found =
+        packs_ ? packed_fastest(level, lengths) : level.planner->plan(lengths).plan;
     if (found) {
       return found;
     }
   }
   return std::nullopt;
+}
+
+// Weights are gathered for each micro-batch, or, where there is room, once a step.
+std::optional<Plan> StaticStrategy::packed_fastest(
+    Level& level, const std::vector<std::int64_t>& lengths) {
+  std::optional<Plan> best = packed(level, lengths);
+  DocumentPlans& documents = level.planner->documents();
+  if (documents.may_leave_weights_whole()) {
+    const WholeWhile whole(documents);
+    std::optional<Plan> other = packed(level, lengths);
+    if (other && (!best || other->predicted.seconds < best->predicted.seconds)) {
+      best = std::move(other);
+    }
+  }
+  return best;
 }
 
 // Packed documents hold hardly more than one document of as many tokens: each is cut to within two
@@ -97,7 +113,11 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
   if (longest_of(lengths) > most) {
     return std::nullopt;
   }
-  const LayerChoice& layer = documents.costs().of(task.ranks).uniform().front();
+  const std::vector<LayerChoice>& layers = documents.costs().of(task.ranks).uniform();
+  if (layers.empty()) {
+    return std::nullopt;  // weights that are whole are not passed on
+  }
+  const LayerChoice& layer = layers.front();
   Plan plan = uniform_plan(
       task.model, lengths, task.ranks, std::vector<LayerChoice>(idx(task.model.layers), layer));
   const PlanGroup everyone = plan.micro_batches.front().groups.front();

@@ -92,10 +92,12 @@ PartCost whole_layer_cost(PartCost layer) {
   return layer;
 }
 
-LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& correction)
+LayerCosts::LayerCosts(
+    const PlanningTask& task, int ranks, int domain, const Correction& correction)
     : task_(task),
       correction_(correction),
       ranks_(ranks),
+      domain_(domain),
       model_(task.model),
       ends_(with_layers(task.model, 0)),
       seconds_(task.seconds ? task.seconds : closed_form(task.machine)) {
@@ -112,7 +114,7 @@ LayerCosts::LayerCosts(const PlanningTask& task, int ranks, const Correction& co
     return Task{
         .part = model_.part(part),
         .documents = {.lengths = {}, .cuts = Cuts(idx(ranks))},
-        .domain = task.ranks};
+        .domain = domain};
   };
   const auto of_part = [&](const std::string& part) {
     std::vector<const Strategy*> found;
@@ -179,12 +181,12 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
   Timeline parts;
   PartQuestion question{.ranks = ranks_, .length = length};
   if (whole) {
-    parts = timeline(ends_, documents, task_.ranks, {}, task_.training);
+    parts = timeline(ends_, documents, domain_, {}, task_.training);
     question.part = "rest";
   } else {
     const PartChoice& choice = ways_[way];
-    parts = {scheduled_part(
-        task_of(model_, choice.part, documents, task_.ranks), choice, task_.training)};
+    parts = {
+        scheduled_part(task_of(model_, choice.part, documents, domain_), choice, task_.training)};
     question.part = choice.part;
     question.strategy = choice.strategy;
     question.recompute = choice.recompute;
@@ -215,7 +217,15 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
     }
   }
   question.work = together(of_ranks, task_.machine.cores);
-  const PartSeconds seconds = seconds_->seconds(question);
+  PartSeconds seconds = seconds_->seconds(question);
+  if (domain_ < task_.ranks && !seconds_->by_work()) {
+    // As it was measured less what one token takes, which is to gather weights.
+    question.length = 1;
+    const PartSeconds once = seconds_->seconds(question);
+    for (std::size_t i = 0; i < kPartPhases; ++i) {
+      seconds.phases[i] = std::max(0.0, seconds.phases[i] - once.phases[i]);
+    }
+  }
   cost.wall = seconds.total() +
               copying_seconds(whole ? parts : linked(parts), seats, task_.precision, task_.machine);
   cost.forward = seconds.phases[idx(PartPhase::forward)];

@@ -37,9 +37,9 @@ struct AmongWays {
 
 class LayerCosts {
  public:
-  // For groups of `ranks`, side by side.  Fewer than all: only strategies that gather weights.
-  // What is given lives longer.
-  LayerCosts(const PlanningTask& task, int ranks, const Correction& correction);
+  // For groups of `ranks`, side by side, which gather weights from the ranks of `domain`.  Fewer
+  // than all: only strategies that gather weights.  What is given lives longer.
+  LayerCosts(const PlanningTask& task, int ranks, int domain, const Correction& correction);
 
   // Every way that none beats in seconds as corrected, saved and transient bytes together, and the
   // layer it stands for.  Seconds are `wall`.  They are corrected as for a group whose longest
@@ -73,6 +73,7 @@ class LayerCosts {
   const PlanningTask& task_;
   const Correction& correction_;
   int ranks_;
+  int domain_;
   const Model& model_;
   Model ends_;  // of it, without layers
   std::shared_ptr<const TimeModel> seconds_;

@@ -30,7 +30,7 @@ PartCost cost_of(const LayerWaysTask& of, const PartChoice& choice) {
       .choice = {},
       .streams = {},
       .documents = of.documents,
-      .domain = of.task.ranks};
+      .domain = of.domain};
   task.streams = streams_of(of.task.model, *task.part, choice, of.documents);
   const ScheduledPart part = scheduled_part(task, choice, of.task.training);
   const std::vector<Seat> seats = seats_side_by_side(of.documents.ranks(), of.task.ranks);

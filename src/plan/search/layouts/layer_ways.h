@@ -20,6 +20,7 @@ struct LayerWaysTask {
   const PlanningTask& task;
   const PlanPrediction& prediction;
   Documents documents;  // of a group; as large ones lie beside it
+  int domain = 1;       // ranks that weights are gathered from
   LayerChoice layer;
   std::optional<LayerRecompute> recompute = {};  // none: any
   // Layers may be recomputed as a whole though it is not asked for: all groups that run beside this

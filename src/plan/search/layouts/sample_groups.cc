@@ -92,7 +92,7 @@ class UnitGroups {
       return samples_
           .best(
               {.dims = unit.size->dims, .rows = unit.size->rows, .samples = count, .ranks = ranks},
-              {},
+              samples_.messages(),
               caps_)
           .fitting;
     } catch (const std::invalid_argument&) {

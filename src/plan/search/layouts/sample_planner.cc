@@ -26,10 +26,12 @@ std::optional<Plan> in_turn(
   for (std::int64_t at_once = task.model.has_dim("batch") ? count : 1;;
        at_once = (at_once + 1) / 2) {
     for (const bool reshard : {true, false}) {
-      if (!reshard && (task.memory_per_rank == 0 || task.offload || !task.training)) {
+      if (!reshard && (task.memory_per_rank == 0 || task.offload || !task.training ||
+                       samples.weights_whole())) {
         break;  // as ways_of_messages()
       }
-      const Messages messages{.reshard_after_forward = reshard};
+      Messages messages = samples.messages();
+      messages.reshard_after_forward &= reshard;
       const SamplePlans::Found& found = samples.best(
           {.dims = size.dims, .rows = size.rows, .samples = at_once, .ranks = task.ranks},
           messages,
@@ -122,10 +124,10 @@ BatchPlanner::Answer in_turn(
   }
   // What there is room for at every size.
   const auto messages = [](const Plan& plan) { return plan.messages; };
-  whole.messages = {
-      .overlap = std::ranges::all_of(plans, &Messages::overlap, messages),
-      .reshard_after_forward =
-          std::ranges::any_of(plans, &Messages::reshard_after_forward, messages)};
+  whole.messages = samples.messages();
+  whole.messages.overlap = std::ranges::all_of(plans, &Messages::overlap, messages);
+  whole.messages.reshard_after_forward =
+      std::ranges::any_of(plans, &Messages::reshard_after_forward, messages);
   samples.prediction().predict(whole);
   return {.plan = std::move(whole), .why_not = {}};
 }
@@ -156,13 +158,24 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
   }
   const std::vector<int> ranks = batch_planner_row(task.batch_planner).sizes(task.ranks);
   Answer answer;
+  const auto take_faster = [&](std::optional<Plan> plan) {
+    if (plan && (!answer.plan || seconds_of(*plan) < seconds_of(*answer.plan))) {
+      answer = {.plan = std::move(plan), .why_not = {}};
+    }
+  };
   if (ranks.back() == task.ranks) {
     answer = in_turn(*samples_, batch, sizes, caps);
   }
   if (ranks.front() < task.ranks) {
-    std::optional<Plan> groups = samples_in_groups(*samples_, batch, sizes, ranks, caps);
-    if (groups && (!answer.plan || seconds_of(*groups) < seconds_of(*answer.plan))) {
-      answer = {.plan = std::move(groups), .why_not = {}};
+    take_faster(samples_in_groups(*samples_, batch, sizes, ranks, caps));
+  }
+  if (samples_->may_leave_weights_whole()) {
+    const WholeWhile whole(*samples_);
+    if (ranks.back() == task.ranks) {
+      take_faster(in_turn(*samples_, batch, sizes, caps).plan);
+    }
+    if (ranks.front() < task.ranks) {
+      take_faster(samples_in_groups(*samples_, batch, sizes, ranks, caps));
     }
   }
   if (!answer.plan && answer.why_not.empty()) {

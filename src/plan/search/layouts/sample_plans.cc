@@ -74,12 +74,12 @@ Documents SamplePlans::documents(const SampleGroup& group) const {
 }
 
 const std::vector<LayerChoice>& SamplePlans::layout(const SampleGroup& group) {
-  const auto [known, fresh] = layouts_.try_emplace(group);
+  const auto [known, fresh] = layouts_.try_emplace({group, costs().domain()});
   if (fresh) {
     const LayoutTask layout{
         .model = &task().model,
         .documents = documents(group),
-        .domain = task().ranks,
+        .domain = costs().domain(),
         .recompute = recompute_.value_or(LayerRecompute{}),
         .seconds = {}};
     try {
@@ -101,7 +101,7 @@ SamplePlans::Fitting SamplePlans::priced(
       .shares = {},
       .mesh = documents(group).mesh,
       .dims = group.dims,
-      .weight_domain = task().ranks,
+      .weight_domain = costs().domain(),
       .keep = task().training,
       .messages = messages,
       .tiles = task().model.tiles()};
@@ -145,9 +145,10 @@ SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages
       .task = task(),
       .prediction = prediction(),
       .documents = documents(group),
+      .domain = costs().domain(),
       .layer = layouts[layouts.size() / 2],
       .recompute = recompute_,
-      .whole = group.ranks == task().ranks};
+      .whole = group.ranks == task().ranks || weights_whole()};
   const LayerWays ways = layer_ways(ways_task);
   // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
   // and moves, show when all is counted: the capacity of layers at which all fits is bisected.

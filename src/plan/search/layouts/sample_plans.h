@@ -49,8 +49,9 @@ class SamplePlans final : public Planning {
     PredictedBytes least = {};            // else, what the program needs that needs least
   };
   // Remembered until the correction or what rows are held to changes.  Layers are recomputed as a
-  // whole where that is asked for or the group has all ranks: others would have to do the same.
-  // Throws std::invalid_argument where a part has no way to run.
+  // whole where that is asked for, or where others need not do the same: the group has all ranks,
+  // or weights are whole while a step lasts. Throws std::invalid_argument where a part has no way
+  // to run.
   const Found& best(const SampleGroup& group, Messages messages, Caps caps);
 
  private:
@@ -63,7 +64,8 @@ class SamplePlans final : public Planning {
   const std::vector<LayerChoice>& layout(const SampleGroup& group);
 
   std::optional<LayerRecompute> recompute_;
-  std::map<SampleGroup, std::vector<LayerChoice>> layouts_;  // counted: nothing changes them
+  // By the ranks that weights are gathered from, too; counted: nothing changes them.
+  std::map<std::pair<SampleGroup, int>, std::vector<LayerChoice>> layouts_;
   std::map<std::tuple<SampleGroup, Messages, Caps>, Found> known_;
 };
 
